@@ -1,0 +1,28 @@
+"""The errors a user can cause, each one sentence and one exit code."""
+
+from __future__ import annotations
+
+import click
+
+EXIT_RUN_FAILED = 1
+EXIT_USAGE = 2
+EXIT_GATE = 3
+EXIT_INTERRUPTED = 130
+
+
+class NixwulfError(click.ClickException):
+    """One sentence with the quoted value and the next command; a run or an effect failed."""
+
+    exit_code = EXIT_RUN_FAILED
+
+
+class InputError(NixwulfError):
+    """A bad command line or input file: names the file, the key and what was expected."""
+
+    exit_code = EXIT_USAGE
+
+
+class GateError(NixwulfError):
+    """A gate refused: a fact of a node is not what a case needs."""
+
+    exit_code = EXIT_GATE
