@@ -1,0 +1,70 @@
+"""Records: the validated JSON that a run leaves, whatever its outcome."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from nixwulf.errors import InputError
+from nixwulf.files import read_json, write_json
+from nixwulf.schema import check
+
+SCHEMA_VERSION = "1.0"
+
+Record = dict[str, Any]
+
+
+def digest(document: Record) -> str:
+    """sha256 of a document without its digest, as JSON with sorted keys and no spaces."""
+    content = {key: value for key, value in document.items() if key != "digest"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sealed(document: Record) -> Record:
+    """The document with its digest."""
+    return {**document, "digest": digest(document)}
+
+
+def validate(document: Any, source: str) -> None:
+    """Raise InputError when a record is of another version, breaks the schema, or was edited."""
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if isinstance(version, str) and version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+        raise InputError(
+            f"{source}: schema_version is {version!r}, and this nixwulf reads "
+            f"{SCHEMA_VERSION.split('.')[0]}.x; use the nixwulf that wrote it."
+        )
+    check(document, "record", source)
+    if document["digest"] != digest(document):
+        raise InputError(
+            f"{source}: digest is {document['digest'][:12]!r}, but the content gives "
+            f"{digest(document)[:12]!r}: the record was edited after the run; restore it, or run "
+            "the case again with 'nixwulf bench --resume'."
+        )
+
+
+def save(document: Record, path: Path) -> None:
+    """Write a sealed record atomically; raises InputError when it breaks the schema."""
+    validate(document, str(path))
+    write_json(path, document)
+
+
+def load(path: Path) -> Record:
+    """One validated record."""
+    document: Record = read_json(path)
+    validate(document, str(path))
+    return document
+
+
+def record_files(paths: Iterable[Path]) -> Iterator[Path]:
+    """The record files of files, run folders and folders of runs, sorted by path."""
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"{str(path)!r} does not exist; name a record, a run or a folder.")
+        if path.is_file():
+            yield path
+        else:
+            yield from sorted(path.glob("**/records/*.json"))
