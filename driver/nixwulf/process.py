@@ -152,6 +152,11 @@ class OwnedProcess:
             self._client.wait()
         self._finish()
 
+    def last_line(self) -> str:
+        """The last line of its stderr that says something."""
+        lines = self.stderr.read_text(errors="replace").splitlines() if self.stderr.exists() else []
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+
     def _finish(self) -> None:
         for reader in self._readers:
             reader.join(timeout=5)

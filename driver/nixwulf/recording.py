@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nixwulf import __version__, engines
+from nixwulf import __version__
 from nixwulf.cluster import LAB_PLATFORM
 from nixwulf.models import Model
 from nixwulf.process import OwnedProcess
@@ -47,7 +47,7 @@ def record_of(
         },
         "nodes": _nodes(run, tails),
         "fabric": _fabric(run, found, shaped_by),
-        "engine": {"name": run.case.engine, **engines.find(run.case.engine).description(run)},
+        "engine": {"name": run.case.engine, **run.engine_facts},
         "model": model.document(),
         "commands": [_command(process) for process in run.owned],
         "sanity": found.sanity,

@@ -47,6 +47,7 @@ class Run:
     deadline: float
     facts: Mapping[str, Facts] = field(default_factory=dict)
     owned: list[OwnedProcess] = field(default_factory=list)
+    engine_facts: dict[str, str] = field(default_factory=dict)
 
     @property
     def head(self) -> Connection:
