@@ -51,8 +51,9 @@ install_packages() {
   has apt-get || fail "this system has no apt-get; install what these packages of Debian hold: $*."
   local privileged=()
   if [ "$(id -u)" -ne 0 ]; then
-    has sudo && sudo -n true 2>/dev/null || has sudo && [ -t 0 ] ||
+    if ! has sudo || { [ ! -t 0 ] && ! sudo -n true 2>/dev/null; }; then
       fail "run 'sudo apt-get install --no-install-recommends $*', then the same command again."
+    fi
     privileged=(sudo)
   fi
   "${privileged[@]}" apt-get -qq update
