@@ -52,6 +52,8 @@ def _enter_namespaces(
     # A PID namespace begins with the next child; this process only makes it and ends.
     try:
         unshare(Namespace.NET | Namespace.UTS | Namespace.IPC | Namespace.MOUNT | Namespace.PID)
+        # Nodes speak IPv4 on the fabrics; IPv6's router and neighbour messages would be noise.
+        _sysctl("net/ipv6/conf/default/disable_ipv6", "1")
         child = os.fork()
         if child == 0:
             _be_node(state, definition, number, channel)
@@ -85,8 +87,6 @@ def _set_up(state: State, definition: Definition, number: int) -> None:
     name = definition.cluster.nodes[number - 1].name
     socket.sethostname(name)
     _mount_private(state.node(name), [state.folder], definition.shown)
-    # Nodes speak IPv4 on the fabrics; IPv6's router and neighbour messages would be noise on them.
-    _sysctl("net/ipv6/conf/default/disable_ipv6", "1")
     if os.getuid() != 0:
         _sysctl("net/ipv4/ip_unprivileged_port_start", "0")
         _sysctl("net/ipv4/ping_group_range", f"{os.getgid()} {os.getgid()}")
