@@ -28,7 +28,6 @@ def record_of(
 ) -> Record:
     """The sealed record of a run that has ended."""
     tails = log_tails(run) if found.outcome != "ok" else {}
-    finite = [process for process in run.owned if not process.stopped_by_driver]
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "kind": "run",
@@ -39,7 +38,7 @@ def record_of(
         "failure": found.failure,
         "started": _time(started),
         "finished": _time(datetime.now(UTC)),
-        "phases": {**found.seconds, "engine": round(sum(p.seconds for p in finite), 4)},
+        "phases": {**found.seconds, "engine": round(sum(p.seconds for p in run.owned if not p.background), 4)},
         "cluster": {
             "name": run.cluster.name,
             "platforms": sorted({node.node.platform for node in run.nodes}),

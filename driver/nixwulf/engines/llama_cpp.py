@@ -51,7 +51,8 @@ class LlamaCpp:
         for node in run.nodes:
             program = _rpc_server(run.facts[node.node.name].programs) or _RPC_SERVER_NAMES[0]
             argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT)]
-            servers.append(run.start(node, "rpc-server", [*argv, *_threads(run)], ENVIRONMENT))
+            argv += _threads(run)
+            servers.append(run.start(node, "rpc-server", argv, ENVIRONMENT, background=True))
         _wait_until_listening(run, servers)
 
     def arguments(self, run: Run) -> list[str]:
