@@ -35,7 +35,9 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def in_turn(first: Callable[[], object], second: Callable[[], object], runs: int) -> tuple[float, float]:
+def in_turn(
+    first: Callable[[], object], second: Callable[[], object], runs: int
+) -> tuple[float, float]:
     """Median seconds of two actions that are run in turn, after one of each that is not counted."""
     first(), second()
     pairs = [(seconds(first), seconds(second)) for _ in range(runs)]
@@ -53,8 +55,10 @@ def figure_help() -> None:
         lambda: run(sys.executable, "-c", "import click"),
         runs=15,
     )
-    print(f"help: nixwulf --help {ours * 1e3:.0f} ms, import click {click * 1e3:.0f} ms: "
-          f"{ours / click:.2f} times (at most 2)")
+    print(
+        f"help: nixwulf --help {ours * 1e3:.0f} ms, import click {click * 1e3:.0f} ms: "
+        f"{ours / click:.2f} times (at most 2)"
+    )
 
 
 def figure_overhead() -> None:
@@ -69,8 +73,10 @@ def figure_overhead() -> None:
             phases.update(record["phases"])
     engine = phases.pop("engine")
     rest = wall - engine
-    print(f"overhead: smoke took {wall:.1f} s, of which the engines ran {engine:.1f} s; the rest is "
-          f"{rest:.1f} s, {rest / wall:.1%} of wall (at most 15%)")
+    print(
+        f"overhead: smoke took {wall:.1f} s, of which the engines ran {engine:.1f} s; the rest is "
+        f"{rest:.1f} s, {rest / wall:.1%} of wall (at most 15%)"
+    )
     between = phases["sanity"] + phases["measure"] - engine
     parts = {
         "start, plan, lab up and down, report": wall - sum(phases.values()),
@@ -90,15 +96,21 @@ def figure_facts() -> None:
         open_all(nodes)
 
         def plain() -> None:
-            started = [subprocess.Popen(node.argv(["true"]), stdin=subprocess.DEVNULL) for node in nodes]
+            started = [
+                subprocess.Popen(node.argv(["true"]), stdin=subprocess.DEVNULL) for node in nodes
+            ]
             for process in started:
                 process.wait()
 
-        ours, theirs = in_turn(lambda: gather(nodes, ["llama-bench", "llama-server"]), plain, runs=15)
+        ours, theirs = in_turn(
+            lambda: gather(nodes, ["llama-bench", "llama-server"]), plain, runs=15
+        )
     finally:
         up.down()
-    print(f"facts: 16 nodes {ours * 1e3:.0f} ms, sixteen 'ssh NODE true' {theirs * 1e3:.0f} ms: "
-          f"{ours / theirs:.2f} times (at most 1.5)")
+    print(
+        f"facts: 16 nodes {ours * 1e3:.0f} ms, sixteen 'ssh NODE true' {theirs * 1e3:.0f} ms: "
+        f"{ours / theirs:.2f} times (at most 1.5)"
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Protocol
 from nixwulf import lab
 from nixwulf.cluster import Cluster
 from nixwulf.engines.llama_cpp_programs import find_or_build
-from nixwulf.errors import GateError, NixwulfError
+from nixwulf.errors import GateError
 from nixwulf.models import PlacedModel, place
 from nixwulf.phases import References, run_case
 from nixwulf.plan import Case, Plan
@@ -56,7 +56,7 @@ def record_path(folder: Path, case: Case, repetition: int) -> Path:
 
 
 def missing_runs(plan: Plan, folder: Path) -> list[tuple[Case, int]]:
-    """The runs of a plan that have no record yet; raises InputError for a record that is not valid."""
+    """The runs of a plan that have no record yet; raises InputError for an invalid record."""
     missing = []
     for case, repetition in plan.runs():
         path = record_path(folder, case, repetition)
@@ -68,7 +68,7 @@ def missing_runs(plan: Plan, folder: Path) -> list[tuple[Case, int]]:
 
 
 def run_plan(plan: Plan, folder: Path, observer: Observer) -> list[Record]:
-    """Run what has no record yet and save a record of each; raises GateError for unreachable nodes."""
+    """Run what has no record yet and save a record of each; raises GateError without nodes."""
     records: list[Record] = []
     todo = missing_runs(plan, folder)
     if not todo:

@@ -117,7 +117,16 @@ class OwnedProcess:
             background,
         )
         assignments = [f"{key}={value}" for key, value in environment.items()]
-        command = ["sh", "-c", _OWNER, "sh", f"nixwulf-{folder.name}-{name}", "env", *assignments, *argv]
+        command = [
+            "sh",
+            "-c",
+            _OWNER,
+            "sh",
+            f"nixwulf-{folder.name}-{name}",
+            "env",
+            *assignments,
+            *argv,
+        ]
         process._client = subprocess.Popen(
             connection.argv(command),
             stdin=subprocess.PIPE,
@@ -125,7 +134,10 @@ class OwnedProcess:
             stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the driver, which then stops in order
         )
-        for pipe, path in ((process._client.stdout, process.stdout), (process._client.stderr, process.stderr)):
+        for pipe, path in (
+            (process._client.stdout, process.stdout),
+            (process._client.stderr, process.stderr),
+        ):
             assert pipe is not None  # noqa: S101 - PIPE was asked for
             reader = threading.Thread(target=process._copy, args=(pipe, path), daemon=True)
             reader.start()
@@ -162,7 +174,9 @@ class OwnedProcess:
     def last_line(self) -> str:
         """The last line of its stderr that says something."""
         lines = self.stderr.read_text(errors="replace").splitlines() if self.stderr.exists() else []
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+        return next(
+            (line.strip() for line in reversed(lines) if line.strip()), "it printed nothing"
+        )
 
     def _finish(self) -> None:
         for reader in self._readers:

@@ -45,7 +45,9 @@ def test_nodes_keep_the_order_of_the_file(tmp_path):
     assert not cluster.is_lab
 
 
-@pytest.mark.parametrize("path", sorted(Path("clusters").glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(Path("clusters").glob("*.toml")), ids=lambda path: path.stem
+)
 def test_every_cluster_in_the_repository_works_as_it_stands(path):
     assert load_cluster(path).nodes
 
@@ -62,17 +64,37 @@ def test_the_lab_can_have_as_many_nodes_as_asked():
         ("mtu = 9000", "mtu = 9000\nspeed = 1", "unknown key 'speed' in fabrics.tb"),
         ("mtu = 9000", 'mtu = "9000"', "fabrics.tb.mtu is '9000', expected integer"),
         ("mtu = 9000\n", "", "fabrics.tb lacks the key 'mtu'"),
-        ("10.10.0.2", "10.10.0.1", "nodes 'a' and 'b' both have the address '10.10.0.1'"),
+        (
+            "10.10.0.2",
+            "10.10.0.1",
+            "nodes 'a' and 'b' both have the address '10.10.0.1'",
+        ),
         ("192.168.1.22", "192.168.1.21", "both have the address '192.168.1.21'"),
         ("10.10.0.2", "10.11.0.2", "outside its subnet 10.10.0.0/24"),
         ("10.10.0.2", "10.10.0.900", "10.10.0.900"),
         ('name = "b"', 'name = "a"', "two nodes have the name 'a'"),
-        ('name = "b"', 'name = "b; rm -rf x"', "nodes.1.name is 'b; rm -rf x', expected a name of"),
+        (
+            'name = "b"',
+            'name = "b; rm -rf x"',
+            "nodes.1.name is 'b; rm -rf x', expected a name of",
+        ),
         ("root@192.168.1.22", "-oProxyCommand=x", "nodes.1.ssh is '-oProxyCommand=x'"),
         ("root@192.168.1.22", "h$(id)", "nodes.1.ssh is 'h$(id)'"),
-        ('interface = "thunderbolt0", address = "10.10.0.2"', 'address = "10.10.0.2"', "'interface'"),
-        ('"framework-desktop"', '"framework-laptop"', "unknown platform 'framework-laptop'"),
-        ("fabrics.tb = {", "fabrics.usb = {", "on the fabric 'usb', which is not among"),
+        (
+            'interface = "thunderbolt0", address = "10.10.0.2"',
+            'address = "10.10.0.2"',
+            "'interface'",
+        ),
+        (
+            '"framework-desktop"',
+            '"framework-laptop"',
+            "unknown platform 'framework-laptop'",
+        ),
+        (
+            "fabrics.tb = {",
+            "fabrics.usb = {",
+            "on the fabric 'usb', which is not among",
+        ),
         ("[fabrics.tb]", "[fabrics.tb", "not TOML"),
     ],
 )
@@ -83,7 +105,9 @@ def test_what_is_wrong_is_named_with_file_and_key(tmp_path, old, new, message):
 def test_a_file_that_is_not_there_is_named():
     with pytest.raises(InputError, match="nowhere.toml: no such file"):
         load_cluster("nowhere.toml")
-    with pytest.raises(InputError, match=r"No clusters/nowhere.toml; give a file, or one of: .*lab"):
+    with pytest.raises(
+        InputError, match=r"No clusters/nowhere.toml; give a file, or one of: .*lab"
+    ):
         load_cluster("nowhere")
 
 
@@ -92,7 +116,12 @@ def test_a_small_subnet_is_refused_for_lab_nodes():
         "name": "tight",
         "lab": {"nodes": 8},
         "fabrics": {
-            "eth": {"kind": "ethernet", "speed_gbps": 1, "mtu": 1500, "subnet": "10.1.0.0/28"}
+            "eth": {
+                "kind": "ethernet",
+                "speed_gbps": 1,
+                "mtu": 1500,
+                "subnet": "10.1.0.0/28",
+            }
         },
     }
     check(document, "cluster", "tight.toml")

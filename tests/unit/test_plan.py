@@ -62,7 +62,8 @@ def test_cases_that_cannot_be_are_left_out_with_the_reason(lab):
 
 def test_rdma_over_plain_ethernet_is_left_out(lab):
     sweep = parse_sweep(
-        {**SWEEP, "matrix": {**SWEEP["matrix"], "transport": ["tcp", "rdma"]}}, "mine.yaml"
+        {**SWEEP, "matrix": {**SWEEP["matrix"], "transport": ["tcp", "rdma"]}},
+        "mine.yaml",
     )
     reasons = {left.reason for left in make_plan(sweep, lab).left_out}
     assert "the fabric gbe5 (ethernet) carries no rdma" in reasons
@@ -75,7 +76,12 @@ def test_excluded_points_are_left_out_and_said(lab):
 
 
 def test_an_include_adds_its_own_product(lab):
-    extra = {"model": ["tiny"], "nodes": [2], "fabric": ["thunderbolt"], "parallelism": ["tensor"]}
+    extra = {
+        "model": ["tiny"],
+        "nodes": [2],
+        "fabric": ["thunderbolt"],
+        "parallelism": ["tensor"],
+    }
     plan = make_plan(sweep_with(include=[extra]), lab)
     assert [case.nodes for case in plan.cases if case.fabric == "thunderbolt"] == [2]
 
@@ -95,9 +101,15 @@ def test_passes_are_interleaved(lab):
         ({"model": ["big"]}, "the model 'big' is not among models: tiny"),
         ({"engine": ["llama"]}, "unknown engine 'llama'; known: llama.cpp"),
         ({"parameters": {"n_gens": [1]}}, "has no parameter 'n_gens'"),
-        ({"parameters": {"n_gen": [-1]}}, "the parameter 'n_gen' is -1, expected int of at least 0"),
+        (
+            {"parameters": {"n_gen": [-1]}},
+            "the parameter 'n_gen' is -1, expected int of at least 0",
+        ),
         ({"parameters": {"n_gen": ["1"]}}, "the parameter 'n_gen' is '1'"),
-        ({"repetition": 3}, "unknown key 'repetition' in the top level; did you mean 'repetitions'"),
+        (
+            {"repetition": 3},
+            "unknown key 'repetition' in the top level; did you mean 'repetitions'",
+        ),
     ],
 )
 def test_a_bad_sweep_is_refused_with_file_and_key(lab, changes, message):
@@ -112,7 +124,10 @@ def test_a_bad_sweep_is_refused_with_file_and_key(lab, changes, message):
 
 def test_only_chooses_cases_and_says_when_none_is_left(lab):
     plan = make_plan(sweep_with(), lab, "nodes<=2 parallelism!=tensor n_gen=8")
-    assert {(case.nodes, case.parallelism) for case in plan.cases} == {(1, "single"), (2, "pipeline")}
+    assert {(case.nodes, case.parallelism) for case in plan.cases} == {
+        (1, "single"),
+        (2, "pipeline"),
+    }
     with pytest.raises(InputError, match="--only 'nodes=3' leaves no case"):
         make_plan(sweep_with(), lab, "nodes=3")
     with pytest.raises(InputError, match="Unknown key 'node'"):
@@ -159,11 +174,7 @@ def test_every_point_is_a_case_or_left_out_and_ids_differ(nodes, parallelism, fa
     lab = load_cluster("lab")
     sweep = sweep_with(nodes=sorted(nodes), parallelism=sorted(parallelism), fabric=sorted(fabrics))
     distributed = [
-        (n, f, p)
-        for n in nodes - {1}
-        for f in fabrics
-        for p in parallelism - {"single"}
-        if n <= 4
+        (n, f, p) for n in nodes - {1} for f in fabrics for p in parallelism - {"single"} if n <= 4
     ]
     expected = 2 * (len(distributed) + (1 in nodes and "single" in parallelism))
     if expected == 0:

@@ -1,10 +1,10 @@
 import json
 
 import pytest
+from record_factory import make_record
 
 from nixwulf.errors import InputError
 from nixwulf.record import digest, load, save, sealed
-from record_factory import make_record
 
 
 def test_a_saved_record_loads_as_itself(tmp_path):
@@ -33,7 +33,11 @@ def test_a_record_of_a_later_major_version_is_refused(tmp_path):
 def test_a_failed_run_carries_no_speed(tmp_path):
     record = make_record()
     failed = sealed(
-        {**record, "outcome": "failed", "failure": {"phase": "measure", "reason": "It ended."}}
+        {
+            **record,
+            "outcome": "failed",
+            "failure": {"phase": "measure", "reason": "It ended."},
+        }
     )
     with pytest.raises(InputError, match="metrics"):
         save(failed, tmp_path / "a.json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-
 from typing import TYPE_CHECKING
 
 import click
@@ -22,7 +21,9 @@ def nodes() -> None:
 @nodes.command("exec")
 @click.option("--cluster", metavar="FILE|NAME", help="The cluster (default: the lab that is up).")
 @click.option("--node", "chosen", multiple=True, metavar="NAME", help="Only this node; repeatable.")
-@click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds for each node.")
+@click.option(
+    "--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds for each node."
+)
 @click.argument("command", nargs=-1, required=True)
 @click.pass_context
 def exec_(
@@ -78,7 +79,11 @@ def _connections(name: str | None, chosen: tuple[str, ...]) -> list[Connection]:
     if name is None:
         up = lab.labs()
         if len(up) != 1:
-            which = f"there are {len(up)} labs: {', '.join(one.name for one in up)}" if up else "no lab is up"
+            which = (
+                f"there are {len(up)} labs: {', '.join(one.name for one in up)}"
+                if up
+                else "no lab is up"
+            )
             raise InputError(f"Name a cluster with --cluster, because {which}.")
         cluster, config = up[0].cluster, up[0].ssh_config
     else:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from nixwulf.lab.linux import Mount, Namespace, mount, unshare
 from nixwulf.lab.links import node_links, run_ip
+from nixwulf.lab.linux import Mount, Namespace, mount, unshare
 from nixwulf.lab.ssh_files import NODE_FOLDER
 from nixwulf.lab.state import Definition, State
 
@@ -64,9 +64,7 @@ def _enter_namespaces(
         os._exit(0)
 
 
-def _be_node(
-    state: State, definition: Definition, number: int, channel: socket.socket
-) -> NoReturn:
+def _be_node(state: State, definition: Definition, number: int, channel: socket.socket) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

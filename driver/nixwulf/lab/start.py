@@ -24,9 +24,7 @@ from nixwulf.lab.state import Definition, State, state_of, write_definition
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "ssh": "openssh-client"}
 
 
-def up(
-    cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool = False
-) -> Lab:
+def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool = False) -> Lab:
     """Bring a lab up; returns when each node's sshd answers.
 
     path: folders that come first on the nodes' PATH. lifeline: the lab ends with this process, however
@@ -37,7 +35,9 @@ def up(
     namespaces = _namespace_command()
     state = state_of(name)
     if state.is_up():
-        raise InputError(f"A lab {name!r} is up already; end it with: nixwulf lab down --name {name}")
+        raise InputError(
+            f"A lab {name!r} is up already; end it with: nixwulf lab down --name {name}"
+        )
     shutil.rmtree(state.folder, ignore_errors=True)
     state.folder.mkdir(parents=True, mode=0o700)
     sshd = find_sshd()
