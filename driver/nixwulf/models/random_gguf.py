@@ -61,24 +61,25 @@ def _write(model: RandomModel, path: Path) -> None:
     from gguf import GGMLQuantizationType, GGUFWriter
 
     writer = GGUFWriter(path, model.architecture)
-    _add_sizes(writer, model)
-    _add_vocabulary(writer, model.vocabulary)
-    for tensor in model.tensors():
-        kind = _kind(tensor, model)
-        stored = np.float16 if kind == "f16" else np.float32
-        writer.add_tensor_info(
-            tensor.name,
-            tensor.shape,
-            np.dtype(stored),
-            _stored_bytes(tensor, model),
-            GGMLQuantizationType[kind.upper()],
-        )
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for tensor in model.tensors():
-        writer.write_tensor_data(_stored(tensor, model))
-    writer.close()
+    try:
+        _add_sizes(writer, model)
+        _add_vocabulary(writer, model.vocabulary)
+        for tensor in model.tensors():
+            kind = _kind(tensor, model)
+            writer.add_tensor_info(
+                tensor.name,
+                tensor.shape,
+                np.dtype(np.float16 if kind == "f16" else np.float32),
+                _stored_bytes(tensor, model),
+                GGMLQuantizationType[kind.upper()],
+            )
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for tensor in model.tensors():  # one at a time, so a large model needs little memory
+            writer.write_tensor_data(_stored(tensor, model))
+    finally:
+        writer.close()
 
 
 def _add_sizes(writer: GGUFWriter, model: RandomModel) -> None:
