@@ -92,7 +92,7 @@ def hub_links(
 ) -> list[Argv]:
     """Arguments of `ip` that make every link; the nodes' ends go to the processes' namespaces."""
     commands = [
-        "link set lo up".split(),
+        ["link", "set", "lo", "up"],
         _bridge("mgmt"),
         ["addr", "add", f"{subnet[-2]}/{subnet.prefixlen}", "dev", "mgmt"],
     ]
@@ -107,17 +107,17 @@ def hub_links(
         for port in ports(cluster, name):
             interface = cluster.nodes[port.number - 1].fabrics[name].interface
             peer = [interface, "mtu", mtu, "netns", str(process_ids[port.node])]
+            trunk = ["type", "veth", "peer", "name", port.trunk, "mtu", mtu]
             commands += [
                 ["link", "add", port.link, "mtu", mtu, "type", "veth", "peer", "name", *peer],
-                ["link", "add", port.uplink, "mtu", mtu, "type", "veth"]
-                + ["peer", "name", port.trunk, "mtu", mtu],
+                ["link", "add", port.uplink, "mtu", mtu, *trunk],
                 _bridge(port.bridge),
                 ["link", "set", port.uplink, "master", port.bridge, "up"],
                 ["link", "set", port.trunk, "master", f"b{index}", "up"],
                 ["link", "set", port.link, "up"],
             ]
         commands.append(["link", "set", f"b{index}", "up"])
-    commands.append("link set mgmt up".split())
+    commands.append(["link", "set", "mgmt", "up"])
     return commands
 
 
@@ -130,7 +130,7 @@ def node_links(cluster: Cluster, subnet: ipaddress.IPv4Network, number: int) -> 
     """Arguments of `ip` that give node `number` (from 1) its addresses."""
     node = cluster.nodes[number - 1]
     commands = [
-        "link set lo up".split(),
+        ["link", "set", "lo", "up"],
         ["addr", "add", f"{subnet[number]}/{subnet.prefixlen}", "dev", MANAGEMENT_INTERFACE],
         ["link", "set", MANAGEMENT_INTERFACE, "up"],
     ]

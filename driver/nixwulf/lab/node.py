@@ -1,4 +1,4 @@
-"""A node of a lab: namespaces, mounts and links of its own, then an sshd and a reaper of orphans."""
+"""A node of a lab: namespaces, mounts and links of its own, then an sshd and a reaper."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from nixwulf.lab.linux import Mount, Namespace, mount, unshare
 from nixwulf.lab.links import node_links, run_ip
+from nixwulf.lab.linux import Mount, Namespace, mount, unshare
 from nixwulf.lab.ssh_files import NODE_FOLDER
 from nixwulf.lab.state import Definition, State
 
-# What processes share by default through files, private to each node.
-PRIVATE_FOLDERS = (Path("/run"), Path("/tmp"), Path("/dev/shm"))  # noqa: S108: mounts, not files
+# Private to each node, or its processes would meet those of other nodes there.
+PRIVATE_FOLDERS = (Path("/run"), Path("/tmp"), Path("/dev/shm"))  # noqa: S108
 FILES_OF_ETC = ("hosts", "hostname", "passwd", "shadow")
 
 
@@ -64,9 +64,7 @@ def _enter_namespaces(
         os._exit(0)
 
 
-def _be_node(
-    state: State, definition: Definition, number: int, channel: socket.socket
-) -> NoReturn:
+def _be_node(state: State, definition: Definition, number: int, channel: socket.socket) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
