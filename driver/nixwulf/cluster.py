@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from nixwulf.errors import InputError
-from nixwulf.files import read_toml
+from nixwulf.files import find_input, read_toml
+from nixwulf.platforms import platform_names
 from nixwulf.schema import check
 
 LAB_PLATFORM = "lab"
@@ -75,9 +74,117 @@ class Cluster:
     nodes: tuple[Node, ...]
     fabrics: dict[str, Fabric]
     source: str
+    document: dict[str, Any]
     description: str = ""
 
     @property
     def is_lab(self) -> bool:
         """Whether the nodes are namespaces of this machine."""
         return all(node.platform == LAB_PLATFORM for node in self.nodes)
+
+
+def load_cluster(name_or_path: str | Path) -> Cluster:
+    """The cluster of a TOML file, or of clusters/NAME.toml; raises InputError."""
+    path = find_input(str(name_or_path), "clusters", ".toml")
+    document = read_toml(path)
+    check(document, "cluster", str(path))
+    return parse_cluster(document, str(path))
+
+
+def parse_cluster(document: dict[str, Any], source: str) -> Cluster:
+    """The cluster of a document that passed the schema; raises InputError."""
+    fabrics = {name: _fabric(name, values, source) for name, values in document["fabrics"].items()}
+    cluster = Cluster(
+        name=document["name"],
+        description=document.get("description", ""),
+        nodes=tuple(_node(values, fabrics, source) for values in document.get("nodes", ())),
+        fabrics=fabrics,
+        source=source,
+        document=document,
+    )
+    if "lab" in document:
+        cluster = with_lab_nodes(cluster, document["lab"]["nodes"])
+    _check_names(cluster)
+    _check_addresses(cluster)
+    return cluster
+
+
+def with_lab_nodes(cluster: Cluster, count: int) -> Cluster:
+    """The cluster with lab nodes n1 ... n<count> on every fabric, at the subnet's 11th address on."""
+    nodes = []
+    for index in range(1, count + 1):
+        fabrics = {}
+        for name, fabric in cluster.fabrics.items():
+            address = fabric.subnet.network_address + 10 + index
+            if address not in fabric.subnet or address == fabric.subnet.broadcast_address:
+                raise InputError(
+                    f"{cluster.source}: fabrics.{name}.subnet is {str(fabric.subnet)!r}, too small "
+                    f"for lab node {index}; use a /24."
+                )
+            fabrics[name] = Attachment(interface=name[:15], address=str(address))
+        nodes.append(Node(name=f"n{index}", platform=LAB_PLATFORM, ssh=f"n{index}", fabrics=fabrics))
+    return replace(cluster, nodes=tuple(nodes))
+
+
+def _fabric(name: str, values: dict[str, Any], source: str) -> Fabric:
+    try:
+        subnet = ipaddress.IPv4Network(values["subnet"])
+    except ValueError as error:
+        raise InputError(f"{source}: fabrics.{name}.subnet: {error}.") from None
+    shape = Shape(**values["shape"]) if "shape" in values else None
+    return Fabric(name, values["kind"], values["speed_gbps"], values["mtu"], subnet, shape)
+
+
+def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> Node:
+    name = values["name"]
+    if values["platform"] not in platform_names():
+        raise InputError(
+            f"{source}: node {name!r} has the unknown platform {values['platform']!r}; known: "
+            f"{', '.join(platform_names())}."
+        )
+    for fabric_name, attachment in values.get("fabrics", {}).items():
+        if fabric_name not in fabrics:
+            raise InputError(
+                f"{source}: node {name!r} is on the fabric {fabric_name!r}, which is not among "
+                f"[fabrics]: {', '.join(fabrics)}."
+            )
+        try:
+            address = ipaddress.IPv4Address(attachment["address"])
+        except ValueError as error:
+            raise InputError(f"{source}: node {name!r} on {fabric_name!r}: {error}.") from None
+        if address not in fabrics[fabric_name].subnet:
+            raise InputError(
+                f"{source}: node {name!r} has the address {str(address)!r} on {fabric_name!r}, "
+                f"outside its subnet {fabrics[fabric_name].subnet}."
+            )
+    attachments = {key: Attachment(**value) for key, value in values.get("fabrics", {}).items()}
+    return Node(name, values["platform"], values["ssh"], attachments)
+
+
+def _check_names(cluster: Cluster) -> None:
+    seen: set[str] = set()
+    for node in cluster.nodes:
+        if node.name in seen:
+            raise InputError(f"{cluster.source}: two nodes have the name {node.name!r}.")
+        seen.add(node.name)
+    if cluster.is_lab:
+        interfaces = [name[:15] for name in cluster.fabrics]
+        for interface in interfaces:
+            if interfaces.count(interface) > 1:
+                raise InputError(
+                    f"{cluster.source}: two fabrics begin with {interface!r}, and the lab names "
+                    "interfaces by the first 15 characters; rename one."
+                )
+
+
+def _check_addresses(cluster: Cluster) -> None:
+    owners: dict[str, str] = {}
+    for node in cluster.nodes:
+        addresses = {attachment.address for attachment in node.fabrics.values()}
+        for address in sorted(addresses | {node.ssh.rpartition("@")[2]}):
+            if address in owners:
+                raise InputError(
+                    f"{cluster.source}: nodes {owners[address]!r} and {node.name!r} both have the "
+                    f"address {address!r}."
+                )
+            owners[address] = node.name

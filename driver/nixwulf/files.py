@@ -11,12 +11,27 @@ from typing import Any
 
 import yaml
 
-from nixwulf.errors import InputError, NixwulfError
+from nixwulf.errors import InputError
 
 
 def cache_dir() -> Path:
     """Where built engines and made models are kept: $XDG_CACHE_HOME/nixwulf or ~/.cache/nixwulf."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nixwulf"
+
+
+def find_input(name_or_path: str, folder: str, suffix: str) -> Path:
+    """The file of a path, or of a bare name in FOLDER here or in this checkout."""
+    path = Path(name_or_path)
+    if path.suffix == suffix or "/" in name_or_path:
+        return path
+    places = [Path(folder), Path(__file__).parents[2] / folder]
+    for place in places:
+        if (place / f"{name_or_path}{suffix}").is_file():
+            return place / f"{name_or_path}{suffix}"
+    known = sorted({file.stem for place in places for file in place.glob(f"*{suffix}")})
+    raise InputError(
+        f"No {folder}/{name_or_path}{suffix}; give a file, or one of: {', '.join(known) or 'none'}."
+    )
 
 
 def read_text(path: Path) -> str:
@@ -62,7 +77,7 @@ def read_json(path: Path) -> Any:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a whole file or nothing: a reader sees the old content or the new, never a part.
 
-    Raises NixwulfError when the device is full or the folder cannot be written.
+    Raises InputError when the device is full or the folder cannot be written.
     """
     data = content.encode() if isinstance(content, str) else content
     temporary: Path | None = None
@@ -78,7 +93,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        raise NixwulfError(
+        raise InputError(
             f"Cannot write {str(path)!r}: {error.strerror}; free some space or choose another "
             "folder with --out."
         ) from None

@@ -1,0 +1,47 @@
+"""Engines: each starts on the nodes of a case, answers, and proves what it crossed.
+
+An engine is one module of this package with an object ENGINE that meets the protocol below.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from nixwulf.discovery import choose, discover
+
+if TYPE_CHECKING:
+    from nixwulf.run import Run
+
+
+class Engine(Protocol):
+    """What the driver asks of an engine."""
+
+    name: str
+    programs: tuple[str, ...]
+    """Programs looked for on PATH of every node; their places are facts."""
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Why a point of a sweep cannot be run, or none."""
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """What a node with these programs lacks, or none."""
+
+    def start(self, run: Run) -> None:
+        """Start what must listen on the nodes and wait until it does; raises RunFailure."""
+
+    def greedy_tokens(self, run: Run, count: int) -> list[int]:
+        """The tokens of a fixed prompt at temperature 0 and the case's seed; raises RunFailure."""
+
+
+@cache
+def all_engines() -> dict[str, object]:
+    """Every engine by name."""
+    return discover(sys.modules[__name__], "ENGINE")
+
+
+def find(name: str, source: str = "sweep") -> Engine:
+    """The engine of a name; raises InputError."""
+    return cast(Engine, choose(all_engines(), name, "engine", source))

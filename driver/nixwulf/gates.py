@@ -1,0 +1,63 @@
+"""Gates: conditions on facts that must hold before a case runs, each with its reason and fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nixwulf.engines import find
+from nixwulf.run import Run
+
+
+def refusal(run: Run, model_bytes: int | None) -> tuple[str, str] | None:
+    """The first gate that refuses a run, as its name and one sentence; none when all hold."""
+    gates: dict[str, Callable[[], str | None]] = {
+        "programs": lambda: _programs(run),
+        "fabric": lambda: _fabric(run),
+        "memory": lambda: _memory(run, model_bytes),
+    }
+    for name, gate in gates.items():
+        reason = gate()
+        if reason:
+            return name, reason
+    return None
+
+
+def _programs(run: Run) -> str | None:
+    engine = find(run.case.engine)
+    for node in run.nodes:
+        lacking = engine.missing(run.facts[node.node.name].programs)
+        if lacking:
+            return f"Node {node.node.name!r} lacks {lacking} on PATH; deploy it or install {engine.name}."
+    return None
+
+
+def _fabric(run: Run) -> str | None:
+    if run.fabric is None:
+        return None
+    for node in run.nodes:
+        name, facts = node.node.name, run.facts[node.node.name]
+        attachment = node.node.fabrics[run.fabric.name]
+        interface = facts.interfaces.get(attachment.interface)
+        if interface is None:
+            return f"Node {name!r} has no interface {attachment.interface!r}; see 'ip link' there."
+        if attachment.address not in facts.addresses:
+            return f"Node {name!r} does not have the address {attachment.address!r}; see 'ip addr' there."
+        if interface.mtu != run.fabric.mtu:
+            return (
+                f"Node {name!r} has MTU {interface.mtu} on {attachment.interface!r}, and the fabric "
+                f"{run.fabric.name!r} says {run.fabric.mtu}; run 'ip link set {attachment.interface} "
+                f"mtu {run.fabric.mtu}' there."
+            )
+    return None
+
+
+def _memory(run: Run, model_bytes: int | None) -> str | None:
+    head = run.facts[run.head.node.name]
+    if run.case.nodes > 1 or model_bytes is None or head.memory_available == 0:
+        return None
+    if model_bytes > head.memory_available:
+        return (
+            f"The model takes {model_bytes / 2**30:.1f} GiB and node {run.head.node.name!r} has "
+            f"{head.memory_available / 2**30:.1f} GiB free; use more nodes or a smaller model."
+        )
+    return None

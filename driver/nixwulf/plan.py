@@ -1,0 +1,249 @@
+"""Plans: the cases of a sweep on a cluster, and why the others were left out."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nixwulf import benchmarks, engines
+from nixwulf.cluster import Cluster, Node, parse_cluster
+from nixwulf.errors import InputError
+from nixwulf.files import read_json, read_toml, write_json
+from nixwulf.query import matches, parse_query
+from nixwulf.record import digest, sealed
+from nixwulf.schema import check
+from nixwulf.sweep import Sweep, parse_sweep
+
+SCHEMA_VERSION = "1.0"
+_COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of a sweep; fabric and transport are none on one node."""
+
+    engine: str
+    benchmark: str
+    model: str
+    nodes: int
+    fabric: str | None
+    transport: str | None
+    parallelism: str
+    parameters: dict[str, Any]
+    seed: int
+    samples: int
+    warm_up: bool
+    model_digest: str
+
+    @property
+    def id(self) -> str:
+        """12 hexadecimal digits that stand for all coordinates and the model's definition."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def title(self) -> str:
+        """What a reader needs to tell this case from the others of its sweep."""
+        way = f"{self.nodes} nodes {self.fabric} {self.parallelism}" if self.fabric else "1 node"
+        values = " ".join(f"{key}={value}" for key, value in self.parameters.items())
+        return f"{self.model} {way} {values}"
+
+    def document(self) -> dict[str, Any]:
+        """As in a plan and a record: what has no value is absent."""
+        values = {"id": self.id, **asdict(self)}
+        del values["model_digest"]
+        return {key: value for key, value in values.items() if value is not None}
+
+    def nodes_of(self, cluster: Cluster) -> tuple[Node, ...]:
+        """The nodes it takes: the first ones that are on its fabric, the head first."""
+        on_fabric = [n for n in cluster.nodes if self.fabric is None or self.fabric in n.fabrics]
+        return tuple(on_fabric[: self.nodes])
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A point of the matrix that is no case, and why."""
+
+    coordinates: dict[str, Any]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will run, decided before anything does."""
+
+    sweep: Sweep
+    cluster: Cluster
+    only: str
+    cases: tuple[Case, ...]
+    left_out: tuple[LeftOut, ...]
+
+    def runs(self) -> Iterator[tuple[Case, int]]:
+        """Every run in order: passes over all cases, so that cases compared are interleaved."""
+        for repetition in range(self.sweep.repetitions):
+            for case in self.cases:
+                yield case, repetition
+
+    def document(self) -> dict[str, Any]:
+        """The plan as it is saved."""
+        return sealed(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "sweep": {"source": self.sweep.source, "document": self.sweep.document},
+                "cluster": {"source": self.cluster.source, "document": self.cluster.document},
+                **({"only": self.only} if self.only else {}),
+                "repetitions": self.sweep.repetitions,
+                "cases": [case.document() for case in self.cases],
+                "left_out": [
+                    {"case": left.coordinates, "reason": left.reason} for left in self.left_out
+                ],
+            }
+        )
+
+
+def make_plan(sweep: Sweep, cluster: Cluster, only: str = "") -> Plan:
+    """Expand a sweep on a cluster; raises InputError for unknown names or when no case is left."""
+    cases: dict[str, Case] = {}
+    left_out: list[LeftOut] = []
+    for coordinates in _points(sweep, cluster):
+        reason = _excluded(coordinates, sweep) or _impossible(coordinates, cluster)
+        if reason:
+            left_out.append(LeftOut(coordinates, reason))
+        else:
+            case = _case(coordinates, sweep)
+            cases.setdefault(case.id, case)
+    chosen = tuple(cases.values())
+    if only:
+        keys = frozenset(_COORDINATES) | {key for case in chosen for key in case.parameters}
+        terms = parse_query(only, keys)
+        chosen = tuple(c for c in chosen if matches(terms, {**c.parameters, **c.document()}))
+    if not chosen:
+        why = f"; the first was left out because {left_out[0].reason}" if left_out else ""
+        what = f"--only {only!r} leaves" if only and cases else "the sweep yields"
+        raise InputError(f"{sweep.source}: {what} no case on cluster {cluster.name!r}{why}.")
+    return Plan(sweep, cluster, only, chosen, tuple(left_out))
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write the plan atomically."""
+    document = plan.document()
+    check(document, "plan", str(path))
+    write_json(path, document)
+
+
+def load_plan(path: Path) -> Plan:
+    """The plan of a run's folder; raises InputError when it was edited or no longer holds."""
+    document = read_json(path)
+    check(document, "plan", str(path))
+    if document["digest"] != digest(document):
+        raise InputError(f"{path}: the plan was edited after it was made; start a new run.")
+    sweep = parse_sweep(document["sweep"]["document"], document["sweep"]["source"])
+    cluster = parse_cluster(document["cluster"]["document"], document["cluster"]["source"])
+    plan = make_plan(sweep, cluster, document.get("only", ""))
+    if plan.document()["digest"] != document["digest"]:
+        raise InputError(
+            f"{path}: this version of nixwulf plans other cases than the one that started the run; "
+            "resume it with that version, or start a new run."
+        )
+    return plan
+
+
+def _points(sweep: Sweep, cluster: Cluster) -> Iterator[dict[str, Any]]:
+    """Every point of every block, complete, each once."""
+    seen: set[str] = set()
+    for block in sweep.blocks:
+        names = block.get("benchmark", ["llama-bench"])
+        for fabric in block.get("fabric", ()):
+            if fabric not in cluster.fabrics:
+                raise InputError(
+                    f"{sweep.source}: the fabric {fabric!r} is not in {cluster.source}, which has: "
+                    f"{', '.join(cluster.fabrics)}."
+                )
+        axes = {
+            "engine": block.get("engine", ["llama.cpp"]),
+            "model": block["model"],
+            "nodes": block["nodes"],
+            "fabric": block.get("fabric", list(cluster.fabrics)),
+            "transport": block.get("transport", ["tcp"]),
+            "parallelism": block["parallelism"],
+        }
+        for name in names:
+            parameters = _parameters(name, block.get("parameters", {}), sweep.source)
+            for values in itertools.product(*axes.values(), *parameters.values()):
+                point = dict(zip(axes, values[: len(axes)], strict=True))
+                point["benchmark"] = name
+                point["parameters"] = dict(zip(parameters, values[len(axes) :], strict=True))
+                if point["nodes"] == 1 or point["parallelism"] == "single":
+                    del point["fabric"], point["transport"]
+                key = json.dumps(point, sort_keys=True)
+                if key not in seen:
+                    seen.add(key)
+                    yield point
+
+
+def _parameters(benchmark: str, given: dict[str, list[Any]], source: str) -> dict[str, list[Any]]:
+    """The axes of a benchmark's own parameters, defaults filled in."""
+    known = benchmarks.find(benchmark, source).parameters
+    for key, values in given.items():
+        if key not in known:
+            raise InputError(
+                f"{source}: the benchmark {benchmark!r} has no parameter {key!r}; it has: "
+                f"{', '.join(known)}."
+            )
+        for value in values:
+            if type(value) is not type(known[key].default) or value < known[key].minimum:
+                raise InputError(
+                    f"{source}: the parameter {key!r} is {value!r}, expected "
+                    f"{type(known[key].default).__name__} of at least {known[key].minimum}."
+                )
+    return {key: given.get(key, [parameter.default]) for key, parameter in known.items()}
+
+
+def _excluded(point: dict[str, Any], sweep: Sweep) -> str | None:
+    flat = {**point, **point["parameters"]}
+    for excluded in sweep.exclude:
+        conditions = {**excluded, **excluded.get("parameters", {})}
+        conditions.pop("parameters", None)
+        if all(flat.get(key) == value for key, value in conditions.items()):
+            words = ", ".join(f"{key} {value}" for key, value in conditions.items())
+            return f"the sweep excludes {words}"
+    return None
+
+
+def _impossible(point: dict[str, Any], cluster: Cluster) -> str | None:
+    nodes, parallelism = point["nodes"], point["parallelism"]
+    if nodes == 1 and parallelism != "single":
+        return f"{parallelism} needs more than one node"
+    if nodes > 1 and parallelism == "single":
+        return "single runs on one node only"
+    if nodes > len(cluster.nodes):
+        return f"the cluster has {len(cluster.nodes)} nodes, not {nodes}"
+    if nodes > 1:
+        fabric = cluster.fabrics[point["fabric"]]
+        on_fabric = [node.name for node in cluster.nodes if fabric.name in node.fabrics]
+        if len(on_fabric) < nodes:
+            return f"{len(on_fabric)} nodes are on the fabric {fabric.name}, not {nodes}"
+        if point["transport"] not in fabric.transports:
+            return f"the fabric {fabric.name} ({fabric.kind}) carries no {point['transport']}"
+    return engines.find(point["engine"]).unsupported(point)
+
+
+def _case(point: dict[str, Any], sweep: Sweep) -> Case:
+    return Case(
+        engine=point["engine"],
+        benchmark=point["benchmark"],
+        model=point["model"],
+        nodes=point["nodes"],
+        fabric=point.get("fabric"),
+        transport=point.get("transport"),
+        parallelism=point["parallelism"],
+        parameters=point["parameters"],
+        seed=sweep.seed,
+        samples=sweep.samples,
+        warm_up=sweep.warm_up,
+        model_digest=sweep.models[point["model"]].digest,
+    )

@@ -1,0 +1,32 @@
+"""Platforms: the facts of a kind of machine, each with its source, one TOML file a platform."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nixwulf.errors import InputError
+from nixwulf.files import read_toml
+from nixwulf.schema import check
+
+_FOLDER = Path(str(resources.files("nixwulf"))) / "data" / "platforms"
+
+
+@cache
+def platform_names() -> tuple[str, ...]:
+    """The names of all known platforms, sorted."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+def load_platform(name_or_path: str | Path) -> dict[str, Any]:
+    """The facts of a platform, by name or by file; raises InputError."""
+    path = Path(name_or_path)
+    if path.suffix != ".toml":
+        path = _FOLDER / f"{name_or_path}.toml"
+    document = read_toml(path)
+    check(document, "platform", str(path))
+    if document["name"] != path.stem:
+        raise InputError(f"{path}: name is {document['name']!r}, expected {path.stem!r}.")
+    return document

@@ -1,0 +1,175 @@
+"""Processes that the driver owns on nodes: started, watched and stopped, and nothing else is.
+
+An owned process is the leader of its own process group (and, where there is systemd, in a
+transient scope of its own). It lives no longer than the ssh channel that started it: when the
+driver dies, even by kill -9, the channel's standard input ends and the node stops the group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from nixwulf.ssh import Connection
+
+GRACE_S = 2
+_EXIT_MARK = b"nixwulf-exit:"
+
+# $1 is the name of the process, the rest its command line. The exit status travels on stderr,
+# because ssh's own 255 could be either the program's or the connection's.
+_OWNER = f"""
+name=$1; shift
+state=${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u); mkdir -p "$state"; chmod 700 "$state"
+scope=
+if [ -d /run/systemd/system ]; then
+  [ "$(id -u)" = 0 ] || user=--user
+  scope="systemd-run $user --scope --quiet --collect --unit=$name"
+fi
+exec 3<&0
+setsid $scope "$@" </dev/null 3<&- &
+child=$!
+echo "$child $$" >"$state/$name.pid"
+stop() {{
+  kill -TERM -- "-$child" 2>/dev/null
+  waited=0
+  while kill -0 -- "-$child" 2>/dev/null && [ $waited -lt {GRACE_S * 10} ]; do
+    sleep 0.1; waited=$((waited + 1))
+  done
+  kill -KILL -- "-$child" 2>/dev/null
+  [ -z "$scope" ] || systemctl $user stop "$name.scope" 2>/dev/null
+}}
+( while read -r _; do :; done <&3; stop ) >/dev/null 2>&1 &
+lifeline=$!
+exec 3<&-
+wait "$child"; status=$?
+kill -KILL -- "-$child" 2>/dev/null
+kill "$lifeline" 2>/dev/null
+rm -f "$state/$name.pid"
+echo "{_EXIT_MARK.decode()}$status" >&2
+"""
+
+# An owner that was itself killed cannot stop its child: the next driver on the node does.
+_SWEEP = """
+state=${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)
+for file in "$state"/*.pid; do
+  [ -e "$file" ] || continue
+  read -r child owner <"$file"
+  kill -0 "$owner" 2>/dev/null && continue
+  kill -KILL -- "-$child" 2>/dev/null && echo "${file##*/}"
+  rm -f "$file"
+done
+exit 0
+"""
+
+
+@dataclass
+class OwnedProcess:
+    """A process on a node with its output in two files beside the record.
+
+    returncode is none while it runs or when the connection was lost; output_at is the monotonic
+    time of its last output.
+    """
+
+    node: str
+    name: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    stdout: Path
+    stderr: Path
+    started: float = field(default_factory=time.monotonic)
+    output_at: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+    returncode: int | None = None
+    stopped_by_driver: bool = False
+    _client: subprocess.Popen[bytes] = field(init=False, repr=False)
+    _readers: list[threading.Thread] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def start(
+        cls,
+        connection: Connection,
+        name: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+    ) -> OwnedProcess:
+        """Start a program on a node; its output goes to FOLDER/<name>.stdout and .stderr."""
+        folder.mkdir(parents=True, exist_ok=True)
+        process = cls(
+            connection.node.name,
+            name,
+            tuple(argv),
+            dict(environment),
+            folder / f"{name}.stdout",
+            folder / f"{name}.stderr",
+        )
+        assignments = [f"{key}={value}" for key, value in environment.items()]
+        command = ["sh", "-c", _OWNER, "sh", name, "env", *assignments, *argv]
+        process._client = subprocess.Popen(
+            connection.argv(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the driver, which then stops in order
+        )
+        for pipe, path in ((process._client.stdout, process.stdout), (process._client.stderr, process.stderr)):
+            assert pipe is not None  # noqa: S101 - PIPE was asked for
+            reader = threading.Thread(target=process._copy, args=(pipe, path), daemon=True)
+            reader.start()
+            process._readers.append(reader)
+        return process
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet, as far as the driver knows."""
+        if self.ended is None and self._client.poll() is not None:
+            self._finish()
+        return self.ended is None
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran, or has run."""
+        return (self.ended or time.monotonic()) - self.started
+
+    def stop(self) -> None:
+        """End the process group: TERM, then KILL after a grace time. Ended ones are left alone."""
+        if not self.running:
+            return
+        self.stopped_by_driver = True
+        assert self._client.stdin is not None  # noqa: S101 - PIPE was asked for
+        with contextlib.suppress(BrokenPipeError):
+            self._client.stdin.close()
+        try:
+            self._client.wait(timeout=GRACE_S + 8)
+        except subprocess.TimeoutExpired:
+            self._client.kill()  # the connection is gone; the node's lifeline stops the group
+            self._client.wait()
+        self._finish()
+
+    def _finish(self) -> None:
+        for reader in self._readers:
+            reader.join(timeout=5)
+        self.ended = time.monotonic()
+
+    def _copy(self, pipe: IO[bytes], path: Path) -> None:
+        with path.open("wb", buffering=0) as file:
+            for line in pipe:
+                output, mark, status = line.partition(_EXIT_MARK)
+                if mark:
+                    self.returncode = int(status)
+                if output:
+                    self.output_at = time.monotonic()
+                    # A full disk must not block the program; the record says so when it is written.
+                    with contextlib.suppress(OSError):
+                        file.write(output)
+
+
+def stop_orphans(connection: Connection) -> list[str]:
+    """Stop what a killed driver's killed owner left on a node; their names."""
+    return connection.script(_SWEEP).split()

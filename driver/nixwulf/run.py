@@ -1,0 +1,144 @@
+"""One run of a case while it goes on: its nodes, its owned processes and its two clocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from nixwulf.cluster import Cluster, Fabric
+from nixwulf.facts import Facts, gather
+from nixwulf.plan import Case
+from nixwulf.process import OwnedProcess
+from nixwulf.ssh import Connection, Unreachable
+from nixwulf.sweep import Limits
+
+# A silent run whose fabric still carries this much is loading a model, not hanging: a stopped
+# peer leaves only retransmissions and window probes, a few kilobytes a minute.
+_PROGRESS_BYTES = 1_000_000
+_POLL_S = 0.02
+
+
+class RunFailure(Exception):
+    """A run that does not end ok: its outcome, and one sentence of why."""
+
+    def __init__(self, outcome: str, reason: str) -> None:
+        """Keep the outcome (as in a record) beside the reason."""
+        super().__init__(reason)
+        self.outcome = outcome
+        self.reason = reason
+
+
+@dataclass
+class Run:
+    """A case in progress on connected nodes, the head first.
+
+    deadline is in monotonic seconds; model is the file's place on the head.
+    """
+
+    name: str
+    case: Case
+    cluster: Cluster
+    nodes: tuple[Connection, ...]
+    model: str
+    limits: Limits
+    raw: Path
+    deadline: float
+    facts: Mapping[str, Facts] = field(default_factory=dict)
+    owned: list[OwnedProcess] = field(default_factory=list)
+
+    @property
+    def head(self) -> Connection:
+        """The node on which clients run."""
+        return self.nodes[0]
+
+    @property
+    def workers(self) -> tuple[Connection, ...]:
+        """The other nodes."""
+        return self.nodes[1:]
+
+    @property
+    def fabric(self) -> Fabric | None:
+        """The fabric that the case is about; none on one node."""
+        return self.cluster.fabrics[self.case.fabric] if self.case.fabric else None
+
+    def alone(self) -> Run:
+        """The same model on the head alone, in the same run: what it starts, the run owns."""
+        case = replace(self.case, nodes=1, fabric=None, transport=None, parallelism="single")
+        return replace(self, case=case, nodes=(self.head,))
+
+    def program(self, name: str) -> str:
+        """Where the head has a program; gates have seen to it that it has."""
+        return self.facts[self.head.node.name].programs[name]
+
+    def data_address(self, node: Connection) -> str:
+        """A node's address on the case's fabric, or loopback when one node runs alone."""
+        return node.node.fabrics[self.case.fabric].address if self.case.fabric else "127.0.0.1"
+
+    def start(
+        self, node: Connection, name: str, argv: Sequence[str], environment: Mapping[str, str]
+    ) -> OwnedProcess:
+        """Start a program that goes on until the run's teardown."""
+        full_name = f"{name}-{node.node.name}"
+        process = OwnedProcess.start(
+            node, f"nixwulf-{self.name}-{full_name}", argv, environment, self.raw
+        )
+        self.owned.append(process)
+        return process
+
+    def execute(
+        self, node: Connection, name: str, argv: Sequence[str], environment: Mapping[str, str]
+    ) -> OwnedProcess:
+        """Run a program to its end under both clocks; raises RunFailure timeout or hang."""
+        process = self.start(node, name, argv, environment)
+        self.watch(process)
+        return process
+
+    def watch(self, process: OwnedProcess) -> None:
+        """Wait until a process ends; stops it and raises RunFailure at either limit."""
+        progress_at = time.monotonic()
+        carried: int | None = None
+        while process.running:
+            time.sleep(_POLL_S)
+            now = time.monotonic()
+            if now > self.deadline:
+                process.stop()
+                raise RunFailure("timeout", f"The run took longer than {self.limits.wall_s:g} s.")
+            if process.output_at > progress_at:
+                progress_at, carried = process.output_at, None
+            silent = now - progress_at
+            if carried is None and silent > self.limits.progress_s / 2:
+                carried = self._bytes_carried()
+            elif carried is not None and silent > self.limits.progress_s:
+                if self._bytes_carried() - carried < _PROGRESS_BYTES:
+                    process.stop()
+                    raise RunFailure(
+                        "hang",
+                        f"{process.argv[0].rpartition('/')[2]!r} was silent for "
+                        f"{self.limits.progress_s:g} s, and the fabric carried nothing.",
+                    )
+                progress_at, carried = now, None
+
+    def stop(self) -> None:
+        """Stop every process of this run that still goes on, the last started first."""
+        for process in reversed(self.owned):
+            process.stop()
+
+    def _bytes_carried(self) -> int:
+        try:
+            return sum(self.fabric_bytes().values())
+        except Unreachable:
+            return 0
+
+    def fabric_bytes(self) -> dict[str, int]:
+        """The counters of each worker's interface of the fabric; empty on one node."""
+        if self.fabric is None:
+            return {}
+        found = gather(self.workers, ())
+        counters = {}
+        for node in self.workers:
+            interface = node.node.fabrics[self.fabric.name].interface
+            state = found[node.node.name].interfaces.get(interface)
+            counters[node.node.name] = state.rx_bytes + state.tx_bytes if state else 0
+        return counters

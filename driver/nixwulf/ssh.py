@@ -1,0 +1,162 @@
+"""OpenSSH to the nodes: the user's own client and config, one multiplexed connection a node."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nixwulf.cluster import Cluster, Node
+from nixwulf.errors import NixwulfError
+from nixwulf.files import cache_dir
+
+CONNECT_TIMEOUT_S = 10
+
+
+class Unreachable(NixwulfError):
+    """A node did not answer over ssh; ssh's 255 alone does not tell why, so its words are kept."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One node reached over ssh; options precede the host on every command line."""
+
+    node: Node
+    options: tuple[str, ...]
+
+    def argv(self, command: Sequence[str] = ()) -> list[str]:
+        """The ssh command line that runs a command, quoted for the node's shell."""
+        remote = [shlex.join(command)] if command else []
+        return ["ssh", *self.options, "-T", self.node.ssh, *remote]
+
+    def open(self) -> None:
+        """Start the shared connection; raises Unreachable with ssh's own words."""
+        master = ["ssh", *self.options, "-o", "ControlMaster=auto", "-fN", self.node.ssh]
+        # The master that stays behind keeps stderr open: a pipe would never reach its end.
+        log = cache_dir() / "ssh" / f"{self.node.name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with log.open("w+") as stderr:
+            done = subprocess.run(
+                master, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, check=False
+            )
+            stderr.seek(0)
+            words = " ".join(stderr.read().split())
+        if done.returncode != 0:
+            raise Unreachable(
+                f"Node {self.node.name!r} cannot be reached: {words or 'ssh failed'}; try "
+                f"'ssh {self.node.ssh} true'."
+            )
+
+    def run(
+        self, command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a short command to its end; raises Unreachable when the node does not answer."""
+        try:
+            done = subprocess.run(
+                self.argv(command),
+                input=stdin if stdin is not None else "",
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Unreachable(
+                f"Node {self.node.name!r} gave no answer to {command[0]!r} within {timeout_s:.0f} s."
+            ) from None
+        if done.returncode == 255:
+            raise Unreachable(
+                f"Node {self.node.name!r} did not answer: {' '.join(done.stderr.split())}; try "
+                f"'ssh {self.node.ssh} true'."
+            )
+        return done
+
+    def script(self, text: str, *arguments: str, timeout_s: float = 60) -> str:
+        """The output of a POSIX shell script whose arguments arrive as $1, $2, ..."""
+        done = self.run(["sh", "-s", "--", *arguments], stdin=text, timeout_s=timeout_s)
+        if done.returncode != 0:
+            raise NixwulfError(
+                f"A command on node {self.node.name!r} failed: {' '.join(done.stderr.split())}"
+            )
+        return done.stdout
+
+    def put(self, local: Path, remote: str) -> None:
+        """Copy a file, whole or not at all; remote may begin with '~/'."""
+        script = (
+            'target=$1; case $target in "~/"*) target=$HOME/${target#"~/"};; esac; '
+            'mkdir -p "$(dirname "$target")" && cat >"$target.part" && mv "$target.part" "$target"'
+        )
+        with local.open("rb") as file:
+            done = subprocess.run(
+                self.argv(["sh", "-c", script, "sh", remote]),
+                stdin=file,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        if done.returncode != 0:
+            raise NixwulfError(
+                f"Cannot copy {str(local)!r} to node {self.node.name!r}: "
+                f"{' '.join(done.stderr.split())}"
+            )
+
+    @contextmanager
+    def forwarded(self, socket: str) -> Iterator[Path]:
+        """A local Unix socket that leads to one on the node, for as long as the context lasts."""
+        with tempfile.TemporaryDirectory(prefix="nixwulf-") as folder:
+            local = Path(folder) / "socket"
+            control = ["ssh", *self.options, "-L", f"{local}:{socket}", "-O"]
+            done = subprocess.run(
+                [*control, "forward", self.node.ssh], capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                raise Unreachable(
+                    f"Node {self.node.name!r} forwards no socket: {' '.join(done.stderr.split())}"
+                )
+            try:
+                yield local
+            finally:
+                subprocess.run(
+                    [*control, "cancel", self.node.ssh], capture_output=True, check=False
+                )
+
+
+def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, Connection]:
+    """A connection for each node, not yet open; a lab's nodes are known to its own ssh config."""
+    options: tuple[str, ...]
+    if lab_config is not None:
+        options = ("-F", str(lab_config))
+    else:
+        sockets = cache_dir() / "ssh"
+        sockets.mkdir(parents=True, exist_ok=True, mode=0o700)
+        settings = {
+            "BatchMode": "yes",
+            "ConnectTimeout": CONNECT_TIMEOUT_S,
+            "ControlPath": sockets / "%C",
+            "ControlPersist": 60,
+            "ServerAliveInterval": 15,
+        }
+        options = tuple(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))
+    return {node.name: Connection(node, options) for node in cluster.nodes}
+
+
+def open_all(nodes: Iterable[Connection]) -> dict[str, str]:
+    """Open connections in parallel; the words of failure by node name, empty when all answer."""
+
+    def attempt(connection: Connection) -> str | None:
+        try:
+            connection.open()
+        except Unreachable as error:
+            return error.message
+        return None
+
+    chosen = list(nodes)
+    with ThreadPoolExecutor(max(1, len(chosen))) as pool:
+        words = list(pool.map(attempt, chosen))
+    return {c.node.name: word for c, word in zip(chosen, words, strict=True) if word is not None}
