@@ -8,21 +8,16 @@ from nixwulf.report.summary import Line, Setting, Summary
 from nixwulf.report.words import figure, percent, plural, round_trip, times
 
 _HEADLINE_METRIC = ("decode", "prompt")
+_WHOLE_FROM = 10.0
 
 
-def findings(summary: Summary) -> list[str]:
-    """One sentence a finding, the most general first; empty when nothing was measured."""
-    several = len(summary.settings) > 1
-    sentences = []
+def findings(summary: Summary) -> dict[Setting, list[str]]:
+    """For each setting in which something was measured its sentences, the most general first."""
+    found = {}
     for setting in summary.settings:
-        own = [_of(setting, summary)]
-        prefix = f"{summary.setting_name(setting)}: " if several else ""
-        sentences += [prefix + text for lines in own for text in _of_setting(lines, summary)]
-    return sentences
-
-
-def _of(setting: Setting, summary: Summary) -> list[Line]:
-    return [line for line in summary.lines if line.setting == setting and line.speeds]
+        lines = [line for line in summary.lines if line.setting == setting and line.speeds]
+        found[setting] = _of_setting(lines, summary)
+    return {setting: sentences for setting, sentences in found.items() if sentences}
 
 
 def _of_setting(lines: list[Line], summary: Summary) -> list[str]:
@@ -47,28 +42,28 @@ def _having(lines: Sequence[Line], metric: str) -> list[Line]:
 
 
 def _fastest_and_slowest(lines: list[Line], metric: str) -> str:
+    """The best and the worst case of several nodes against one node, as far as there are such."""
     ranked = _having(lines, metric)
     one = [line for line in ranked if line.nodes == 1]
     several = [line for line in ranked if line.nodes > 1]
     name = metric.capitalize()
     if not several:
-        return f"{name} on {one[0].what} runs at {_speed(one[0], metric)}."
+        return f"{name} on one node: {_speed(one[0], metric)}."
     best, worst = several[0], several[-1]
     if not one:
         text = f"{name} is fastest on {_case(best)}, at {_speed(best, metric)}"
-        slowest = f"and slowest on {_case(worst)}, at {_speed(worst, metric)}."
-        return f"{text}, {slowest}" if worst is not best else f"{text}."
-    single = f"{_speed(one[0], metric)} on one node"
-    reach = f"{_speed(best, metric)} on {_case(best)}{_ratio(best, metric)}"
+        slowest = f", and slowest on {_case(worst)}, at {_speed(worst, metric)}"
+        return f"{text}{slowest if worst is not best else ''}."
+    text = f"{name} on one node: {_speed(one[0], metric)}. "
     if len(several) == 1:
-        return f"{name}: {single}, {reach}."
-    verdict = (
-        f"no case of several nodes reaches the {single}: the best is {reach}"
-        if best.speeds[metric].mean < one[0].speeds[metric].mean
-        else f"{single}, at best {reach}"
-    )
-    return f"{name}: {verdict}, the slowest {_speed(worst, metric)} on {_case(worst)}" + (
-        f"{_ratio(worst, metric)}."
+        return text + f"On {_case(best)}: {_against_one(best, metric)}."
+    if best.speeds[metric].mean < one[0].speeds[metric].mean:
+        text += "No case of several nodes reaches that: the best, "
+    else:
+        text += "The best case of several nodes, "
+    return text + (
+        f"{_case(best)}, gives {_against_one(best, metric)}; the slowest, {_case(worst)}, "
+        f"{_against_one(worst, metric)}."
     )
 
 
@@ -92,25 +87,29 @@ def _with_round_trip(lines: list[Line], metric: str) -> list[str]:
 def _change(what: str, metric: str, near: float, before: float, far: float, after: float) -> str:
     verb = "falls" if after < before else "does not fall but goes"
     text = (
-        f"{what} {verb} from {figure(before)} to {figure(after)} tok/s ({percent(after / before)}) "
+        f"{what} {verb} from {figure(before)} to {figure(after)} tok/s (by {percent(abs(1 - after / before))}) "
         f"as the measured round trip grows from {round_trip(near)} to {round_trip(far)}"
     )
     longer_us = 1e6 / after - 1e6 / before
     if metric != "decode" or after >= before:
         return f"{text}."
-    added = figure(longer_us / (far - near))
-    return f"{text}: a token takes {round_trip(longer_us)} longer, {added} times the added round trip."
+    added = longer_us / (far - near)
+    added_text = f"{added:.0f}" if added >= _WHOLE_FROM else f"{added:.1f}"
+    return f"{text}: a token takes {round_trip(longer_us)} longer, {added_text} times the added round trip."
 
 
 def _speed(line: Line, metric: str) -> str:
     return f"{figure(line.speeds[metric].mean)} tok/s"
 
 
-def _ratio(line: Line, metric: str) -> str:
+def _against_one(line: Line, metric: str) -> str:
     speed_up = line.speeds[metric].speed_up
-    return f" ({times(speed_up)} one node)" if speed_up is not None else ""
+    if speed_up is None:
+        return _speed(line, metric)
+    share = f"{times(speed_up)} that" if speed_up >= 1 else f"{percent(speed_up)} of it"
+    return f"{_speed(line, metric)} ({share})"
 
 
 def _case(line: Line) -> str:
-    rtt = f", round trip {round_trip(line.rtt_us)}" if line.rtt_us is not None else ""
-    return f"{plural(line.nodes, 'node')} ({line.parallelism} over {line.link}{rtt})"
+    rtt = f" (round trip {round_trip(line.rtt_us)})" if line.rtt_us is not None else ""
+    return f"{plural(line.nodes, 'node')} in {line.parallelism} over {line.link}{rtt}"

@@ -10,6 +10,7 @@ from nixwulf import record
 from nixwulf.errors import InputError
 from nixwulf.files import read_json
 from nixwulf.record import Record
+from nixwulf.report.words import case_name, link_name
 from nixwulf.schema import check
 
 PLAN = "plan.json"
@@ -21,6 +22,13 @@ class Entry:
 
     path: Path
     record: Record
+
+    @property
+    def what(self) -> str:
+        """The case in words."""
+        case = self.record["case"]
+        link = link_name(case.get("fabric", ""), case.get("transport", ""))
+        return case_name(case["nodes"], case["parallelism"], link)
 
     @property
     def raw(self) -> tuple[Path, ...]:

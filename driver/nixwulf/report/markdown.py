@@ -11,7 +11,6 @@ from nixwulf.report.summary import Failure, Line, Setting, Summary
 from nixwulf.report.words import clean, microseconds, percent, plural, times, with_deviation
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~@])")
-_MOST_NAMED = 10
 
 
 def to_markdown(summary: Summary) -> str:
@@ -21,8 +20,7 @@ def to_markdown(summary: Summary) -> str:
         f"## {_text(summary.folder.title)}",
         _text(summary.folder.description),
         _text(summary.counts) + ".",
-        "\n".join(f"* {_text(sentence)}" for sentence in findings(summary)),
-        *(part for setting in summary.settings for part in _speeds(summary, setting)),
+        *(part for setting in summary.settings for part in _setting(summary, setting)),
         *_failures(summary.failures),
         *_left_out(summary),
         *_fabrics(summary),
@@ -32,7 +30,8 @@ def to_markdown(summary: Summary) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _speeds(summary: Summary, setting: Setting) -> list[str]:
+def _setting(summary: Summary, setting: Setting) -> list[str]:
+    sentences = findings(summary).get(setting, [])
     lines = [line for line in summary.lines if line.setting == setting]
     metrics = [m for m in summary.metrics if any(m in line.speeds for line in lines)]
     variants = any(line.variant for line in lines)
@@ -48,7 +47,7 @@ def _speeds(summary: Summary, setting: Setting) -> list[str]:
             microseconds(line.rtt_us),
             f"{line.bandwidth_gbps:.3g}" if line.bandwidth_gbps else "",
             *(cell for metric in metrics for cell in _speed(line, metric)),
-            samples(line),
+            line.counts,
             line.outcome,
         ]
         for line in lines
@@ -58,7 +57,12 @@ def _speeds(summary: Summary, setting: Setting) -> list[str]:
         "n is samples (runs). × is against one node, efficiency is × over the number of nodes. "
         "RTT is the median round trip measured in those runs."
     )
-    return [f"### {_text(summary.setting_name(setting))}", _table([*head, "n", "outcome"], rows), note]
+    return [
+        f"### {_text(summary.setting_name(setting))}",
+        "\n".join(f"* {_text(sentence)}" for sentence in sentences),
+        _table([*head, "n", "outcome"], rows),
+        note,
+    ]
 
 
 def _speed(line: Line, metric: str) -> tuple[str, str]:
@@ -72,23 +76,15 @@ def _speed(line: Line, metric: str) -> tuple[str, str]:
     return text, f"{times(speed.speed_up)} ({percent(speed.efficiency)}{above})"
 
 
-def samples(line: Line) -> str:
-    """How many samples and runs a line's speeds rest on: '9 (3)'; several where they differ."""
-    counts = {(speed.n_samples, speed.n_runs) for speed in line.speeds.values()}
-    return ", ".join(f"{n} ({runs})" for n, runs in sorted(counts))
-
-
 def _failures(failures: Sequence[Failure]) -> list[str]:
     if not failures:
         return []
     parts = ["### Failures"]
     for failure in failures:
-        names = [f"`{entry.record['id']}`" for entry in failure.entries]
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        hint = f" {_text(failure.hint)}" if failure.hint else ""
         parts.append(
-            f"**{failure.outcome}** in {failure.phase}, {plural(len(names), 'run')} "
-            f"({', '.join(names[:_MOST_NAMED])}{more}): {_text(failure.reason)}"
-            + (f" {_text(failure.hint)}" if failure.hint else "")
+            f"**{failure.outcome}** in {failure.phase}, {plural(len(failure.entries), 'run')} of "
+            f"{_text(failure.cases)}: {_text(failure.reason)}{hint}"
         )
     return parts
 
@@ -100,13 +96,11 @@ def _left_out(summary: Summary) -> list[str]:
 
 
 def _fabrics(summary: Summary) -> list[str]:
-    rows = [
-        (f.name, f.kind, f.nominal, f.mtu, f.asked, f.shaped_by, f.rtt, f.bandwidth)
-        for f in fabrics(summary.folder.records)
-    ]
-    head = ("fabric", "kind", "nominal", "MTU", "asked", "shaped by")
-    measured = ("measured RTT, median (range)", "measured bandwidth, median (range)")
-    return ["### Fabrics", _table((*head, *measured), rows)] if rows else []
+    rows = [(f.name, f.sold, f.asked, f.rtt, f.bandwidth) for f in fabrics(summary.folder.records)]
+    head = ("fabric", "kind", "asked", "measured RTT, median (range)")
+    return (
+        ["### Fabrics", _table((*head, "measured bandwidth, median (range)"), rows)] if rows else []
+    )
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

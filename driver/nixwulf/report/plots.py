@@ -14,7 +14,6 @@ from nixwulf.report.words import figure, microseconds, plural, with_deviation
 
 _SPREAD = 3.0  # pixels between the series of one node count
 _MOST_SPREAD = 14.0
-_ONE_NODE_STYLE = -1
 
 
 class Quantity(NamedTuple):
@@ -47,6 +46,7 @@ class Plots:
     by_nodes: tuple[Markup, ...]
     by_rtt: tuple[Markup, ...]
     samples: str
+    missing: tuple[str, ...]
 
 
 def plots(summary: Summary, setting: Setting) -> Plots:
@@ -71,6 +71,11 @@ def plots(summary: Summary, setting: Setting) -> Plots:
             for p in _by_rtt(_chosen(lines, q), q, styles)
         ),
         samples=_sample_counts(lines),
+        missing=tuple(
+            f"{line.what} ({line.outcome})"
+            for line in summary.lines
+            if line.setting == setting and line.outcomes and not line.speeds
+        ),
     )
 
 
@@ -98,6 +103,7 @@ def _by_nodes(chosen: _Chosen, quantity: Quantity, styles: dict[str, int]) -> li
     if not several:
         return []
     one = next(((line, speed) for line, speed in chosen if line.nodes == 1), None)
+    start = [_point(*one, 1.0, None)] if one else []
     x = svg.nodes_axis([line.nodes for line, _ in chosen])
     y = svg.axis(_extent(chosen), "tok/s")
     panels = []
@@ -107,10 +113,13 @@ def _by_nodes(chosen: _Chosen, quantity: Quantity, styles: dict[str, int]) -> li
         gap = min(_SPREAD, _MOST_SPREAD / len(links))
         series = [
             svg.Series(
-                points=tuple(
-                    _point(line, speed, float(line.nodes), styles[link])
-                    for line, speed in own
-                    if line.link == link
+                points=(
+                    *start,
+                    *(
+                        _point(line, speed, float(line.nodes), styles[link])
+                        for line, speed in own
+                        if line.link == link
+                    ),
                 ),
                 style=styles[link],
                 shift=gap * (index - (len(links) - 1) / 2),
@@ -132,10 +141,10 @@ def _by_nodes(chosen: _Chosen, quantity: Quantity, styles: dict[str, int]) -> li
 def _by_rtt(chosen: _Chosen, quantity: Quantity, styles: dict[str, int]) -> list[Markup]:
     """One panel a parallelism; lines join the cases of one number of nodes."""
     placed = [(line, speed) for line, speed in chosen if line.nodes > 1 and line.rtt_us]
-    if len({line.link for line, _ in placed}) < 2:  # noqa: PLR2004
+    if len({line.link for line, _ in placed}) <= 1:
         return []
     one = next(((line, speed) for line, speed in chosen if line.nodes == 1), None)
-    x = svg.axis([line.rtt_us or 0 for line, _ in placed], "measured round trip, µs")
+    x = svg.axis([line.rtt_us or 0 for line, _ in placed], "measured round trip, µs", most_ticks=7)
     y = svg.axis(_extent([*placed, *([one] if one else [])]), "tok/s")
     panels = []
     for parallelism in sorted({line.parallelism for line, _ in placed}):
@@ -156,7 +165,7 @@ def _by_rtt(chosen: _Chosen, quantity: Quantity, styles: dict[str, int]) -> list
     return [svg.draw(panel) for panel in panels]
 
 
-def _point(line: Line, speed: Speed, x: float, style: int) -> svg.Point:
+def _point(line: Line, speed: Speed, x: float, style: int | None) -> svg.Point:
     speed_text = f"{with_deviation(speed.mean, speed.deviation)} tok/s"
     counts = f"{plural(speed.n_samples, 'sample')} in {plural(speed.n_runs, 'run')}"
     rtt = f", round trip {microseconds(line.rtt_us)} µs" if line.rtt_us else ""
@@ -191,11 +200,10 @@ def _rtt(lines: Sequence[Line], link: str) -> str:
 def _sample_counts(lines: Sequence[Line]) -> str:
     """'9 samples in 3 runs', or the range over the points."""
     speeds = [speed for line in lines for speed in line.speeds.values()]
-    return (
-        f"{_span([s.n_samples for s in speeds])} samples in {_span([s.n_runs for s in speeds])} runs"
-    )
+    samples = _span([speed.n_samples for speed in speeds], "sample")
+    return f"{samples} in {_span([speed.n_runs for speed in speeds], 'run')}"
 
 
-def _span(counts: Sequence[int]) -> str:
+def _span(counts: Sequence[int], noun: str) -> str:
     low, high = min(counts, default=0), max(counts, default=0)
-    return str(low) if low == high else f"{low} to {high}"
+    return plural(low, noun) if low == high else f"{low} to {plural(high, noun)}"

@@ -9,21 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.record import Record
+from nixwulf.report.folder import Entry
 from nixwulf.report.words import figure, microseconds
 from nixwulf.table import canonical
-
-_MOST_VALUES = 4
 
 
 @dataclass(frozen=True)
 class FabricRow:
-    """A fabric as it was asked for and as the runs measured it, each a text with its unit."""
+    """A fabric as it is sold, as the lab was asked for it, and as the runs measured it."""
 
     name: str
-    kind: str
-    nominal: str
-    mtu: str
-    shaped_by: str
+    sold: str
     asked: str
     rtt: str
     bandwidth: str
@@ -41,7 +37,7 @@ class Command:
 class Example:
     """The commands of one run, as an example of its kind."""
 
-    record: Record
+    entry: Entry
     commands: tuple[Command, ...]
 
 
@@ -64,13 +60,13 @@ def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
 
 
 def node_facts(records: Sequence[Record]) -> list[tuple[str, str]]:
-    """Each fact of the nodes: one value where all agree, else each with its nodes."""
-    values: dict[str, dict[str, set[str]]] = {}
+    """Each fact of the nodes: one value, or a range, or each value with its nodes."""
+    values: dict[str, dict[str, list[Any]]] = {}
     for record in records:
         for node in record["nodes"]:
             for key, value in node.get("facts", {}).items():
-                values.setdefault(key, {}).setdefault(_text(value), set()).add(node["name"])
-    return [(f"Node: {key.replace('_', ' ')}", _by_node(found)) for key, found in values.items()]
+                values.setdefault(key, {}).setdefault(node["name"], []).append(value)
+    return [(f"Nodes: {_fact_name(key)}", _fact(key, found)) for key, found in values.items()]
 
 
 def fabrics(records: Sequence[Record]) -> list[FabricRow]:
@@ -86,18 +82,17 @@ def fabrics(records: Sequence[Record]) -> list[FabricRow]:
     return [row for _, row in rows]
 
 
-def examples(records: Sequence[Record]) -> list[Example]:
+def examples(entries: Sequence[Entry]) -> list[Example]:
     """The commands of the first run of each engine, benchmark, number of nodes and parallelism."""
-    chosen: dict[tuple[Any, ...], Record] = {}
-    ordered = sorted(records, key=lambda r: (r["outcome"] != "ok", r["started"], r["id"]))
-    for record in ordered:
-        case = record["case"]
+    chosen: dict[tuple[Any, ...], Entry] = {}
+    for entry in sorted(entries, key=lambda e: (e.record["outcome"] != "ok", e.record["started"])):
+        case = entry.record["case"]
         key = tuple(case[name] for name in ("engine", "benchmark", "nodes", "parallelism"))
-        if record["commands"]:
-            chosen.setdefault(key, record)
+        if entry.record["commands"]:
+            chosen.setdefault(key, entry)
     return [
-        Example(record, tuple(Command(c["node"], _line(c)) for c in record["commands"]))
-        for _, record in sorted(chosen.items())
+        Example(entry, tuple(Command(c["node"], _line(c)) for c in entry.record["commands"]))
+        for _, entry in sorted(chosen.items(), key=lambda item: item[0])
     ]
 
 
@@ -110,10 +105,12 @@ def _line(command: dict[str, Any]) -> str:
 
 def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
     first, asked = found[0], found[0].get("asked", {})
+    delay = f"{asked['delay_us']:g} µs one way" if asked.get("delay_us") else "no delay added"
     shape = [
-        f"{asked['delay_us']:g} µs one way" if "delay_us" in asked else "",
+        delay if asked else "",
         f"{asked['rate_gbps']:g} Gbit/s" if "rate_gbps" in asked else "",
         f"{asked['loss_percent']:g} % loss" if asked.get("loss_percent") else "",
+        f"by {first['shaped_by']}" if "shaped_by" in first else "",
     ]
     bandwidths = [
         link["bandwidth"]["value"]
@@ -123,10 +120,7 @@ def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
     ]
     return FabricRow(
         name=first["name"],
-        kind=first["kind"],
-        nominal=f"{first['speed_gbps']:g} Gbit/s",
-        mtu=f"{first['mtu']}",
-        shaped_by=first.get("shaped_by", ""),
+        sold=f"{first['kind']}, {first['speed_gbps']:g} Gbit/s, MTU {first['mtu']}",
         asked=", ".join(filter(None, shape)),
         rtt=_range(_rtts(found), microseconds, "µs"),
         bandwidth=_range(bandwidths, figure, "Gbit/s"),
@@ -184,16 +178,29 @@ def _flat(values: dict[str, Any]) -> str:
     return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items())
 
 
-def _text(value: Any) -> str:
+def _fact_name(key: str) -> str:
+    return key.removesuffix("_bytes").replace("_", " ")
+
+
+def _fact(key: str, by_node: dict[str, list[Any]]) -> str:
+    """Memory in GiB; numbers that change from run to run as a range."""
+    values = [value for found in by_node.values() for value in found]
+    if all(isinstance(value, int | float) for value in values):
+        ends = dict.fromkeys(_fact_text(key, end) for end in (min(values), max(values)))
+        return " to ".join(ends)
+    nodes: dict[str, list[str]] = {}
+    for name, found in by_node.items():
+        text = " or ".join(dict.fromkeys(_fact_text(key, value) for value in found))
+        nodes.setdefault(text, []).append(name)
+    if len(nodes) == 1:
+        return next(iter(nodes))
+    return "; ".join(f"{text} ({', '.join(sorted(names))})" for text, names in nodes.items())
+
+
+def _fact_text(key: str, value: Any) -> str:
+    if key.endswith("_bytes") and isinstance(value, int | float):
+        return f"{value / 2**30:.1f} GiB"
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-
-
-def _by_node(found: dict[str, set[str]]) -> str:
-    if len(found) == 1:
-        return next(iter(found))
-    if len(found) > _MOST_VALUES:
-        return f"{len(found)} different values; see the records"
-    return "; ".join(f"{text} ({', '.join(sorted(names))})" for text, names in found.items())
 
 
 def _distinct(texts: Iterable[str]) -> str:

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from nixwulf.record import Record
 from nixwulf.report.folder import Entry, RunFolder
-from nixwulf.report.words import link_name, pairs, plural
+from nixwulf.report.words import case_name, link_name, pairs, plural
 from nixwulf.table import canonical, record_bandwidth_gbps, record_rtt_us, speeds, tidy
 
 _METRIC_ORDER = {"prompt": 0, "decode": 1}
+_MOST_NAMED = 4
 _LENGTHS = frozenset({"n_prompt", "n_gen"})
 
 
@@ -88,11 +89,15 @@ class Line:
         return ", ".join(parts + ([f"{to_come} to come"] if to_come else []))
 
     @property
+    def counts(self) -> str:
+        """Samples and runs that its speeds rest on: '9 (3)'; several where the metrics differ."""
+        counts = {(speed.n_samples, speed.n_runs) for speed in self.speeds.values()}
+        return ", ".join(f"{n} ({runs})" for n, runs in sorted(counts))
+
+    @property
     def what(self) -> str:
         """'2 nodes, tensor, lan', or 'one node'."""
-        if self.nodes == 1:
-            return "one node"
-        return ", ".join(filter(None, (plural(self.nodes, "node"), self.parallelism, self.link)))
+        return case_name(self.nodes, self.parallelism, self.link)
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,13 @@ class Failure:
     reason: str
     hint: str
     entries: tuple[Entry, ...]
+
+    @property
+    def cases(self) -> str:
+        """The cases in words; of many, the first few and how many more."""
+        names = list(dict.fromkeys(entry.what for entry in self.entries))
+        more = f"; and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return "; ".join(names[:_MOST_NAMED]) + more
 
     @property
     def log_tails(self) -> dict[str, str]:
@@ -152,6 +164,11 @@ class Summary:
         if planned is not None and planned != runs:
             text += f"; {runs} of {planned} planned runs have a record"
         return text
+
+    @property
+    def any_above_linear(self) -> bool:
+        """Whether a case is faster than its number of nodes times one node."""
+        return any(speed.above_linear for line in self.lines for speed in line.speeds.values())
 
     def setting_name(self, setting: Setting) -> str:
         """What tells a setting from the others; with only one, its engine and model."""

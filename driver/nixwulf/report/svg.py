@@ -16,7 +16,10 @@ WIDTH, HEIGHT = 360.0, 262.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 14.0, 46.0, 40.0
 _LABEL_ROOM = 52.0  # for labels at the ends of lines
 _LABEL_HEIGHT = 13.0
-_CAP = 2.5
+_CAP = 2.5  # half the width of an error bar's end
+_LOG_ABOVE = 12.0
+_MOST_LINEAR_STEPS = 5
+_THOUSANDS_FROM = 10_000
 COLOURS = 6
 
 MARKERS = (
@@ -53,12 +56,15 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """A mean at x with its deviation (both ways), its marker's number and its words."""
+    """A mean at x with its deviation (both ways), its marker's number and its words.
+
+    Without a style it is a plain circle: one node, which crosses no fabric.
+    """
 
     x: float
     y: float
     deviation: float | None
-    style: int
+    style: int | None
     title: str
 
 
@@ -90,24 +96,27 @@ def linear_axis(values: Sequence[float], label: str) -> Axis:
     """From zero to a round number above the values, with three to six ticks."""
     high = max(values) * 1.05
     power = 10.0 ** math.floor(math.log10(high))
-    step = next(s * power for s in (0.2, 0.25, 0.5, 1.0, 2.0) if high / (s * power) <= 5)  # noqa: PLR2004
+    step = next(
+        s * power for s in (0.2, 0.25, 0.5, 1.0, 2.0) if high / (s * power) <= _MOST_LINEAR_STEPS
+    )
     count = math.ceil(high / step)
     return Axis(0.0, count * step, False, tuple(i * step for i in range(count + 1)), label)
 
 
-def log_axis(values: Sequence[float], label: str) -> Axis:
-    """Around the values, with ticks at 1, 2 and 5, or at powers of ten for over three decades."""
+def log_axis(values: Sequence[float], label: str, most_ticks: int) -> Axis:
+    """Around the values, with ticks at 1, 2 and 5, or at powers of ten where those are too many."""
     low, high = min(values) / 1.25, max(values) * 1.25
-    digits = (1.0,) if math.log10(high / low) > 3 else (1.0, 2.0, 5.0)  # noqa: PLR2004
+    digits = (1.0, 2.0, 5.0) if 3 * math.log10(high / low) < most_ticks else (1.0,)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = tuple(d * 10.0**p for p in powers for d in digits if low <= d * 10.0**p <= high)
     return Axis(low, high, True, ticks, f"{label}, log scale")
 
 
-def axis(values: Sequence[float], label: str, log_above: float = 12.0) -> Axis:
-    """Linear from zero, or logarithmic where the values span more than a factor of log_above."""
-    many = max(values) > log_above * min(values)
-    return (log_axis if many else linear_axis)(values, label)
+def axis(values: Sequence[float], label: str, most_ticks: int = 10) -> Axis:
+    """Linear from zero, or logarithmic where the values span more than a factor of 12."""
+    if max(values) > _LOG_ABOVE * min(values):
+        return log_axis(values, label, most_ticks)
+    return linear_axis(values, label)
 
 
 def nodes_axis(counts: Sequence[int]) -> Axis:
@@ -118,7 +127,7 @@ def nodes_axis(counts: Sequence[int]) -> Axis:
 
 def tick_label(value: float) -> str:
     """A tick without needless digits: '0.5', '200', '10k'."""
-    return f"{value / 1000:g}k" if value >= 10_000 else f"{value:g}"  # noqa: PLR2004
+    return f"{value / 1000:g}k" if value >= _THOUSANDS_FROM else f"{value:g}"
 
 
 def draw(panel: Panel) -> Markup:
@@ -134,7 +143,7 @@ def draw(panel: Panel) -> Markup:
         *frame.grid(),
         *([frame.reference(*panel.reference)] if panel.reference else []),
         *(frame.line(series) for series in panel.series),
-        *(frame.point(point, series) for series in panel.series for point in series.points),
+        *dict.fromkeys(frame.point(point, s) for s in panel.series for point in s.points),
         *frame.labels(panel.series),
         Markup("</svg>"),
     ]
@@ -166,7 +175,9 @@ class _Frame:
         for tick in self.y.ticks:
             y = self.at(self.x.low, tick)[1]
             parts.append(
-                Markup('<path class="grid" d="M{} {}H{}"/>').format(_n(_LEFT), _n(y), _n(self.right))
+                Markup('<path class="grid" d="M{} {}H{}"/>').format(
+                    _n(_LEFT), _n(y), _n(self.right)
+                )
                 + Markup('<text class="tick end" x="{}" y="{}">{}</text>').format(
                     _n(_LEFT - 6), _n(y + 4), tick_label(tick)
                 )
@@ -196,15 +207,16 @@ class _Frame:
         ).format(_n(_LEFT), _n(y), _n(self.right), _n(self.right), _n(y - 5), label)
 
     def line(self, series: Series) -> Markup:
-        if len(series.points) < 2:  # noqa: PLR2004
-            return Markup("")
-        places = [self.at(point.x, point.y) for point in series.points]
-        path = "L".join(f"{_n(x + series.shift)} {_n(y)}" for x, y in places)
-        colour = "plain" if series.style is None else f"c{series.style % COLOURS}"
-        return Markup('<path class="line {}" d="M{}"/>').format(colour, path)
+        path = "L".join("{} {}".format(*self.place(point, series)) for point in series.points)
+        return Markup('<path class="line {}" d="M{}"/>').format(_colour(series.style), path)
+
+    def place(self, point: Point, series: Series) -> tuple[str, str]:
+        """Where a point is drawn; a plain one, which all series share, is not shifted."""
+        x, y = self.at(point.x, point.y)
+        return _n(x + (0.0 if point.style is None else series.shift)), _n(y)
 
     def point(self, point: Point, series: Series) -> Markup:
-        x, y = self.at(point.x, point.y)
+        y = self.at(point.x, point.y)[1]
         bar = Markup("")
         if point.deviation:
             top = self.at(point.x, point.y + point.deviation)[1] - y
@@ -213,14 +225,13 @@ class _Frame:
                 t=_n(top), l=_n(low), c=_CAP, w=_CAP * 2
             )
         return Markup(
-            '<g class="c{}" transform="translate({} {})"><title>{}</title>{}<path d="{}"/></g>'
+            '<g class="{}" transform="translate({} {})"><title>{}</title>{}<path d="{}"/></g>'
         ).format(
-            point.style % COLOURS,
-            _n(x + series.shift),
-            _n(y),
+            _colour(point.style),
+            *self.place(point, series),
             point.title,
             bar,
-            MARKERS[point.style % len(MARKERS)],
+            MARKERS[(point.style or 0) % len(MARKERS)],
         )
 
     def labels(self, series: Sequence[Series]) -> list[Markup]:
@@ -235,6 +246,10 @@ class _Frame:
                 )
             )
         return parts
+
+
+def _colour(style: int | None) -> str:
+    return "plain" if style is None else f"c{style % COLOURS}"
 
 
 def _n(value: float) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 _TERMINAL_SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|.)")
 _MICROSECONDS_IN_PROSE = 1000.0
 _ONE_DECIMAL_BELOW_US = 10.0
+_TENTH = 0.1
 
 
 def clean(text: str) -> str:
@@ -51,13 +52,13 @@ def round_trip(value: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """A ratio of speeds: '0.88 ×', '12.4 ×'."""
-    return f"{ratio:.2f} ×" if ratio < _ONE_DECIMAL_BELOW_US else f"{ratio:.1f} ×"
+    """A ratio of speeds, two decimals or two significant digits: '12.40 ×', '0.88 ×', '0.012 ×'."""
+    return f"{ratio:.2f} ×" if ratio >= _TENTH else f"{ratio:.2g} ×"
 
 
 def percent(fraction: float) -> str:
-    """A fraction as a percentage: '44 %', '0.8 %'."""
-    return f"{fraction:.1%}".replace("%", " %") if fraction < 0.1 else f"{fraction:.0%}"[:-1] + " %"  # noqa: PLR2004
+    """A fraction as a percentage, one decimal below ten: '44 %', '0.8 %'."""
+    return f"{fraction * 100:.0f} %" if fraction >= _TENTH else f"{fraction * 100:.1f} %"
 
 
 def plural(count: int, noun: str) -> str:
@@ -68,6 +69,13 @@ def plural(count: int, noun: str) -> str:
 def link_name(fabric: str, transport: str) -> str:
     """A fabric and, where it is not TCP, how it is crossed."""
     return f"{fabric} ({transport})" if transport not in {"", "tcp"} else fabric
+
+
+def case_name(nodes: int, parallelism: str, link: str) -> str:
+    """What tells a case from the others of its setting: '2 nodes, tensor, lan', or 'one node'."""
+    if nodes == 1:
+        return "one node"
+    return ", ".join(filter(None, (plural(nodes, "node"), parallelism, link)))
 
 
 def pairs(canonical_json: str) -> str:
