@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nixwulf.cluster import Fabric, Node
 from nixwulf.engines import find
+from nixwulf.facts import Facts
 from nixwulf.run import Run
 
 
@@ -13,7 +15,7 @@ def refusal(run: Run, model_bytes: int | None) -> tuple[str, str] | None:
     gates: dict[str, Callable[[], str | None]] = {
         "programs": lambda: _programs(run),
         "fabric": lambda: _fabric(run),
-        "memory": lambda: _memory(run, model_bytes),
+        "model": lambda: _model(run, model_bytes),
     }
     for name, gate in gates.items():
         reason = gate()
@@ -34,26 +36,35 @@ def _programs(run: Run) -> str | None:
 def _fabric(run: Run) -> str | None:
     if run.fabric is None:
         return None
-    for node in run.nodes:
-        name, facts = node.node.name, run.facts[node.node.name]
-        attachment = node.node.fabrics[run.fabric.name]
-        interface = facts.interfaces.get(attachment.interface)
-        if interface is None:
-            return f"Node {name!r} has no interface {attachment.interface!r}; see 'ip link' there."
-        if attachment.address not in facts.addresses:
-            return f"Node {name!r} does not have the address {attachment.address!r}; see 'ip addr' there."
-        if interface.mtu != run.fabric.mtu:
-            return (
-                f"Node {name!r} has MTU {interface.mtu} on {attachment.interface!r}, and the fabric "
-                f"{run.fabric.name!r} says {run.fabric.mtu}; run 'ip link set {attachment.interface} "
-                f"mtu {run.fabric.mtu}' there."
-            )
+    problems = (fabric_problem(n.node, run.fabric, run.facts[n.node.name]) for n in run.nodes)
+    return next(filter(None, problems), None)
+
+
+def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
+    """What a node's facts say against its place on a fabric, or none."""
+    name, attachment = node.name, node.fabrics[fabric.name]
+    interface = facts.interfaces.get(attachment.interface)
+    if interface is None:
+        return f"Node {name!r} has no interface {attachment.interface!r}; see 'ip link' there."
+    if attachment.address not in facts.addresses:
+        return f"Node {name!r} does not have the address {attachment.address!r}; see 'ip addr' there."
+    if interface.mtu != fabric.mtu:
+        return (
+            f"Node {name!r} has MTU {interface.mtu} on {attachment.interface!r}, and the fabric "
+            f"{fabric.name!r} says {fabric.mtu}; run 'ip link set {attachment.interface} mtu "
+            f"{fabric.mtu}' there."
+        )
     return None
 
 
-def _memory(run: Run, model_bytes: int | None) -> str | None:
+def _model(run: Run, model_bytes: int | None) -> str | None:
     head = run.facts[run.head.node.name]
-    if run.case.nodes > 1 or model_bytes is None or head.memory_available == 0:
+    if model_bytes is None:
+        return (
+            f"Node {run.head.node.name!r} has no model file {run.model!r}; copy it there, or correct "
+            "the path in the sweep."
+        )
+    if run.case.nodes > 1 or head.memory_available == 0:
         return None
     if model_bytes > head.memory_available:
         return (

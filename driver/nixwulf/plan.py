@@ -13,7 +13,7 @@ from typing import Any
 from nixwulf import benchmarks, engines
 from nixwulf.cluster import Cluster, Node, parse_cluster
 from nixwulf.errors import InputError
-from nixwulf.files import read_json, read_toml, write_json
+from nixwulf.files import read_json, write_json
 from nixwulf.query import matches, parse_query
 from nixwulf.record import digest, sealed
 from nixwulf.schema import check
@@ -150,6 +150,20 @@ def load_plan(path: Path) -> Plan:
             "resume it with that version, or start a new run."
         )
     return plan
+
+
+def plan_to_resume(folder: Path, named: Plan | None) -> Plan:
+    """The plan of a run's folder; raises InputError when the command line names another one."""
+    path = folder / "plan.json"
+    if not path.exists():
+        raise InputError(f"{str(folder)!r} is not the folder of a run: it has no plan.json.")
+    kept = load_plan(path)
+    if named is not None and named.document()["digest"] != kept.document()["digest"]:
+        raise InputError(
+            f"{str(folder)!r} was started with another plan than this command line gives; resume it "
+            f"with 'nixwulf bench --resume {folder}' alone, or start a new run with --out."
+        )
+    return kept
 
 
 def _points(sweep: Sweep, cluster: Cluster) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nixwulf import __version__, engines
+from nixwulf import __version__
 from nixwulf.cluster import LAB_PLATFORM
 from nixwulf.models import Model
 from nixwulf.process import OwnedProcess
@@ -28,7 +28,6 @@ def record_of(
 ) -> Record:
     """The sealed record of a run that has ended."""
     tails = log_tails(run) if found.outcome != "ok" else {}
-    finite = [process for process in run.owned if not process.stopped_by_driver]
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "kind": "run",
@@ -39,7 +38,7 @@ def record_of(
         "failure": found.failure,
         "started": _time(started),
         "finished": _time(datetime.now(UTC)),
-        "phases": {**found.seconds, "engine": round(sum(p.seconds for p in finite), 4)},
+        "phases": {**found.seconds, "engine": round(sum(p.seconds for p in run.owned if not p.background), 4)},
         "cluster": {
             "name": run.cluster.name,
             "platforms": sorted({node.node.platform for node in run.nodes}),
@@ -47,7 +46,7 @@ def record_of(
         },
         "nodes": _nodes(run, tails),
         "fabric": _fabric(run, found, shaped_by),
-        "engine": {"name": run.case.engine, **engines.find(run.case.engine).description(run)},
+        "engine": {"name": run.case.engine, **run.engine_facts},
         "model": model.document(),
         "commands": [_command(process) for process in run.owned],
         "sanity": found.sanity,

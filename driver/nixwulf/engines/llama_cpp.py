@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +11,6 @@ import httpx
 
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Run, RunFailure
-from nixwulf.ssh import Connection
 
 # The RPC server's name changed over time and between distributions.
 _RPC_SERVER_NAMES = ("ggml-rpc-server", "rpc-server", "llama-rpc-server")
@@ -18,6 +18,9 @@ _RPC_PORT = 50052
 _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
 # Without it a backtrace of the debugger lands on stdout, between the results.
 ENVIRONMENT = {"GGML_NO_BACKTRACE": "1"}
+_START_LIMIT_S = 30.0
+# Prints the addresses ($2...) that do not accept a connection on the port ($1).
+_CONNECT = 'port=$1; shift; for a; do (: </dev/tcp/$a/$port) 2>/dev/null || echo "$a"; done'
 _PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
@@ -48,7 +51,8 @@ class LlamaCpp:
         for node in run.nodes:
             program = _rpc_server(run.facts[node.node.name].programs) or _RPC_SERVER_NAMES[0]
             argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT)]
-            servers.append(run.start(node, "rpc-server", [*argv, *_threads(run)], ENVIRONMENT))
+            argv += _threads(run)
+            servers.append(run.start(node, "rpc-server", argv, ENVIRONMENT, background=True))
         _wait_until_listening(run, servers)
 
     def arguments(self, run: Run) -> list[str]:
@@ -74,10 +78,6 @@ class LlamaCpp:
         server.stop()
         return tokens
 
-    def description(self, run: Run) -> dict[str, str]:
-        """What the record says of the engine that ran: read from llama-bench's own output."""
-        return {}
-
 
 ENGINE = LlamaCpp()
 
@@ -89,3 +89,78 @@ def _rpc_server(programs: Mapping[str, str]) -> str | None:
 def _threads(run: Run) -> list[str]:
     threads = run.case.parameters["threads"]
     return ["-t", str(threads)] if threads else []
+
+
+def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
+    """Connect from the head to every server, as the engine will; stdout is buffered and tells nothing."""
+    addresses = [run.data_address(node) for node in run.nodes]
+    while True:
+        answer = run.head.run(["bash", "-c", _CONNECT, "bash", str(_RPC_PORT), *addresses])
+        closed = answer.stdout.split()
+        if not closed:
+            return
+        for server in servers:
+            if not server.running:
+                raise RunFailure(
+                    "failed", f"The RPC server on node {server.node!r} ended: {server.last_line()}"
+                )
+        if time.monotonic() > min(run.deadline, servers[0].started + _START_LIMIT_S):
+            raise RunFailure(
+                "failed", f"Nothing listens on {closed[0]}:{_RPC_PORT} after {_START_LIMIT_S:g} s."
+            )
+        time.sleep(0.05)
+
+
+def _wait_until_healthy(run: Run, server: OwnedProcess, client: httpx.Client) -> None:
+    while True:
+        try:
+            if client.get("/health", timeout=5).status_code == httpx.codes.OK:
+                return
+        except httpx.TransportError:
+            pass
+        _still_possible(run, server)
+        time.sleep(0.05)
+
+
+def _complete(run: Run, server: OwnedProcess, client: httpx.Client, count: int) -> list[int]:
+    request = {
+        "prompt": _PROMPT,
+        "n_predict": count,
+        "temperature": 0,
+        "seed": run.case.seed,
+        "ignore_eos": True,
+        "cache_prompt": False,
+        "return_tokens": True,
+    }
+    outcome: dict[str, Any] = {}
+
+    def ask() -> None:
+        try:
+            answer = client.post("/completion", json=request, timeout=None)
+            outcome["tokens"] = [int(token) for token in answer.json()["tokens"]]
+        except (httpx.HTTPError, ValueError, KeyError) as error:
+            outcome["error"] = str(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asked = time.monotonic()
+    while asking.is_alive():
+        asking.join(timeout=0.05)
+        _still_possible(run, server, since=asked)
+    if "tokens" not in outcome:
+        raise RunFailure("failed", f"llama-server did not answer: {outcome.get('error')}.")
+    return list(outcome["tokens"])
+
+
+def _still_possible(run: Run, server: OwnedProcess, since: float | None = None) -> None:
+    """Raise RunFailure when the server ended, or a clock ran out."""
+    now = time.monotonic()
+    if not server.running:
+        raise RunFailure(
+            "failed", f"llama-server ended with {server.returncode}: {server.last_line()}"
+        )
+    if now > run.deadline:
+        raise RunFailure("timeout", f"The run took longer than {run.limits.wall_s:g} s.")
+    silent = now - max(server.output_at, since or 0.0)
+    if silent > run.limits.progress_s:
+        raise RunFailure("hang", f"'llama-server' was silent for {run.limits.progress_s:g} s.")

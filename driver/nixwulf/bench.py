@@ -1,0 +1,139 @@
+"""A whole sweep: the lab or the cluster brought up, every run of the plan, a record each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from nixwulf import lab
+from nixwulf.cluster import Cluster
+from nixwulf.engines.llama_cpp_programs import find_or_build
+from nixwulf.errors import GateError, NixwulfError
+from nixwulf.models import PlacedModel, place
+from nixwulf.phases import References, run_case
+from nixwulf.plan import Case, Plan
+from nixwulf.process import stop_orphans
+from nixwulf.record import Record, load, save
+from nixwulf.run import Run
+from nixwulf.ssh import Connection, connections, open_all
+
+
+class Observer(Protocol):
+    """Who is told how a sweep goes on."""
+
+    def step(self, words: str) -> None:
+        """Something that is no run begins, such as bringing the lab up."""
+
+    def run_starts(self, number: int, total: int, case: Case, repetition: int) -> None:
+        """The run of that number (from 1) of the total begins."""
+
+    def phase_starts(self, phase: str) -> None:
+        """The run that goes on reaches a phase."""
+
+    def run_ends(self, record: Record, seconds: float) -> None:
+        """The run has ended and its record is saved."""
+
+
+@dataclass
+class Session:
+    """The connected nodes of a cluster, and the lab when it is one."""
+
+    cluster: Cluster
+    nodes: dict[str, Connection]
+    lab: lab.Lab | None = None
+    placed: dict[tuple[str, str], PlacedModel] = field(default_factory=dict)
+
+
+def record_path(folder: Path, case: Case, repetition: int) -> Path:
+    """Where the record of a run is kept."""
+    return folder / "records" / f"{case.id}-r{repetition}.json"
+
+
+def missing_runs(plan: Plan, folder: Path) -> list[tuple[Case, int]]:
+    """The runs of a plan that have no record yet; raises InputError for a record that is not valid."""
+    missing = []
+    for case, repetition in plan.runs():
+        path = record_path(folder, case, repetition)
+        if path.exists():
+            load(path)
+        else:
+            missing.append((case, repetition))
+    return missing
+
+
+def run_plan(plan: Plan, folder: Path, observer: Observer) -> list[Record]:
+    """Run what has no record yet and save a record of each; raises GateError for unreachable nodes."""
+    records: list[Record] = []
+    todo = missing_runs(plan, folder)
+    if not todo:
+        return records
+    with session(plan, observer) as connected:
+        for number, (case, repetition) in enumerate(todo, 1):
+            observer.run_starts(number, len(todo), case, repetition)
+            begin = time.monotonic()
+            record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
+            save(record, record_path(folder, case, repetition))
+            records.append(record)
+            observer.run_ends(record, time.monotonic() - begin)
+    return records
+
+
+@contextmanager
+def session(plan: Plan, observer: Observer) -> Iterator[Session]:
+    """The nodes of a plan's cluster, connected; a lab lives as long as the session."""
+    if not plan.cluster.is_lab:
+        yield _connected(Session(plan.cluster, connections(plan.cluster)))
+        return
+    installation = find_or_build(lambda step, share: observer.step(f"{step} {share:.0%}"))
+    observer.step(f"Bringing up the lab: {len(plan.cluster.nodes)} nodes")
+    programs = sorted({program.parent for program in installation.programs.values()})
+    up = lab.up(plan.cluster, name=f"bench-{os.getpid()}", path=programs, lifeline=True)
+    try:
+        yield _connected(Session(plan.cluster, connections(plan.cluster, up.ssh_config), up))
+    finally:
+        up.down()
+
+
+def _connected(opened: Session) -> Session:
+    failures = open_all(opened.nodes.values())
+    if failures:
+        raise GateError(next(iter(failures.values())))
+    for node in opened.nodes.values():
+        stop_orphans(node)
+    return opened
+
+
+def run_one(
+    connected: Session,
+    plan: Plan,
+    folder: Path,
+    case: Case,
+    repetition: int,
+    observer: Callable[[str], None],
+) -> Record:
+    """One run of a plan on connected nodes; what an earlier, unfinished run left raw is removed."""
+    nodes = tuple(connected.nodes[node.name] for node in case.nodes_of(plan.cluster))
+    key = (case.model, nodes[0].node.name)
+    if key not in connected.placed:
+        connected.placed[key] = place(plan.sweep.models[case.model], nodes[0])
+    placed = connected.placed[key]
+    name = f"{case.id}-r{repetition}"
+    run = Run(
+        name=name,
+        case=case,
+        cluster=plan.cluster,
+        nodes=nodes,
+        model=placed.path,
+        limits=plan.sweep.limits,
+        raw=folder / "raw" / name,
+        deadline=time.monotonic() + plan.sweep.limits.wall_s,
+    )
+    shutil.rmtree(run.raw, ignore_errors=True)
+    shaped_by = connected.lab.shaping(case.fabric) if connected.lab and case.fabric else None
+    return run_case(run, placed, repetition, References(folder / "references"), shaped_by, observer)

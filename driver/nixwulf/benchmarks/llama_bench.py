@@ -1,0 +1,78 @@
+"""llama-bench: prompt processing and decode speed of llama.cpp."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from nixwulf.benchmarks import Metric, Parameter
+from nixwulf.engines.llama_cpp import ENGINE, ENVIRONMENT
+from nixwulf.run import Run, RunFailure
+
+_ENGINE_KEYS = {
+    "build_commit": "build_commit",
+    "backends": "backends",
+}
+
+
+class LlamaBench:
+    """llama-bench with its JSON lines, which keep the finished rows when it crashes."""
+
+    name = "llama-bench"
+    parameters = {
+        "n_prompt": Parameter(default=128, minimum=0),
+        "n_gen": Parameter(default=32, minimum=0),
+        "depth": Parameter(default=0, minimum=0),
+        "threads": Parameter(default=0, minimum=0),
+    }
+
+    def measure(self, run: Run) -> list[Metric]:
+        """Run it once with all samples; raises RunFailure when it fails or a row is missing."""
+        case, values = run.case, run.case.parameters
+        argv = [run.program("llama-bench"), *ENGINE.arguments(run)]
+        argv += ["-p", str(values["n_prompt"]), "-n", str(values["n_gen"])]
+        argv += ["-d", str(values["depth"]), "-r", str(case.samples)]
+        argv += ["-o", "jsonl", "--progress", *([] if case.warm_up else ["--no-warmup"])]
+        process = run.execute(run.head, "llama-bench", argv, ENVIRONMENT)
+        if process.returncode is None:
+            raise RunFailure("failed", "The connection to the head was lost while llama-bench ran.")
+        if process.returncode != 0:
+            raise RunFailure(
+                "failed",
+                f"llama-bench ended with {process.returncode}: {process.last_line()}",
+            )
+        rows = parse_rows(process.stdout.read_text(errors="replace"))
+        run.engine_facts |= {
+            name: str(rows[0][key]) for name, key in _ENGINE_KEYS.items() if rows and key in rows[0]
+        }
+        wanted = (values["n_prompt"] > 0) + (values["n_gen"] > 0)
+        if len(rows) != wanted:
+            raise RunFailure("failed", f"llama-bench gave {len(rows)} results, expected {wanted}.")
+        return [_metric(row, "warm" if case.warm_up else "cold") for row in rows]
+
+
+BENCHMARK = LlamaBench()
+
+
+def parse_rows(text: str) -> list[dict[str, Any]]:
+    """The results among the lines of llama-bench -o jsonl, as it gave them."""
+    rows = []
+    for line in text.splitlines():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(row, dict) and row.get("samples_ts"):
+            rows.append(row)
+    return rows
+
+
+def _metric(row: dict[str, Any], state: str) -> Metric:
+    keys = ("n_prompt", "n_gen", "n_depth", "n_batch", "n_ubatch", "n_threads", "type_k", "type_v")
+    return Metric(
+        name="decode" if row["n_gen"] > 0 else "prompt",
+        unit="tok/s",
+        samples=tuple(float(sample) for sample in row["samples_ts"]),
+        state=state,
+        conditions={key: row[key] for key in keys if key in row},
+    )

@@ -1,0 +1,73 @@
+"""The command line: names, one line of help each, and exit codes. Commands load when they are used."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from types import FrameType
+
+import click
+
+from nixwulf import __version__
+from nixwulf.errors import EXIT_INTERRUPTED
+
+_COMMANDS = {
+    "bench": "Run a sweep on a cluster, or on the lab, and report on it.",
+    "cluster": "Check cluster files.",
+    "engines": "Show which engines are found where, and what would be built.",
+    "lab": "Bring a cluster of network namespaces on this machine up and down.",
+    "nodes": "Run commands on the nodes of a cluster.",
+    "report": "Make the report of a run again, in any format.",
+    "validate": "Check records, clusters, sweeps and platforms against their schemas.",
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module when it is called: help needs none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"nixwulf.commands.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="nixwulf")
+def cli() -> None:
+    """Image, measure and explain small desk-side clusters.
+
+    Without a cluster of your own, 'nixwulf bench' builds one out of network namespaces on this
+    machine, runs real engines on it, and writes a report.
+    """
+
+
+def main() -> None:
+    """Run the command line and exit: 0 ok, 1 failed, 2 usage, 3 a gate refused, 130 interrupted."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        code = EXIT_INTERRUPTED
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

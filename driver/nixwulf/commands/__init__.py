@@ -1,0 +1,1 @@
+"""The commands of nixwulf, one file each; cli.py finds them by name."""

@@ -1,0 +1,94 @@
+"""nixwulf bench: plan, run, record, report."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from nixwulf.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, InputError
+
+
+@click.command()
+@click.argument("sweep", required=False)
+@click.option("--cluster", metavar="FILE|NAME", help="The cluster to run on (default: the lab).")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run (default: in runs/).")
+@click.option("--only", metavar="EXPR", default="", help="Cases to run, e.g. 'nodes=2 model=tiny*'.")
+@click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
+@click.option("--resume", type=click.Path(path_type=Path), help="Run what is missing in this folder.")
+@click.pass_context
+def bench(
+    ctx: click.Context,
+    sweep: str | None,
+    cluster: str | None,
+    out: Path | None,
+    only: str,
+    dry_run: bool,
+    resume: Path | None,
+) -> None:
+    """Run a sweep on a cluster, or on the lab, and report on it.
+
+    SWEEP is a YAML file or the name of one in sweeps/ (default: demo). The plan is saved before
+    the first case runs; every run leaves a record, whatever its outcome.
+
+    \b
+    Examples:
+      nixwulf bench
+      nixwulf bench sweeps/smoke.yaml --only 'nodes<=2 parallelism!=tensor'
+      nixwulf bench smoke --cluster clusters/mine.toml --out runs/first
+      nixwulf bench --resume runs/first
+    """
+    from nixwulf.bench import record_path, run_plan
+    from nixwulf.cluster import load_cluster
+    from nixwulf.plan import make_plan, plan_to_resume, save_plan
+    from nixwulf.progress import make_progress, print_plan
+    from nixwulf.record import load
+    from nixwulf.report import print_summary, write
+    from nixwulf.sweep import load_sweep
+
+    if resume is not None and out is not None:
+        raise InputError("--resume names the folder of the run; leave out --out.")
+    named = bool(sweep or cluster or only)
+    plan = None
+    if resume is None or named:
+        plan = make_plan(load_sweep(sweep or "demo"), load_cluster(cluster or "lab"), only)
+    if resume is not None:
+        folder, plan = resume, plan_to_resume(resume, plan)
+    else:
+        started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        folder = out or Path("runs") / f"{started}-{plan.sweep.name}-{plan.cluster.name}"
+        _check_new(folder)
+    if dry_run:
+        print_plan(plan)
+        return
+    if resume is None:
+        save_plan(plan, folder / "plan.json")
+    try:
+        with make_progress() as progress:
+            run_plan(plan, folder, progress)
+    except KeyboardInterrupt:
+        done = sum(record_path(folder, *run).exists() for run in plan.runs())
+        click.echo(
+            f"Interrupted: {done} of {plan.sweep.repetitions * len(plan.cases)} runs are kept; go on "
+            f"with 'nixwulf bench --resume {folder}'.",
+            err=True,
+        )
+        ctx.exit(EXIT_INTERRUPTED)
+    page = write(folder)
+    print_summary(folder)
+    click.echo(f"Report: {page}")
+    records = [load(record_path(folder, *run)) for run in plan.runs()]
+    failures = [record["failure"]["phase"] for record in records if record["outcome"] != "ok"]
+    if failures:
+        ctx.exit(EXIT_GATE if all(phase == "gates" for phase in failures) else EXIT_RUN_FAILED)
+
+
+def _check_new(folder: Path) -> None:
+    if (folder / "plan.json").exists():
+        raise InputError(
+            f"{str(folder)!r} holds a run; go on with it by 'nixwulf bench --resume {folder}', or "
+            "choose another folder with --out."
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{str(folder)!r} is not empty and not a run; choose another with --out.")

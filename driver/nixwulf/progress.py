@@ -1,0 +1,114 @@
+"""How a sweep goes on, for the terminal: a live line where there is one, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from nixwulf.plan import Case, Plan
+from nixwulf.record import Record
+
+
+class TerminalProgress:
+    """An observer of a sweep that prints a line for each run, and the time that is left."""
+
+    def __init__(self, console: Console) -> None:
+        """Print to a console; its live line appears only on a terminal."""
+        self._console = console
+        self._live = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._live.add_task("Starting", total=None, left="")
+        self._title = ""
+        self._ended: list[float] = []
+        self._number = self._total = 0
+
+    def __enter__(self) -> TerminalProgress:
+        """Show the live line."""
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the live line away."""
+        self._live.stop()
+
+    def step(self, words: str) -> None:
+        """A line, or on a terminal the live line's new text."""
+        self._live.update(self._task, description=words)
+        if not self._console.is_terminal:
+            self._print(words)
+
+    def run_starts(self, number: int, total: int, case: Case, repetition: int) -> None:
+        """The number, the total and the case."""
+        self._number, self._total = number, total
+        self._title = f"{case.title} (pass {repetition + 1})"
+        self._live.update(
+            self._task, description=self._title, total=total, completed=number - 1, left=self._left()
+        )
+
+    def phase_starts(self, phase: str) -> None:
+        """Beside the case on the live line."""
+        self._live.update(self._task, description=f"{self._title}: {phase}")
+
+    def run_ends(self, record: Record, seconds: float) -> None:
+        """One line: what came of it, how long it took, how long the rest will take."""
+        self._ended.append(seconds)
+        self._number += 1
+        speeds = ", ".join(
+            f"{metric['name']} {metric['value']:.1f} {metric['unit']}" for metric in record["metrics"]
+        )
+        came = speeds or f"{record['outcome']}: {record['failure']['reason']}"
+        self._print(
+            f"[{self._number - 1}/{self._total}] {self._title}: {came} ({seconds:.1f} s{self._left(', ')})"
+        )
+
+    def _left(self, before: str = "") -> str:
+        """The time that is left, from the mean of the runs that ended."""
+        remaining = self._total - self._number + 1
+        if not self._ended or remaining <= 0:
+            return ""
+        seconds = remaining * sum(self._ended) / len(self._ended)
+        return f"{before}about {time.strftime('%M:%S', time.gmtime(seconds))} left"
+
+    def _print(self, words: str) -> None:
+        self._console.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
+def make_progress() -> TerminalProgress:
+    """An observer that writes to standard error, so that standard output stays for results."""
+    return TerminalProgress(Console(file=sys.stderr))
+
+
+def print_plan(plan: Plan) -> None:
+    """The cases that would run, and what was left out and why."""
+    console = Console()
+    table = Table("case", "model", "nodes", "fabric", "transport", "parallelism", "parameters")
+    for case in plan.cases:
+        values: list[Any] = [case.id, case.model, case.nodes, case.fabric, case.transport]
+        parameters = " ".join(f"{key}={value}" for key, value in case.parameters.items())
+        table.add_row(*(str(v) if v is not None else "" for v in values), case.parallelism, parameters)
+    console.print(table)
+    for left in plan.left_out:
+        point = " ".join(
+            f"{key}={value}" for key, value in left.coordinates.items() if not isinstance(value, dict)
+        )
+        console.print(f"Left out: {point}: {left.reason}.", highlight=False, markup=False)
+    runs = len(plan.cases) * plan.sweep.repetitions
+    console.print(f"{len(plan.cases)} cases, {plan.sweep.repetitions} passes, {runs} runs.")

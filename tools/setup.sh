@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Makes .venv/ with .venv/bin/nixwulf, and sees to it that the lab's programs are on this machine.
+#
+# System packages come through apt: as root or by sudo after saying which, else by a command that
+# you run. No service is started or enabled: the lab needs the program sshd, and where it is missing
+# its package is unpacked into the user's cache instead of installed, because installing it would
+# open a port on this machine.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/nixwulf"
+
+fail() {
+  echo "setup: $1" >&2
+  exit 2
+}
+
+has() {
+  command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ]
+}
+
+find_python() {
+  for candidate in python3 python3.13 python3.12 python3.11; do
+    if has "$candidate" && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+      echo "$candidate"
+      return
+    fi
+  done
+}
+
+missing_packages() {
+  has ip || echo iproute2
+  has ping || echo iputils-ping
+  has ssh || echo openssh-client
+  has iperf3 || echo iperf3
+  has nsenter || echo util-linux
+  if ! has llama-bench; then
+    has cmake || echo cmake
+    has c++ || echo g++
+    has make || echo make
+  fi
+  local python
+  python=$(find_python)
+  [ -n "$python" ] || echo python3
+  [ -n "$python" ] && "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+}
+
+install_packages() {
+  [ $# -gt 0 ] || return 0
+  echo "setup: these system packages are needed: $*"
+  has apt-get || fail "this system has no apt-get; install what these packages of Debian hold: $*."
+  local privileged=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! has sudo || { [ ! -t 0 ] && ! sudo -n true 2>/dev/null; }; then
+      fail "run 'sudo apt-get install --no-install-recommends $*', then the same command again."
+    fi
+    privileged=(sudo)
+  fi
+  "${privileged[@]}" apt-get -qq update
+  "${privileged[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+}
+
+unpack_sshd() {
+  if has sshd || [ -x "$cache/openssh/usr/sbin/sshd" ]; then return; fi
+  has apt-get || fail "the lab needs the program sshd (OpenSSH server); install it."
+  echo "setup: unpacking sshd into $cache/openssh (not installed, no service is enabled)"
+  local folder
+  folder=$(mktemp -d)
+  (cd "$folder" && apt-get -qq download openssh-server 2>/dev/null) ||
+    fail "apt-get cannot download openssh-server; run 'apt-get update' as root, then try again."
+  mkdir -p "$cache"
+  dpkg -x "$folder"/openssh-server_*.deb "$folder/openssh"
+  rm -rf "$cache/openssh"
+  mv "$folder/openssh" "$cache/openssh"
+  rm -rf "$folder"
+}
+
+# The packages of the libraries that the unpacked sshd lacks; they hold no service.
+missing_libraries() {
+  [ -x "$cache/openssh/usr/sbin/sshd" ] || return 0
+  ldd "$cache/openssh/usr/sbin/sshd" | awk '/not found/ { print $1 }' | while read -r library; do
+    case "$library" in
+    libwrap.so.0) echo libwrap0 ;;
+    libwtmpdb.so.0) echo libwtmpdb0 ;;
+    *) fail "the unpacked sshd needs the library $library; install the package that holds it." ;;
+    esac
+  done
+}
+
+make_venv() {
+  local stamp=.venv/setup-done
+  if [ "$stamp" -nt driver/pyproject.toml ] && [ -x .venv/bin/nixwulf ]; then return; fi
+  echo "setup: making .venv"
+  "$(find_python)" -m venv .venv
+  .venv/bin/pip install --quiet --disable-pip-version-check -e 'driver[dev]'
+  touch "$stamp"
+}
+
+mapfile -t packages < <(missing_packages)
+install_packages "${packages[@]}"
+unpack_sshd
+mapfile -t libraries < <(missing_libraries)
+install_packages "${libraries[@]}"
+make_venv
