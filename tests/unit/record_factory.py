@@ -82,7 +82,8 @@ def ok(
 ) -> Record:
     """A sealed record of a run that ended ok."""
     metrics = [metric(name, values) for name, values in samples.items()]
-    return _sealed(of, repetition, rtt_us, gbps, asked, {"outcome": "ok", "metrics": metrics})
+    ending = {"outcome": "ok", "metrics": metrics}
+    return _sealed(of, ending, repetition=repetition, rtt_us=rtt_us, gbps=gbps, asked=asked)
 
 
 def failed(
@@ -100,16 +101,18 @@ def failed(
     """A sealed record of a run that did not."""
     failure = {"phase": phase, "reason": reason, **({"hint": hint} if hint else {})}
     ending = {"outcome": outcome, "failure": failure, "metrics": []}
-    return _sealed(of, repetition, rtt_us, 9.4, asked, ending, log_tail)
+    probes = {"rtt_us": rtt_us, "gbps": 9.4, "asked": asked}
+    return _sealed(of, ending, repetition=repetition, log_tail=log_tail, **probes)
 
 
 def _sealed(
     of: Mapping[str, Any],
+    ending: Mapping[str, Any],
+    *,
     repetition: int,
     rtt_us: float,
     gbps: float,
     asked: Mapping[str, float] | None,
-    ending: Mapping[str, Any],
     log_tail: str = "",
 ) -> Record:
     nodes = of["nodes"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nixwulf.report.summary import Line, Setting, Summary
+from nixwulf.report.summary import Line, Setting, Speed, Summary
 from nixwulf.report.words import figure, percent, plural, round_trip, times
 
 _HEADLINE_METRIC = ("decode", "prompt")
@@ -77,25 +77,34 @@ def _with_round_trip(lines: list[Line], metric: str) -> list[str]:
             if line.parallelism == parallelism and line.rtt_us is not None
         ]
         nodes = max((line.nodes for _, line in over), default=0)
-        ends = sorted((rtt, line.speeds[metric].mean) for rtt, line in over if line.nodes == nodes)
-        if len(ends) > 1:
+        ends = [(rtt, line.speeds[metric]) for rtt, line in over if line.nodes == nodes]
+        ends.sort(key=lambda end: (end[0], end[1].mean))
+        if len(ends) > 1 and ends[0][0] < ends[-1][0]:
             what = f"{metric.capitalize()} in {parallelism} on {plural(nodes, 'node')}"
-            sentences.append(_change(what, metric, *ends[0], *ends[-1]))
+            sentences.append(_change(what, metric, ends[0], ends[-1]))
     return sentences
 
 
-def _change(what: str, metric: str, near: float, before: float, far: float, after: float) -> str:
-    verb = "falls" if after < before else "does not fall but goes"
-    text = (
-        f"{what} {verb} from {figure(before)} to {figure(after)} tok/s (by {percent(abs(1 - after / before))}) "
-        f"as the measured round trip grows from {round_trip(near)} to {round_trip(far)}"
-    )
-    longer_us = 1e6 / after - 1e6 / before
-    if metric != "decode" or after >= before:
+def _change(what: str, metric: str, near: tuple[float, Speed], far: tuple[float, Speed]) -> str:
+    """From one end to the other, each a round trip in microseconds and a speed."""
+    before, after = near[1].mean, far[1].mean
+    trips = f"the measured round trip grows from {round_trip(near[0])} to {round_trip(far[0])}"
+    if abs(after - before) <= max(near[1].deviation or 0.0, far[1].deviation or 0.0):
+        return (
+            f"{what} stays within one standard deviation ({figure(before)} and {figure(after)} "
+            f"tok/s) as {trips}."
+        )
+    verb = "falls" if after < before else "does not fall but grows"
+    change = percent(abs(1 - after / before))
+    text = f"{what} {verb} from {figure(before)} to {figure(after)} tok/s (by {change}) as {trips}"
+    if metric != "decode" or after > before:
         return f"{text}."
-    added = longer_us / (far - near)
-    added_text = f"{added:.0f}" if added >= _WHOLE_FROM else f"{added:.1f}"
-    return f"{text}: a token takes {round_trip(longer_us)} longer, {added_text} times the added round trip."
+    longer_us = 1e6 / after - 1e6 / before
+    added = longer_us / (far[0] - near[0])
+    count = f"{added:.0f}" if added >= _WHOLE_FROM else f"{added:.1f}"
+    return (
+        f"{text}: a token takes {round_trip(longer_us)} longer, {count} times the added round trip."
+    )
 
 
 def _speed(line: Line, metric: str) -> str:

@@ -6,8 +6,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import PurePosixPath
-from typing import Any
+from pathlib import PurePath
 from urllib.parse import quote
 
 from nixwulf.report import provenance, words
@@ -113,9 +112,9 @@ def _by_reason(summary: Summary) -> dict[str, list[str]]:
     return reasons
 
 
-def _href(path: Any) -> str:
+def _href(path: PurePath) -> str:
     """A path relative to the page as a link; './' keeps a name with a colon from being a scheme."""
-    return "./" + quote(str(PurePosixPath(path)))
+    return "./" + quote(path.as_posix())
 
 
 def _unbroken(text: str) -> str:

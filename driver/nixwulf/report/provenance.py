@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,7 +137,7 @@ def _rtts(found: Sequence[dict[str, Any]]) -> list[float]:
     ]
 
 
-def _range(values: Sequence[float], text: Any, unit: str) -> str:
+def _range(values: Sequence[float], text: Callable[[float], str], unit: str) -> str:
     if not values:
         return "not measured"
     middle = f"{text(statistics.median(values))} {unit}"
@@ -197,7 +197,7 @@ def _fact(key: str, by_node: dict[str, list[Any]]) -> str:
     return "; ".join(f"{text} ({', '.join(sorted(names))})" for text, names in nodes.items())
 
 
-def _fact_text(key: str, value: Any) -> str:
+def _fact_text(key: str, value: object) -> str:
     if key.endswith("_bytes") and isinstance(value, int | float):
         return f"{value / 2**30:.1f} GiB"
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
