@@ -82,7 +82,7 @@ def servers_left(nodes):
 
 def signal_server(nodes, name, signal):
     script = (
-        'for comm in $(grep -ls rpc-server /proc/[0-9]*/comm); do process=${comm%/comm}; '
+        "for comm in $(grep -ls rpc-server /proc/[0-9]*/comm); do process=${comm%/comm}; "
         'kill "$1" "${process#/proc/}"; done'
     )
     nodes.nodes[name].script(script, signal)

@@ -43,9 +43,7 @@ BACKEND = """
         )
         return folder.name
 """
-PROJECT = (
-    '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-)
+PROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 CMAKE = """
     cmake_minimum_required(VERSION 3.14)
     project(stand_in NONE)
@@ -143,9 +141,7 @@ def sdist(tmp_path, monkeypatch):
 
 
 def _left() -> list[str]:
-    return sorted(
-        path.name for path in build_folder().parent.iterdir() if path.suffix != ".lock"
-    )
+    return sorted(path.name for path in build_folder().parent.iterdir() if path.suffix != ".lock")
 
 
 def test_a_build_is_kept_with_its_log_and_reports_its_steps(sdist):
@@ -164,16 +160,12 @@ def test_of_two_drivers_one_builds_and_both_get_the_same(sdist):
     sdist()
     steps: list[str] = []
     with ThreadPoolExecutor(2) as pool:
-        both = list(
-            pool.map(lambda _: build(lambda step, share: steps.append(step)), range(2))
-        )
+        both = list(pool.map(lambda _: build(lambda step, share: steps.append(step)), range(2)))
     assert both[0] == both[1]
     assert steps.count("Configure llama.cpp") == 1
 
 
-def test_a_source_with_another_hash_is_refused_and_nothing_of_it_is_left(
-    sdist, monkeypatch
-):
+def test_a_source_with_another_hash_is_refused_and_nothing_of_it_is_left(sdist, monkeypatch):
     sdist()
     monkeypatch.setattr(llama_cpp_build, "SDIST_SHA256", "0" * 64)
     with pytest.raises(NixwulfError, match="Download the source") as caught:
@@ -218,7 +210,5 @@ def test_a_machine_without_tools_is_told_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(
-        NixwulfError, match=r"without cmake and c\+\+ and ninja or make; install"
-    ):
+    with pytest.raises(NixwulfError, match=r"without cmake and c\+\+ and ninja or make; install"):
         build(lambda step, share: None)

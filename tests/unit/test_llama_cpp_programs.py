@@ -94,9 +94,7 @@ def test_a_clock_rate_does_not_change_the_cpu_and_an_instruction_set_does(tmp_pa
         ("3100", "sse avx"),
         ("800", "sse avx avx2"),
     ):
-        cpuinfo.write_text(
-            f"model name\t: A CPU\ncpu MHz\t\t: {rate}\nflags\t\t: {flags}\n" * 2
-        )
+        cpuinfo.write_text(f"model name\t: A CPU\ncpu MHz\t\t: {rate}\nflags\t\t: {flags}\n" * 2)
         described.append(cpu_description(cpuinfo))
     assert described[0] == described[1]
     assert described[0] != described[2]

@@ -16,12 +16,8 @@ from nixwulf.models import random_gguf
 from nixwulf.models.random_gguf import ensure, word, write
 from nixwulf.models.random_model import FIRST_WORD, RandomModel
 
-SMALL = RandomModel(
-    layers=2, hidden=64, heads=4, kv_heads=2, feed_forward=96, vocabulary=400
-)
-SMALL_MOE = dataclasses.replace(
-    SMALL, architecture="qwen3moe", experts=3, experts_used=2
-)
+SMALL = RandomModel(layers=2, hidden=64, heads=4, kv_heads=2, feed_forward=96, vocabulary=400)
+SMALL_MOE = dataclasses.replace(SMALL, architecture="qwen3moe", experts=3, experts_used=2)
 
 
 def _sha256(path):
@@ -35,9 +31,7 @@ def test_the_bytes_are_the_same_on_every_machine(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "model", [SMALL, SMALL_MOE, dataclasses.replace(SMALL, weights="q8_0")]
-)
+@pytest.mark.parametrize("model", [SMALL, SMALL_MOE, dataclasses.replace(SMALL, weights="q8_0")])
 def test_the_same_seed_gives_the_same_file_and_another_seed_another(tmp_path, model):
     write(model, tmp_path / "a.gguf")
     write(model, tmp_path / "b.gguf")
@@ -80,9 +74,7 @@ def test_no_special_token_and_no_byte_can_win(tmp_path):
 def test_words_are_printable_and_each_another_one(numbers):
     words = [word(number) for number in numbers]
     assert len(set(words)) == len(words)
-    assert all(
-        w.isprintable() and w.startswith("\N{LOWER ONE EIGHTH BLOCK}") for w in words
-    )
+    assert all(w.isprintable() and w.startswith("\N{LOWER ONE EIGHTH BLOCK}") for w in words)
 
 
 def test_a_model_is_made_once_and_kept_in_the_cache(tmp_path, monkeypatch):

@@ -44,9 +44,7 @@ def test_sizes_that_do_not_fit_are_refused_by_their_key_and_value(key, values):
     with pytest.raises(InputError) as caught:
         parse_random_model(values, "sweep.yaml: models.m.random")
     value = getattr(RandomModel(), key) if key not in values else values[key]
-    assert caught.value.message.startswith(
-        f"sweep.yaml: models.m.random.{key} is {value!r}, "
-    )
+    assert caught.value.message.startswith(f"sweep.yaml: models.m.random.{key} is {value!r}, ")
     assert "expected" in caught.value.message
 
 

@@ -8,13 +8,21 @@ from nixwulf.cluster import Cluster, Shape
 from nixwulf.errors import InputError
 from nixwulf.lab.links import MANAGEMENT_INTERFACE
 
+PERCENT = 100
 NODES_MINIMUM, NODES_MAXIMUM = 2, 16
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+DELAY_MAXIMUM_US = 10_000_000
+RATE_MINIMUM_GBPS, RATE_MAXIMUM_GBPS = 0.001, 1000
 INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 
 
 def check_cluster(cluster: Cluster) -> None:
     """Raise InputError for a cluster that a lab cannot be."""
+    if not cluster.is_lab:
+        raise InputError(
+            f"{cluster.source}: its nodes are machines, not a lab's; give a cluster with a [lab] "
+            "table, or none: nixwulf lab up"
+        )
     count = len(cluster.nodes)
     if not NODES_MINIMUM <= count <= NODES_MAXIMUM:
         raise InputError(
@@ -26,8 +34,8 @@ def check_cluster(cluster: Cluster) -> None:
         for interface in interfaces:
             if not INTERFACE.fullmatch(interface) or interface in ("lo", MANAGEMENT_INTERFACE):
                 raise InputError(
-                    f"{cluster.source}: the interface {interface!r} of node {node.name!r} cannot be "
-                    "made in a lab; use another name, for example 'eth0'."
+                    f"{cluster.source}: a lab cannot make the interface {interface!r} of node "
+                    f"{node.name!r}; use another name, for example 'eth0'."
                 )
             if interfaces.count(interface) > 1:
                 raise InputError(
@@ -49,13 +57,18 @@ def check_name(name: str) -> None:
 
 def check_shape(fabric: str, shape: Shape) -> None:
     """Raise InputError for a shape that no link can have."""
-    if not 0 <= shape.delay_us <= 10_000_000:
-        raise InputError(f"The delay of {fabric!r} is {shape.delay_us:g} us, expected 0 to 1e7 us.")
-    if shape.rate_gbps is not None and not 0.001 <= shape.rate_gbps <= 1000:
+    rate = RATE_MAXIMUM_GBPS if shape.rate_gbps is None else shape.rate_gbps
+    if not 0 <= shape.delay_us <= DELAY_MAXIMUM_US:
         raise InputError(
-            f"The rate of {fabric!r} is {shape.rate_gbps:g} Gbit/s, expected 0.001 to 1000 Gbit/s."
+            f"The delay of {fabric!r} is {shape.delay_us:g} us, expected 0 to "
+            f"{DELAY_MAXIMUM_US} us."
         )
-    if not 0 <= shape.loss_percent <= 100:
+    if not RATE_MINIMUM_GBPS <= rate <= RATE_MAXIMUM_GBPS:
+        raise InputError(
+            f"The rate of {fabric!r} is {rate:g} Gbit/s, expected {RATE_MINIMUM_GBPS} to "
+            f"{RATE_MAXIMUM_GBPS} Gbit/s."
+        )
+    if not 0 <= shape.loss_percent <= PERCENT:
         raise InputError(
             f"The loss of {fabric!r} is {shape.loss_percent:g} percent, expected 0 to 100."
         )

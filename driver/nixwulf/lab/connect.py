@@ -1,7 +1,7 @@
 """OpenSSH's ProxyCommand: hands ssh a TCP connection that was made inside a lab.
 
-A socket belongs to the network namespace of the process that made it. So the supervisor makes it, this
-program connects it, and ssh gets the descriptor (ProxyUseFdpass): no process relays bytes.
+A socket belongs to the network namespace of the process that made it. So the supervisor makes it,
+this program connects it, and ssh gets the descriptor (ProxyUseFdpass): no process relays bytes.
 Run as `python -I -S connect.py CONTROL_SOCKET ADDRESS`; ssh's end is standard output.
 """
 

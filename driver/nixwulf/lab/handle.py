@@ -22,6 +22,7 @@ from nixwulf.lab.checks import check_name, check_shape
 from nixwulf.lab.links import Shaping
 from nixwulf.lab.state import Definition, State, base, read_definition, state_of
 
+ANSWER_SECONDS = 10.0
 END_SECONDS = 10.0
 
 
@@ -137,7 +138,7 @@ class Lab:
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(END_SECONDS)
+                connection.settimeout(ANSWER_SECONDS)
                 connection.connect(str(self.files.control))
                 connection.sendall(json.dumps(request).encode() + b"\n")
                 line = connection.makefile().readline()

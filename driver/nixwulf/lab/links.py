@@ -107,10 +107,10 @@ def hub_links(
         for port in ports(cluster, name):
             interface = cluster.nodes[port.number - 1].fabrics[name].interface
             peer = [interface, "mtu", mtu, "netns", str(process_ids[port.node])]
+            trunk = ["type", "veth", "peer", "name", port.trunk, "mtu", mtu]
             commands += [
                 ["link", "add", port.link, "mtu", mtu, "type", "veth", "peer", "name", *peer],
-                ["link", "add", port.uplink, "mtu", mtu, "type", "veth"]
-                + ["peer", "name", port.trunk, "mtu", mtu],
+                ["link", "add", port.uplink, "mtu", mtu, *trunk],
                 _bridge(port.bridge),
                 ["link", "set", port.uplink, "master", port.bridge, "up"],
                 ["link", "set", port.trunk, "master", f"b{index}", "up"],

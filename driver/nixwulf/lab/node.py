@@ -1,4 +1,4 @@
-"""A node of a lab: namespaces, mounts and links of its own, then an sshd and a reaper of orphans."""
+"""A node of a lab: namespaces, mounts and links of its own, then an sshd and a reaper."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from nixwulf.lab.linux import Mount, Namespace, mount, unshare
 from nixwulf.lab.ssh_files import NODE_FOLDER
 from nixwulf.lab.state import Definition, State
 
-# What processes share by default through files, private to each node.
-PRIVATE_FOLDERS = (Path("/run"), Path("/tmp"), Path("/dev/shm"))  # noqa: S108: mounts, not files
+# Private to each node, or its processes would meet those of other nodes there.
+PRIVATE_FOLDERS = (Path("/run"), Path("/tmp"), Path("/dev/shm"))  # noqa: S108
 FILES_OF_ETC = ("hosts", "hostname", "passwd", "shadow")
 
 

@@ -147,7 +147,7 @@ SetEnv "PATH={":".join(folders)}"
 def _passwd(user: str) -> str:
     """The host's users, with the lab's user at home in the node's own folder.
 
-    sshd wants a user named sshd when it runs as root; the other lines only give files' owners names.
+    sshd wants a user named sshd when it runs as root; the other lines give files' owners names.
     """
     lines = []
     for line in read_text(Path("/etc/passwd")).splitlines():

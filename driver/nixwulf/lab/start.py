@@ -21,29 +21,29 @@ from nixwulf.lab.links import management_subnet
 from nixwulf.lab.ssh_files import find_sshd, write_all
 from nixwulf.lab.state import Definition, State, state_of, write_definition
 
-PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "ssh": "openssh-client"}
+PROGRAMS = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "unshare": "util-linux",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "setsid": "util-linux",
+}
 
 
 def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool = False) -> Lab:
     """Bring a lab up; returns when each node's sshd answers.
 
-    path: folders that come first on the nodes' PATH. lifeline: the lab ends with this process, however
-    that ends; else it stays until `down`. Raises InputError for what the user can put right.
+    path: folders that come first on the nodes' PATH. lifeline: the lab ends with this process,
+    however that ends; else it stays until `down`. Raises InputError for what the user can mend.
     """
     check_name(name)
     check_cluster(cluster)
     namespaces = _namespace_command()
-    state = state_of(name)
-    if state.is_up():
-        raise InputError(
-            f"A lab {name!r} is up already; end it with: nixwulf lab down --name {name}"
-        )
-    shutil.rmtree(state.folder, ignore_errors=True)
-    state.folder.mkdir(parents=True, mode=0o700)
     sshd = find_sshd()
     path = [folder.resolve() for folder in path]
-    # Not sshd.parent alone: 9.8 and later start programs that lie beside it.
-    shown = [*path, sshd.parent, cache_dir(), Path(sys.prefix)]
+    shown = [*path, sshd.parent, cache_dir()]
+    state = state_of(name)
     definition = Definition(
         name=name,
         cluster=cluster,
@@ -52,20 +52,28 @@ def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool
         sshd=str(sshd),
         shown=tuple(str(folder) for folder in shown if folder.is_dir()),
     )
+    if state.is_up():
+        raise InputError(f"A lab {name!r} is up; end it with: nixwulf lab down --name {name}")
+    shutil.rmtree(state.folder, ignore_errors=True)
+    state.folder.mkdir(parents=True, mode=0o700)
+    lock = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write_definition(state, definition)
         write_all(state, definition, path)
-        held = _start_supervisor(state, namespaces, lifeline=lifeline)
+        held = _start_supervisor(state, namespaces, lock, lifeline=lifeline)
     except BaseException:
+        os.close(lock)
         Lab(state, definition).down()
         raise
+    os.close(lock)
     return Lab(state, definition, held)
 
 
-def _start_supervisor(state: State, namespaces: list[str], *, lifeline: bool) -> int | None:
+def _start_supervisor(
+    state: State, namespaces: list[str], lock: int, *, lifeline: bool
+) -> int | None:
     """Start it and wait until it is ready; returns the lifeline's end to hold, if any."""
-    lock = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     ready, report = os.pipe()
     alive, held = os.pipe() if lifeline else (-1, -1)
     passed = [report, lock, alive]
@@ -83,9 +91,9 @@ def _start_supervisor(state: State, namespaces: list[str], *, lifeline: bool) ->
                 stderr=log,
             )
     finally:
-        for descriptor in passed:
-            if descriptor >= 0:
-                os.close(descriptor)
+        os.close(report)
+        if lifeline:
+            os.close(alive)
     # Not until its end: the nodes' processes have the pipe too.
     message = os.read(ready, 4096).decode()
     os.close(ready)

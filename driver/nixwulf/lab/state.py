@@ -1,4 +1,4 @@
-"""The state folder of a lab: its place, its definition (which every later command reads), its lock."""
+"""The state folder of a lab: its place, its definition for every later command, its lock."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def base() -> Path:
 
 
 def state_of(name: str) -> State:
-    """The state folder of a lab's name; raises InputError where its path is too long for sockets."""
+    """The state folder of a name; raises InputError where its path is too long for sockets."""
     folder = base() / name
     if len(os.fsencode(folder)) > STATE_PATH_MAXIMUM:
         raise InputError(

@@ -1,9 +1,9 @@
 """The supervisor of a lab: process 1 of its PID namespace, in the hub between the nodes' links.
 
 It makes the nodes and links, serves the control socket, and ends everything when it is told to, on
-SIGTERM, or when the lifeline breaks. However it ends, the kernel ends the nodes with it and frees the
-namespaces, mounts and links. Run by `nixwulf.lab.up` as
-`python -m nixwulf.lab.supervisor STATE READY LOCK LIFELINE` (three inherited descriptors, -1: none).
+SIGTERM, or when the lifeline breaks. However it ends, the kernel ends the nodes with it and frees
+the namespaces, mounts and links. Run by `nixwulf.lab.up` as
+`python -m nixwulf.lab.supervisor STATE READY LOCK LIFELINE` (inherited descriptors; -1 is none).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ START_SECONDS = 30.0
 BANNER = b"SSH-2.0"
 
 
-class Ended(Exception):  # noqa: N818: not an error
+class Ended(Exception):
     """The lab was told to end."""
 
 
@@ -167,7 +167,7 @@ def main(folder: str, ready: int, lock: int, lifeline: int) -> None:
             os.set_inheritable(descriptor, False)
     state = State(Path(folder))
     # /proc is still the host's, so this is the number to kill from outside.
-    state.process_id.write_text(os.readlink("/proc/self"), "utf-8")
+    state.process_id.write_text(str(Path("/proc/self").readlink()), "utf-8")
     supervisor = Supervisor(state, read_definition(state))
     try:
         with socket.socket(socket.AF_UNIX) as control:

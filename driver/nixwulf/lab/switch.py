@@ -1,8 +1,9 @@
 """A switch in user space: delay, rate and loss for kernels without netem.
 
-It takes whole frames (to 64 KiB, with the virtio header that says how to cut them) from the hub's ends
-of the nodes' links with packet sockets. The sender's uplink and the receiver's downlink each pass one
-frame at a time, at the rate; one delay later the frame leaves. It sleeps until then, never spins.
+It takes whole frames (to 64 KiB, with the virtio header that says how to cut them) from the hub's
+ends of the nodes' links with packet sockets. The sender's uplink and the receiver's downlink each
+pass one frame at a time, at the rate; one delay later it leaves. The switch sleeps until then.
+Loss drops whole frames as taken, as netem does: one of 64 KiB counts once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from nixwulf.cluster import Shape
+from nixwulf.errors import NixwulfError
 from nixwulf.lab.links import queue_bytes
 from nixwulf.lab.linux import set_timer_slack
 
@@ -84,7 +86,7 @@ class Switch:
         self._up = [0] * self.count
         self._down = [0] * self.count
         self._table: dict[bytes, int] = {}
-        self._random = random.Random(SEED)  # noqa: S311: a lab's loss, the same in each run
+        self._random = random.Random(SEED)  # noqa: S311
 
     def take(self, frame: bytes, port: int, now: int) -> None:
         """Take a frame (behind its virtio header) that arrived at a port at a time."""
@@ -129,14 +131,20 @@ def start(links: list[str]) -> tuple[int, socket.socket]:
 
 def ask_shape(channel: socket.socket, shape: Shape) -> None:
     """Tell a switch its shape; returns when it holds."""
-    channel.send(json.dumps(dataclasses.asdict(shape)).encode())
-    channel.recv(1024)
+    _ask(channel, dataclasses.asdict(shape))
 
 
 def ask_counters(channel: socket.socket) -> dict[str, int]:
     """Frames that a switch forwarded, lost as asked, dropped from full queues, and missed."""
-    channel.send(b"null")
-    counters: dict[str, int] = json.loads(channel.recv(1024))
+    return _ask(channel, None)
+
+
+def _ask(channel: socket.socket, request: dict[str, float] | None) -> dict[str, int]:
+    try:
+        channel.send(json.dumps(request).encode())
+        counters: dict[str, int] = json.loads(channel.recv(1024))
+    except (OSError, ValueError):
+        raise NixwulfError("A switch of the lab has ended; start anew: nixwulf lab down") from None
     return counters
 
 

@@ -1,0 +1,142 @@
+"""How a lab begins and ends: by a command, with its driver, or killed; nothing may stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conftest import Running, Traces, cluster_of
+from nixwulf import lab
+from nixwulf.cluster import Shape
+from nixwulf.errors import InputError
+
+TWO_FABRICS = {"plain": Shape(rate_gbps=10), "slow": Shape(delay_us=500)}
+TakeTraces = Callable[[lab.Lab], Traces]
+
+
+def test_a_lab_that_was_up_and_down_leaves_nothing(
+    bring_up: Callable[..., Running], traces: TakeTraces, state_base: Path
+) -> None:
+    def host() -> list[str]:
+        links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True)
+        names = [line.split(": ")[1] for line in links.stdout.splitlines()]
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        return [*sorted(names), *mounts, *sorted(map(str, state_base.rglob("*/lab/*")))]
+
+    before = host()
+    running = bring_up(cluster_of(4, **TWO_FABRICS), "gone")
+    running.out("n1", "sleep 1000 >/dev/null 2>&1 & touch kept; ssh n2 true")
+    seen = traces(running.lab)
+    running.lab.down()
+    assert seen.left() == []
+    assert host() == before
+
+
+def test_a_lab_of_sixteen_nodes_comes_up_and_goes(
+    bring_up: Callable[..., Running], traces: TakeTraces
+) -> None:
+    running = bring_up(cluster_of(16, **TWO_FABRICS), "sixteen")
+    assert (
+        running.out("n16", f"ping -n -c 1 {running.address('n1', 'slow')} >/dev/null; hostname")
+        == "n16"
+    )
+    seen = traces(running.lab)
+    running.lab.down()
+    assert seen.left() == []
+
+
+def test_two_labs_with_the_same_addresses_are_up_side_by_side(
+    bring_up: Callable[..., Running],
+) -> None:
+    cluster = cluster_of(2, slow=Shape(delay_us=500))
+    first, second = bring_up(cluster, "first"), bring_up(cluster, "second")
+    try:
+        first.out("n1", "touch mark")
+        assert first.address("n2", "slow") == second.address("n2", "slow")
+        assert first.ssh("n1", "test -e mark").returncode == 0
+        assert second.ssh("n1", "test -e mark").returncode == 1
+        second.lab.set_shape("slow", Shape(delay_us=3000))
+        assert first.rtt_us("slow") < second.rtt_us("slow")
+        first.lab.down()
+        assert second.out("n2", "hostname") == "n2"
+        assert [found.name for found in lab.labs()] == ["second"]
+    finally:
+        first.lab.down()
+        second.lab.down()
+
+
+def test_a_name_that_is_up_is_refused_and_the_lab_stays(bring_up: Callable[..., Running]) -> None:
+    running = bring_up(cluster_of(2, plain=Shape()), "taken")
+    with pytest.raises(InputError, match="nixwulf lab down --name taken"):
+        lab.up(running.lab.cluster, name="taken")
+    assert running.out("n1", "hostname") == "n1"
+    running.lab.down()
+
+
+def test_a_lab_ends_with_the_driver_that_was_killed(
+    bring_up: Callable[..., Running], traces: TakeTraces
+) -> None:
+    program = (
+        "import sys, time; from conftest import cluster_of; from nixwulf import lab\n"
+        "from nixwulf.cluster import Shape\n"
+        "lab.up(cluster_of(2, slow=Shape(delay_us=500)), name='driven', lifeline=True)\n"
+        "print('up', flush=True); time.sleep(1000)\n"
+    )
+    bring_up(cluster_of(2, plain=Shape()), "probe").lab.down()
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == "up\n"
+    running = Running(lab.find("driven"))
+    running.out("n1", "true")  # leaves a shared connection, a process outside the lab
+    seen = traces(running.lab)
+    driver.kill()
+    driver.wait()
+    assert seen.left_after(10) == []
+
+
+def test_a_lab_whose_supervisor_was_killed_is_cleaned_up_by_down(
+    bring_up: Callable[..., Running], traces: TakeTraces
+) -> None:
+    running = bring_up(cluster_of(2, **TWO_FABRICS), "killed")
+    running.out("n1", "true")
+    seen = traces(running.lab)
+    os.kill(int(running.lab.files.process_id.read_text()), signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while running.lab.is_up and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not running.lab.is_up
+    assert [path for path in seen.left() if not path.startswith(str(seen.state))] == []
+    lab.find("killed").down()
+    assert seen.left() == []
+
+
+def test_a_lab_whose_supervisor_hangs_is_killed_by_down(
+    bring_up: Callable[..., Running], traces: TakeTraces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nixwulf.lab.handle.ANSWER_SECONDS", 0.5)
+    running = bring_up(cluster_of(2, plain=Shape()), "stuck")
+    seen = traces(running.lab)
+    os.kill(int(running.lab.files.process_id.read_text()), signal.SIGSTOP)
+    running.lab.down()
+    assert seen.left() == []
+
+
+def test_the_name_of_a_killed_lab_can_be_used_again(bring_up: Callable[..., Running]) -> None:
+    cluster = cluster_of(2, plain=Shape())
+    first = bring_up(cluster, "again")
+    os.kill(int(first.lab.files.process_id.read_text()), signal.SIGKILL)
+    while first.lab.is_up:
+        time.sleep(0.02)
+    second = bring_up(cluster, "again")
+    assert second.out("n2", "hostname") == "n2"
+    second.lab.down()
