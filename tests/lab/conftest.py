@@ -57,10 +57,14 @@ class Running:
 
     lab: lab.Lab
 
-    def ssh(self, node: str, command: str, *options: str) -> subprocess.CompletedProcess[str]:
+    def ssh(
+        self, node: str, command: str, *options: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run a shell command on a node."""
         argv = ["ssh", "-F", str(self.lab.ssh_config), *options, node, command]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=60, check=False
+        )
 
     def out(self, node: str, command: str) -> str:
         """Standard output of a command that must succeed."""
@@ -77,7 +81,9 @@ class Running:
         ping = f"ping -n -c 15 -i 0.02 {self.address('n2', fabric)}"
         lines = self.out("n1", ping).splitlines()
         samples = sorted(
-            float(line.split("time=")[1].split()[0]) for line in lines if "time=" in line
+            float(line.split("time=")[1].split()[0])
+            for line in lines
+            if "time=" in line
         )
         return 1000 * samples[len(samples) // 2]
 
@@ -166,7 +172,9 @@ class Traces:
     def left(self) -> list[str]:
         """What of it is still there."""
         alive = processes()
-        names = [f"process {p}" for p, start in self.members.items() if alive.get(p) == start]
+        names = [
+            f"process {p}" for p, start in self.members.items() if alive.get(p) == start
+        ]
         names += sorted(namespaces_of(alive) & self.namespaces)
         if str(self.state) in Path("/proc/self/mountinfo").read_text():
             names.append("a mount")

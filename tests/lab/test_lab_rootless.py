@@ -99,7 +99,9 @@ def user() -> Iterator[User]:
             if usable:
                 yield candidate
                 return
-        pytest.skip(f"no {version} here that the user {entry.pw_name!r} can read with its modules")
+        pytest.skip(
+            f"no {version} here that the user {entry.pw_name!r} can read with its modules"
+        )
     finally:
         shutil.rmtree(home)
 
