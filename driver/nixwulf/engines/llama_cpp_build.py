@@ -19,11 +19,11 @@ from nixwulf.engines.llama_cpp_programs import (
     BUILD_TARGETS,
     SDIST,
     SDIST_VERSION,
-    Installation,
     Progress,
     build_folder,
     find_built,
 )
+from nixwulf.engines.local import Installation
 from nixwulf.errors import NixwulfError
 
 # pip refuses any other file, before anything in it runs.
@@ -73,7 +73,15 @@ def download_arguments(work: Path) -> list[str]:
         str(work),
     ]
     requirements = str(work / "requirements.txt")
-    return [sys.executable, "-m", "pip", "download", *options, "--requirement", requirements]
+    return [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        *options,
+        "--requirement",
+        requirements,
+    ]
 
 
 def configure_arguments(source: Path, tree: Path, generator: str | None) -> list[str]:
@@ -84,7 +92,15 @@ def configure_arguments(source: Path, tree: Path, generator: str | None) -> list
 
 def compile_arguments(tree: Path, jobs: int) -> list[str]:
     """CMake's command line that builds the programs and only what they need."""
-    return ["cmake", "--build", str(tree), "--parallel", str(jobs), "--target", *BUILD_TARGETS]
+    return [
+        "cmake",
+        "--build",
+        str(tree),
+        "--parallel",
+        str(jobs),
+        "--target",
+        *BUILD_TARGETS,
+    ]
 
 
 def share_done(line: str) -> float | None:
@@ -118,7 +134,12 @@ def _build(work: Path, folder: Path, progress: Progress) -> None:
         work / "tree",
     )
     generator = "Ninja" if shutil.which("ninja") else None
-    _run(configure_arguments(source, tree, generator), log, progress, "Configure llama.cpp")
+    _run(
+        configure_arguments(source, tree, generator),
+        log,
+        progress,
+        "Configure llama.cpp",
+    )
     _run(compile_arguments(tree, os.cpu_count() or 1), log, progress, "Build llama.cpp")
     finished = work / "finished"
     (finished / "bin").mkdir(parents=True)
@@ -153,7 +174,11 @@ def _run(argv: Sequence[str], log: Path, progress: Progress, step: str) -> None:
             os.killpg(process.pid, signal.SIGTERM)
             raise
     if process.returncode != 0:
-        lines = [line for line in log.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [
+            line
+            for line in log.read_text(encoding="utf-8").splitlines()
+            if line.strip()
+        ]
         tail = "\n  ".join(lines[-_QUOTED_LINES:])
         raise NixwulfError(
             f"{step}: {argv[0]!r} ended with {process.returncode}, see {str(log)!r}; llama.cpp on "
@@ -167,8 +192,14 @@ def _log(folder: Path) -> Path:
 
 def _require_tools() -> None:
     compiler = os.environ.get("CXX", "c++")
-    needed = {"cmake": ("cmake",), compiler: (compiler,), "ninja or make": ("ninja", "make")}
-    missing = [name for name, names in needed.items() if not any(map(shutil.which, names))]
+    needed = {
+        "cmake": ("cmake",),
+        compiler: (compiler,),
+        "ninja or make": ("ninja", "make"),
+    }
+    missing = [
+        name for name, names in needed.items() if not any(map(shutil.which, names))
+    ]
     if missing:
         raise NixwulfError(
             f"llama.cpp is not on PATH and cannot be built without {' and '.join(missing)}; "

@@ -9,10 +9,10 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from nixwulf.engines.local import Installation, LocalEngine
 from nixwulf.files import cache_dir
 
 # The RPC server's name changed over time and between distributions.
@@ -53,18 +53,6 @@ Progress = Callable[[str, float], None]
 _PROBE_SECONDS = 20
 
 
-@dataclass(frozen=True)
-class Installation:
-    """Programs that belong together.
-
-    programs: places by the keys of PROGRAMS; version: what llama-server says of itself.
-    """
-
-    origin: Literal["path", "cache"]
-    programs: dict[str, Path]
-    version: str
-
-
 def find() -> Installation | None:
     """The programs on PATH, else those built before, else none."""
     return _installation("path", _path_folders()) or find_built()
@@ -100,7 +88,11 @@ def cpu_description(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
     except OSError:
         lines = [f"model name : {platform.processor()}"]
     pairs = (line.partition(":") for line in lines)
-    found = {f"{key.strip()}: {value.strip()}" for key, _, value in pairs if key.strip() in wanted}
+    found = {
+        f"{key.strip()}: {value.strip()}"
+        for key, _, value in pairs
+        if key.strip() in wanted
+    }
     return [platform.machine(), *sorted(found)]
 
 
@@ -108,14 +100,25 @@ def _path_folders() -> list[Path]:
     folders = [Path(folder) for folder in os.get_exec_path()]
     # Debian keeps the RPC server out of PATH, in a folder of libexec.
     libexec = Path("/usr/libexec")
-    return [*folders, libexec, *sorted(libexec.glob("*llama*")), *sorted(libexec.glob("*ggml*"))]
+    return [
+        *folders,
+        libexec,
+        *sorted(libexec.glob("*llama*")),
+        *sorted(libexec.glob("*ggml*")),
+    ]
 
 
-def _installation(origin: Literal["path", "cache"], folders: list[Path]) -> Installation | None:
+def _installation(
+    origin: Literal["path", "cache"], folders: list[Path]
+) -> Installation | None:
     search = os.pathsep.join(map(str, folders))
-    programs = {key: next(_found(names, search), None) for key, names in PROGRAMS.items()}
+    programs = {
+        key: next(_found(names, search), None) for key, names in PROGRAMS.items()
+    }
     places = {key: place for key, place in programs.items() if place is not None}
-    if len(places) < len(PROGRAMS) or "--rpc" not in _output(places["llama-bench"], "--help"):
+    if len(places) < len(PROGRAMS) or "--rpc" not in _output(
+        places["llama-bench"], "--help"
+    ):
         return None
     return Installation(origin, places, version_of(places["llama-server"]))
 
@@ -149,3 +152,11 @@ def _output(program: Path, option: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout
+
+
+LOCAL = LocalEngine(
+    name="llama.cpp",
+    programs=tuple(PROGRAMS),
+    find=find,
+    built_from=f"{SDIST} {SDIST_VERSION} on PyPI (llama.cpp {SOURCE_COMMIT}), about 5 minutes on two cores",
+)
