@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ from typing import Protocol
 from nixwulf import lab
 from nixwulf.cluster import Cluster
 from nixwulf.engines.llama_cpp_programs import find_or_build
-from nixwulf.errors import GateError, NixwulfError
+from nixwulf.errors import GateError
 from nixwulf.models import PlacedModel, place
 from nixwulf.phases import References, run_case
 from nixwulf.plan import Case, Plan
@@ -54,7 +56,7 @@ def record_path(folder: Path, case: Case, repetition: int) -> Path:
 
 
 def missing_runs(plan: Plan, folder: Path) -> list[tuple[Case, int]]:
-    """The runs of a plan that have no record yet; raises InputError for a record that is not valid."""
+    """The runs of a plan that have no record yet; raises InputError for an invalid record."""
     missing = []
     for case, repetition in plan.runs():
         path = record_path(folder, case, repetition)
@@ -66,7 +68,7 @@ def missing_runs(plan: Plan, folder: Path) -> list[tuple[Case, int]]:
 
 
 def run_plan(plan: Plan, folder: Path, observer: Observer) -> list[Record]:
-    """Run what has no record yet and save a record of each; raises GateError for unreachable nodes."""
+    """Run what has no record yet and save a record of each; raises GateError without nodes."""
     records: list[Record] = []
     todo = missing_runs(plan, folder)
     if not todo:
@@ -75,7 +77,7 @@ def run_plan(plan: Plan, folder: Path, observer: Observer) -> list[Record]:
         for number, (case, repetition) in enumerate(todo, 1):
             observer.run_starts(number, len(todo), case, repetition)
             begin = time.monotonic()
-            record = _run(connected, plan, folder, case, repetition, observer.phase_starts)
+            record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
             save(record, record_path(folder, case, repetition))
             records.append(record)
             observer.run_ends(record, time.monotonic() - begin)
@@ -91,7 +93,7 @@ def session(plan: Plan, observer: Observer) -> Iterator[Session]:
     installation = find_or_build(lambda step, share: observer.step(f"{step} {share:.0%}"))
     observer.step(f"Bringing up the lab: {len(plan.cluster.nodes)} nodes")
     programs = sorted({program.parent for program in installation.programs.values()})
-    up = lab.up(plan.cluster, name=lab.free_name(), path=programs, lifeline=True)
+    up = lab.up(plan.cluster, name=f"bench-{os.getpid()}", path=programs, lifeline=True)
     try:
         yield _connected(Session(plan.cluster, connections(plan.cluster, up.ssh_config), up))
     finally:
@@ -107,7 +109,7 @@ def _connected(opened: Session) -> Session:
     return opened
 
 
-def _run(
+def run_one(
     connected: Session,
     plan: Plan,
     folder: Path,
@@ -115,6 +117,7 @@ def _run(
     repetition: int,
     observer: Callable[[str], None],
 ) -> Record:
+    """One run of a plan on connected nodes; what an earlier, unfinished run left raw is removed."""
     nodes = tuple(connected.nodes[node.name] for node in case.nodes_of(plan.cluster))
     key = (case.model, nodes[0].node.name)
     if key not in connected.placed:
@@ -131,5 +134,6 @@ def _run(
         raw=folder / "raw" / name,
         deadline=time.monotonic() + plan.sweep.limits.wall_s,
     )
+    shutil.rmtree(run.raw, ignore_errors=True)
     shaped_by = connected.lab.shaping(case.fabric) if connected.lab and case.fabric else None
     return run_case(run, placed, repetition, References(folder / "references"), shaped_by, observer)

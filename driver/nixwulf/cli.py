@@ -1,4 +1,4 @@
-"""The command line: names, one line of help each, and exit codes. Commands load when they are used."""
+"""The command line: names, a line of help each, exit codes. Commands load when they are used."""
 
 from __future__ import annotations
 

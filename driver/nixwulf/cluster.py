@@ -110,7 +110,7 @@ def parse_cluster(document: dict[str, Any], source: str) -> Cluster:
 
 
 def with_lab_nodes(cluster: Cluster, count: int) -> Cluster:
-    """The cluster with lab nodes n1 ... n<count> on every fabric, at the subnet's 11th address on."""
+    """The cluster with lab nodes n1, n2, ... on every fabric, from the subnet's 11th address."""
     nodes = []
     for index in range(1, count + 1):
         fabrics = {}
@@ -122,7 +122,9 @@ def with_lab_nodes(cluster: Cluster, count: int) -> Cluster:
                     f"for lab node {index}; use a /24."
                 )
             fabrics[name] = Attachment(interface=name[:15], address=str(address))
-        nodes.append(Node(name=f"n{index}", platform=LAB_PLATFORM, ssh=f"n{index}", fabrics=fabrics))
+        nodes.append(
+            Node(name=f"n{index}", platform=LAB_PLATFORM, ssh=f"n{index}", fabrics=fabrics)
+        )
     return replace(cluster, nodes=tuple(nodes))
 
 

@@ -13,7 +13,9 @@ def discover(package: ModuleType, attribute: str) -> dict[str, object]:
     """The objects that the modules of a package offer under an attribute, by their name."""
     found: dict[str, object] = {}
     for module in pkgutil.iter_modules(package.__path__):
-        offered = getattr(importlib.import_module(f"{package.__name__}.{module.name}"), attribute, None)
+        offered = getattr(
+            importlib.import_module(f"{package.__name__}.{module.name}"), attribute, None
+        )
         if offered is not None:
             found[offered.name] = offered
     return dict(sorted(found.items()))

@@ -151,7 +151,9 @@ def _interfaces(first: Mapping[str, str]) -> dict[str, Interface]:
             folder = f"/sys/class/net/{match[1]}"
             counters = [first.get(f"{folder}/statistics/{way}_bytes", "0") for way in ("rx", "tx")]
             received, sent = (int(counter) for counter in counters)
-            found[match[1]] = Interface(int(mtu), first.get(f"{folder}/operstate", ""), received, sent)
+            found[match[1]] = Interface(
+                int(mtu), first.get(f"{folder}/operstate", ""), received, sent
+            )
     return found
 
 

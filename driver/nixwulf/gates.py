@@ -27,9 +27,10 @@ def refusal(run: Run, model_bytes: int | None) -> tuple[str, str] | None:
 def _programs(run: Run) -> str | None:
     engine = find(run.case.engine)
     for node in run.nodes:
-        lacking = engine.missing(run.facts[node.node.name].programs)
+        name = node.node.name
+        lacking = engine.missing(run.facts[name].programs)
         if lacking:
-            return f"Node {node.node.name!r} lacks {lacking} on PATH; deploy it or install {engine.name}."
+            return f"Node {name!r} lacks {lacking} on PATH; deploy it or install {engine.name}."
     return None
 
 
@@ -47,7 +48,9 @@ def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
     if interface is None:
         return f"Node {name!r} has no interface {attachment.interface!r}; see 'ip link' there."
     if attachment.address not in facts.addresses:
-        return f"Node {name!r} does not have the address {attachment.address!r}; see 'ip addr' there."
+        return (
+            f"Node {name!r} does not have the address {attachment.address!r}; see 'ip addr' there."
+        )
     if interface.mtu != fabric.mtu:
         return (
             f"Node {name!r} has MTU {interface.mtu} on {attachment.interface!r}, and the fabric "
@@ -58,17 +61,18 @@ def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
 
 
 def _model(run: Run, model_bytes: int | None) -> str | None:
-    head = run.facts[run.head.node.name]
+    name = run.head.node.name
+    head = run.facts[name]
     if model_bytes is None:
         return (
-            f"Node {run.head.node.name!r} has no model file {run.model!r}; copy it there, or correct "
-            "the path in the sweep."
+            f"Node {name!r} has no model file {run.model!r}; copy it there, or correct the path in "
+            "the sweep."
         )
     if run.case.nodes > 1 or head.memory_available == 0:
         return None
     if model_bytes > head.memory_available:
         return (
-            f"The model takes {model_bytes / 2**30:.1f} GiB and node {run.head.node.name!r} has "
+            f"The model takes {model_bytes / 2**30:.1f} GiB and node {name!r} has "
             f"{head.memory_available / 2**30:.1f} GiB free; use more nodes or a smaller model."
         )
     return None

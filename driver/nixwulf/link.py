@@ -76,7 +76,9 @@ def parse_ping(text: str) -> RoundTrips | None:
     counts = re.search(r"(\d+) packets transmitted, (\d+) (?:packets )?received", text)
     if not samples or not counts:
         return None
-    return RoundTrips(tuple(round(sample, 1) for sample in samples), int(counts[1]) - int(counts[2]))
+    return RoundTrips(
+        tuple(round(sample, 1) for sample in samples), int(counts[1]) - int(counts[2])
+    )
 
 
 def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Path) -> Bandwidth:
@@ -100,7 +102,9 @@ def _wait_for_line(server: OwnedProcess, word: str, limit_s: float = 10) -> None
     while word not in server.stdout.read_text(errors="replace"):
         if not server.running or time.monotonic() > until:
             words = " ".join(server.stderr.read_text(errors="replace").split())
-            raise NixwulfError(f"iperf3 does not listen on node {server.node!r}: {words or 'silence'}.")
+            raise NixwulfError(
+                f"iperf3 does not listen on node {server.node!r}: {words or 'silence'}."
+            )
         time.sleep(0.01)
 
 

@@ -16,9 +16,10 @@ from nixwulf.errors import NixwulfError
 from nixwulf.facts import gather
 from nixwulf.files import read_json, write_json
 from nixwulf.hints import hint_for
-from nixwulf.models import Model
+from nixwulf.models import PlacedModel
 from nixwulf.plan import Case
 from nixwulf.record import Record
+from nixwulf.recording import log_tails, record_of
 from nixwulf.run import Run, RunFailure
 
 SANITY_TOKENS = 24
@@ -62,7 +63,7 @@ class Findings:
 
 def run_case(
     run: Run,
-    model: Model,
+    model: PlacedModel,
     repetition: int,
     references: References,
     shaped_by: str | None,
@@ -179,7 +180,9 @@ def _at(tokens: list[int], index: int) -> int | str:
     return tokens[index] if index < len(tokens) else "missing"
 
 
-def _check_transport(run: Run, found: Findings, before: dict[str, int], after: dict[str, int]) -> None:
+def _check_transport(
+    run: Run, found: Findings, before: dict[str, int], after: dict[str, int]
+) -> None:
     moved = {name: after[name] - before[name] for name in after}
     silent = [name for name, moved_bytes in moved.items() if moved_bytes < _PROOF_BYTES]
     if moved:

@@ -160,8 +160,8 @@ def plan_to_resume(folder: Path, named: Plan | None) -> Plan:
     kept = load_plan(path)
     if named is not None and named.document()["digest"] != kept.document()["digest"]:
         raise InputError(
-            f"{str(folder)!r} was started with another plan than this command line gives; resume it "
-            f"with 'nixwulf bench --resume {folder}' alone, or start a new run with --out."
+            f"{str(folder)!r} was started with another plan than this command line gives; resume "
+            f"it with 'nixwulf bench --resume {folder}' alone, or start a new run with --out."
         )
     return kept
 

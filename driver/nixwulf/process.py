@@ -36,19 +36,19 @@ setsid $scope "$@" </dev/null 3<&- &
 child=$!
 echo "$child $$" >"$state/$name.pid"
 stop() {{
-  kill -TERM -- "-$child" 2>/dev/null
+  kill -TERM "-$child" 2>/dev/null
   waited=0
-  while kill -0 -- "-$child" 2>/dev/null && [ $waited -lt {GRACE_S * 10} ]; do
+  while kill -0 "-$child" 2>/dev/null && [ $waited -lt {GRACE_S * 10} ]; do
     sleep 0.1; waited=$((waited + 1))
   done
-  kill -KILL -- "-$child" 2>/dev/null
+  kill -KILL "-$child" 2>/dev/null
   [ -z "$scope" ] || systemctl $user stop "$name.scope" 2>/dev/null
 }}
 ( while read -r _; do :; done <&3; stop ) >/dev/null 2>&1 &
 lifeline=$!
 exec 3<&-
 wait "$child"; status=$?
-kill -KILL -- "-$child" 2>/dev/null
+kill -KILL "-$child" 2>/dev/null
 kill "$lifeline" 2>/dev/null
 rm -f "$state/$name.pid"
 echo "{_EXIT_MARK.decode()}$status" >&2
@@ -61,7 +61,7 @@ for file in "$state"/*.pid; do
   [ -e "$file" ] || continue
   read -r child owner <"$file"
   kill -0 "$owner" 2>/dev/null && continue
-  kill -KILL -- "-$child" 2>/dev/null && echo "${file##*/}"
+  kill -KILL "-$child" 2>/dev/null && echo "${file##*/}"
   rm -f "$file"
 done
 exit 0
@@ -72,8 +72,8 @@ exit 0
 class OwnedProcess:
     """A process on a node with its output in two files beside the record.
 
-    returncode is none while it runs or when the connection was lost; output_at is the monotonic
-    time of its last output.
+    background: it serves others while they work. returncode is none while it runs or when the
+    connection was lost; output_at is the monotonic time of its last output.
     """
 
     node: str
@@ -82,6 +82,7 @@ class OwnedProcess:
     environment: Mapping[str, str]
     stdout: Path
     stderr: Path
+    background: bool
     started: float = field(default_factory=time.monotonic)
     output_at: float = field(default_factory=time.monotonic)
     ended: float | None = None
@@ -98,8 +99,13 @@ class OwnedProcess:
         argv: Sequence[str],
         environment: Mapping[str, str],
         folder: Path,
+        *,
+        background: bool = False,
     ) -> OwnedProcess:
-        """Start a program on a node; its output goes to FOLDER/<name>.stdout and .stderr."""
+        """Start a program on a node; its output goes to FOLDER/<name>.stdout and .stderr.
+
+        The names of the folder and of the process together name it on the node.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         process = cls(
             connection.node.name,
@@ -108,9 +114,19 @@ class OwnedProcess:
             dict(environment),
             folder / f"{name}.stdout",
             folder / f"{name}.stderr",
+            background,
         )
         assignments = [f"{key}={value}" for key, value in environment.items()]
-        command = ["sh", "-c", _OWNER, "sh", name, "env", *assignments, *argv]
+        command = [
+            "sh",
+            "-c",
+            _OWNER,
+            "sh",
+            f"nixwulf-{folder.name}-{name}",
+            "env",
+            *assignments,
+            *argv,
+        ]
         process._client = subprocess.Popen(
             connection.argv(command),
             stdin=subprocess.PIPE,
@@ -118,7 +134,10 @@ class OwnedProcess:
             stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the driver, which then stops in order
         )
-        for pipe, path in ((process._client.stdout, process.stdout), (process._client.stderr, process.stderr)):
+        for pipe, path in (
+            (process._client.stdout, process.stdout),
+            (process._client.stderr, process.stderr),
+        ):
             assert pipe is not None  # noqa: S101 - PIPE was asked for
             reader = threading.Thread(target=process._copy, args=(pipe, path), daemon=True)
             reader.start()
@@ -155,7 +174,9 @@ class OwnedProcess:
     def last_line(self) -> str:
         """The last line of its stderr that says something."""
         lines = self.stderr.read_text(errors="replace").splitlines() if self.stderr.exists() else []
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+        return next(
+            (line.strip() for line in reversed(lines) if line.strip()), "it printed nothing"
+        )
 
     def _finish(self) -> None:
         for reader in self._readers:

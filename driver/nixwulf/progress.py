@@ -60,7 +60,11 @@ class TerminalProgress:
         self._number, self._total = number, total
         self._title = f"{case.title} (pass {repetition + 1})"
         self._live.update(
-            self._task, description=self._title, total=total, completed=number - 1, left=self._left()
+            self._task,
+            description=self._title,
+            total=total,
+            completed=number - 1,
+            left=self._left(),
         )
 
     def phase_starts(self, phase: str) -> None:
@@ -72,12 +76,12 @@ class TerminalProgress:
         self._ended.append(seconds)
         self._number += 1
         speeds = ", ".join(
-            f"{metric['name']} {metric['value']:.1f} {metric['unit']}" for metric in record["metrics"]
+            f"{metric['name']} {metric['value']:.1f} {metric['unit']}"
+            for metric in record["metrics"]
         )
         came = speeds or f"{record['outcome']}: {record['failure']['reason']}"
-        self._print(
-            f"[{self._number - 1}/{self._total}] {self._title}: {came} ({seconds:.1f} s{self._left(', ')})"
-        )
+        place = f"[{self._number - 1}/{self._total}]"
+        self._print(f"{place} {self._title}: {came} ({seconds:.1f} s{self._left(', ')})")
 
     def _left(self, before: str = "") -> str:
         """The time that is left, from the mean of the runs that ended."""
@@ -103,11 +107,15 @@ def print_plan(plan: Plan) -> None:
     for case in plan.cases:
         values: list[Any] = [case.id, case.model, case.nodes, case.fabric, case.transport]
         parameters = " ".join(f"{key}={value}" for key, value in case.parameters.items())
-        table.add_row(*(str(v) if v is not None else "" for v in values), case.parallelism, parameters)
+        table.add_row(
+            *(str(v) if v is not None else "" for v in values), case.parallelism, parameters
+        )
     console.print(table)
     for left in plan.left_out:
         point = " ".join(
-            f"{key}={value}" for key, value in left.coordinates.items() if not isinstance(value, dict)
+            f"{key}={value}"
+            for key, value in left.coordinates.items()
+            if not isinstance(value, dict)
         )
         console.print(f"Left out: {point}: {left.reason}.", highlight=False, markup=False)
     runs = len(plan.cases) * plan.sweep.repetitions

@@ -49,9 +49,13 @@ def parse_query(text: str, keys: frozenset[str]) -> tuple[Term, ...]:
             )
         term = Term(*match.groups())
         if term.key not in keys:
-            raise InputError(f"Unknown key {term.key!r} in {text!r}; known: {', '.join(sorted(keys))}.")
+            raise InputError(
+                f"Unknown key {term.key!r} in {text!r}; known: {', '.join(sorted(keys))}."
+            )
         if term.operator not in {"=", "!="} and not _is_number(term.value):
-            raise InputError(f"{term.value!r} in {text!r} is not a number, and {term.operator!r} needs one.")
+            raise InputError(
+                f"{term.value!r} in {text!r} is not a number, and {term.operator!r} needs one."
+            )
         terms.append(term)
     return tuple(terms)
 

@@ -13,6 +13,7 @@ from nixwulf.files import read_json, write_json
 from nixwulf.schema import check
 
 SCHEMA_VERSION = "1.0"
+_MAJOR = SCHEMA_VERSION.partition(".")[0]
 
 Record = dict[str, Any]
 
@@ -32,10 +33,10 @@ def sealed(document: Record) -> Record:
 def validate(document: Any, source: str) -> None:
     """Raise InputError when a record is of another version, breaks the schema, or was edited."""
     version = document.get("schema_version") if isinstance(document, dict) else None
-    if isinstance(version, str) and version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+    if isinstance(version, str) and version.partition(".")[0] != _MAJOR:
         raise InputError(
             f"{source}: schema_version is {version!r}, and this nixwulf reads "
-            f"{SCHEMA_VERSION.split('.')[0]}.x; use the nixwulf that wrote it."
+            f"{_MAJOR}.x; use the nixwulf that wrote it."
         )
     check(document, "record", source)
     if document["digest"] != digest(document):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf import __version__
 from nixwulf.cluster import LAB_PLATFORM
-from nixwulf.models import Model
+from nixwulf.models import PlacedModel
 from nixwulf.process import OwnedProcess
 from nixwulf.record import SCHEMA_VERSION, Record, sealed
 from nixwulf.run import Run
@@ -24,11 +24,15 @@ _TAIL_LINES = 20
 
 
 def record_of(
-    run: Run, found: Findings, model: Model, repetition: int, started: datetime, shaped_by: str | None
+    run: Run,
+    found: Findings,
+    model: PlacedModel,
+    repetition: int,
+    started: datetime,
+    shaped_by: str | None,
 ) -> Record:
     """The sealed record of a run that has ended."""
     tails = log_tails(run) if found.outcome != "ok" else {}
-    finite = [process for process in run.owned if not process.stopped_by_driver]
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "kind": "run",
@@ -39,7 +43,10 @@ def record_of(
         "failure": found.failure,
         "started": _time(started),
         "finished": _time(datetime.now(UTC)),
-        "phases": {**found.seconds, "engine": round(sum(p.seconds for p in finite), 4)},
+        "phases": {
+            **found.seconds,
+            "engine": round(sum(p.seconds for p in run.owned if not p.background), 4),
+        },
         "cluster": {
             "name": run.cluster.name,
             "platforms": sorted({node.node.platform for node in run.nodes}),
@@ -135,7 +142,15 @@ def _driver() -> dict[str, Any]:
 @cache
 def revision() -> dict[str, str]:
     """The commit of the checkout that holds the driver; empty where there is none."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    command = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
     except (OSError, subprocess.TimeoutExpired):

@@ -78,12 +78,18 @@ class Run:
         return node.node.fabrics[self.case.fabric].address if self.case.fabric else "127.0.0.1"
 
     def start(
-        self, node: Connection, name: str, argv: Sequence[str], environment: Mapping[str, str]
+        self,
+        node: Connection,
+        name: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        background: bool = False,
     ) -> OwnedProcess:
-        """Start a program that goes on until the run's teardown."""
+        """Start a program that goes on until it ends, is stopped, or the run is torn down."""
         full_name = f"{name}-{node.node.name}"
         process = OwnedProcess.start(
-            node, f"nixwulf-{self.name}-{full_name}", argv, environment, self.raw
+            node, full_name, argv, environment, self.raw, background=background
         )
         self.owned.append(process)
         return process

@@ -30,7 +30,9 @@ def _validator(kind: Kind) -> Any:
 
 def problems(document: Any, kind: Kind) -> list[str]:
     """Every problem of a document, each a sentence that names the key and what was expected."""
-    errors = sorted(_validator(kind).iter_errors(document), key=lambda error: list(map(str, error.path)))
+    errors = sorted(
+        _validator(kind).iter_errors(document), key=lambda error: list(map(str, error.path))
+    )
     return [_sentence(error) for error in errors]
 
 

@@ -16,6 +16,7 @@ from nixwulf.errors import NixwulfError
 from nixwulf.files import cache_dir
 
 CONNECT_TIMEOUT_S = 10
+_SSH_FAILED = 255
 
 
 class Unreachable(NixwulfError):
@@ -42,7 +43,11 @@ class Connection:
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with log.open("w+") as stderr:
             done = subprocess.run(
-                master, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, check=False
+                master,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                check=False,
             )
             stderr.seek(0)
             words = " ".join(stderr.read().split())
@@ -68,9 +73,9 @@ class Connection:
             )
         except subprocess.TimeoutExpired:
             raise Unreachable(
-                f"Node {self.node.name!r} gave no answer to {command[0]!r} within {timeout_s:.0f} s."
+                f"Node {self.node.name!r} gave no answer to {command[0]!r} in {timeout_s:.0f} s."
             ) from None
-        if done.returncode == 255:
+        if done.returncode == _SSH_FAILED:
             raise Unreachable(
                 f"Node {self.node.name!r} did not answer: {' '.join(done.stderr.split())}; try "
                 f"'ssh {self.node.ssh} true'."
@@ -142,7 +147,9 @@ def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, C
             "ControlPersist": 60,
             "ServerAliveInterval": 15,
         }
-        options = tuple(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))
+        options = tuple(
+            word for key, value in settings.items() for word in ("-o", f"{key}={value}")
+        )
     return {node.name: Connection(node, options) for node in cluster.nodes}
 
 

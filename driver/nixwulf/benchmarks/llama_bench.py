@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 from nixwulf.benchmarks import Metric, Parameter
 from nixwulf.engines.llama_cpp import ENGINE, ENVIRONMENT
@@ -19,7 +19,7 @@ class LlamaBench:
     """llama-bench with its JSON lines, which keep the finished rows when it crashes."""
 
     name = "llama-bench"
-    parameters = {
+    parameters: ClassVar = {
         "n_prompt": Parameter(default=128, minimum=0),
         "n_gen": Parameter(default=32, minimum=0),
         "depth": Parameter(default=0, minimum=0),

@@ -13,10 +13,16 @@ from nixwulf.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, InputEr
 @click.command()
 @click.argument("sweep", required=False)
 @click.option("--cluster", metavar="FILE|NAME", help="The cluster to run on (default: the lab).")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run (default: in runs/).")
-@click.option("--only", metavar="EXPR", default="", help="Cases to run, e.g. 'nodes=2 model=tiny*'.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder of the run (default: in runs/)."
+)
+@click.option(
+    "--only", metavar="EXPR", default="", help="Cases to run, e.g. 'nodes=2 model=tiny*'."
+)
 @click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
-@click.option("--resume", type=click.Path(path_type=Path), help="Run what is missing in this folder.")
+@click.option(
+    "--resume", type=click.Path(path_type=Path), help="Run what is missing in this folder."
+)
 @click.pass_context
 def bench(
     ctx: click.Context,
@@ -49,15 +55,16 @@ def bench(
 
     if resume is not None and out is not None:
         raise InputError("--resume names the folder of the run; leave out --out.")
-    named = bool(sweep or cluster or only)
-    plan = None
-    if resume is None or named:
-        plan = make_plan(load_sweep(sweep or "demo"), load_cluster(cluster or "lab"), only)
-    if resume is not None:
-        folder, plan = resume, plan_to_resume(resume, plan)
+    named = None
+    if resume is None or sweep or cluster or only:
+        named = make_plan(load_sweep(sweep or "demo"), load_cluster(cluster or "lab"), only)
+    if resume is not None or named is None:
+        folder = resume or Path()
+        plan = plan_to_resume(folder, named)
     else:
         started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        folder = out or Path("runs") / f"{started}-{plan.sweep.name}-{plan.cluster.name}"
+        folder = out or Path("runs") / f"{started}-{named.sweep.name}-{named.cluster.name}"
+        plan = named
         _check_new(folder)
     if dry_run:
         print_plan(plan)
@@ -69,9 +76,10 @@ def bench(
             run_plan(plan, folder, progress)
     except KeyboardInterrupt:
         done = sum(record_path(folder, *run).exists() for run in plan.runs())
+        planned = plan.sweep.repetitions * len(plan.cases)
         click.echo(
-            f"Interrupted: {done} of {plan.sweep.repetitions * len(plan.cases)} runs are kept; go on "
-            f"with 'nixwulf bench --resume {folder}'.",
+            f"Interrupted: {done} of {planned} runs are kept; go on with "
+            f"'nixwulf bench --resume {folder}'.",
             err=True,
         )
         ctx.exit(EXIT_INTERRUPTED)

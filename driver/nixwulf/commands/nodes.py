@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.errors import EXIT_GATE, EXIT_RUN_FAILED
+from nixwulf.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
+
+if TYPE_CHECKING:
+    from nixwulf.ssh import Connection
 
 
 @click.group()
@@ -17,7 +21,9 @@ def nodes() -> None:
 @nodes.command("exec")
 @click.option("--cluster", metavar="FILE|NAME", help="The cluster (default: the lab that is up).")
 @click.option("--node", "chosen", multiple=True, metavar="NAME", help="Only this node; repeatable.")
-@click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds for each node.")
+@click.option(
+    "--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds for each node."
+)
 @click.argument("command", nargs=-1, required=True)
 @click.pass_context
 def exec_(
@@ -36,10 +42,9 @@ def exec_(
       nixwulf nodes exec -- uname -r
       nixwulf nodes exec --cluster clusters/mine.toml --node n2 -- cat /proc/cmdline
     """
-    from nixwulf.lab import connections_of
-    from nixwulf.ssh import Connection, Unreachable, open_all
+    from nixwulf.ssh import Unreachable, open_all
 
-    connections = connections_of(cluster, chosen)
+    connections = _connections(cluster, chosen)
 
     def run(connection: Connection) -> tuple[str, int]:
         try:
@@ -62,3 +67,31 @@ def exec_(
         ctx.exit(EXIT_GATE)
     if any(codes):
         ctx.exit(EXIT_RUN_FAILED)
+
+
+def _connections(name: str | None, chosen: tuple[str, ...]) -> list[Connection]:
+    """The chosen nodes of a cluster, or of the one lab that is up."""
+    from nixwulf import lab
+    from nixwulf.cluster import load_cluster
+    from nixwulf.ssh import connections
+
+    config = None
+    if name is None:
+        up = lab.labs()
+        if len(up) != 1:
+            which = (
+                f"there are {len(up)} labs: {', '.join(one.name for one in up)}"
+                if up
+                else "no lab is up"
+            )
+            raise InputError(f"Name a cluster with --cluster, because {which}.")
+        cluster, config = up[0].cluster, up[0].ssh_config
+    else:
+        cluster = load_cluster(name)
+        if cluster.is_lab:
+            config = lab.find(cluster.name).ssh_config
+    found = connections(cluster, config)
+    for node in chosen:
+        if node not in found:
+            raise InputError(f"No node {node!r} in {cluster.name!r}; it has: {', '.join(found)}.")
+    return [connection for key, connection in found.items() if not chosen or key in chosen]

@@ -51,7 +51,8 @@ class LlamaCpp:
         for node in run.nodes:
             program = _rpc_server(run.facts[node.node.name].programs) or _RPC_SERVER_NAMES[0]
             argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT)]
-            servers.append(run.start(node, "rpc-server", [*argv, *_threads(run)], ENVIRONMENT))
+            argv += _threads(run)
+            servers.append(run.start(node, "rpc-server", argv, ENVIRONMENT, background=True))
         _wait_until_listening(run, servers)
 
     def arguments(self, run: Run) -> list[str]:
@@ -65,17 +66,23 @@ class LlamaCpp:
 
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
         """Ask a llama-server that listens on a Unix socket of the head, so no port is open."""
-        socket = f"/tmp/nixwulf-{run.name}-{run.case.nodes}.sock"  # noqa: S108 - on the node
+        label = f"llama-server-{len(run.owned)}"
+        socket = f"/tmp/nixwulf-{run.name}-{label}.sock"  # noqa: S108 - on the node
         argv = [run.program("llama-server"), *self.arguments(run), "--host", socket, "-np", "1"]
         argv += ["-c", "512", "--no-webui", "--no-warmup"]
-        server = run.start(run.head, f"llama-server-{run.case.nodes}", argv, ENVIRONMENT)
-        with run.head.forwarded(socket) as local:
-            client = httpx.Client(transport=httpx.HTTPTransport(uds=str(local)), base_url="http://head")
-            with client:
+        server = run.start(run.head, label, argv, ENVIRONMENT)
+        try:
+            with (
+                run.head.forwarded(socket) as local,
+                httpx.Client(
+                    transport=httpx.HTTPTransport(uds=str(local)), base_url="http://head"
+                ) as client,
+            ):
                 _wait_until_healthy(run, server, client)
-                tokens = _complete(run, server, client, count)
-        server.stop()
-        return tokens
+                return _complete(run, server, client, count)
+        finally:
+            server.stop()
+            run.head.run(["rm", "-f", socket])
 
 
 ENGINE = LlamaCpp()
@@ -91,7 +98,7 @@ def _threads(run: Run) -> list[str]:
 
 
 def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
-    """Connect from the head to every server, as the engine will; stdout is buffered and tells nothing."""
+    """Connect from the head to every server, as the engine will; their stdout is buffered."""
     addresses = [run.data_address(node) for node in run.nodes]
     while True:
         answer = run.head.run(["bash", "-c", _CONNECT, "bash", str(_RPC_PORT), *addresses])

@@ -7,7 +7,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nixwulf.models.random_gguf import RandomModel, ensure, parse_random_model
+from nixwulf.models.random_gguf import ensure
+from nixwulf.models.random_model import RandomModel, parse_random_model
 from nixwulf.ssh import Connection
 
 
