@@ -76,7 +76,9 @@ class Running:
         """Median round trip from n1 to n2."""
         ping = f"ping -n -c 15 -i 0.02 {self.address('n2', fabric)}"
         lines = self.out("n1", ping).splitlines()
-        samples = sorted(float(line.split("time=")[1].split()[0]) for line in lines if "time=" in line)
+        samples = sorted(
+            float(line.split("time=")[1].split()[0]) for line in lines if "time=" in line
+        )
         return 1000 * samples[len(samples) // 2]
 
     def gbps(self, fabric: str, megabytes: int) -> float:
@@ -147,10 +149,10 @@ def namespaces_of(pids: dict[int, str]) -> set[str]:
     for pid in pids:
         for kind in kinds:
             try:
-                found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
+                found.add(str(Path(f"/proc/{pid}/ns/{kind}").readlink()))
             except OSError:
                 continue
-    return found - {os.readlink(f"/proc/self/ns/{kind}") for kind in kinds}
+    return found - {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in kinds}
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,9 @@ def traces() -> Callable[[lab.Lab], Traces]:
         members = processes_of(running)
         found = Traces(members, namespaces_of(members), running.state)
         nodes = len(running.cluster.nodes)
-        assert len(members) >= 2 + 2 * nodes  # supervisor and its parent, an init and an sshd a node
+        assert (
+            len(members) >= 2 + 2 * nodes
+        )  # supervisor and its parent, an init and an sshd a node
         assert len(found.namespaces) >= 4 + 5 * nodes
         assert found.left()
         return found

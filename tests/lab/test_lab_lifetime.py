@@ -43,7 +43,10 @@ def test_a_lab_of_sixteen_nodes_comes_up_and_goes(
     bring_up: Callable[..., Running], traces: TakeTraces
 ) -> None:
     running = bring_up(cluster_of(16, **TWO_FABRICS), "sixteen")
-    assert running.out("n16", f"ping -n -c 1 {running.address('n1', 'slow')} >/dev/null; hostname") == "n16"
+    assert (
+        running.out("n16", f"ping -n -c 1 {running.address('n1', 'slow')} >/dev/null; hostname")
+        == "n16"
+    )
     seen = traces(running.lab)
     running.lab.down()
     assert seen.left() == []

@@ -1,4 +1,4 @@
-"""What a lab makes of its fabrics: delay, rate and loss, each fabric on its own, changed while up."""
+"""What a lab makes of its fabrics: delay, rate and loss, each on its own, changed while up."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_connection_outlives_changes_of_the_link(running: Running) -> None:
     address = running.address("n2", "middle")
     running.out("n2", "rm -f got")
     listen = "import socket; s=socket.create_server(('', 5001)); c=s.accept()[0]; f=c.makefile()"
-    running.out("n2", f'python3 -c "{listen}; open(\'got\', \'w\').write(f.read())" >log 2>&1 &')
+    running.out("n2", f"python3 -c \"{listen}; open('got', 'w').write(f.read())\" >log 2>&1 &")
     send = f"s=socket.create_connection(('{address}', 5001))"
     loop = "[(s.send(b'x' * 100), time.sleep(0.01)) for _ in range(200)]"
     program = f'python3 -c "import socket, time; time.sleep(0.3); {send}; {loop}"'

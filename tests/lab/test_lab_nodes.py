@@ -87,7 +87,9 @@ def test_nodes_reach_each_other_over_ssh_by_name(running: Running) -> None:
 
 
 def test_ssh_refuses_a_node_with_another_host_key(running: Running, tmp_path: Path) -> None:
-    lines = (running.lab.state / "known_hosts").read_text().replace("n1,", "x,").replace("n2,", "n1,")
+    lines = (
+        (running.lab.state / "known_hosts").read_text().replace("n1,", "x,").replace("n2,", "n1,")
+    )
     (tmp_path / "known_hosts").write_text(lines)
     fresh = ("-o", "ControlPath=none", "-o")
     refused = running.ssh("n1", "true", *fresh, f"UserKnownHostsFile={tmp_path}/known_hosts")

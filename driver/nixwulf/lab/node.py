@@ -96,10 +96,14 @@ def _mount_private(own: Path, hidden: Sequence[Path], shown: Sequence[str]) -> N
     # Folders below /run or /tmp vanish behind the private ones; open, they can be bound back.
     kept = {path: os.open(path, os.O_PATH) for path in shown if _is_covered(Path(path))}
     kept[str(NODE_FOLDER)] = os.open(own, os.O_PATH)
+    # NixOS reaches its programs through links in /run.
+    links = {path: path.readlink() for path in Path("/run").iterdir() if path.is_symlink()}
     covers = [path for path in PRIVATE_FOLDERS if path.is_dir()]
     for folder in [*hidden, *covers]:
         if folder.is_dir():
             mount("tmpfs", folder, "tmpfs", Mount.NOSUID | Mount.NODEV, "mode=1777")
+    for link, destination in links.items():
+        link.symlink_to(destination)
     for path, descriptor in kept.items():
         Path(path).mkdir(parents=True, exist_ok=True)
         source = f"/proc/self/fd/{descriptor}"

@@ -18,6 +18,8 @@ from nixwulf.lab.state import Definition, State
 
 NODE_FOLDER = Path("/run/lab")
 HOME = NODE_FOLDER / "home"
+# Commands mean the same whoever runs the lab, also a service's user, whose shell is nologin.
+SHELL = "/bin/sh"
 
 
 def find_sshd() -> Path:
@@ -151,15 +153,11 @@ def _passwd(user: str) -> str:
     """
     lines = []
     for line in read_text(Path("/etc/passwd")).splitlines():
-        name, *middle, _, shell = line.split(":")
-        if name == user:
-            usable = shell if os.access(shell, os.X_OK) else "/bin/sh"
-            lines.append(":".join([name, *middle, str(HOME), usable]))
-        else:
-            lines.append(line)
+        ours = ":".join([*line.split(":")[:-2], str(HOME), SHELL])
+        lines.append(ours if line.startswith(f"{user}:") else line)
     names = {line.split(":")[0] for line in lines}
     if user not in names:
-        lines.append(f"{user}:x:{os.getuid()}:{os.getgid()}::{HOME}:/bin/sh")
+        lines.append(f"{user}:x:{os.getuid()}:{os.getgid()}::{HOME}:{SHELL}")
     if "sshd" not in names:
         lines.append("sshd:x:65533:65534::/run/sshd:/bin/false")
     return "".join(line + "\n" for line in lines)

@@ -29,6 +29,7 @@ PROGRAMS = {
     "ssh-keygen": "openssh-client",
     "setsid": "util-linux",
 }
+NIXOS_WRAPPERS = Path("/run/wrappers")
 
 
 def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool = False) -> Lab:
@@ -42,7 +43,7 @@ def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool
     namespaces = _namespace_command()
     sshd = find_sshd()
     path = [folder.resolve() for folder in path]
-    shown = [*path, sshd.parent, cache_dir()]
+    shown = [*path, sshd.parent, cache_dir(), NIXOS_WRAPPERS]
     state = state_of(name)
     definition = Definition(
         name=name,
