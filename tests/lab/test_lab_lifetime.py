@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Running, Traces, cluster_of
+from lab_under_test import Running, Traces, cluster_of
 
 from nixwulf import lab
 from nixwulf.cluster import Shape
@@ -84,7 +84,7 @@ def test_a_lab_ends_with_the_driver_that_was_killed(
     bring_up: Callable[..., Running], traces: TakeTraces
 ) -> None:
     program = (
-        "import sys, time; from conftest import cluster_of; from nixwulf import lab\n"
+        "import sys, time; from lab_under_test import cluster_of; from nixwulf import lab\n"
         "from nixwulf.cluster import Shape\n"
         "lab.up(cluster_of(2, slow=Shape(delay_us=500)), name='driven', lifeline=True)\n"
         "print('up', flush=True); time.sleep(1000)\n"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Running, cluster_of
+from lab_under_test import Running, cluster_of
 
 from nixwulf.cluster import Shape
 

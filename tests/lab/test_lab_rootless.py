@@ -18,7 +18,7 @@ from nixwulf.files import cache_dir
 
 PROGRAM = """
 import json
-from conftest import Running, cluster_of, processes_of
+from lab_under_test import Running, cluster_of, processes_of
 from nixwulf import lab
 from nixwulf.cluster import Shape
 cluster = cluster_of(2, plain=Shape(rate_gbps=5), slow=Shape(delay_us=1000))
@@ -90,7 +90,7 @@ def user() -> Iterator[User]:
     }
     # Started by itself once more: setpriv can start what its user cannot.
     probe = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {}]))"
-    probe = probe.format(repr("import conftest, nixwulf.lab"))
+    probe = probe.format(repr("import lab_under_test, nixwulf.lab"))
     version = f"python3.{sys.version_info.minor}"
     system = [f"{folder}/{version}" for folder in ("/usr/bin", "/usr/local/bin")]
     try:
