@@ -81,7 +81,8 @@ def user() -> Iterator[User]:
     imported = [path for path in sys.path if path and Path(path).is_dir()]
     imported += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "driver")]
     environment = {
-        "PATH": os.environ["PATH"],
+        # As on Debian, where tc and sshd are not on an ordinary user's PATH.
+        "PATH": ":".join(p for p in os.environ["PATH"].split(":") if not p.endswith("sbin")),
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home),
         "XDG_RUNTIME_DIR": str(home),

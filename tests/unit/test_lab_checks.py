@@ -33,7 +33,7 @@ def test_all_else_is_no_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("shape", "words"),
     [
-        (Shape(delay_us=-1), "-1 us, expected 0 to 10000000 us"),
+        (Shape(delay_us=-1), "-1 us, expected 0 to 1000000 us"),
         (Shape(delay_us=math.nan), "nan us"),
         (Shape(rate_gbps=0), "0 Gbit/s, expected 0.001 to 1000"),
         (Shape(rate_gbps=math.inf), "inf Gbit/s"),

@@ -11,7 +11,7 @@ from nixwulf.lab.links import MANAGEMENT_INTERFACE
 PERCENT = 100
 NODES_MINIMUM, NODES_MAXIMUM = 2, 16
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
-DELAY_MAXIMUM_US = 10_000_000
+DELAY_MAXIMUM_US = 1_000_000
 RATE_MINIMUM_GBPS, RATE_MAXIMUM_GBPS = 0.001, 1000
 INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 

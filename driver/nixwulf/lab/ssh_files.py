@@ -14,6 +14,7 @@ from nixwulf.errors import InputError
 from nixwulf.files import cache_dir, read_text
 from nixwulf.lab import connect
 from nixwulf.lab.links import management_addresses
+from nixwulf.lab.linux import search_path
 from nixwulf.lab.state import Definition, State
 
 NODE_FOLDER = Path("/run/lab")
@@ -25,15 +26,13 @@ SHELL = "/bin/sh"
 def find_sshd() -> Path:
     """OpenSSH's server: on PATH, where distributions put it, or unpacked in the user's cache."""
     unpacked = cache_dir() / "openssh" / "usr" / "sbin" / "sshd"
-    on_path = shutil.which("sshd")
-    candidates = [Path("/usr/sbin/sshd"), Path("/usr/local/sbin/sshd"), unpacked]
-    for candidate in [Path(on_path)] if on_path else candidates:
-        if os.access(candidate, os.X_OK):
-            return candidate.resolve()
-    raise InputError(
-        f"No sshd on PATH, in /usr/sbin, in /usr/local/sbin or at {str(unpacked)!r}; install your "
-        "distribution's OpenSSH server (Debian: 'apt install openssh-server')."
-    )
+    found = shutil.which("sshd", path=f"{search_path()}:{unpacked.parent}")
+    if found is None:
+        raise InputError(
+            f"No sshd on PATH, in /usr/sbin, in /usr/local/sbin or at {str(unpacked)!r}; install "
+            "your distribution's OpenSSH server (Debian: 'apt install openssh-server')."
+        )
+    return Path(found).resolve()
 
 
 def write_all(state: State, definition: Definition, path: Sequence[Path]) -> None:
@@ -115,9 +114,7 @@ Host {" ".join(addresses)}
 
 
 def _server(sshd: Path, path: Sequence[Path]) -> str:
-    inherited = os.environ.get("PATH", "/usr/bin:/bin").split(":")
-    # Users' PATH often lacks the folders of ip, tc and sshd.
-    folders = dict.fromkeys([*map(str, path), *inherited, "/usr/sbin", "/sbin"])
+    search = ":".join([*map(str, path), search_path()])
     # Since 9.8 sshd starts other programs, by default where it was to be installed.
     helpers = (("SshdSessionPath", "sshd-session"), ("SshdAuthPath", "sshd-auth"))
     beside = [
@@ -142,7 +139,7 @@ PrintLastLog no
 MaxSessions 64
 MaxStartups 64
 Subsystem sftp internal-sftp
-SetEnv "PATH={":".join(folders)}"
+SetEnv "PATH={search}"
 {"".join(beside)}"""
 
 
