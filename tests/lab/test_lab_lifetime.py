@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from lab_under_test import Running, Traces, cluster_of
 
-from conftest import Running, Traces, cluster_of
 from nixwulf import lab
 from nixwulf.cluster import Shape
-from nixwulf.errors import InputError
+from nixwulf.errors import InputError, NixwulfError
 
 TWO_FABRICS = {"plain": Shape(rate_gbps=10), "slow": Shape(delay_us=500)}
 TakeTraces = Callable[[lab.Lab], Traces]
@@ -84,7 +84,7 @@ def test_a_lab_ends_with_the_driver_that_was_killed(
     bring_up: Callable[..., Running], traces: TakeTraces
 ) -> None:
     program = (
-        "import sys, time; from conftest import cluster_of; from nixwulf import lab\n"
+        "import sys, time; from lab_under_test import cluster_of; from nixwulf import lab\n"
         "from nixwulf.cluster import Shape\n"
         "lab.up(cluster_of(2, slow=Shape(delay_us=500)), name='driven', lifeline=True)\n"
         "print('up', flush=True); time.sleep(1000)\n"
@@ -129,6 +129,21 @@ def test_a_lab_whose_supervisor_hangs_is_killed_by_down(
     os.kill(int(running.lab.files.process_id.read_text()), signal.SIGSTOP)
     running.lab.down()
     assert seen.left() == []
+
+
+def test_an_sshd_that_refuses_to_start_is_quoted_and_nothing_stays(
+    bring_up: Callable[..., Running],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    state_base: Path,
+) -> None:
+    bring_up(cluster_of(2, plain=Shape()), "probe").lab.down()
+    (tmp_path / "sshd").write_text("#!/bin/sh\necho 'Bad option: Port' >&2; exit 255\n")
+    (tmp_path / "sshd").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(NixwulfError, match="'n[12]' did not start: .*Bad option: Port"):
+        lab.up(cluster_of(2, plain=Shape()), name="refused")
+    assert list(state_base.rglob("refused")) == []
 
 
 def test_the_name_of_a_killed_lab_can_be_used_again(bring_up: Callable[..., Running]) -> None:

@@ -1,4 +1,4 @@
-"""What a lab makes of its fabrics: delay, rate and loss, each fabric on its own, changed while up."""
+"""What a lab makes of its fabrics: delay, rate and loss, each on its own, changed while up."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from lab_under_test import Running, cluster_of, processes_of
 
-from conftest import Running, cluster_of, processes_of
 from nixwulf.cluster import Shape
 from nixwulf.errors import InputError
 
