@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Running, Traces, cluster_of
 
+from conftest import Running, Traces, cluster_of
 from nixwulf import lab
 from nixwulf.cluster import Shape
 from nixwulf.errors import InputError

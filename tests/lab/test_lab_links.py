@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Running, cluster_of, processes_of
 
+from conftest import Running, cluster_of, processes_of
 from nixwulf.cluster import Shape
 from nixwulf.errors import InputError
 

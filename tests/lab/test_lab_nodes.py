@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Running, cluster_of
 
+from conftest import Running, cluster_of
 from nixwulf.cluster import Shape
 
 

@@ -1,10 +1,10 @@
 import json
 
 import pytest
-from record_factory import make_record
 
 from nixwulf.errors import InputError
 from nixwulf.record import digest, load, save, sealed
+from record_factory import make_record
 
 
 def test_a_saved_record_loads_as_itself(tmp_path):

@@ -34,7 +34,7 @@ START_SECONDS = 30.0
 BANNER = b"SSH-2.0"
 
 
-class Ended(Exception):  # noqa: N818
+class Ended(Exception):
     """The lab was told to end."""
 
 
