@@ -16,6 +16,7 @@ from nixwulf.table import canonical, record_bandwidth_gbps, record_rtt_us, speed
 
 _METRIC_ORDER = {"prompt": 0, "decode": 1}
 _MOST_NAMED = 4
+_NOT_COORDINATES = frozenset({"id", "seed", "samples", "warm_up", "parameters"})
 _LENGTHS = frozenset({"n_prompt", "n_gen"})
 
 
@@ -128,6 +129,23 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """Points of a sweep that are no cases for the same reason, by their coordinates."""
+
+    reason: str
+    points: tuple[Mapping[str, Any], ...]
+
+    @property
+    def words(self) -> str:
+        """The values of each coordinate among the points: 'nodes 2, 4; parallelism single'."""
+        values: dict[str, dict[str, None]] = defaultdict(dict)
+        for point in self.points:
+            for key, value in point.items():
+                values[key][str(value)] = None
+        return "; ".join(f"{key} {', '.join(found)}" for key, found in values.items())
+
+
+@dataclass(frozen=True)
 class Summary:
     """Everything a report shows, computed from the records and the plan alone."""
 
@@ -148,10 +166,12 @@ class Summary:
         return tuple(sorted({line.setting for line in self.lines}))
 
     @property
-    def left_out(self) -> tuple[tuple[str, str], ...]:
-        """Cases that the plan left out, and why."""
-        plan = self.folder.plan or {}
-        return tuple((_coordinates(e["case"]), e["reason"]) for e in plan.get("left_out", ()))
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Points that the plan made no case of, by reason."""
+        by_reason: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for entry in (self.folder.plan or {}).get("left_out", ()):
+            by_reason[entry["reason"]].append(_coordinates(entry["case"]))
+        return tuple(LeftOut(reason, tuple(points)) for reason, points in by_reason.items())
 
     @property
     def counts(self) -> str:
@@ -314,8 +334,6 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(present) if present else None
 
 
-def _coordinates(case: Mapping[str, Any]) -> str:
-    values = {k: v for k, v in case.items() if k not in {"id", "seed", "samples", "warm_up"}}
-    if "parameters" in values:
-        values["parameters"] = pairs(canonical(values["parameters"]))
-    return ", ".join(f"{key} {value}" for key, value in values.items() if value not in ("", None))
+def _coordinates(case: Mapping[str, Any]) -> dict[str, Any]:
+    flat = {**case, **case.get("parameters", {})}
+    return {key: value for key, value in flat.items() if key not in _NOT_COORDINATES}
