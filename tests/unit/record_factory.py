@@ -46,14 +46,14 @@ def case(
 
 def metric(name: str, samples: Sequence[float], depth: int = 0) -> dict[str, Any]:
     """A metric with the conditions that llama-bench gives it."""
-    lengths = {"prompt": {"n_prompt": 128}, "decode": {"n_gen": 32}}
+    lengths = {"n_prompt": 128, "n_gen": 0} if name == "prompt" else {"n_prompt": 0, "n_gen": 32}
     document: dict[str, Any] = {
         "name": name,
         "unit": "tok/s",
         "value": statistics.fmean(samples),
         "samples": list(samples),
         "state": "warm",
-        "conditions": {**lengths.get(name, {}), "depth": depth},
+        "conditions": {**lengths, "n_depth": depth, "n_threads": 1},
     }
     return document | ({"stddev": statistics.stdev(samples)} if len(samples) > 1 else {})
 

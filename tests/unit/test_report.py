@@ -17,7 +17,7 @@ from nixwulf.report.html import to_html
 from nixwulf.report.markdown import to_markdown
 from nixwulf.report.summary import summarize
 from nixwulf.report.terminal import show
-from record_factory import case, failed, ok, plan, write_run
+from record_factory import case, failed, metric, ok, plan, write_run
 
 ONE = case(1)
 NEAR, FAR = case(2, "near"), case(2, "far")
@@ -235,13 +235,12 @@ def test_one_record_makes_a_page(tmp_path):
 
 
 def test_depths_of_one_benchmark_are_told_apart(tmp_path):
-    shallow = ok(ONE, {"decode": [410.0]})
-    metrics = [*shallow["metrics"], {**shallow["metrics"][0], "conditions": {"depth": 4096}}]
-    metrics[1] |= {"value": 300.0, "samples": [300.0]}
-    summary = summarize(read_folder(write_run(tmp_path, [sealed({**shallow, "metrics": metrics})])))
+    record = ok(ONE, {"decode": [410.0]})
+    metrics = [*record["metrics"], metric("decode", [300.0], depth=4096)]
+    summary = summarize(read_folder(write_run(tmp_path, [sealed({**record, "metrics": metrics})])))
     assert {line.variant: line.speeds["decode"].mean for line in summary.lines} == {
-        "depth 0, warm": 410.0,
-        "depth 4096, warm": 300.0,
+        "n_depth 0": 410.0,
+        "n_depth 4096": 300.0,
     }
 
 

@@ -29,7 +29,7 @@ def test_a_record_has_one_row_for_each_metric():
     prompt = row(table, metric="prompt")
     assert (prompt["value_tok_s"], prompt["n_samples"], prompt["n_prompt"]) == (105.0, 2, 128)
     assert (prompt["rtt_us"], prompt["bandwidth_gbps"]) == (300.0, 2.3)
-    assert row(table, metric="decode")["n_gen"] == 32
+    assert row(table, metric="decode")[["n_gen", "depth"]].tolist() == [32, 0]
 
 
 @given(runs=st.lists(SAMPLES, min_size=1, max_size=4))
