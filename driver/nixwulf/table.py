@@ -168,11 +168,14 @@ def _rows(record: Record) -> list[dict[str, Any]]:
 
 
 def _metric(metric: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+    known = {**parameters, **metric["conditions"]}
     return {
         "metric": metric["name"],
         "state": metric["state"],
         "conditions": canonical(metric["conditions"]),
-        **{key: metric["conditions"].get(key, parameters.get(key)) for key in _TOKEN_COUNTS},
+        "n_prompt": known.get("n_prompt"),
+        "n_gen": known.get("n_gen"),
+        "depth": known.get("n_depth", known.get("depth")),
         "value_tok_s": metric["value"],
         "stddev_tok_s": metric.get("stddev"),
         "n_samples": len(metric["samples"]),

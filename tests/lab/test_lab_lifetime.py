@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from lab_under_test import Running, Traces, cluster_of
 
-from conftest import Running, Traces, cluster_of
 from nixwulf import lab
 from nixwulf.cluster import Shape
-from nixwulf.errors import InputError
+from nixwulf.errors import InputError, NixwulfError
 
 TWO_FABRICS = {"plain": Shape(rate_gbps=10), "slow": Shape(delay_us=500)}
 TakeTraces = Callable[[lab.Lab], Traces]
@@ -25,9 +25,7 @@ def test_a_lab_that_was_up_and_down_leaves_nothing(
     bring_up: Callable[..., Running], traces: TakeTraces, state_base: Path
 ) -> None:
     def host() -> list[str]:
-        links = subprocess.run(
-            ["ip", "-o", "link"], capture_output=True, text=True, check=True
-        )
+        links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True)
         names = [line.split(": ")[1] for line in links.stdout.splitlines()]
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
         return [*sorted(names), *mounts, *sorted(map(str, state_base.rglob("*/lab/*")))]
@@ -46,9 +44,7 @@ def test_a_lab_of_sixteen_nodes_comes_up_and_goes(
 ) -> None:
     running = bring_up(cluster_of(16, **TWO_FABRICS), "sixteen")
     assert (
-        running.out(
-            "n16", f"ping -n -c 1 {running.address('n1', 'slow')} >/dev/null; hostname"
-        )
+        running.out("n16", f"ping -n -c 1 {running.address('n1', 'slow')} >/dev/null; hostname")
         == "n16"
     )
     seen = traces(running.lab)
@@ -76,9 +72,7 @@ def test_two_labs_with_the_same_addresses_are_up_side_by_side(
         second.lab.down()
 
 
-def test_a_name_that_is_up_is_refused_and_the_lab_stays(
-    bring_up: Callable[..., Running],
-) -> None:
+def test_a_name_that_is_up_is_refused_and_the_lab_stays(bring_up: Callable[..., Running]) -> None:
     running = bring_up(cluster_of(2, plain=Shape()), "taken")
     with pytest.raises(InputError, match="nixwulf lab down --name taken"):
         lab.up(running.lab.cluster, name="taken")
@@ -90,7 +84,7 @@ def test_a_lab_ends_with_the_driver_that_was_killed(
     bring_up: Callable[..., Running], traces: TakeTraces
 ) -> None:
     program = (
-        "import sys, time; from conftest import cluster_of; from nixwulf import lab\n"
+        "import sys, time; from lab_under_test import cluster_of; from nixwulf import lab\n"
         "from nixwulf.cluster import Shape\n"
         "lab.up(cluster_of(2, slow=Shape(delay_us=500)), name='driven', lifeline=True)\n"
         "print('up', flush=True); time.sleep(1000)\n"
@@ -98,10 +92,7 @@ def test_a_lab_ends_with_the_driver_that_was_killed(
     bring_up(cluster_of(2, plain=Shape()), "probe").lab.down()
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     driver = subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
     )
     assert driver.stdout is not None
     assert driver.stdout.readline() == "up\n"
@@ -130,9 +121,7 @@ def test_a_lab_whose_supervisor_was_killed_is_cleaned_up_by_down(
 
 
 def test_a_lab_whose_supervisor_hangs_is_killed_by_down(
-    bring_up: Callable[..., Running],
-    traces: TakeTraces,
-    monkeypatch: pytest.MonkeyPatch,
+    bring_up: Callable[..., Running], traces: TakeTraces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nixwulf.lab.handle.ANSWER_SECONDS", 0.5)
     running = bring_up(cluster_of(2, plain=Shape()), "stuck")
@@ -142,9 +131,22 @@ def test_a_lab_whose_supervisor_hangs_is_killed_by_down(
     assert seen.left() == []
 
 
-def test_the_name_of_a_killed_lab_can_be_used_again(
+def test_an_sshd_that_refuses_to_start_is_quoted_and_nothing_stays(
     bring_up: Callable[..., Running],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    state_base: Path,
 ) -> None:
+    bring_up(cluster_of(2, plain=Shape()), "probe").lab.down()
+    (tmp_path / "sshd").write_text("#!/bin/sh\necho 'Bad option: Port' >&2; exit 255\n")
+    (tmp_path / "sshd").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(NixwulfError, match="'n[12]' did not start: .*Bad option: Port"):
+        lab.up(cluster_of(2, plain=Shape()), name="refused")
+    assert list(state_base.rglob("refused")) == []
+
+
+def test_the_name_of_a_killed_lab_can_be_used_again(bring_up: Callable[..., Running]) -> None:
     cluster = cluster_of(2, plain=Shape())
     first = bring_up(cluster, "again")
     os.kill(int(first.lab.files.process_id.read_text()), signal.SIGKILL)

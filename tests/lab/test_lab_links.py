@@ -1,4 +1,4 @@
-"""What a lab makes of its fabrics: delay, rate and loss, each fabric on its own, changed while up."""
+"""What a lab makes of its fabrics: delay, rate and loss, each on its own, changed while up."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from lab_under_test import Running, cluster_of, processes_of
 
-from conftest import Running, cluster_of, processes_of
 from nixwulf.cluster import Shape
 from nixwulf.errors import InputError
 
 SLOW = Shape(delay_us=2000, rate_gbps=1)
-needs_iperf3 = pytest.mark.skipif(
-    shutil.which("iperf3") is None, reason="iperf3 is not on PATH"
-)
+needs_iperf3 = pytest.mark.skipif(shutil.which("iperf3") is None, reason="iperf3 is not on PATH")
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +34,13 @@ def test_fabrics_of_one_lab_keep_the_order_of_their_delays(running: Running) -> 
     assert slow >= 2 * 2000 * 0.9
 
 
-def test_a_link_without_delay_and_loss_is_shaped_by_the_kernel(
-    running: Running,
-) -> None:
+def test_a_link_without_delay_and_loss_is_shaped_by_the_kernel(running: Running) -> None:
     assert running.lab.shaping("plain") == "none"
     assert running.lab.shaping("limited") == "tbf"
     assert running.lab.shaping("slow") in ("netem", "switch")
 
 
-def test_the_round_trip_follows_the_delay_on_the_same_interface(
-    running: Running,
-) -> None:
+def test_the_round_trip_follows_the_delay_on_the_same_interface(running: Running) -> None:
     index = "cat /sys/class/net/middle/ifindex /sys/class/net/middle/address"
     before = running.rtt_us("middle"), running.out("n1", index)
     running.lab.set_shape("middle", Shape(delay_us=3000, rate_gbps=10))
@@ -63,9 +57,7 @@ def test_a_connection_outlives_changes_of_the_link(running: Running) -> None:
     address = running.address("n2", "middle")
     running.out("n2", "rm -f got")
     listen = "import socket; s=socket.create_server(('', 5001)); c=s.accept()[0]; f=c.makefile()"
-    running.out(
-        "n2", f"python3 -c \"{listen}; open('got', 'w').write(f.read())\" >log 2>&1 &"
-    )
+    running.out("n2", f"python3 -c \"{listen}; open('got', 'w').write(f.read())\" >log 2>&1 &")
     send = f"s=socket.create_connection(('{address}', 5001))"
     loop = "[(s.send(b'x' * 100), time.sleep(0.01)) for _ in range(200)]"
     program = f'python3 -c "import socket, time; time.sleep(0.3); {send}; {loop}"'
@@ -79,9 +71,7 @@ def test_a_connection_outlives_changes_of_the_link(running: Running) -> None:
         time.sleep(0.1)
 
 
-def test_all_frames_lost_is_a_ping_without_answer_until_the_loss_ends(
-    running: Running,
-) -> None:
+def test_all_frames_lost_is_a_ping_without_answer_until_the_loss_ends(running: Running) -> None:
     ping = f"ping -n -c 3 -i 0.05 -W 1 {running.address('n2', 'slow')}"
     running.lab.set_shape("slow", dataclasses.replace(SLOW, loss_percent=100))
     assert running.ssh("n1", ping).returncode == 1
@@ -98,9 +88,7 @@ def test_all_nodes_of_a_fabric_reach_each_other(running: Running) -> None:
 
 @needs_iperf3
 @pytest.mark.parametrize("fabric", ["limited", "slow"])
-def test_a_stream_is_carried_at_no_more_than_the_rate(
-    running: Running, fabric: str
-) -> None:
+def test_a_stream_is_carried_at_no_more_than_the_rate(running: Running, fabric: str) -> None:
     asked = running.lab.shape(fabric).rate_gbps
     assert asked is not None
     assert asked * 0.3 < running.gbps(fabric, 50) <= asked * 1.05
@@ -131,15 +119,11 @@ def test_a_switch_without_traffic_takes_no_cpu(running: Running) -> None:
 
 
 def test_an_unknown_fabric_is_named_with_those_there_are(running: Running) -> None:
-    with pytest.raises(
-        InputError, match=r"no fabric 'fast'; it has: plain, limited, slow, middle"
-    ):
+    with pytest.raises(InputError, match=r"no fabric 'fast'; it has: plain, limited, slow, middle"):
         running.lab.set_shape("fast", Shape())
 
 
-def test_a_shape_that_no_link_has_is_refused_and_the_old_one_stays(
-    running: Running,
-) -> None:
+def test_a_shape_that_no_link_has_is_refused_and_the_old_one_stays(running: Running) -> None:
     with pytest.raises(InputError, match="-1 us, expected 0 to"):
         running.lab.set_shape("slow", Shape(delay_us=-1))
     assert running.lab.shape("slow") == SLOW

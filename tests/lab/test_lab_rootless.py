@@ -18,10 +18,11 @@ from nixwulf.files import cache_dir
 
 PROGRAM = """
 import json
-from conftest import Running, cluster_of, processes_of
+from lab_under_test import Running, cluster_of, processes_of
 from nixwulf import lab
 from nixwulf.cluster import Shape
-running = Running(lab.up(cluster_of(2, plain=Shape(rate_gbps=5), slow=Shape(delay_us=1000)), name="r"))
+cluster = cluster_of(2, plain=Shape(rate_gbps=5), slow=Shape(delay_us=1000))
+running = Running(lab.up(cluster, name="r"))
 try:
     report = {
         "hosts": [running.out(node, "hostname") for node in ("n1", "n2")],
@@ -80,28 +81,30 @@ def user() -> Iterator[User]:
     imported = [path for path in sys.path if path and Path(path).is_dir()]
     imported += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "driver")]
     environment = {
-        "PATH": os.environ["PATH"],
+        # As on Debian, where tc and sshd are not on an ordinary user's PATH.
+        "PATH": ":".join(p for p in os.environ["PATH"].split(":") if not p.endswith("sbin")),
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home),
         "XDG_RUNTIME_DIR": str(home),
         "PYTHONPATH": ":".join(imported),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
+    # Started by itself once more: setpriv can start what its user cannot.
+    probe = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {}]))"
+    probe = probe.format(repr("import lab_under_test, nixwulf.lab"))
     version = f"python3.{sys.version_info.minor}"
     system = [f"{folder}/{version}" for folder in ("/usr/bin", "/usr/local/bin")]
     try:
         for python in [sys.executable, *system]:
             candidate = User(entry.pw_name, prefix, python, environment)
             try:
-                usable = candidate.run("import conftest, nixwulf.lab").returncode == 0
+                usable = candidate.run(probe).returncode == 0
             except OSError:
                 continue
             if usable:
                 yield candidate
                 return
-        pytest.skip(
-            f"no {version} here that the user {entry.pw_name!r} can read with its modules"
-        )
+        pytest.skip(f"no {version} here that the user {entry.pw_name!r} can read with its modules")
     finally:
         shutil.rmtree(home)
 

@@ -46,14 +46,14 @@ def case(
 
 def metric(name: str, samples: Sequence[float], depth: int = 0) -> dict[str, Any]:
     """A metric with the conditions that llama-bench gives it."""
-    lengths = {"prompt": {"n_prompt": 128}, "decode": {"n_gen": 32}}
+    lengths = {"n_prompt": 128, "n_gen": 0} if name == "prompt" else {"n_prompt": 0, "n_gen": 32}
     document: dict[str, Any] = {
         "name": name,
         "unit": "tok/s",
         "value": statistics.fmean(samples),
         "samples": list(samples),
         "state": "warm",
-        "conditions": {**lengths.get(name, {}), "depth": depth},
+        "conditions": {**lengths, "n_depth": depth, "n_threads": 1},
     }
     return document | ({"stddev": statistics.stdev(samples)} if len(samples) > 1 else {})
 
@@ -84,6 +84,11 @@ def ok(
     metrics = [metric(name, values) for name, values in samples.items()]
     ending = {"outcome": "ok", "metrics": metrics}
     return _sealed(of, ending, repetition=repetition, rtt_us=rtt_us, gbps=gbps, asked=asked)
+
+
+def make_record() -> Record:
+    """A record that ended ok, for a test that needs any."""
+    return ok(case(), {"prompt": [2600.0, 2650.0], "decode": [410.0, 420.0]})
 
 
 def failed(

@@ -44,11 +44,12 @@ def up(name: str, cluster: str, nodes: int | None) -> None:
     """
     from nixwulf import lab as labs
     from nixwulf.cluster import load_cluster, with_lab_nodes
-    from nixwulf.lab.checks import check_cluster
+    from nixwulf.lab.checks import check_cluster, check_count
 
     definition = load_cluster(cluster)
     check_cluster(definition)
     if nodes is not None:
+        check_count(nodes, definition.source)
         definition = with_lab_nodes(definition, nodes)
     started = labs.up(definition, name=name)
     click.echo(f"Lab {name!r} is up: {' '.join(node.name for node in definition.nodes)}")

@@ -11,6 +11,7 @@ import click
 
 from nixwulf.errors import EXIT_USAGE, InputError
 from nixwulf.files import read_json, read_toml
+from nixwulf.report.words import plural
 
 
 @click.command()
@@ -30,7 +31,8 @@ def validate(paths: tuple[Path, ...]) -> None:
         click.echo(problem, err=True)
     if problems:
         raise SystemExit(EXIT_USAGE)
-    click.echo(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) + ": valid.")
+    valid = ", ".join(plural(count, kind) for kind, count in sorted(counts.items()))
+    click.echo(f"{valid}: valid.")
 
 
 def _files(paths: Iterable[Path], problems: list[str]) -> Iterable[Path]:

@@ -11,7 +11,7 @@ from nixwulf.lab.links import MANAGEMENT_INTERFACE
 PERCENT = 100
 NODES_MINIMUM, NODES_MAXIMUM = 2, 16
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
-DELAY_MAXIMUM_US = 10_000_000
+DELAY_MAXIMUM_US = 1_000_000
 RATE_MINIMUM_GBPS, RATE_MAXIMUM_GBPS = 0.001, 1000
 INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 
@@ -23,12 +23,7 @@ def check_cluster(cluster: Cluster) -> None:
             f"{cluster.source}: its nodes are machines, not a lab's; give a cluster with a [lab] "
             "table, or none: nixwulf lab up"
         )
-    count = len(cluster.nodes)
-    if not NODES_MINIMUM <= count <= NODES_MAXIMUM:
-        raise InputError(
-            f"{cluster.source}: a lab has {NODES_MINIMUM} to {NODES_MAXIMUM} nodes, not {count}; "
-            "give another number with --nodes."
-        )
+    check_count(len(cluster.nodes), cluster.source)
     for node in cluster.nodes:
         interfaces = [attachment.interface for attachment in node.fabrics.values()]
         for interface in interfaces:
@@ -52,6 +47,15 @@ def check_name(name: str) -> None:
         raise InputError(
             f"The lab name {name!r} is not 1 to 32 letters a-z, digits and inner hyphens; "
             "use for example: --name lab"
+        )
+
+
+def check_count(nodes: int, source: str) -> None:
+    """Raise InputError for a number of nodes that a lab does not have."""
+    if not NODES_MINIMUM <= nodes <= NODES_MAXIMUM:
+        raise InputError(
+            f"{source}: a lab has {NODES_MINIMUM} to {NODES_MAXIMUM} nodes, not {nodes}; give "
+            "another number with --nodes."
         )
 
 

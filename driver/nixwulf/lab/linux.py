@@ -12,6 +12,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 PR_SET_TIMERSLACK = 29
 
 
+def search_path() -> str:
+    """PATH with the folders of tc and sshd, which ordinary users' PATH often lacks."""
+    inherited = os.environ.get("PATH", os.defpath).split(":")
+    return ":".join(dict.fromkeys([*inherited, "/usr/sbin", "/usr/local/sbin", "/sbin"]))
+
+
 class Namespace(IntFlag):
     """Kinds of namespaces, the CLONE_NEW* values of sched.h."""
 
@@ -30,7 +36,6 @@ class Mount(IntFlag):
     NODEV = 4
     BIND = 4096
     REC = 16384
-    PRIVATE = 1 << 18
 
 
 def unshare(namespaces: Namespace) -> None:

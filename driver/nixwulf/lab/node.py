@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from nixwulf.lab.links import node_links, run_ip
+from nixwulf.errors import NixwulfError
+from nixwulf.lab.links import node_links, run, run_ip
 from nixwulf.lab.linux import Mount, Namespace, mount, unshare
 from nixwulf.lab.ssh_files import NODE_FOLDER
 from nixwulf.lab.state import Definition, State
@@ -71,10 +73,12 @@ def _be_node(state: State, definition: Definition, number: int, channel: socket.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if channel.recv(1) != b"":
             _set_up(state, definition, number)
-            _start_sshd(definition)
+            _start_sshd(definition.sshd)
             channel.send(b"r")
             channel.close()
             _reap_forever()
+    except NixwulfError as error:
+        print(error.message, file=sys.stderr, flush=True)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -92,14 +96,17 @@ def _set_up(state: State, definition: Definition, number: int) -> None:
 
 
 def _mount_private(own: Path, hidden: Sequence[Path], shown: Sequence[str]) -> None:
-    mount("", Path("/"), "", Mount.REC | Mount.PRIVATE)
     # Folders below /run or /tmp vanish behind the private ones; open, they can be bound back.
     kept = {path: os.open(path, os.O_PATH) for path in shown if _is_covered(Path(path))}
     kept[str(NODE_FOLDER)] = os.open(own, os.O_PATH)
+    # NixOS reaches its programs through links in /run.
+    links = {path: path.readlink() for path in Path("/run").iterdir() if path.is_symlink()}
     covers = [path for path in PRIVATE_FOLDERS if path.is_dir()]
     for folder in [*hidden, *covers]:
         if folder.is_dir():
             mount("tmpfs", folder, "tmpfs", Mount.NOSUID | Mount.NODEV, "mode=1777")
+    for link, destination in links.items():
+        link.symlink_to(destination)
     for path, descriptor in kept.items():
         Path(path).mkdir(parents=True, exist_ok=True)
         source = f"/proc/self/fd/{descriptor}"
@@ -124,11 +131,13 @@ def _sysctl(name: str, value: str) -> None:
         (Path("/proc/sys") / name).write_text(value)
 
 
-def _start_sshd(definition: Definition) -> None:
+def _start_sshd(sshd: str) -> None:
     os.chdir("/")
+    argv = [sshd, "-f", str(NODE_FOLDER / "sshd_config")]
+    run([[*argv, "-t"]])  # a configuration that it refuses shows here, not as silence
     with (NODE_FOLDER / "sshd.log").open("w") as log:
         subprocess.Popen(
-            [definition.sshd, "-D", "-e", "-f", str(NODE_FOLDER / "sshd_config")],
+            [*argv, "-D", "-e"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -14,24 +14,25 @@ from nixwulf.errors import InputError
 from nixwulf.files import cache_dir, read_text
 from nixwulf.lab import connect
 from nixwulf.lab.links import management_addresses
+from nixwulf.lab.linux import search_path
 from nixwulf.lab.state import Definition, State
 
 NODE_FOLDER = Path("/run/lab")
 HOME = NODE_FOLDER / "home"
+# Commands mean the same whoever runs the lab, also a service's user, whose shell is nologin.
+SHELL = "/bin/sh"
 
 
 def find_sshd() -> Path:
     """OpenSSH's server: on PATH, where distributions put it, or unpacked in the user's cache."""
     unpacked = cache_dir() / "openssh" / "usr" / "sbin" / "sshd"
-    on_path = shutil.which("sshd")
-    candidates = [Path("/usr/sbin/sshd"), Path("/usr/local/sbin/sshd"), unpacked]
-    for candidate in [Path(on_path)] if on_path else candidates:
-        if os.access(candidate, os.X_OK):
-            return candidate.resolve()
-    raise InputError(
-        f"No sshd on PATH, in /usr/sbin, in /usr/local/sbin or at {str(unpacked)!r}; install your "
-        "distribution's OpenSSH server (Debian: 'apt install openssh-server')."
-    )
+    found = shutil.which("sshd", path=f"{search_path()}:{unpacked.parent}")
+    if found is None:
+        raise InputError(
+            f"No sshd on PATH, in /usr/sbin, in /usr/local/sbin or at {str(unpacked)!r}; install "
+            "your distribution's OpenSSH server (Debian: 'apt install openssh-server')."
+        )
+    return Path(found).resolve()
 
 
 def write_all(state: State, definition: Definition, path: Sequence[Path]) -> None:
@@ -113,9 +114,7 @@ Host {" ".join(addresses)}
 
 
 def _server(sshd: Path, path: Sequence[Path]) -> str:
-    inherited = os.environ.get("PATH", "/usr/bin:/bin").split(":")
-    # Users' PATH often lacks the folders of ip, tc and sshd.
-    folders = dict.fromkeys([*map(str, path), *inherited, "/usr/sbin", "/sbin"])
+    search = ":".join([*map(str, path), search_path()])
     # Since 9.8 sshd starts other programs, by default where it was to be installed.
     helpers = (("SshdSessionPath", "sshd-session"), ("SshdAuthPath", "sshd-auth"))
     beside = [
@@ -140,7 +139,7 @@ PrintLastLog no
 MaxSessions 64
 MaxStartups 64
 Subsystem sftp internal-sftp
-SetEnv "PATH={":".join(folders)}"
+SetEnv "PATH={search}"
 {"".join(beside)}"""
 
 
@@ -151,15 +150,11 @@ def _passwd(user: str) -> str:
     """
     lines = []
     for line in read_text(Path("/etc/passwd")).splitlines():
-        name, *middle, _, shell = line.split(":")
-        if name == user:
-            usable = shell if os.access(shell, os.X_OK) else "/bin/sh"
-            lines.append(":".join([name, *middle, str(HOME), usable]))
-        else:
-            lines.append(line)
+        ours = ":".join([*line.split(":")[:-2], str(HOME), SHELL])
+        lines.append(ours if line.startswith(f"{user}:") else line)
     names = {line.split(":")[0] for line in lines}
     if user not in names:
-        lines.append(f"{user}:x:{os.getuid()}:{os.getgid()}::{HOME}:/bin/sh")
+        lines.append(f"{user}:x:{os.getuid()}:{os.getgid()}::{HOME}:{SHELL}")
     if "sshd" not in names:
         lines.append("sshd:x:65533:65534::/run/sshd:/bin/false")
     return "".join(line + "\n" for line in lines)

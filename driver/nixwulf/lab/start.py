@@ -18,6 +18,7 @@ from nixwulf.files import cache_dir
 from nixwulf.lab.checks import check_cluster, check_name
 from nixwulf.lab.handle import Lab
 from nixwulf.lab.links import management_subnet
+from nixwulf.lab.linux import search_path
 from nixwulf.lab.ssh_files import find_sshd, write_all
 from nixwulf.lab.state import Definition, State, state_of, write_definition
 
@@ -29,6 +30,7 @@ PROGRAMS = {
     "ssh-keygen": "openssh-client",
     "setsid": "util-linux",
 }
+NIXOS_WRAPPERS = Path("/run/wrappers")
 
 
 def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool = False) -> Lab:
@@ -42,7 +44,7 @@ def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool
     namespaces = _namespace_command()
     sshd = find_sshd()
     path = [folder.resolve() for folder in path]
-    shown = [*path, sshd.parent, cache_dir()]
+    shown = [*path, sshd.parent, cache_dir(), NIXOS_WRAPPERS]
     state = state_of(name)
     definition = Definition(
         name=name,
@@ -85,6 +87,7 @@ def _start_supervisor(
                 + [sys.executable, "-m", "nixwulf.lab.supervisor", str(state.folder)]
                 + [str(descriptor) for descriptor in passed],
                 check=True,
+                env={**os.environ, "PATH": search_path()},
                 pass_fds=[descriptor for descriptor in passed if descriptor >= 0],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -106,7 +109,7 @@ def _start_supervisor(
 def _namespace_command() -> list[str]:
     """The command that starts a program as process 1 of a lab's namespaces, tried once."""
     for program, package in PROGRAMS.items():
-        if shutil.which(program) is None:
+        if shutil.which(program, path=search_path()) is None:
             raise InputError(f"No {program!r} on PATH; install your distribution's {package}.")
     command = ["unshare", "--net", "--mount", "--ipc", "--uts"]
     if os.getuid() != 0:
@@ -114,7 +117,11 @@ def _namespace_command() -> list[str]:
         # sshd cannot run as a mapped root (it calls setgroups, which is refused).
         command += ["--user", "--map-current-user", "--keep-caps"]
     tried = subprocess.run(
-        [*command, "ip", "link", "set", "lo", "up"], capture_output=True, text=True, check=False
+        [*command, "ip", "link", "set", "lo", "up"],
+        env={**os.environ, "PATH": search_path()},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if tried.returncode != 0:
         raise InputError(

@@ -26,7 +26,6 @@ from nixwulf.cluster import Shape
 from nixwulf.errors import NixwulfError
 from nixwulf.lab import links
 from nixwulf.lab.fabric import ShapedFabric
-from nixwulf.lab.linux import Mount, mount
 from nixwulf.lab.node import Spawned, spawn
 from nixwulf.lab.state import Definition, State, read_definition
 
@@ -50,7 +49,6 @@ class Supervisor:
     def start(self) -> None:
         """Make nodes, links and shapes; returns when each node's sshd has answered."""
         cluster, subnet = self.definition.cluster, self.definition.subnet
-        mount("", Path("/"), "", Mount.REC | Mount.PRIVATE)
         with suppress(FileNotFoundError):  # a kernel without IPv6
             Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
         for number in range(1, len(cluster.nodes) + 1):
@@ -72,7 +70,7 @@ class Supervisor:
         for node in self.nodes:
             node.start.settimeout(START_SECONDS)
             if node.start.recv(1) != b"r":
-                raise NixwulfError(f"Node {node.name!r} did not start; see {self.state.log}.")
+                raise NixwulfError(f"Node {node.name!r} did not start: {self._last_words()}")
             node.start.close()
             while not _answers(addresses[node.name]):
                 if time.monotonic() > deadline:
@@ -82,6 +80,10 @@ class Supervisor:
                         f"{START_SECONDS:.0f} s: {log.read_text('utf-8').strip()!r}."
                     )
                 time.sleep(0.01)
+
+    def _last_words(self) -> str:
+        lines = self.state.log.read_text("utf-8").strip().splitlines()
+        return lines[-1] if lines else "it ended without a word."
 
     def serve(self, control: socket.socket, lifeline: int) -> None:
         """Answer requests until the lab is told to end (raises Ended)."""

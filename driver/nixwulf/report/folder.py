@@ -94,7 +94,9 @@ def record_paths(folder: Path) -> list[Path]:
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """A plan that passed its schema; raises InputError."""
+    """A plan that passed its schema and is as it was made; raises InputError."""
     plan: dict[str, Any] = read_json(path)
     check(plan, "plan", str(path))
+    if plan["digest"] != record.digest(plan):
+        raise InputError(f"{path}: the plan was edited after it was made; restore it.")
     return plan

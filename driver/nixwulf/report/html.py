@@ -68,7 +68,6 @@ def to_html(summary: Summary) -> str:
         sections=[
             _section(summary, setting, found.get(setting, [])) for setting in summary.settings
         ],
-        left_out=_by_reason(summary),
         fabrics=provenance.fabrics(records),
         facts=provenance.facts(records),
         examples=provenance.examples(summary.folder.entries),
@@ -103,13 +102,6 @@ def _scaling(lines: list[Line]) -> list[ScalingRow]:
     found = [ScalingRow(*key, rtts.get(key), by_nodes) for key, by_nodes in rows.items()]
     unknown = float("inf")
     return sorted(found, key=lambda r: (r.metric, r.parallelism, r.rtt_us or unknown, r.link))
-
-
-def _by_reason(summary: Summary) -> dict[str, list[str]]:
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for case, reason in summary.left_out:
-        reasons[reason].append(case)
-    return reasons
 
 
 def _href(path: PurePath) -> str:

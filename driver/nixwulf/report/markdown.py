@@ -92,7 +92,8 @@ def _failures(failures: Sequence[Failure]) -> list[str]:
 def _left_out(summary: Summary) -> list[str]:
     if not summary.left_out:
         return []
-    return ["### Left out of the plan", _table(("case", "reason"), summary.left_out)]
+    rows = [(left.reason, str(len(left.points)), left.words) for left in summary.left_out]
+    return ["### Left out of the plan", _table(("reason", "points", "which"), rows)]
 
 
 def _fabrics(summary: Summary) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -188,8 +189,8 @@ def _extent(chosen: _Chosen) -> list[float]:
 
 
 def _median_rtt(lines: Sequence[Line], link: str) -> float | None:
-    values = sorted(line.rtt_us for line in lines if line.link == link and line.rtt_us)
-    return values[len(values) // 2] if values else None
+    values = [line.rtt_us for line in lines if line.link == link and line.rtt_us]
+    return statistics.median(values) if values else None
 
 
 def _rtt(lines: Sequence[Line], link: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from nixwulf.table import canonical, record_bandwidth_gbps, record_rtt_us, speed
 
 _METRIC_ORDER = {"prompt": 0, "decode": 1}
 _MOST_NAMED = 4
+_NOT_COORDINATES = frozenset({"id", "seed", "samples", "warm_up", "parameters"})
 _LENGTHS = frozenset({"n_prompt", "n_gen"})
 
 
@@ -128,6 +130,23 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """Points of a sweep that are no cases for the same reason, by their coordinates."""
+
+    reason: str
+    points: tuple[Mapping[str, Any], ...]
+
+    @property
+    def words(self) -> str:
+        """The values of each coordinate among the points: 'nodes 2, 4; parallelism single'."""
+        values: dict[str, dict[str, None]] = defaultdict(dict)
+        for point in self.points:
+            for key, value in point.items():
+                values[key][str(value)] = None
+        return "; ".join(f"{key} {', '.join(found)}" for key, found in values.items())
+
+
+@dataclass(frozen=True)
 class Summary:
     """Everything a report shows, computed from the records and the plan alone."""
 
@@ -148,10 +167,12 @@ class Summary:
         return tuple(sorted({line.setting for line in self.lines}))
 
     @property
-    def left_out(self) -> tuple[tuple[str, str], ...]:
-        """Cases that the plan left out, and why."""
-        plan = self.folder.plan or {}
-        return tuple((_coordinates(e["case"]), e["reason"]) for e in plan.get("left_out", ()))
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Points that the plan made no case of, by reason."""
+        by_reason: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for entry in (self.folder.plan or {}).get("left_out", ()):
+            by_reason[entry["reason"]].append(_coordinates(entry["case"]))
+        return tuple(LeftOut(reason, tuple(points)) for reason, points in by_reason.items())
 
     @property
     def counts(self) -> str:
@@ -251,7 +272,7 @@ def _lines(
 def _speeds_by_case(
     records: Iterable[Record],
 ) -> dict[tuple[Setting, str], dict[str, dict[str, Speed]]]:
-    """For each case the speeds by variant and metric; the usual variant is the empty text."""
+    """For each case the speeds by variant and metric; the only variant is the empty text."""
     import pandas as pd
 
     frame = speeds(tidy(records))
@@ -260,14 +281,14 @@ def _speeds_by_case(
         for row in frame.to_dict("records")
     ]
     found: dict[tuple[Setting, str], dict[str, dict[str, Speed]]] = defaultdict(dict)
-    usual = _usual_variant(rows)
+    shown = _differing(rows)
     for row in rows:
-        setting = Setting(*(row[key] for key in Setting._fields))
-        variant = _variant(row)
+        setting = _setting_of(row)
         variants = found[setting, row["case"]]
-        here = variants.setdefault("" if variant == usual else variant, {})
+        told_apart = [f"{key} {_condition(row, key)}" for key in shown[setting]]
+        here = variants.setdefault(", ".join(told_apart), {})
         if row["metric"] in here:
-            here = variants.setdefault(f"{pairs(row['conditions'])}, {row['state']}", {})
+            here = variants.setdefault(pairs(row["conditions"]), {})
         here[row["metric"]] = Speed(
             mean=row["mean_tok_s"],
             deviation=row["stddev_tok_s"],
@@ -280,19 +301,30 @@ def _speeds_by_case(
     return found
 
 
-def _variant(row: Mapping[str, Any]) -> str:
-    """What tells two speeds of one name apart, apart from the lengths that come with the name."""
-    import json
-
-    conditions = json.loads(row["conditions"]) if row["conditions"] else {}
-    rest = {key: value for key, value in conditions.items() if key not in _LENGTHS}
-    return ", ".join(filter(None, (pairs(canonical(rest)), row["state"])))
+def _setting_of(row: Mapping[str, Any]) -> Setting:
+    return Setting(*(row[key] for key in Setting._fields))
 
 
-def _usual_variant(rows: list[dict[str, Any]]) -> str:
-    """The variant of all rows; none when there are several, which then all get their name."""
-    variants = {_variant(row) for row in rows}
-    return variants.pop() if len(variants) == 1 else ""
+def _differing(rows: Iterable[Mapping[str, Any]]) -> dict[Setting, list[str]]:
+    """For each setting the conditions, state included, that are not the same for all its speeds.
+
+    The lengths are left out: they differ between prompt and decode, which their names tell apart.
+    """
+    values: dict[Setting, dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    for row in rows:
+        conditions = json.loads(row["conditions"]) if row["conditions"] else {}
+        for key in {"state", *conditions} - _LENGTHS:
+            values[_setting_of(row)][key].add(_condition(row, key))
+    return {
+        setting: sorted(key for key, found in keys.items() if len(found) > 1)
+        for setting, keys in values.items()
+    }
+
+
+def _condition(row: Mapping[str, Any], key: str) -> Any:
+    if key == "state":
+        return row["state"]
+    return (json.loads(row["conditions"]) if row["conditions"] else {}).get(key)
 
 
 def _failures(entries: Iterable[Entry]) -> tuple[Failure, ...]:
@@ -314,8 +346,6 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(present) if present else None
 
 
-def _coordinates(case: Mapping[str, Any]) -> str:
-    values = {k: v for k, v in case.items() if k not in {"id", "seed", "samples", "warm_up"}}
-    if "parameters" in values:
-        values["parameters"] = pairs(canonical(values["parameters"]))
-    return ", ".join(f"{key} {value}" for key, value in values.items() if value not in ("", None))
+def _coordinates(case: Mapping[str, Any]) -> dict[str, Any]:
+    flat = {**case, **case.get("parameters", {})}
+    return {key: value for key, value in flat.items() if key not in _NOT_COORDINATES}

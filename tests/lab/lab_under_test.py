@@ -1,0 +1,144 @@
+"""A small lab for the tests, short ways to use it, and what a machine shows of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nixwulf import lab
+from nixwulf.cluster import Cluster, Shape, parse_cluster, with_lab_nodes
+
+
+def cluster_of(nodes: int, **shapes: Shape) -> Cluster:
+    """A lab cluster with a fabric for each shape; the one named jumbo has the largest MTU."""
+    fabrics: dict[str, Any] = {}
+    for index, (name, shape) in enumerate(shapes.items()):
+        fabrics[name] = {
+            "kind": "ethernet",
+            "speed_gbps": 10,
+            "mtu": 65520 if name == "jumbo" else 1500,
+            "subnet": f"10.90.{index}.0/24",
+            "shape": vars(shape),
+        }
+    document = {"name": "test", "lab": {"nodes": nodes}, "fabrics": fabrics}
+    return with_lab_nodes(parse_cluster(document, "test.toml"), nodes)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A lab and short ways to use it."""
+
+    lab: lab.Lab
+
+    def ssh(self, node: str, command: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """Run a shell command on a node."""
+        argv = ["ssh", "-F", str(self.lab.ssh_config), *options, node, command]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+    def out(self, node: str, command: str) -> str:
+        """Standard output of a command that must succeed."""
+        done = self.ssh(node, command)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def address(self, node: str, fabric: str) -> str:
+        """A node's address on a fabric."""
+        return {n.name: n for n in self.lab.cluster.nodes}[node].fabrics[fabric].address
+
+    def rtt_us(self, fabric: str) -> float:
+        """Median round trip from n1 to n2."""
+        ping = f"ping -n -c 15 -i 0.02 {self.address('n2', fabric)}"
+        lines = self.out("n1", ping).splitlines()
+        samples = sorted(
+            float(line.split("time=")[1].split()[0]) for line in lines if "time=" in line
+        )
+        return 1000 * samples[len(samples) // 2]
+
+    def gbps(self, fabric: str, megabytes: int) -> float:
+        """What one TCP stream carries from n1 to n2."""
+        address = self.address("n2", fabric)
+        self.out("n2", f"iperf3 -s -1 -D -B {address}")
+        deadline = time.monotonic() + 10
+        while True:
+            done = self.ssh("n1", f"iperf3 -J -c {address} -n {megabytes}M")
+            document = json.loads(done.stdout)
+            if "error" not in document:
+                return float(document["end"]["sum_received"]["bits_per_second"]) / 1e9
+            assert time.monotonic() < deadline, document["error"]
+
+
+def processes() -> dict[int, str]:
+    """Processes that run (a zombie holds nothing), with what tells a reused number apart."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != "Z":
+            found[int(folder.name)] = fields[19]
+    return found
+
+
+def processes_of(running: lab.Lab) -> dict[int, str]:
+    """The lab's processes: the supervisor's descendants, and all that name the state folder."""
+    alive = processes()
+    parents = {}
+    members = {int(running.files.process_id.read_text())}
+    for pid in alive:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            if str(running.state) in Path(f"/proc/{pid}/cmdline").read_text():
+                members.add(pid)
+        except OSError:
+            continue
+        parents[pid] = int(stat.rpartition(")")[2].split()[1])
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in members} - members
+        if not more:
+            return {pid: alive[pid] for pid in members if pid in alive}
+        members |= more
+
+
+def namespaces_of(pids: dict[int, str]) -> set[str]:
+    """The namespaces that processes are in and this one is not."""
+    kinds = ("mnt", "net", "pid", "uts", "ipc", "user")
+    found = set()
+    for pid in pids:
+        for kind in kinds:
+            try:
+                found.add(str(Path(f"/proc/{pid}/ns/{kind}").readlink()))
+            except OSError:
+                continue
+    return found - {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in kinds}
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What a machine shows of a lab while it is up."""
+
+    members: dict[int, str]
+    namespaces: set[str]
+    state: Path
+
+    def left(self) -> list[str]:
+        """What of it is still there."""
+        alive = processes()
+        names = [f"process {p}" for p, start in self.members.items() if alive.get(p) == start]
+        names += sorted(namespaces_of(alive) & self.namespaces)
+        if str(self.state) in Path("/proc/self/mountinfo").read_text():
+            names.append("a mount")
+        if self.state.exists():
+            names += [str(path) for path in (self.state, *self.state.rglob("*"))]
+        return names
+
+    def left_after(self, seconds: float) -> list[str]:
+        """What is still there when that long has been given to it."""
+        deadline = time.monotonic() + seconds
+        while (names := self.left()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return names
