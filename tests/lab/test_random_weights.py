@@ -22,9 +22,7 @@ from nixwulf.models import random_gguf
 from nixwulf.models.random_model import RandomModel
 
 DENSE = RandomModel()
-MOE = RandomModel(
-    architecture="qwen3moe", feed_forward=768, experts=4, experts_used=2, seed=1
-)
+MOE = RandomModel(architecture="qwen3moe", feed_forward=768, experts=4, experts_used=2, seed=1)
 REQUEST = {
     "prompt": "The quick brown fox jumps over the lazy dog.",
     "n_predict": 32,
@@ -59,12 +57,8 @@ def _started(argv: list[str], port: int) -> Iterator[None]:
         try:
             deadline = time.monotonic() + START_SECONDS
             while True:
-                assert process.poll() is None, (
-                    f"{argv[0]} ended with {process.returncode}"
-                )
-                assert time.monotonic() < deadline, (
-                    f"{argv[0]} does not listen on port {port}"
-                )
+                assert process.poll() is None, f"{argv[0]} ended with {process.returncode}"
+                assert time.monotonic() < deadline, f"{argv[0]} does not listen on port {port}"
                 try:
                     socket.create_connection(("127.0.0.1", port), 1).close()
                     break
@@ -75,9 +69,7 @@ def _started(argv: list[str], port: int) -> Iterator[None]:
             process.kill()
 
 
-def _greedy_tokens(
-    programs, model: Path, servers: int, split: str = "layer"
-) -> list[int]:
+def _greedy_tokens(programs, model: Path, servers: int, split: str = "layer") -> list[int]:
     with ExitStack() as stack:
         ports = [_free_port() for _ in range(servers)]
         for port in ports:
@@ -98,9 +90,7 @@ def _greedy_tokens(
             argv += ["-ngl", "99", "-sm", split]
             argv += ["--rpc", ",".join(f"127.0.0.1:{port}" for port in ports)]
         stack.enter_context(_started(argv, port))
-        with httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", timeout=START_SECONDS
-        ) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=START_SECONDS) as client:
             deadline = time.monotonic() + START_SECONDS
             while client.get("/health").status_code != httpx.codes.OK:
                 assert time.monotonic() < deadline, "the model is not loaded"
@@ -111,9 +101,7 @@ def _greedy_tokens(
 
 
 @pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "mixture-of-experts"])
-def test_greedy_tokens_are_the_same_however_the_model_is_split(
-    programs, tmp_path, model
-):
+def test_greedy_tokens_are_the_same_however_the_model_is_split(programs, tmp_path, model):
     path = tmp_path / model.file_name
     random_gguf.write(model, path)
     expected = _greedy_tokens(programs, path, 0)
@@ -127,9 +115,7 @@ def test_greedy_tokens_are_the_same_however_the_model_is_split(
 
 
 @pytest.mark.parametrize("damaged", ["blk.0.attn_k.weight", "blk.4.ffn_down.weight"])
-def test_one_damaged_tensor_changes_the_greedy_tokens(
-    programs, tmp_path, monkeypatch, damaged
-):
+def test_one_damaged_tensor_changes_the_greedy_tokens(programs, tmp_path, monkeypatch, damaged):
     whole = tmp_path / "whole.gguf"
     random_gguf.write(DENSE, whole)
     stored = random_gguf._stored
