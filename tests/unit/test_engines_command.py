@@ -31,7 +31,7 @@ def _put_built_programs():
 def test_an_engine_that_is_not_found_says_what_it_would_be_built_from(empty):
     result = CliRunner().invoke(engines)
     assert result.exit_code == 0
-    assert "llama.cpp: the first run on the lab builds it from PyPI's llama-cpp-python" in result.output
+    assert "llama.cpp: the first run on the lab builds it from PyPI's llama-cpp" in result.output
 
 
 def test_an_engine_that_is_found_is_shown_with_its_places_and_version(empty):
