@@ -119,7 +119,7 @@ def run_one(
 ) -> Record:
     """One run of a plan on connected nodes; what an earlier, unfinished run left raw is removed."""
     nodes = tuple(connected.nodes[node.name] for node in case.nodes_of(plan.cluster))
-    key = (case.model, nodes[0].node.name)
+    key = (case.model_digest, nodes[0].node.name)
     if key not in connected.placed:
         connected.placed[key] = place(plan.sweep.models[case.model], nodes[0])
     placed = connected.placed[key]

@@ -22,7 +22,7 @@ HINTS = (
         "deploy the same build to all nodes",
     ),
     Hint(
-        "Remote RPC server crashed or returned malformed response",
+        "Remote RPC server crashed or returned malformed response|rpc-server' on node .* was ended by",
         "an RPC server died during the run",
         "read that node's log tail, and its kernel log for the out-of-memory killer",
     ),

@@ -121,6 +121,10 @@ def run_case(
 def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> None:
     found.outcome = outcome
     found.metrics = []
+    for process in run.owned:
+        if process.background and not process.running:
+            program = process.argv[0].rpartition("/")[2]
+            reason += f" {program!r} on node {process.node!r} {process.ending()}."
     found.failure = {"phase": phase, "reason": reason}
     hint = hint_for(reason) or next(filter(None, map(hint_for, log_tails(run).values())), None)
     if hint:

@@ -171,6 +171,8 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[dict[str, Any]]:
     seen: set[str] = set()
     for block in sweep.blocks:
         names = block.get("benchmark", ["llama-bench"])
+        for engine in block.get("engine", ()):
+            engines.find(engine, sweep.source)
         for fabric in block.get("fabric", ()):
             if fabric not in cluster.fabrics:
                 raise InputError(

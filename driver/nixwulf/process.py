@@ -8,6 +8,7 @@ driver dies, even by kill -9, the channel's standard input ends and the node sto
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import IO
 from nixwulf.ssh import Connection
 
 GRACE_S = 2
+_SIGNAL_BASE = 128
 _EXIT_MARK = b"nixwulf-exit:"
 
 # $1 is the name of the process, the rest its command line. The exit status travels on stderr,
@@ -47,7 +49,7 @@ stop() {{
 ( while read -r _; do :; done <&3; stop ) >/dev/null 2>&1 &
 lifeline=$!
 exec 3<&-
-wait "$child"; status=$?
+wait "$child" 2>/dev/null; status=$?
 kill -KILL "-$child" 2>/dev/null
 kill "$lifeline" 2>/dev/null
 rm -f "$state/$name.pid"
@@ -134,12 +136,11 @@ class OwnedProcess:
             stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the driver, which then stops in order
         )
-        for pipe, path in (
-            (process._client.stdout, process.stdout),
-            (process._client.stderr, process.stderr),
-        ):
+        pipes = (process._client.stdout, process._client.stderr)
+        for pipe, path in zip(pipes, (process.stdout, process.stderr), strict=True):
             assert pipe is not None  # noqa: S101 - PIPE was asked for
-            reader = threading.Thread(target=process._copy, args=(pipe, path), daemon=True)
+            arguments = (pipe, path.open("wb", buffering=0))
+            reader = threading.Thread(target=process._copy, args=arguments, daemon=True)
             reader.start()
             process._readers.append(reader)
         return process
@@ -171,6 +172,14 @@ class OwnedProcess:
             self._client.wait()
         self._finish()
 
+    def ending(self) -> str:
+        """How it ended, in words: its exit status, or the signal that a shell counts from 128."""
+        if self.returncode is None:
+            return "was cut off: the connection to its node was lost"
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(self.returncode - _SIGNAL_BASE).name}"
+        return f"ended with {self.returncode}"
+
     def last_line(self) -> str:
         """The last line of its stderr that says something."""
         lines = self.stderr.read_text(errors="replace").splitlines() if self.stderr.exists() else []
@@ -183,15 +192,15 @@ class OwnedProcess:
             reader.join(timeout=5)
         self.ended = time.monotonic()
 
-    def _copy(self, pipe: IO[bytes], path: Path) -> None:
-        with path.open("wb", buffering=0) as file:
+    def _copy(self, pipe: IO[bytes], file: IO[bytes]) -> None:
+        with file:
             for line in pipe:
                 output, mark, status = line.partition(_EXIT_MARK)
                 if mark:
                     self.returncode = int(status)
                 if output:
                     self.output_at = time.monotonic()
-                    # A full disk must not block the program; the record says so when it is written.
+                    # A full disk must not block the program; writing the record will tell of it.
                     with contextlib.suppress(OSError):
                         file.write(output)
 

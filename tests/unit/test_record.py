@@ -1,10 +1,14 @@
 import json
 
 import pytest
-from record_factory import make_record
 
+import record_factory as factory
 from nixwulf.errors import InputError
 from nixwulf.record import digest, load, save, sealed
+
+
+def make_record():
+    return factory.ok(factory.case(), {"decode": [10.0, 11.0], "prompt": [100.0]})
 
 
 def test_a_saved_record_loads_as_itself(tmp_path):

@@ -66,6 +66,6 @@ def all_benchmarks() -> dict[str, object]:
     return discover(sys.modules[__name__], "BENCHMARK")
 
 
-def find(name: str, source: str = "sweep") -> Benchmark:
+def find(name: str, source: str = "plan") -> Benchmark:
     """The benchmark of a name; raises InputError."""
     return cast(Benchmark, choose(all_benchmarks(), name, "benchmark", source))

@@ -34,13 +34,8 @@ class LlamaBench:
         argv += ["-d", str(values["depth"]), "-r", str(case.samples)]
         argv += ["-o", "jsonl", "--progress", *([] if case.warm_up else ["--no-warmup"])]
         process = run.execute(run.head, "llama-bench", argv, ENVIRONMENT)
-        if process.returncode is None:
-            raise RunFailure("failed", "The connection to the head was lost while llama-bench ran.")
         if process.returncode != 0:
-            raise RunFailure(
-                "failed",
-                f"llama-bench ended with {process.returncode}: {process.last_line()}",
-            )
+            raise RunFailure("failed", f"llama-bench {process.ending()}: {process.last_line()}")
         rows = parse_rows(process.stdout.read_text(errors="replace"))
         run.engine_facts |= {
             name: str(rows[0][key]) for name, key in _ENGINE_KEYS.items() if rows and key in rows[0]

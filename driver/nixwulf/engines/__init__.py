@@ -42,6 +42,6 @@ def all_engines() -> dict[str, object]:
     return discover(sys.modules[__name__], "ENGINE")
 
 
-def find(name: str, source: str = "sweep") -> Engine:
+def find(name: str, source: str = "plan") -> Engine:
     """The engine of a name; raises InputError."""
     return cast(Engine, choose(all_engines(), name, "engine", source))

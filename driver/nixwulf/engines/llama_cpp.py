@@ -108,7 +108,8 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
         for server in servers:
             if not server.running:
                 raise RunFailure(
-                    "failed", f"The RPC server on node {server.node!r} ended: {server.last_line()}"
+                    "failed",
+                    f"The RPC server on node {server.node!r} {server.ending()}: {server.last_line()}",
                 )
         if time.monotonic() > min(run.deadline, servers[0].started + _START_LIMIT_S):
             raise RunFailure(
@@ -162,9 +163,7 @@ def _still_possible(run: Run, server: OwnedProcess, since: float | None = None) 
     """Raise RunFailure when the server ended, or a clock ran out."""
     now = time.monotonic()
     if not server.running:
-        raise RunFailure(
-            "failed", f"llama-server ended with {server.returncode}: {server.last_line()}"
-        )
+        raise RunFailure("failed", f"llama-server {server.ending()}: {server.last_line()}")
     if now > run.deadline:
         raise RunFailure("timeout", f"The run took longer than {run.limits.wall_s:g} s.")
     silent = now - max(server.output_at, since or 0.0)

@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf.errors import NixwulfError
 from nixwulf.files import cache_dir
-from nixwulf.models.random_model import BYTE_TOKENS, FIRST_WORD, SPECIAL_TOKENS, RandomModel, Tensor
+from nixwulf.models.random_model import (
+    BYTE_TOKENS,
+    FIRST_WORD,
+    SPECIAL_TOKENS,
+    RandomModel,
+    Tensor,
+)
 
-_SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnprstvwyz" for vowel in "aeiou"]
+_SYLLABLES = [
+    consonant + vowel for consonant in "bcdfghjklmnprstvwyz" for vowel in "aeiou"
+]
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,24 +69,27 @@ def _write(model: RandomModel, path: Path) -> None:
     from gguf import GGMLQuantizationType, GGUFWriter
 
     writer = GGUFWriter(path, model.architecture)
-    _add_sizes(writer, model)
-    _add_vocabulary(writer, model.vocabulary)
-    for tensor in model.tensors():
-        kind = _kind(tensor, model)
-        stored = np.float16 if kind == "f16" else np.float32
-        writer.add_tensor_info(
-            tensor.name,
-            tensor.shape,
-            np.dtype(stored),
-            _stored_bytes(tensor, model),
-            GGMLQuantizationType[kind.upper()],
-        )
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for tensor in model.tensors():
-        writer.write_tensor_data(_stored(tensor, model))
-    writer.close()
+    try:
+        _add_sizes(writer, model)
+        _add_vocabulary(writer, model.vocabulary)
+        for tensor in model.tensors():
+            kind = _kind(tensor, model)
+            writer.add_tensor_info(
+                tensor.name,
+                tensor.shape,
+                np.dtype(np.float16 if kind == "f16" else np.float32),
+                _stored_bytes(tensor, model),
+                GGMLQuantizationType[kind.upper()],
+            )
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for (
+            tensor
+        ) in model.tensors():  # one at a time, so a large model needs little memory
+            writer.write_tensor_data(_stored(tensor, model))
+    finally:
+        writer.close()
 
 
 def _add_sizes(writer: GGUFWriter, model: RandomModel) -> None:
@@ -113,9 +124,13 @@ def _add_vocabulary(writer: GGUFWriter, size: int) -> None:
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
     writer.add_token_list(names)
-    writer.add_token_scores([0.0] * FIRST_WORD + [-float(n) for n in range(size - FIRST_WORD)])
+    writer.add_token_scores(
+        [0.0] * FIRST_WORD + [-float(n) for n in range(size - FIRST_WORD)]
+    )
     writer.add_token_types(
-        special + [TokenType.BYTE] * BYTE_TOKENS + [TokenType.NORMAL] * (size - FIRST_WORD)
+        special
+        + [TokenType.BYTE] * BYTE_TOKENS
+        + [TokenType.NORMAL] * (size - FIRST_WORD)
     )
     writer.add_bos_token_id(SPECIAL_TOKENS.index("<s>"))
     writer.add_eos_token_id(SPECIAL_TOKENS.index("</s>"))
@@ -141,7 +156,9 @@ def _kind(tensor: Tensor, model: RandomModel) -> str:
 def _stored_bytes(tensor: Tensor, model: RandomModel) -> int:
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[_kind(tensor, model).upper()]]
+    block, block_bytes = GGML_QUANT_SIZES[
+        GGMLQuantizationType[_kind(tensor, model).upper()]
+    ]
     return tensor.size // block * block_bytes
 
 
@@ -156,9 +173,13 @@ def _stored(tensor: Tensor, model: RandomModel) -> np.ndarray[Any, Any]:
 
     if tensor.spread is None:
         return np.ones(tensor.shape, dtype=np.float32)
-    stream = np.random.Generator(np.random.PCG64([model.seed, zlib.crc32(tensor.name.encode())]))
+    stream = np.random.Generator(
+        np.random.PCG64([model.seed, zlib.crc32(tensor.name.encode())])
+    )
     weights = stream.random(tensor.shape, dtype=np.float32) - np.float32(0.5)
     weights *= np.float32(tensor.spread * 12**0.5)
     if tensor.name == "output.weight":
-        weights[:FIRST_WORD] = 0  # greedy text is words only: no end, no half of a UTF-8 character
+        weights[:FIRST_WORD] = (
+            0  # greedy text is words only: no end, no half of a UTF-8 character
+        )
     return quantize(weights, GGMLQuantizationType[_kind(tensor, model).upper()])

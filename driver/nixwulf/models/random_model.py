@@ -92,7 +92,9 @@ class RandomModel:
             self._require(key, getattr(self, key) >= 1, "at least 1")
         self._require("seed", 0 <= self.seed <= MAX_SEED, f"0 to {MAX_SEED}")
         self._require(
-            "hidden", self.hidden % self.heads == 0, f"a multiple of heads ({self.heads})"
+            "hidden",
+            self.hidden % self.heads == 0,
+            f"a multiple of heads ({self.heads})",
         )
         self._require(
             "hidden",
@@ -100,7 +102,9 @@ class RandomModel:
             f"a multiple of twice the heads ({2 * self.heads}): rotary positions pair values",
         )
         self._require(
-            "kv_heads", self.heads % self.kv_heads == 0, f"a divisor of heads ({self.heads})"
+            "kv_heads",
+            self.heads % self.kv_heads == 0,
+            f"a divisor of heads ({self.heads})",
         )
         smallest = FIRST_WORD + MIN_WORDS
         self._require(
@@ -111,12 +115,18 @@ class RandomModel:
         if self.weights == "q8_0":
             for key in ("hidden", "feed_forward"):
                 fits = getattr(self, key) % Q8_0_BLOCK == 0
-                self._require(key, fits, f"a multiple of {Q8_0_BLOCK}, the block of q8_0")
+                self._require(
+                    key, fits, f"a multiple of {Q8_0_BLOCK}, the block of q8_0"
+                )
         if self.architecture == "llama":
             for key in ("experts", "experts_used"):
-                self._require(key, getattr(self, key) == 0, "0 for the dense architecture 'llama'")
+                self._require(
+                    key, getattr(self, key) == 0, "0 for the dense architecture 'llama'"
+                )
         else:
-            self._require("experts", 1 <= self.experts <= MAX_EXPERTS, f"1 to {MAX_EXPERTS}")
+            self._require(
+                "experts", 1 <= self.experts <= MAX_EXPERTS, f"1 to {MAX_EXPERTS}"
+            )
             used = 1 <= self.experts_used <= self.experts
             self._require("experts_used", used, f"1 to experts ({self.experts})")
 
@@ -171,25 +181,40 @@ class RandomModel:
             yield Tensor(prefix + "attn_q.weight", (hidden, hidden), reading)
             yield Tensor(prefix + "attn_k.weight", (narrow, hidden), reading)
             yield Tensor(prefix + "attn_v.weight", (narrow, hidden), reading)
-            yield Tensor(prefix + "attn_output.weight", (hidden, hidden), 2 * adding * reading)
+            yield Tensor(
+                prefix + "attn_output.weight", (hidden, hidden), 2 * adding * reading
+            )
             if self.architecture == "qwen3moe":
                 yield Tensor(prefix + "attn_q_norm.weight", (self.head_size,), None)
                 yield Tensor(prefix + "attn_k_norm.weight", (self.head_size,), None)
             yield Tensor(prefix + "ffn_norm.weight", (hidden,), None)
             yield from self._feed_forward(prefix, reading, adding)
         yield Tensor("output_norm.weight", (hidden,), None)
-        yield Tensor("output.weight", (self.vocabulary, hidden), LOGIT_SPREAD * reading, exact=True)
+        yield Tensor(
+            "output.weight",
+            (self.vocabulary, hidden),
+            LOGIT_SPREAD * reading,
+            exact=True,
+        )
 
-    def _feed_forward(self, prefix: str, reading: float, adding: float) -> Iterator[Tensor]:
+    def _feed_forward(
+        self, prefix: str, reading: float, adding: float
+    ) -> Iterator[Tensor]:
         down = adding / _SILU_PRODUCT_SPREAD * self.feed_forward**-0.5
-        wide, narrow = (self.feed_forward, self.hidden), (self.hidden, self.feed_forward)
+        wide, narrow = (
+            (self.feed_forward, self.hidden),
+            (self.hidden, self.feed_forward),
+        )
         kind = ""
         stack: tuple[int, ...] = ()
         if self.architecture == "qwen3moe":
             router = (self.experts, self.hidden)
             # llama.cpp's converters keep the router in f32: a rounding there changes the expert.
             yield Tensor(
-                prefix + "ffn_gate_inp.weight", router, ROUTER_SPREAD * reading, exact=True
+                prefix + "ffn_gate_inp.weight",
+                router,
+                ROUTER_SPREAD * reading,
+                exact=True,
             )
             kind, stack = "_exps", (self.experts,)
         yield Tensor(f"{prefix}ffn_gate{kind}.weight", stack + wide, reading)

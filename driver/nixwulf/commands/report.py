@@ -1,0 +1,34 @@
+"""nixwulf report: what a run folder holds, as a page, Markdown or a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["html", "md", "csv", "json"]),
+    default="html",
+    show_default=True,
+    help="html (with Markdown beside it) is written into DIR; the others are printed.",
+)
+def report(folder: Path, form: str) -> None:
+    """Report on the runs in DIR, which 'nixwulf bench' wrote."""
+    from nixwulf.report import export, markdown, write
+    from nixwulf.report.folder import read_folder
+    from nixwulf.report.summary import summarize
+
+    if form == "html":
+        click.echo(write(folder))
+        return
+    run = read_folder(folder)
+    if form == "md":
+        text = markdown.to_markdown(summarize(run))
+    else:
+        text = (export.to_csv if form == "csv" else export.to_json)(run.records)
+    click.echo(text, nl=False)

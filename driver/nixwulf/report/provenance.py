@@ -1,0 +1,211 @@
+"""What was measured on what: the distinct values that the records of a run folder state."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nixwulf.record import Record
+from nixwulf.report.folder import Entry
+from nixwulf.report.words import figure, microseconds
+from nixwulf.table import canonical
+
+
+@dataclass(frozen=True)
+class FabricRow:
+    """A fabric as it is sold, as the lab was asked for it, and as the runs measured it."""
+
+    name: str
+    sold: str
+    asked: str
+    rtt: str
+    bandwidth: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of a run: the node, and the line as a shell would take it."""
+
+    node: str
+    line: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """The commands of one run, as an example of its kind."""
+
+    entry: Entry
+    commands: tuple[Command, ...]
+
+
+def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """Pairs of a name and what the records say, in the order in which a reader asks."""
+    first = min(record["started"] for record in records)
+    last = max(record["finished"] for record in records)
+    pairs = [
+        ("Measured", f"{_minute(first)} to {_minute(last)} UTC"),
+        ("Cluster", _distinct(_cluster(record["cluster"]) for record in records)),
+        ("Engine", _distinct(_engine(record["engine"]) for record in records)),
+        ("Model", _distinct(_model(record["model"]) for record in records)),
+        ("Driver", _distinct(_driver(record["provenance"]) for record in records)),
+        ("Driver's machine", _distinct(_flat(r["provenance"]["driver"]) for r in records)),
+        ("Gates waived", _distinct(", ".join(record.get("waived", ())) for record in records)),
+        ("Power", _distinct(record.get("power", {}).get("absent", "") for record in records)),
+        *node_facts(records),
+    ]
+    return [(name, text) for name, text in pairs if text]
+
+
+def node_facts(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """Each fact of the nodes: one value, or a range, or each value with its nodes."""
+    values: dict[str, dict[str, list[Any]]] = {}
+    for record in records:
+        for node in record["nodes"]:
+            for key, value in node.get("facts", {}).items():
+                values.setdefault(key, {}).setdefault(node["name"], []).append(value)
+    return [(f"Nodes: {_fact_name(key)}", _fact(key, found)) for key, found in values.items()]
+
+
+def fabrics(records: Sequence[Record]) -> list[FabricRow]:
+    """One row a fabric, in the order of the measured round trip; failed runs' links count too."""
+    by_name: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for record in records:
+        if "fabric" in record:
+            fabric = record["fabric"]
+            key = (record["cluster"]["name"], fabric["name"], canonical(fabric.get("asked", {})))
+            by_name.setdefault((*key, fabric.get("shaped_by", "")), []).append(fabric)
+    rows = [(_rtts(found), _fabric(found)) for _, found in sorted(by_name.items())]
+    rows.sort(key=lambda row: statistics.median(row[0]) if row[0] else float("inf"))
+    return [row for _, row in rows]
+
+
+def examples(entries: Sequence[Entry]) -> list[Example]:
+    """The commands of the first run of each engine, benchmark, number of nodes and parallelism."""
+    chosen: dict[tuple[Any, ...], Entry] = {}
+    for entry in sorted(entries, key=lambda e: (e.record["outcome"] != "ok", e.record["started"])):
+        case = entry.record["case"]
+        key = tuple(case[name] for name in ("engine", "benchmark", "nodes", "parallelism"))
+        if entry.record["commands"]:
+            chosen.setdefault(key, entry)
+    return [
+        Example(entry, tuple(Command(c["node"], _line(c)) for c in entry.record["commands"]))
+        for _, entry in sorted(chosen.items(), key=lambda item: item[0])
+    ]
+
+
+def _line(command: dict[str, Any]) -> str:
+    import shlex
+
+    environment = [f"{k}={shlex.quote(v)}" for k, v in command.get("environment", {}).items()]
+    return " ".join([*environment, shlex.join(command["argv"])])
+
+
+def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
+    first, asked = found[0], found[0].get("asked", {})
+    delay = f"{asked['delay_us']:g} µs one way" if asked.get("delay_us") else "no delay added"
+    shape = [
+        delay if asked else "",
+        f"{asked['rate_gbps']:g} Gbit/s" if "rate_gbps" in asked else "",
+        f"{asked['loss_percent']:g} % loss" if asked.get("loss_percent") else "",
+        f"by {first['shaped_by']}" if "shaped_by" in first else "",
+    ]
+    bandwidths = [
+        link["bandwidth"]["value"]
+        for fabric in found
+        for link in fabric.get("links", ())
+        if "bandwidth" in link
+    ]
+    return FabricRow(
+        name=first["name"],
+        sold=f"{first['kind']}, {first['speed_gbps']:g} Gbit/s, MTU {first['mtu']}",
+        asked=", ".join(filter(None, shape)),
+        rtt=_range(_rtts(found), microseconds, "µs"),
+        bandwidth=_range(bandwidths, figure, "Gbit/s"),
+    )
+
+
+def _rtts(found: Sequence[dict[str, Any]]) -> list[float]:
+    return [
+        link[probe]["median"]
+        for fabric in found
+        for link in fabric.get("links", ())
+        for probe in ("rtt_before", "rtt_after")
+        if probe in link
+    ]
+
+
+def _range(values: Sequence[float], text: Callable[[float], str], unit: str) -> str:
+    if not values:
+        return "not measured"
+    middle = f"{text(statistics.median(values))} {unit}"
+    low, high = text(min(values)), text(max(values))
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def _cluster(cluster: dict[str, Any]) -> str:
+    where = "lab: namespaces of one machine" if cluster["lab"] else ", ".join(cluster["platforms"])
+    return f"{cluster['name']} ({where})"
+
+
+def _engine(engine: dict[str, Any]) -> str:
+    commit = f"commit {engine['build_commit']}" if "build_commit" in engine else ""
+    backends = f"backends {engine['backends']}" if "backends" in engine else ""
+    parts = (engine.get("version", ""), commit, backends, engine.get("origin", ""))
+    return ", ".join([engine["name"], *filter(None, parts)])
+
+
+def _model(model: dict[str, Any]) -> str:
+    parts = [
+        model.get("architecture", ""),
+        model.get("weights", ""),
+        f"{model['parameters'] / 1e6:.4g} M parameters" if "parameters" in model else "",
+        f"{model['active_parameters'] / 1e6:.4g} M active" if "active_parameters" in model else "",
+        f"{model['bytes'] / 2**20:.4g} MiB" if "bytes" in model else "",
+        "random weights" if model.get("random_weights") else "",
+    ]
+    return ", ".join([model["name"], *filter(None, parts)])
+
+
+def _driver(provenance: dict[str, Any]) -> str:
+    revision = f"revision {provenance['revision']}" if "revision" in provenance else ""
+    return ", ".join(filter(None, (f"nixwulf {provenance['nixwulf']}", revision)))
+
+
+def _flat(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items())
+
+
+def _fact_name(key: str) -> str:
+    return key.removesuffix("_bytes").replace("_", " ")
+
+
+def _fact(key: str, by_node: dict[str, list[Any]]) -> str:
+    """Memory in GiB; numbers that change from run to run as a range."""
+    values = [value for found in by_node.values() for value in found]
+    if all(isinstance(value, int | float) for value in values):
+        ends = dict.fromkeys(_fact_text(key, end) for end in (min(values), max(values)))
+        return " to ".join(ends)
+    nodes: dict[str, list[str]] = {}
+    for name, found in by_node.items():
+        text = " or ".join(dict.fromkeys(_fact_text(key, value) for value in found))
+        nodes.setdefault(text, []).append(name)
+    if len(nodes) == 1:
+        return next(iter(nodes))
+    return "; ".join(f"{text} ({', '.join(sorted(names))})" for text, names in nodes.items())
+
+
+def _fact_text(key: str, value: object) -> str:
+    if key.endswith("_bytes") and isinstance(value, int | float):
+        return f"{value / 2**30:.1f} GiB"
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _distinct(texts: Iterable[str]) -> str:
+    return "; ".join(sorted({text for text in texts if text}))
+
+
+def _minute(time: str) -> str:
+    return time[:16].replace("T", " ")

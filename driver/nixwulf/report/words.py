@@ -1,0 +1,84 @@
+"""Numbers and labels as every form of the report writes them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+_TERMINAL_SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|.)")
+_MICROSECONDS_IN_PROSE = 1000.0
+_ONE_DECIMAL_BELOW_US = 10.0
+_TENTH = 0.1
+
+
+def clean(text: str) -> str:
+    """Text of a program without terminal sequences and control characters; lines are kept."""
+    text = _TERMINAL_SEQUENCE.sub("", text.replace("\r\n", "\n"))
+    return "".join(char if char.isprintable() or char in "\n\t" else " " for char in text)
+
+
+def decimals(value: float) -> int:
+    """Decimals that show a positive number with three significant digits."""
+    return max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
+
+
+def figure(value: float) -> str:
+    """A positive number with three significant digits, more only before the point."""
+    return f"{value:.{decimals(float(f'{value:.3g}'))}f}"
+
+
+def with_deviation(mean: float, deviation: float | None) -> str:
+    """A mean and its standard deviation with the decimals of the mean: '22.1 ± 0.4'."""
+    if deviation is None:
+        return figure(mean)
+    places = decimals(float(f"{mean:.3g}"))
+    return f"{mean:.{places}f} ± {deviation:.{places}f}"
+
+
+def microseconds(value: float | None) -> str:
+    """A time in microseconds, without its unit; empty for none."""
+    if value is None:
+        return ""
+    return f"{value:.1f}" if value < _ONE_DECIMAL_BELOW_US else f"{value:.0f}"
+
+
+def round_trip(value: float) -> str:
+    """A round trip for prose, given in microseconds: '24 µs', '2.01 ms'."""
+    if value < _MICROSECONDS_IN_PROSE:
+        return f"{microseconds(value)} µs"
+    return f"{figure(value / 1000)} ms"
+
+
+def times(ratio: float) -> str:
+    """A ratio of speeds, two decimals or two significant digits: '12.40 ×', '0.88 ×', '0.012 ×'."""
+    return f"{ratio:.2f} ×" if ratio >= _TENTH else f"{ratio:.2g} ×"
+
+
+def percent(fraction: float) -> str:
+    """A fraction as a percentage, one decimal below ten: '44 %', '0.8 %'."""
+    return f"{fraction * 100:.0f} %" if fraction >= _TENTH else f"{fraction * 100:.1f} %"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count and its noun: '1 node', '2 nodes'."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def link_name(fabric: str, transport: str) -> str:
+    """A fabric and, where it is not TCP, how it is crossed."""
+    return f"{fabric} ({transport})" if transport not in {"", "tcp"} else fabric
+
+
+def case_name(nodes: int, parallelism: str, link: str) -> str:
+    """What tells a case from the others of its setting: '2 nodes, tensor, lan', or 'one node'."""
+    if nodes == 1:
+        return "one node"
+    return ", ".join(filter(None, (plural(nodes, "node"), parallelism, link)))
+
+
+def pairs(canonical_json: str) -> str:
+    """A canonical dictionary for people: 'n_gen 32, n_prompt 128'."""
+    values: dict[str, Any] = json.loads(canonical_json) if canonical_json else {}
+    return ", ".join(f"{key} {value}" for key, value in values.items())

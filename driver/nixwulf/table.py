@@ -1,0 +1,199 @@
+"""Tidy tables of records: one row per record and metric, and one row per case and metric.
+
+Pure functions: the same records, in any order, give the same tables.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from nixwulf.record import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TIDY_COLUMNS = {
+    "cluster": "name of the cluster",
+    "case": "id of the case",
+    "engine": "engine",
+    "benchmark": "benchmark",
+    "model": "model",
+    "parameters": "the benchmark's own parameters, as JSON with sorted keys",
+    "nodes": "number of nodes",
+    "fabric": "fabric; absent on one node",
+    "transport": "tcp or rdma; absent on one node",
+    "parallelism": "single, pipeline or tensor",
+    "repetition": "which pass over the cases, from 0",
+    "record": "id of the record",
+    "started": "when the run started, UTC",
+    "outcome": "how the run ended; only ok carries a speed",
+    "phase": "phase in which a run failed; absent when ok",
+    "reason": "why a run failed; absent when ok",
+    "hint": "what to do about a known failure",
+    "rtt_us": "round trip measured in this run, microseconds: median over its links of the medians "
+    "before and after",
+    "bandwidth_gbps": "one TCP stream measured in this run, Gbit/s: lowest over its links",
+    "metric": "prompt, decode, ...; absent when the run failed",
+    "state": "cold or warm",
+    "conditions": "conditions of the metric, as JSON with sorted keys",
+    "n_prompt": "prompt length, tokens",
+    "n_gen": "generated tokens",
+    "depth": "tokens in the context before the measurement",
+    "value_tok_s": "mean of the samples, tokens per second",
+    "stddev_tok_s": "standard deviation of the samples (n-1), tokens per second; absent for one",
+    "n_samples": "number of samples",
+    "samples_tok_s": "every sample, tokens per second",
+}
+"""The columns of the tidy table and what they hold; a unit is the end of a column's name."""
+
+CASE_KEYS = (
+    "cluster",
+    "engine",
+    "benchmark",
+    "model",
+    "parameters",
+    "nodes",
+    "parallelism",
+    "fabric",
+    "transport",
+    "case",
+)
+METRIC_KEYS = ("metric", "state", "conditions", "n_prompt", "n_gen", "depth")
+_BASELINE_KEYS = (
+    *("cluster", "engine", "benchmark", "model", "parameters"),
+    *("metric", "state", "conditions"),
+)
+_TOKEN_COUNTS = ("n_prompt", "n_gen", "depth")
+
+
+def tidy(records: Iterable[Record]) -> pd.DataFrame:
+    """One row per record and metric, columns TIDY_COLUMNS; a record that failed is one row.
+
+    Text without a value is empty, a number without a value is NaN or NA.
+    """
+    import pandas as pd
+
+    rows = [row for record in records for row in _rows(record)]
+    frame = pd.DataFrame(rows, columns=list(TIDY_COLUMNS))
+    for column in ("nodes", "repetition", "n_samples", *_TOKEN_COUNTS):
+        frame[column] = frame[column].astype("Int64")
+    for column in ("rtt_us", "bandwidth_gbps", "value_tok_s", "stddev_tok_s"):
+        frame[column] = frame[column].astype("float64")
+    return frame.sort_values(
+        [*CASE_KEYS, "repetition", "metric", "state", "conditions", "record", "started"],
+        ignore_index=True,
+    )
+
+
+def speeds(table: pd.DataFrame) -> pd.DataFrame:
+    """The tidy table over its repetitions: one row per case, metric, state and conditions.
+
+    Columns: CASE_KEYS, METRIC_KEYS, and
+    mean_tok_s, stddev_tok_s: over all samples of all runs that ended ok (n-1), tokens per second;
+    n_samples, n_runs: how many those are;
+    rtt_us, bandwidth_gbps: medians over those runs;
+    one_node_tok_s: the mean of the same engine, model, parameters and metric on one node;
+    speed_up: mean over that; efficiency: speed_up over the number of nodes, a fraction.
+    The last three are NaN where one node was not measured.
+    """
+    import pandas as pd
+
+    measured = table[table["outcome"] == "ok"]
+    keys = [*CASE_KEYS, *METRIC_KEYS]
+    rows = [
+        dict(zip(keys, key, strict=True)) | _over_repetitions(group)
+        for key, group in measured.groupby(keys, dropna=False, sort=True)
+    ]
+    values = ["mean_tok_s", "stddev_tok_s", "n_samples", "n_runs", "rtt_us", "bandwidth_gbps"]
+    frame = pd.DataFrame(rows, columns=[*keys, *values])
+    baselines = {
+        key: statistics.fmean(_pooled(group))
+        for key, group in measured[measured["nodes"] == 1].groupby(list(_BASELINE_KEYS))
+    }
+    own = frame[list(_BASELINE_KEYS)].itertuples(index=False, name=None)
+    frame["one_node_tok_s"] = pd.Series([baselines.get(key) for key in own], dtype="float64")
+    frame["speed_up"] = frame["mean_tok_s"] / frame["one_node_tok_s"]
+    frame["efficiency"] = frame["speed_up"] / frame["nodes"].astype("float64")
+    return frame
+
+
+def record_rtt_us(record: Record) -> float | None:
+    """Round trip of a run, microseconds: median over its links of the medians before and after."""
+    medians = [
+        link[probe]["median"]
+        for link in record.get("fabric", {}).get("links", ())
+        for probe in ("rtt_before", "rtt_after")
+        if probe in link
+    ]
+    return statistics.median(medians) if medians else None
+
+
+def record_bandwidth_gbps(record: Record) -> float | None:
+    """Bandwidth of a run, Gbit/s: the lowest over its links."""
+    links = record.get("fabric", {}).get("links", ())
+    return min((link["bandwidth"]["value"] for link in links if "bandwidth" in link), default=None)
+
+
+def canonical(values: dict[str, Any]) -> str:
+    """A dictionary as one comparable text; empty for an empty one."""
+    return json.dumps(values, sort_keys=True) if values else ""
+
+
+def _rows(record: Record) -> list[dict[str, Any]]:
+    case = record["case"]
+    failure = record.get("failure", {})
+    common = {
+        "cluster": record["cluster"]["name"],
+        "case": case["id"],
+        **{key: case[key] for key in ("engine", "benchmark", "model", "nodes", "parallelism")},
+        "parameters": canonical(case["parameters"]),
+        "fabric": case.get("fabric", ""),
+        "transport": case.get("transport", ""),
+        "repetition": record["repetition"],
+        "record": record["id"],
+        "started": record["started"],
+        "outcome": record["outcome"],
+        **{key: failure.get(key, "") for key in ("phase", "reason", "hint")},
+        "rtt_us": record_rtt_us(record),
+        "bandwidth_gbps": record_bandwidth_gbps(record),
+    }
+    # The schema says the same; a reader that trusts a number checks again.
+    metrics = record["metrics"] if record["outcome"] == "ok" else []
+    if not metrics:
+        return [common | {"metric": "", "state": "", "conditions": "", "samples_tok_s": ()}]
+    return [common | _metric(metric, case["parameters"]) for metric in metrics]
+
+
+def _metric(metric: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+    known = {**parameters, **metric["conditions"]}
+    return {
+        "metric": metric["name"],
+        "state": metric["state"],
+        "conditions": canonical(metric["conditions"]),
+        "n_prompt": known.get("n_prompt"),
+        "n_gen": known.get("n_gen"),
+        "depth": known.get("n_depth", known.get("depth")),
+        "value_tok_s": metric["value"],
+        "stddev_tok_s": metric.get("stddev"),
+        "n_samples": len(metric["samples"]),
+        "samples_tok_s": tuple(metric["samples"]),
+    }
+
+
+def _over_repetitions(group: pd.DataFrame) -> dict[str, Any]:
+    samples = _pooled(group)
+    return {
+        "mean_tok_s": statistics.fmean(samples),
+        "stddev_tok_s": statistics.stdev(samples) if len(samples) > 1 else None,
+        "n_samples": len(samples),
+        "n_runs": len(group),
+        "rtt_us": group["rtt_us"].median(),
+        "bandwidth_gbps": group["bandwidth_gbps"].median(),
+    }
+
+
+def _pooled(group: pd.DataFrame) -> list[float]:
+    return [sample for samples in group["samples_tok_s"] for sample in samples]

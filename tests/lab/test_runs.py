@@ -1,0 +1,224 @@
+"""Every way in which a run can end is a record, in bounded time, and the sweep goes on."""
+
+import threading
+import time
+
+import pytest
+
+from nixwulf import bench
+from nixwulf.cluster import load_cluster
+from nixwulf.files import write_json
+from nixwulf.models import place
+from nixwulf.plan import make_plan
+from nixwulf.record import load, save
+from nixwulf.sweep import parse_sweep
+
+PROGRESS_S = 4
+
+
+class Silent:
+    def step(self, words):
+        pass
+
+    def run_starts(self, number, total, case, repetition):
+        pass
+
+    def phase_starts(self, phase):
+        pass
+
+    def run_ends(self, record, seconds):
+        pass
+
+
+def plan_for(cluster, **changes):
+    parameters = {"n_prompt": [16], "n_gen": [4], "threads": [1], **changes.pop("parameters", {})}
+    matrix = {
+        "model": ["tiny"],
+        "nodes": [2],
+        "fabric": ["gbe5"],
+        "parallelism": ["pipeline"],
+        "parameters": parameters,
+        **changes.pop("matrix", {}),
+    }
+    document = {
+        "name": "faults",
+        "models": {"tiny": {"random": {}}},
+        "matrix": matrix,
+        "samples": 1,
+        "limits": {"wall_s": 60, "progress_s": PROGRESS_S},
+        **changes,
+    }
+    return make_plan(parse_sweep(document, "faults.yaml"), cluster)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    return load_cluster("lab")
+
+
+@pytest.fixture(scope="module")
+def nodes(cluster):
+    with bench.session(plan_for(cluster), Silent()) as connected:
+        yield connected
+
+
+@pytest.fixture
+def run(nodes, tmp_path):
+    def one(plan, on_phase=lambda phase: None):
+        case = plan.cases[0]
+        record = bench.run_one(nodes, plan, tmp_path, case, 0, on_phase)
+        path = tmp_path / "records" / f"{record['id']}.json"
+        save(record, path)
+        assert load(path) == record
+        assert servers_left(nodes) == ""
+        return record
+
+    return one
+
+
+def servers_left(nodes):
+    script = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
+    return "".join(node.script(script) for node in nodes.nodes.values())
+
+
+def signal_server(nodes, name, signal):
+    script = (
+        "for comm in $(grep -ls rpc-server /proc/[0-9]*/comm); do process=${comm%/comm}; "
+        'kill "$1" "${process#/proc/}"; done'
+    )
+    nodes.nodes[name].script(script, signal)
+
+
+def when_measuring(nodes, folder, action):
+    """Do something once llama-bench has begun its first sample."""
+
+    def watch():
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for log in folder.glob("raw/*/llama-bench-n1.stderr"):
+                if "generation run" in log.read_text(errors="replace"):
+                    action()
+                    return
+            time.sleep(0.02)
+
+    def on_phase(phase):
+        if phase == "measure":
+            threading.Thread(target=watch, daemon=True).start()
+
+    return on_phase
+
+
+def long_plan(cluster, **changes):
+    return plan_for(cluster, parameters={"n_prompt": [0], "n_gen": [1500]}, samples=20, **changes)
+
+
+@pytest.mark.parametrize("parallelism", ["pipeline", "tensor"])
+def test_a_run_over_a_fabric_is_ok_and_proves_it(run, cluster, parallelism):
+    record = run(plan_for(cluster, matrix={"parallelism": [parallelism]}))
+    assert record["outcome"] == "ok", record.get("failure")
+    assert {metric["name"] for metric in record["metrics"]} == {"prompt", "decode"}
+    assert record["sanity"]["text"]["agrees"]
+    assert record["sanity"]["transport"]["proved"]
+    link = record["fabric"]["links"][0]
+    assert link["rtt_before"]["median"] > 500
+    assert 0 < link["bandwidth"]["value"] < 5
+    assert record["fabric"]["shaped_by"] in {"netem", "switch"}
+
+
+def test_an_rpc_server_killed_while_measuring_is_failed(run, nodes, cluster, tmp_path):
+    kill = when_measuring(nodes, tmp_path, lambda: signal_server(nodes, "n2", "-KILL"))
+    record = run(long_plan(cluster), kill)
+    assert record["outcome"] == "failed"
+    assert record["failure"]["phase"] == "measure"
+    assert "'ggml-rpc-server' on node 'n2' was ended by SIGKILL." in record["failure"]["reason"]
+    assert "An RPC server died" in record["failure"]["hint"]
+    assert [node["name"] for node in record["nodes"] if "log_tail" in node] == ["n1", "n2"]
+
+
+def test_an_rpc_server_stopped_while_measuring_is_a_hang(run, nodes, cluster, tmp_path):
+    stop = when_measuring(nodes, tmp_path, lambda: signal_server(nodes, "n2", "-STOP"))
+    begin = time.monotonic()
+    record = run(long_plan(cluster), stop)
+    assert record["outcome"] == "hang"
+    assert f"was silent for {PROGRESS_S} s" in record["failure"]["reason"]
+    assert time.monotonic() - begin < 55, "the wall limit ended it, not the progress limit"
+
+
+def test_a_port_that_is_closed_is_failed(run, nodes, cluster):
+    def close(phase):
+        if phase == "measure":
+            signal_server(nodes, "n2", "-KILL")
+
+    record = run(plan_for(cluster), close)
+    assert record["outcome"] == "failed"
+    assert "Failed to connect" in record["failure"]["reason"]
+
+
+def test_a_model_file_that_is_cut_short_is_failed(run, nodes, cluster):
+    head = nodes.nodes["n1"]
+    whole = place(plan_for(cluster).sweep.models["tiny"], head).path
+    head.script('head -c 1000000 "$1" >/tmp/cut.gguf', whole)
+    record = run(plan_for(cluster, models={"tiny": {"path": "/tmp/cut.gguf"}}))
+    assert record["outcome"] == "failed"
+    assert "model" in record["failure"]["hint"]
+
+
+def test_a_model_file_that_is_missing_is_refused_by_a_gate(run, cluster):
+    record = run(plan_for(cluster, models={"tiny": {"path": "/nowhere.gguf"}}))
+    assert record["outcome"] == "skipped"
+    assert record["failure"]["phase"] == "gates"
+    assert "has no model file '/nowhere.gguf'" in record["failure"]["reason"]
+
+
+def test_a_run_longer_than_the_wall_limit_is_a_timeout(run, cluster):
+    limits = {"wall_s": 8, "progress_s": 60}
+    record = run(long_plan(cluster, limits=limits))
+    assert record["outcome"] == "timeout"
+    assert "longer than 8 s" in record["failure"]["reason"]
+
+
+def test_text_that_differs_from_one_nodes_is_gibberish(run, nodes, cluster, tmp_path):
+    other = plan_for(cluster, models={"tiny": {"random": {"seed": 7}}})
+    truth = run(other)["sanity"]["text"]["observed"]
+    plan = plan_for(cluster)
+    case = plan.cases[0]
+    reference = tmp_path / "references" / f"{case.engine}-{case.model_digest[:12]}-{case.seed}.json"
+    write_json(reference, truth)
+    record = run(plan)
+    assert record["outcome"] == "gibberish"
+    text = record["sanity"]["text"]
+    assert text["expected"][text["first_difference"]] != text["observed"][text["first_difference"]]
+    assert record["metrics"] == []
+
+
+def test_an_engine_that_crosses_another_fabric_is_a_fallback(run, nodes, cluster):
+    import dataclasses
+
+    moved = [
+        dataclasses.replace(
+            node,
+            fabrics={
+                **node.fabrics,
+                "gbe5": dataclasses.replace(
+                    node.fabrics["gbe5"], interface=node.fabrics["gbe2g5"].interface
+                ),
+            },
+        )
+        for node in cluster.nodes
+    ]
+    wrong = dataclasses.replace(cluster, nodes=tuple(moved))
+    connections = {
+        node.name: dataclasses.replace(nodes.nodes[node.name], node=node) for node in wrong.nodes
+    }
+    before = nodes.nodes
+    nodes.nodes = connections
+    try:
+        record = run(plan_for(wrong))
+    finally:
+        nodes.nodes = before
+    assert record["outcome"] == "fallback"
+    assert "crossed another network" in record["failure"]["reason"]
+
+
+def test_after_all_that_the_next_run_is_ok(run, cluster):
+    assert run(plan_for(cluster))["outcome"] == "ok"

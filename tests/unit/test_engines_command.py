@@ -1,0 +1,62 @@
+"""The command that shows the engines of this machine."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from nixwulf.commands.engines import engines
+from nixwulf.engines.llama_cpp_programs import build_folder
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """A PATH without llama.cpp, and an empty cache."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def _put_built_programs():
+    folder = build_folder() / "bin"
+    folder.mkdir(parents=True)
+    for name in ("llama-bench", "llama-server", "ggml-rpc-server"):
+        (folder / name).write_text(
+            "#!/bin/sh\necho 'version: 1.2.3'\necho '  --rpc <servers>'\n"
+        )
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def test_an_engine_that_is_not_found_says_what_it_would_be_built_from(empty):
+    result = CliRunner().invoke(engines)
+    assert result.exit_code == 0
+    assert (
+        "llama.cpp: the first run on the lab builds it from llama-cpp-python"
+        in result.output
+    )
+
+
+def test_an_engine_that_is_found_is_shown_with_its_places_and_version(empty):
+    folder = _put_built_programs()
+    result = CliRunner(env={"COLUMNS": "300"}).invoke(engines)
+    assert f"built before: {folder / 'llama-bench'}" in result.output
+    assert "1.2.3" in result.output
+    assert "builds it from" not in result.output
+
+
+def test_the_json_has_every_program_of_every_engine_found_or_not(empty):
+    (absent,) = json.loads(CliRunner().invoke(engines, ["--json"]).output)
+    assert absent["origin"] is None
+    assert absent["programs"] == {
+        "llama-bench": None,
+        "llama-server": None,
+        "rpc-server": None,
+    }
+    folder = _put_built_programs()
+    (present,) = json.loads(CliRunner().invoke(engines, ["--json"]).output)
+    assert present["origin"] == "cache"
+    assert present["version"] == "1.2.3"
+    assert present["programs"]["rpc-server"] == str(folder / "ggml-rpc-server")

@@ -1,0 +1,131 @@
+import csv
+import io
+import json
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nixwulf.report.export import to_csv, to_json
+from nixwulf.table import TIDY_COLUMNS, record_rtt_us, speeds, tidy
+from record_factory import case, failed, link, ok
+
+ONE = case(1)
+TWO = case(2)
+SAMPLES = st.lists(st.floats(0.01, 1e5), min_size=1, max_size=5)
+
+
+def row(frame, **conditions):
+    for column, value in conditions.items():
+        frame = frame[frame[column] == value]
+    assert len(frame) == 1
+    return frame.iloc[0]
+
+
+def test_a_record_has_one_row_for_each_metric():
+    table = tidy([ok(TWO, {"prompt": [100.0, 110.0], "decode": [20.0]}, rtt_us=300.0, gbps=2.3)])
+    assert list(table.columns) == list(TIDY_COLUMNS)
+    prompt = row(table, metric="prompt")
+    assert (prompt["value_tok_s"], prompt["n_samples"], prompt["n_prompt"]) == (105.0, 2, 128)
+    assert (prompt["rtt_us"], prompt["bandwidth_gbps"]) == (300.0, 2.3)
+    assert row(table, metric="decode")[["n_gen", "depth"]].tolist() == [32, 0]
+
+
+@given(runs=st.lists(SAMPLES, min_size=1, max_size=4))
+def test_a_mean_and_deviation_are_over_all_samples_of_all_repetitions(runs):
+    records = [ok(TWO, {"decode": values}, repetition=i) for i, values in enumerate(runs)]
+    found = row(speeds(tidy(records)), metric="decode")
+    pooled = [value for values in runs for value in values]
+    assert found["mean_tok_s"] == pytest.approx(statistics.fmean(pooled))
+    assert (found["n_samples"], found["n_runs"]) == (len(pooled), len(runs))
+    if len(pooled) > 1:
+        assert found["stddev_tok_s"] == pytest.approx(statistics.stdev(pooled))
+
+
+MIXED = [
+    *(ok(ONE, {"decode": [100.0 + run]}, repetition=run) for run in range(3)),
+    *(ok(TWO, {"decode": [30.0 + run, 31.0]}, repetition=run) for run in range(3)),
+    *(failed(case(4), repetition=run) for run in range(2)),
+]
+
+
+@given(shuffled=st.permutations(MIXED))
+def test_the_order_of_records_does_not_matter(shuffled):
+    assert to_csv(shuffled) == to_csv(MIXED)
+    assert speeds(tidy(shuffled)).equals(speeds(tidy(MIXED)))
+
+
+def test_efficiency_is_the_speed_over_that_of_as_many_single_nodes():
+    records = [ok(ONE, {"decode": [90.0, 110.0]}), ok(TWO, {"decode": [50.0]})]
+    found = row(speeds(tidy(records)), nodes=2)
+    assert (found["one_node_tok_s"], found["speed_up"], found["efficiency"]) == (100.0, 0.5, 0.25)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        case(1, model="other"),
+        case(1, engine="other"),
+        case(1, parameters={"n_prompt": 512, "n_gen": 32, "depth": 0}),
+    ],
+    ids=["model", "engine", "parameters"],
+)
+def test_one_node_of_something_else_is_no_baseline(other):
+    found = row(speeds(tidy([ok(other, {"decode": [90.0]}), ok(TWO, {"decode": [50.0]})])), nodes=2)
+    assert found.isna()[["one_node_tok_s", "speed_up", "efficiency"]].all()
+
+
+def test_a_baseline_of_another_metric_does_not_count():
+    found = speeds(tidy([ok(ONE, {"prompt": [90.0]}), ok(TWO, {"decode": [50.0]})]))
+    assert row(found, nodes=2).isna()["speed_up"]
+
+
+def test_a_round_trip_is_the_median_over_links_of_those_before_and_after():
+    record = ok(case(3), {"decode": [1.0]})
+    slow = link(100.0, 1.0)
+    slow["rtt_after"] = {**slow["rtt_after"], "median": 300.0}
+    changed = {**record, "fabric": {**record["fabric"], "links": [link(200.0, 9.0), slow]}}
+    assert record_rtt_us(changed) == 200.0
+    assert row(tidy([changed]), metric="decode")["bandwidth_gbps"] == 1.0
+
+
+def test_a_failed_run_is_a_row_with_its_reason_and_no_speed():
+    found = tidy([failed(TWO, "hang", reason="No output for 60 s.", hint="Look.", rtt_us=250.0)])
+    only = found.iloc[0]
+    assert (only["outcome"], only["phase"], only["reason"], only["hint"]) == (
+        *("hang", "measure"),
+        *("No output for 60 s.", "Look."),
+    )
+    assert only["rtt_us"] == 250.0
+    assert found[["value_tok_s", "stddev_tok_s", "n_samples"]].isna().all(axis=None)
+
+
+def test_a_speed_that_a_failed_record_smuggles_in_is_not_read():
+    record = failed(TWO)
+    smuggled = {**record, "metrics": ok(TWO, {"decode": [999.0]})["metrics"]}
+    assert "999" not in to_csv([smuggled])
+    assert speeds(tidy([smuggled])).empty
+
+
+def test_no_records_make_empty_tables():
+    assert tidy([]).empty
+    assert speeds(tidy([])).empty
+
+
+def test_csv_has_units_in_its_columns_and_every_sample():
+    text = to_csv([ok(TWO, {"decode": [20.0, 22.0]}), failed(ONE)])
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert {"value_tok_s", "rtt_us", "bandwidth_gbps"} <= rows[0].keys()
+    measured = next(found for found in rows if found["outcome"] == "ok")
+    assert json.loads(measured["samples_tok_s"]) == [20.0, 22.0]
+    assert (measured["nodes"], measured["n_gen"]) == ("2", "32")
+
+
+def test_json_says_what_each_column_holds_and_leaves_out_what_has_no_value():
+    document = json.loads(to_json([ok(ONE, {"decode": [20.0]}), failed(TWO, hint="")]))
+    assert document["columns"] == TIDY_COLUMNS
+    measured, lost = sorted(document["rows"], key=lambda found: found["nodes"])
+    assert measured["samples_tok_s"] == [20.0]
+    assert not {"fabric", "rtt_us", "stddev_tok_s", "reason"} & measured.keys()
+    assert not {"value_tok_s", "metric", "hint"} & lost.keys()
