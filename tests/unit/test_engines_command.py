@@ -23,9 +23,7 @@ def _put_built_programs():
     folder = build_folder() / "bin"
     folder.mkdir(parents=True)
     for name in ("llama-bench", "llama-server", "ggml-rpc-server"):
-        (folder / name).write_text(
-            "#!/bin/sh\necho 'version: 1.2.3'\necho '  --rpc <servers>'\n"
-        )
+        (folder / name).write_text("#!/bin/sh\necho 'version: 1.2.3'\necho '  --rpc <servers>'\n")
         (folder / name).chmod(0o755)
     return folder
 
@@ -33,10 +31,7 @@ def _put_built_programs():
 def test_an_engine_that_is_not_found_says_what_it_would_be_built_from(empty):
     result = CliRunner().invoke(engines)
     assert result.exit_code == 0
-    assert (
-        "llama.cpp: the first run on the lab builds it from llama-cpp-python"
-        in result.output
-    )
+    assert "llama.cpp: the first run on the lab builds it from PyPI's llama-cpp" in result.output
 
 
 def test_an_engine_that_is_found_is_shown_with_its_places_and_version(empty):

@@ -33,9 +33,7 @@ def _found() -> list[dict[str, Any]]:
     from nixwulf.engines.local import LocalEngine
 
     rows = []
-    for engine in cast(
-        dict[str, LocalEngine], discover(nixwulf.engines, "LOCAL")
-    ).values():
+    for engine in cast(dict[str, LocalEngine], discover(nixwulf.engines, "LOCAL")).values():
         installation = engine.find()
         places = installation.programs if installation else {}
         rows.append(
@@ -44,8 +42,7 @@ def _found() -> list[dict[str, Any]]:
                 "origin": installation.origin if installation else None,
                 "version": installation.version if installation else None,
                 "programs": {
-                    name: str(places[name]) if name in places else None
-                    for name in engine.programs
+                    name: str(places[name]) if name in places else None for name in engine.programs
                 },
                 "built_from": engine.built_from,
             }

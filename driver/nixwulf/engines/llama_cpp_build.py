@@ -37,7 +37,7 @@ _QUOTED_LINES = 8
 
 
 def build(progress: Progress) -> Installation:
-    """Download, build and keep the programs: 5 minutes on two cores, then never again.
+    """Download, build and keep the programs: 10 CPU minutes, then never again.
 
     Of several drivers one builds and the others wait for it. What does not end well leaves its log
     and nothing else; raises NixwulfError with the end of the log.
@@ -174,11 +174,7 @@ def _run(argv: Sequence[str], log: Path, progress: Progress, step: str) -> None:
             os.killpg(process.pid, signal.SIGTERM)
             raise
     if process.returncode != 0:
-        lines = [
-            line
-            for line in log.read_text(encoding="utf-8").splitlines()
-            if line.strip()
-        ]
+        lines = [line for line in log.read_text(encoding="utf-8").splitlines() if line.strip()]
         tail = "\n  ".join(lines[-_QUOTED_LINES:])
         raise NixwulfError(
             f"{step}: {argv[0]!r} ended with {process.returncode}, see {str(log)!r}; llama.cpp on "
@@ -197,9 +193,7 @@ def _require_tools() -> None:
         compiler: (compiler,),
         "ninja or make": ("ninja", "make"),
     }
-    missing = [
-        name for name, names in needed.items() if not any(map(shutil.which, names))
-    ]
+    missing = [name for name, names in needed.items() if not any(map(shutil.which, names))]
     if missing:
         raise NixwulfError(
             f"llama.cpp is not on PATH and cannot be built without {' and '.join(missing)}; "

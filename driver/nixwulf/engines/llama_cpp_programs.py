@@ -88,11 +88,7 @@ def cpu_description(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
     except OSError:
         lines = [f"model name : {platform.processor()}"]
     pairs = (line.partition(":") for line in lines)
-    found = {
-        f"{key.strip()}: {value.strip()}"
-        for key, _, value in pairs
-        if key.strip() in wanted
-    }
+    found = {f"{key.strip()}: {value.strip()}" for key, _, value in pairs if key.strip() in wanted}
     return [platform.machine(), *sorted(found)]
 
 
@@ -108,17 +104,11 @@ def _path_folders() -> list[Path]:
     ]
 
 
-def _installation(
-    origin: Literal["path", "cache"], folders: list[Path]
-) -> Installation | None:
+def _installation(origin: Literal["path", "cache"], folders: list[Path]) -> Installation | None:
     search = os.pathsep.join(map(str, folders))
-    programs = {
-        key: next(_found(names, search), None) for key, names in PROGRAMS.items()
-    }
+    programs = {key: next(_found(names, search), None) for key, names in PROGRAMS.items()}
     places = {key: place for key, place in programs.items() if place is not None}
-    if len(places) < len(PROGRAMS) or "--rpc" not in _output(
-        places["llama-bench"], "--help"
-    ):
+    if len(places) < len(PROGRAMS) or "--rpc" not in _output(places["llama-bench"], "--help"):
         return None
     return Installation(origin, places, version_of(places["llama-server"]))
 
@@ -158,5 +148,5 @@ LOCAL = LocalEngine(
     name="llama.cpp",
     programs=tuple(PROGRAMS),
     find=find,
-    built_from=f"{SDIST} {SDIST_VERSION} on PyPI (llama.cpp {SOURCE_COMMIT}), about 5 minutes on two cores",
+    built_from=f"PyPI's {SDIST} {SDIST_VERSION} (llama.cpp {SOURCE_COMMIT}), in 10 CPU minutes",
 )

@@ -24,8 +24,8 @@ class Installation:
 class LocalEngine:
     """How an engine is found on this machine; a module of this package offers it as LOCAL.
 
-    programs: the names that an installation has places for; built_from: what a build would take
-    and how long, as a phrase.
+    programs: the names that an installation has places for; built_from: what a build takes and
+    how long, as a phrase.
     """
 
     name: str

@@ -19,9 +19,7 @@ from nixwulf.models.random_model import (
     Tensor,
 )
 
-_SYLLABLES = [
-    consonant + vowel for consonant in "bcdfghjklmnprstvwyz" for vowel in "aeiou"
-]
+_SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnprstvwyz" for vowel in "aeiou"]
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,9 +82,7 @@ def _write(model: RandomModel, path: Path) -> None:
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for (
-            tensor
-        ) in model.tensors():  # one at a time, so a large model needs little memory
+        for tensor in model.tensors():  # one at a time, so a large model needs little memory
             writer.write_tensor_data(_stored(tensor, model))
     finally:
         writer.close()
@@ -124,13 +120,9 @@ def _add_vocabulary(writer: GGUFWriter, size: int) -> None:
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
     writer.add_token_list(names)
-    writer.add_token_scores(
-        [0.0] * FIRST_WORD + [-float(n) for n in range(size - FIRST_WORD)]
-    )
+    writer.add_token_scores([0.0] * FIRST_WORD + [-float(n) for n in range(size - FIRST_WORD)])
     writer.add_token_types(
-        special
-        + [TokenType.BYTE] * BYTE_TOKENS
-        + [TokenType.NORMAL] * (size - FIRST_WORD)
+        special + [TokenType.BYTE] * BYTE_TOKENS + [TokenType.NORMAL] * (size - FIRST_WORD)
     )
     writer.add_bos_token_id(SPECIAL_TOKENS.index("<s>"))
     writer.add_eos_token_id(SPECIAL_TOKENS.index("</s>"))
@@ -156,9 +148,7 @@ def _kind(tensor: Tensor, model: RandomModel) -> str:
 def _stored_bytes(tensor: Tensor, model: RandomModel) -> int:
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    block, block_bytes = GGML_QUANT_SIZES[
-        GGMLQuantizationType[_kind(tensor, model).upper()]
-    ]
+    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[_kind(tensor, model).upper()]]
     return tensor.size // block * block_bytes
 
 
@@ -173,13 +163,9 @@ def _stored(tensor: Tensor, model: RandomModel) -> np.ndarray[Any, Any]:
 
     if tensor.spread is None:
         return np.ones(tensor.shape, dtype=np.float32)
-    stream = np.random.Generator(
-        np.random.PCG64([model.seed, zlib.crc32(tensor.name.encode())])
-    )
+    stream = np.random.Generator(np.random.PCG64([model.seed, zlib.crc32(tensor.name.encode())]))
     weights = stream.random(tensor.shape, dtype=np.float32) - np.float32(0.5)
     weights *= np.float32(tensor.spread * 12**0.5)
     if tensor.name == "output.weight":
-        weights[:FIRST_WORD] = (
-            0  # greedy text is words only: no end, no half of a UTF-8 character
-        )
+        weights[:FIRST_WORD] = 0  # greedy text is words only: no end, no half of a UTF-8 character
     return quantize(weights, GGMLQuantizationType[_kind(tensor, model).upper()])

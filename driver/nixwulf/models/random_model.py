@@ -115,18 +115,12 @@ class RandomModel:
         if self.weights == "q8_0":
             for key in ("hidden", "feed_forward"):
                 fits = getattr(self, key) % Q8_0_BLOCK == 0
-                self._require(
-                    key, fits, f"a multiple of {Q8_0_BLOCK}, the block of q8_0"
-                )
+                self._require(key, fits, f"a multiple of {Q8_0_BLOCK}, the block of q8_0")
         if self.architecture == "llama":
             for key in ("experts", "experts_used"):
-                self._require(
-                    key, getattr(self, key) == 0, "0 for the dense architecture 'llama'"
-                )
+                self._require(key, getattr(self, key) == 0, "0 for the dense architecture 'llama'")
         else:
-            self._require(
-                "experts", 1 <= self.experts <= MAX_EXPERTS, f"1 to {MAX_EXPERTS}"
-            )
+            self._require("experts", 1 <= self.experts <= MAX_EXPERTS, f"1 to {MAX_EXPERTS}")
             used = 1 <= self.experts_used <= self.experts
             self._require("experts_used", used, f"1 to experts ({self.experts})")
 
@@ -181,9 +175,7 @@ class RandomModel:
             yield Tensor(prefix + "attn_q.weight", (hidden, hidden), reading)
             yield Tensor(prefix + "attn_k.weight", (narrow, hidden), reading)
             yield Tensor(prefix + "attn_v.weight", (narrow, hidden), reading)
-            yield Tensor(
-                prefix + "attn_output.weight", (hidden, hidden), 2 * adding * reading
-            )
+            yield Tensor(prefix + "attn_output.weight", (hidden, hidden), 2 * adding * reading)
             if self.architecture == "qwen3moe":
                 yield Tensor(prefix + "attn_q_norm.weight", (self.head_size,), None)
                 yield Tensor(prefix + "attn_k_norm.weight", (self.head_size,), None)
@@ -197,9 +189,7 @@ class RandomModel:
             exact=True,
         )
 
-    def _feed_forward(
-        self, prefix: str, reading: float, adding: float
-    ) -> Iterator[Tensor]:
+    def _feed_forward(self, prefix: str, reading: float, adding: float) -> Iterator[Tensor]:
         down = adding / _SILU_PRODUCT_SPREAD * self.feed_forward**-0.5
         wide, narrow = (
             (self.feed_forward, self.hidden),
