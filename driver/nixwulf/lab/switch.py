@@ -18,6 +18,7 @@ import signal
 import socket
 import struct
 import time
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -159,6 +160,8 @@ def _be_switch(links: list[str], channel: socket.socket) -> NoReturn:
             os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
         _forward([_open(link) for link in links], channel)
         status = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(status)
 
