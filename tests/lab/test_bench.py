@@ -123,7 +123,8 @@ def test_a_full_device_keeps_what_was_finished_valid(sweep, tmp_path):
     """
     (tmp_path / "small").mkdir()
     sweep.write_text(SWEEP.replace("samples: 1", "samples: 1\nrepetitions: 40"))
-    namespaces = ["unshare", "--mount"] + (
+    namespaces = ["unshare", "--mount"]
+    namespaces += [] if os.getuid() == 0 else ["--user", "--map-root-user"]
         [] if os.getuid() == 0 else ["--user", "--map-root-user"]
     )
     done = subprocess.run(

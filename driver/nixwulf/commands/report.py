@@ -18,7 +18,13 @@ import click
     help="html (with Markdown beside it) is written into DIR; the others are printed.",
 )
 def report(folder: Path, form: str) -> None:
-    """Report on the runs in DIR, which 'nixwulf bench' wrote."""
+    """Report on the runs in DIR, which 'nixwulf bench' wrote.
+
+    \b
+    Examples:
+      nixwulf report runs/first
+      nixwulf report runs/first --format md >issue.md
+    """
     from nixwulf.report import export, markdown, write
     from nixwulf.report.folder import read_folder
     from nixwulf.report.summary import summarize
