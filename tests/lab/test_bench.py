@@ -125,8 +125,6 @@ def test_a_full_device_keeps_what_was_finished_valid(sweep, tmp_path):
     sweep.write_text(SWEEP.replace("samples: 1", "samples: 1\nrepetitions: 40"))
     namespaces = ["unshare", "--mount"]
     namespaces += [] if os.getuid() == 0 else ["--user", "--map-root-user"]
-        [] if os.getuid() == 0 else ["--user", "--map-root-user"]
-    )
     done = subprocess.run(
         [*namespaces, "sh", "-c", script], capture_output=True, text=True, timeout=280, check=False
     )
