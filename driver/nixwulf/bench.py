@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from nixwulf import lab
+from nixwulf import engines, lab
 from nixwulf.cluster import Cluster
-from nixwulf.engines.llama_cpp_programs import find_or_build
 from nixwulf.errors import GateError
 from nixwulf.models import PlacedModel, place
 from nixwulf.phases import References, run_case
@@ -29,6 +28,9 @@ class Observer(Protocol):
 
     def step(self, words: str) -> None:
         """Something that is no run begins, such as bringing the lab up."""
+
+    def building(self, step: str, share: float) -> None:
+        """A step of building an engine goes on; share is what is done of it, 0 to 1."""
 
     def run_starts(self, number: int, total: int, case: Case, repetition: int) -> None:
         """The run of that number (from 1) of the total begins."""
@@ -90,10 +92,12 @@ def session(plan: Plan, observer: Observer) -> Iterator[Session]:
     if not plan.cluster.is_lab:
         yield _connected(Session(plan.cluster, connections(plan.cluster)))
         return
-    installation = find_or_build(lambda step, share: observer.step(f"{step} {share:.0%}"))
+    programs: set[Path] = set()
+    for name in sorted({case.engine for case in plan.cases}):
+        installation = engines.find(name).install_local(observer.building)
+        programs |= {program.parent for program in installation.programs.values()}
     observer.step(f"Bringing up the lab: {len(plan.cluster.nodes)} nodes")
-    programs = sorted({program.parent for program in installation.programs.values()})
-    up = lab.up(plan.cluster, name=f"bench-{os.getpid()}", path=programs, lifeline=True)
+    up = lab.up(plan.cluster, name=f"bench-{os.getpid()}", path=sorted(programs), lifeline=True)
     try:
         yield _connected(Session(plan.cluster, connections(plan.cluster, up.ssh_config), up))
     finally:

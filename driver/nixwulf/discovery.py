@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from types import ModuleType
+from typing import TypeVar
 
 from nixwulf.errors import InputError
+
+Found = TypeVar("Found")
 
 
 def discover(package: ModuleType, attribute: str) -> dict[str, object]:
@@ -21,7 +24,7 @@ def discover(package: ModuleType, attribute: str) -> dict[str, object]:
     return dict(sorted(found.items()))
 
 
-def choose(found: dict[str, object], name: str, what: str, source: str) -> object:
+def choose(found: dict[str, Found], name: str, what: str, source: str) -> Found:
     """The one of that name; raises InputError with the names there are."""
     if name not in found:
         raise InputError(f"{source}: unknown {what} {name!r}; known: {', '.join(found)}.")

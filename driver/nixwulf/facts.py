@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from nixwulf.ssh import Connection
+from nixwulf.ssh import Connection, Unreachable, run_all
 
 # $@ are the programs to look for; `command -v` is built into the shell.
 _SCRIPT = """
@@ -20,13 +19,13 @@ for program in "$@"; do
   found=$(command -v "$program") && echo "program:$program:$found"
 done
 echo "home:$HOME"
+export LC_ALL=C
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
-  /proc/loadavg /etc/os-release /sys/class/dmi/id/product_name /sys/class/dmi/id/bios_version \
+  /etc/os-release /sys/class/dmi/id/product_name /sys/class/dmi/id/bios_version \
   /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor /sys/devices/system/cpu/online \
   /sys/class/drm/card*/device/mem_info_gtt_total /sys/class/drm/card*/device/mem_info_vram_total \
   /sys/bus/thunderbolt/devices/*/?x_speed /sys/bus/thunderbolt/devices/*/?x_lanes \
-  /sys/class/net/*/mtu /sys/class/net/*/operstate /sys/class/net/*/statistics/?x_bytes \
-  /proc/net/fib_trie /proc/cpuinfo -m 2000
+  /sys/class/net/*/mtu /proc/net/dev /proc/net/fib_trie /proc/cpuinfo -m 2000
 """
 
 _CPU_FIELDS = {"model name", "Model"}
@@ -37,7 +36,6 @@ class Interface:
     """A network interface of a node; bytes are its counters since it came up."""
 
     mtu: int
-    state: str
     rx_bytes: int
     tx_bytes: int
 
@@ -76,15 +74,14 @@ class Facts:
 
 def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[str, Facts]:
     """Facts of nodes by name, in parallel, one round trip a node; raises Unreachable."""
-    chosen = list(connections)
-    names = list(programs)
-
-    def one(connection: Connection) -> Facts:
-        done = connection.run(["sh", "-c", _SCRIPT, "sh", *names], timeout_s=30)
-        return parse_facts(done.stdout)
-
-    with ThreadPoolExecutor(max(1, len(chosen))) as pool:
-        return {c.node.name: facts for c, facts in zip(chosen, pool.map(one, chosen), strict=True)}
+    nodes = list(connections)
+    answers = run_all(nodes, ["sh", "-c", _SCRIPT, "sh", *programs], timeout_s=30)
+    facts = {}
+    for node, answer in zip(nodes, answers, strict=True):
+        if isinstance(answer, Unreachable):
+            raise answer
+        facts[node.node.name] = parse_facts(answer.stdout)
+    return facts
 
 
 def parse_facts(text: str) -> Facts:
@@ -116,7 +113,7 @@ def parse_facts(text: str) -> Facts:
         os=release.get("PRETTY_NAME", "").strip('"'),
         home=home,
         programs=programs,
-        interfaces=_interfaces(first),
+        interfaces=_interfaces(first, files.get("/proc/net/dev", [])),
         addresses=frozenset(_addresses(files.get("/proc/net/fib_trie", []))),
         other=_other(first),
     )
@@ -143,17 +140,19 @@ def _count(cpu_list: str) -> int:
     return count
 
 
-def _interfaces(first: Mapping[str, str]) -> dict[str, Interface]:
+def _interfaces(first: Mapping[str, str], counters: Iterable[str]) -> dict[str, Interface]:
+    """MTUs are files of their own; in /proc/net/dev received bytes come first, sent ones ninth."""
+    carried = {name: values.split() for name, values in _pairs(counters)}
     found = {}
     for path, mtu in first.items():
         match = re.fullmatch(r"/sys/class/net/([^/]+)/mtu", path)
         if match and mtu.isdigit():
-            folder = f"/sys/class/net/{match[1]}"
-            counters = [first.get(f"{folder}/statistics/{way}_bytes", "0") for way in ("rx", "tx")]
-            received, sent = (int(counter) for counter in counters)
-            found[match[1]] = Interface(
-                int(mtu), first.get(f"{folder}/operstate", ""), received, sent
+            values = carried.get(match[1], [])
+            received, sent = (
+                int(values[place]) if len(values) > place and values[place].isdigit() else 0
+                for place in (0, 8)
             )
+            found[match[1]] = Interface(int(mtu), received, sent)
     return found
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Hint:
-    """A pattern in an engine's output or a reason, its meaning, and the next step."""
+    """What a reader sees, the pattern of it in an output or a reason, its meaning, the next step."""
 
+    symptom: str
     pattern: str
     cause: str
     fix: str
@@ -18,40 +19,48 @@ class Hint:
 HINTS = (
     Hint(
         "RPC server version mismatch",
+        "RPC server version mismatch",
         "the nodes run different builds of llama.cpp",
         "deploy the same build to all nodes",
     ),
     Hint(
-        "Remote RPC server crashed or returned malformed response|rpc-server' on node .* was ended by",
+        "the client or the RPC server is ended by a signal",
+        "Remote RPC server crashed|rpc-server' on node .* was ended by",
         "an RPC server died during the run",
         "read that node's log tail, and its kernel log for the out-of-memory killer",
     ),
     Hint(
+        "Failed to connect to ADDRESS:PORT",
         "Failed to connect to",
         "nothing listens at that address and port, or a firewall drops it",
         "check that the RPC server runs and that its port is open on the fabric's interface",
     ),
     Hint(
+        "failed to allocate a buffer",
         "failed to allocate .*buffer|unable to allocate|failed to allocate",
         "a node has too little memory for its part of the model",
         "use more nodes, a smaller model or a shorter context",
     ),
     Hint(
+        "tensor data is not within the file bounds",
         "tensor .* data is not within the file bounds|corrupted or incomplete",
         "the model file is cut short",
         "copy the model again and compare its size",
     ),
     Hint(
+        "failed to load model",
         "failed to load model|error loading model|invalid magic",
         "the model file is missing, cut short or not a GGUF",
         "check the path and the size of the model on the head node",
     ),
     Hint(
         "Failed to create server socket",
+        "Failed to create server socket",
         "another process holds the RPC server's port",
         "find it with 'ss -ltnp' on that node and end it",
     ),
     Hint(
+        "a program was silent for longer than the progress limit",
         "was silent for",
         "a peer stopped answering without closing its connection",
         "look at the nodes' log tails; ping the peers over the fabric",

@@ -34,6 +34,7 @@ class TerminalProgress:
         self._title = ""
         self._ended: list[float] = []
         self._number = self._total = 0
+        self._built = ("", -1)
 
     def __enter__(self) -> TerminalProgress:
         """Show the live line."""
@@ -54,6 +55,13 @@ class TerminalProgress:
         self._live.update(self._task, description=words)
         if not self._console.is_terminal:
             self._print(words)
+
+    def building(self, step: str, share: float) -> None:
+        """On a terminal the share moves; elsewhere there is a line for each tenth."""
+        self._live.update(self._task, description=step, total=1.0, completed=share)
+        if not self._console.is_terminal and (step, tenth := int(share * 10)) != self._built:
+            self._built = (step, tenth)
+            self._print(f"{step}: {share:.0%}")
 
     def run_starts(self, number: int, total: int, case: Case, repetition: int) -> None:
         """The number, the total and the case."""

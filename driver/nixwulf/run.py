@@ -34,7 +34,8 @@ class RunFailure(Exception):
 class Run:
     """A case in progress on connected nodes, the head first.
 
-    deadline is in monotonic seconds; model is the file's place on the head.
+    deadline is in monotonic seconds; model is the file's place on the head. engine_facts go into
+    the record; engine_options are what an engine found its programs on the head to offer.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Run:
     facts: Mapping[str, Facts] = field(default_factory=dict)
     owned: list[OwnedProcess] = field(default_factory=list)
     engine_facts: dict[str, str] = field(default_factory=dict)
+    engine_options: set[str] = field(default_factory=set)
 
     @property
     def head(self) -> Connection:

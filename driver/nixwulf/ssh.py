@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -58,29 +59,39 @@ class Connection:
             )
 
     def run(
-        self, command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60
+        self, command: Sequence[str], *, stdin: str = "", timeout_s: float = 60
     ) -> subprocess.CompletedProcess[str]:
         """Run a short command to its end; raises Unreachable when the node does not answer."""
+        return self._finish(self._start(command), command, stdin, timeout_s)
+
+    def _start(self, command: Sequence[str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.argv(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+
+    def _finish(
+        self, process: subprocess.Popen[str], command: Sequence[str], stdin: str, timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
         try:
-            done = subprocess.run(
-                self.argv(command),
-                input=stdin if stdin is not None else "",
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
-            )
+            output, words = process.communicate(stdin, timeout=timeout_s)
         except subprocess.TimeoutExpired:
             raise Unreachable(
                 f"Node {self.node.name!r} gave no answer to {command[0]!r} in {timeout_s:.0f} s."
             ) from None
-        if done.returncode == _SSH_FAILED:
+        finally:
+            process.kill()
+            process.wait()
+        if process.returncode == _SSH_FAILED:
             raise Unreachable(
-                f"Node {self.node.name!r} did not answer: {' '.join(done.stderr.split())}; try "
+                f"Node {self.node.name!r} did not answer: {' '.join(words.split())}; try "
                 f"'ssh {self.node.ssh} true'."
             )
-        return done
+        return subprocess.CompletedProcess(command, process.returncode, output, words)
 
     def script(self, text: str, *arguments: str, timeout_s: float = 60) -> str:
         """The output of a POSIX shell script whose arguments arrive as $1, $2, ..."""
@@ -151,6 +162,26 @@ def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, C
             word for key, value in settings.items() for word in ("-o", f"{key}={value}")
         )
     return {node.name: Connection(node, options) for node in cluster.nodes}
+
+
+def run_all(
+    nodes: Sequence[Connection], command: Sequence[str], *, timeout_s: float = 60
+) -> list[subprocess.CompletedProcess[str] | Unreachable]:
+    """Run a command on nodes at the same time; what each answered, or that it did not."""
+
+    deadline = time.monotonic() + timeout_s
+
+    def answer(
+        node: Connection, process: subprocess.Popen[str]
+    ) -> subprocess.CompletedProcess[str] | Unreachable:
+        try:
+            return node._finish(process, command, "", max(0.1, deadline - time.monotonic()))
+        except Unreachable as error:
+            return error
+
+    # All start before the first is waited for: a thread a node cost a fifth more on two cores.
+    started = [(node, node._start(command)) for node in nodes]
+    return [answer(node, process) for node, process in started]
 
 
 def open_all(nodes: Iterable[Connection]) -> dict[str, str]:

@@ -55,9 +55,9 @@ def test_a_kill_of_all_processes_by_name_stays_on_its_node(running: Running) -> 
 
 @pytest.mark.parametrize("folder", ["/tmp", "/run", "/dev/shm", "$HOME"])
 def test_a_file_of_one_node_is_not_on_another(running: Running, folder: str) -> None:
-    running.out("n1", f"touch {folder}/mine")
-    assert running.ssh("n2", f"test -e {folder}/mine").returncode == 1
-    assert folder == "$HOME" or not (Path(folder) / "mine").exists()
+    running.out("n1", f"touch {folder}/nixwulf-mine")
+    assert running.ssh("n2", f"test -e {folder}/nixwulf-mine").returncode == 1
+    assert folder == "$HOME" or not (Path(folder) / "nixwulf-mine").exists()
 
 
 def test_a_node_has_the_interfaces_addresses_and_mtus_of_its_cluster(running: Running) -> None:

@@ -20,6 +20,9 @@ class Silent:
     def step(self, words):
         pass
 
+    def building(self, step, share):
+        pass
+
     def run_starts(self, number, total, case, repetition):
         pass
 

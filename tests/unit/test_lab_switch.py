@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.cluster import Shape
-from nixwulf.lab.switch import HEADER, Line, Switch
+from nixwulf.lab.forwarding import HEADER, Line, Switch
 
 BROADCAST = 255
 

@@ -61,11 +61,11 @@ class Benchmark(Protocol):
 
 
 @cache
-def all_benchmarks() -> dict[str, object]:
+def all_benchmarks() -> dict[str, Benchmark]:
     """Every benchmark by name."""
-    return discover(sys.modules[__name__], "BENCHMARK")
+    return cast(dict[str, Benchmark], discover(sys.modules[__name__], "BENCHMARK"))
 
 
 def find(name: str, source: str = "plan") -> Benchmark:
     """The benchmark of a name; raises InputError."""
-    return cast(Benchmark, choose(all_benchmarks(), name, "benchmark", source))
+    return choose(all_benchmarks(), name, "benchmark", source)

@@ -29,7 +29,7 @@ class LlamaBench:
     def measure(self, run: Run) -> list[Metric]:
         """Run it once with all samples; raises RunFailure when it fails or a row is missing."""
         case, values = run.case, run.case.parameters
-        argv = [run.program("llama-bench"), *ENGINE.arguments(run)]
+        argv = [run.program("llama-bench"), *ENGINE.bench_arguments(run)]
         argv += ["-p", str(values["n_prompt"]), "-n", str(values["n_gen"])]
         argv += ["-d", str(values["depth"]), "-r", str(case.samples)]
         argv += ["-o", "jsonl", "--progress", *([] if case.warm_up else ["--no-warmup"])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -28,22 +28,19 @@ def engines(as_json: bool) -> None:
 
 
 def _found() -> list[dict[str, Any]]:
-    import nixwulf.engines
-    from nixwulf.discovery import discover
-    from nixwulf.engines.local import LocalEngine
+    from nixwulf.engines import all_engines
 
     rows = []
-    for engine in cast(dict[str, LocalEngine], discover(nixwulf.engines, "LOCAL")).values():
-        installation = engine.find()
+    for engine in all_engines().values():
+        installation = engine.find_local()
         places = installation.programs if installation else {}
+        names = engine.local_programs
         rows.append(
             {
                 "engine": engine.name,
                 "origin": installation.origin if installation else None,
                 "version": installation.version if installation else None,
-                "programs": {
-                    name: str(places[name]) if name in places else None for name in engine.programs
-                },
+                "programs": {name: str(places[name]) if name in places else None for name in names},
                 "built_from": engine.built_from,
             }
         )

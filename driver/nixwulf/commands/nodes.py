@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import click
@@ -42,31 +41,23 @@ def exec_(
       nixwulf nodes exec -- uname -r
       nixwulf nodes exec --cluster clusters/mine.toml --node n2 -- cat /proc/cmdline
     """
-    from nixwulf.ssh import Unreachable, open_all
+    from nixwulf.ssh import Unreachable, open_all, run_all
 
-    connections = _connections(cluster, chosen)
-
-    def run(connection: Connection) -> tuple[str, int]:
-        try:
-            done = connection.run(command, timeout_s=timeout_s)
-        except Unreachable as error:
-            return error.message, EXIT_RUN_FAILED
-        return done.stdout + done.stderr, done.returncode
-
-    failures = open_all(connections)
+    nodes = _connections(cluster, chosen)
+    failures = open_all(nodes)
     for words in failures.values():
         click.echo(words, err=True)
-    reached = [c for c in connections if c.node.name not in failures]
-    with ThreadPoolExecutor(max(1, len(reached))) as pool:
-        codes = []
-        for connection, (output, code) in zip(reached, pool.map(run, reached), strict=True):
-            for line in output.splitlines():
-                click.echo(f"{connection.node.name}: {line}")
-            codes.append(code)
-    if failures:
-        ctx.exit(EXIT_GATE)
-    if any(codes):
-        ctx.exit(EXIT_RUN_FAILED)
+    reached = [node for node in nodes if node.node.name not in failures]
+    code = 0
+    for node, answer in zip(reached, run_all(reached, command, timeout_s=timeout_s), strict=True):
+        if isinstance(answer, Unreachable):
+            click.echo(answer.message, err=True)
+            code = EXIT_RUN_FAILED
+            continue
+        for line in (answer.stdout + answer.stderr).splitlines():
+            click.echo(f"{node.node.name}: {line}")
+        code = code or min(answer.returncode, EXIT_RUN_FAILED)
+    ctx.exit(EXIT_GATE if failures else code)
 
 
 def _connections(name: str | None, chosen: tuple[str, ...]) -> list[Connection]:

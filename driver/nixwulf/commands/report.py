@@ -19,7 +19,14 @@ import click
     "the plot of decode against the measured round trip.",
 )
 def report(folder: Path, form: str) -> None:
-    """Report on the runs in DIR, which 'nixwulf bench' wrote."""
+    """Report on the runs in DIR, which 'nixwulf bench' wrote.
+
+    \b
+    Examples:
+      nixwulf report runs/first
+      nixwulf report runs/first --format md >issue.md
+      nixwulf report runs/first --format svg >decode.svg
+    """
     from nixwulf.report import export, markdown, plots, write
     from nixwulf.report.folder import read_folder
     from nixwulf.report.summary import summarize

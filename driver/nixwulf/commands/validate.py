@@ -19,7 +19,13 @@ from nixwulf.report.words import plural
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
 def validate(paths: tuple[Path, ...]) -> None:
-    """Check records, run folders, clusters (.toml), sweeps (.yaml) and platforms (.toml)."""
+    """Check records, run folders, clusters (.toml), sweeps (.yaml) and platforms (.toml).
+
+    \b
+    Examples:
+      nixwulf validate clusters/mine.toml sweeps/mine.yaml
+      nixwulf validate runs/first
+    """
     counts: Counter[str] = Counter()
     problems: list[str] = []
     for path in _files(paths, problems):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from nixwulf.discovery import choose, discover
 
 if TYPE_CHECKING:
+    from nixwulf.engines.local import Installation, Progress
     from nixwulf.run import Run
 
 
@@ -22,6 +23,16 @@ class Engine(Protocol):
     name: str
     programs: tuple[str, ...]
     """Programs looked for on PATH of every node; their places are facts."""
+    local_programs: tuple[str, ...]
+    """Names of the programs that an installation on this machine has places for."""
+    built_from: str
+    """What a build on this machine takes and how long, as a phrase."""
+
+    def find_local(self) -> Installation | None:
+        """The engine's programs on this machine, or none."""
+
+    def install_local(self, progress: Progress) -> Installation:
+        """The programs on this machine, built when there are none; raises NixwulfError."""
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Why a point of a sweep cannot be run, or none."""
@@ -37,11 +48,11 @@ class Engine(Protocol):
 
 
 @cache
-def all_engines() -> dict[str, object]:
+def all_engines() -> dict[str, Engine]:
     """Every engine by name."""
-    return discover(sys.modules[__name__], "ENGINE")
+    return cast(dict[str, Engine], discover(sys.modules[__name__], "ENGINE"))
 
 
 def find(name: str, source: str = "plan") -> Engine:
     """The engine of a name; raises InputError."""
-    return cast(Engine, choose(all_engines(), name, "engine", source))
+    return choose(all_engines(), name, "engine", source)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
-
+from nixwulf.engines import llama_cpp_programs
+from nixwulf.engines.llama_cpp_programs import RPC_SERVER_NAMES
+from nixwulf.engines.local import Installation, Progress
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Run, RunFailure
+from nixwulf.ssh import Connection
 
-# The RPC server's name changed over time and between distributions.
-_RPC_SERVER_NAMES = ("ggml-rpc-server", "rpc-server", "llama-rpc-server")
+if TYPE_CHECKING:
+    import httpx
+
 _RPC_PORT = 50052
 _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
 # Without it a backtrace of the debugger lands on stdout, between the results.
 ENVIRONMENT = {"GGML_NO_BACKTRACE": "1"}
 _START_LIMIT_S = 30.0
+_GPU = "gpu"
+# RPC servers never use repacked weights. A single node that does runs other kernels, so its logits
+# differ by 2e-2, and with q8_0 on AMX llama.cpp 0c1e570 crashes: measured, so it is off everywhere.
+_REPACK = "repack"
 # Prints the addresses ($2...) that do not accept a connection on the port ($1).
 _CONNECT = 'port=$1; shift; for a; do (: </dev/tcp/$a/$port) 2>/dev/null || echo "$a"; done'
 _PROMPT = "The quick brown fox jumps over the lazy dog."
@@ -28,7 +37,17 @@ class LlamaCpp:
     """llama.cpp with its RPC backend."""
 
     name = "llama.cpp"
-    programs = ("llama-bench", "llama-server", *_RPC_SERVER_NAMES)
+    programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
+    local_programs = tuple(llama_cpp_programs.PROGRAMS)
+    built_from = llama_cpp_programs.BUILT_FROM
+
+    def find_local(self) -> Installation | None:
+        """On PATH, else built before."""
+        return llama_cpp_programs.find()
+
+    def install_local(self, progress: Progress) -> Installation:
+        """On PATH, else built once."""
+        return llama_cpp_programs.find_or_build(progress)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """The RPC backend's RDMA transport is not driven yet."""
@@ -41,17 +60,17 @@ class LlamaCpp:
         for name in ("llama-bench", "llama-server"):
             if name not in programs:
                 return repr(name)
-        return None if _rpc_server(programs) else repr(_RPC_SERVER_NAMES[0])
+        return None if _rpc_server(programs) else repr(RPC_SERVER_NAMES[0])
 
     def start(self, run: Run) -> None:
-        """Start an RPC server on each node that computes, and wait until all listen."""
+        """Start an RPC server on each node that computes by one, and wait until all listen."""
+        _look_at_head(run)
         if run.case.nodes == 1:
             return
         servers = []
-        for node in run.nodes:
-            program = _rpc_server(run.facts[node.node.name].programs) or _RPC_SERVER_NAMES[0]
-            argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT)]
-            argv += _threads(run)
+        for node in _served(run):
+            program = _rpc_server(run.facts[node.node.name].programs) or RPC_SERVER_NAMES[0]
+            argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT), *_threads(run)]
             servers.append(run.start(node, "rpc-server", argv, ENVIRONMENT, background=True))
         _wait_until_listening(run, servers)
 
@@ -59,17 +78,24 @@ class LlamaCpp:
         """What every client of llama.cpp takes to run a case."""
         arguments = ["-m", run.model, *_threads(run)]
         if run.case.nodes > 1:
-            endpoints = ",".join(f"{run.data_address(node)}:{_RPC_PORT}" for node in run.nodes)
+            endpoints = ",".join(f"{run.data_address(node)}:{_RPC_PORT}" for node in _served(run))
             split = _SPLIT_MODE[run.case.parallelism]
             arguments += ["--rpc", endpoints, "-sm", split, "-ngl", "99"]
         return arguments
 
+    def bench_arguments(self, run: Run) -> list[str]:
+        """What llama-bench takes beside its tests."""
+        return [*self.arguments(run), *(["--repack", "0"] if _REPACK in run.engine_options else [])]
+
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
         """Ask a llama-server that listens on a Unix socket of the head, so no port is open."""
+        import httpx
+
         label = f"llama-server-{len(run.owned)}"
         socket = f"/tmp/nixwulf-{run.name}-{label}.sock"  # noqa: S108 - on the node
         argv = [run.program("llama-server"), *self.arguments(run), "--host", socket, "-np", "1"]
         argv += ["-c", "512", "--no-webui", "--no-warmup"]
+        argv += ["--no-repack"] if _REPACK in run.engine_options else []
         server = run.start(run.head, label, argv, ENVIRONMENT)
         try:
             with (
@@ -89,7 +115,31 @@ ENGINE = LlamaCpp()
 
 
 def _rpc_server(programs: Mapping[str, str]) -> str | None:
-    return next((programs[name] for name in _RPC_SERVER_NAMES if name in programs), None)
+    return next((programs[name] for name in RPC_SERVER_NAMES if name in programs), None)
+
+
+def _served(run: Run) -> tuple[Connection, ...]:
+    """The nodes that compute through an RPC server.
+
+    A GPU of the head takes part by itself, and the head in its own list has crashed clients
+    (https://github.com/geerlingguy/beowulf-ai-cluster/issues/15). A CPU does not: llama.cpp splits
+    over devices, and with RPC devices only, the head looks up embeddings and samples, nothing else.
+    """
+    return run.workers if _GPU in run.engine_options else run.nodes
+
+
+def _look_at_head(run: Run) -> None:
+    program = run.program("llama-bench")
+    script = '"$1" --list-devices 2>/dev/null; "$1" --help; "$2" --version 2>&1'
+    text = run.head.script(script, program, run.program("llama-server"))
+    if re.search(r"^ +\w+: .*MiB", text, re.MULTILINE):
+        run.engine_options.add(_GPU)
+    if re.search(r"^ +--repack", text, re.MULTILINE):
+        run.engine_options.add(_REPACK)
+    run.engine_facts["origin"] = program
+    version = re.search(r"^version: (.*)", text, re.MULTILINE)
+    if version:
+        run.engine_facts["version"] = version[1]
 
 
 def _threads(run: Run) -> list[str]:
@@ -98,8 +148,8 @@ def _threads(run: Run) -> list[str]:
 
 
 def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
-    """Connect from the head to every server, as the engine will; their stdout is buffered."""
-    addresses = [run.data_address(node) for node in run.nodes]
+    """Connect from the head to every server, as the engine will; their output is buffered."""
+    addresses = [run.data_address(node) for node in _served(run)]
     while True:
         answer = run.head.run(["bash", "-c", _CONNECT, "bash", str(_RPC_PORT), *addresses])
         closed = answer.stdout.split()
@@ -109,7 +159,7 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
             if not server.running:
                 raise RunFailure(
                     "failed",
-                    f"The RPC server on node {server.node!r} {server.ending()}: {server.last_line()}",
+                    f"The RPC server on {server.node!r} {server.ending()}: {server.last_line()}",
                 )
         if time.monotonic() > min(run.deadline, servers[0].started + _START_LIMIT_S):
             raise RunFailure(
@@ -119,17 +169,19 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
 
 
 def _wait_until_healthy(run: Run, server: OwnedProcess, client: httpx.Client) -> None:
+    import httpx
+
     while True:
-        try:
-            if client.get("/health", timeout=5).status_code == httpx.codes.OK:
+        with contextlib.suppress(httpx.TransportError):
+            if client.get("/health", timeout=5).is_success:
                 return
-        except httpx.TransportError:
-            pass
         _still_possible(run, server)
         time.sleep(0.05)
 
 
 def _complete(run: Run, server: OwnedProcess, client: httpx.Client, count: int) -> list[int]:
+    import httpx
+
     request = {
         "prompt": _PROMPT,
         "n_predict": count,

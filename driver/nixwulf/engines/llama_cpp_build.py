@@ -19,11 +19,10 @@ from nixwulf.engines.llama_cpp_programs import (
     BUILD_TARGETS,
     SDIST,
     SDIST_VERSION,
-    Progress,
     build_folder,
     find_built,
 )
-from nixwulf.engines.local import Installation
+from nixwulf.engines.local import Installation, Progress
 from nixwulf.errors import NixwulfError
 
 # pip refuses any other file, before anything in it runs.

@@ -8,11 +8,11 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from nixwulf.engines.local import Installation, LocalEngine
+from nixwulf.engines.local import Installation, Progress
 from nixwulf.files import cache_dir
 
 # The RPC server's name changed over time and between distributions.
@@ -47,9 +47,7 @@ BUILD_OPTIONS = (
 )
 BUILD_TARGETS = ("llama-bench", "llama-server", "ggml-rpc-server")
 
-Progress = Callable[[str, float], None]
-"""Told the step that goes on and the share of it that is done, 0 to 1."""
-
+BUILT_FROM = f"PyPI's {SDIST} {SDIST_VERSION} (llama.cpp {SOURCE_COMMIT}), in 10 CPU minutes"
 _PROBE_SECONDS = 20
 
 
@@ -142,11 +140,3 @@ def _output(program: Path, option: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout
-
-
-LOCAL = LocalEngine(
-    name="llama.cpp",
-    programs=tuple(PROGRAMS),
-    find=find,
-    built_from=f"PyPI's {SDIST} {SDIST_VERSION} (llama.cpp {SOURCE_COMMIT}), in 10 CPU minutes",
-)

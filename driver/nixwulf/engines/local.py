@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+Progress = Callable[[str, float], None]
+"""Told the step that goes on and the share of it that is done, 0 to 1."""
+
 
 @dataclass(frozen=True)
 class Installation:
@@ -18,17 +21,3 @@ class Installation:
     origin: Literal["path", "cache"]
     programs: dict[str, Path]
     version: str
-
-
-@dataclass(frozen=True)
-class LocalEngine:
-    """How an engine is found on this machine; a module of this package offers it as LOCAL.
-
-    programs: the names that an installation has places for; built_from: what a build takes and
-    how long, as a phrase.
-    """
-
-    name: str
-    programs: tuple[str, ...]
-    find: Callable[[], Installation | None]
-    built_from: str

@@ -6,7 +6,6 @@ import dataclasses
 import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -88,7 +87,7 @@ class Lab:
             with suppress(OSError):
                 os.close(self.lifeline)
         self._wait_until_gone()
-        shutil.rmtree(self.state, ignore_errors=True)
+        self.files.remove()
 
     def _kill(self) -> None:
         """For a supervisor that does not answer; the kernel ends all of its lab with it."""

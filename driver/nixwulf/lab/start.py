@@ -56,7 +56,7 @@ def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool
     )
     if state.is_up():
         raise InputError(f"A lab {name!r} is up; end it with: nixwulf lab down --name {name}")
-    shutil.rmtree(state.folder, ignore_errors=True)
+    state.remove()
     state.folder.mkdir(parents=True, mode=0o700)
     lock = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -102,8 +102,9 @@ def _start_supervisor(
     os.close(ready)
     if message == "ready":
         return held if lifeline else None
-    lines = state.log.read_text("utf-8").strip().splitlines() or ["it ended without a word"]
-    raise NixwulfError(message or f"The lab did not start: {lines[-1]}.")
+    if not message:  # it ended before it could say why
+        message = f"The lab did not start: {state.last_words()}"
+    raise NixwulfError(message)
 
 
 def _namespace_command() -> list[str]:

@@ -7,6 +7,8 @@ import fcntl
 import ipaddress
 import json
 import os
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,11 @@ class State:
         """What the supervisor and the switches print; empty in a healthy lab."""
         return self.folder / "supervisor.log"
 
+    def last_words(self) -> str:
+        """The last line of the log."""
+        lines = self.log.read_text("utf-8").strip().splitlines()
+        return lines[-1] if lines else "it ended without a word."
+
     @property
     def ssh_config(self) -> Path:
         """The OpenSSH client configuration that reaches the nodes."""
@@ -93,6 +100,17 @@ class State:
         finally:
             os.close(descriptor)
         return False
+
+    def remove(self) -> None:
+        """Remove the folder; the lock last, for it tells others that a process is still here."""
+        with suppress(FileNotFoundError):
+            for child in list(self.folder.iterdir()):
+                if child.is_dir():
+                    shutil.rmtree(child, ignore_errors=True)
+                elif child != self.lock:
+                    child.unlink(missing_ok=True)
+            self.lock.unlink(missing_ok=True)
+            self.folder.rmdir()
 
 
 def base() -> Path:

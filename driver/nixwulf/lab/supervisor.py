@@ -12,7 +12,6 @@ import dataclasses
 import json
 import os
 import selectors
-import shutil
 import signal
 import socket
 import sys
@@ -57,33 +56,30 @@ class Supervisor:
         links.run_ip(links.hub_links(cluster, subnet, process_ids))
         for node in self.nodes:
             node.start.send(b"g")
+        for node in self.nodes:
+            node.start.settimeout(START_SECONDS)
+            if node.start.recv(1) != b"r":
+                words = self.state.last_words()
+                raise NixwulfError(f"Node {node.name!r} did not start: {words}")
+            node.start.close()
         netem = links.kernel_has_netem()
         for name, fabric in cluster.fabrics.items():
             shaped = ShapedFabric(links.ports(cluster, name), kernel_has_netem=netem)
             shaped.set_shape(fabric.shape or Shape())
             self.fabrics[name] = shaped
-        self._wait_for_nodes()
+        for name, address in links.management_addresses(cluster, subnet).items():
+            self._wait_for_sshd(name, address)
 
-    def _wait_for_nodes(self) -> None:
+    def _wait_for_sshd(self, node: str, address: str) -> None:
         deadline = time.monotonic() + START_SECONDS
-        addresses = links.management_addresses(self.definition.cluster, self.definition.subnet)
-        for node in self.nodes:
-            node.start.settimeout(START_SECONDS)
-            if node.start.recv(1) != b"r":
-                raise NixwulfError(f"Node {node.name!r} did not start: {self._last_words()}")
-            node.start.close()
-            while not _answers(addresses[node.name]):
-                if time.monotonic() > deadline:
-                    log = self.state.node(node.name) / "sshd.log"
-                    raise NixwulfError(
-                        f"The sshd of node {node.name!r} did not answer within "
-                        f"{START_SECONDS:.0f} s: {log.read_text('utf-8').strip()!r}."
-                    )
-                time.sleep(0.01)
-
-    def _last_words(self) -> str:
-        lines = self.state.log.read_text("utf-8").strip().splitlines()
-        return lines[-1] if lines else "it ended without a word."
+        while not _answers(address):
+            if time.monotonic() > deadline:
+                log = (self.state.node(node) / "sshd.log").read_text("utf-8")
+                raise NixwulfError(
+                    f"The sshd of node {node!r} did not answer within {START_SECONDS:.0f} s: "
+                    f"{log.strip()!r}."
+                )
+            time.sleep(0.01)
 
     def serve(self, control: socket.socket, lifeline: int) -> None:
         """Answer requests until the lab is told to end (raises Ended)."""
@@ -139,7 +135,7 @@ class Supervisor:
         with suppress(ChildProcessError):
             while True:
                 os.wait()
-        shutil.rmtree(self.state.folder, ignore_errors=True)
+        self.state.remove()
 
 
 def _answers(address: str) -> bool:

@@ -1,0 +1,59 @@
+"""What the documents show is what the program does."""
+
+import re
+from pathlib import Path
+
+import pytest
+import tomllib
+import yaml
+
+from nixwulf.cluster import load_cluster
+from nixwulf.hints import HINTS, hint_for
+from nixwulf.sweep import parse_sweep
+
+
+def blocks(path, language):
+    return re.findall(rf"```{language}\n(.*?)```", Path(path).read_text(), re.DOTALL)
+
+
+def test_the_table_of_symptoms_is_the_table_of_hints():
+    rows = [line for line in Path("docs/troubleshooting.md").read_text().splitlines() if "|" in line]
+    assert rows[2:] == [f"| {hint.symptom} | {hint.cause} | {hint.fix} |" for hint in HINTS]
+
+
+@pytest.mark.parametrize(
+    ("output", "cause"),
+    [
+        ("ggml-rpc.cpp:566: Remote RPC server crashed or returned malformed response", "died"),
+        ("Failed to connect to 10.77.0.11:50052", "nothing listens"),
+        ("failed to allocate RPC0[10.77.0.11:50052] buffer of size 1", "too little memory"),
+        ("tensor 'blk.0.attn_k.weight' data is not within the file bounds", "cut short"),
+        ("RPC server version mismatch", "different builds"),
+    ],
+)
+def test_a_known_output_of_an_engine_has_a_hint(output, cause):
+    assert cause in (hint_for(output) or "").lower()
+
+
+def test_an_unknown_output_has_none():
+    assert hint_for("ggml_backend: all is well") is None
+
+
+def test_the_cluster_in_the_readme_works_as_it_stands(tmp_path):
+    (text,) = blocks("README.md", "toml")
+    (tmp_path / "mine.toml").write_text(text)
+    assert len(load_cluster(tmp_path / "mine.toml").nodes) == 2
+    assert len(text.splitlines()) <= 20
+    assert tomllib.loads(text)["name"] == "mine"
+
+
+def test_the_sweep_in_the_docs_works_as_it_stands():
+    (text,) = blocks("docs/files.md", "yaml")
+    assert parse_sweep(yaml.safe_load(text), "docs/files.md").repetitions == 3
+
+
+@pytest.mark.parametrize("page", ["README.md", *sorted(map(str, Path("docs").glob("*.md")))])
+def test_no_link_between_the_documents_is_broken(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", Path(page).read_text()):
+        if "://" not in target:
+            assert (Path(page).parent / target).exists(), f"{page} links to {target}"
