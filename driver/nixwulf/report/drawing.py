@@ -34,7 +34,6 @@ COLOURS = 6
 """c0 ... c5 of page.css."""
 
 _WIDTH, _HEIGHT = 360, 262  # of a panel, in points of 1/72 inch
-_LEGEND_HEIGHT = 70
 _LABEL_HEIGHT = 13  # of the labels at the ends of curves
 _LOG_ABOVE = 12.0
 _LOG_MARGIN = 1.25
@@ -93,7 +92,10 @@ def _svg(panels: Sequence[Panel], names: Sequence[str], caption: str, salt: str)
     from matplotlib.lines import Line2D
 
     colours = _colours()
-    width, height = _WIDTH * len(panels), _HEIGHT + (_LEGEND_HEIGHT if names else 0)
+    width, height = _WIDTH * len(panels), _HEIGHT
+    columns = max(1, width // (40 + 7 * max(map(len, names), default=0)))
+    if names:
+        height += 52 + 18 * math.ceil(len(names) / columns)
     padding = 0.15 if names else 0.03  # inches
     own = {
         "svg.hashsalt": salt,
@@ -109,7 +111,7 @@ def _svg(panels: Sequence[Panel], names: Sequence[str], caption: str, salt: str)
                 Line2D([], [], linestyle="none", label=name, **_marker(number, colours))
                 for number, name in enumerate(names)
             ]
-            legend = sheet.legend(handles=keys, ncols=2 * len(panels), loc="outside upper left")
+            legend = sheet.legend(handles=keys, ncols=columns, loc="outside upper left")
             legend.set(title=caption, alignment="left")
         for artist in sheet.findobj():
             artist.set_clip_on(False)  # nothing is outside its axes, and a clip path needs an id

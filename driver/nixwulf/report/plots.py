@@ -12,7 +12,7 @@ from markupsafe import Markup
 from nixwulf.errors import InputError
 from nixwulf.report.drawing import COLOURS, MARKERS, Curve, Panel, Point, inline, to_file
 from nixwulf.report.summary import Line, Setting, Summary
-from nixwulf.report.words import microseconds, plural, with_deviation
+from nixwulf.report.words import clean, microseconds, plural, with_deviation
 
 _APART = 1.02  # between the fabrics of one number of nodes: about 3 points of the drawing
 
@@ -77,7 +77,7 @@ def decode_by_rtt(summary: Summary) -> str:
         panels = [panel for one in variants for panel in _by_rtt(lines, "decode", one)]
         if panels:
             caption = f"Means ± one standard deviation, n = {_sample_counts(lines)}"
-            names = [f"{link} {_rtt(lines, link)}" for link in _links(lines)]
+            names = [f"{clean(link)} {_rtt(lines, link)}" for link in _links(lines)]
             found.append((panels, names, caption))
     if len(found) != 1:
         raise InputError(
