@@ -4,7 +4,9 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
+import matplotlib
 import pytest
 from rich.console import Console
 
@@ -15,6 +17,7 @@ from nixwulf.report.findings import findings
 from nixwulf.report.folder import read_folder
 from nixwulf.report.html import to_html
 from nixwulf.report.markdown import to_markdown
+from nixwulf.report.plots import decode_by_rtt
 from nixwulf.report.summary import summarize
 from nixwulf.report.terminal import show
 from record_factory import case, failed, metric, ok, plan, write_run
@@ -22,6 +25,8 @@ from record_factory import case, failed, metric, ok, plan, write_run
 ONE = case(1)
 NEAR, FAR = case(2, "near"), case(2, "far")
 HUNG = case(4, "far")
+SVG = "{http://www.w3.org/2000/svg}"
+XLINK_HREF = "{http://www.w3.org/1999/xlink}href"
 HOSTILE = "<script>alert('x')</script>|`*_"
 
 
@@ -201,6 +206,7 @@ class Resources(HTMLParser):
     def handle_starttag(self, tag, attrs):
         values = dict(attrs)
         self.loaded += [values[key] for key in ("src", "srcset", "data", "poster") if key in values]
+        self.ids += [values["id"]] if "id" in values else []
         if "href" in values:
             (self.linked if tag == "a" else self.loaded).append(values["href"])
 
@@ -219,6 +225,86 @@ def test_a_page_loads_nothing_and_links_to_records_and_raw_output(tmp_path, reco
     assert {link for link in found.linked if link not in files} == {
         f"./{raw}" for record in records for raw in record["raw"]
     }
+
+
+def plots_of(page):
+    """The svg elements of a page, parsed: they are well-formed XML."""
+    texts = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    return [ElementTree.fromstring(text) for text in texts]  # noqa: S314 - drawn by this test
+
+
+def test_plots_say_in_words_what_they_show(summary):
+    plots = plots_of(to_html(summary))
+    assert [plot.get("aria-label") for plot in plots] == [
+        "Decode, tensor: tok/s by nodes",
+        "Decode, tensor: tok/s by measured round trip, µs",
+    ]
+    for plot in plots:
+        titles = [element.text for element in plot.iter(f"{SVG}title")]
+        assert (
+            "2 nodes, tensor, far, round trip 1020 µs: 20.0 ± 1.2 tok/s, 4 samples in 2 runs"
+            in (titles)
+        )
+        texts = {element.text for element in plot.iter(f"{SVG}text")}
+        assert {"Decode, tensor", "tok/s, log scale", "one node, 410"} <= texts
+
+
+def test_ids_of_a_page_are_unique_and_its_plots_point_at_their_own(summary):
+    page = to_html(summary)
+    found = Resources()
+    found.feed(page)
+    assert found.ids
+    assert len(found.ids) == len(set(found.ids))
+    for plot in plots_of(page):
+        own = {f"#{element.get('id')}" for element in plot.iter() if element.get("id")}
+        uses = {element.get(XLINK_HREF) for element in plot.iter(f"{SVG}use")}
+        assert uses == own
+
+
+def test_plots_take_their_colours_from_the_page_and_leave_its_style_alone(summary):
+    for plot in re.findall(r"<svg.*?</svg>", to_html(summary), re.DOTALL):
+        assert "var(--c0)" in plot
+        assert not re.search(r"#[0-9a-f]{6}\b", plot)
+        assert "<style" not in plot
+
+
+def test_the_same_records_make_the_same_page(summary):
+    assert to_html(summary) == to_html(summary)
+
+
+def test_a_page_reads_no_settings_of_matplotlib_and_leaves_them_alone(summary):
+    page = to_html(summary)
+    with matplotlib.rc_context({"axes.linewidth": 9, "font.size": 40}):
+        assert to_html(summary) == page
+        assert matplotlib.rcParams["font.size"] == 40
+
+
+def test_a_name_that_looks_like_mathematics_is_drawn_as_it_is(tmp_path):
+    records = [
+        ok(case(2, name), {"decode": [9.0]}, rtt_us=rtt)
+        for name, rtt in (("$\\frac$", 20.0), ("a\"b'c", 90.0))
+    ]
+    summary = summarize(read_folder(write_run(tmp_path, records)))
+    svg = ElementTree.fromstring(decode_by_rtt(summary))  # noqa: S314 - drawn by this test
+    texts = {element.text for element in svg.iter(f"{SVG}text")}
+    assert {"$\\frac$ 20 µs", "a\"b'c 90 µs"} <= texts
+
+
+def lowest(plot, colour):
+    """How far down the plot the lines of a colour reach, in points."""
+    drawn = [e.get("d") for e in plot.iter(f"{SVG}path") if f"stroke: {colour}" in e.get("style")]
+    return max(float(y) for y in re.findall(r"[ML] \S+ (\S+)", " ".join(drawn)))
+
+
+def test_an_error_bar_ends_at_the_bottom_of_a_logarithmic_scale(tmp_path):
+    records = [
+        ok(NEAR, {"decode": [1.0, 400.0]}, rtt_us=20.0),
+        ok(FAR, {"decode": [1.0, 1.0]}, rtt_us=900.0),
+    ]
+    plots = plots_of(to_html(summarize(read_folder(write_run(tmp_path, records)))))
+    assert len(plots) == 2
+    for plot in plots:
+        assert lowest(plot, "var(--c0)") == pytest.approx(lowest(plot, "var(--quiet)"), abs=0.1)
 
 
 def test_without_any_ok_run_a_page_says_so_and_has_no_plot(tmp_path):

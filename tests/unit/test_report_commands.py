@@ -1,4 +1,5 @@
 import json
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
@@ -48,6 +49,28 @@ def test_the_other_forms_are_printed_and_write_nothing(folder, form, start):
     assert done.exit_code == 0
     assert done.output.startswith(start)
     assert not (folder / "report.html").exists()
+
+
+def test_svg_is_the_plot_of_decode_against_the_round_trip_as_a_file(tmp_path):
+    fabrics = [("near", 20.0), ("far", 900.0)]
+    records = [ok(case(2, name), {"decode": [8.0, 9.0]}, rtt_us=rtt) for name, rtt in fabrics]
+    done = run(report, write_run(tmp_path / "run", records), "--format", "svg")
+    assert done.exit_code == 0
+    image = ElementTree.fromstring(done.output)  # noqa: S314 - drawn by this test
+    texts = {element.text for element in image.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"Decode, tensor", "near 20 µs", "far 900 µs", "2 nodes"} <= texts
+    assert "Means ± one standard deviation, n = 2 samples in 1 run" in texts
+    assert "fill: #ffffff" in done.output
+    assert "var(" not in done.output
+
+
+def test_without_two_fabrics_there_is_no_svg_and_exit_code_2(folder):
+    done = run(report, folder, "--format", "svg")
+    assert done.exit_code == 2
+    assert done.output == (
+        "Error: 'demo' has 0 settings with decode over two fabrics, and the SVG shows one setting; "
+        "--format html shows what there is.\n"
+    )
 
 
 def test_a_folder_that_does_not_exist_is_one_sentence_and_exit_code_2(tmp_path):

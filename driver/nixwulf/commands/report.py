@@ -1,4 +1,4 @@
-"""nixwulf report: what a run folder holds, as a page, Markdown or a table."""
+"""nixwulf report: what a run folder holds, as a page, Markdown, a table or a plot."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import click
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["html", "md", "csv", "json"]),
+    type=click.Choice(["html", "md", "csv", "json", "svg"]),
     default="html",
     show_default=True,
-    help="html (with Markdown beside it) is written into DIR; the others are printed.",
+    help="html (with Markdown beside it) is written into DIR; the others are printed, svg being "
+    "the plot of decode against the measured round trip.",
 )
 def report(folder: Path, form: str) -> None:
     """Report on the runs in DIR, which 'nixwulf bench' wrote.
@@ -24,8 +25,9 @@ def report(folder: Path, form: str) -> None:
     Examples:
       nixwulf report runs/first
       nixwulf report runs/first --format md >issue.md
+      nixwulf report runs/first --format svg >decode.svg
     """
-    from nixwulf.report import export, markdown, write
+    from nixwulf.report import export, markdown, plots, write
     from nixwulf.report.folder import read_folder
     from nixwulf.report.summary import summarize
 
@@ -35,6 +37,8 @@ def report(folder: Path, form: str) -> None:
     run = read_folder(folder)
     if form == "md":
         text = markdown.to_markdown(summarize(run))
+    elif form == "svg":
+        text = plots.decode_by_rtt(summarize(run))
     else:
         text = (export.to_csv if form == "csv" else export.to_json)(run.records)
     click.echo(text, nl=False)

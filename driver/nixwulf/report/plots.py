@@ -1,39 +1,27 @@
-"""The plots of a report: which lines of a summary make which panel."""
+"""The plots of a report: which cases of a summary make which panel."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from markupsafe import Markup
 
-from nixwulf.report import svg
-from nixwulf.report.summary import Line, Setting, Speed, Summary
-from nixwulf.report.words import figure, microseconds, plural, with_deviation
+from nixwulf.errors import InputError
+from nixwulf.report.drawing import COLOURS, MARKERS, Curve, Panel, Point, inline, to_file
+from nixwulf.report.summary import Line, Setting, Summary
+from nixwulf.report.words import microseconds, plural, with_deviation
 
-_SPREAD = 3.0  # pixels between the series of one node count
-_MOST_SPREAD = 14.0
-
-
-class Quantity(NamedTuple):
-    """A metric under one variant of its conditions."""
-
-    metric: str
-    variant: str
-
-    @property
-    def name(self) -> str:
-        """For a panel's title."""
-        return ", ".join(filter(None, self)).capitalize()
+_APART = 1.02  # between the fabrics of one number of nodes: about 3 points of the drawing
 
 
-@dataclass(frozen=True)
-class LegendEntry:
-    """A fabric's marker, its name, and the round trip measured on it, microseconds."""
+class LegendEntry(NamedTuple):
+    """A fabric, a letter like its marker with its colour (c0 ...), and its measured round trip."""
 
-    marker: Markup
+    letter: str
+    colour: str
     name: str
     rtt: str
 
@@ -52,24 +40,21 @@ class Plots:
 
 def plots(summary: Summary, setting: Setting) -> Plots:
     """The plots of a setting; those that would be empty are left out."""
-    lines = [line for line in summary.lines if line.setting == setting and line.speeds]
+    lines = _measured(summary, setting)
     quantities = sorted(
-        {Quantity(metric, line.variant) for line in lines for metric in line.speeds},
-        key=lambda q: (q.metric != "decode", q),
+        {(metric, line.variant) for line in lines for metric in line.speeds},
+        key=lambda quantity: (quantity[0] != "decode", quantity),
     )
-    styles = _styles(lines)
+    name = summary.setting_name(setting)
     return Plots(
-        name=summary.setting_name(setting),
+        name=name,
         legend=tuple(
-            LegendEntry(svg.marker(style), link, _rtt(lines, link))
-            for link, style in styles.items()
+            LegendEntry(MARKERS[i % len(MARKERS)][2], f"c{i % COLOURS}", link, _rtt(lines, link))
+            for i, link in enumerate(_links(lines))
         ),
-        by_nodes=tuple(p for q in quantities for p in _by_nodes(_chosen(lines, q), q, styles)),
+        by_nodes=tuple(inline(p, name) for q in quantities for p in _by_nodes(lines, *q)),
         by_rtt=tuple(
-            p
-            for q in quantities
-            if q.metric != "prompt"
-            for p in _by_rtt(_chosen(lines, q), q, styles)
+            inline(p, name) for q in quantities if q[0] != "prompt" for p in _by_rtt(lines, *q)
         ),
         samples=_sample_counts(lines),
         missing=tuple(
@@ -80,108 +65,113 @@ def plots(summary: Summary, setting: Setting) -> Plots:
     )
 
 
-_Chosen = Sequence[tuple[Line, Speed]]
+def decode_by_rtt(summary: Summary) -> str:
+    """Decode against the measured round trip, as an SVG file.
 
-
-def _chosen(lines: Sequence[Line], quantity: Quantity) -> _Chosen:
-    return [
-        (line, line.speeds[quantity.metric])
-        for line in lines
-        if line.variant == quantity.variant and quantity.metric in line.speeds
-    ]
-
-
-def _styles(lines: Sequence[Line]) -> dict[str, int]:
-    """A marker for each fabric, in the order of their round trips."""
-    links = {line.link for line in lines if line.nodes > 1}
-    ordered = sorted(links, key=lambda link: (_median_rtt(lines, link) or float("inf"), link))
-    return {link: index for index, link in enumerate(ordered)}
-
-
-def _by_nodes(chosen: _Chosen, quantity: Quantity, styles: dict[str, int]) -> list[Markup]:
-    """One panel a parallelism, all on the same scale; each line starts at one node."""
-    several = [(line, speed) for line, speed in chosen if line.nodes > 1]
-    if not several:
-        return []
-    one = next(((line, speed) for line, speed in chosen if line.nodes == 1), None)
-    start = [_point(*one, 1.0, None)] if one else []
-    x = svg.nodes_axis([line.nodes for line, _ in chosen])
-    y = svg.axis(_extent(chosen), "tok/s")
-    panels = []
-    for parallelism in sorted({line.parallelism for line, _ in several}):
-        own = [(line, speed) for line, speed in several if line.parallelism == parallelism]
-        links = [link for link in styles if any(line.link == link for line, _ in own)]
-        gap = min(_SPREAD, _MOST_SPREAD / len(links))
-        series = [
-            svg.Series(
-                points=(
-                    *start,
-                    *(
-                        _point(line, speed, float(line.nodes), styles[link])
-                        for line, speed in own
-                        if line.link == link
-                    ),
-                ),
-                style=styles[link],
-                shift=gap * (index - (len(links) - 1) / 2),
-            )
-            for index, link in enumerate(links)
-        ]
-        panels.append(
-            svg.Panel(
-                title=f"{quantity.name}, {parallelism}",
-                x=x,
-                y=y,
-                series=tuple(series),
-                reference=_reference(one),
-            )
+    Raises InputError unless exactly one setting has that plot.
+    """
+    found = []
+    for setting in summary.settings:
+        lines = _measured(summary, setting)
+        variants = sorted({line.variant for line in lines})
+        panels = [panel for one in variants for panel in _by_rtt(lines, "decode", one)]
+        if panels:
+            caption = f"Means ± one standard deviation, n = {_sample_counts(lines)}"
+            names = [f"{link} {_rtt(lines, link)}" for link in _links(lines)]
+            found.append((panels, names, caption))
+    if len(found) != 1:
+        raise InputError(
+            f"{summary.folder.title!r} has {plural(len(found), 'setting')} with decode over two "
+            "fabrics, and the SVG shows one setting; --format html shows what there is."
         )
-    return [svg.draw(panel) for panel in panels]
+    return to_file(*found[0])
 
 
-def _by_rtt(chosen: _Chosen, quantity: Quantity, styles: dict[str, int]) -> list[Markup]:
-    """One panel a parallelism; lines join the cases of one number of nodes."""
-    placed = [(line, speed) for line, speed in chosen if line.nodes > 1 and line.rtt_us]
-    if len({line.link for line, _ in placed}) <= 1:
-        return []
-    one = next(((line, speed) for line, speed in chosen if line.nodes == 1), None)
-    x = svg.axis([line.rtt_us or 0 for line, _ in placed], "measured round trip, µs", most_ticks=7)
-    y = svg.axis(_extent([*placed, *([one] if one else [])]), "tok/s")
-    panels = []
-    for parallelism in sorted({line.parallelism for line, _ in placed}):
-        own = [(line, speed) for line, speed in placed if line.parallelism == parallelism]
-        series = [
-            svg.Series(
-                points=tuple(
-                    _point(line, speed, line.rtt_us or 0, styles[line.link])
-                    for line, speed in sorted(own, key=lambda item: item[0].rtt_us or 0)
-                    if line.nodes == nodes
-                ),
-                label=plural(nodes, "node"),
-            )
-            for nodes in sorted({line.nodes for line, _ in own})
-        ]
-        title = f"{quantity.name}, {parallelism}"
-        panels.append(svg.Panel(title, x, y, tuple(series), _reference(one)))
-    return [svg.draw(panel) for panel in panels]
+def _measured(summary: Summary, setting: Setting) -> list[Line]:
+    return [line for line in summary.lines if line.setting == setting and line.speeds]
 
 
-def _point(line: Line, speed: Speed, x: float, style: int | None) -> svg.Point:
+def _links(lines: Sequence[Line]) -> list[str]:
+    """The fabrics in the order of their round trips, in which they get their markers."""
+    links = {line.link for line in lines if line.nodes > 1}
+    return sorted(links, key=lambda link: (_median_rtt(lines, link) or float("inf"), link))
+
+
+def _by_nodes(lines: Sequence[Line], metric: str, variant: str) -> Iterator[Panel]:
+    """One panel a parallelism, all on the same scale; each curve is a fabric, from one node on."""
+    cases = [line for line in lines if line.variant == variant and metric in line.speeds]
+    start = [_point(line, metric, 1.0, None) for line in cases if line.nodes == 1][:1]
+    links = _links(lines)
+    for parallelism, own in _by_parallelism(cases):
+        here = [link for link in links if any(line.link == link for line in own)]
+        curves = []
+        for index, link in enumerate(here):
+            apart, style = _APART ** (index - (len(here) - 1) / 2), links.index(link)
+            shown = [line for line in own if line.link == link]
+            points = [_point(line, metric, line.nodes * apart, style) for line in shown]
+            curves.append(Curve((*start, *points), style))
+        yield Panel(
+            title=_title(metric, variant, parallelism),
+            over="nodes",
+            xs=sorted({line.nodes for line in cases}),
+            ys=_extent(cases, metric),
+            curves=curves,
+            one=start[0].y if start else None,
+        )
+
+
+def _by_rtt(lines: Sequence[Line], metric: str, variant: str) -> Iterator[Panel]:
+    """One panel a parallelism, all on the same scale; each curve is a number of nodes."""
+    cases = [line for line in lines if line.variant == variant and metric in line.speeds]
+    one = [line for line in cases if line.nodes == 1][:1]
+    links = _links(lines)
+    placed = [line for line in cases if line.nodes > 1 and line.rtt_us]
+    if len({line.link for line in placed}) <= 1:
+        return
+    for parallelism, own in _by_parallelism(placed):
+        curves = []
+        for nodes in sorted({line.nodes for line in own}):
+            points = [
+                _point(line, metric, line.rtt_us or 0.0, links.index(line.link))
+                for line in own
+                if line.nodes == nodes
+            ]
+            points.sort(key=lambda point: point.x)
+            curves.append(Curve(tuple(points), label=plural(nodes, "node")))
+        yield Panel(
+            title=_title(metric, variant, parallelism),
+            over="measured round trip, µs",
+            xs=[line.rtt_us or 0.0 for line in placed],
+            ys=_extent([*one, *placed], metric),
+            curves=curves,
+            one=one[0].speeds[metric].mean if one else None,
+        )
+
+
+def _by_parallelism(lines: Sequence[Line]) -> Iterator[tuple[str, list[Line]]]:
+    """The cases of several nodes, parallelism by parallelism."""
+    for parallelism in sorted({line.parallelism for line in lines if line.nodes > 1}):
+        own = [line for line in lines if line.parallelism == parallelism and line.nodes > 1]
+        yield parallelism, own
+
+
+def _title(*parts: str) -> str:
+    return ", ".join(filter(None, parts)).capitalize()
+
+
+def _point(line: Line, metric: str, x: float, style: int | None) -> Point:
+    speed = line.speeds[metric]
     speed_text = f"{with_deviation(speed.mean, speed.deviation)} tok/s"
     counts = f"{plural(speed.n_samples, 'sample')} in {plural(speed.n_runs, 'run')}"
     rtt = f", round trip {microseconds(line.rtt_us)} µs" if line.rtt_us else ""
-    title = f"{line.what}{rtt}: {speed_text}, {counts}"
-    return svg.Point(x, speed.mean, speed.deviation, style, title)
+    words = f"{line.what}{rtt}: {speed_text}, {counts}"
+    return Point(x, speed.mean, speed.deviation, style, words)
 
 
-def _reference(one: tuple[Line, Speed] | None) -> tuple[float, str] | None:
-    return (one[1].mean, f"one node, {figure(one[1].mean)}") if one else None
-
-
-def _extent(chosen: _Chosen) -> list[float]:
-    """The values an axis has to hold: means, and the ends of their error bars."""
+def _extent(lines: Sequence[Line], metric: str) -> list[float]:
+    """The values a scale has to hold: means, and the ends of their error bars."""
     values = []
-    for _, speed in chosen:
+    for speed in (line.speeds[metric] for line in lines):
         deviation = speed.deviation or 0.0
         values += [speed.mean, speed.mean + deviation]
         values += [speed.mean - deviation] if deviation < speed.mean / 2 else []
