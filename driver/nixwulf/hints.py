@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Hint:
-    """What a reader sees, the pattern of it in an output or a reason, its meaning, the next step."""
+    """What a reader sees, the pattern of it in an output, its meaning, and the next step."""
 
     symptom: str
     pattern: str

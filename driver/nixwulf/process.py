@@ -31,7 +31,8 @@ state=${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u); mkdir -p "$state"; chmod 700 
 scope=
 if [ -d /run/systemd/system ]; then
   [ "$(id -u)" = 0 ] || user=--user
-  scope="systemd-run $user --scope --quiet --collect --unit=$name"
+  scope="systemd-run $user --scope --quiet --collect"
+  if $scope true 2>/dev/null; then scope="$scope --unit=$name"; else scope=; fi
 fi
 exec 3<&0
 setsid $scope "$@" </dev/null 3<&- &

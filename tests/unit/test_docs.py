@@ -1,10 +1,10 @@
 """What the documents show is what the program does."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
-import tomllib
 import yaml
 
 from nixwulf.cluster import load_cluster
@@ -17,7 +17,9 @@ def blocks(path, language):
 
 
 def test_the_table_of_symptoms_is_the_table_of_hints():
-    rows = [line for line in Path("docs/troubleshooting.md").read_text().splitlines() if "|" in line]
+    rows = [
+        line for line in Path("docs/troubleshooting.md").read_text().splitlines() if "|" in line
+    ]
     assert rows[2:] == [f"| {hint.symptom} | {hint.cause} | {hint.fix} |" for hint in HINTS]
 
 

@@ -1,0 +1,136 @@
+"""What the driver starts on a node is its own: it stops that, always, and nothing else."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+from lab_under_test import cluster_of
+
+from nixwulf.cli import cli
+from nixwulf.cluster import Shape
+from nixwulf.facts import gather
+from nixwulf.process import OwnedProcess, stop_orphans
+from nixwulf.ssh import Connection, connections, open_all
+
+
+@pytest.fixture(scope="module")
+def nodes(bring_up) -> Iterator[dict[str, Connection]]:
+    running = bring_up(cluster_of(2, plain=Shape()), "processes")
+    found = connections(running.lab.cluster, running.lab.ssh_config)
+    assert open_all(found.values()) == {}
+    yield found
+    running.lab.down()
+
+
+@pytest.fixture
+def node(nodes):
+    return nodes["n1"]
+
+
+def sleeping(node, seconds):
+    """How many processes of the node sleep for so long."""
+    script = """
+    for file in /proc/[0-9]*/cmdline; do
+      [ "$(tr '\\0' ' ' <"$file" 2>/dev/null)" != "sleep $1 " ] || echo "$file"
+    done
+    """
+    return len(node.script(script, str(seconds)).split())
+
+
+def until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_output_and_exit_status_arrive_apart(node, tmp_path):
+    argv = ["sh", "-c", "echo result; echo remark >&2; exit 7"]
+    process = OwnedProcess.start(node, "say", argv, {}, tmp_path)
+    until(lambda: not process.running)
+    assert process.returncode == 7
+    assert process.stdout.read_text() == "result\n"
+    assert process.last_line() == "remark"
+
+
+def test_arguments_and_environment_reach_the_program_as_they_are(node, tmp_path):
+    strange = "a b; $(id) 'c' \"d\" *"
+    argv = ["sh", "-c", 'printf "%s|%s" "$1" "$NAME"', "sh", strange]
+    process = OwnedProcess.start(node, "strange", argv, {"NAME": strange}, tmp_path)
+    until(lambda: not process.running)
+    assert process.stdout.read_text() == f"{strange}|{strange}"
+
+
+def test_stopping_ends_the_whole_group_and_no_stranger(node, tmp_path):
+    node.run(["sh", "-c", "sleep 3001 >/dev/null 2>&1 &"])
+    argv = ["sh", "-c", "sleep 3002 & sleep 3002"]
+    process = OwnedProcess.start(node, "group", argv, {}, tmp_path)
+    until(lambda: sleeping(node, 3002) == 2)
+    process.stop()
+    assert process.stopped_by_driver
+    until(lambda: sleeping(node, 3002) == 0)
+    assert sleeping(node, 3001) == 1
+
+
+def test_a_program_that_ignores_term_is_killed(node, tmp_path):
+    argv = ["sh", "-c", "trap '' TERM; while :; do sleep 3003; done"]
+    process = OwnedProcess.start(node, "stubborn", argv, {}, tmp_path)
+    until(lambda: sleeping(node, 3003) == 1)
+    process.stop()
+    until(lambda: sleeping(node, 3003) == 0)
+
+
+def test_a_process_ends_with_the_drivers_ssh_client(node, tmp_path):
+    process = OwnedProcess.start(node, "lost", ["sleep", "3004"], {}, tmp_path)
+    until(lambda: sleeping(node, 3004) == 1)
+    process._client.kill()
+    until(lambda: sleeping(node, 3004) == 0)
+    assert not process.running
+    assert "connection to its node was lost" in process.ending()
+
+
+def test_what_a_killed_owner_left_is_stopped_by_the_next_driver(node, tmp_path):
+    process = OwnedProcess.start(node, "orphan", ["sleep", "3005"], {}, tmp_path)
+    until(lambda: sleeping(node, 3005) == 1)
+    other = OwnedProcess.start(node, "held", ["sleep", "3006"], {}, tmp_path)
+    until(lambda: sleeping(node, 3006) == 1)
+    kill_owner_and_lifeline = """
+    read -r child owner <$(echo ${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)/*-orphan.pid)
+    for status in $(grep -ls "^PPid:.$owner$" /proc/[0-9]*/status); do
+      other=${status#/proc/}; other=${other%/status}
+      [ "$other" = "$child" ] || kill -9 "$other"
+    done
+    kill -9 "$owner"
+    """
+    node.script(kill_owner_and_lifeline)
+    assert sleeping(node, 3005) == 1
+    assert [name.rpartition("-")[2] for name in stop_orphans(node)] == ["orphan.pid"]
+    until(lambda: sleeping(node, 3005) == 0)
+    until(lambda: not process.running)
+    assert sleeping(node, 3006) == 1, "a living owner's process is not an orphan"
+    other.stop()
+
+
+def test_facts_of_a_node_are_its_own(nodes):
+    facts = gather(nodes.values(), ["ping", "no-such-program"])
+    assert [facts[name].hostname for name in ("n1", "n2")] == ["n1", "n2"]
+    assert "ping" in facts["n1"].programs
+    assert "no-such-program" not in facts["n1"].programs
+    attachment = nodes["n2"].node.fabrics["plain"]
+    assert attachment.address in facts["n2"].addresses
+    assert facts["n2"].interfaces[attachment.interface].mtu == 1500
+
+
+def test_nodes_exec_names_each_node_and_keeps_the_exit_code(nodes):
+    result = CliRunner().invoke(cli, ["nodes", "exec", "--", "hostname"])
+    assert result.exit_code == 0
+    assert result.output.splitlines() == ["n1: n1", "n2: n2"]
+    result = CliRunner().invoke(cli, ["nodes", "exec", "--node", "n2", "--", "false"])
+    assert result.exit_code == 1
+
+
+def test_nodes_exec_refuses_a_node_that_is_not_there(nodes):
+    result = CliRunner().invoke(cli, ["nodes", "exec", "--node", "n9", "--", "true"])
+    assert result.exit_code == 2
+    assert "No node 'n9' in 'test'; it has: n1, n2." in result.output
