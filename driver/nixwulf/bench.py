@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +32,11 @@ class Observer(Protocol):
     def building(self, step: str, share: float) -> None:
         """A step of building an engine goes on; share is what is done of it, 0 to 1."""
 
-    def run_starts(self, number: int, total: int, case: Case, repetition: int) -> None:
-        """The run of that number (from 1) of the total begins."""
+    def sweep_starts(self, runs: Sequence[tuple[Case, int]]) -> None:
+        """These runs are to come, each a case and its repetition (from 0), in this order."""
+
+    def run_starts(self, case: Case, repetition: int) -> None:
+        """The next run begins."""
 
     def phase_starts(self, phase: str) -> None:
         """The run that goes on reaches a phase."""
@@ -76,8 +79,9 @@ def run_plan(plan: Plan, folder: Path, observer: Observer) -> list[Record]:
     if not todo:
         return records
     with session(plan, observer) as connected:
-        for number, (case, repetition) in enumerate(todo, 1):
-            observer.run_starts(number, len(todo), case, repetition)
+        observer.sweep_starts(todo)
+        for case, repetition in todo:
+            observer.run_starts(case, repetition)
             begin = time.monotonic()
             record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
             save(record, record_path(folder, case, repetition))

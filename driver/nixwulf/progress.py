@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -32,8 +33,8 @@ class TerminalProgress:
         )
         self._task = self._live.add_task("Starting", total=None, left="")
         self._title = ""
+        self._runs: Sequence[tuple[Case, int]] = ()
         self._ended: list[float] = []
-        self._number = self._total = 0
         self._built = ("", -1)
 
     def __enter__(self) -> TerminalProgress:
@@ -63,15 +64,18 @@ class TerminalProgress:
             self._built = (step, tenth)
             self._print(f"{step}: {share:.0%}")
 
-    def run_starts(self, number: int, total: int, case: Case, repetition: int) -> None:
-        """The number, the total and the case."""
-        self._number, self._total = number, total
+    def sweep_starts(self, runs: Sequence[tuple[Case, int]]) -> None:
+        """Keep what is to come: the time that is left is estimated from it."""
+        self._runs = runs
+
+    def run_starts(self, case: Case, repetition: int) -> None:
+        """The case, and how far the sweep is."""
         self._title = f"{case.title} (pass {repetition + 1})"
         self._live.update(
             self._task,
             description=self._title,
-            total=total,
-            completed=number - 1,
+            total=len(self._runs),
+            completed=len(self._ended),
             left=self._left(),
         )
 
@@ -82,21 +86,22 @@ class TerminalProgress:
     def run_ends(self, record: Record, seconds: float) -> None:
         """One line: what came of it, how long it took, how long the rest will take."""
         self._ended.append(seconds)
-        self._number += 1
         speeds = ", ".join(
             f"{metric['name']} {metric['value']:.1f} {metric['unit']}"
             for metric in record["metrics"]
         )
         came = speeds or f"{record['outcome']}: {record['failure']['reason']}"
-        place = f"[{self._number - 1}/{self._total}]"
+        place = f"[{len(self._ended)}/{len(self._runs)}]"
         self._print(f"{place} {self._title}: {came} ({seconds:.1f} s{self._left(', ')})")
 
     def _left(self, before: str = "") -> str:
-        """The time that is left, from the mean of the runs that ended."""
-        remaining = self._total - self._number + 1
-        if not self._ended or remaining <= 0:
+        """The time that is left: of a case that ran before, what it took, else the mean of all."""
+        to_come = self._runs[len(self._ended) :]
+        if not self._ended or not to_come:
             return ""
-        seconds = remaining * sum(self._ended) / len(self._ended)
+        known = {case.id: took for (case, _), took in zip(self._runs, self._ended, strict=False)}
+        mean = sum(self._ended) / len(self._ended)
+        seconds = sum(known.get(case.id, mean) for case, _ in to_come)
         return f"{before}about {time.strftime('%M:%S', time.gmtime(seconds))} left"
 
     def _print(self, words: str) -> None:

@@ -23,7 +23,10 @@ class Silent:
     def building(self, step, share):
         pass
 
-    def run_starts(self, number, total, case, repetition):
+    def sweep_starts(self, runs):
+        pass
+
+    def run_starts(self, case, repetition):
         pass
 
     def phase_starts(self, phase):
