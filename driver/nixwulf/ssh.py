@@ -40,9 +40,7 @@ class Connection:
         """Start the shared connection; raises Unreachable with ssh's own words."""
         master = ["ssh", *self.options, "-o", "ControlMaster=auto", "-fN", self.node.ssh]
         # The master that stays behind keeps stderr open: a pipe would never reach its end.
-        log = cache_dir() / "ssh" / f"{self.node.name}.log"
-        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with log.open("w+") as stderr:
+        with tempfile.TemporaryFile("w+") as stderr:
             done = subprocess.run(
                 master,
                 stdin=subprocess.DEVNULL,

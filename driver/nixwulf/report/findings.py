@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nixwulf.report.summary import Line, Setting, Speed, Summary
+from nixwulf.report.contents import Line, Setting, Speed, Summary
 from nixwulf.report.words import figure, percent, plural, round_trip, times
 
 _HEADLINE_METRIC = ("decode", "prompt")

@@ -10,9 +10,9 @@ from pathlib import PurePath
 from urllib.parse import quote
 
 from nixwulf.report import provenance, words
+from nixwulf.report.contents import Line, Setting, Speed, Summary
 from nixwulf.report.findings import findings
 from nixwulf.report.plots import Plots, plots
-from nixwulf.report.summary import Line, Setting, Speed, Summary
 
 
 @dataclass(frozen=True)

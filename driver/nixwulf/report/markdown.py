@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from nixwulf.report.contents import Failure, Line, Setting, Summary
 from nixwulf.report.findings import findings
 from nixwulf.report.provenance import fabrics, facts
-from nixwulf.report.summary import Failure, Line, Setting, Summary
 from nixwulf.report.words import clean, microseconds, percent, plural, times, with_deviation
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~@])")

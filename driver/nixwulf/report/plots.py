@@ -10,8 +10,8 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from nixwulf.errors import InputError
+from nixwulf.report.contents import Line, Setting, Summary
 from nixwulf.report.drawing import COLOURS, MARKERS, Curve, Panel, Point, inline, to_file
-from nixwulf.report.summary import Line, Setting, Summary
 from nixwulf.report.words import clean, microseconds, plural, with_deviation
 
 _APART = 1.02  # between the fabrics of one number of nodes: about 3 points of the drawing

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nixwulf.report.summary import Failure, Line, Setting, Summary
+from nixwulf.report.contents import Failure, Line, Setting, Summary
 from nixwulf.report.words import clean, microseconds, percent, plural, times, with_deviation
 
 _PIPE_WIDTH = 100
