@@ -13,11 +13,9 @@ from typing import Any
 
 from nixwulf.ssh import Connection, Unreachable, run_all
 
-# $@ are the programs to look for; `command -v` is built into the shell.
+# $@ are the programs to look for; `command -v` is built into the shell and prints their places.
 _SCRIPT = """
-for program in "$@"; do
-  found=$(command -v "$program") && echo "program:$program:$found"
-done
+for program; do command -v "$program"; done
 echo "home:$HOME"
 export LC_ALL=C
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
@@ -91,11 +89,10 @@ def parse_facts(text: str) -> Facts:
     home = ""
     for line in text.splitlines():
         path, _, content = line.partition(":")
-        if path == "program":
-            name, _, place = content.partition(":")
-            programs[name] = place
-        elif path == "home":
+        if path == "home":
             home = content
+        elif not home and line.startswith("/"):
+            programs[line.rpartition("/")[2]] = line
         else:
             files.setdefault(path, []).append(content)
     first = {path: lines[0] for path, lines in files.items() if lines}

@@ -57,15 +57,15 @@ class Connection:
             )
 
     def run(
-        self, command: Sequence[str], *, stdin: str = "", timeout_s: float = 60
+        self, command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60
     ) -> subprocess.CompletedProcess[str]:
         """Run a short command to its end; raises Unreachable when the node does not answer."""
-        return self._finish(self._start(command), command, stdin, timeout_s)
+        return self._finish(self._start(command, stdin), command, stdin, timeout_s)
 
-    def _start(self, command: Sequence[str]) -> subprocess.Popen[str]:
+    def _start(self, command: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.argv(command),
-            stdin=subprocess.PIPE,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -73,7 +73,11 @@ class Connection:
         )
 
     def _finish(
-        self, process: subprocess.Popen[str], command: Sequence[str], stdin: str, timeout_s: float
+        self,
+        process: subprocess.Popen[str],
+        command: Sequence[str],
+        stdin: str | None,
+        timeout_s: float,
     ) -> subprocess.CompletedProcess[str]:
         try:
             output, words = process.communicate(stdin, timeout=timeout_s)
@@ -173,7 +177,7 @@ def run_all(
         node: Connection, process: subprocess.Popen[str]
     ) -> subprocess.CompletedProcess[str] | Unreachable:
         try:
-            return node._finish(process, command, "", max(0.1, deadline - time.monotonic()))
+            return node._finish(process, command, None, max(0.1, deadline - time.monotonic()))
         except Unreachable as error:
             return error
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from nixwulf.facts import parse_facts
 
 OUTPUT = """\
-program:ping:/usr/bin/ping
+/usr/bin/ping
 home:/root
 /proc/sys/kernel/hostname:n1
 /proc/sys/kernel/osrelease:6.19.1

@@ -53,7 +53,7 @@ def round_trip(value: float) -> str:
 
 def times(ratio: float) -> str:
     """A ratio of speeds, two decimals or two significant digits: '12.40 ×', '0.88 ×', '0.012 ×'."""
-    return f"{ratio:.2f} ×" if ratio >= _TENTH else f"{ratio:.2g} ×"
+    return f"{ratio:.2f} ×" if ratio >= _TENTH else f"{ratio:#.2g} ×"
 
 
 def percent(fraction: float) -> str:
