@@ -96,7 +96,11 @@ class Lab:
                 os.kill(int(self.files.process_id.read_text("utf-8")), signal.SIGKILL)
 
     def _close_connections(self) -> None:
-        # ssh's own masters live on this machine, outside the lab.
+        # ssh's own masters live on this machine, outside the lab. A lab that is ending removes its
+        # folder meanwhile, and with it their sockets.
+        sockets: list[Path] = []
+        with suppress(FileNotFoundError):
+            sockets = list(self.files.connections.glob("*"))
         masters = [
             subprocess.Popen(
                 ["ssh", "-F", str(self.ssh_config), "-O", "exit", connection.name],
@@ -104,7 +108,7 @@ class Lab:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            for connection in self.files.connections.glob("*")
+            for connection in sockets
         ]
         for master in masters:
             master.wait()
@@ -154,8 +158,13 @@ class Lab:
 
 def labs() -> list[Lab]:
     """Every lab of this user, also those that were killed and not yet cleaned up."""
-    found = [State(file.parent) for file in sorted(base().glob("*/lab.json"))]
-    return [Lab(state, read_definition(state)) for state in found]
+    found = []
+    folders = sorted(base().iterdir()) if base().is_dir() else []
+    for state in map(State, folders):
+        # One that is ending takes its definition away at any moment.
+        with suppress(InputError):
+            found.append(Lab(state, read_definition(state)))
+    return found
 
 
 def find(name: str) -> Lab:
