@@ -13,13 +13,14 @@ from typing import Any
 from nixwulf.cluster import Fabric
 from nixwulf.errors import NixwulfError
 from nixwulf.process import OwnedProcess
-from nixwulf.ssh import Connection
+from nixwulf.ssh import Connection, Unreachable
 
 # ping counts its 8-byte ICMP header beside the payload: 56 + 8 = 64 bytes.
 _PING_PAYLOAD = 56
 _IPERF_PORT = 50151
 # Long enough to leave slow start at 1 ms, short enough for every run of a sweep.
 _STREAM_S = 0.3
+_STREAM_LIMIT_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,12 @@ def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Pa
     try:
         _wait_for_line(server, "listening")
         client = ["iperf3", "-c", address, *endpoint, "-n", str(volume)]
-        done = source.run([*client, "--connect-timeout", "3000"], timeout_s=30)
+        done = source.run([*client, "--connect-timeout", "3000"], timeout_s=_STREAM_LIMIT_S)
+    except Unreachable:
+        raise NixwulfError(
+            f"iperf3 did not carry {volume / 1e6:.0f} MB from {source.node.name!r} to "
+            f"{target.node.name!r} over {fabric.name!r} in {_STREAM_LIMIT_S:g} s."
+        ) from None
     finally:
         server.stop()
     return parse_iperf3(done.stdout or done.stderr)

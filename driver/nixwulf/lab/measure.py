@@ -8,21 +8,24 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from nixwulf.errors import NixwulfError
 from nixwulf.lab.handle import Lab
-from nixwulf.link import bandwidth, round_trips
+from nixwulf.link import RoundTrips, bandwidth, round_trips
 from nixwulf.ssh import connections, open_all
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Median round trip in us (none: no packet came back), one TCP stream in Gbit/s if measured."""
+    """Round trips (none: no packet came back); what one TCP stream carried, or why it did not."""
 
-    rtt_us: float | None
-    gbps: float | None
+    trips: RoundTrips | None
+    stream: str
 
     def __str__(self) -> str:
-        rtt = "no packet came back" if self.rtt_us is None else f"RTT {self.rtt_us:.0f} us"
-        return rtt if self.gbps is None else f"{rtt}, {self.gbps:.2f} Gbit/s"
+        if self.trips is None:
+            return "no packet came back"
+        lost = f", {self.trips.lost} packets lost" if self.trips.lost else ""
+        return f"RTT {self.trips.median:.0f} us{lost}, {self.stream}"
 
 
 def measure(lab: Lab, fabric_name: str) -> Measured | None:
@@ -36,12 +39,15 @@ def measure(lab: Lab, fabric_name: str) -> Measured | None:
     open_all([source, target])
     trips = round_trips(source, attached[1].fabrics[fabric_name].address)
     if trips is None:
-        return Measured(None, None)
+        return Measured(None, "")
     if shutil.which("iperf3") is None:
-        return Measured(trips.median, None)
+        return Measured(trips, "bandwidth not measured: no iperf3 on PATH")
     # The volume sent follows the nominal speed, which a slow shape would take long to carry.
     speed = min(fabric.speed_gbps, shape.rate_gbps or fabric.speed_gbps)
     with tempfile.TemporaryDirectory() as folder:
         as_shaped = dataclasses.replace(fabric, speed_gbps=speed)
-        carried = bandwidth(source, target, as_shaped, Path(folder))
-    return Measured(trips.median, carried.gbps)
+        try:
+            carried = bandwidth(source, target, as_shaped, Path(folder))
+        except NixwulfError as error:
+            return Measured(trips, error.message)
+    return Measured(trips, f"{carried.gbps:.2f} Gbit/s")
