@@ -45,13 +45,6 @@ class Case:
         """12 hexadecimal digits that stand for all coordinates and the model's definition."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
 
-    @property
-    def title(self) -> str:
-        """What a reader needs to tell this case from the others of its sweep."""
-        way = f"{self.nodes} nodes {self.fabric} {self.parallelism}" if self.fabric else "1 node"
-        values = " ".join(f"{key}={value}" for key, value in self.parameters.items())
-        return f"{self.model} {way} {values}"
-
     def document(self) -> dict[str, Any]:
         """As in a plan and a record: what has no value is absent."""
         values = {"id": self.id, **asdict(self)}

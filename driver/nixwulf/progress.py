@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from nixwulf.plan import Case, Plan
 from nixwulf.record import Record
@@ -23,12 +23,13 @@ class TerminalProgress:
         """Print to a console; its live line appears only on a terminal."""
         self._console = console
         self._live = Progress(
-            TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True, ratio=1)),
             console=console,
             transient=True,
+            expand=True,
             disable=not console.is_terminal,
         )
         self._task = self._live.add_task("Starting", total=None, left="")
@@ -70,7 +71,7 @@ class TerminalProgress:
 
     def run_starts(self, case: Case, repetition: int) -> None:
         """The case, and how far the sweep is."""
-        self._title = f"{case.title} (pass {repetition + 1})"
+        self._title = self._name(case, repetition)
         self._live.update(
             self._task,
             description=self._title,
@@ -93,6 +94,20 @@ class TerminalProgress:
         came = speeds or f"{record['outcome']}: {record['failure']['reason']}"
         place = f"[{len(self._ended)}/{len(self._runs)}]"
         self._print(f"{place} {self._title}: {came} ({seconds:.1f} s{self._left(', ')})")
+
+    def _name(self, case: Case, repetition: int) -> str:
+        """What tells a run from the others of its sweep: nothing that is the same for all."""
+        way = f"{case.nodes} nodes {case.fabric} {case.parallelism}" if case.fabric else "1 node"
+        cases = [other for other, _ in self._runs]
+        model = [case.model] if len({other.model for other in cases}) > 1 else []
+        parameters = [
+            f"{key}={value}"
+            for key, value in case.parameters.items()
+            if any(other.parameters.get(key) != value for other in cases)
+        ]
+        several = len({number for _, number in self._runs}) > 1
+        number = [f"(pass {repetition + 1})"] if several else []
+        return " ".join([*model, way, *parameters, *number])
 
     def _left(self, before: str = "") -> str:
         """The time that is left: of a case that ran before, what it took, else the mean of all."""
