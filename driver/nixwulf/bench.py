@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Protocol
 
 from nixwulf import engines, lab
+from nixwulf.case import Case
 from nixwulf.cluster import Cluster
 from nixwulf.errors import GateError
 from nixwulf.models import PlacedModel, place
 from nixwulf.phases import References, run_case
-from nixwulf.plan import Case, Plan
+from nixwulf.plan import Plan
 from nixwulf.process import stop_orphans
 from nixwulf.record import Record, load, save
 from nixwulf.run import Run

@@ -5,21 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from nixwulf import benchmarks, engines, gates, link
-from nixwulf.benchmarks import Metric
+from nixwulf.case import Case
 from nixwulf.errors import NixwulfError
 from nixwulf.facts import gather
 from nixwulf.files import read_json, write_json
 from nixwulf.hints import hint_for
 from nixwulf.models import PlacedModel
-from nixwulf.plan import Case
 from nixwulf.record import Record
-from nixwulf.recording import log_tails, record_of
+from nixwulf.recording import Findings, log_tails, record_of
 from nixwulf.run import Run, RunFailure
 
 # A damaged tensor changed a token at index 30 at the latest, in 30 damages of the random models.
@@ -48,18 +45,6 @@ class References:
 
     def _path(self, case: Case) -> Path:
         return self._folder / f"{case.engine}-{case.model_digest[:12]}-{case.seed}.json"
-
-
-@dataclass
-class Findings:
-    """What the phases of one run found, as documents of the record."""
-
-    outcome: str = "ok"
-    failure: dict[str, str] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    links: list[dict[str, Any]] = field(default_factory=list)
-    sanity: dict[str, Any] = field(default_factory=dict)
-    metrics: list[Metric] = field(default_factory=list)
 
 
 def run_case(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nixwulf import benchmarks, engines
-from nixwulf.cluster import Cluster, Node, parse_cluster
+from nixwulf.case import Case
+from nixwulf.cluster import Cluster, parse_cluster
 from nixwulf.errors import InputError
 from nixwulf.files import read_json, write_json
 from nixwulf.query import matches, parse_query
@@ -21,40 +21,6 @@ from nixwulf.sweep import Sweep, parse_sweep
 
 SCHEMA_VERSION = "1.0"
 _COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One point of a sweep; fabric and transport are none on one node."""
-
-    engine: str
-    benchmark: str
-    model: str
-    nodes: int
-    fabric: str | None
-    transport: str | None
-    parallelism: str
-    parameters: dict[str, Any]
-    seed: int
-    samples: int
-    warm_up: bool
-    model_digest: str
-
-    @property
-    def id(self) -> str:
-        """12 hexadecimal digits that stand for all coordinates and the model's definition."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
-
-    def document(self) -> dict[str, Any]:
-        """As in a plan and a record: what has no value is absent."""
-        values = {"id": self.id, **asdict(self)}
-        del values["model_digest"]
-        return {key: value for key, value in values.items() if value is not None}
-
-    def nodes_of(self, cluster: Cluster) -> tuple[Node, ...]:
-        """The nodes it takes: the first ones that are on its fabric, the head first."""
-        on_fabric = [n for n in cluster.nodes if self.fabric is None or self.fabric in n.fabrics]
-        return tuple(on_fabric[: self.nodes])
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
-from nixwulf.plan import Case, Plan
+from nixwulf.case import Case
+from nixwulf.plan import Plan
 from nixwulf.record import Record
 
 

@@ -5,22 +5,33 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nixwulf import __version__
+from nixwulf.benchmarks import Metric
 from nixwulf.cluster import LAB_PLATFORM
 from nixwulf.models import PlacedModel
 from nixwulf.process import OwnedProcess
 from nixwulf.record import SCHEMA_VERSION, Record, sealed
 from nixwulf.run import Run
 
-if TYPE_CHECKING:
-    from nixwulf.phases import Findings
-
 _TAIL_LINES = 20
+
+
+@dataclass
+class Findings:
+    """What the phases of one run found, as documents of the record."""
+
+    outcome: str = "ok"
+    failure: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    links: list[dict[str, Any]] = field(default_factory=list)
+    sanity: dict[str, Any] = field(default_factory=dict)
+    metrics: list[Metric] = field(default_factory=list)
 
 
 def record_of(

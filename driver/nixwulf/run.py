@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from nixwulf.case import Case
 from nixwulf.cluster import Cluster, Fabric
 from nixwulf.facts import Facts, gather
-from nixwulf.plan import Case
 from nixwulf.process import OwnedProcess
 from nixwulf.ssh import Connection, Unreachable
 from nixwulf.sweep import Limits

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from nixwulf import lab
-from nixwulf.engines.llama_cpp_programs import find_or_build
+from nixwulf.engines.llama_cpp_build import find_or_build
 
 SWEEP = """
 name: interrupted

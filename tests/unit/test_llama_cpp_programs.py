@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from nixwulf.engines.llama_cpp_build import find_or_build
 from nixwulf.engines.llama_cpp_programs import (
     RPC_SERVER_NAMES,
     build_folder,
     cpu_description,
     find,
-    find_or_build,
 )
 
 HELP_WITH_RPC = 'echo "  -rpc, --rpc <rpc_servers>  register RPC devices"'

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nixwulf.engines import llama_cpp_programs
+from nixwulf.engines import llama_cpp_build, llama_cpp_programs
 from nixwulf.engines.llama_cpp_programs import RPC_SERVER_NAMES
 from nixwulf.engines.local import Installation, Progress
 from nixwulf.process import OwnedProcess
@@ -47,7 +47,7 @@ class LlamaCpp:
 
     def install_local(self, progress: Progress) -> Installation:
         """On PATH, else built once."""
-        return llama_cpp_programs.find_or_build(progress)
+        return llama_cpp_build.find_or_build(progress)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """The RPC backend's RDMA transport is not driven yet."""

@@ -20,6 +20,7 @@ from nixwulf.engines.llama_cpp_programs import (
     SDIST,
     SDIST_VERSION,
     build_folder,
+    find,
     find_built,
 )
 from nixwulf.engines.local import Installation, Progress
@@ -33,6 +34,11 @@ PACKAGES = "apt-get install cmake g++ ninja-build"
 _NINJA = re.compile(r"\[\s*(\d+)/(\d+)\]")
 _MAKE = re.compile(r"\[\s*(\d+)%\]")
 _QUOTED_LINES = 8
+
+
+def find_or_build(progress: Progress) -> Installation:
+    """The programs, built from source when there are none; raises NixwulfError."""
+    return find() or build(progress)
 
 
 def build(progress: Progress) -> Installation:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from nixwulf.engines.local import Installation, Progress
+from nixwulf.engines.local import Installation
 from nixwulf.files import cache_dir
 
 # The RPC server's name changed over time and between distributions.
@@ -59,13 +59,6 @@ def find() -> Installation | None:
 def find_built() -> Installation | None:
     """The programs built before for this machine's CPU, or none."""
     return _installation("cache", [build_folder() / "bin"])
-
-
-def find_or_build(progress: Progress) -> Installation:
-    """The programs, built from source when there are none; raises NixwulfError."""
-    from nixwulf.engines.llama_cpp_build import build  # it needs this module
-
-    return find() or build(progress)
 
 
 def build_folder() -> Path:
