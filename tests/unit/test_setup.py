@@ -1,0 +1,60 @@
+"""make setup says what it needs and never installs a service."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path("tools/setup.sh")
+
+
+@pytest.fixture
+def machine():
+    """A copy of the script, and a PATH without cmake, iperf3 and sudo, for an ordinary user."""
+    folder = Path(tempfile.mkdtemp(prefix="nwsetup"))
+    folder.chmod(0o755)
+    (folder / "tools").mkdir()
+    shutil.copy(SCRIPT, folder / "tools")
+    (folder / "bin").mkdir()
+    for place in ("/usr/bin", "/bin", "/usr/sbin"):
+        for program in Path(place).glob("*"):
+            link = folder / "bin" / program.name
+            if program.name not in {"cmake", "iperf3", "sudo", "llama-bench"} and not link.exists():
+                link.symlink_to(program)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_without_root_and_sudo_it_names_the_exact_command_and_exits_2(machine):
+    ordinary = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    if os.getuid() == 0 and shutil.which("setpriv") is None:
+        pytest.skip("setpriv is needed to become an ordinary user")
+    done = subprocess.run(
+        [*(ordinary if os.getuid() == 0 else []), str(machine / "tools" / "setup.sh")],
+        env={"PATH": str(machine / "bin"), "HOME": str(machine)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "setup: these system packages are needed: iperf3 cmake" in done.stdout
+    assert "run 'sudo apt-get install --no-install-recommends iperf3 cmake" in done.stderr
+    assert not (machine / ".venv").exists()
+
+
+def test_it_unpacks_sshd_and_does_not_install_it():
+    """Installing openssh-server would start a service and open a port."""
+    lines = [line for line in SCRIPT.read_text().splitlines() if "openssh-server" in line]
+    assert any("apt-get -qq download openssh-server" in line for line in lines)
+    assert not any("apt-get" in line and "install" in line for line in lines if "fail" not in line)
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not on this machine")
+def test_shellcheck_finds_nothing_in_the_scripts():
+    scripts = [*map(str, Path("tools").glob("*.sh")), ".ci/run"]
+    done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
