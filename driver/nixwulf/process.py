@@ -23,9 +23,19 @@ GRACE_S = 2
 _SIGNAL_BASE = 128
 _EXIT_MARK = b"nixwulf-exit:"
 
+# A process number alone could by now be a stranger's: the start time (proc(5), field 22) tells.
+_STARTED = """
+started() {
+  read -r line 2>/dev/null <"/proc/$1/stat" || return
+  set -- ${line##*) }
+  echo "${20}"
+}
+"""
+
 # $1 is the name of the process, the rest its command line. The exit status travels on stderr,
 # because ssh's own 255 could be either the program's or the connection's.
 _OWNER = f"""
+{_STARTED}
 name=$1; shift
 state=${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u); mkdir -p "$state"; chmod 700 "$state"
 scope=
@@ -37,7 +47,7 @@ fi
 exec 3<&0
 setsid $scope "$@" </dev/null 3<&- &
 child=$!
-echo "$child $$" >"$state/$name.pid"
+echo "$child $$ $(started "$child")" >"$state/$name.pid"
 stop() {{
   kill -TERM "-$child" 2>/dev/null
   waited=0
@@ -58,13 +68,16 @@ echo "{_EXIT_MARK.decode()}$status" >&2
 """
 
 # An owner that was itself killed cannot stop its child: the next driver on the node does.
-_SWEEP = """
-state=${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)
+_SWEEP = f"""
+{_STARTED}
+state=${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u)
 for file in "$state"/*.pid; do
   [ -e "$file" ] || continue
-  read -r child owner <"$file"
+  read -r child owner since <"$file"
   kill -0 "$owner" 2>/dev/null && continue
-  kill -KILL "-$child" 2>/dev/null && echo "${file##*/}"
+  if [ -n "$since" ] && [ "$(started "$child")" = "$since" ]; then
+    kill -KILL "-$child" 2>/dev/null && echo "${{file##*/}}"
+  fi
   rm -f "$file"
 done
 exit 0

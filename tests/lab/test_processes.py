@@ -96,7 +96,7 @@ def test_what_a_killed_owner_left_is_stopped_by_the_next_driver(node, tmp_path):
     other = OwnedProcess.start(node, "held", ["sleep", "3006"], {}, tmp_path)
     until(lambda: sleeping(node, 3006) == 1)
     kill_owner_and_lifeline = """
-    read -r child owner <$(echo ${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)/*-orphan.pid)
+    read -r child owner since <$(echo ${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)/*-orphan.pid)
     for status in $(grep -ls "^PPid:.$owner$" /proc/[0-9]*/status); do
       other=${status#/proc/}; other=${other%/status}
       [ "$other" = "$child" ] || kill -9 "$other"
@@ -110,6 +110,18 @@ def test_what_a_killed_owner_left_is_stopped_by_the_next_driver(node, tmp_path):
     until(lambda: not process.running)
     assert sleeping(node, 3006) == 1, "a living owner's process is not an orphan"
     other.stop()
+
+
+def test_a_stranger_that_got_an_orphans_number_is_left_alone(node):
+    leave = """
+    setsid sleep 3007 >/dev/null 2>&1 &
+    folder=${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u); mkdir -p "$folder"
+    echo "$! 999999 12345" >"$folder/nixwulf-old.pid"
+    """
+    node.script(leave)
+    until(lambda: sleeping(node, 3007) == 1)
+    assert stop_orphans(node) == []
+    assert sleeping(node, 3007) == 1
 
 
 def test_facts_of_a_node_are_its_own(nodes):
