@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import tempfile
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nixwulf.cluster import Cluster, Node
-from nixwulf.errors import NixwulfError
-from nixwulf.files import cache_dir
+from nixwulf.errors import InputError, NixwulfError
 
 CONNECT_TIMEOUT_S = 10
+_RUNTIME_PATH_MAXIMUM = 37
 _SSH_FAILED = 255
 
 
@@ -151,12 +152,10 @@ def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, C
     if lab_config is not None:
         options = ("-F", str(lab_config))
     else:
-        sockets = cache_dir() / "ssh"
-        sockets.mkdir(parents=True, exist_ok=True, mode=0o700)
         settings = {
             "BatchMode": "yes",
             "ConnectTimeout": CONNECT_TIMEOUT_S,
-            "ControlPath": sockets / "%C",
+            "ControlPath": _socket_folder() / "%C",
             "ControlPersist": 60,
             "ServerAliveInterval": 15,
         }
@@ -164,6 +163,25 @@ def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, C
             word for key, value in settings.items() for word in ("-o", f"{key}={value}")
         )
     return {node.name: Connection(node, options) for node in cluster.nodes}
+
+
+def _socket_folder() -> Path:
+    """A folder that is only ours, with a short path: a socket's may have 107 bytes in all.
+
+    ssh adds 58 to it: 40 of %C, and a temporary ending while it connects.
+    """
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
+    short = runtime.is_dir() and len(os.fsencode(runtime)) < _RUNTIME_PATH_MAXIMUM
+    ours = Path(f"/tmp/nixwulf-ssh-{os.getuid()}")  # noqa: S108 - checked below
+    folder = runtime / "nixwulf-ssh" if short else ours
+    folder.mkdir(exist_ok=True, mode=0o700)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise InputError(
+            f"The folder {str(folder)!r} for ssh's sockets is not only yours; set XDG_RUNTIME_DIR to "
+            "a folder that is."
+        )
+    return folder
 
 
 def run_all(

@@ -1,0 +1,132 @@
+"""A cluster of one's own: the nodes of a lab, reached as machines are, through the user's ssh.
+
+OpenSSH finds the user's config by the password file, so a wrapper named ssh stands for it here.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from lab_under_test import cluster_of
+
+from nixwulf.cluster import Shape
+from nixwulf.engines.llama_cpp_build import find_or_build
+from nixwulf.record import load
+
+NODE = """
+[[nodes]]
+name = "{name}"
+platform = "generic-x86_64"
+ssh = "{ssh}"
+fabrics.cable = {{ interface = "{interface}", address = "{address}" }}
+"""
+SWEEP = """
+name: own
+models: {tiny: {random: {layers: 2}}}
+matrix:
+  model: [tiny]
+  nodes: [2]
+  parallelism: [pipeline]
+  parameters: {n_prompt: [16], n_gen: [8], threads: [1]}
+samples: 2
+"""
+
+
+@pytest.fixture(scope="module")
+def machines(bring_up):
+    programs = find_or_build(lambda step, share: None).programs.values()
+    cluster = cluster_of(2, cable=Shape(delay_us=200))
+    running = bring_up(cluster, "machines", path=sorted({program.parent for program in programs}))
+    yield running
+    running.lab.down()
+
+
+@pytest.fixture
+def nixwulf(machines, tmp_path):
+    wrapper = tmp_path / "bin" / "ssh"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {machines.lab.ssh_config} "$@"\n')
+    wrapper.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "nixwulf.cli", *map(str, arguments)]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    return run
+
+
+@pytest.fixture
+def own(machines, tmp_path):
+    def write(mtu=1500, ssh=("n1", "n2"), address=None):
+        text = (
+            f'name = "own"\n[fabrics.cable]\nkind = "ethernet"\nspeed_gbps = 10\nmtu = {mtu}\n'
+            'subnet = "10.90.0.0/24"\n'
+        )
+        for name, host in zip(("left", "right"), ssh, strict=True):
+            node = {"left": "n1", "right": "n2"}[name]
+            place = {n.name: n for n in machines.lab.cluster.nodes}[node].fabrics["cable"]
+            text += NODE.format(
+                name=name,
+                ssh=host,
+                interface=place.interface,
+                address=address if address and name == "right" else place.address,
+            )
+        path = tmp_path / "own.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_cluster_that_is_as_its_file_says_passes_the_check(nixwulf, own):
+    done = nixwulf("cluster", "check", own())
+    assert done.returncode == 0, done.stderr
+    assert "All 2 nodes answer and are on their fabrics." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mtu": 9000}, "Node 'left' has MTU 1500 on 'cable'"),
+        ({"address": "10.90.0.99"}, "Node 'right' does not have the address '10.90.0.99'"),
+        ({"ssh": ("n1", "no-such-host")}, "Node 'right' cannot be reached: "),
+    ],
+)
+def test_what_is_not_as_the_file_says_is_named_and_exits_3(nixwulf, own, changes, message):
+    done = nixwulf("cluster", "check", own(**changes))
+    assert done.returncode == 3, done.stdout
+    assert message in done.stderr
+    assert nixwulf("cluster", "check", "--offline", own(**changes)).returncode == 0
+
+
+def test_nodes_exec_reaches_them(nixwulf, own):
+    done = nixwulf("nodes", "exec", "--cluster", own(), "--", "hostname")
+    assert done.stdout.splitlines() == ["left: n1", "right: n2"]
+
+
+def test_a_sweep_runs_on_them(nixwulf, own, tmp_path):
+    (tmp_path / "own.yaml").write_text(SWEEP)
+    folder = tmp_path / "run"
+    done = nixwulf("bench", tmp_path / "own.yaml", "--cluster", own(), "--out", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (folder / "records").glob("*.json")
+    record = load(path)
+    assert record["outcome"] == "ok"
+    assert record["cluster"] == {"name": "own", "platforms": ["generic-x86_64"], "lab": False}
+    assert "shaped_by" not in record["fabric"]
+    assert record["fabric"]["links"][0]["rtt_before"]["median"] > 400
+
+
+def test_a_gate_that_refuses_ends_in_exit_3_with_a_record_that_says_why(nixwulf, own, tmp_path):
+    (tmp_path / "own.yaml").write_text(SWEEP)
+    folder = tmp_path / "run"
+    cluster = own(mtu=9000)
+    done = nixwulf("bench", tmp_path / "own.yaml", "--cluster", cluster, "--out", folder)
+    assert done.returncode == 3, done.stdout + done.stderr
+    (path,) = (folder / "records").glob("*.json")
+    assert "Gate 'fabric': Node 'left' has MTU 1500" in load(path)["failure"]["reason"]
