@@ -178,8 +178,8 @@ def _socket_folder() -> Path:
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise InputError(
-            f"The folder {str(folder)!r} for ssh's sockets is not only yours; set XDG_RUNTIME_DIR to "
-            "a folder that is."
+            f"The folder {str(folder)!r} for ssh's sockets is not only yours; set XDG_RUNTIME_DIR "
+            "to a folder that is."
         )
     return folder
 
