@@ -119,7 +119,7 @@ def test_a_sweep_runs_on_them(nixwulf, own, tmp_path):
     assert record["outcome"] == "ok"
     assert record["cluster"] == {"name": "own", "platforms": ["generic-x86_64"], "lab": False}
     assert "shaped_by" not in record["fabric"]
-    assert record["fabric"]["links"][0]["rtt_before"]["median"] > 400
+    assert record["fabric"]["links"][0]["rtt_before"]["median"] > 300
 
 
 def test_a_gate_that_refuses_ends_in_exit_3_with_a_record_that_says_why(nixwulf, own, tmp_path):

@@ -126,7 +126,7 @@ def test_a_run_over_a_fabric_is_ok_and_proves_it(run, cluster, parallelism):
     assert record["sanity"]["text"]["agrees"]
     assert record["sanity"]["transport"]["proved"]
     link = record["fabric"]["links"][0]
-    assert link["rtt_before"]["median"] > 500
+    assert link["rtt_before"]["median"] > 400
     assert 0 < link["bandwidth"]["value"] < 5
     assert record["fabric"]["shaped_by"] in {"netem", "switch"}
 
