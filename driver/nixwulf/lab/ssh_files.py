@@ -29,8 +29,8 @@ def find_sshd() -> Path:
     found = shutil.which("sshd", path=f"{search_path()}:{unpacked.parent}")
     if found is None:
         raise InputError(
-            f"No sshd on PATH, in /usr/sbin, in /usr/local/sbin or at {str(unpacked)!r}; install "
-            "your distribution's OpenSSH server (Debian: 'apt install openssh-server')."
+            f"No sshd on PATH, in /usr/sbin, in /usr/local/sbin or at {str(unpacked)!r}; run 'make "
+            "setup', which unpacks it there without installing a service."
         )
     return Path(found).resolve()
 
