@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -121,7 +121,7 @@ class TerminalProgress:
         return f"{before}about {time.strftime('%M:%S', time.gmtime(seconds))} left"
 
     def _print(self, words: str) -> None:
-        self._console.print(words, highlight=False, markup=False, soft_wrap=True)
+        _line(self._console, words)
 
 
 def make_progress() -> TerminalProgress:
@@ -133,19 +133,30 @@ def print_plan(plan: Plan) -> None:
     """The cases that would run, and what was left out and why."""
     console = Console()
     table = Table("case", "model", "nodes", "fabric", "transport", "parallelism", "parameters")
+    first = plan.cases[0].parameters
+    same = {
+        key: value
+        for key, value in first.items()
+        if all(case.parameters.get(key) == value for case in plan.cases)
+    }
     for case in plan.cases:
         values: list[Any] = [case.id, case.model, case.nodes, case.fabric, case.transport]
-        parameters = " ".join(f"{key}={value}" for key, value in case.parameters.items())
-        table.add_row(
-            *(str(v) if v is not None else "" for v in values), case.parallelism, parameters
-        )
+        own = {key: value for key, value in case.parameters.items() if key not in same}
+        cells = [str(value) if value is not None else "" for value in values]
+        table.add_row(*cells, case.parallelism, _pairs(own))
     console.print(table)
+    if same:
+        _line(console, f"All cases: {_pairs(same)}.")
     for left in plan.left_out:
-        point = " ".join(
-            f"{key}={value}"
-            for key, value in left.coordinates.items()
-            if not isinstance(value, dict)
-        )
-        console.print(f"Left out: {point}: {left.reason}.", highlight=False, markup=False)
+        point = {k: v for k, v in left.coordinates.items() if not isinstance(v, dict)}
+        _line(console, f"Left out: {_pairs(point)}: {left.reason}.")
     runs = len(plan.cases) * plan.sweep.repetitions
-    console.print(f"{len(plan.cases)} cases, {plan.sweep.repetitions} passes, {runs} runs.")
+    _line(console, f"{len(plan.cases)} cases, {plan.sweep.repetitions} passes, {runs} runs.")
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in values.items())
+
+
+def _line(console: Console, words: str) -> None:
+    console.print(words, highlight=False, markup=False, soft_wrap=True)
