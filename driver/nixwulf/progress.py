@@ -132,7 +132,8 @@ def make_progress() -> TerminalProgress:
 def print_plan(plan: Plan) -> None:
     """The cases that would run, and what was left out and why."""
     console = Console()
-    table = Table("case", "model", "nodes", "fabric", "transport", "parallelism", "parameters")
+    names = ("case", "model", "nodes", "fabric", "transport", "parallelism", "parameters")
+    table = Table(*(Column(name, no_wrap=name != "parameters") for name in names), box=None)
     first = plan.cases[0].parameters
     same = {
         key: value
