@@ -62,8 +62,8 @@ HINTS = (
     Hint(
         "a program was silent for longer than the progress limit",
         "was silent for",
-        "a peer stopped answering, or one sample takes longer than the limit (llama-bench is silent "
-        "inside a sample)",
+        "a peer stopped answering, or one sample takes longer than the limit (llama-bench is "
+        "silent inside a sample)",
         "ping the peers over the fabric and read the log tails; else raise limits.progress_s",
     ),
 )
