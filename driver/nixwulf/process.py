@@ -84,16 +84,27 @@ exit 0
 """
 
 
+# $1 is the name of the process; proc(5) has its CPU time, all threads', in fields 14 and 15.
+_CPU_TIME = """
+read -r child rest 2>/dev/null <"${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)/$1.pid" || exit 0
+read -r line 2>/dev/null <"/proc/$child/stat" || exit 0
+set -- ${line##*) }
+echo "$((${12} + ${13}))"
+"""
+_TICKS_A_SECOND = 100  # USER_HZ, which Linux shows to programs whatever its own clock is
+
+
 @dataclass
 class OwnedProcess:
     """A process on a node with its output in two files beside the record.
 
-    background: it serves others while they work. returncode is none while it runs or when the
-    connection was lost; output_at is the monotonic time of its last output.
+    unit: its name on the node. background: it serves others while they work. returncode is none
+    while it runs or when the connection was lost; output_at is the monotonic time of its last
+    output.
     """
 
     node: str
-    name: str
+    unit: str
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     stdout: Path
@@ -125,7 +136,7 @@ class OwnedProcess:
         folder.mkdir(parents=True, exist_ok=True)
         process = cls(
             connection.node.name,
-            name,
+            f"nixwulf-{folder.name}-{name}",
             tuple(argv),
             dict(environment),
             folder / f"{name}.stdout",
@@ -133,16 +144,7 @@ class OwnedProcess:
             background,
         )
         assignments = [f"{key}={value}" for key, value in environment.items()]
-        command = [
-            "sh",
-            "-c",
-            _OWNER,
-            "sh",
-            f"nixwulf-{folder.name}-{name}",
-            "env",
-            *assignments,
-            *argv,
-        ]
+        command = ["sh", "-c", _OWNER, "sh", process.unit, "env", *assignments, *argv]
         process._client = subprocess.Popen(
             connection.argv(command),
             stdin=subprocess.PIPE,
@@ -217,6 +219,12 @@ class OwnedProcess:
                     # A full disk must not block the program; writing the record will tell of it.
                     with contextlib.suppress(OSError):
                         file.write(output)
+
+
+def cpu_seconds(connection: Connection, process: OwnedProcess) -> float:
+    """CPU time that a process on a Linux node has used; 0 where it cannot be read."""
+    ticks = connection.script(_CPU_TIME, process.unit).strip()
+    return int(ticks) / _TICKS_A_SECOND if ticks else 0.0
 
 
 def stop_orphans(connection: Connection) -> list[str]:

@@ -10,13 +10,15 @@ from pathlib import Path
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster, Fabric
 from nixwulf.facts import Facts, gather
-from nixwulf.process import OwnedProcess
+from nixwulf.process import OwnedProcess, cpu_seconds
 from nixwulf.ssh import Connection, Unreachable
 from nixwulf.sweep import Limits
 
 # A silent run whose fabric still carries this much is loading a model, not hanging: a stopped
-# peer leaves only retransmissions and window probes, a few kilobytes a minute.
+# peer leaves only retransmissions and window probes, a few kilobytes a minute. One node has no
+# fabric, and llama-bench says nothing inside a sample; there CPU time tells.
 _PROGRESS_BYTES = 1_000_000
+_PROGRESS_CPU_S = 0.5
 _POLL_S = 0.02
 
 
@@ -107,7 +109,7 @@ class Run:
     def watch(self, process: OwnedProcess) -> None:
         """Wait until a process ends; stops it and raises RunFailure at either limit."""
         progress_at = time.monotonic()
-        carried: int | None = None
+        life: float | None = None
         while process.running:
             time.sleep(_POLL_S)
             now = time.monotonic()
@@ -115,30 +117,34 @@ class Run:
                 process.stop()
                 raise RunFailure("timeout", f"The run took longer than {self.limits.wall_s:g} s.")
             if process.output_at > progress_at:
-                progress_at, carried = process.output_at, None
+                progress_at, life = process.output_at, None
             silent = now - progress_at
-            if carried is None and silent > self.limits.progress_s / 2:
-                carried = self._bytes_carried()
-            elif carried is not None and silent > self.limits.progress_s:
-                if self._bytes_carried() - carried < _PROGRESS_BYTES:
+            if life is None and silent > self.limits.progress_s / 2:
+                life = self._signs_of_life(process)
+            elif life is not None and silent > self.limits.progress_s:
+                if self._signs_of_life(process) - life < 1:
                     process.stop()
+                    idle = "the fabric carried nothing" if self.fabric else "it used no CPU time"
                     raise RunFailure(
                         "hang",
                         f"{process.argv[0].rpartition('/')[2]!r} was silent for "
-                        f"{self.limits.progress_s:g} s, and the fabric carried nothing.",
+                        f"{self.limits.progress_s:g} s, and {idle}.",
                     )
-                progress_at, carried = now, None
+                progress_at, life = now, None
 
     def stop(self) -> None:
         """Stop every process of this run that still goes on, the last started first."""
         for process in reversed(self.owned):
             process.stop()
 
-    def _bytes_carried(self) -> int:
+    def _signs_of_life(self, process: OwnedProcess) -> float:
+        """What grows by 1 or more while a silent run works: on the fabric, or in CPU time alone."""
         try:
-            return sum(self.fabric_bytes().values())
+            if self.fabric is None:
+                return cpu_seconds(self.head, process) / _PROGRESS_CPU_S
+            return sum(self.fabric_bytes().values()) / _PROGRESS_BYTES
         except Unreachable:
-            return 0
+            return 0.0
 
     def fabric_bytes(self) -> dict[str, int]:
         """The counters of each worker's interface of the fabric; empty on one node."""

@@ -150,6 +150,30 @@ def test_an_rpc_server_stopped_while_measuring_is_a_hang(run, nodes, cluster, tm
     assert time.monotonic() - begin < 55, "the wall limit ended it, not the progress limit"
 
 
+def test_a_long_sample_on_one_node_is_no_hang(run, cluster):
+    parameters = {"n_prompt": [0], "n_gen": [2500]}
+    matrix = {"nodes": [1], "parallelism": ["single"]}
+    limits = {"wall_s": 200, "progress_s": PROGRESS_S}
+    record = run(plan_for(cluster, parameters=parameters, matrix=matrix, limits=limits))
+    assert record["outcome"] == "ok", record["failure"]
+    sample = 2500 / record["metrics"][0]["value"]
+    assert sample > PROGRESS_S, "the sample was too short to prove anything"
+
+
+def test_a_program_stopped_on_one_node_is_a_hang(run, nodes, cluster, tmp_path):
+    def stop():
+        script = (
+            "for comm in $(grep -lsx llama-bench /proc/[0-9]*/comm); do "
+            "process=${comm%/comm}; kill -STOP ${process#/proc/}; done"
+        )
+        nodes.nodes["n1"].script(script)
+
+    matrix = {"nodes": [1], "parallelism": ["single"]}
+    record = run(long_plan(cluster, matrix=matrix), when_measuring(nodes, tmp_path, stop))
+    assert record["outcome"] == "hang"
+    assert "it used no CPU time" in record["failure"]["reason"]
+
+
 def test_a_port_that_is_closed_is_failed(run, nodes, cluster):
     def close(phase):
         if phase == "measure":
