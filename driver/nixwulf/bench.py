@@ -73,12 +73,11 @@ def missing_runs(plan: Plan, folder: Path) -> list[tuple[Case, int]]:
     return missing
 
 
-def run_plan(plan: Plan, folder: Path, observer: Observer) -> list[Record]:
+def run_plan(plan: Plan, folder: Path, observer: Observer) -> None:
     """Run what has no record yet and save a record of each; raises GateError without nodes."""
-    records: list[Record] = []
     todo = missing_runs(plan, folder)
     if not todo:
-        return records
+        return
     with session(plan, observer) as connected:
         observer.sweep_starts(todo)
         for case, repetition in todo:
@@ -86,9 +85,7 @@ def run_plan(plan: Plan, folder: Path, observer: Observer) -> list[Record]:
             begin = time.monotonic()
             record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
             save(record, record_path(folder, case, repetition))
-            records.append(record)
             observer.run_ends(record, time.monotonic() - begin)
-    return records
 
 
 @contextmanager

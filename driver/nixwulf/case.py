@@ -40,5 +40,5 @@ class Case:
 
     def nodes_of(self, cluster: Cluster) -> tuple[Node, ...]:
         """The nodes it takes: the first ones that are on its fabric, the head first."""
-        on_fabric = [n for n in cluster.nodes if self.fabric is None or self.fabric in n.fabrics]
-        return tuple(on_fabric[: self.nodes])
+        possible = cluster.nodes if self.fabric is None else cluster.nodes_on(self.fabric)
+        return possible[: self.nodes]

@@ -77,6 +77,10 @@ class Cluster:
     document: dict[str, Any]
     description: str = ""
 
+    def nodes_on(self, fabric: str) -> tuple[Node, ...]:
+        """The nodes that are on a fabric, in order."""
+        return tuple(node for node in self.nodes if fabric in node.fabrics)
+
     @property
     def is_lab(self) -> bool:
         """Whether the nodes are namespaces of this machine."""

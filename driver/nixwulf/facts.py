@@ -16,7 +16,7 @@ from nixwulf.ssh import Connection, Unreachable, run_all
 # $@ are the programs to look for; `command -v` is built into the shell and prints their places.
 _SCRIPT = """
 for program; do command -v "$program"; done
-echo "home:$HOME"
+echo "--"
 export LC_ALL=C
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
   /etc/os-release /sys/class/dmi/id/product_name /sys/class/dmi/id/bios_version \
@@ -50,7 +50,6 @@ class Facts:
     cpu: str
     cpus: int
     os: str
-    home: str
     programs: Mapping[str, str]
     interfaces: Mapping[str, Interface]
     addresses: frozenset[str]
@@ -84,17 +83,14 @@ def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[s
 
 def parse_facts(text: str) -> Facts:
     """Facts of the script's output; lines that are not known are left out."""
+    places, _, contents = f"\n{text}".partition("\n--\n")
+    programs = {
+        place.rpartition("/")[2]: place for place in places.splitlines() if place.startswith("/")
+    }
     files: dict[str, list[str]] = {}
-    programs: dict[str, str] = {}
-    home = ""
-    for line in text.splitlines():
+    for line in contents.splitlines():
         path, _, content = line.partition(":")
-        if path == "home":
-            home = content
-        elif not home and line.startswith("/"):
-            programs[line.rpartition("/")[2]] = line
-        else:
-            files.setdefault(path, []).append(content)
+        files.setdefault(path, []).append(content)
     first = {path: lines[0] for path, lines in files.items() if lines}
     memory = dict(_pairs(files.get("/proc/meminfo", [])))
     cpuinfo = list(_pairs(files.get("/proc/cpuinfo", [])))
@@ -108,7 +104,6 @@ def parse_facts(text: str) -> Facts:
         cpu=next((value for key, value in cpuinfo if key in _CPU_FIELDS), ""),
         cpus=_count(first.get("/sys/devices/system/cpu/online", "")),
         os=release.get("PRETTY_NAME", "").strip('"'),
-        home=home,
         programs=programs,
         interfaces=_interfaces(first, files.get("/proc/net/dev", [])),
         addresses=frozenset(_addresses(files.get("/proc/net/fib_trie", []))),

@@ -94,12 +94,20 @@ def save_plan(plan: Plan, path: Path) -> None:
     write_json(path, document)
 
 
-def load_plan(path: Path) -> Plan:
-    """The plan of a run's folder; raises InputError when it was edited or no longer holds."""
-    document = read_json(path)
+def read_plan(path: Path) -> dict[str, Any]:
+    """A plan's document that passed its schema and is as it was made; raises InputError."""
+    document: dict[str, Any] = read_json(path)
     check(document, "plan", str(path))
     if document["digest"] != digest(document):
-        raise InputError(f"{path}: the plan was edited after it was made; start a new run.")
+        raise InputError(
+            f"{path}: the plan was edited after it was made; restore it, or start a new run."
+        )
+    return document
+
+
+def load_plan(path: Path) -> Plan:
+    """The plan of a run's folder; raises InputError when it was edited or no longer holds."""
+    document = read_plan(path)
     sweep = parse_sweep(document["sweep"]["document"], document["sweep"]["source"])
     cluster = parse_cluster(document["cluster"]["document"], document["cluster"]["source"])
     plan = make_plan(sweep, cluster, document.get("only", ""))
@@ -199,7 +207,7 @@ def _impossible(point: dict[str, Any], cluster: Cluster) -> str | None:
         return f"the cluster has {len(cluster.nodes)} nodes, not {nodes}"
     if nodes > 1:
         fabric = cluster.fabrics[point["fabric"]]
-        on_fabric = [node.name for node in cluster.nodes if fabric.name in node.fabrics]
+        on_fabric = cluster.nodes_on(fabric.name)
         if len(on_fabric) < nodes:
             return f"{len(on_fabric)} nodes are on the fabric {fabric.name}, not {nodes}"
         if point["transport"] not in fabric.transports:

@@ -101,11 +101,9 @@ class TerminalProgress:
         way = f"{case.nodes} nodes {case.fabric} {case.parallelism}" if case.fabric else "1 node"
         cases = [other for other, _ in self._runs]
         model = [case.model] if len({other.model for other in cases}) > 1 else []
-        parameters = [
-            f"{key}={value}"
-            for key, value in case.parameters.items()
-            if any(other.parameters.get(key) != value for other in cases)
-        ]
+        same = _same_for_all(cases)
+        own = {key: value for key, value in case.parameters.items() if key not in same}
+        parameters = [_pairs(own)] if own else []
         several = len({number for _, number in self._runs}) > 1
         number = [f"(pass {repetition + 1})"] if several else []
         return " ".join([*model, way, *parameters, *number])
@@ -134,12 +132,7 @@ def print_plan(plan: Plan) -> None:
     console = Console()
     names = ("case", "model", "nodes", "fabric", "transport", "parallelism", "parameters")
     table = Table(*(Column(name, no_wrap=name != "parameters") for name in names), box=None)
-    first = plan.cases[0].parameters
-    same = {
-        key: value
-        for key, value in first.items()
-        if all(case.parameters.get(key) == value for case in plan.cases)
-    }
+    same = _same_for_all(plan.cases)
     for case in plan.cases:
         values: list[Any] = [case.id, case.model, case.nodes, case.fabric, case.transport]
         own = {key: value for key, value in case.parameters.items() if key not in same}
@@ -153,6 +146,15 @@ def print_plan(plan: Plan) -> None:
         _line(console, f"Left out: {_pairs(point)}: {left.reason}.")
     runs = len(plan.cases) * plan.sweep.repetitions
     _line(console, f"{len(plan.cases)} cases, {plan.sweep.repetitions} passes, {runs} runs.")
+
+
+def _same_for_all(cases: Sequence[Case]) -> dict[str, Any]:
+    """The parameters that tell no case from another."""
+    return {
+        key: value
+        for key, value in cases[0].parameters.items()
+        if all(case.parameters.get(key) == value for case in cases)
+    }
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +57,3 @@ def load(path: Path) -> Record:
     document: Record = read_json(path)
     validate(document, str(path))
     return document
-
-
-def record_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """The record files of files, run folders and folders of runs, sorted by path."""
-    for path in paths:
-        if not path.exists():
-            raise InputError(f"{str(path)!r} does not exist; name a record, a run or a folder.")
-        if path.is_file():
-            yield path
-        else:
-            yield from sorted(path.glob("**/records/*.json"))

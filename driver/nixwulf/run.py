@@ -108,36 +108,17 @@ class Run:
 
     def watch(self, process: OwnedProcess) -> None:
         """Wait until a process ends; stops it and raises RunFailure at either limit."""
-        progress_at = time.monotonic()
-        life: float | None = None
+        clocks = Clocks(self, process)
         while process.running:
             time.sleep(_POLL_S)
-            now = time.monotonic()
-            if now > self.deadline:
-                process.stop()
-                raise RunFailure("timeout", f"The run took longer than {self.limits.wall_s:g} s.")
-            if process.output_at > progress_at:
-                progress_at, life = process.output_at, None
-            silent = now - progress_at
-            if life is None and silent > self.limits.progress_s / 2:
-                life = self._signs_of_life(process)
-            elif life is not None and silent > self.limits.progress_s:
-                if self._signs_of_life(process) - life < 1:
-                    process.stop()
-                    idle = "the fabric carried nothing" if self.fabric else "it used no CPU time"
-                    raise RunFailure(
-                        "hang",
-                        f"{process.argv[0].rpartition('/')[2]!r} was silent for "
-                        f"{self.limits.progress_s:g} s, and {idle}.",
-                    )
-                progress_at, life = now, None
+            clocks.check()
 
     def stop(self) -> None:
         """Stop every process of this run that still goes on, the last started first."""
         for process in reversed(self.owned):
             process.stop()
 
-    def _signs_of_life(self, process: OwnedProcess) -> float:
+    def signs_of_life(self, process: OwnedProcess) -> float:
         """What grows by 1 or more while a silent run works: on the fabric, or in CPU time alone."""
         try:
             if self.fabric is None:
@@ -157,3 +138,36 @@ class Run:
             state = found[node.node.name].interfaces.get(interface)
             counters[node.node.name] = state.rx_bytes + state.tx_bytes if state else 0
         return counters
+
+
+class Clocks:
+    """The two clocks of a run, held against one of its processes from now on."""
+
+    def __init__(self, run: Run, process: OwnedProcess) -> None:
+        """Start the progress clock; the wall clock has run since the run began."""
+        self._run = run
+        self._process = process
+        self._progress_at = time.monotonic()
+        self._life: float | None = None
+
+    def check(self) -> None:
+        """Stop the process and raise RunFailure, timeout or hang, when a clock has run out."""
+        run, process, now = self._run, self._process, time.monotonic()
+        if now > run.deadline:
+            process.stop()
+            raise RunFailure("timeout", f"The run took longer than {run.limits.wall_s:g} s.")
+        if process.output_at > self._progress_at:
+            self._progress_at, self._life = process.output_at, None
+        silent = now - self._progress_at
+        if self._life is None and silent > run.limits.progress_s / 2:
+            self._life = run.signs_of_life(process)
+        elif self._life is not None and silent > run.limits.progress_s:
+            if run.signs_of_life(process) - self._life < 1:
+                process.stop()
+                idle = "the fabric carried nothing" if run.fabric else "it used no CPU time"
+                raise RunFailure(
+                    "hang",
+                    f"{process.argv[0].rpartition('/')[2]!r} was silent for "
+                    f"{run.limits.progress_s:g} s, and {idle}.",
+                )
+            self._progress_at, self._life = now, None

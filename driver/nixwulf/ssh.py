@@ -106,11 +106,8 @@ class Connection:
         return done.stdout
 
     def put(self, local: Path, remote: str) -> None:
-        """Copy a file, whole or not at all; remote may begin with '~/'."""
-        script = (
-            'target=$1; case $target in "~/"*) target=$HOME/${target#"~/"};; esac; '
-            'mkdir -p "$(dirname "$target")" && cat >"$target.part" && mv "$target.part" "$target"'
-        )
+        """Copy a file to an absolute path, whole or not at all."""
+        script = 'mkdir -p "$(dirname "$1")" && cat >"$1.part" && mv "$1.part" "$1"'
         with local.open("rb") as file:
             done = subprocess.run(
                 self.argv(["sh", "-c", script, "sh", remote]),
@@ -188,7 +185,6 @@ def run_all(
     nodes: Sequence[Connection], command: Sequence[str], *, timeout_s: float = 60
 ) -> list[subprocess.CompletedProcess[str] | Unreachable]:
     """Run a command on nodes at the same time; what each answered, or that it did not."""
-
     deadline = time.monotonic() + timeout_s
 
     def answer(

@@ -150,6 +150,17 @@ def test_an_rpc_server_stopped_while_measuring_is_a_hang(run, nodes, cluster, tm
     assert time.monotonic() - begin < 55, "the wall limit ended it, not the progress limit"
 
 
+def test_an_rpc_server_stopped_before_the_known_answer_is_a_hang(run, nodes, cluster):
+    def stop(phase):
+        if phase == "sanity":
+            signal_server(nodes, "n2", "-STOP")
+
+    record = run(plan_for(cluster), stop)
+    assert record["outcome"] == "hang"
+    assert record["failure"]["phase"] == "sanity"
+    assert "'llama-server' was silent for" in record["failure"]["reason"]
+
+
 def test_a_long_sample_on_one_node_is_no_hang(run, cluster):
     parameters = {"n_prompt": [0], "n_gen": [1500]}
     matrix = {"nodes": [1], "parallelism": ["single"]}

@@ -5,7 +5,7 @@ from nixwulf.facts import parse_facts
 
 OUTPUT = """\
 /usr/bin/ping
-home:/root
+--
 /proc/sys/kernel/hostname:n1
 /proc/sys/kernel/osrelease:6.19.1
 /proc/cmdline:quiet ttm.pages_limit=32505856

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from nixwulf.errors import InputError
 from nixwulf.record import sealed
-from nixwulf.report import print_summary, write
+from nixwulf.report import print_summary, summary_of, write
 from nixwulf.report.findings import findings
 from nixwulf.report.folder import read_folder
 from nixwulf.report.html import to_html
@@ -69,7 +69,7 @@ def line_of(summary, of):
 
 def test_a_folder_of_records_only_is_enough(tmp_path, records):
     write_run(tmp_path, records)
-    page = write(tmp_path)
+    page = write(summary_of(tmp_path))
     assert page == tmp_path / "report.html"
     assert "410 ± 12" in page.read_text()
     assert "410 ± 12" in (tmp_path / "report.md").read_text()
@@ -164,7 +164,7 @@ def test_the_terminal_keeps_to_80_columns(summary):
 
 def test_output_to_a_pipe_has_no_colours(tmp_path, records, capsys):
     write_run(tmp_path, records)
-    print_summary(tmp_path)
+    print_summary(summary_of(tmp_path))
     out = capsys.readouterr().out
     assert "tok/s" in out
     assert "\x1b" not in out
@@ -212,7 +212,7 @@ class Resources(HTMLParser):
 
 
 def test_a_page_loads_nothing_and_links_to_records_and_raw_output(tmp_path, records):
-    page = write(write_run(tmp_path, records)).read_text()
+    page = write(summary_of(write_run(tmp_path, records))).read_text()
     found = Resources()
     found.feed(page)
     assert set(found.loaded) == {"data:,"}
@@ -374,7 +374,7 @@ needs_browser = pytest.mark.skipif(
 
 @needs_browser
 def test_a_browser_shows_the_page_and_finds_nothing_to_load(tmp_path, records):
-    page = write(write_run(tmp_path / "run", records))
+    page = write(summary_of(write_run(tmp_path / "run", records)))
     document, said = browse(page, tmp_path)
     assert "Every run" in document
     assert "410 ± 12" in document
@@ -388,7 +388,7 @@ def test_a_browser_shows_the_page_and_finds_nothing_to_load(tmp_path, records):
 def test_a_page_does_not_scroll_sideways_on_a_phone(tmp_path, records):
     wide = case(2, "a-fabric-with-a-name-of-forty-characters", model="m" * 120)
     records += [ok(wide, {"decode": [20.0]}), failed(wide, reason="x" * 200, repetition=1)]
-    page = write(write_run(tmp_path / "run", records)).read_text()
+    page = write(summary_of(write_run(tmp_path / "run", records))).read_text()
     policy = re.search(r"<meta http-equiv[^>]*>", page)[0]
     frame = html.escape(page.replace(policy, ""))
     root = "this.contentDocument.documentElement"

@@ -49,8 +49,7 @@ def bench(
     from nixwulf.cluster import load_cluster
     from nixwulf.plan import make_plan, plan_to_resume, save_plan
     from nixwulf.progress import make_progress, print_plan
-    from nixwulf.record import load
-    from nixwulf.report import print_summary, write
+    from nixwulf.report import print_summary, summary_of, write
     from nixwulf.sweep import load_sweep
 
     if resume is not None and out is not None:
@@ -83,10 +82,11 @@ def bench(
             err=True,
         )
         ctx.exit(EXIT_INTERRUPTED)
-    page = write(folder)
-    print_summary(folder)
+    summary = summary_of(folder)
+    page = write(summary)
+    print_summary(summary)
     click.echo(f"Report: {page}")
-    records = [load(record_path(folder, *run)) for run in plan.runs()]
+    records = summary.folder.records
     failures = [record["failure"]["phase"] for record in records if record["outcome"] != "ok"]
     if failures:
         ctx.exit(EXIT_GATE if all(phase == "gates" for phase in failures) else EXIT_RUN_FAILED)

@@ -27,18 +27,16 @@ def report(folder: Path, form: str) -> None:
       nixwulf report runs/first --format md >issue.md
       nixwulf report runs/first --format svg >decode.svg
     """
-    from nixwulf.report import export, markdown, plots, write
-    from nixwulf.report.folder import read_folder
-    from nixwulf.report.summary import summarize
+    from nixwulf.report import export, markdown, plots, summary_of, write
 
+    summary = summary_of(folder)
     if form == "html":
-        click.echo(write(folder))
+        click.echo(write(summary))
         return
-    run = read_folder(folder)
     if form == "md":
-        text = markdown.to_markdown(summarize(run))
+        text = markdown.to_markdown(summary)
     elif form == "svg":
-        text = plots.decode_by_rtt(summarize(run))
+        text = plots.decode_by_rtt(summary)
     else:
-        text = (export.to_csv if form == "csv" else export.to_json)(run.records)
+        text = (export.to_csv if form == "csv" else export.to_json)(summary.folder.records)
     click.echo(text, nl=False)

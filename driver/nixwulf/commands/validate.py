@@ -69,7 +69,7 @@ def _check(path: Path) -> str:
 
 def _json(path: Path) -> str:
     from nixwulf import record
-    from nixwulf.report.folder import read_plan
+    from nixwulf.plan import read_plan
 
     document: Any = read_json(path)
     if isinstance(document, dict) and "cases" in document:

@@ -13,7 +13,7 @@ from nixwulf.engines import llama_cpp_build, llama_cpp_programs
 from nixwulf.engines.llama_cpp_programs import RPC_SERVER_NAMES
 from nixwulf.engines.local import Installation, Progress
 from nixwulf.process import OwnedProcess
-from nixwulf.run import Run, RunFailure
+from nixwulf.run import Clocks, Run, RunFailure
 from nixwulf.ssh import Connection
 
 if TYPE_CHECKING:
@@ -171,11 +171,13 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
 def _wait_until_healthy(run: Run, server: OwnedProcess, client: httpx.Client) -> None:
     import httpx
 
+    clocks = Clocks(run, server)
     while True:
         with contextlib.suppress(httpx.TransportError):
             if client.get("/health", timeout=5).is_success:
                 return
-        _still_possible(run, server)
+        _require_running(server)
+        clocks.check()
         time.sleep(0.05)
 
 
@@ -202,22 +204,16 @@ def _complete(run: Run, server: OwnedProcess, client: httpx.Client, count: int) 
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    asked = time.monotonic()
+    clocks = Clocks(run, server)
     while asking.is_alive():
         asking.join(timeout=0.05)
-        _still_possible(run, server, since=asked)
+        _require_running(server)
+        clocks.check()
     if "tokens" not in outcome:
         raise RunFailure("failed", f"llama-server did not answer: {outcome.get('error')}.")
     return list(outcome["tokens"])
 
 
-def _still_possible(run: Run, server: OwnedProcess, since: float | None = None) -> None:
-    """Raise RunFailure when the server ended, or a clock ran out."""
-    now = time.monotonic()
+def _require_running(server: OwnedProcess) -> None:
     if not server.running:
         raise RunFailure("failed", f"llama-server {server.ending()}: {server.last_line()}")
-    if now > run.deadline:
-        raise RunFailure("timeout", f"The run took longer than {run.limits.wall_s:g} s.")
-    silent = now - max(server.output_at, since or 0.0)
-    if silent > run.limits.progress_s:
-        raise RunFailure("hang", f"'llama-server' was silent for {run.limits.progress_s:g} s.")

@@ -8,10 +8,9 @@ from typing import Any
 
 from nixwulf import record
 from nixwulf.errors import InputError
-from nixwulf.files import read_json
+from nixwulf.plan import read_plan
 from nixwulf.record import Record
 from nixwulf.report.words import case_name, link_name
-from nixwulf.schema import check
 
 PLAN = "plan.json"
 
@@ -89,14 +88,5 @@ def read_folder(folder: Path) -> RunFolder:
 
 def record_paths(folder: Path) -> list[Path]:
     """The record files of a run folder, of a folder of those, or lying loose in a folder."""
-    inside = list(record.record_files([folder]))
+    inside = sorted(folder.glob("**/records/*.json"))
     return inside or sorted(path for path in folder.glob("*.json") if path.name != PLAN)
-
-
-def read_plan(path: Path) -> dict[str, Any]:
-    """A plan that passed its schema and is as it was made; raises InputError."""
-    plan: dict[str, Any] = read_json(path)
-    check(plan, "plan", str(path))
-    if plan["digest"] != record.digest(plan):
-        raise InputError(f"{path}: the plan was edited after it was made; restore it.")
-    return plan
