@@ -1,0 +1,72 @@
+{
+  description = "Image, measure and explain small desk-side clusters";
+
+  inputs = {
+    nixpkgs.url = "github:NixOS/nixpkgs/nixos-unstable";
+    disko = {
+      url = "github:nix-community/disko";
+      inputs.nixpkgs.follows = "nixpkgs";
+    };
+    nix-darwin = {
+      url = "github:nix-darwin/nix-darwin";
+      inputs.nixpkgs.follows = "nixpkgs";
+    };
+    # Of these three only files are taken: as flakes they would bring inputs that no node needs.
+    nixos-hardware = {
+      url = "github:NixOS/nixos-hardware";
+      flake = false;
+    };
+    nixos-dgx-spark = {
+      url = "github:graham33/nixos-dgx-spark";
+      flake = false;
+    };
+    thunderbolt-ibverbs = {
+      url = "github:hellas-ai/thunderbolt-ibverbs";
+      flake = false;
+    };
+  };
+
+  outputs =
+    inputs:
+    let
+      inherit (inputs.nixpkgs) lib;
+      nixwulf = import ./lib inputs;
+      inherit (nixwulf) eachSystem folders pkgs;
+
+      clusters = lib.mapAttrs (_: nixwulf.inventory.checked) (folders.withSuffix ".toml" ./clusters);
+      nodes = map (nixwulf.cluster.nodesOf [ ]) (lib.attrValues clusters);
+      images = nixwulf.cluster.imagesOf (lib.attrValues clusters);
+
+      packageNames = lib.attrNames (nixwulf.overlay { } pkgs.x86_64-linux);
+    in
+    {
+      nixosConfigurations = lib.mergeAttrsList (lib.catAttrs "nixosConfigurations" nodes);
+      darwinConfigurations = lib.mergeAttrsList (lib.catAttrs "darwinConfigurations" nodes);
+      inherit (nixwulf) nixosModules;
+      overlays.default = nixwulf.overlay;
+
+      packages = eachSystem (
+        system:
+        lib.filterAttrs (_: lib.meta.availableOn pkgs.${system}.stdenv.hostPlatform) (
+          lib.getAttrs packageNames pkgs.${system}
+        )
+        // images.${system} or { }
+      );
+
+      checks = eachSystem (
+        system:
+        import ./tests/nix {
+          inherit lib nixwulf;
+          pkgs = pkgs.${system};
+          outputs = inputs.self;
+        }
+      );
+
+      formatter = eachSystem (system: pkgs.${system}.nixfmt-tree);
+
+      lib = {
+        inherit (nixwulf.cluster) mkCluster mkImage;
+        inventories = lib.mapAttrs (_: nixwulf.inventory.summary) clusters;
+      };
+    };
+}

@@ -1,0 +1,117 @@
+# From a cluster file to a flake's outputs: systems of its nodes, images of its platforms, apps.
+{
+  inputs,
+  lib,
+  inventory,
+  platforms,
+  platformFacts,
+  nixosModules,
+  pkgsOfPlatform,
+}:
+let
+  managed = cluster: lib.filter (node: node.managed) cluster.nodes;
+  linux = cluster: lib.filter (node: lib.hasSuffix "-linux" node.system) (managed cluster);
+  darwin = cluster: lib.filter (node: lib.hasSuffix "-darwin" node.system) (managed cluster);
+
+  # Values of nixwulf.* options that the cluster file gives; errors in them name that file.
+  optionsOf =
+    cluster: node:
+    map (options: lib.setDefaultModuleLocation cluster.source { nixwulf = options; }) [
+      cluster.options
+      node.options
+    ];
+
+  shared = cluster: node: [
+    platforms.${node.platform}
+    (lib.setDefaultModuleLocation cluster.source (import ./node.nix { inherit cluster node; }))
+    { nixpkgs.pkgs = pkgsOfPlatform.${node.platform}; }
+  ];
+
+  nixosSystem =
+    modules: cluster: node:
+    inputs.nixpkgs.lib.nixosSystem {
+      modules = lib.attrValues nixosModules ++ shared cluster node ++ optionsOf cluster node ++ modules;
+    };
+
+  darwinSystem =
+    modules: cluster: node:
+    inputs.nix-darwin.lib.darwinSystem {
+      modules = [ nixosModules.cluster ] ++ shared cluster node ++ optionsOf cluster node ++ modules;
+    };
+
+  systems =
+    make: cluster: nodes:
+    lib.listToAttrs (
+      map (node: lib.nameValuePair "${cluster.name}-${node.name}" (make cluster node)) nodes
+    );
+in
+rec {
+  # An installer that lets in the keys given; `platform` names a folder of nixos/platforms.
+  mkImage =
+    {
+      platform,
+      sshKeys,
+      source ? "this image",
+    }:
+    let
+      facts = platformFacts.${platform};
+      kind = facts.install.image or null;
+    in
+    if kind == null then
+      throw "${source}: platform '${platform}' has no image, because ${facts.install.reason}; leave it out of the images."
+    else
+      (inputs.nixpkgs.lib.nixosSystem {
+        modules = lib.attrValues nixosModules ++ [
+          platforms.${platform}
+          (../nixos/images + "/${kind}.nix")
+          {
+            nixpkgs.pkgs = pkgsOfPlatform.${platform};
+            users.users.root.openssh.authorizedKeys.keys = sshKeys;
+          }
+        ];
+      }).config.system.build.image;
+
+  # The images of some clusters' platforms, by system, with the keys of every cluster that has the platform.
+  imagesOf =
+    clusters:
+    let
+      nodes = lib.concatMap (
+        cluster:
+        map (node: {
+          inherit (node) platform facts;
+          inherit cluster;
+        }) (managed cluster)
+      ) clusters;
+      imaged = lib.filter (node: node.facts.install ? image) nodes;
+    in
+    lib.mapAttrs (
+      _: ofSystem:
+      lib.mapAttrs' (
+        platform: same:
+        lib.nameValuePair "image-${platform}" (mkImage {
+          inherit platform;
+          sshKeys = lib.unique (lib.concatMap (node: node.cluster.sshKeys) same);
+          source = (lib.head same).cluster.source;
+        })
+      ) (lib.groupBy (node: node.platform) ofSystem)
+    ) (lib.groupBy (node: node.facts.system) imaged);
+
+  nodesOf = modules: cluster: {
+    nixosConfigurations = systems (nixosSystem modules) cluster (linux cluster);
+    darwinConfigurations = systems (darwinSystem modules) cluster (darwin cluster);
+  };
+
+  # The outputs of a user's own flake: `modules` come on top of what the cluster file says.
+  mkCluster =
+    {
+      file,
+      modules ? [ ],
+    }:
+    let
+      cluster = inventory.checked file;
+    in
+    nodesOf modules cluster
+    // {
+      packages = imagesOf [ cluster ];
+    };
+}

@@ -1,0 +1,81 @@
+# Puts the flake's parts together; flake.nix says what becomes an output.
+inputs:
+let
+  inherit (inputs.nixpkgs) lib;
+  folders = import ./folders.nix { inherit lib; };
+
+  systems = [
+    "x86_64-linux"
+    "aarch64-linux"
+    "aarch64-darwin"
+  ];
+  eachSystem = lib.genAttrs systems;
+
+  platformFacts = lib.mapAttrs (_: path: fromTOML (builtins.readFile path)) (
+    folders.withSuffix ".toml" ../driver/nixwulf/data/platforms
+  );
+  platforms = folders.nixFiles ../nixos/platforms;
+  inventory = import ./inventory.nix { inherit lib platformFacts; };
+
+  # A module that needs the flake's inputs is a function of them; all others are plain modules.
+  nixosModules = lib.mapAttrs (
+    _: path:
+    let
+      module = import path;
+    in
+    if lib.isFunction module && lib.functionArgs module == { inputs = false; } then
+      lib.setDefaultModuleLocation path (module {
+        inherit inputs;
+      })
+    else
+      path
+  ) (folders.nixFiles ../modules);
+
+  overlay = import ../packages;
+
+  nixpkgsWith =
+    settings:
+    import inputs.nixpkgs (
+      settings
+      // {
+        overlays = [ overlay ] ++ settings.overlays or [ ];
+      }
+    );
+  pkgs = eachSystem (system: nixpkgsWith { inherit system; });
+
+  # One nixpkgs for all nodes of a platform: instantiating it is most of the cost of a node's evaluation.
+  pkgsOfPlatform = lib.mapAttrs (
+    name: facts:
+    let
+      settings = ../nixos/platforms + "/${name}/nixpkgs.nix";
+    in
+    if builtins.pathExists settings then
+      nixpkgsWith (import settings { inherit inputs; } // { inherit (facts) system; })
+    else
+      pkgs.${facts.system}
+  ) platformFacts;
+
+  cluster = import ./cluster.nix {
+    inherit
+      inputs
+      lib
+      inventory
+      platforms
+      platformFacts
+      nixosModules
+      pkgsOfPlatform
+      ;
+  };
+in
+{
+  inherit
+    cluster
+    eachSystem
+    folders
+    inventory
+    nixosModules
+    overlay
+    pkgs
+    platformFacts
+    ;
+}

@@ -1,0 +1,120 @@
+# Cluster files as Nix sees them: the same TOML and the same platform facts that the driver reads.
+{ lib, platformFacts }:
+let
+  inherit (lib) concatMap optional;
+
+  # A path inside the flake as its user knows it: clusters/x.toml, not /nix/store/...-source/clusters/x.toml.
+  relative =
+    file:
+    let
+      parts = builtins.match "${builtins.storeDir}/[^/]+/(.+)" (toString file);
+    in
+    if parts == null then toString file else lib.head parts;
+
+  nodeOf =
+    document: values:
+    {
+      disk = null;
+      host_key = null;
+      options = { };
+      fabrics = { };
+    }
+    // values
+    // rec {
+      facts = platformFacts.${values.platform} or null;
+      # Nix images machines of clusters that say how; a lab's nodes are namespaces, and plain ssh machines stay as they are.
+      managed = document ? deploy && facts != null && facts.system != "any";
+      system = if facts == null then null else facts.system;
+    };
+
+  duplicates =
+    names: lib.attrNames (lib.filterAttrs (_: same: lib.length same > 1) (lib.groupBy lib.id names));
+
+  knownPlatforms = lib.concatStringsSep ", " (lib.attrNames platformFacts);
+
+  nodeProblems =
+    cluster: node:
+    optional (
+      node.facts == null
+    ) "node '${node.name}' has the unknown platform '${node.platform}'; known: ${knownPlatforms}."
+    ++ concatMap (
+      name:
+      let
+        attachment = node.fabrics.${name};
+      in
+      optional (!cluster.fabrics ? ${name})
+        "node '${node.name}' is on the fabric '${name}', which is not among [fabrics]; add [fabrics.${name}]."
+      ++
+        optional (!attachment ? address)
+          "node '${node.name}' has no address on the fabric '${name}'; add address = \"...\" from its subnet."
+      ++
+        optional (!attachment ? interface)
+          "node '${node.name}' has no interface on the fabric '${name}'; add interface = \"...\" ('ip link' there)."
+    ) (lib.attrNames node.fabrics)
+    ++ lib.optionals node.managed (
+      optional (
+        builtins.match "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?" node.name == null
+      ) "node '${node.name}' cannot be a host name; use letters, digits and '-' only."
+      ++
+        optional (lib.hasSuffix "-linux" node.system && node.disk == null)
+          "node '${node.name}' has no disk; add disk = \"/dev/disk/by-id/...\" ('nixwulf deploy --phase facts' lists them)."
+    );
+in
+rec {
+  # The cluster of a TOML file; `problems` are sentences, empty when Nix can make nodes of it.
+  read =
+    file:
+    let
+      document = builtins.fromTOML (builtins.readFile file);
+      cluster = {
+        inherit (document) name;
+        inherit document;
+        source = relative file;
+        fabrics = document.fabrics or { };
+        sshKeys = document.deploy.ssh_keys or [ ];
+        options = document.options or { };
+        nodes = map (nodeOf document) (document.nodes or [ ]);
+      };
+    in
+    cluster // { problems = map (problem: "${cluster.source}: ${problem}") (problemsOf cluster); };
+
+  problemsOf =
+    cluster:
+    concatMap (nodeProblems cluster) cluster.nodes
+    ++ map (name: "two nodes have the host name '${name}'; rename one.") (
+      duplicates (map (node: node.name) cluster.nodes)
+    )
+    ++ map (address: "two nodes have the address '${address}'; change one.") (
+      duplicates (
+        concatMap (
+          node: concatMap (a: optional (a ? address) a.address) (lib.attrValues node.fabrics)
+        ) cluster.nodes
+      )
+    )
+    ++ optional (
+      cluster.document ? deploy && cluster.sshKeys == [ ]
+    ) "deploy.ssh_keys is empty, so that nobody could log in; add your public key.";
+
+  # The cluster, or the first problem as an error.
+  checked =
+    file:
+    let
+      cluster = read file;
+    in
+    if cluster.problems == [ ] then cluster else throw (lib.head cluster.problems);
+
+  # What both Nix and the driver must see in one file; tests compare it with the driver's reading.
+  summary = cluster: {
+    inherit (cluster) name fabrics;
+    nodes = map (node: {
+      inherit (node)
+        name
+        platform
+        ssh
+        disk
+        host_key
+        fabrics
+        ;
+    }) cluster.nodes;
+  };
+}

@@ -1,0 +1,118 @@
+# What a node knows of its cluster. Filled from the cluster file; other modules read it.
+{
+  config,
+  lib,
+  ...
+}:
+let
+  inherit (lib) mkOption types;
+  cfg = config.nixwulf.cluster;
+  kinds = [
+    "ethernet"
+    "thunderbolt-net"
+    "usb4-rdma"
+    "roce"
+    "infiniband"
+    "thunderbolt5-rdma"
+  ];
+in
+{
+  options.nixwulf.cluster = {
+    name = mkOption {
+      type = types.str;
+      default = "cluster";
+      description = "Name of the cluster that this node belongs to.";
+    };
+    source = mkOption {
+      type = types.str;
+      default = "this configuration";
+      description = "The file that describes the cluster; error messages name it.";
+    };
+    node = mkOption {
+      type = types.str;
+      default = config.networking.hostName;
+      description = "Name of this node in the cluster file.";
+    };
+    where = mkOption {
+      type = types.str;
+      internal = true;
+      readOnly = true;
+      default = "${cfg.source}: node '${cfg.node}'";
+      description = "How an error message begins.";
+    };
+    sshKeys = mkOption {
+      type = types.listOf types.singleLineStr;
+      default = [ ];
+      description = "Public ssh keys that may log in and deploy.";
+    };
+    nodes = mkOption {
+      default = [ ];
+      description = "All nodes of the cluster, the head first.";
+      type = types.listOf (
+        types.submodule {
+          options = {
+            name = mkOption {
+              type = types.str;
+              description = "The node's name, which is its host name.";
+            };
+            hostKey = mkOption {
+              type = types.nullOr types.singleLineStr;
+              default = null;
+              description = "The node's public ssh host key, where the cluster file pins it.";
+            };
+            addresses = mkOption {
+              type = types.attrsOf types.str;
+              default = { };
+              description = "The node's address on each fabric.";
+            };
+          };
+        }
+      );
+    };
+  };
+
+  options.nixwulf.fabrics = mkOption {
+    default = { };
+    description = "This node's place on each fabric.";
+    type = types.attrsOf (
+      types.submodule {
+        options = {
+          kind = mkOption {
+            type = types.enum kinds;
+            description = "What the fabric is made of.";
+          };
+          interface = mkOption {
+            type = types.str;
+            description = "Network interface.";
+          };
+          address = mkOption {
+            type = types.str;
+            description = "IPv4 address.";
+          };
+          prefixLength = mkOption {
+            type = types.ints.between 1 32;
+            description = "Length of the subnet's prefix.";
+          };
+          mtu = mkOption {
+            type = types.ints.between 576 65520;
+            description = "MTU in bytes.";
+          };
+          speedGbps = mkOption {
+            type = types.number;
+            description = "Nominal speed, Gbit/s.";
+          };
+          rdmaDevice = mkOption {
+            type = types.nullOr types.str;
+            default = null;
+            description = "RDMA device, by its exact name.";
+          };
+          gidIndex = mkOption {
+            type = types.nullOr types.ints.unsigned;
+            default = null;
+            description = "Index of the GID that RDMA uses.";
+          };
+        };
+      }
+    );
+  };
+}
