@@ -6,7 +6,10 @@
   platforms,
   platformFacts,
   nixosModules,
+  pkgs,
   pkgsOfPlatform,
+  eachSystem,
+  apps,
 }:
 let
   managed = cluster: lib.filter (node: node.managed) cluster.nodes;
@@ -112,6 +115,14 @@ rec {
     in
     nodesOf modules cluster
     // {
-      packages = imagesOf [ cluster ];
+      packages = eachSystem (
+        system:
+        (imagesOf [ cluster ]).${system} or { }
+        // {
+          default = pkgs.${system}.nixwulf;
+        }
+      );
+      apps = eachSystem (system: apps pkgs.${system});
+      formatter = eachSystem (system: pkgs.${system}.nixfmt-tree);
     };
 }

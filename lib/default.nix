@@ -15,6 +15,7 @@ let
     folders.withSuffix ".toml" ../driver/nixwulf/data/platforms
   );
   platforms = folders.nixFiles ../nixos/platforms;
+  apps = import ./apps.nix { inherit lib; };
   inventory = import ./inventory.nix { inherit lib platformFacts; };
 
   # A module that needs the flake's inputs is a function of them; all others are plain modules.
@@ -63,12 +64,16 @@ let
       platforms
       platformFacts
       nixosModules
+      pkgs
       pkgsOfPlatform
+      eachSystem
+      apps
       ;
   };
 in
 {
   inherit
+    apps
     cluster
     eachSystem
     folders
