@@ -1,0 +1,165 @@
+# What every node has, so that the driver can log in, measure, and find the machine as it left it.
+{
+  config,
+  lib,
+  pkgs,
+  ...
+}:
+let
+  inherit (lib) mkDefault mkOption types;
+  inherit (config.nixwulf) cluster fabrics;
+  cfg = config.nixwulf.bench-node;
+
+  # A name must mean one address, and the LAN's is the one that answers when a cable does not.
+  plainFabric =
+    addresses:
+    let
+      names = lib.attrNames addresses;
+    in
+    lib.findFirst (name: fabrics.${name}.kind or null == "ethernet") (lib.head names) names;
+
+  namesOf =
+    node:
+    lib.mapAttrs (
+      fabric: _:
+      lib.optional (fabric == plainFabric node.addresses) node.name ++ [ "${node.name}-${fabric}" ]
+    ) node.addresses;
+in
+{
+  options.nixwulf.bench-node = {
+    enable = mkOption {
+      type = types.bool;
+      default = cluster.sshKeys != [ ];
+      defaultText = lib.literalExpression "config.nixwulf.cluster.sshKeys != [ ]";
+      description = ''
+        Whether to make this machine a node that the driver can use: ssh for the cluster's keys, the programs that
+        the driver starts, nothing that changes or stops the machine during a run.
+      '';
+    };
+    user = mkOption {
+      type = types.str;
+      default = "bench";
+      description = ''
+        A user without any privilege who may do everything that a benchmark does, for cluster files whose `ssh` is
+        `bench@...`. Nothing that the driver starts needs root; installing a new system does.
+      '';
+    };
+    llamaCpp = mkOption {
+      type = types.nullOr types.package;
+      default = pkgs.llama-cpp.override { rpcSupport = true; };
+      defaultText = lib.literalExpression "pkgs.llama-cpp.override { rpcSupport = true; }";
+      description = ''
+        The llama.cpp on PATH. It needs the RPC backend, and all nodes need the same build: servers of another version
+        are refused or crash (https://github.com/lhl/strix-halo-testing/blob/main/rpc-test/README.md).
+      '';
+    };
+    driverPorts = mkOption {
+      type = types.listOf types.port;
+      default = [
+        50052 # llama.cpp's RPC servers
+        50151 # iperf3
+      ];
+      description = ''
+        TCP ports that the driver's processes listen on. They are open on every fabric of the node and nowhere else:
+        llama.cpp's RPC server has no authentication.
+      '';
+    };
+  };
+
+  config = lib.mkIf cfg.enable {
+    services.openssh = {
+      enable = true;
+      settings = {
+        PasswordAuthentication = false;
+        KbdInteractiveAuthentication = false;
+        PermitRootLogin = "prohibit-password";
+        # The driver has one connection a node and a session for each process; OpenSSH's limit is 10.
+        MaxSessions = 64;
+      };
+    };
+
+    users = {
+      mutableUsers = false;
+      users.root.openssh.authorizedKeys.keys = cluster.sshKeys;
+      users.${cfg.user} = {
+        isNormalUser = true;
+        description = "Nixwulf's benchmarks";
+        openssh.authorizedKeys.keys = cluster.sshKeys;
+        # Without `render` a GPU engine silently computes on the CPU (https://github.com/defilantech/LLMKube/issues/696).
+        extraGroups = [
+          "rdma"
+          "render"
+          "systemd-journal"
+          "video"
+        ];
+        # Its manager, which systemd-run asks for scopes, must not come and go with the connections.
+        linger = true;
+      };
+      groups.rdma = { };
+    };
+    # No one has a password to give, and nothing that the driver starts needs root.
+    security.sudo.enable = mkDefault false;
+
+    environment.systemPackages = [
+      pkgs.ethtool
+      pkgs.iperf3
+      pkgs.lm_sensors
+      pkgs.pciutils
+    ]
+    ++ lib.optional (cfg.llamaCpp != null) cfg.llamaCpp;
+
+    networking = {
+      firewall = {
+        enable = true;
+        interfaces = lib.mapAttrs' (
+          _: fabric: lib.nameValuePair fabric.interface { allowedTCPPorts = cfg.driverPorts; }
+        ) fabrics;
+      };
+      hosts = lib.mkMerge (
+        # NixOS gives a machine's own name a loopback address, which MPI and Gloo then tell their peers.
+        [ { "127.0.0.2" = lib.mkForce [ ]; } ]
+        ++ lib.concatMap (
+          node:
+          let
+            names = namesOf node;
+          in
+          lib.mapAttrsToList (fabric: address: { ${address} = names.${fabric}; }) node.addresses
+        ) cluster.nodes
+      );
+    };
+
+    programs.ssh.knownHosts = lib.listToAttrs (
+      map (
+        node:
+        lib.nameValuePair node.name {
+          hostNames = [
+            node.name
+          ]
+          ++ lib.concatLists (lib.attrValues (namesOf node))
+          ++ lib.attrValues node.addresses;
+          publicKey = node.hostKey;
+        }
+      ) (lib.filter (node: node.hostKey != null) cluster.nodes)
+    );
+
+    # The logs of all nodes are read side by side.
+    services.chrony.enable = mkDefault true;
+
+    # tuned sets the governor itself, and both would race at boot.
+    powerManagement.cpuFreqGovernor = lib.mkIf (!config.services.tuned.enable) (
+      mkDefault "performance"
+    );
+    systemd.targets = lib.genAttrs [ "sleep" "suspend" "hibernate" "hybrid-sleep" ] (_: {
+      enable = false;
+    });
+    system.autoUpgrade.enable = false;
+
+    # An out-of-memory kill or a GPU reset during a run is told there only.
+    boot.kernel.sysctl."kernel.dmesg_restrict" = 0;
+
+    # Options' documentation is a third of the time that it takes to evaluate a node.
+    documentation.nixos.enable = mkDefault false;
+
+    system.stateVersion = mkDefault "26.11";
+  };
+}
