@@ -86,6 +86,7 @@
       lib = {
         inherit (nixwulf.cluster) mkCluster mkImage;
         inventories = lib.mapAttrs (_: nixwulf.inventory.summary) clusters;
+        platforms = nixwulf.platformFacts;
       };
     };
 }

@@ -1,0 +1,66 @@
+"""Evaluation of the flake by the `nix` on PATH; without one, or without its inputs, these tests skip."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+_NO_INPUTS = re.compile(r"unable to download|cannot connect|[Cc]ould not resolve|offline|cached")
+
+
+class Flake:
+    """A flake in a folder: the checkout's, or a user's own."""
+
+    def __init__(self, folder: Path = CHECKOUT, overrides: tuple[str, ...] = ()):
+        self.folder = folder
+        self.overrides = overrides
+
+    def nix(self, *arguments: str, timeout_s: float = 900) -> subprocess.CompletedProcess[str]:
+        """What a nix command printed in the folder, whatever its exit code."""
+        features = ("--extra-experimental-features", "nix-command flakes")
+        return subprocess.run(
+            ["nix", *arguments, *features, *self.overrides],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def value(self, attribute: str, apply: str = "x: x"):
+        """The value of an attribute, a function applied to it; fails with nix's words."""
+        done = self.nix("eval", "--json", f".#{attribute}", "--apply", apply)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="session")
+def flake() -> Flake:
+    if not shutil.which("nix"):
+        pytest.skip("There is no nix on PATH: the flake was not evaluated.")
+    checkout = Flake()
+    done = checkout.nix("eval", "--json", ".#lib.inventories")
+    if done.returncode != 0 and _NO_INPUTS.search(done.stderr):
+        pytest.skip(f"This nix cannot get the flake's inputs: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    return checkout
+
+
+@pytest.fixture(scope="session")
+def overrides(flake) -> tuple[str, ...]:
+    """Options by which a flake that has this one as its input `nixwulf` evaluates the same inputs."""
+    locks = json.loads(flake.nix("flake", "metadata", "--json").stdout)["locks"]["nodes"]
+    options = ["--override-input", "nixwulf", f"git+file://{CHECKOUT}"]
+    for name, node in locks["root"]["inputs"].items():
+        locked = locks[node]["locked"]
+        reference = (
+            f"path:{locked['path']}?narHash={locked['narHash']}"
+            if locked["type"] == "path"
+            else f"github:{locked['owner']}/{locked['repo']}/{locked['rev']}"
+        )
+        options += ["--override-input", f"nixwulf/{name}", reference]
+    return tuple(options)
