@@ -3,28 +3,30 @@
 { lib, ... }:
 {
   networking.hostName = node.name;
-  nixwulf.cluster = {
-    inherit (cluster) name source sshKeys;
-    node = node.name;
-    nodes = map (other: {
-      inherit (other) name;
-      hostKey = other.host_key;
-      addresses = lib.mapAttrs (_: attachment: attachment.address) other.fabrics;
-    }) cluster.nodes;
-  };
-  nixwulf.fabrics = lib.mapAttrs (
-    name: attachment:
-    let
-      fabric = cluster.fabrics.${name};
-    in
-    {
-      inherit (fabric) kind mtu;
-      speedGbps = fabric.speed_gbps;
-      inherit (attachment) interface address;
-      prefixLength = lib.toInt (lib.last (lib.splitString "/" fabric.subnet));
-      rdmaDevice = attachment.rdma_device or null;
-      gidIndex = attachment.gid_index or null;
-    }
-  ) node.fabrics;
+  nixwulf = {
+    cluster = {
+      inherit (cluster) name source sshKeys;
+      node = node.name;
+      nodes = map (other: {
+        inherit (other) name;
+        hostKey = other.host_key;
+        addresses = lib.mapAttrs (_: attachment: attachment.address) other.fabrics;
+      }) cluster.nodes;
+    };
+    fabrics = lib.mapAttrs (
+      name: attachment:
+      let
+        fabric = cluster.fabrics.${name};
+      in
+      {
+        inherit (fabric) kind mtu;
+        speedGbps = fabric.speed_gbps;
+        inherit (attachment) interface address;
+        prefixLength = lib.toInt (lib.last (lib.splitString "/" fabric.subnet));
+        rdmaDevice = attachment.rdma_device or null;
+        gidIndex = attachment.gid_index or null;
+      }
+    ) node.fabrics;
+  }
+  // lib.optionalAttrs (node.disk != null) { disk.device = node.disk; };
 }
-// lib.optionalAttrs (node.disk != null) { nixwulf.disk.device = node.disk; }
