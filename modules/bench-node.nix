@@ -132,11 +132,9 @@ in
       map (
         node:
         lib.nameValuePair node.name {
-          hostNames = [
-            node.name
-          ]
-          ++ lib.concatLists (lib.attrValues (namesOf node))
-          ++ lib.attrValues node.addresses;
+          hostNames = lib.unique (
+            [ node.name ] ++ lib.concatLists (lib.attrValues (namesOf node)) ++ lib.attrValues node.addresses
+          );
           publicKey = node.hostKey;
         }
       ) (lib.filter (node: node.hostKey != null) cluster.nodes)
