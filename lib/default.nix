@@ -39,6 +39,16 @@ let
     import inputs.nixpkgs (
       settings
       // {
+        config = {
+          # What nixwulf-llama-cpp-cuda is built with. Allowed here, for nobody could allow it in a flake's packages.
+          allowUnfreePackages = [
+            "cuda_cccl"
+            "cuda_cudart"
+            "cuda_nvcc"
+            "libcublas"
+          ];
+        }
+        // settings.config or { };
         overlays = [ overlay ] ++ settings.overlays or [ ];
       }
     );
