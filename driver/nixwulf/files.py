@@ -20,7 +20,7 @@ def cache_dir() -> Path:
 
 
 def shipped(package: Path) -> Path:
-    """Where a driver's clusters/ and sweeps/ lie: its installation's share/nixwulf, or its checkout."""
+    """Where the driver's clusters/ and sweeps/ lie: share/nixwulf, or the checkout."""
     home = package.parent
     if home.name in {"site-packages", "dist-packages"}:
         return home.parents[2] / "share" / "nixwulf"
