@@ -15,15 +15,14 @@ _NO_INPUTS = re.compile(r"unable to download|cannot connect|[Cc]ould not resolve
 class Flake:
     """A flake in a folder: the checkout's, or a user's own."""
 
-    def __init__(self, folder: Path = CHECKOUT, overrides: tuple[str, ...] = ()):
+    def __init__(self, folder: Path = CHECKOUT):
         self.folder = folder
-        self.overrides = overrides
 
     def nix(self, *arguments: str, timeout_s: float = 900) -> subprocess.CompletedProcess[str]:
         """What a nix command printed in the folder, whatever its exit code."""
         features = ("--extra-experimental-features", "nix-command flakes")
         return subprocess.run(
-            ["nix", *arguments, *features, *self.overrides],
+            ["nix", *arguments, *features],
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -37,6 +36,19 @@ class Flake:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
+    def locked_inputs(self) -> dict[str, str]:
+        """The inputs that this flake is evaluated with, as references."""
+        nodes = json.loads(self.nix("flake", "metadata", "--json").stdout)["locks"]["nodes"]
+        inputs = {}
+        for name, node in nodes["root"]["inputs"].items():
+            locked = nodes[node]["locked"]
+            inputs[name] = (
+                f"path:{locked['path']}?narHash={locked['narHash']}"
+                if locked["type"] == "path"
+                else f"github:{locked['owner']}/{locked['repo']}/{locked['rev']}"
+            )
+        return inputs
+
 
 @pytest.fixture(scope="session")
 def flake() -> Flake:
@@ -48,19 +60,3 @@ def flake() -> Flake:
         pytest.skip(f"This nix cannot get the flake's inputs: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
     return checkout
-
-
-@pytest.fixture(scope="session")
-def overrides(flake) -> tuple[str, ...]:
-    """Options that give a flake which has this one as its input the same inputs as ours."""
-    locks = json.loads(flake.nix("flake", "metadata", "--json").stdout)["locks"]["nodes"]
-    options = ["--override-input", "nixwulf", f"git+file://{CHECKOUT}"]
-    for name, node in locks["root"]["inputs"].items():
-        locked = locks[node]["locked"]
-        reference = (
-            f"path:{locked['path']}?narHash={locked['narHash']}"
-            if locked["type"] == "path"
-            else f"github:{locked['owner']}/{locked['repo']}/{locked['rev']}"
-        )
-        options += ["--override-input", f"nixwulf/{name}", reference]
-    return tuple(options)

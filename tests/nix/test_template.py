@@ -12,16 +12,28 @@ NIXWULF = [str(Path(sys.executable).with_name("nixwulf"))]
 
 
 @pytest.fixture(scope="module")
-def mine(flake, overrides, tmp_path_factory) -> Flake:
-    folder = tmp_path_factory.mktemp("mine")
-    made = Flake(folder).nix("flake", "init", "--template", f"git+file://{CHECKOUT}")
-    assert made.returncode == 0, made.stderr
-    return Flake(folder, overrides)
+def mine(flake, tmp_path_factory) -> Flake:
+    """A folder made from the template, with this checkout as its Nixwulf."""
+    made = Flake(tmp_path_factory.mktemp("mine"))
+    done = made.nix("flake", "init", "--template", f"git+file://{CHECKOUT}")
+    assert done.returncode == 0, done.stderr
+    wiring = made.folder / "flake.nix"
+    ours = f"git+file://{CHECKOUT}"
+    wiring.write_text(wiring.read_text().replace("github:nixwulf/nixwulf", ours))
+    options = [
+        word
+        for name, reference in flake.locked_inputs().items()
+        for word in ("--override-input", f"nixwulf/{name}", reference)
+    ]
+    done = made.nix("flake", "lock", "--allow-dirty-locks", *options)
+    assert done.returncode == 0, done.stderr
+    return made
 
 
 def test_the_template_is_a_flake_a_cluster_and_a_sweep(mine):
     assert {path.name for path in mine.folder.iterdir()} == {
         "cluster.toml",
+        "flake.lock",
         "flake.nix",
         "sweep.yaml",
     }
