@@ -16,7 +16,6 @@
   util-linux,
 }:
 let
-  root = ../..;
   pyproject = fromTOML (builtins.readFile ../../driver/pyproject.toml);
   inherit (pyproject) project;
 
@@ -62,7 +61,7 @@ python3Packages.buildPythonApplication {
   pyproject = true;
 
   src = lib.fileset.toSource {
-    inherit root;
+    root = ../..;
     fileset = lib.fileset.unions [
       ../../driver
       ../../clusters
@@ -104,6 +103,13 @@ python3Packages.buildPythonApplication {
     "tests/unit/test_docs.py"
     "tests/unit/test_setup.py"
   ];
+  # From a folder without clusters/: it has to be the installed one.
+  postCheck = ''
+    (cd "$(mktemp -d)" && $out/bin/nixwulf cluster check lab)
+  '';
+  # Many of them are about the lab, and that is Linux'.
+  doCheck = stdenv.hostPlatform.isLinux;
+  pythonImportsCheck = [ "nixwulf.cli" ];
 
   passthru = {
     inherit programs;
