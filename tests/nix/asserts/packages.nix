@@ -45,7 +45,7 @@ in
       lib.attrNames (
         lib.filterAttrs (
           _: package:
-          package.src ? outputHash
+          package ? src.outputHash
           && lib.elem package.src.outputHash [
             ""
             lib.fakeHash
