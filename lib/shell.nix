@@ -2,17 +2,19 @@
 { pkgs }:
 pkgs.mkShellNoCC {
   inputsFrom = [ pkgs.nixwulf ];
-  packages = with pkgs; [
-    deadnix
-    mypy
-    nixfmt-tree
-    ruff
-    shellcheck
-    python3Packages.hypothesis
-    python3Packages.pandas-stubs
-    python3Packages.pytest
-    python3Packages.pytest-timeout
-    python3Packages.types-jsonschema
-    python3Packages.types-pyyaml
-  ];
+  packages =
+    pkgs.nixwulf.programs
+    ++ (with pkgs; [
+      deadnix
+      mypy
+      nixfmt-tree
+      ruff
+      shellcheck
+      python3Packages.hypothesis
+      python3Packages.pandas-stubs
+      python3Packages.pytest
+      python3Packages.pytest-timeout
+      python3Packages.types-jsonschema
+      python3Packages.types-pyyaml
+    ]);
 }

@@ -46,8 +46,8 @@ in
     };
     llamaCpp = mkOption {
       type = types.nullOr types.package;
-      default = pkgs.llama-cpp.override { rpcSupport = true; };
-      defaultText = lib.literalExpression "pkgs.llama-cpp.override { rpcSupport = true; }";
+      default = pkgs.nixwulf-llama-cpp-cpu;
+      defaultText = lib.literalExpression "pkgs.nixwulf-llama-cpp-cpu";
       description = ''
         The llama.cpp on PATH. It needs the RPC backend, and all nodes need the same build: servers of another version
         are refused or crash (https://github.com/lhl/strix-halo-testing/blob/main/rpc-test/README.md).

@@ -8,7 +8,7 @@
   vulkan-loader,
   vulkanSupport ? false,
   # Instructions are chosen at compile time, and upstream's -march=native would be those of the build machine. Every
-  # platform of this flake has these: the x86 ones AVX2 and FMA, the CM5 (Cortex-A76) and GB10 dot products and half floats.
+  # platform of this flake has these: the x86 ones AVX2 and FMA, the CM5 (Cortex-A76) and GB10 dot products and fp16.
   instructions ? if stdenv.hostPlatform.isx86_64 then "x86-64-v3" else "armv8.2-a+dotprod+fp16",
 }:
 stdenv.mkDerivation {

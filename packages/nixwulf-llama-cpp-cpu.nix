@@ -1,6 +1,6 @@
 # nixpkgs' llama.cpp as a cluster needs it: with the RPC backend, and RDMA as its transport. All variants are one
 # version, because RPC servers and clients have to be
-# (https://github.com/lhl/strix-halo-testing/blob/main/rpc-test/README.md). The `llama-cpp*` of nixpkgs stay as they are.
+# (https://github.com/lhl/strix-halo-testing/blob/main/rpc-test/README.md). nixpkgs' own `llama-cpp*` stay as they are.
 {
   lib,
   stdenv,
@@ -27,16 +27,18 @@ in
 (llama-cpp.override (oneBackend // settings)).overrideAttrs (old: {
   name = "llama-cpp-${backend}-${old.version}";
 
-  # Only there is an RDMA transport in this version (ggml/src/ggml-rpc/CMakeLists.txt). Client and server agree on it when
-  # both have it, else they speak TCP. Its providers are those of this rdma-core: override it for USB4.
+  # RPC over RoCE or InfiniBand: Linux only in this version. Client and server agree on it when both have it, else
+  # they speak TCP (https://github.com/ggml-org/llama.cpp/pull/20590). It finds the providers of this rdma-core and no
+  # others: override it for USB4.
   buildInputs = old.buildInputs ++ lib.optional stdenv.hostPlatform.isLinux rdma-core;
   cmakeFlags =
     old.cmakeFlags
     ++ lib.optional stdenv.hostPlatform.isLinux (lib.cmakeBool "GGML_RPC_RDMA" true)
     ++ cmakeFlags;
 
-  # Since b9824 upstream's name of the server is ggml-rpc-server, and upstream installs it; nixpkgs' expression still
-  # copies the old name and fails (https://github.com/NixOS/nixpkgs/pull/553057).
+  # By b9824 upstream's name of the server was ggml-rpc-server (https://github.com/gentoo/guru/pull/503), and its
+  # install target has it. nixpkgs copies a file of the old name, which is not there any more
+  # (https://github.com/NixOS/nixpkgs/pull/553057).
   postInstall =
     lib.removeSuffix "cp bin/rpc-server $out/bin/llama-rpc-server" old.postInstall
     + "ln -sf ggml-rpc-server $out/bin/llama-rpc-server";

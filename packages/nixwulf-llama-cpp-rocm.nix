@@ -3,8 +3,8 @@
 { nixwulf-llama-cpp-cpu }:
 nixwulf-llama-cpp-cpu.override {
   backend = "rocm";
-  # Each GPU target compiles every kernel once more, and nixpkgs has a dozen. ROCm's own libraries keep all of theirs:
-  # those are in nixpkgs' binary cache.
+  # Each GPU target compiles every kernel once more, and nixpkgs has 16. ROCm's own libraries stay as nixpkgs has them,
+  # because only those can be in its binary cache.
   settings.rocmGpuTargets = [ "gfx1151" ];
   supportedSystems = [ "x86_64-linux" ];
 }

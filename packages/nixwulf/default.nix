@@ -16,11 +16,10 @@
   util-linux,
 }:
 let
-  root = ../..;
   pyproject = fromTOML (builtins.readFile ../../driver/pyproject.toml);
   inherit (pyproject) project;
 
-  # name -> lowest version, of lines such as "numpy>=1.26": what nixpkgs has must be that new (tests/nix/asserts/driver.nix).
+  # name -> lowest version, of lines such as "numpy>=1.26". tests/nix/asserts/driver.nix compares it with nixpkgs.
   lowestVersions =
     lines:
     lib.listToAttrs (
@@ -30,7 +29,7 @@ let
           parts = builtins.match "([A-Za-z0-9_-]+)>=([0-9.]+)" line;
         in
         if parts == null then
-          throw "driver/pyproject.toml: '${line}' is not NAME>=VERSION; write it so, or teach packages/nixwulf to read it."
+          throw "driver/pyproject.toml: '${line}' is not NAME>=VERSION; write it so."
         else
           lib.nameValuePair (lib.head parts) (lib.last parts)
       ) lines
@@ -62,7 +61,7 @@ python3Packages.buildPythonApplication {
   pyproject = true;
 
   src = lib.fileset.toSource {
-    inherit root;
+    root = ../..;
     fileset = lib.fileset.unions [
       ../../driver
       ../../clusters
@@ -82,8 +81,8 @@ python3Packages.buildPythonApplication {
     cp -r ../clusters ../sweeps $out/share/nixwulf
   '';
 
-  # After PATH, not before: the user's ssh reads the user's ~/.ssh (macOS's knows words there that OpenSSH's own refuses),
-  # and who has a llama.cpp of their own wants to see that one measured.
+  # After PATH, not before: the user's ssh is the one that understands the user's ~/.ssh (macOS's knows more words), and
+  # who has a llama.cpp of their own wants to see that one measured.
   makeWrapperArgs = [
     "--suffix"
     "PATH"
@@ -104,6 +103,13 @@ python3Packages.buildPythonApplication {
     "tests/unit/test_docs.py"
     "tests/unit/test_setup.py"
   ];
+  # From a folder without clusters/: it has to be the installed one.
+  postCheck = ''
+    (cd "$(mktemp -d)" && $out/bin/nixwulf cluster check lab)
+  '';
+  # Many of them are about the lab, and that is Linux'.
+  doCheck = stdenv.hostPlatform.isLinux;
+  pythonImportsCheck = [ "nixwulf.cli" ];
 
   passthru = {
     inherit programs;
