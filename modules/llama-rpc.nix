@@ -107,7 +107,7 @@ let
         // lib.optionalAttrs (fabric.gidIndex != null) { GGML_RDMA_GID = toString fabric.gidIndex; }
         // instance.environment;
         serviceConfig = fabricService.hardening // {
-          ExecStart = lib.escapeShellArgs (
+          ExecStart = utils.escapeSystemdExecArgs (
             [
               # nixpkgs' name of it, which the flake's variants have too; upstream's is ggml-rpc-server.
               (lib.getExe' instance.package "llama-rpc-server")

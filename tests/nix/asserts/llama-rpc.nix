@@ -34,7 +34,8 @@ let
   ];
   gpu = config.systemd.services.llama-rpc-gpu;
   cpu = config.systemd.services.llama-rpc-cpu;
-  arguments = service: lib.tail (lib.splitString " " service.serviceConfig.ExecStart);
+  arguments =
+    service: lib.tail (lib.splitString " " (lib.replaceString "\"" "" service.serviceConfig.ExecStart));
   inherit (config.networking) firewall;
 in
 {
@@ -63,7 +64,7 @@ in
   };
   "the program has nixpkgs' name" = {
     expected = true;
-    actual = lib.hasInfix "/bin/llama-rpc-server " gpu.serviceConfig.ExecStart;
+    actual = lib.hasInfix "/bin/llama-rpc-server\" " gpu.serviceConfig.ExecStart;
   };
   "the ports are open on the fabric's interface" = {
     expected = [
