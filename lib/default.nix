@@ -14,13 +14,12 @@ let
   platformFacts = lib.mapAttrs (_: path: fromTOML (builtins.readFile path)) (
     folders.withSuffix ".toml" ../driver/nixwulf/data/platforms
   );
-  platforms = folders.nixFiles ../nixos/platforms;
-  apps = import ./apps.nix { inherit lib; };
   inventory = import ./inventory.nix { inherit lib platformFacts; };
+  apps = import ./apps.nix { inherit lib; };
 
   # A module that needs the flake's inputs is a function of them; all others are plain modules.
-  nixosModules = lib.mapAttrs (
-    _: path:
+  withInputs =
+    path:
     let
       module = import path;
     in
@@ -29,8 +28,10 @@ let
         inherit inputs;
       })
     else
-      path
-  ) (folders.nixFiles ../modules);
+      path;
+
+  platforms = lib.mapAttrs (_: withInputs) (folders.nixFiles ../nixos/platforms);
+  nixosModules = lib.mapAttrs (_: withInputs) (folders.nixFiles ../modules);
 
   overlay = import ../packages;
 

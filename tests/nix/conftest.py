@@ -1,4 +1,4 @@
-"""Evaluation of the flake by the `nix` on PATH; without one, or without its inputs, these tests skip."""
+"""The flake, evaluated by the `nix` on PATH; these tests skip where that cannot be."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def flake() -> Flake:
 
 @pytest.fixture(scope="session")
 def overrides(flake) -> tuple[str, ...]:
-    """Options by which a flake that has this one as its input `nixwulf` evaluates the same inputs."""
+    """Options that give a flake which has this one as its input the same inputs as ours."""
     locks = json.loads(flake.nix("flake", "metadata", "--json").stdout)["locks"]["nodes"]
     options = ["--override-input", "nixwulf", f"git+file://{CHECKOUT}"]
     for name, node in locks["root"]["inputs"].items():

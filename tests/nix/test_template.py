@@ -40,7 +40,9 @@ def test_it_has_the_installer_and_the_commands(mine):
         "default",
         "image-generic-x86_64",
     ]
-    assert {"bench", "deploy", "update"} <= set(mine.value("apps.x86_64-linux", "builtins.attrNames"))
+    assert {"bench", "deploy", "update"} <= set(
+        mine.value("apps.x86_64-linux", "builtins.attrNames")
+    )
 
 
 def test_its_sweep_can_be_planned_on_its_cluster(mine):
