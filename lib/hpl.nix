@@ -1,11 +1,12 @@
 # How large a problem HPL gets and on which grid, from the memory of the smallest node and one number of ranks.
 { lib }:
 rec {
-  # The largest integer whose square is not above x, by Newton's method: Nix has no square root, and rounds floats.
+  # The largest integer whose square is not above x, by Newton's method: Nix has no square root. No square is
+  # taken, since Nix refuses integers of more than 64 bits.
   isqrt =
     x:
     let
-      step = guess: if guess * guess <= x then guess else step ((guess + x / guess) / 2);
+      step = guess: if guess <= x / guess then guess else step ((guess + x / guess) / 2);
     in
     if x <= 0 then 0 else step x;
 

@@ -48,7 +48,7 @@ in
         {
           description = "distributed-llama worker on the fabric '${cfg.fabric}'";
           serviceConfig = fabricService.hardening // {
-            ExecStart = lib.escapeShellArgs [
+            ExecStart = utils.escapeSystemdExecArgs [
               (lib.getExe' cfg.package "dllama")
               "worker"
               "--host"

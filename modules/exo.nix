@@ -71,7 +71,7 @@ in
             HOME = "/var/lib/exo";
           };
           serviceConfig = fabricService.hardening // {
-            ExecStart = lib.escapeShellArgs [
+            ExecStart = utils.escapeSystemdExecArgs [
               (lib.getExe cfg.package)
               "--api-port"
               (toString cfg.apiPort)

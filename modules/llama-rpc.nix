@@ -44,13 +44,8 @@ let
         };
         package = mkOption {
           type = types.package;
-          default = pkgs.llama-cpp.override {
-            rpcSupport = true;
-            vulkanSupport = config.backend == "vulkan";
-            rocmSupport = config.backend == "rocm";
-            cudaSupport = config.backend == "cuda";
-          };
-          defaultText = lib.literalMD "nixpkgs' `llama-cpp` with RPC and the backend";
+          default = pkgs."nixwulf-llama-cpp-${config.backend}";
+          defaultText = lib.literalMD "this flake's llama.cpp for the backend";
           description = ''
             The llama.cpp to run. The server and all clients have to be one build: the protocol changes between versions
             (https://github.com/lhl/strix-halo-testing/blob/main/rpc-test/README.md).
@@ -112,9 +107,9 @@ let
         // lib.optionalAttrs (fabric.gidIndex != null) { GGML_RDMA_GID = toString fabric.gidIndex; }
         // instance.environment;
         serviceConfig = fabricService.hardening // {
-          ExecStart = lib.escapeShellArgs (
+          ExecStart = utils.escapeSystemdExecArgs (
             [
-              # nixpkgs' name of it: upstream's install target leaves the program out.
+              # nixpkgs' name of it, which the flake's variants have too; upstream's is ggml-rpc-server.
               (lib.getExe' instance.package "llama-rpc-server")
               "--host"
               fabric.address

@@ -29,7 +29,9 @@ in
 {
   "the worker listens on the fabric's address, with a thread a core" = {
     expected = "/bin/dllama worker --host 192.168.1.41 --port 9999 --nthreads 4";
-    actual = lib.removePrefix (toString config.nixwulf.distributed-llama.package) service.serviceConfig.ExecStart;
+    actual = lib.removePrefix (toString config.nixwulf.distributed-llama.package) (
+      lib.replaceString "\"" "" service.serviceConfig.ExecStart
+    );
   };
   "the port is open on the fabric's interface and nowhere else" = {
     expected = {

@@ -40,7 +40,9 @@ in
 {
   "its ports are those of its options" = {
     expected = "--api-port 52415 --libp2p-port 52414";
-    actual = lib.concatStringsSep " " (lib.tail (lib.splitString " " service.serviceConfig.ExecStart));
+    actual = lib.concatStringsSep " " (
+      lib.tail (lib.splitString " " (lib.replaceString "\"" "" service.serviceConfig.ExecStart))
+    );
   };
   "it stays in its namespace and off the Internet, and calls the others on the fabric" = {
     expected = {

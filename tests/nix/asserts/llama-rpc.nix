@@ -1,4 +1,9 @@
-{ lib, evaluate, ... }:
+{
+  lib,
+  pkgs,
+  evaluate,
+  ...
+}:
 let
   config = evaluate [
     {
@@ -34,7 +39,8 @@ let
   ];
   gpu = config.systemd.services.llama-rpc-gpu;
   cpu = config.systemd.services.llama-rpc-cpu;
-  arguments = service: lib.tail (lib.splitString " " service.serviceConfig.ExecStart);
+  arguments =
+    service: lib.tail (lib.splitString " " (lib.replaceString "\"" "" service.serviceConfig.ExecStart));
   inherit (config.networking) firewall;
 in
 {
@@ -61,9 +67,15 @@ in
     ];
     actual = arguments cpu;
   };
-  "the program has nixpkgs' name" = {
-    expected = true;
-    actual = lib.hasInfix "/bin/llama-rpc-server " gpu.serviceConfig.ExecStart;
+  "the backend picks the build" = {
+    expected = map (package: "\"${package}/bin/llama-rpc-server\"") [
+      pkgs.nixwulf-llama-cpp-vulkan
+      pkgs.nixwulf-llama-cpp-cpu
+    ];
+    actual = map (service: lib.head (lib.splitString " " service.serviceConfig.ExecStart)) [
+      gpu
+      cpu
+    ];
   };
   "the ports are open on the fabric's interface" = {
     expected = [
