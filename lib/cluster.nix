@@ -82,7 +82,7 @@ rec {
           inherit cluster;
         }) (managed cluster)
       ) clusters;
-      imaged = lib.filter (node: node.facts.install ? image) nodes;
+      imaged = lib.filter (node: node.facts ? install.image) nodes;
     in
     lib.mapAttrs (
       _: ofSystem:

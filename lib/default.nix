@@ -14,12 +14,9 @@ let
   platformFacts = lib.mapAttrs (_: path: fromTOML (builtins.readFile path)) (
     folders.withSuffix ".toml" ../driver/nixwulf/data/platforms
   );
-  platforms = folders.nixFiles ../nixos/platforms;
-  inventory = import ./inventory.nix { inherit lib platformFacts; };
-
   # A module that needs the flake's inputs is a function of them; all others are plain modules.
-  nixosModules = lib.mapAttrs (
-    _: path:
+  withInputs =
+    path:
     let
       module = import path;
     in
@@ -28,8 +25,11 @@ let
         inherit inputs;
       })
     else
-      path
-  ) (folders.nixFiles ../modules);
+      path;
+
+  platforms = lib.mapAttrs (_: withInputs) (folders.nixFiles ../nixos/platforms);
+  nixosModules = lib.mapAttrs (_: withInputs) (folders.nixFiles ../modules);
+  inventory = import ./inventory.nix { inherit lib platformFacts; };
 
   overlay = import ../packages;
 
