@@ -46,8 +46,8 @@ let
     );
 in
 rec {
-  # An installer that lets in the keys given; `platform` names a folder of nixos/platforms.
-  mkImage =
+  # The system of an installer that lets in the keys given; `platform` names a folder of nixos/platforms.
+  installer =
     {
       platform,
       sshKeys,
@@ -60,7 +60,7 @@ rec {
     if kind == null then
       throw "${source}: platform '${platform}' has no image, because ${facts.install.reason}; leave it out of the images."
     else
-      (inputs.nixpkgs.lib.nixosSystem {
+      inputs.nixpkgs.lib.nixosSystem {
         modules = lib.attrValues nixosModules ++ [
           platforms.${platform}
           (../nixos/images + "/${kind}.nix")
@@ -69,7 +69,9 @@ rec {
             users.users.root.openssh.authorizedKeys.keys = sshKeys;
           }
         ];
-      }).config.system.build.image;
+      };
+
+  mkImage = arguments: (installer arguments).config.system.build.image;
 
   # The images of some clusters' platforms, by system, with the keys of every cluster that has the platform.
   imagesOf =

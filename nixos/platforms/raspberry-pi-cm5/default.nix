@@ -1,6 +1,6 @@
 # Raspberry Pi Compute Module 5, on carriers with an NVMe drive.
 { inputs }:
-{ lib, pkgs, ... }:
+{ pkgs, ... }:
 {
   imports = [
     (inputs.nixos-hardware + "/raspberry-pi/5")
@@ -23,6 +23,4 @@
   # `vcgencmd get_throttled`: without a heat sink a module throttles, 275 instead of 325 Gflops
   # (https://github.com/geerlingguy/beowulf-ai-cluster).
   environment.systemPackages = [ pkgs.libraspberrypi ];
-
-  networking.useDHCP = lib.mkDefault true;
 }
