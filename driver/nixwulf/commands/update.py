@@ -71,9 +71,10 @@ def update(
         return
     evaluated = systems(flake, [attribute(cluster, node) for node in linux])
     local = updating.built_here()
+    reach = connections(cluster)
     targets = [
         updating.Target(
-            connections(cluster)[node.name],
+            reach[node.name],
             evaluated[attribute(cluster, node)],
             here=of[node.name] in local,
         )
