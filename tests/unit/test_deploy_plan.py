@@ -249,7 +249,7 @@ bases = st.sampled_from([DEBIAN, INSTALLER, PI, MAC])
 found = st.just("no answer") | st.builds(lambda base, new: machine(base, **new), bases, sections)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=300)
 @given(
     st.dictionaries(st.sampled_from(["fw1", "fw2", "fw3"]), found, min_size=1),
     st.sampled_from(["kexec", "image", "check"]),
