@@ -114,12 +114,11 @@ in
     systemd.user.settings.Manager.DefaultLimitMEMLOCK = "infinity";
 
     users.groups.rdma = { };
-    # Not rdma-core's own rules: they rename devices by PCI path, while cluster files name the kernel's (mlx5_0,
-    # irdma0), and USB4's provider is found by the device's name only.
+    # Verbs devices are everybody's as the kernel makes them; those that manage a fabric are root's. Not rdma-core's own
+    # rules: they rename devices by PCI path, while cluster files name the kernel's (mlx5_0, irdma0), and USB4's provider
+    # is found by the device's name only.
     services.udev.extraRules = ''
-      SUBSYSTEM=="infiniband_verbs", GROUP="rdma", MODE="0660"
       SUBSYSTEM=="infiniband_mad", GROUP="rdma", MODE="0660"
-      KERNEL=="rdma_cm", GROUP="rdma", MODE="0660"
     '';
 
     environment.systemPackages = [

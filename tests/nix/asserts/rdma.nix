@@ -89,13 +89,13 @@ in
           "systemd/user.conf"
         ];
   };
-  "group rdma may use the devices, and no rule renames them" = {
+  "group rdma may manage a fabric, and no rule renames devices" = {
     expected = [
       true
       false
     ];
     actual = [
-      (lib.hasInfix ''SUBSYSTEM=="infiniband_verbs", GROUP="rdma"'' head.services.udev.extraRules)
+      (lib.hasInfix ''SUBSYSTEM=="infiniband_mad", GROUP="rdma"'' head.services.udev.extraRules)
       (lib.any (package: lib.hasPrefix "rdma-core" (lib.getName package)) head.services.udev.packages)
     ];
   };
