@@ -52,11 +52,11 @@ in
       '';
     };
     subnetManager = mkOption {
-      type = types.nullOr types.str;
+      type = types.either (types.enum [ false ]) types.str;
       default = if peers != [ ] then lib.head peers else cluster.node;
       defaultText = lib.literalMD "the first node of the cluster that is on an `infiniband` fabric";
       description = ''
-        The node that runs opensm, without which no InfiniBand port becomes active; exactly one does. null where the
+        The node that runs opensm, without which no InfiniBand port becomes active; exactly one does. false where the
         switch has a subnet manager.
       '';
     };
@@ -166,7 +166,7 @@ in
           }
         ]) rdma
       )
-      ++ lib.optional (infiniband != [ ] && cfg.subnetManager != null && peers != [ ]) {
+      ++ lib.optional (infiniband != [ ] && cfg.subnetManager != false && peers != [ ]) {
         assertion = lib.elem cfg.subnetManager peers;
         message = "${cluster.where}: nixwulf.rdma.subnetManager is '${cfg.subnetManager}', which is not a node on an InfiniBand fabric; name one of ${lib.concatStringsSep ", " peers}.";
       };
