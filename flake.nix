@@ -53,6 +53,17 @@
         // images.${system} or { }
       );
 
+      apps = eachSystem (system: nixwulf.apps pkgs.${system});
+
+      devShells = eachSystem (system: {
+        default = import ./lib/shell.nix { pkgs = pkgs.${system}; };
+      });
+
+      templates.default = {
+        path = ./templates/cluster;
+        description = "A cluster of your own: its nodes, its sweep, and the commands that deploy and measure it";
+      };
+
       checks = eachSystem (
         system:
         import ./tests/nix {
@@ -60,6 +71,14 @@
           pkgs = pkgs.${system};
           outputs = inputs.self;
         }
+        // lib.optionalAttrs (system == "x86_64-linux") (
+          lib.mapAttrs' (name: lib.nameValuePair "vm-${name}") (
+            import ./nixos/tests {
+              inherit lib nixwulf;
+              pkgs = pkgs.${system};
+            }
+          )
+        )
       );
 
       formatter = eachSystem (system: pkgs.${system}.nixfmt-tree);
@@ -67,6 +86,7 @@
       lib = {
         inherit (nixwulf.cluster) mkCluster mkImage;
         inventories = lib.mapAttrs (_: nixwulf.inventory.summary) clusters;
+        platforms = nixwulf.platformFacts;
       };
     };
 }

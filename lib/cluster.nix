@@ -6,7 +6,10 @@
   platforms,
   platformFacts,
   nixosModules,
+  pkgs,
   pkgsOfPlatform,
+  eachSystem,
+  apps,
 }:
 let
   managed = cluster: lib.filter (node: node.managed) cluster.nodes;
@@ -114,6 +117,14 @@ rec {
     in
     nodesOf modules cluster
     // {
-      packages = imagesOf [ cluster ];
+      packages = eachSystem (
+        system:
+        (imagesOf [ cluster ]).${system} or { }
+        // {
+          default = pkgs.${system}.nixwulf;
+        }
+      );
+      apps = eachSystem (system: apps pkgs.${system});
+      formatter = eachSystem (system: pkgs.${system}.nixfmt-tree);
     };
 }

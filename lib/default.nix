@@ -14,6 +14,9 @@ let
   platformFacts = lib.mapAttrs (_: path: fromTOML (builtins.readFile path)) (
     folders.withSuffix ".toml" ../driver/nixwulf/data/platforms
   );
+  inventory = import ./inventory.nix { inherit lib platformFacts; };
+  apps = import ./apps.nix { inherit lib; };
+
   # A module that needs the flake's inputs is a function of them; all others are plain modules.
   withInputs =
     path:
@@ -29,7 +32,6 @@ let
 
   platforms = lib.mapAttrs (_: withInputs) (folders.nixFiles ../nixos/platforms);
   nixosModules = lib.mapAttrs (_: withInputs) (folders.nixFiles ../modules);
-  inventory = import ./inventory.nix { inherit lib platformFacts; };
 
   overlay = import ../packages;
 
@@ -38,6 +40,16 @@ let
     import inputs.nixpkgs (
       settings
       // {
+        config = {
+          # What nixwulf-llama-cpp-cuda is built with. Allowed here, for nobody could allow it in a flake's packages.
+          allowUnfreePackages = [
+            "cuda_cccl"
+            "cuda_cudart"
+            "cuda_nvcc"
+            "libcublas"
+          ];
+        }
+        // settings.config or { };
         overlays = [ overlay ] ++ settings.overlays or [ ];
       }
     );
@@ -63,12 +75,16 @@ let
       platforms
       platformFacts
       nixosModules
+      pkgs
       pkgsOfPlatform
+      eachSystem
+      apps
       ;
   };
 in
 {
   inherit
+    apps
     cluster
     eachSystem
     folders

@@ -12,6 +12,7 @@
         inherit (other) name;
         hostKey = other.host_key;
         addresses = lib.mapAttrs (_: attachment: attachment.address) other.fabrics;
+        memoryGiB = other.facts.memory_gib.value or null;
       }) cluster.nodes;
     };
     fabrics = lib.mapAttrs (

@@ -70,6 +70,11 @@ in
               default = { };
               description = "The node's address on each fabric.";
             };
+            memoryGiB = mkOption {
+              type = types.nullOr types.number;
+              default = null;
+              description = "The node's memory, where its platform says.";
+            };
           };
         }
       );

@@ -58,12 +58,17 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Node:
-    """One machine; ssh is the management address and never assumed to be a data address."""
+    """One machine; ssh is the management address and never assumed to be a data address.
+
+    disk: what deploy wipes, by id; host_key: the only host key that is accepted of it.
+    """
 
     name: str
     platform: str
     ssh: str
     fabrics: dict[str, Attachment] = field(default_factory=dict)
+    disk: str | None = None
+    host_key: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,11 @@ class Cluster:
     def nodes_on(self, fabric: str) -> tuple[Node, ...]:
         """The nodes that are on a fabric, in order."""
         return tuple(node for node in self.nodes if fabric in node.fabrics)
+
+    @property
+    def ssh_keys(self) -> tuple[str, ...]:
+        """The public keys that deployed nodes let in; none when nodes are not deployed."""
+        return tuple(self.document.get("deploy", {}).get("ssh_keys", ()))
 
     @property
     def is_lab(self) -> bool:
@@ -164,7 +174,14 @@ def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> No
                 f"outside its subnet {fabrics[fabric_name].subnet}."
             )
     attachments = {key: Attachment(**value) for key, value in values.get("fabrics", {}).items()}
-    return Node(name, values["platform"], values["ssh"], attachments)
+    return Node(
+        name,
+        values["platform"],
+        values["ssh"],
+        attachments,
+        values.get("disk"),
+        values.get("host_key"),
+    )
 
 
 def _check_names(cluster: Cluster) -> None:

@@ -7,12 +7,13 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nixwulf import host_keys
 from nixwulf.cluster import Cluster, Node
 from nixwulf.errors import InputError, NixwulfError
 
@@ -37,6 +38,16 @@ class Connection:
         remote = [shlex.join(command)] if command else []
         return ["ssh", *self.options, "-T", self.node.ssh, *remote]
 
+    def fresh(self) -> Connection:
+        """The same node over connections of its own: one that is shared may be a dead one."""
+        return replace(self, options=("-o", "ControlPath=none", *self.options))
+
+    def close(self) -> None:
+        """End the shared connection, if there is one."""
+        subprocess.run(
+            ["ssh", *self.options, "-O", "exit", self.node.ssh], capture_output=True, check=False
+        )
+
     def open(self) -> None:
         """Start the shared connection; raises Unreachable with ssh's own words."""
         master = ["ssh", *self.options, "-o", "ControlMaster=auto", "-fN", self.node.ssh]
@@ -50,7 +61,7 @@ class Connection:
                 check=False,
             )
             stderr.seek(0)
-            words = " ".join(stderr.read().split())
+            words = self._why(stderr.read())
         if done.returncode != 0:
             raise Unreachable(
                 f"Node {self.node.name!r} cannot be reached: {words or 'ssh failed'}; try "
@@ -91,10 +102,13 @@ class Connection:
             process.wait()
         if process.returncode == _SSH_FAILED:
             raise Unreachable(
-                f"Node {self.node.name!r} did not answer: {' '.join(words.split())}; try "
+                f"Node {self.node.name!r} did not answer: {self._why(words)}; try "
                 f"'ssh {self.node.ssh} true'."
             )
         return subprocess.CompletedProcess(command, process.returncode, output, words)
+
+    def _why(self, words: str) -> str:
+        return host_keys.mismatch(self.node, words) or " ".join(words.split())
 
     def script(self, text: str, *arguments: str, timeout_s: float = 60) -> str:
         """The output of a POSIX shell script whose arguments arrive as $1, $2, ..."""
@@ -145,21 +159,26 @@ class Connection:
 
 def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, Connection]:
     """A connection for each node, not yet open; a lab's nodes are known to its own ssh config."""
-    options: tuple[str, ...]
     if lab_config is not None:
-        options = ("-F", str(lab_config))
-    else:
-        settings = {
-            "BatchMode": "yes",
-            "ConnectTimeout": CONNECT_TIMEOUT_S,
-            "ControlPath": _socket_folder() / "%C",
-            "ControlPersist": 60,
-            "ServerAliveInterval": 15,
-        }
-        options = tuple(
-            word for key, value in settings.items() for word in ("-o", f"{key}={value}")
-        )
-    return {node.name: Connection(node, options) for node in cluster.nodes}
+        lab = ("-F", str(lab_config))
+        return {node.name: Connection(node, lab) for node in cluster.nodes}
+    folder = _socket_folder()
+    settings = {
+        "BatchMode": "yes",
+        "ConnectTimeout": str(CONNECT_TIMEOUT_S),
+        "ControlPath": str(folder / "%C"),
+        "ControlPersist": "60",
+        "ServerAliveInterval": "15",
+    }
+    return {
+        node.name: Connection(node, as_options(settings | host_keys.pin(node, folder)))
+        for node in cluster.nodes
+    }
+
+
+def as_options(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """ssh's settings as words of a command line."""
+    return tuple(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))
 
 
 def _socket_folder() -> Path:

@@ -1,0 +1,192 @@
+"""What a machine is that may be imaged: read in one round trip from any Linux, or from macOS."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nixwulf.errors import NixwulfError
+from nixwulf.ssh import Connection
+
+_SCRIPT = Path(str(resources.files("nixwulf"))) / "deploy" / "machine.sh"
+_SYSTEM_ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A whole disk: size in bytes, and its links in /dev/disk/by-id."""
+
+    name: str
+    size: int
+    model: str = ""
+    serial: str = ""
+    ids: tuple[str, ...] = ()
+    mountpoints: tuple[str, ...] = ()
+    read_only: bool = False
+
+    @property
+    def words(self) -> str:
+        """Its model and size, as printed on it: powers of ten."""
+        return f"{self.model or 'unnamed'}, {self.size / 1e9:.1f} GB"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Facts of a machine; memory in bytes. What could not be read is empty or none.
+
+    user: 'root', 'sudo' for one who may become root without a password, else the user's name.
+    kexec_disabled: the kernel's own switch, none where the kernel has no kexec.
+    boot: differs between machines, and from one boot to the next.
+    """
+
+    kernel: str = ""
+    architecture: str = ""
+    hostname: str = ""
+    os: str = ""
+    nixos: bool = False
+    installer: bool = False
+    product: str = ""
+    firmware: str = ""
+    firmware_version: str = ""
+    secure_boot: bool | None = None
+    locked_down: bool = False
+    kexec_disabled: bool | None = None
+    memory: int = 0
+    user: str = ""
+    programs: frozenset[str] = frozenset()
+    disks: tuple[Disk, ...] = ()
+    system_path: str = ""
+    boot: str = ""
+    rdma: str = ""
+    rdma_devices: tuple[str, ...] = ()
+
+    @property
+    def system(self) -> str:
+        """What Nix calls it, such as 'x86_64-linux'."""
+        architecture = _SYSTEM_ARCHITECTURES.get(self.architecture, self.architecture)
+        return f"{architecture}-{self.kernel.lower()}"
+
+    def disk(self, by_id: str) -> Disk | None:
+        """The disk that a link in /dev/disk/by-id leads to."""
+        return next((disk for disk in self.disks if by_id in disk.ids), None)
+
+
+def gather_machines(connections: Iterable[Connection]) -> dict[str, Machine | NixwulfError]:
+    """The machines behind connections, by node, in parallel; why not, where one did not answer."""
+    script = _SCRIPT.read_text("utf-8")
+
+    def attempt(connection: Connection) -> Machine | NixwulfError:
+        try:
+            return parse_machine(connection.script(script, timeout_s=30))
+        except NixwulfError as error:
+            return error
+
+    nodes = list(connections)
+    with ThreadPoolExecutor(max(1, len(nodes))) as pool:
+        found = pool.map(attempt, nodes)
+        return {c.node.name: machine for c, machine in zip(nodes, found, strict=True)}
+
+
+def parse_machine(text: str) -> Machine:
+    """The machine of the script's output; what is not understood is left out."""
+    sections: dict[str, str] = {}
+    for part in f"\n{text}".split("\n== ")[1:]:
+        name, _, content = part.partition("\n")
+        sections.setdefault(name, content.strip())
+
+    def first(name: str) -> str:
+        return sections.get(name, "").partition("\n")[0].strip()
+
+    release = dict(line.partition("=")[::2] for line in sections.get("os-release", "").splitlines())
+    release = {key: value.strip("\"'") for key, value in release.items()}
+    nixos = release.get("ID") == "nixos"
+    disabled = first("kexec-disabled")
+    secure = first("secure-boot")
+    system_path = first("system")
+    return Machine(
+        kernel=first("kernel"),
+        architecture=first("architecture"),
+        hostname=first("hostname").partition(".")[0],
+        os=release.get("PRETTY_NAME", ""),
+        nixos=nixos,
+        installer=nixos and release.get("VARIANT_ID") == "installer",
+        product=first("product"),
+        firmware=first("firmware"),
+        firmware_version=first("firmware-version"),
+        secure_boot=secure == "1" if secure else None,
+        locked_down=bool(re.search(r"\[(integrity|confidentiality)\]", first("lockdown"))),
+        kexec_disabled=disabled == "1" if disabled else None,
+        memory=_memory(sections),
+        user=first("user"),
+        programs=frozenset(
+            line.rpartition("/")[2] for line in sections.get("programs", "").splitlines()
+        ),
+        disks=_disks(sections.get("disks", ""), sections.get("disk-ids", "")),
+        system_path=system_path if system_path.startswith("/nix/store/") else "",
+        boot=first("boot"),
+        rdma=first("rdma"),
+        rdma_devices=tuple(re.findall(r"^\s*(rdma_\w+)", sections.get("rdma-devices", ""), re.M)),
+    )
+
+
+def _memory(sections: dict[str, str]) -> int:
+    kib = re.search(r"^MemTotal:\s*([0-9]{1,20}) kB", sections.get("memory", ""), re.M)
+    if kib:
+        return int(kib[1]) * 1024
+    return _number(sections.get("memory-bytes", ""))
+
+
+def _disks(listing: str, links: str) -> tuple[Disk, ...]:
+    """Whole disks with all mountpoints on them; lsblk before 2.33 writes its numbers as text."""
+    ids: dict[str, list[str]] = {}
+    for line in links.splitlines():
+        link, _, device = line.rpartition(" ")
+        ids.setdefault(device, []).append(link)
+    try:
+        devices = json.loads(listing)["blockdevices"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ()
+    found = []
+    for device in devices if isinstance(devices, list) else []:
+        if not isinstance(device, dict) or device.get("type") != "disk":
+            continue
+        name = "/dev/" + str(device.get("name", "")).replace("!", "/")
+        size = _number(device.get("size"))
+        if size == 0 or re.match(r"/dev/(zram|ram)[0-9]", name):
+            continue
+        found.append(
+            Disk(
+                name=name,
+                size=size,
+                model=_words(device.get("model")),
+                serial=_words(device.get("serial")),
+                ids=tuple(sorted(ids.get(name, []))),
+                mountpoints=tuple(sorted(set(_mountpoints(device)))),
+                read_only=_number(device.get("ro")) == 1,
+            )
+        )
+    return tuple(found)
+
+
+def _mountpoints(device: dict[str, Any]) -> Iterable[str]:
+    if isinstance(device.get("mountpoint"), str):
+        yield device["mountpoint"]
+    children = device.get("children")
+    for child in children if isinstance(children, list) else []:
+        if isinstance(child, dict):
+            yield from _mountpoints(child)
+
+
+def _number(value: Any) -> int:
+    text = str(int(value) if isinstance(value, bool) else value).strip()
+    return int(text) if re.fullmatch(r"[0-9]{1,20}", text) else 0
+
+
+def _words(value: Any) -> str:
+    return " ".join(value.split()) if isinstance(value, str) else ""

@@ -1,0 +1,152 @@
+"""Why a machine is not imaged: each reason is one sentence that ends with what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from nixwulf.cluster import Cluster, Node
+from nixwulf.deploy.machine import Disk, Machine
+
+# https://github.com/nix-community/nixos-anywhere/blob/main/docs/requirements.md
+_KEXEC_MEMORY = 1.5e9
+_SMALLEST_DISK = 16e9
+_INSTALLER_PROGRAMS = ("tar", "cpio", "setsid")
+
+
+def refusals(
+    node: Node, cluster: Cluster, platform: dict[str, Any], machine: Machine, expected: str | None
+) -> list[str]:
+    """Every reason why this machine is not imaged as this node.
+
+    expected: the host name that the machine may have besides the node's own.
+    """
+    found = [*_identity(node, cluster, platform, machine)]
+    if platform["install"]["method"] != "check":
+        found += _disk(node, machine)
+    if can_install(platform, machine):
+        found += _name(node, cluster, machine, expected)
+        found += _ability(node, platform, machine)
+    return found
+
+
+def can_install(platform: dict[str, Any], machine: Machine) -> bool:
+    """Whether this machine can be installed as it runs now; else somebody has to do something."""
+    method = platform["install"]["method"]
+    return method == "kexec" or (method == "image" and machine.installer)
+
+
+def _identity(
+    node: Node, cluster: Cluster, platform: dict[str, Any], machine: Machine
+) -> Iterable[str]:
+    name = node.name
+    if machine.system != platform["system"]:
+        yield (
+            f"Node {name!r} is a {machine.system} machine and its platform {node.platform!r} is "
+            f"{platform['system']}; correct its platform or its ssh address."
+        )
+    product = platform["install"].get("product")
+    if product and not re.search(product, machine.product):
+        yield (
+            f"Node {name!r} is a {machine.product or 'machine without a product name'!r}, and the "
+            f"platform {node.platform!r} is {product!r}; correct its platform or its ssh address."
+        )
+    hostname = machine.hostname.lower()
+    if any(hostname == other.name.lower() for other in cluster.nodes if other != node):
+        yield (
+            f"Node {name!r} answers as {machine.hostname!r}, which is another node of "
+            f"{cluster.source}; see whether their ssh addresses are swapped."
+        )
+
+
+def _name(node: Node, cluster: Cluster, machine: Machine, expected: str | None) -> Iterable[str]:
+    name, hostname = node.name, machine.hostname
+    known = {other.name.lower() for other in cluster.nodes} | {(expected or name).lower()}
+    if not machine.installer and hostname.lower() not in known:
+        yield (
+            f"Node {name!r} answers as {hostname!r} and runs {machine.os or machine.kernel!r}; if "
+            f"that is the machine to wipe, add '--expect {name}={hostname}'."
+        )
+
+
+def _disk(node: Node, machine: Machine) -> Iterable[str]:
+    name = node.name
+    if node.disk is None:
+        yield f"Node {name!r} has no disk in the cluster file; add one of: {_choice(machine)}."
+        return
+    disk = machine.disk(node.disk)
+    if disk is None:
+        yield f"Node {name!r} has no disk {node.disk!r}; it has: {_choice(machine)}."
+        return
+    if disk.size < _SMALLEST_DISK:
+        yield (
+            f"Node {name!r} would be installed on {node.disk!r} of {disk.size / 1e9:.1f} GB, and "
+            f"needs {_SMALLEST_DISK / 1e9:.0f} GB; choose another disk: {_choice(machine)}."
+        )
+    if disk.read_only:
+        yield f"Node {name!r} can only read its disk {node.disk!r}; choose another disk."
+    # What a first attempt mounted below /mnt, a second one unmounts.
+    used = [place for place in disk.mountpoints if not re.match(r"/mnt(/|$)", place)]
+    if machine.installer and used:
+        yield (
+            f"Node {name!r} runs its installer from the disk {node.disk!r} (mounted at {used[0]}); "
+            "install on another one, or boot the installer from a stick or card."
+        )
+
+
+def _ability(node: Node, platform: dict[str, Any], machine: Machine) -> Iterable[str]:
+    name, install = node.name, platform["install"]
+    if machine.user not in {"root", "sudo"}:
+        yield (
+            f"Node {name!r} is reached as {machine.user!r}, who cannot become root without a "
+            f"password; let root in by ssh, or give {machine.user!r} passwordless sudo."
+        )
+    if install.get("image") == "iso" and machine.firmware != "UEFI":
+        yield (
+            f"Node {name!r} booted by {machine.firmware or 'an unknown firmware'}, and what is "
+            "installed boots by UEFI; turn the legacy mode (CSM) off in its firmware."
+        )
+    if machine.secure_boot:
+        yield (
+            f"Node {name!r} has Secure Boot on, and what is installed is not signed; turn it off "
+            "in its firmware."
+        )
+    if install["method"] == "image" and machine.installer and machine.user != "root":
+        yield (
+            f"Node {name!r} is in its installer as {machine.user!r}; set its ssh to "
+            f"'root@{node.ssh.rpartition('@')[2]}'."
+        )
+    if install["method"] == "kexec" and not machine.installer:
+        yield from _kexec(name, machine)
+
+
+def _kexec(name: str, machine: Machine) -> Iterable[str]:
+    if machine.kexec_disabled is None:
+        yield f"Node {name!r} runs a kernel without kexec; boot the installer's image there."
+    elif machine.kexec_disabled or machine.locked_down:
+        yield (
+            f"Node {name!r} runs a kernel that refuses kexec (kexec_load_disabled, or locked down "
+            "by Secure Boot); boot the installer's image there."
+        )
+    if machine.memory < _KEXEC_MEMORY:
+        yield (
+            f"Node {name!r} has {machine.memory / 1e9:.1f} GB of memory, and kexec into the "
+            "installer needs 1.5 GB; boot the installer's image there."
+        )
+    lacking = [program for program in _INSTALLER_PROGRAMS if program not in machine.programs]
+    if lacking:
+        yield f"Node {name!r} lacks {', '.join(lacking)}, which kexec needs; install that there."
+
+
+def _choice(machine: Machine) -> str:
+    """The disks that a machine has, for who has to choose one."""
+    if not machine.disks:
+        return "none" if "lsblk" in machine.programs else "unknown, because it has no lsblk"
+    return "; ".join(f"{shown(disk)} ({disk.words})" for disk in machine.disks)
+
+
+def shown(disk: Disk) -> str:
+    """The id by which a cluster file names a disk: one that tells model and serial number."""
+    telling = [link for link in disk.ids if not re.search(r"/(wwn-|nvme-(eui|nvme)\.|dm-)", link)]
+    return next(iter([*telling, *disk.ids]), f"{disk.name}, which has no id")

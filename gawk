@@ -1,0 +1,1 @@
+/tmp/x/pk/sim/bin/gawk

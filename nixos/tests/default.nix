@@ -1,0 +1,73 @@
+# VM tests, the third rung of checks: each other file of this folder is one, and is found by its name.
+# They need KVM to be quick; `nix build .#checks.x86_64-linux.vm-NAME -L` runs one.
+{
+  lib,
+  pkgs,
+  nixwulf,
+}:
+let
+  keys = import "${pkgs.path}/nixos/tests/ssh-keys.nix" pkgs;
+
+  # Every machine of a test is a node of a cluster with one switch, and lets the desk in.
+  node =
+    { config, ... }:
+    {
+      imports = lib.attrValues nixwulf.nixosModules;
+      nixwulf.cluster.sshKeys = [ keys.snakeOilPublicKey ];
+      nixwulf.fabrics.switch = {
+        kind = "ethernet";
+        interface = "eth1";
+        address = config.networking.primaryIPAddress;
+        prefixLength = 24;
+        mtu = 1500;
+        speedGbps = 1;
+      };
+      virtualisation.memorySize = lib.mkDefault 1024;
+    };
+
+  # The machine at which somebody sits: it has the driver, the key, and a cluster file of the other machines.
+  desk =
+    { nodes, ... }:
+    {
+      environment.systemPackages = [ pkgs.nixwulf ];
+      environment.etc."desk-key" = {
+        source = keys.snakeOilPrivateKey;
+        mode = "0400";
+      };
+      programs.ssh.extraConfig = ''
+        Host *
+          IdentityFile /etc/desk-key
+          StrictHostKeyChecking accept-new
+      '';
+      environment.etc."cluster.toml".text = ''
+        name = "vms"
+
+        [fabrics.switch]
+        kind = "ethernet"
+        speed_gbps = 1
+        mtu = 1500
+        subnet = "192.168.1.0/24"
+      ''
+      + lib.concatMapStrings (name: ''
+
+        [[nodes]]
+        name = "${name}"
+        platform = "generic-x86_64"
+        ssh = "root@${name}"
+        fabrics.switch = { interface = "eth1", address = "${nodes.${name}.networking.primaryIPAddress}" }
+      '') (lib.remove "desk" (lib.attrNames nodes));
+      virtualisation.memorySize = 2048;
+    };
+in
+lib.mapAttrs (
+  name: path:
+  pkgs.testers.runNixOSTest {
+    imports = [ path ];
+    inherit name;
+    defaults = node;
+    _module.args = {
+      inherit desk nixwulf;
+      inherit (lib) nixosSystem;
+    };
+  }
+) (removeAttrs (nixwulf.folders.nixFiles ./.) [ "default" ])
