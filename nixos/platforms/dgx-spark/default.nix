@@ -1,10 +1,11 @@
 # NVIDIA DGX Spark and other GB10 machines, by the module that Spark owners maintain.
 { inputs }:
-{ lib, ... }:
+{ lib, pkgs, ... }:
 {
   imports = [ (inputs.nixos-dgx-spark + "/modules/dgx-spark.nix") ];
 
   hardware.dgx-spark.enable = true;
+  nixwulf.bench-node.llamaCpp = lib.mkDefault pkgs.nixwulf-llama-cpp-cuda;
 
   # In nixpkgs.nix beside this file: a module cannot configure a nixpkgs that is already made.
   nixpkgs.config = lib.mkForce { };

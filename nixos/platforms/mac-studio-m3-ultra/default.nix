@@ -53,7 +53,7 @@ in
 
     environment.systemPackages = [
       (pkgs.callPackage ./rdma-check.nix { })
-      (pkgs.llama-cpp.override { rpcSupport = true; })
+      pkgs.nixwulf-llama-cpp-metal
       pkgs.iperf3
     ];
 
