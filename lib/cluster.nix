@@ -10,6 +10,7 @@
   pkgsOfPlatform,
   eachSystem,
   apps,
+  formatter,
 }:
 let
   managed = cluster: lib.filter (node: node.managed) cluster.nodes;
@@ -125,6 +126,6 @@ rec {
         }
       );
       apps = eachSystem (system: apps pkgs.${system});
-      formatter = eachSystem (system: pkgs.${system}.nixfmt-tree);
+      formatter = eachSystem formatter;
     };
 }

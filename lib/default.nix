@@ -70,6 +70,17 @@ let
       pkgs.${facts.system}
   ) platformFacts;
 
+  # nixfmt's output byte for byte, by a program that comes without a Haskell compiler.
+  formatter =
+    system: pkgs.${system}.nixfmt-tree.override { nixfmtPackage = pkgs.${system}.nixfmt-rs; };
+
+  shell =
+    system:
+    import ./shell.nix {
+      pkgs = pkgs.${system};
+      formatter = formatter system;
+    };
+
   cluster = import ./cluster.nix {
     inherit
       inputs
@@ -82,6 +93,7 @@ let
       pkgsOfPlatform
       eachSystem
       apps
+      formatter
       ;
   };
 in
@@ -91,10 +103,12 @@ in
     cluster
     eachSystem
     folders
+    formatter
     inventory
     nixosModules
     overlay
     pkgs
     platformFacts
+    shell
     ;
 }

@@ -1,13 +1,13 @@
 # What working on Nixwulf takes: `make test` finds all of it on PATH.
-{ pkgs }:
+{ pkgs, formatter }:
 pkgs.mkShellNoCC {
   inputsFrom = [ pkgs.nixwulf ];
   packages =
     pkgs.nixwulf.programs
+    ++ [ formatter ]
     ++ (with pkgs; [
       deadnix
       mypy
-      nixfmt-tree
       ruff
       shellcheck
       python3Packages.hypothesis
