@@ -15,7 +15,10 @@ let
     folders.withSuffix ".toml" ../driver/nixwulf/data/platforms
   );
   inventory = import ./inventory.nix { inherit lib platformFacts; };
-  apps = import ./apps.nix { inherit lib; };
+  apps = import ./apps.nix {
+    inherit lib;
+    revision = inputs.self.shortRev or inputs.self.dirtyShortRev or "";
+  };
 
   # A module that needs the flake's inputs is a function of them; all others are plain modules.
   withInputs =

@@ -14,7 +14,6 @@ pkgs.mkShellNoCC {
       python3Packages.pandas-stubs
       python3Packages.pytest
       python3Packages.pytest-timeout
-      python3Packages.types-jsonschema
       python3Packages.types-pyyaml
     ]);
 }

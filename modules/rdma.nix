@@ -52,11 +52,11 @@ in
       '';
     };
     subnetManager = mkOption {
-      type = types.nullOr types.str;
+      type = types.either (types.enum [ false ]) types.str;
       default = if peers != [ ] then lib.head peers else cluster.node;
       defaultText = lib.literalMD "the first node of the cluster that is on an `infiniband` fabric";
       description = ''
-        The node that runs opensm, without which no InfiniBand port becomes active; exactly one does. null where the
+        The node that runs opensm, without which no InfiniBand port becomes active; exactly one does. false where the
         switch has a subnet manager.
       '';
     };
@@ -114,12 +114,11 @@ in
     systemd.user.settings.Manager.DefaultLimitMEMLOCK = "infinity";
 
     users.groups.rdma = { };
-    # Not rdma-core's own rules: they rename devices by PCI path, while cluster files name the kernel's (mlx5_0,
-    # irdma0), and USB4's provider is found by the device's name only.
+    # Verbs devices are everybody's as the kernel makes them; those that manage a fabric are root's. Not rdma-core's own
+    # rules: they rename devices by PCI path, while cluster files name the kernel's (mlx5_0, irdma0), and USB4's provider
+    # is found by the device's name only.
     services.udev.extraRules = ''
-      SUBSYSTEM=="infiniband_verbs", GROUP="rdma", MODE="0660"
       SUBSYSTEM=="infiniband_mad", GROUP="rdma", MODE="0660"
-      KERNEL=="rdma_cm", GROUP="rdma", MODE="0660"
     '';
 
     environment.systemPackages = [
@@ -167,7 +166,7 @@ in
           }
         ]) rdma
       )
-      ++ lib.optional (infiniband != [ ] && cfg.subnetManager != null && peers != [ ]) {
+      ++ lib.optional (infiniband != [ ] && cfg.subnetManager != false && peers != [ ]) {
         assertion = lib.elem cfg.subnetManager peers;
         message = "${cluster.where}: nixwulf.rdma.subnetManager is '${cfg.subnetManager}', which is not a node on an InfiniBand fabric; name one of ${lib.concatStringsSep ", " peers}.";
       };

@@ -55,8 +55,8 @@ in
       description = ''
         How much of the memory the GPU may have, GiB. It is a limit, not a reservation, and the kernel's own limit is
         half of the memory. This is `ttm.pages_limit`, and nothing else is needed: with it alone
-        `mem_info_gtt_total` is the same number, and `amdgpu.gttsize` is deprecated
-        (https://github.com/antirez/ds4/issues/871). The firmware's own carve-out for the GPU comes on top, so set
+        `mem_info_gtt_total` is the same number, and AMD advises against `amdgpu.gttsize`
+        (https://github.com/antirez/ds4/pull/871). The firmware's own carve-out for the GPU comes on top, so set
         that to its minimum (512 MB).
       '';
     };

@@ -17,7 +17,7 @@ uname -n
 section user
 if [ "$(id -u)" = 0 ]; then echo root; elif sudo -n true; then echo sudo; else id -un; fi
 section system
-readlink -f /run/current-system
+readlink /run/current-system
 
 if [ "$(uname -s)" = Darwin ]; then
   section os-release

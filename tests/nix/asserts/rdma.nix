@@ -41,6 +41,12 @@ let
       nixwulf.fabrics.ib = fabric "infiniband" 3;
     }
   ];
+  managedSwitch = evaluate [
+    {
+      nixwulf.rdma.subnetManager = false;
+      nixwulf.fabrics.ib = fabric "infiniband" 3;
+    }
+  ];
   plain = evaluate [ { nixwulf.fabrics.office = fabric "ethernet" 1; } ];
 
   lines = text: lib.splitString "\n" text;
@@ -89,13 +95,13 @@ in
           "systemd/user.conf"
         ];
   };
-  "group rdma may use the devices, and no rule renames them" = {
+  "group rdma may manage a fabric, and no rule renames devices" = {
     expected = [
       true
       false
     ];
     actual = [
-      (lib.hasInfix ''SUBSYSTEM=="infiniband_verbs", GROUP="rdma"'' head.services.udev.extraRules)
+      (lib.hasInfix ''SUBSYSTEM=="infiniband_mad", GROUP="rdma"'' head.services.udev.extraRules)
       (lib.any (package: lib.hasPrefix "rdma-core" (lib.getName package)) head.services.udev.packages)
     ];
   };
@@ -121,14 +127,16 @@ in
       (lib.elem "eth3" worker.networking.firewall.trustedInterfaces)
     ];
   };
-  "opensm runs on the head, and on no other node" = {
+  "opensm runs on the head, on no other node, and nowhere if the switch does it" = {
     expected = [
       true
+      false
       false
     ];
     actual = map (config: config.systemd.units ? "opensm.service") [
       head
       worker
+      managedSwitch
     ];
   };
   "opensm logs to the journal and comes back" = {

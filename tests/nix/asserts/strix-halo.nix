@@ -31,7 +31,7 @@ in
     expected = [ "ttm.pages_limit=12582912" ];
     actual = of "ttm." tuned;
   };
-  "the deprecated parameter is not set beside it" = {
+  "amdgpu.gttsize is not set beside it" = {
     expected = [ ];
     actual = of "amdgpu.gttsize" framework;
   };

@@ -1,0 +1,144 @@
+"""nixwulf update: switch deployed nodes to what the flake says."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from nixwulf.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
+
+if TYPE_CHECKING:
+    from nixwulf.deploy.update import Target
+
+
+@click.command()
+@click.option("--cluster", "name", metavar="FILE|NAME", required=True, help="The cluster.")
+@click.option("--node", "chosen", multiple=True, metavar="NAME", help="Only this node; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Print the commands, and reach no node.")
+@click.option("--flake", default=".", show_default=True, help="The flake of the configurations.")
+@click.option(
+    "--rollback-after",
+    "seconds",
+    type=click.IntRange(min=30),
+    default=300,
+    show_default=True,
+    help="Seconds after which a node goes back that the driver did not get into again.",
+)
+@click.pass_context
+def update(
+    ctx: click.Context,
+    name: str,
+    chosen: tuple[str, ...],
+    dry_run: bool,
+    flake: str,
+    seconds: int,
+) -> None:
+    """Switch deployed nodes to what the flake says: build once, copy to all, activate on all.
+
+    A node that cannot be reached again over a new connection, or on which a unit fails, goes back
+    to its old system by itself. Kernels change with the next reboot, and it says where.
+
+    \b
+    Examples:
+      nixwulf update --cluster clusters/mine.toml --dry-run
+      nixwulf update --cluster clusters/mine.toml --node mini2
+    """
+    from nixwulf.cluster import load_cluster
+    from nixwulf.commands.deploy import choose
+    from nixwulf.deploy import update as updating
+    from nixwulf.deploy.flake import attribute, check_reference, lacks_nix, systems
+    from nixwulf.deploy.plan import check_deployable, darwin_steps
+    from nixwulf.platforms import load_platform
+    from nixwulf.ssh import connections
+
+    cluster = load_cluster(name)
+    check_deployable(cluster)
+    check_reference(flake)
+    nodes = choose(cluster, chosen)
+    lacking = lacks_nix()
+    if lacking:
+        raise InputError(f"Systems cannot be built here, because {lacking}.")
+    of = {node.name: load_platform(node.platform)["system"] for node in nodes}
+    linux = [node for node in nodes if of[node.name].endswith("-linux")]
+    for node in nodes:
+        if node not in linux:
+            steps = darwin_steps(flake, node, attribute(cluster, node))
+            click.echo("\n  ".join([f"{node.name}: by hand, with nix-darwin:", *steps]))
+    if not linux:
+        return
+    evaluated = systems(flake, [attribute(cluster, node) for node in linux])
+    local = updating.built_here()
+    reach = connections(cluster)
+    targets = [
+        updating.Target(
+            reach[node.name],
+            evaluated[attribute(cluster, node)],
+            here=of[node.name] in local,
+        )
+        for node in linux
+    ]
+    if dry_run:
+        _print_commands(targets, seconds)
+        return
+    failures = _bring(targets)
+    if failures:
+        for words in failures:
+            click.echo(words, err=True)
+        click.echo("No node was switched; choose those that answer with --node.", err=True)
+        ctx.exit(EXIT_GATE)
+    ctx.exit(_switch(targets, seconds))
+
+
+def _print_commands(targets: Sequence[Target], seconds: int) -> None:
+    from nixwulf.deploy import update as updating
+
+    build = updating.build_command(targets)
+    if build:
+        click.echo(shlex.join(build))
+    for target in targets:
+        click.echo(shlex.join(updating.bring_command(target)))
+    names = ", ".join(target.node.name for target in targets)
+    click.echo(
+        f"Then on {names}: activate it, reach the node over a new connection, and keep it; or go "
+        f"back after {seconds} s."
+    )
+
+
+def _bring(targets: Sequence[Target]) -> list[str]:
+    """Build once and copy to all; why a node does not have its system, empty when all have."""
+    from nixwulf.deploy import update as updating
+    from nixwulf.report.words import plural
+    from nixwulf.ssh import open_all
+
+    failures = list(open_all(target.connection for target in targets).values())
+    if failures:
+        return failures
+    build = updating.build_command(targets)
+    if build:
+        click.echo(f"Building for {plural(len(targets), 'node')}.", err=True)
+        updating.run_nix(build, "The systems are not built, and no node is changed")
+    click.echo(f"Copying to {plural(len(targets), 'node')}.", err=True)
+    return updating.bring_all(targets)
+
+
+def _switch(targets: Sequence[Target], seconds: int) -> int:
+    from nixwulf.deploy import update as updating
+
+    def report(node: str, words: str) -> None:
+        click.echo(f"{node}: {words}", err=True)
+
+    results = updating.switch_all(targets, seconds, report)
+    for result in results:
+        click.echo(updating.sentence(result), err=result.state not in updating.GOOD)
+    reboots = [result.node.name for result in results if result.reboot]
+    if reboots:
+        click.echo(f"A reboot is needed for kernel or initrd: {', '.join(reboots)}.")
+    states = {result.state for result in results}
+    if states <= updating.GOOD:
+        return 0
+    if states & updating.GOOD:
+        click.echo("The nodes now run different systems: update again.", err=True)
+    return EXIT_GATE if states <= {"refused", *updating.GOOD} else EXIT_RUN_FAILED

@@ -1,0 +1,200 @@
+"""Updating deployed nodes: build once, copy to all, then switch all; who is lost goes back."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from nixwulf.cluster import Node
+from nixwulf.deploy.flake import FEATURES, Built, error_of
+from nixwulf.errors import NixwulfError
+from nixwulf.ssh import Connection, Unreachable
+
+_SCRIPT = Path(str(resources.files("nixwulf"))) / "deploy" / "update.sh"
+_PAUSE_S = 2.0
+_ROLLING_BACK_S = 120
+_START_S = 60
+_FINISH_S = 300  # installing a boot loader may take its time
+Report = Callable[[str, str], None]
+
+GOOD = {"updated", "unchanged"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A node and the system that it is to run; here: whether that is built on this machine."""
+
+    connection: Connection
+    system: Built
+    here: bool
+
+    @property
+    def node(self) -> Node:
+        """The node."""
+        return self.connection.node
+
+
+@dataclass(frozen=True)
+class Update:
+    """What came of a node: its state, whether it needs a reboot, and what its log says.
+
+    The states are 'updated', 'unchanged', 'rolled-back', 'rollback-failed', 'lost' and 'refused'.
+    """
+
+    node: Node
+    state: str
+    reboot: bool = False
+    words: str = ""
+
+
+def store_address(ssh: str) -> str:
+    """A node's store, as nix names it."""
+    user, at, host = ssh.rpartition("@")
+    return f"ssh-ng://{user}{at}[{host}]" if ":" in host else f"ssh-ng://{ssh}"
+
+
+def build_command(targets: Sequence[Target]) -> list[str]:
+    """The one build of all systems that are built on this machine; empty when none is."""
+    derivations = sorted({f"{t.system.derivation}^out" for t in targets if t.here})
+    return (
+        ["nix", "build", *FEATURES, "--no-link", "--print-build-logs", *derivations]
+        if derivations
+        else []
+    )
+
+
+def bring_command(target: Target) -> list[str]:
+    """How a system comes to a node: copied, or built there when it is of another architecture."""
+    address = store_address(target.node.ssh)
+    if target.here:
+        return ["nix", "copy", *FEATURES, "--to", address, target.system.path]
+    store = ["--eval-store", "auto", "--store", address]
+    return ["nix", "build", *FEATURES, "--no-link", *store, f"{target.system.derivation}^out"]
+
+
+def nix_environment(connection: Connection) -> dict[str, str]:
+    """nix reaches a node as the driver does, but over a connection of its own.
+
+    nix copy hangs on a shared one: https://github.com/NixOS/nix/issues/8480
+    """
+    return {**os.environ, "NIX_SSHOPTS": shlex.join(connection.fresh().options)}
+
+
+def built_here() -> set[str]:
+    """The systems that nix builds on this machine."""
+    found: set[str] = set()
+    for setting in ("system", "extra-platforms"):
+        command = ["nix", "config", "show", *FEATURES, setting]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found |= set(done.stdout.split())
+    return found
+
+
+def run_nix(
+    command: Sequence[str], what: str, environment: Mapping[str, str] | None = None
+) -> None:
+    """Run nix to its end; raises NixwulfError with its sentence."""
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=environment,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise NixwulfError(f"{what}: {error_of(done.stderr)}; run '{shlex.join(command)}'.")
+
+
+def bring_all(targets: Sequence[Target]) -> list[str]:
+    """Bring each node its system, in parallel; why not, where that failed."""
+
+    def attempt(target: Target) -> str | None:
+        what = f"Node {target.node.name!r} has not got its system"
+        try:
+            run_nix(bring_command(target), what, nix_environment(target.connection))
+        except NixwulfError as error:
+            return error.message
+        return None
+
+    with ThreadPoolExecutor(max(1, len(targets))) as pool:
+        return [words for words in pool.map(attempt, targets) if words]
+
+
+def switch_all(targets: Sequence[Target], seconds: int, report: Report) -> list[Update]:
+    """Switch nodes in parallel, each to its system, which it has; it goes back after SECONDS."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(max(1, len(targets))) as pool:
+        try:
+            return list(pool.map(lambda target: _switch(target, seconds, report, stop), targets))
+        finally:
+            stop.set()  # interrupted: nobody comes back to the nodes, and so they go back
+
+
+def _switch(target: Target, seconds: int, report: Report, stop: threading.Event) -> Update:
+    """Activate, then come back over a new connection: only that shows that the node can be reached.
+
+    Until 'finish' has run there, the node goes back by itself.
+    """
+    node, path = target.node, target.system.path
+    script, fresh = _SCRIPT.read_text("utf-8"), target.connection.fresh()
+    try:
+        started = fresh.script(script, "start", node.name, path, str(seconds), timeout_s=_START_S)
+    except Unreachable as error:
+        # The node may have taken the command: it is asked below what came of it.
+        report(node.name, error.message)
+        started = "state started"
+    except NixwulfError as error:
+        return Update(node, "refused", words=error.message)
+    state, reboot, log = _parse(started)
+    if state == "unchanged":
+        return Update(node, state, reboot)
+    report(node.name, "activating")
+    deadline = time.monotonic() + seconds + _ROLLING_BACK_S
+    words = ""
+    while time.monotonic() < deadline and not stop.is_set():
+        try:
+            answer = fresh.script(script, "finish", node.name, path, timeout_s=_FINISH_S)
+        except NixwulfError as error:
+            words = error.message
+        else:
+            state, reboot, more = _parse(answer)
+            log = log or more
+            if state not in {"busy", "rolling-back"}:
+                return Update(node, state, reboot, log)
+            words = f"Node {node.name!r} was still {state} at the last answer."
+        stop.wait(_PAUSE_S)
+    return Update(node, "lost", words=log or words)
+
+
+def _parse(output: str) -> tuple[str, bool, str]:
+    """State, whether a reboot is needed, and the node's log lines."""
+    lines = output.splitlines()
+    states = [line.removeprefix("state ") for line in lines if line.startswith("state ")]
+    log = [line.removeprefix("log ") for line in lines if line.startswith("log ")]
+    return states[-1] if states else "busy", "reboot" in lines, " ".join(" ".join(log).split())
+
+
+def sentence(update: Update) -> str:
+    """What came of a node, and what to do."""
+    name = update.node.name
+    because = f": {update.words}" if update.words else ""
+    again = "; correct the configuration and update again."
+    return {
+        "updated": f"Node {name!r} is updated.",
+        "unchanged": f"Node {name!r} runs this system already.",
+        "rolled-back": f"Node {name!r} went back to its old system{because}{again}",
+        "rollback-failed": f"Node {name!r} could not go back{because}; reboot it: it boots the old "
+        "system.",
+        "lost": f"Node {name!r} does not answer{because}; reboot it: it boots the old system.",
+        "refused": f"Node {name!r} is not switched{because}",
+    }.get(update.state, f"Node {name!r}: {update.state}{because}")

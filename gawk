@@ -1,1 +1,0 @@
-/tmp/x/pk/sim/bin/gawk
