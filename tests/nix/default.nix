@@ -21,6 +21,7 @@ let
             nixpkgs.pkgs = nixwulf.pkgs.x86_64-linux;
             networking.hostName = "node";
             nixwulf.disk.device = "/dev/disk/by-id/test";
+            system.stateVersion = lib.trivial.release;
           }
         ]
         ++ modules;
