@@ -56,7 +56,7 @@
       apps = eachSystem (system: nixwulf.apps pkgs.${system});
 
       devShells = eachSystem (system: {
-        default = import ./lib/shell.nix { pkgs = pkgs.${system}; };
+        default = nixwulf.shell system;
       });
 
       templates.default = {
@@ -81,11 +81,12 @@
         )
       );
 
-      formatter = eachSystem (system: pkgs.${system}.nixfmt-tree);
+      formatter = eachSystem nixwulf.formatter;
 
       lib = {
         inherit (nixwulf.cluster) mkCluster mkImage;
         inventories = lib.mapAttrs (_: nixwulf.inventory.summary) clusters;
+        platforms = nixwulf.platformFacts;
       };
     };
 }

@@ -10,6 +10,7 @@
   pkgsOfPlatform,
   eachSystem,
   apps,
+  formatter,
 }:
 let
   managed = cluster: lib.filter (node: node.managed) cluster.nodes;
@@ -49,8 +50,8 @@ let
     );
 in
 rec {
-  # An installer that lets in the keys given; `platform` names a folder of nixos/platforms.
-  mkImage =
+  # The system of an installer that lets in the keys given; `platform` names a folder of nixos/platforms.
+  installer =
     {
       platform,
       sshKeys,
@@ -63,7 +64,7 @@ rec {
     if kind == null then
       throw "${source}: platform '${platform}' has no image, because ${facts.install.reason}; leave it out of the images."
     else
-      (inputs.nixpkgs.lib.nixosSystem {
+      inputs.nixpkgs.lib.nixosSystem {
         modules = lib.attrValues nixosModules ++ [
           platforms.${platform}
           (../nixos/images + "/${kind}.nix")
@@ -72,7 +73,9 @@ rec {
             users.users.root.openssh.authorizedKeys.keys = sshKeys;
           }
         ];
-      }).config.system.build.image;
+      };
+
+  mkImage = arguments: (installer arguments).config.system.build.image;
 
   # The images of some clusters' platforms, by system, with the keys of every cluster that has the platform.
   imagesOf =
@@ -85,7 +88,7 @@ rec {
           inherit cluster;
         }) (managed cluster)
       ) clusters;
-      imaged = lib.filter (node: node.facts.install ? image) nodes;
+      imaged = lib.filter (node: node.facts ? install.image) nodes;
     in
     lib.mapAttrs (
       _: ofSystem:
@@ -123,6 +126,6 @@ rec {
         }
       );
       apps = eachSystem (system: apps pkgs.${system});
-      formatter = eachSystem (system: pkgs.${system}.nixfmt-tree);
+      formatter = eachSystem formatter;
     };
 }

@@ -14,13 +14,15 @@ let
   platformFacts = lib.mapAttrs (_: path: fromTOML (builtins.readFile path)) (
     folders.withSuffix ".toml" ../driver/nixwulf/data/platforms
   );
-  platforms = folders.nixFiles ../nixos/platforms;
-  apps = import ./apps.nix { inherit lib; };
   inventory = import ./inventory.nix { inherit lib platformFacts; };
+  apps = import ./apps.nix {
+    inherit lib;
+    revision = inputs.self.shortRev or inputs.self.dirtyShortRev or "";
+  };
 
   # A module that needs the flake's inputs is a function of them; all others are plain modules.
-  nixosModules = lib.mapAttrs (
-    _: path:
+  withInputs =
+    path:
     let
       module = import path;
     in
@@ -29,8 +31,10 @@ let
         inherit inputs;
       })
     else
-      path
-  ) (folders.nixFiles ../modules);
+      path;
+
+  platforms = lib.mapAttrs (_: withInputs) (folders.nixFiles ../nixos/platforms);
+  nixosModules = lib.mapAttrs (_: withInputs) (folders.nixFiles ../modules);
 
   overlay = import ../packages;
 
@@ -39,6 +43,16 @@ let
     import inputs.nixpkgs (
       settings
       // {
+        config = {
+          # What nixwulf-llama-cpp-cuda is built with. Allowed here, for nobody could allow it in a flake's packages.
+          allowUnfreePackages = [
+            "cuda_cccl"
+            "cuda_cudart"
+            "cuda_nvcc"
+            "libcublas"
+          ];
+        }
+        // settings.config or { };
         overlays = [ overlay ] ++ settings.overlays or [ ];
       }
     );
@@ -56,6 +70,17 @@ let
       pkgs.${facts.system}
   ) platformFacts;
 
+  # nixfmt's output byte for byte, by a program that comes without a Haskell compiler.
+  formatter =
+    system: pkgs.${system}.nixfmt-tree.override { nixfmtPackage = pkgs.${system}.nixfmt-rs; };
+
+  shell =
+    system:
+    import ./shell.nix {
+      pkgs = pkgs.${system};
+      formatter = formatter system;
+    };
+
   cluster = import ./cluster.nix {
     inherit
       inputs
@@ -68,6 +93,7 @@ let
       pkgsOfPlatform
       eachSystem
       apps
+      formatter
       ;
   };
 in
@@ -77,10 +103,12 @@ in
     cluster
     eachSystem
     folders
+    formatter
     inventory
     nixosModules
     overlay
     pkgs
     platformFacts
+    shell
     ;
 }

@@ -7,10 +7,12 @@
     cluster = {
       inherit (cluster) name source sshKeys;
       node = node.name;
+      sshUser = if lib.hasInfix "@" node.ssh then lib.head (lib.splitString "@" node.ssh) else null;
       nodes = map (other: {
         inherit (other) name;
         hostKey = other.host_key;
         addresses = lib.mapAttrs (_: attachment: attachment.address) other.fabrics;
+        memoryGiB = other.facts.memory_gib.value or null;
       }) cluster.nodes;
     };
     fabrics = lib.mapAttrs (

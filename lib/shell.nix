@@ -1,18 +1,19 @@
 # What working on Nixwulf takes: `make test` finds all of it on PATH.
-{ pkgs }:
+{ pkgs, formatter }:
 pkgs.mkShellNoCC {
   inputsFrom = [ pkgs.nixwulf ];
-  packages = with pkgs; [
-    deadnix
-    mypy
-    nixfmt-tree
-    ruff
-    shellcheck
-    python3Packages.hypothesis
-    python3Packages.pandas-stubs
-    python3Packages.pytest
-    python3Packages.pytest-timeout
-    python3Packages.types-jsonschema
-    python3Packages.types-pyyaml
-  ];
+  packages =
+    pkgs.nixwulf.programs
+    ++ [ formatter ]
+    ++ (with pkgs; [
+      deadnix
+      mypy
+      ruff
+      shellcheck
+      python3Packages.hypothesis
+      python3Packages.pandas-stubs
+      python3Packages.pytest
+      python3Packages.pytest-timeout
+      python3Packages.types-pyyaml
+    ]);
 }

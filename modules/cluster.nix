@@ -45,6 +45,11 @@ in
       default = [ ];
       description = "Public ssh keys that may log in and deploy.";
     };
+    sshUser = mkOption {
+      type = types.nullOr types.str;
+      default = null;
+      description = "Who the driver logs in as on this node, where the cluster file says so.";
+    };
     nodes = mkOption {
       default = [ ];
       description = "All nodes of the cluster, the head first.";
@@ -64,6 +69,11 @@ in
               type = types.attrsOf types.str;
               default = { };
               description = "The node's address on each fabric.";
+            };
+            memoryGiB = mkOption {
+              type = types.nullOr types.number;
+              default = null;
+              description = "The node's memory, where its platform says.";
             };
           };
         }

@@ -1,4 +1,4 @@
-# One disk: an EFI system partition and an ext4 root, laid out by disko when a node is deployed.
+# One disk: a FAT partition that the firmware boots from and an ext4 root, laid out by disko when a node is deployed.
 { inputs }:
 { config, lib, ... }:
 let
@@ -7,13 +7,25 @@ in
 {
   imports = [ inputs.disko.nixosModules.disko ];
 
-  options.nixwulf.disk.device = lib.mkOption {
-    type = lib.types.nullOr (lib.types.strMatching "/dev/.+");
-    default = null;
-    example = "/dev/disk/by-id/nvme-WD_BLACK_SN850X_2000GB_23380U800123";
-    description = ''
-      The disk that deploy wipes and installs on, by id: `/dev/nvme0n1` may be another disk after the next boot.
-    '';
+  options.nixwulf.disk = {
+    device = lib.mkOption {
+      type = lib.types.nullOr (lib.types.strMatching "/dev/.+");
+      default = null;
+      example = "/dev/disk/by-id/nvme-WD_BLACK_SN850X_2000GB_23380U800123";
+      description = ''
+        The disk that deploy wipes and installs on, by id: `/dev/nvme0n1` may be another disk after the next boot.
+      '';
+    };
+    bootMountPoint = lib.mkOption {
+      type = lib.types.str;
+      default = "/boot";
+      description = "Where the partition that the firmware boots from is mounted.";
+    };
+    bootType = lib.mkOption {
+      type = lib.types.str;
+      default = "EF00";
+      description = "GPT type of that partition, as sgdisk writes it; a platform without UEFI has another.";
+    };
   };
 
   config = lib.mkIf (cfg.device != null) {
@@ -25,11 +37,11 @@ in
         partitions = {
           boot = {
             size = "1G";
-            type = "EF00";
+            type = cfg.bootType;
             content = {
               type = "filesystem";
               format = "vfat";
-              mountpoint = "/boot";
+              mountpoint = cfg.bootMountPoint;
               mountOptions = [ "umask=0077" ];
             };
           };

@@ -19,12 +19,20 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nixwulf"
 
 
+def shipped(package: Path) -> Path:
+    """Where the driver's clusters/ and sweeps/ lie: share/nixwulf, or the checkout."""
+    home = package.parent
+    if home.name in {"site-packages", "dist-packages"}:
+        return home.parents[2] / "share" / "nixwulf"
+    return home.parent
+
+
 def find_input(name_or_path: str, folder: str, suffix: str) -> Path:
-    """The file of a path, or of a bare name in FOLDER here or in this checkout."""
+    """The file of a path, or of a bare name in FOLDER here or in what came with the driver."""
     path = Path(name_or_path)
     if path.suffix == suffix or "/" in name_or_path:
         return path
-    places = [Path(folder), Path(__file__).parents[2] / folder]
+    places = [Path(folder), shipped(Path(__file__).parent) / folder]
     for place in places:
         if (place / f"{name_or_path}{suffix}").is_file():
             return place / f"{name_or_path}{suffix}"

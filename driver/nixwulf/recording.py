@@ -152,7 +152,10 @@ def _driver() -> dict[str, Any]:
 
 @cache
 def revision() -> dict[str, str]:
-    """The commit of the checkout that holds the driver; empty where there is none."""
+    """The commit of the flake or checkout that holds the driver; empty where there is none."""
+    flake = os.environ.get("NIXWULF_REVISION")
+    if flake:
+        return {"revision": flake}
     command = [
         "git",
         "-C",

@@ -1,10 +1,35 @@
-# What every installer image has: an ssh server that lets in the cluster's keys, and nothing to type.
+# What every installer has: ssh for the cluster's keys, an address by DHCP on every port, and nothing to type.
+{ lib, ... }:
 {
   services.openssh = {
     enable = true;
-    settings.PasswordAuthentication = false;
-    settings.PermitRootLogin = "prohibit-password";
+    settings = {
+      PasswordAuthentication = false;
+      KbdInteractiveAuthentication = false;
+      PermitRootLogin = "prohibit-password";
+    };
   };
-  # nixos-anywhere knows an installer by this host name's image and skips kexec there.
-  networking.hostName = "nixwulf-installer";
+
+  # What a router's list of leases shows. That this is an installer, nixos-anywhere reads from /etc/os-release.
+  networking = {
+    hostName = "nixwulf-installer";
+    networkmanager.enable = lib.mkForce false;
+    useNetworkd = true;
+    useDHCP = true;
+  };
+  # Only one of a machine's ports may have a cable.
+  systemd.network.wait-online.anyInterface = true;
+  # For who has a screen but no list of leases: agetty writes the addresses.
+  services.getty.helpLine = lib.mkForce "ssh root@\\4";
+
+  # An installer computes nothing: drivers of GPUs are gigabytes.
+  services.xserver.videoDrivers = lib.mkForce [ ];
+  hardware.nvidia-container-toolkit.enable = lib.mkForce false;
+  virtualisation.podman.enable = lib.mkForce false;
+
+  # Systems are built elsewhere and copied here, so neither manuals nor a copy of nixpkgs are of use.
+  documentation.enable = lib.mkForce false;
+  documentation.nixos.enable = lib.mkForce false;
+  system.installer.channel.enable = false;
+  nixpkgs.overlays = lib.mkForce [ ];
 }

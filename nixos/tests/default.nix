@@ -65,6 +65,9 @@ lib.mapAttrs (
     imports = [ path ];
     inherit name;
     defaults = node;
-    _module.args = { inherit desk nixwulf; };
+    _module.args = {
+      inherit desk nixwulf;
+      inherit (lib) nixosSystem;
+    };
   }
 ) (removeAttrs (nixwulf.folders.nixFiles ./.) [ "default" ])

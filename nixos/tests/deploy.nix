@@ -2,6 +2,7 @@
 {
   desk,
   nixwulf,
+  nixosSystem,
   pkgs,
   lib,
   ...
@@ -9,7 +10,7 @@
 let
   # The node as a cluster file would make it, on the VM's disk; the VM's test backdoor is all that is added.
   installed =
-    (lib.nixosSystem {
+    (nixosSystem {
       modules = lib.attrValues nixwulf.nixosModules ++ [
         ../platforms/generic-x86_64
         "${pkgs.path}/nixos/modules/testing/test-instrumentation.nix"

@@ -10,7 +10,6 @@
           gidIndex = 1;
         };
         boot.kernelModules = [ "rdma_rxe" ];
-        networking.firewall.trustedInterfaces = [ "eth1" ];
       };
     in
     {

@@ -102,6 +102,8 @@ let
 in
 asserts
 // wrong
-// evaluated "nixos" (lib.mapAttrs (_: s: s.config.system.build.toplevel) outputs.nixosConfigurations)
+// evaluated "nixos" (
+  lib.mapAttrs (_: s: s.config.system.build.toplevel) outputs.nixosConfigurations
+)
 // evaluated "darwin" (lib.mapAttrs (_: s: s.system) outputs.darwinConfigurations)
 // lib.concatMapAttrs (system: evaluated system) outputs.packages

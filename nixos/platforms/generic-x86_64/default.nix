@@ -10,8 +10,15 @@
       "ahci"
       "nvme"
       "sd_mod"
+      # Mini PCs with eMMC.
+      "sdhci_pci"
+      "uas"
       "usb_storage"
       "xhci_pci"
     ];
   };
+
+  # Which of the two it is, is not known here; a CPU takes only its own.
+  hardware.cpu.amd.updateMicrocode = lib.mkDefault true;
+  hardware.cpu.intel.updateMicrocode = lib.mkDefault true;
 }

@@ -1,0 +1,112 @@
+# exo as a service. On Linux MLX, its engine, has no GPU backend in nixpkgs: exo computes on the CPU there.
+{
+  config,
+  lib,
+  pkgs,
+  utils,
+  ...
+}:
+let
+  inherit (lib) mkOption types;
+  cfg = config.nixwulf.exo;
+  fabricService = import ../lib/fabric-service.nix { inherit lib utils config; };
+  fabric = fabricService.on cfg.fabric;
+
+  peers = lib.filter (address: fabric != null && address != fabric.address) (
+    lib.concatMap (node: lib.optional (node.addresses ? ${cfg.fabric}) node.addresses.${cfg.fabric}) (
+      config.nixwulf.cluster.nodes
+    )
+  );
+in
+{
+  options.nixwulf.exo = {
+    enable = lib.mkEnableOption "exo, which uses the CPU only on Linux: expect none of a GPU's speed";
+    package = lib.mkPackageOption pkgs "exo" { };
+    fabric = fabricService.option;
+    apiPort = mkOption {
+      type = types.port;
+      default = 52415;
+      description = "TCP port of the OpenAI-compatible API.";
+    };
+    peerPort = mkOption {
+      type = types.port;
+      default = 52414;
+      description = "TCP port between the nodes. exo takes any free one by default, which no firewall rule can name.";
+    };
+    namespace = mkOption {
+      type = types.singleLineStr;
+      default = config.nixwulf.cluster.name;
+      defaultText = lib.literalExpression "config.nixwulf.cluster.name";
+      description = "Nodes of another namespace are no peers, so that two clusters in one room stay two.";
+    };
+    offline = mkOption {
+      type = types.bool;
+      default = true;
+      description = "Whether exo only uses models that are there, and asks no server on the Internet.";
+    };
+    modelsFolders = mkOption {
+      type = types.listOf types.path;
+      default = [ ];
+      example = [ "/models" ];
+      description = "Folders of models that exo may read and not change.";
+    };
+  };
+
+  config = lib.mkIf cfg.enable {
+    assertions = fabricService.known "nixwulf.exo.fabric" cfg.fabric;
+
+    systemd.services.exo = lib.mkIf (fabric != null) (
+      lib.mkMerge [
+        (fabricService.unit fabric)
+        {
+          description = "exo on the fabric '${cfg.fabric}', on the CPU";
+          environment = {
+            EXO_LIBP2P_NAMESPACE = cfg.namespace;
+            EXO_OFFLINE = lib.boolToString cfg.offline;
+            EXO_BOOTSTRAP_PEERS = lib.concatMapStringsSep "," (
+              address: "/ip4/${address}/tcp/${toString cfg.peerPort}"
+            ) peers;
+            EXO_MODELS_READ_ONLY_DIRS = lib.concatStringsSep ":" cfg.modelsFolders;
+            # exo writes its keys and caches below it.
+            HOME = "/var/lib/exo";
+          };
+          serviceConfig = fabricService.hardening // {
+            ExecStart = utils.escapeSystemdExecArgs [
+              (lib.getExe cfg.package)
+              "--api-port"
+              (toString cfg.apiPort)
+              "--libp2p-port"
+              (toString cfg.peerPort)
+            ];
+            StateDirectory = "exo";
+            WorkingDirectory = "/var/lib/exo";
+            # It binds 0.0.0.0 and looks for peers on every interface (1.0.71: src/exo/api/main.py,
+            # rust/networking/src/swarm.rs), and has no option for less.
+            RestrictNetworkInterfaces = [
+              "lo"
+              fabric.interface
+            ];
+          };
+        }
+      ]
+    );
+
+    networking.firewall.interfaces = lib.mkIf (fabric != null) {
+      ${fabric.interface} = {
+        allowedTCPPorts = [
+          cfg.apiPort
+          cfg.peerPort
+        ];
+        # MLX's ring takes one at random (1.0.71: src/exo/master/placement.py).
+        allowedTCPPortRanges = [
+          {
+            from = 49152;
+            to = 65535;
+          }
+        ];
+        # mDNS, by which the nodes find each other.
+        allowedUDPPorts = [ 5353 ];
+      };
+    };
+  };
+}

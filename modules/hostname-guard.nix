@@ -1,0 +1,31 @@
+# Refuses to make one node into another: a wrong address in a cluster file, or a slip in a loop over nodes.
+{ config, lib, ... }:
+let
+  cfg = config.nixwulf.hostname-guard;
+  name = config.networking.hostName;
+in
+{
+  options.nixwulf.hostname-guard.enable = lib.mkOption {
+    type = lib.types.bool;
+    default = config.nixwulf.bench-node.enable;
+    defaultText = lib.literalExpression "config.nixwulf.bench-node.enable";
+    description = ''
+      Whether to refuse a switch on a machine that has another host name than the new system. A first installation
+      passes, and so does `EXPECTED_HOSTNAME=<new name> .../bin/switch-to-configuration switch` on the machine, which
+      says that the name is to change.
+    '';
+  };
+
+  config = lib.mkIf cfg.enable {
+    system.preSwitchChecks.hostname = ''
+      current=$(</proc/sys/kernel/hostname)
+      new=${lib.escapeShellArg name}
+      # nixos-install switches in a chroot, where nothing has booted and the name is the installer's.
+      if [ -e /run/booted-system ] && [ "$current" != "$new" ] && [ "''${EXPECTED_HOSTNAME:-}" != "$new" ]; then
+        echo ${lib.escapeShellArg config.nixwulf.cluster.where}": this machine is '$current'; correct its ssh address, or run \
+      EXPECTED_HOSTNAME=$new $1/bin/switch-to-configuration ''${2:-switch} on it to rename it."
+        exit 1
+      fi
+    '';
+  };
+}

@@ -1,0 +1,231 @@
+# Container images as programs: `toolbox-NAME COMMAND...` runs COMMAND in the image that the lock file pins.
+{
+  config,
+  lib,
+  pkgs,
+  ...
+}:
+let
+  inherit (lib) mkOption types;
+  inherit (config.nixwulf.cluster) where;
+  cfg = config.nixwulf.toolboxes;
+  benchNode = config.nixwulf.bench-node;
+
+  locked = (lib.importJSON cfg.lockFile).images;
+  entryOf = name: locked.${name} or null;
+  pinned = entry: entry.digest != null;
+  usable = lib.filter (
+    name: entryOf name != null && (pinned (entryOf name) || cfg.allowUnpinned)
+  ) cfg.names;
+
+  referenceOf =
+    entry: if pinned entry then "${entry.image}@${entry.digest}" else "${entry.image}:${entry.tag}";
+
+  # What engines and their libraries read; the rest of the host's environment, PATH above all, stays outside.
+  environment = [
+    "GGML_*"
+    "GLOO_*"
+    "HF_*"
+    "HIP_*"
+    "HSA_*"
+    "LLAMA_*"
+    "NCCL_*"
+    "OMP_*"
+    "PYTHONFAULTHANDLER"
+    "RAY_*"
+    "RCCL_*"
+    "TORCH_*"
+    "TRITON_*"
+    "VLLM_*"
+  ];
+
+  wrapper =
+    name:
+    let
+      entry = entryOf name;
+      command = "toolbox-${name}";
+      # A compile cache of another version crashes vLLM, so that each image has its own.
+      version = if pinned entry then lib.substring 7 12 entry.digest else entry.tag;
+    in
+    pkgs.writeShellApplication {
+      name = command;
+      runtimeInputs = [
+        pkgs.coreutils
+        config.virtualisation.podman.package
+      ];
+      text = ''
+        # ${command} COMMAND...: COMMAND in the image; ${command} --pull: get the image and stop.
+        image=${lib.escapeShellArg (referenceOf entry)}
+
+        if (($# == 0)); then
+          echo "${command}: no command; give one, such as '${command} bash', or --pull to get the image." >&2
+          exit 2
+        fi
+
+        # Rootless podman needs both, and a system service has neither.
+        if ((EUID != 0)); then
+          export XDG_RUNTIME_DIR=''${XDG_RUNTIME_DIR:-/run/user/$EUID}
+          PATH=$PATH:/run/wrappers/bin
+        fi
+
+        if [[ $1 == --pull ]]; then
+          if podman image exists "$image"; then
+            exit 0
+          fi
+          exec podman pull --quiet "$image"
+        fi
+
+        options=(
+          --rm --init --interactive --entrypoint=
+          # The container's processes stay in the caller's cgroup: who stops that unit stops them.
+          --cgroups=disabled
+          # Engines bind the fabrics' addresses, and NCCL's ranks meet in shared memory.
+          --network=host --ipc=host
+          # ROCm's allocations are system calls that the default profile refuses.
+          --security-opt=seccomp=unconfined
+          # A named group aborts rootless podman when the image lacks it; these are the caller's render, video and rdma.
+          --group-add=keep-groups
+        )
+        if [[ -t 0 && -t 1 ]]; then
+          options+=(--tty)
+        fi
+        for device in /dev/dri /dev/kfd /dev/infiniband; do
+          if [[ -e $device ]]; then
+            options+=("--device=$device")
+          fi
+        done
+
+        # RDMA pins its buffers; a low limit on one node makes the other one report a network fault.
+        limit=$(ulimit -H -l)
+        if ((EUID == 0)) || [[ $limit == unlimited ]]; then
+          options+=(--ulimit=memlock=-1)
+        elif [[ -e /dev/infiniband ]]; then
+          echo "${command}: only $limit KiB of memory may be locked here and RDMA needs any amount; set the user's memlock limit to unlimited and log in again." >&2
+          exit 1
+        fi
+
+        cache=''${XDG_CACHE_HOME:-''${HOME:-/root}/.cache}
+        mkdir -p "$cache/nixwulf/${command}-${version}" "$cache/huggingface"
+        options+=(
+          "--volume=$cache/nixwulf/${command}-${version}:/root/.cache"
+          "--volume=$cache/huggingface:/root/.cache/huggingface"
+          # Its default is not in .cache; recompiling takes vLLM 25 minutes.
+          --env=TRITON_CACHE_DIR=/root/.cache/triton
+        )
+        for folder in ${lib.escapeShellArgs cfg.folders}; do
+          if [[ -d $folder ]]; then
+            options+=("--volume=$folder:$folder")
+          fi
+        done
+        for variable in ${lib.escapeShellArgs environment}; do
+          options+=("--env=$variable")
+        done
+
+        exec podman run "''${options[@]}" "$image" "$@"
+      '';
+    };
+in
+{
+  options.nixwulf.toolboxes = {
+    names = mkOption {
+      type = types.listOf types.str;
+      default = [ ];
+      example = [
+        "llama-vulkan-radv"
+        "vllm"
+      ];
+      description = "Toolboxes of the lock file to have; each becomes the program `toolbox-NAME`.";
+    };
+    lockFile = mkOption {
+      type = types.path;
+      default = ./toolboxes.lock.json;
+      description = ''
+        Images, tags and digests. `nix run .#refresh-toolboxes` pins the tags to what they are today. Tags are rebuilt on
+        every change of llama.cpp and old ones are deleted; one night took prefill from 250 to 75 tok/s under the same
+        tag (https://github.com/kyuz0/amd-strix-halo-toolboxes/issues/58).
+      '';
+    };
+    allowUnpinned = mkOption {
+      type = types.bool;
+      default = false;
+      description = "Whether a tag without a digest will do. Nobody can then repeat a measurement.";
+    };
+    user = mkOption {
+      type = types.str;
+      default = if benchNode.enable then benchNode.user else "root";
+      defaultText = lib.literalMD "`nixwulf.bench-node.user`, else root";
+      description = "Whose images are fetched after boot, and who runs services in toolboxes: rootless podman has a store a user.";
+    };
+    prefetch = mkOption {
+      type = types.bool;
+      default = true;
+      description = "Whether images are fetched a minute after boot, so that no run waits for gigabytes in silence.";
+    };
+    folders = mkOption {
+      type = types.listOf types.path;
+      default = [
+        "/home"
+        "/models"
+        "/tmp"
+      ];
+      description = "Folders of the host that a toolbox sees under the same path, those of them that exist.";
+    };
+    wrappers = mkOption {
+      type = types.attrsOf types.package;
+      internal = true;
+      readOnly = true;
+      default = lib.genAttrs usable wrapper;
+      description = "The program of each toolbox.";
+    };
+  };
+
+  config = lib.mkIf (cfg.names != [ ]) {
+    assertions = lib.concatMap (
+      name:
+      let
+        entry = entryOf name;
+        file = baseNameOf cfg.lockFile;
+      in
+      [
+        {
+          assertion = entry != null;
+          message = "${where}: the toolbox '${name}' is not in ${file}; choose from ${lib.concatStringsSep ", " (lib.attrNames locked)}.";
+        }
+        {
+          assertion = entry == null || pinned entry || cfg.allowUnpinned;
+          message = "${where}: the toolbox '${name}' has no digest in ${file} and its tag is rebuilt without notice; run 'nix run .#refresh-toolboxes'.";
+        }
+      ]
+    ) cfg.names;
+
+    virtualisation.podman.enable = true;
+    environment.systemPackages = lib.attrValues cfg.wrappers;
+
+    systemd = lib.mkIf cfg.prefetch {
+      services = lib.mapAttrs' (
+        name: program:
+        lib.nameValuePair "toolbox-${name}-prefetch" {
+          description = "Fetch the image of the toolbox '${name}'";
+          wants = [ "network-online.target" ];
+          after = [ "network-online.target" ];
+          startLimitIntervalSec = 0;
+          serviceConfig = {
+            Type = "oneshot";
+            User = cfg.user;
+            ExecStart = "${lib.getExe program} --pull";
+            Restart = "on-failure";
+            RestartSec = 60;
+          };
+        }
+      ) cfg.wrappers;
+      # multi-user.target would wait for a oneshot that it wants; nothing waits for a timer's.
+      timers = lib.mapAttrs' (
+        name: _:
+        lib.nameValuePair "toolbox-${name}-prefetch" {
+          wantedBy = [ "timers.target" ];
+          timerConfig.OnBootSec = "1min";
+        }
+      ) cfg.wrappers;
+    };
+  };
+}

@@ -1,0 +1,31 @@
+# NVIDIA DGX Spark and other GB10 machines, by the module that Spark owners maintain.
+{ inputs }:
+{ lib, pkgs, ... }:
+{
+  imports = [ (inputs.nixos-dgx-spark + "/modules/dgx-spark.nix") ];
+
+  hardware.dgx-spark.enable = true;
+  nixwulf.bench-node.llamaCpp = lib.mkDefault pkgs.nixwulf-llama-cpp-cuda;
+
+  # In nixpkgs.nix beside this file: a module cannot configure a nixpkgs that is already made.
+  nixpkgs.config = lib.mkForce { };
+  nixpkgs.overlays = lib.mkForce [ ];
+
+  # It polls the GPU all the time, also during a run.
+  services.dgx-dashboard.enable = lib.mkForce false;
+  # Whoever may write to it is root.
+  virtualisation.podman.dockerSocket.enable = lib.mkForce false;
+  # Firmware changes what is measured; `lib.mkOverride 80 true` where it is to be updated from NixOS.
+  services.fwupd.enable = lib.mkOverride 90 false;
+
+  boot = {
+    loader.systemd-boot.enable = lib.mkDefault true;
+    loader.efi.canTouchEfiVariables = lib.mkDefault true;
+    initrd.availableKernelModules = [
+      "nvme"
+      "uas"
+      "usb_storage"
+      "xhci_pci"
+    ];
+  };
+}

@@ -1,0 +1,22 @@
+# FEVM FA-EX9. nixos-hardware does not have it: these are the parts of its modules for machines of this kind.
+{ inputs }:
+{ lib, ... }:
+let
+  facts = fromTOML (builtins.readFile ../../../driver/nixwulf/data/platforms/fevm-fa-ex9.toml);
+in
+{
+  imports = [
+    ../generic-x86_64
+  ]
+  ++ map (part: "${inputs.nixos-hardware}/common/${part}") [
+    "cpu/amd"
+    "cpu/amd/pstate.nix"
+    "gpu/amd"
+    "pc/ssd"
+  ];
+
+  nixwulf.strix-halo = {
+    enable = true;
+    memoryGiB = lib.mkDefault facts.memory_gib.value;
+  };
+}

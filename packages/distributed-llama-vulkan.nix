@@ -1,0 +1,1 @@
+{ distributed-llama }: distributed-llama.override { vulkanSupport = true; }

@@ -1,0 +1,1 @@
+{ hpl-openblas, blis }: hpl-openblas.override { provider = blis; }

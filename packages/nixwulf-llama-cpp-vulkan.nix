@@ -1,0 +1,1 @@
+{ nixwulf-llama-cpp-cpu }: nixwulf-llama-cpp-cpu.override { backend = "vulkan"; }

@@ -1,0 +1,128 @@
+# The driver, with every program that `nixwulf bench` and `nixwulf deploy` start.
+{
+  lib,
+  stdenv,
+  python3Packages,
+  coreutils,
+  gitMinimal,
+  gnugrep,
+  iperf3,
+  iproute2,
+  iputils,
+  nix,
+  nixos-anywhere,
+  nixwulf-llama-cpp-cpu,
+  openssh,
+  util-linux,
+}:
+let
+  pyproject = fromTOML (builtins.readFile ../../driver/pyproject.toml);
+  inherit (pyproject) project;
+
+  # name -> lowest version, of lines such as "numpy>=1.26". tests/nix/asserts/driver.nix compares it with nixpkgs.
+  lowestVersions =
+    lines:
+    lib.listToAttrs (
+      map (
+        line:
+        let
+          parts = builtins.match "([A-Za-z0-9_-]+)>=([0-9.]+)" line;
+        in
+        if parts == null then
+          throw "driver/pyproject.toml: '${line}' is not NAME>=VERSION; write it so."
+        else
+          lib.nameValuePair (lib.head parts) (lib.last parts)
+      ) lines
+    );
+  dependencies = lowestVersions project.dependencies;
+
+  programs = [
+    coreutils
+    gitMinimal
+    gnugrep
+    iperf3
+    nix
+    nixos-anywhere
+    openssh
+  ]
+  # The lab, a cluster of network namespaces on this machine.
+  ++ lib.optionals stdenv.hostPlatform.isLinux [
+    iproute2
+    iputils
+    nixwulf-llama-cpp-cpu
+    util-linux
+  ];
+in
+python3Packages.buildPythonApplication {
+  pname = project.name;
+  version = lib.head (
+    builtins.match ".*__version__ = \"([^\"]+)\".*" (builtins.readFile ../../driver/nixwulf/__init__.py)
+  );
+  pyproject = true;
+
+  src = lib.fileset.toSource {
+    root = ../..;
+    fileset = lib.fileset.unions [
+      ../../driver
+      ../../clusters
+      ../../sweeps
+      ../../tests/unit
+      ../../tests/conftest.py
+      ../../pytest.ini
+    ];
+  };
+  sourceRoot = "source/driver";
+
+  build-system = [ python3Packages.setuptools ];
+  dependencies = lib.attrVals (lib.attrNames dependencies) python3Packages;
+
+  postInstall = ''
+    mkdir -p $out/share/nixwulf
+    cp -r ../clusters ../sweeps $out/share/nixwulf
+  '';
+
+  # After PATH, not before: the user's ssh is the one that understands the user's ~/.ssh (macOS's knows more words), and
+  # who has a llama.cpp of their own wants to see that one measured.
+  makeWrapperArgs = [
+    "--suffix"
+    "PATH"
+    ":"
+    (lib.makeBinPath programs)
+  ];
+
+  nativeCheckInputs = [
+    python3Packages.hypothesis
+    python3Packages.pytest-timeout
+    python3Packages.pytestCheckHook
+  ];
+  # The tests name files of the repository from its root; there, it is the installed package that is imported.
+  preCheck = "cd ..";
+  enabledTestPaths = [ "tests/unit" ];
+  disabledTestPaths = [
+    # Of the repository, not of the driver.
+    "tests/unit/test_docs.py"
+    "tests/unit/test_setup.py"
+  ];
+  # From a folder without clusters/: it has to be the installed one.
+  postCheck = ''
+    (cd "$(mktemp -d)" && $out/bin/nixwulf cluster check lab)
+  '';
+  # Many of them are about the lab, and that is Linux'.
+  doCheck = stdenv.hostPlatform.isLinux;
+  pythonImportsCheck = [ "nixwulf.cli" ];
+
+  passthru = {
+    inherit programs;
+    requires = {
+      packages = dependencies // lowestVersions pyproject.build-system.requires;
+      python = lib.removePrefix ">=" project.requires-python;
+    };
+  };
+
+  meta = {
+    inherit (project) description;
+    license = lib.licenses.asl20;
+    platforms = lib.platforms.linux ++ lib.platforms.darwin;
+    mainProgram = "nixwulf";
+  };
+}

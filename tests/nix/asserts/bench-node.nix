@@ -1,0 +1,222 @@
+{
+  lib,
+  evaluate,
+  failures,
+  ...
+}:
+let
+  key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEBHUZKDHqXL5TK+aDZky35dHhbf6qpBXOtZFLIsz5ND test";
+  fabric = interface: address: kind: {
+    inherit interface address kind;
+    prefixLength = 24;
+    mtu = 1500;
+    speedGbps = 2.5;
+  };
+  config = evaluate [
+    {
+      networking.hostName = lib.mkForce "a";
+      nixwulf.cluster = {
+        name = "test";
+        source = "clusters/test.toml";
+        sshKeys = [ key ];
+        nodes = [
+          {
+            name = "a";
+            addresses.switch = "192.168.1.31";
+            addresses.cable = "10.0.0.1";
+          }
+          {
+            name = "b";
+            hostKey = "ssh-ed25519 AAAA b";
+            addresses.switch = "192.168.1.32";
+            addresses.cable = "10.0.0.2";
+          }
+        ];
+      };
+      nixwulf.fabrics = {
+        switch = fabric "enp1s0" "192.168.1.31" "ethernet";
+        cable = fabric "thunderbolt0" "10.0.0.1" "thunderbolt-net";
+      };
+    }
+  ];
+  ssh = config.services.openssh.settings;
+  users = lib.filterAttrs (_: user: user.isNormalUser || user.name == "root") config.users.users;
+  commands = [
+    "ethtool"
+    "iperf"
+    "iputils"
+    "llama-cpp"
+    "lm-sensors"
+    "pciutils"
+  ];
+in
+{
+  "its assertions hold" = {
+    expected = [ ];
+    actual = failures config;
+  };
+  "ssh takes keys only, from root too" = {
+    expected = [
+      true
+      false
+      false
+      "prohibit-password"
+    ];
+    actual = [
+      config.services.openssh.enable
+      ssh.PasswordAuthentication
+      ssh.KbdInteractiveAuthentication
+      ssh.PermitRootLogin
+    ];
+  };
+  "a session of ssh for each process of the driver is let in" = {
+    expected = 64;
+    actual = ssh.MaxSessions;
+  };
+  "root and the bench user, and nobody else, have the cluster's keys" = {
+    expected = {
+      bench = [ key ];
+      root = [ key ];
+    };
+    actual = lib.mapAttrs (_: user: user.openssh.authorizedKeys.keys) users;
+  };
+  "nobody has a password, and users are what the configuration says" = {
+    expected = {
+      mutable = false;
+      passwords = [ ];
+    };
+    actual = {
+      mutable = config.users.mutableUsers;
+      passwords = lib.concatMap (
+        user:
+        lib.filter (value: value != null) [
+          user.password
+          user.hashedPassword
+          user.hashedPasswordFile
+          user.initialPassword
+          user.initialHashedPassword
+        ]
+      ) (lib.attrValues users);
+    };
+  };
+  "nobody becomes root by sudo" = {
+    expected = false;
+    actual = config.security.sudo.enable;
+  };
+  "the bench user reaches the GPU and verbs, and its manager stays" = {
+    expected = {
+      groups = [
+        "rdma"
+        "render"
+        "systemd-journal"
+        "video"
+      ];
+      linger = true;
+    };
+    actual = {
+      groups = lib.naturalSort users.bench.extraGroups;
+      inherit (users.bench) linger;
+    };
+  };
+  "what the driver starts is on PATH" = {
+    expected = commands;
+    actual = lib.filter (
+      name: lib.any (package: lib.getName package == name) config.environment.systemPackages
+    ) commands;
+  };
+  "the llama.cpp on PATH has RPC" = {
+    expected = true;
+    actual = lib.elem "-DGGML_RPC:BOOL=TRUE" config.nixwulf.bench-node.llamaCpp.cmakeFlags;
+  };
+  "only ssh is open everywhere, and the driver's ports on every fabric" = {
+    expected = {
+      all = [ 22 ];
+      enp1s0 = [
+        50052
+        50151
+      ];
+      thunderbolt0 = [
+        50052
+        50151
+      ];
+    };
+    actual = {
+      all = config.networking.firewall.allowedTCPPorts;
+    }
+    // lib.mapAttrs (_: interface: interface.allowedTCPPorts) config.networking.firewall.interfaces;
+  };
+  "a name means the LAN's address, never loopback; each fabric has a name of its own" = {
+    expected = {
+      "10.0.0.1" = [ "a-cable" ];
+      "10.0.0.2" = [ "b-cable" ];
+      "127.0.0.2" = [ ];
+      "192.168.1.31" = [
+        "a"
+        "a-switch"
+      ];
+      "192.168.1.32" = [
+        "b"
+        "b-switch"
+      ];
+    };
+    actual = config.networking.hosts;
+  };
+  "a pinned host key is known by every name and address of its node" = {
+    expected = {
+      b = [
+        "b"
+        "b-cable"
+        "b-switch"
+        "10.0.0.2"
+        "192.168.1.32"
+      ];
+    };
+    actual = lib.mapAttrs (_: known: known.hostNames) config.programs.ssh.knownHosts;
+  };
+  "CPUs run at their performance governor" = {
+    expected = true;
+    actual = lib.hasInfix "--governor performance" config.systemd.services.cpufreq.serviceConfig.ExecStart;
+  };
+  "tuned, where it runs, has the governor to itself" = {
+    expected = null;
+    actual =
+      (evaluate [
+        {
+          nixwulf.cluster.sshKeys = [ key ];
+          services.tuned.enable = true;
+        }
+      ]).powerManagement.cpuFreqGovernor;
+  };
+  "nothing puts the node to sleep or updates it" = {
+    expected = {
+      sleep = [
+        false
+        false
+        false
+        false
+      ];
+      upgrade = false;
+    };
+    actual = {
+      sleep = map (name: config.systemd.units."${name}.target".enable) [
+        "sleep"
+        "suspend"
+        "hibernate"
+        "hybrid-sleep"
+      ];
+      upgrade = config.system.autoUpgrade.enable;
+    };
+  };
+  "the kernel's messages can be read without being root" = {
+    expected = 0;
+    actual = config.boot.kernel.sysctl."kernel.dmesg_restrict";
+  };
+  "clocks are set by chrony" = {
+    expected = true;
+    actual = config.services.chrony.enable && !config.services.timesyncd.enable;
+  };
+  "a machine whose cluster has no key is left alone" = {
+    expected = false;
+    actual = (evaluate [ ]).nixwulf.bench-node.enable;
+  };
+}

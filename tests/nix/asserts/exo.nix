@@ -1,0 +1,96 @@
+{ lib, evaluate, ... }:
+let
+  config = evaluate [
+    {
+      nixwulf.cluster = {
+        name = "desk";
+        nodes = [
+          {
+            name = "a";
+            addresses.cable = "10.10.0.1";
+          }
+          {
+            name = "b";
+            addresses.cable = "10.10.0.2";
+          }
+          {
+            name = "c";
+            addresses.office = "192.168.1.3";
+          }
+        ];
+      };
+      nixwulf.fabrics.cable = {
+        kind = "thunderbolt-net";
+        interface = "thunderbolt0";
+        address = "10.10.0.1";
+        prefixLength = 24;
+        mtu = 9000;
+        speedGbps = 20;
+      };
+      nixwulf.exo = {
+        enable = true;
+        fabric = "cable";
+        modelsFolders = [ "/models" ];
+      };
+    }
+  ];
+  service = config.systemd.services.exo;
+  inherit (config.networking) firewall;
+in
+{
+  "its ports are those of its options" = {
+    expected = "--api-port 52415 --libp2p-port 52414";
+    actual = lib.concatStringsSep " " (
+      lib.tail (lib.splitString " " (lib.replaceString "\"" "" service.serviceConfig.ExecStart))
+    );
+  };
+  "it stays in its namespace and off the Internet, and calls the others on the fabric" = {
+    expected = {
+      EXO_LIBP2P_NAMESPACE = "desk";
+      EXO_OFFLINE = "true";
+      EXO_BOOTSTRAP_PEERS = "/ip4/10.10.0.2/tcp/52414";
+      EXO_MODELS_READ_ONLY_DIRS = "/models";
+    };
+    actual = {
+      inherit (service.environment)
+        EXO_LIBP2P_NAMESPACE
+        EXO_OFFLINE
+        EXO_BOOTSTRAP_PEERS
+        EXO_MODELS_READ_ONLY_DIRS
+        ;
+    };
+  };
+  "it reaches and is reached by no interface but the fabric's, although it binds all" = {
+    expected = true;
+    actual =
+      lib.hasInfix "RestrictNetworkInterfaces=lo\nRestrictNetworkInterfaces=thunderbolt0\n"
+        config.systemd.units."exo.service".text;
+  };
+  "the firewall opens on the fabric's interface and nowhere else" = {
+    expected = {
+      interfaces = [ "thunderbolt0" ];
+      tcp = [
+        52414
+        52415
+      ];
+      udp = [ 5353 ];
+      everywhere = [ ];
+      ranges = [ ];
+    };
+    actual = {
+      interfaces = lib.attrNames firewall.interfaces;
+      tcp = lib.sort lib.lessThan firewall.interfaces.thunderbolt0.allowedTCPPorts;
+      udp = firewall.interfaces.thunderbolt0.allowedUDPPorts;
+      everywhere = lib.intersectLists [ 52414 52415 ] firewall.allowedTCPPorts;
+      ranges = firewall.allowedTCPPortRanges;
+    };
+  };
+  "it is nobody and is started again when it fails" = {
+    expected = [ ];
+    actual = lib.filter (line: !lib.hasInfix line config.systemd.units."exo.service".text) [
+      "DynamicUser=true"
+      "ProtectSystem=strict"
+      "Restart=on-failure"
+    ];
+  };
+}

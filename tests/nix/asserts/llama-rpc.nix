@@ -1,0 +1,167 @@
+{
+  lib,
+  pkgs,
+  evaluate,
+  ...
+}:
+let
+  config = evaluate [
+    {
+      nixwulf.fabrics.cable = {
+        kind = "usb4-rdma";
+        interface = "thunderbolt0";
+        address = "10.10.0.1";
+        prefixLength = 24;
+        mtu = 9000;
+        speedGbps = 40;
+        rdmaDevice = "usb4_rdma0";
+        gidIndex = 1;
+      };
+      nixwulf.llama-rpc.instances = {
+        gpu = {
+          fabric = "cable";
+          backend = "vulkan";
+          device = "Vulkan0";
+        };
+        cpu = {
+          fabric = "cable";
+          port = 50053;
+          threads = 8;
+          cache = false;
+          environment.GGML_RPC_DEBUG = "1";
+        };
+        off = {
+          enable = false;
+          fabric = "cable";
+        };
+      };
+    }
+  ];
+  gpu = config.systemd.services.llama-rpc-gpu;
+  cpu = config.systemd.services.llama-rpc-cpu;
+  arguments =
+    service: lib.tail (lib.splitString " " (lib.replaceString "\"" "" service.serviceConfig.ExecStart));
+  inherit (config.networking) firewall;
+in
+{
+  "it listens on the fabric's address, with the device and the cache asked for" = {
+    expected = [
+      "--host"
+      "10.10.0.1"
+      "--port"
+      "50052"
+      "--device"
+      "Vulkan0"
+      "--cache"
+    ];
+    actual = arguments gpu;
+  };
+  "threads are passed, and a cache that is off is not" = {
+    expected = [
+      "--host"
+      "10.10.0.1"
+      "--port"
+      "50053"
+      "--threads"
+      "8"
+    ];
+    actual = arguments cpu;
+  };
+  "the backend picks the build" = {
+    expected = map (package: "\"${package}/bin/llama-rpc-server\"") [
+      pkgs.nixwulf-llama-cpp-vulkan
+      pkgs.nixwulf-llama-cpp-cpu
+    ];
+    actual = map (service: lib.head (lib.splitString " " service.serviceConfig.ExecStart)) [
+      gpu
+      cpu
+    ];
+  };
+  "the ports are open on the fabric's interface" = {
+    expected = [
+      50052
+      50053
+    ];
+    actual = lib.sort lib.lessThan firewall.interfaces.thunderbolt0.allowedTCPPorts;
+  };
+  "the ports are open nowhere else" = {
+    expected = {
+      everywhere = [ ];
+      interfaces = [ "thunderbolt0" ];
+      trusted = [ "lo" ];
+    };
+    actual = {
+      everywhere = lib.intersectLists [ 50052 50053 ] firewall.allowedTCPPorts;
+      interfaces = lib.attrNames firewall.interfaces;
+      trusted = firewall.trustedInterfaces;
+    };
+  };
+  "it lives and dies with the interface, and no boot waits for it" = {
+    expected = {
+      bindsTo = [ "sys-subsystem-net-devices-thunderbolt0.device" ];
+      wantedBy = [ "sys-subsystem-net-devices-thunderbolt0.device" ];
+      Restart = "always";
+      startLimitIntervalSec = 0;
+    };
+    actual = {
+      inherit (gpu) bindsTo wantedBy startLimitIntervalSec;
+      inherit (gpu.serviceConfig) Restart;
+    };
+  };
+  "memory may be locked, which RDMA needs" = {
+    expected = true;
+    actual = lib.hasInfix "LimitMEMLOCK=infinity" config.systemd.units."llama-rpc-gpu.service".text;
+  };
+  "RDMA uses the fabric's device and GID" = {
+    expected = [
+      "usb4_rdma0"
+      "1"
+    ];
+    actual = [
+      gpu.environment.GGML_RDMA_DEV
+      gpu.environment.GGML_RDMA_GID
+    ];
+  };
+  "it is nobody, may do nothing and write nowhere" = {
+    expected = [ ];
+    actual = lib.filter (line: !lib.hasInfix line config.systemd.units."llama-rpc-gpu.service".text) [
+      "DynamicUser=true"
+      "CapabilityBoundingSet=\n"
+      "NoNewPrivileges=true"
+      "PrivateTmp=true"
+      "ProtectSystem=strict"
+      "DevicePolicy=closed"
+      "RestrictAddressFamilies=AF_INET\n"
+    ];
+  };
+  "only a GPU's driver may write what it executes, and only its devices are open" = {
+    expected = [
+      false
+      [
+        "char-drm"
+        "char-nvidia*"
+        "char-infiniband*"
+      ]
+      true
+      [ "char-infiniband*" ]
+    ];
+    actual =
+      lib.concatMap
+        (service: [
+          service.serviceConfig.MemoryDenyWriteExecute
+          service.serviceConfig.DeviceAllow
+        ])
+        [
+          gpu
+          cpu
+        ];
+  };
+  "more environment is added" = {
+    expected = "1";
+    actual = cpu.environment.GGML_RPC_DEBUG;
+  };
+  "an instance that is off has no service" = {
+    expected = false;
+    actual = config.systemd.services ? llama-rpc-off;
+  };
+}

@@ -1,0 +1,170 @@
+{ evaluate, lib, ... }:
+let
+  fabric = kind: number: {
+    inherit kind;
+    interface = "eth${toString number}";
+    address = "10.${toString number}.0.1";
+    prefixLength = 24;
+    mtu = 9000;
+    speedGbps = 100;
+    rdmaDevice = "dev${toString number}";
+    gidIndex = 1;
+  };
+  head = evaluate [
+    {
+      services.openssh.enable = true;
+      nixwulf.cluster.node = "head";
+      nixwulf.cluster.nodes = [
+        {
+          name = "head";
+          addresses.ib = "10.3.0.1";
+        }
+        {
+          name = "worker";
+          addresses.ib = "10.3.0.2";
+        }
+      ];
+      nixwulf.fabrics = {
+        office = removeAttrs (fabric "ethernet" 1) [
+          "rdmaDevice"
+          "gidIndex"
+        ];
+        switch = fabric "roce" 2;
+        ib = fabric "infiniband" 3;
+      };
+    }
+  ];
+  worker = evaluate [
+    {
+      nixwulf.rdma.trusted = true;
+      nixwulf.rdma.subnetManager = "head";
+      nixwulf.fabrics.ib = fabric "infiniband" 3;
+    }
+  ];
+  managedSwitch = evaluate [
+    {
+      nixwulf.rdma.subnetManager = false;
+      nixwulf.fabrics.ib = fabric "infiniband" 3;
+    }
+  ];
+  plain = evaluate [ { nixwulf.fabrics.office = fabric "ethernet" 1; } ];
+
+  lines = text: lib.splitString "\n" text;
+  ports = interface: head.networking.firewall.interfaces.${interface} or { };
+in
+{
+  "drivers of Intel's and NVIDIA's cards are loaded, and IP over InfiniBand" = {
+    expected = [ ];
+    actual = lib.subtractLists head.boot.kernelModules [
+      "ib_uverbs"
+      "rdma_ucm"
+      "ib_umad"
+      "irdma"
+      "mlx5_ib"
+      "ib_ipoib"
+    ];
+  };
+  "logins may pin all memory, root's too, soft and hard" = {
+    expected = [
+      "* hard"
+      "* soft"
+      "root hard"
+      "root soft"
+    ];
+    actual = lib.sort lib.lessThan (
+      map (limit: "${limit.domain} ${limit.type}") (
+        lib.filter (
+          limit: limit.item == "memlock" && limit.value == "unlimited"
+        ) head.security.pam.loginLimits
+      )
+    );
+  };
+  "ssh applies the limits" = {
+    expected = true;
+    actual = lib.hasInfix "pam_limits.so" head.security.pam.services.sshd.text;
+  };
+  "units of the system and of users may pin all memory" = {
+    expected = [
+      true
+      true
+    ];
+    actual =
+      map (file: lib.elem "DefaultLimitMEMLOCK=infinity" (lines head.environment.etc.${file}.text))
+        [
+          "systemd/system.conf"
+          "systemd/user.conf"
+        ];
+  };
+  "group rdma may manage a fabric, and no rule renames devices" = {
+    expected = [
+      true
+      false
+    ];
+    actual = [
+      (lib.hasInfix ''SUBSYSTEM=="infiniband_mad", GROUP="rdma"'' head.services.udev.extraRules)
+      (lib.any (package: lib.hasPrefix "rdma-core" (lib.getName package)) head.services.udev.packages)
+    ];
+  };
+  "RoCE and perftest pass on the RDMA fabrics, and not on the office's" = {
+    expected = [
+      true
+      true
+      false
+    ];
+    actual = map (interface: lib.elem 4791 ((ports interface).allowedUDPPorts or [ ])) [
+      "eth2"
+      "eth3"
+      "eth1"
+    ];
+  };
+  "no fabric is trusted unless somebody says so" = {
+    expected = [
+      false
+      true
+    ];
+    actual = [
+      (lib.elem "eth2" head.networking.firewall.trustedInterfaces)
+      (lib.elem "eth3" worker.networking.firewall.trustedInterfaces)
+    ];
+  };
+  "opensm runs on the head, on no other node, and nowhere if the switch does it" = {
+    expected = [
+      true
+      false
+      false
+    ];
+    actual = map (config: config.systemd.units ? "opensm.service") [
+      head
+      worker
+      managedSwitch
+    ];
+  };
+  "opensm logs to the journal and comes back" = {
+    expected = [
+      true
+      "always"
+    ];
+    actual =
+      let
+        service = head.systemd.services.opensm.serviceConfig;
+      in
+      [
+        (lib.hasSuffix "/bin/opensm --log_file stdout" service.ExecStart)
+        service.Restart
+      ];
+  };
+  "perftest is on PATH" = {
+    expected = true;
+    actual = lib.elem "perftest" (map lib.getName head.environment.systemPackages);
+  };
+  "a node without such a fabric has none of it" = {
+    expected = [
+      false
+      false
+    ];
+    actual = [
+      plain.nixwulf.rdma.enable
+      (lib.elem "ib_uverbs" plain.boot.kernelModules)
+    ];
+  };
+}

@@ -1,0 +1,97 @@
+"""The newcomer's path: a repository of one's own from the template, evaluated and dry-run."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import CHECKOUT, Flake  # type: ignore[import-not-found]
+
+NIXWULF = [str(Path(sys.executable).with_name("nixwulf"))]
+
+
+@pytest.fixture(scope="module")
+def mine(flake, tmp_path_factory) -> Flake:
+    """A folder made from the template, with this checkout as its Nixwulf."""
+    made = Flake(tmp_path_factory.mktemp("mine"))
+    done = made.nix("flake", "init", "--template", f"git+file://{CHECKOUT}")
+    assert done.returncode == 0, done.stderr
+    wiring = made.folder / "flake.nix"
+    ours = f"git+file://{CHECKOUT}"
+    wiring.write_text(wiring.read_text().replace("github:nixwulf/nixwulf", ours))
+    options = [
+        word
+        for name, reference in flake.locked_inputs().items()
+        for word in ("--override-input", f"nixwulf/{name}", reference)
+    ]
+    done = made.nix("flake", "lock", "--allow-dirty-locks", *options)
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def test_the_template_is_a_flake_a_cluster_and_a_sweep(mine):
+    assert {path.name for path in mine.folder.iterdir()} == {
+        "cluster.toml",
+        "flake.lock",
+        "flake.nix",
+        "sweep.yaml",
+    }
+
+
+def test_each_of_its_three_nodes_is_a_system(mine):
+    systems = mine.value(
+        "nixosConfigurations", "builtins.mapAttrs (_: s: s.config.system.build.toplevel.drvPath)"
+    )
+    assert sorted(systems) == ["mine-mini1", "mine-mini2", "mine-mini3"]
+    assert all(path.endswith(".drv") for path in systems.values())
+
+
+def test_it_has_the_installer_and_the_commands(mine):
+    assert mine.value("packages.x86_64-linux", "builtins.attrNames") == [
+        "default",
+        "image-generic-x86_64",
+    ]
+    assert {"bench", "deploy", "update"} <= set(
+        mine.value("apps.x86_64-linux", "builtins.attrNames")
+    )
+
+
+def test_its_sweep_can_be_planned_on_its_cluster(mine):
+    done = subprocess.run(
+        [*NIXWULF, "bench", "sweep.yaml", "--cluster", "cluster.toml", "--dry-run"],
+        cwd=mine.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "5 cases" in done.stdout
+
+
+def test_its_deployment_can_be_dry_run(mine):
+    done = subprocess.run(
+        [*NIXWULF, "deploy", "--cluster", "cluster.toml", "--dry-run"],
+        cwd=mine.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for node in ("mini1", "mini2", "mini3"):
+        assert f".#mine-{node}" in done.stdout
+
+
+def test_a_wrong_cluster_is_one_sentence_that_names_file_and_fix(mine):
+    cluster = mine.folder / "cluster.toml"
+    text = cluster.read_text()
+    try:
+        cluster.write_text(text.replace('"generic-x86_64"', '"generic"', 1))
+        done = mine.nix("eval", ".#nixosConfigurations", "--apply", "builtins.attrNames")
+    finally:
+        cluster.write_text(text)
+    assert done.returncode == 1
+    assert (
+        "error: cluster.toml: node 'mini1' has the unknown platform 'generic'; known: dgx-spark,"
+        in done.stderr
+    )

@@ -1,0 +1,70 @@
+"""The scripts of the VM tests, which run only where KVM is, fit the test driver's interface."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = """checks: builtins.mapAttrs (name: vm: {
+  machines = builtins.attrNames vm.nodes;
+  script = vm.config.testScriptString;
+}) (builtins.removeAttrs checks (builtins.filter
+  (name: builtins.substring 0 3 name != "vm-") (builtins.attrNames checks)))"""
+NIXPKGS = "systems: toString (builtins.head (builtins.attrValues systems)).pkgs.path"
+
+
+@pytest.fixture(scope="module")
+def folder(flake, tmp_path_factory):
+    """Each script with the type hints that NixOS puts before it, as a file."""
+    folder = tmp_path_factory.mktemp("scripts")
+    library = Path(flake.value("nixosConfigurations", NIXPKGS)) / "nixos" / "lib"
+    hints = (library / "test-script-prepend.py").read_text()
+    for check, test in flake.value("checks.x86_64-linux", SCRIPTS).items():
+        machines = "".join(f"{name} = create_fake_qemu_machine()\n" for name in test["machines"])
+        text = f"{hints}\n{machines}\n{test['script']}"
+        (folder / f"{check.replace('-', '_')}.py").write_text(text)
+    (folder / "driver").symlink_to(library / "test-driver" / "src")
+    return folder
+
+
+def test_there_is_a_script_for_each_file(folder):
+    files = Path(__file__).parents[2].joinpath("nixos", "tests").glob("*.nix")
+    expected = {f"vm_{file.stem.replace('-', '_')}" for file in files} - {"vm_default"}
+    assert {file.stem for file in folder.glob("vm_*.py")} == expected
+
+
+def complaints(script, folder):
+    """What mypy says against a script."""
+    mypy = [sys.executable, "-m", "mypy", "--no-incremental", "--check-untyped-defs"]
+    return subprocess.run(
+        [*mypy, "--ignore-missing-imports", "--follow-imports=silent", str(script)],
+        env={"MYPYPATH": str(folder / "driver")},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+
+
+def test_the_scripts_fit_the_test_drivers_interface(folder):
+    for script in sorted(folder.glob("vm_*.py")):
+        assert "Success" in complaints(script, folder)
+
+
+def test_a_script_that_calls_what_no_machine_has_is_found(folder):
+    script = folder / "wrong.py"
+    good = (folder / "vm_bench_node.py").read_text()
+    script.write_text(f'{good}\ndesk.succed("true")\n')
+    assert '"QemuMachine" has no attribute "succed"' in complaints(script, folder)
+
+
+def test_the_scripts_have_no_name_that_does_not_exist(folder):
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F", "--ignore", "F401"]
+        + [str(script) for script in sorted(folder.glob("vm_*.py"))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
