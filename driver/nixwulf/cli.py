@@ -15,12 +15,12 @@ from nixwulf.errors import EXIT_INTERRUPTED
 _COMMANDS = {
     "bench": "Run a sweep on a cluster, or on the lab, and report on it.",
     "cluster": "Check cluster files.",
-    "deploy": "Image the nodes of a cluster: wipes disks, after a plan and a typed name.",
+    "deploy": "Image the nodes of a cluster, after a plan and a typed name.",
     "engines": "Show which engines are found where, and what would be built.",
     "lab": "Bring a cluster of network namespaces on this machine up and down.",
     "nodes": "Run commands on the nodes of a cluster.",
     "report": "Make the report of a run again, in any format.",
-    "update": "Switch deployed nodes to what the flake says; roll back those that are lost.",
+    "update": "Switch deployed nodes to what the flake says, or back.",
     "validate": "Check records, clusters, sweeps and platforms against their schemas.",
 }
 

@@ -73,7 +73,7 @@ class Desk:
             f'printf "%s\\n" "$*" >>{folder}/nix.calls\n'
             'case "$*" in\n'
             f"*disko*) cat {folder}/disks.json ;;\n*eval*) cat {folder}/systems.json ;;\n"
-            "*system*) echo x86_64-linux ;;\nesac",
+            "config*) echo x86_64-linux ;;\nesac",
         )
         own = {
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",

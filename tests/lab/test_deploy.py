@@ -197,7 +197,7 @@ def test_an_installation_that_takes_too_long_is_ended(bench):
 
 
 def test_an_interrupt_ends_what_was_started(bench):
-    marker = "271828.1"
+    marker = f"271828.{os.getpid()}"
     bench.program("nixos-anywhere", f'echo "### Installing NixOS ###"; sleep {marker}')
     process = subprocess.Popen(
         bench.command("deploy", "--cluster", bench.cluster(), "--node", "n1", "--yes-wipe", "n1"),

@@ -76,6 +76,10 @@ def test_a_listing_that_is_none_gives_no_disks(text):
     assert machine(disks=text).disks == ()
 
 
+def test_a_size_of_thousands_of_digits_is_no_size():
+    assert machine(disks=[NVME | {"size": "9" * 5000}]).disks == ()
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

@@ -104,9 +104,19 @@ def test_two_nodes_that_are_one_machine_are_both_refused():
     same = machine(INSTALLER)
     plan = plan_of({"fw1": same, "fw2": same})
     assert [node.refusals for node in plan.nodes] == [
-        ("Node 'fw1' is the same machine as 'fw2'; correct their ssh addresses.",),
-        ("Node 'fw2' is the same machine as 'fw1'; correct their ssh addresses.",),
+        ("Node 'fw1' is the same machine as 'fw2'; correct its ssh address.",),
+        ("Node 'fw2' is the same machine as 'fw1'; correct its ssh address.",),
     ]
+
+
+def test_the_machine_at_which_one_sits_is_refused():
+    own = plan_of({"fw1": machine(hostname="fw1")}, desk=("b-1", "fw1"))
+    sentence = "Node 'fw1' is the same machine at which you sit; correct its ssh address."
+    assert own.refusals == [sentence]
+    other = plan_of({"fw1": machine(hostname="fw1")}, desk=("b-2", "fw1"))
+    assert other.refusals == []
+    unknown = plan_of({"fw1": machine(hostname="fw1", boot="")}, desk=("", "fw1"))
+    assert unknown.refusals == []
 
 
 def test_two_installers_of_one_image_are_two_machines():

@@ -8,7 +8,10 @@ import pytest
 import yaml
 
 from nixwulf.cluster import load_cluster
+from nixwulf.deploy.plan import make_plan
+from nixwulf.deploy.text import plan_text
 from nixwulf.hints import HINTS, hint_for
+from nixwulf.platforms import load_platform
 from nixwulf.sweep import parse_sweep
 
 
@@ -52,6 +55,17 @@ def test_the_cluster_in_the_readme_works_as_it_stands(tmp_path):
 def test_the_sweep_in_the_docs_works_as_it_stands():
     (text,) = blocks("docs/files.md", "yaml")
     assert parse_sweep(yaml.safe_load(text), "docs/files.md").repetitions == 3
+
+
+def test_the_dry_run_in_the_docs_is_what_a_dry_run_prints():
+    (text,) = blocks("docs/deploy.md", "text")
+    unreached = re.search(r"not reached  (.*)", text)[1]
+    refusal = re.search(r"REFUSED: (.*)", text)[1]
+    cluster = load_cluster("mini-3")
+    platforms = {"generic-x86_64": load_platform("generic-x86_64")}
+    machines = {"mini1": unreached}
+    plan = make_plan(cluster, ".", cluster.nodes[:1], platforms, machines, locked_out=refusal)
+    assert f"{plan_text(plan)}\n" == text
 
 
 @pytest.mark.parametrize("page", ["README.md", *sorted(map(str, Path("docs").glob("*.md")))])

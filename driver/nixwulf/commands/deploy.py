@@ -170,6 +170,7 @@ def _plan(
     from nixwulf.deploy.flake import attribute, disks, lacks_nix
     from nixwulf.deploy.install import check_programs
     from nixwulf.deploy.keys import locked_out
+    from nixwulf.deploy.machine import desk
     from nixwulf.deploy.plan import install_of, make_plan
     from nixwulf.platforms import load_platform
 
@@ -198,6 +199,7 @@ def _plan(
         expected=expected,
         formatted=asked.result() if asked else None,
         locked_out=locked_out(cluster, connections.values()),
+        desk=desk(),
     )
 
 

@@ -49,7 +49,7 @@ def update(
     from nixwulf.cluster import load_cluster
     from nixwulf.commands.deploy import choose
     from nixwulf.deploy import update as updating
-    from nixwulf.deploy.flake import attribute, check_reference, lacks_nix, systems
+    from nixwulf.deploy.flake import attribute, check_reference, installable, lacks_nix, systems
     from nixwulf.deploy.plan import check_deployable, darwin_steps
     from nixwulf.platforms import load_platform
     from nixwulf.ssh import connections
@@ -76,6 +76,7 @@ def update(
         updating.Target(
             reach[node.name],
             evaluated[attribute(cluster, node)],
+            installable(flake, attribute(cluster, node)),
             here=of[node.name] in local,
         )
         for node in linux
@@ -119,7 +120,7 @@ def _bring(targets: Sequence[Target]) -> list[str]:
     build = updating.build_command(targets)
     if build:
         click.echo(f"Building for {plural(len(targets), 'node')}.", err=True)
-        updating.run_nix(build, "The systems are not built, and no node is changed")
+        updating.build(build)
     click.echo(f"Copying to {plural(len(targets), 'node')}.", err=True)
     return updating.bring_all(targets)
 

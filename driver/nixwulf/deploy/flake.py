@@ -39,6 +39,11 @@ def quoted(attribute: str) -> str:
     return f'"{attribute}"'
 
 
+def installable(flake: str, attribute: str) -> str:
+    """A NixOS node's system, as nix build takes it."""
+    return f"{flake}#nixosConfigurations.{quoted(attribute)}.{SYSTEM}"
+
+
 def check_reference(flake: str) -> None:
     """Raise InputError for a flake reference that would be an option or has an attribute."""
     if flake.startswith("-") or "#" in flake or not flake:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -75,6 +76,13 @@ class Machine:
     def disk(self, by_id: str) -> Disk | None:
         """The disk that a link in /dev/disk/by-id leads to."""
         return next((disk for disk in self.disks if by_id in disk.ids), None)
+
+
+def desk() -> tuple[str, str]:
+    """The boot and the host name of this machine, as they are read from others."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    text = boot.read_text("utf-8").strip() if boot.exists() else ""
+    return text, os.uname().nodename.partition(".")[0]
 
 
 def gather_machines(connections: Iterable[Connection]) -> dict[str, Machine | NixwulfError]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,12 +86,14 @@ def make_plan(
     expected: Mapping[str, str] | None = None,
     formatted: Mapping[str, tuple[str, ...]] | None = None,
     locked_out: str | None = None,
+    desk: tuple[str, str] | None = None,
 ) -> DeployPlan:
     """Plan for chosen nodes.
 
     machines: by node, what answered, or why nothing did. expected: host names that machines may
     have besides their node's. formatted: the disks that each configuration of the flake formats,
-    none when the flake was not asked. locked_out: why the user could not log in afterwards.
+    none when the flake was not asked. locked_out: why the user could not log in afterwards. desk:
+    boot and host name of the machine at which the user sits.
     """
     planned = []
     for node in nodes:
@@ -104,7 +106,7 @@ def make_plan(
         planned.append(plan)
     imaged = any(plan.method != "check" for plan in planned)
     reason = locked_out if imaged else None
-    return DeployPlan(cluster, flake, tuple(_refuse_twice_reached(planned)), reason)
+    return DeployPlan(cluster, flake, tuple(_refuse_twice_reached(planned, desk)), reason)
 
 
 def check_deployable(cluster: Cluster) -> None:
@@ -205,25 +207,19 @@ def _other_disks(cluster: Cluster, plan: NodePlan, formatted: tuple[str, ...]) -
     ]
 
 
-def _refuse_twice_reached(planned: Sequence[NodePlan]) -> list[NodePlan]:
+def _refuse_twice_reached(
+    planned: Sequence[NodePlan], desk: tuple[str, str] | None
+) -> Iterator[NodePlan]:
     """Refuse nodes that are one machine; the names of installers are the same and tell nothing."""
-    reached = [
-        (plan.machine.boot, plan.machine.hostname, plan.node.name)
-        for plan in planned
-        if plan.machine is not None and plan.machine.boot
-    ]
-    result = []
+    machines = {plan.node.name: (m.boot, m.hostname) for plan in planned if (m := plan.machine)}
     for plan in planned:
-        same = [
-            name
-            for boot, hostname, name in reached
-            if plan.machine is not None
-            and (boot, hostname) == (plan.machine.boot, plan.machine.hostname)
-            and name != plan.node.name
-        ]
+        name = plan.node.name
+        own = machines.get(name, ("", ""))
+        same = [f"as {other!r}" for other in machines if other != name and machines[other] == own]
+        same += ["at which you sit"] if own == desk else []
         more = [
-            f"Node {plan.node.name!r} is the same machine as {name!r}; correct their ssh addresses."
-            for name in same
+            f"Node {name!r} is the same machine {which}; correct its ssh address."
+            for which in same
+            if own[0]
         ]
-        result.append(replace(plan, refusals=(*plan.refusals, *more)))
-    return result
+        yield replace(plan, refusals=(*plan.refusals, *more))

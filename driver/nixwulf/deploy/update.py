@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
@@ -30,10 +31,14 @@ GOOD = {"updated", "unchanged"}
 
 @dataclass(frozen=True)
 class Target:
-    """A node and the system that it is to run; here: whether that is built on this machine."""
+    """A node and the system that it is to run.
+
+    installable: the system as nix names it in a flake. here: whether this machine builds it.
+    """
 
     connection: Connection
     system: Built
+    installable: str
     here: bool
 
     @property
@@ -77,7 +82,7 @@ def bring_command(target: Target) -> list[str]:
     if target.here:
         return ["nix", "copy", *FEATURES, "--to", address, target.system.path]
     store = ["--eval-store", "auto", "--store", address]
-    return ["nix", "build", *FEATURES, "--no-link", *store, f"{target.system.derivation}^out"]
+    return ["nix", "build", *FEATURES, "--no-link", *store, target.installable]
 
 
 def nix_environment(connection: Connection) -> dict[str, str]:
@@ -98,33 +103,36 @@ def built_here() -> set[str]:
     return found
 
 
-def run_nix(
-    command: Sequence[str], what: str, environment: Mapping[str, str] | None = None
-) -> None:
-    """Run nix to its end; raises NixwulfError with its sentence."""
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=environment,
-        check=False,
-    )
+def build(command: Sequence[str]) -> None:
+    """Build with nix's own progress on the terminal; raises NixwulfError."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
     if done.returncode != 0:
-        raise NixwulfError(f"{what}: {error_of(done.stderr)}; run '{shlex.join(command)}'.")
+        raise NixwulfError(
+            f"The systems are not built, and no node is changed: nix ended with {done.returncode}; "
+            "see its words above."
+        )
 
 
 def bring_all(targets: Sequence[Target]) -> list[str]:
     """Bring each node its system, in parallel; why not, where that failed."""
 
     def attempt(target: Target) -> str | None:
-        what = f"Node {target.node.name!r} has not got its system"
-        try:
-            run_nix(bring_command(target), what, nix_environment(target.connection))
-        except NixwulfError as error:
-            return error.message
-        return None
+        command = bring_command(target)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=nix_environment(target.connection),
+            check=False,
+        )
+        if done.returncode == 0:
+            return None
+        return (
+            f"Node {target.node.name!r} has not got its system: {error_of(done.stderr)}; run "
+            f"'{shlex.join(command)}'."
+        )
 
     with ThreadPoolExecutor(max(1, len(targets))) as pool:
         return [words for words in pool.map(attempt, targets) if words]

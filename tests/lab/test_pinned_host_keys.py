@@ -1,0 +1,98 @@
+"""A host key that the cluster file pins, against a real sshd with that key and with another."""
+
+import re
+import subprocess
+
+import pytest
+from deploy_under_test import Desk
+from lab_under_test import cluster_of
+
+from nixwulf.cluster import Shape, load_cluster
+from nixwulf.deploy.install import pinned_ssh
+from nixwulf.ssh import connections
+
+WRONG = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEBHUZKDHqXL5TK+aDZky35dHhbf6qpBXOtZFLIsz5ND other"
+# What nixos-anywhere gives its ssh, before anything that it is told to add.
+UNCHECKED = ("-o", "UserKnownHostsFile=/dev/null", "-o", "StrictHostKeyChecking=no")
+
+
+@pytest.fixture(scope="module")
+def nodes(bring_up):
+    running = bring_up(cluster_of(2, cable=Shape()), "keys")
+    yield running
+    running.lab.down()
+
+
+@pytest.fixture
+def desk(nodes, tmp_path):
+    made = Desk.make(nodes, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pinned(desk):
+    """A cluster file with a host key for each node."""
+
+    def write(first, second):
+        lines = desk.cluster().read_text().splitlines()
+        keys = iter((first, second))
+        text = "".join(
+            f'{line}\nhost_key = "{next(keys)}"\n' if line.startswith("disk") else f"{line}\n"
+            for line in lines
+        )
+        path = desk.folder / "pinned.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def key_of(desk, node):
+    return (desk.running.lab.state / "nodes" / node / "host_key.pub").read_text().strip()
+
+
+def test_a_node_with_the_pinned_key_is_reached_and_one_with_another_is_not(desk, pinned):
+    cluster = pinned(key_of(desk, "n1"), WRONG)
+    done = desk.nixwulf("nodes", "exec", "--cluster", cluster, "--", "hostname")
+    assert done.returncode == 3
+    assert done.stdout == "n1: n1\n"
+    assert re.fullmatch(
+        "Node 'n2' cannot be reached: it has another host key than the host_key of node 'n2' in "
+        "the cluster file; correct host_key if the machine was replaced or booted an installer of "
+        "its own; try 'ssh n2 true'.\n",
+        done.stderr,
+    )
+
+
+def test_a_connection_that_was_opened_before_the_key_was_pinned_is_not_used(desk, pinned):
+    first = desk.nixwulf("nodes", "exec", "--cluster", desk.cluster(), "--", "true")
+    assert first.returncode == 0, first.stderr
+    done = desk.nixwulf("nodes", "exec", "--cluster", pinned(WRONG, WRONG), "--", "true")
+    assert done.returncode == 3
+    assert done.stderr.count("another host key") == 2
+
+
+def test_deploy_does_not_go_near_a_node_with_another_key(desk, pinned):
+    cluster = pinned(WRONG, key_of(desk, "n2"))
+    done = desk.nixwulf("deploy", "--cluster", cluster, "--phase", "facts")
+    assert done.returncode == 3
+    assert "not reached  Node 'n1' cannot be reached: it has another host key" in done.stdout
+    assert "'n2' runs " in done.stdout
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_ssh_that_nixos_anywhere_gets_checks_a_pinned_key_whatever_it_is_told(
+    desk, pinned, monkeypatch, right
+):
+    key = key_of(desk, "n1") if right else WRONG
+    monkeypatch.setenv("XDG_RUNTIME_DIR", desk.environment["XDG_RUNTIME_DIR"])
+    connection = connections(load_cluster(pinned(key, key)))["n1"]
+    program = desk.folder / "pinned-ssh"
+    program.write_text(pinned_ssh(connection, str(desk.folder / "bin" / "ssh")))
+    program.chmod(0o755)
+    done = subprocess.run(
+        [str(program), *UNCHECKED, "n1", "hostname"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == ("n1\n" if right else "")
+    assert done.returncode == (0 if right else 255), done.stderr

@@ -1,0 +1,317 @@
+"""Updating a lab's nodes: the script that switches a node runs for real, over a real sshd.
+
+The nodes have no systemd and no NixOS: a system is a folder laid out like one, whose
+switch-to-configuration notes how it was called, and 'systemd-run', 'systemctl' and 'nix-env' are
+stand-ins that note it too, and do with shell jobs what is asked of systemd here. That systemd and
+NixOS do the same is only asserted by what they are called with.
+"""
+
+import json
+import os
+import time
+from dataclasses import replace
+
+import pytest
+from deploy_under_test import Desk
+from lab_under_test import cluster_of
+
+from nixwulf.cluster import Shape
+from nixwulf.deploy.flake import Built
+from nixwulf.deploy.update import Target, switch_all
+from nixwulf.ssh import connections
+
+SYSTEMS = "/run/systems"
+
+# $1 is the name of a system. A hook in /run/hooks/NAME is what goes wrong when it is activated.
+MAKE = r"""
+set -e
+mkdir -p /run/records /run/units /run/hooks "/run/systems/$1/bin" "/run/systems/$1/sw/bin"
+cd "/run/systems/$1"
+for part in kernel initrd kernel-modules; do ln -sfn "/run/parts/$part" $part; done
+echo "quiet" >kernel-params
+
+cat >bin/switch-to-configuration <<'END'
+#!/bin/sh
+own=$(cd "$(dirname "$0")/.." && pwd)
+echo "$own $1" >>/run/records/switch
+if [ "$1" = test ]; then
+  ln -sfn "$own" /run/current-system
+  pkill -CONT sshd
+  [ ! -e "/run/hooks/${own##*/}" ] || . "/run/hooks/${own##*/}"
+fi
+END
+cat >sw/bin/systemd-run <<'END'
+#!/bin/sh
+echo "$*" >>/run/records/systemd-run
+while [ "${1#--}" != "$1" ]; do
+  case "$1" in
+  --unit=*) unit=${1#*=} ;;
+  --on-active=*) delay=${1#*=} ;;
+  esac
+  shift
+done
+if [ -n "$delay" ]; then
+  echo active >"/run/units/$unit.timer.ActiveState"
+  setsid sh -c 'delay=$1 unit=$2; shift 2; sleep "$delay"
+    if [ -e "/run/units/$unit.timer.ActiveState" ]; then
+      rm "/run/units/$unit.timer.ActiveState"; echo start >"/run/units/$unit.service.SubState"
+      "$@"; rm -f "/run/units/$unit.service.SubState"
+    fi' sh "$delay" "$unit" "$@" </dev/null >/dev/null 2>&1 &
+  printf "'%s' " "$@" >"/run/units/$unit.command"
+else
+  echo running >"/run/units/$unit.service.SubState"
+  echo active >"/run/units/$unit.service.ActiveState"
+  setsid sh -c 'unit=$1; shift; if "$@"; then state=active; else state=failed; fi
+    [ -e "/run/units/$unit.service.ActiveState" ] || exit
+    echo $state >"/run/units/$unit.service.ActiveState"
+    echo exited >"/run/units/$unit.service.SubState"' sh "$unit" "$@" </dev/null >/dev/null 2>&1 &
+fi
+END
+cat >sw/bin/systemctl <<'END'
+#!/bin/sh
+echo "$*" >>/run/records/systemctl
+verb=$1; shift
+while [ $# -gt 0 ]; do
+  case "$1" in
+  --property) property=$2; shift ;;
+  --*) ;;
+  *) case "$verb" in
+    show) cat "/run/units/$1.$property" 2>/dev/null || echo inactive ;;
+    stop | reset-failed) rm -f "/run/units/$1".*State ;;
+    start) eval "$(cat "/run/units/${1%.service}.command")" ;;
+    esac ;;
+  esac
+  shift
+done
+END
+cat >sw/bin/nix-env <<'END'
+#!/bin/sh
+echo "$*" >>/run/records/nix-env
+END
+cat >sw/bin/journalctl <<'END'
+#!/bin/sh
+echo "the unit llama.service failed"
+END
+chmod +x bin/* sw/bin/*
+"""
+
+
+@pytest.fixture(scope="module")
+def nodes(bring_up):
+    if os.getuid() != 0:
+        pytest.skip("only root switches a node, and this lab's user is not root")
+    running = bring_up(cluster_of(2, cable=Shape()), "update")
+    yield running
+    running.lab.down()
+
+
+@pytest.fixture
+def desk(nodes, tmp_path):
+    made = Desk.make(nodes, tmp_path)
+    for node in ("n1", "n2"):
+        made.shell(node, "rm -rf /run/systems /run/records /run/units /run/hooks /run/parts")
+        for system in ("old", "new"):
+            made.shell(node, MAKE, system)
+        made.shell(
+            node,
+            "mkdir -p /run/parts; cd /run/parts; touch kernel initrd kernel-modules\n"
+            f"ln -sfn {SYSTEMS}/old /run/current-system; ln -sfn {SYSTEMS}/old /run/booted-system",
+        )
+    out = {"out": f"{SYSTEMS}/new", "drv": "/nix/store/new.drv"}
+    (tmp_path / "systems.json").write_text(json.dumps({"own-n1": out, "own-n2": out}))
+    yield made
+    made.close()
+
+
+def switch(desk, *names, seconds=60, path=f"{SYSTEMS}/new"):
+    """What came of each node, its reboot and its words."""
+    found = connections(desk.running.lab.cluster, desk.running.lab.ssh_config)
+    built = Built("/nix/store/new.drv", path)
+    targets = [Target(found[name], built, ".#n", here=True) for name in names]
+    return [
+        (update.state, update.reboot, update.words)
+        for update in switch_all(targets, seconds, lambda node, words: None)
+    ]
+
+
+def record(desk, node, name):
+    return desk.shell(node, f"cat /run/records/{name} 2>/dev/null || true").splitlines()
+
+
+def current(desk, node):
+    return desk.shell(node, "readlink /run/current-system").strip()
+
+
+def test_a_node_is_switched_and_its_new_system_kept(desk):
+    assert switch(desk, "n1") == [("updated", False, "")]
+    assert current(desk, "n1") == f"{SYSTEMS}/new"
+    assert record(desk, "n1", "switch") == [f"{SYSTEMS}/new test", f"{SYSTEMS}/new boot"]
+    assert record(desk, "n1", "nix-env") == [
+        f"--profile /nix/var/nix/profiles/system --set {SYSTEMS}/new"
+    ]
+    timer, activation = record(desk, "n1", "systemd-run")
+    assert timer.startswith("--quiet --unit=nixwulf-rollback --on-active=60 ")
+    assert timer.endswith(f" sh {SYSTEMS}/old")
+    assert activation == (
+        "--quiet --unit=nixwulf-activate --service-type=exec --remain-after-exit "
+        f"{SYSTEMS}/new/bin/switch-to-configuration test"
+    )
+    assert "stop nixwulf-rollback.timer" in record(desk, "n1", "systemctl")
+
+
+def test_the_timer_is_armed_before_anything_is_activated_and_nothing_lasts_before_it_is_off(desk):
+    desk.shell("n1", "echo 'ls /run/units/nixwulf-rollback.timer* >/run/armed' >/run/hooks/new")
+    switch(desk, "n1")
+    assert "nixwulf-rollback.timer" in desk.shell("n1", "cat /run/armed")
+    calls = record(desk, "n1", "switch")
+    assert calls.index(f"{SYSTEMS}/new test") < calls.index(f"{SYSTEMS}/new boot")
+
+
+def test_a_node_that_cannot_be_reached_again_goes_back_by_itself(desk):
+    """The new system stops its sshd, as one with a wrong firewall would be silent."""
+    desk.shell("n1", "echo 'pkill -STOP -o sshd' >/run/hooks/new")
+    started = time.monotonic()
+    (lost, kept) = switch(desk, "n1", "n2", seconds=4)
+    assert lost[0] == "rolled-back"
+    assert kept[0] == "updated"
+    assert time.monotonic() - started > 4
+    assert (current(desk, "n1"), current(desk, "n2")) == (f"{SYSTEMS}/old", f"{SYSTEMS}/new")
+    assert record(desk, "n1", "nix-env") == []
+    assert record(desk, "n1", "switch") == [f"{SYSTEMS}/new test", f"{SYSTEMS}/old test"]
+
+
+def test_a_node_on_which_a_unit_fails_goes_back_at_once_and_says_why(desk):
+    desk.shell("n1", "echo 'exit 4' >/run/hooks/new")
+    started = time.monotonic()
+    assert switch(desk, "n1") == [("rolled-back", False, "the unit llama.service failed")]
+    assert time.monotonic() - started < 30
+    assert current(desk, "n1") == f"{SYSTEMS}/old"
+    assert record(desk, "n1", "nix-env") == []
+
+
+def test_a_slow_activation_is_waited_for(desk):
+    desk.shell("n1", "echo 'sleep 5' >/run/hooks/new")
+    assert switch(desk, "n1") == [("updated", False, "")]
+
+
+def test_an_activation_that_hangs_is_ended_by_the_timer(desk):
+    desk.shell("n1", "echo 'sleep 600' >/run/hooks/new")
+    ((state, _, _),) = switch(desk, "n1", seconds=3)
+    assert state == "rolled-back"
+    assert "stop nixwulf-activate.service" in record(desk, "n1", "systemctl")
+
+
+@pytest.mark.parametrize("part", ["kernel", "initrd", "kernel-params"])
+def test_a_reboot_is_asked_for_when_what_boots_has_changed(desk, part):
+    system = f"{SYSTEMS}/new"
+    desk.shell("n1", f"rm {system}/{part}; echo other >{system}/{part}")
+    assert switch(desk, "n1") == [("updated", True, "")]
+
+
+def test_a_machine_that_is_not_the_node_is_not_touched(desk):
+    found = connections(desk.running.lab.cluster, desk.running.lab.ssh_config)
+    node = replace(found["n1"].node, name="n2")
+    built = Built("/nix/store/new.drv", f"{SYSTEMS}/new")
+    swapped = Target(replace(found["n1"], node=node), built, ".#n", here=True)
+    (update,) = switch_all([swapped], 60, lambda node, words: None)
+    assert update.state == "refused"
+    assert "This machine is 'n1', not 'n2'; correct the node's ssh address." in update.words
+    assert record(desk, "n1", "systemd-run") == []
+
+
+def test_a_system_that_did_not_arrive_is_not_activated(desk):
+    ((state, _, words),) = switch(desk, "n1", path="/run/systems/none")
+    assert state == "refused"
+    assert "There is no system at '/run/systems/none'; copy it again." in words
+    assert record(desk, "n1", "systemd-run") == []
+
+
+def test_two_updates_of_a_node_do_not_meet(desk):
+    desk.shell("n1", "echo active >/run/units/nixwulf-rollback.timer.ActiveState")
+    ((state, _, words),) = switch(desk, "n1")
+    assert state == "refused"
+    assert "Another update of 'n1' goes on; wait until it has ended." in words
+
+
+def test_a_node_that_runs_the_system_already_is_left_alone(desk):
+    if os.getuid() != 0 or not os.path.isdir("/nix"):  # noqa: PTH112
+        pytest.skip("giving a node a profile of its own takes root and a folder /nix")
+    desk.shell("n1", "mount -t tmpfs tmpfs /nix; mkdir -p /nix/var/nix/profiles")
+    desk.shell("n1", f"ln -s {SYSTEMS}/old /nix/var/nix/profiles/system")
+    try:
+        assert switch(desk, "n1", path=f"{SYSTEMS}/old") == [("unchanged", False, "")]
+    finally:
+        desk.shell("n1", "umount /nix")
+    assert record(desk, "n1", "systemd-run") == []
+
+
+def test_update_builds_once_copies_to_all_and_switches_all(desk):
+    done = desk.nixwulf("update", "--cluster", desk.cluster())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["Node 'n1' is updated.", "Node 'n2' is updated."]
+    calls = [" ".join(call.split()[:1]) for call in desk.calls("nix")]
+    assert calls == ["eval", "config", "config", "build", "copy", "copy"]
+    (build,) = [call for call in desk.calls("nix") if call.startswith("build ")]
+    assert build.endswith("--no-link --print-build-logs /nix/store/new.drv^out")
+    copies = sorted(call.rpartition("--to ")[2] for call in desk.calls("nix") if "--to " in call)
+    assert copies == [f"ssh-ng://n1 {SYSTEMS}/new", f"ssh-ng://n2 {SYSTEMS}/new"]
+
+
+def test_update_of_one_node_leaves_the_others(desk):
+    done = desk.nixwulf("update", "--cluster", desk.cluster(), "--node", "n2")
+    assert done.returncode == 0, done.stderr
+    assert current(desk, "n1") == f"{SYSTEMS}/old"
+
+
+def test_a_dry_run_prints_the_commands_and_changes_nothing(desk):
+    done = desk.nixwulf("update", "--cluster", desk.cluster(), "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "nix copy --extra-experimental-features 'nix-command flakes' --to ssh-ng://n1 " in (
+        done.stdout
+    )
+    assert record(desk, "n1", "systemd-run") == []
+    assert not any(call.startswith("build") for call in desk.calls("nix"))
+
+
+def test_when_a_node_lacks_its_system_none_is_switched(desk):
+    desk.program(
+        "nix",
+        f'printf "%s\\n" "$*" >>{desk.folder}/nix.calls\ncase "$*" in\n'
+        '*ssh-ng://n2*) echo "error: no space left" >&2; exit 1 ;;\n'
+        f"*eval*) cat {desk.folder}/systems.json ;;\nconfig*) echo x86_64-linux ;;\nesac",
+    )
+    done = desk.nixwulf("update", "--cluster", desk.cluster())
+    assert done.returncode == 3
+    assert "Node 'n2' has not got its system: no space left; run 'nix copy " in done.stderr
+    assert "No node was switched" in done.stderr
+    assert record(desk, "n1", "systemd-run") == []
+
+
+def test_a_build_that_fails_changes_no_node(desk):
+    desk.program(
+        "nix",
+        'case "$*" in\nbuild*) echo "error: builder failed" >&2; exit 1 ;;\n'
+        f"*eval*) cat {desk.folder}/systems.json ;;\nconfig*) echo x86_64-linux ;;\nesac",
+    )
+    done = desk.nixwulf("update", "--cluster", desk.cluster())
+    assert done.returncode == 1
+    assert "error: builder failed" in done.stderr
+    assert "The systems are not built, and no node is changed: nix ended with 1" in done.stderr
+
+
+def test_a_failed_node_is_named_and_so_is_that_nodes_differ(desk):
+    desk.shell("n1", "echo 'exit 4' >/run/hooks/new")
+    done = desk.nixwulf("update", "--cluster", desk.cluster())
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        "Node 'n1' went back to its old system: the unit llama.service failed; correct the "
+        "configuration and update again.\nThe nodes now run different systems: update again.\n"
+    )
+    assert done.stdout == "Node 'n2' is updated.\n"
+
+
+def test_a_node_that_does_not_answer_is_named_before_anything_is_built(desk):
+    done = desk.nixwulf("update", "--cluster", desk.cluster(ssh=("n1", "nowhere")))
+    assert done.returncode == 3
+    assert "Node 'n2' cannot be reached" in done.stderr
+    assert not any(call.startswith("build") for call in desk.calls("nix"))
