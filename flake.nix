@@ -53,7 +53,7 @@
         // images.${system} or { }
       );
 
-      apps = eachSystem (system: nixwulf.apps pkgs.${system});
+      apps = eachSystem (system: nixwulf.commands.apps pkgs.${system});
 
       devShells = eachSystem (system: {
         default = nixwulf.shell system;

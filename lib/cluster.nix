@@ -9,7 +9,7 @@
   pkgs,
   pkgsOfPlatform,
   eachSystem,
-  apps,
+  commands,
   formatter,
 }:
 let
@@ -125,7 +125,7 @@ rec {
           default = pkgs.${system}.nixwulf;
         }
       );
-      apps = eachSystem (system: apps pkgs.${system});
+      apps = eachSystem (system: commands.apps pkgs.${system});
       formatter = eachSystem formatter;
     };
 }

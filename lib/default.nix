@@ -15,7 +15,7 @@ let
     folders.withSuffix ".toml" ../driver/nixwulf/data/platforms
   );
   inventory = import ./inventory.nix { inherit lib platformFacts; };
-  apps = import ./apps.nix {
+  commands = import ./apps.nix {
     inherit lib;
     revision = inputs.self.shortRev or inputs.self.dirtyShortRev or "";
   };
@@ -91,16 +91,16 @@ let
       nixosModules
       pkgs
       pkgsOfPlatform
+      commands
       eachSystem
-      apps
       formatter
       ;
   };
 in
 {
   inherit
-    apps
     cluster
+    commands
     eachSystem
     folders
     formatter

@@ -91,6 +91,24 @@ let
     )
   ) (folders.withSuffix ".toml" ./wrong);
 
+  # What Nix writes in shell; `scripts` is name -> text, for tests that can run it but build nothing.
+  shellScripts =
+    let
+      scripts = import ./scripts.nix {
+        inherit
+          lib
+          pkgs
+          nixwulf
+          outputs
+          ;
+      };
+      files = lib.mapAttrs (name: pkgs.writeText "${name}.sh") scripts;
+    in
+    pkgs.runCommand "shell-scripts" {
+      nativeBuildInputs = [ pkgs.shellcheck-minimal ];
+      passthru = { inherit scripts; };
+    } "shellcheck ${lib.concatStringsSep " " (lib.attrValues files)} && touch $out";
+
   # Evaluated to a derivation, and no further: the text has the derivation's name without depending on it.
   evaluated =
     prefix: derivations:
@@ -103,6 +121,9 @@ let
 in
 asserts
 // wrong
+// {
+  shell-scripts = shellScripts;
+}
 // evaluated "nixos" (
   lib.mapAttrs (_: s: s.config.system.build.toplevel) outputs.nixosConfigurations
 )

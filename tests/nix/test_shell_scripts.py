@@ -1,16 +1,14 @@
 """Scripts that Nix writes: their text is evaluated, checked, and run with the test's programs."""
 
 import os
+import re
 import shutil
 import subprocess
 
 import pytest
 
-SCRIPT = """node: (node.extendModules { modules = [ {
-  nixwulf.toolboxes.names = [ "vllm" ];
-  nixwulf.toolboxes.folders = [ "/tmp" "/does/not exist" ];
-} ]; }).config.nixwulf.toolboxes.wrappers.vllm.text"""
-IMAGE = (
+STORE = "/nix/store/[a-z0-9]{32}"
+VLLM = (
     "docker.io/kyuz0/vllm-therock-gfx1151"
     "@sha256:25fd294fde9f729d1e75f109022ab4496c78190c0a6dc0142440529f7af20e4d"
 )
@@ -21,23 +19,21 @@ printf '%s\\n' "$@"
 
 
 @pytest.fixture(scope="module")
-def script(flake, tmp_path_factory):
-    """The program of a toolbox, on a PATH where podman prints its arguments."""
-    folder = tmp_path_factory.mktemp("toolbox")
-    text = flake.value("nixosConfigurations.mini-3-mini1", SCRIPT)
-    (folder / "toolbox-vllm").write_text(f"#!/usr/bin/env bash\nset -euo pipefail\n{text}")
-    (folder / "podman").write_text(PODMAN)
-    (folder / "podman").chmod(0o755)
-    return folder / "toolbox-vllm"
+def scripts(flake):
+    return flake.value("checks.x86_64-linux.shell-scripts.scripts")
 
 
 @pytest.fixture
-def toolbox(script, tmp_path):
-    def run(*arguments, **variables):
+def run(tmp_path):
+    """Runs a script; its programs come from this machine, and before them from a folder bin."""
+    (tmp_path / "bin").mkdir()
+
+    def run(text, *arguments, **variables):
+        (tmp_path / "script").write_text(text)
+        path = f"{tmp_path}/bin:{os.environ['PATH']}"
         return subprocess.run(
-            ["bash", script, *arguments],
-            env={"PATH": f"{script.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-            | variables,
+            ["bash", tmp_path / "script", *arguments],
+            env={"PATH": path, "HOME": str(tmp_path), **variables},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -47,31 +43,162 @@ def toolbox(script, tmp_path):
     return run
 
 
-def test_the_script_passes_shellcheck(script):
+def program(folder, name, text):
+    (folder / "bin" / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
+    (folder / "bin" / name).chmod(0o755)
+
+
+def test_all_scripts_pass_shellcheck(scripts, tmp_path):
     if not shutil.which("shellcheck"):
         pytest.skip("There is no shellcheck on PATH.")
-    done = subprocess.run(["shellcheck", script], capture_output=True, text=True, check=False)
+    assert len(scripts) >= 8
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        ["shellcheck", *sorted(map(str, tmp_path.iterdir()))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout
 
 
-def test_a_command_reaches_the_image_argument_by_argument(toolbox):
-    done = toolbox("vllm", "serve", "a model", "--port=1")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-5:] == [IMAGE, "vllm", "serve", "a model", "--port=1"]
+class TestHostnameGuard:
+    @pytest.fixture
+    def guard(self, scripts, run, tmp_path):
+        """The guard of mini1, on a machine with the name and the boot that a test gives."""
+
+        def guard(hostname, *, booted=True, **variables):
+            (tmp_path / "hostname").write_text(f"{hostname}\n")
+            if booted:
+                (tmp_path / "booted").touch()
+            text = scripts["hostname-guard"]
+            for real, ours in (
+                ("/proc/sys/kernel/hostname", "hostname"),
+                ("/run/booted-system", "booted"),
+            ):
+                assert real in text
+                text = text.replace(real, str(tmp_path / ours))
+            return run(text, "/new/system", "switch", **variables)
+
+        return guard
+
+    def test_the_node_itself_passes(self, guard):
+        assert guard("mini1").returncode == 0
+
+    def test_another_machine_is_refused_with_the_command_that_renames_it(self, guard):
+        done = guard("mini2")
+        assert done.returncode == 1
+        assert "clusters/mini-3.toml: node 'mini1': this machine is 'mini2'" in done.stdout
+        assert "EXPECTED_HOSTNAME=mini1 /new/system/bin/switch-to-configuration" in done.stdout
+
+    def test_who_says_the_new_name_passes(self, guard):
+        assert guard("mini2", EXPECTED_HOSTNAME="mini1").returncode == 0
+
+    def test_a_first_installation_passes(self, guard):
+        assert guard("nixos-installer", booted=False).returncode == 0
 
 
-def test_only_folders_that_exist_are_given_to_it(toolbox):
-    options = toolbox("env").stdout.splitlines()
-    assert "--volume=/tmp:/tmp" in options
-    assert not [option for option in options if "not exist" in option]
+class TestFirmwareBootOfThePi:
+    @pytest.fixture
+    def install(self, scripts, run, tmp_path):
+        """Installs a generation whose kernel says its number on a firmware partition's folder."""
+        (tmp_path / "dtbs" / "broadcom").mkdir(parents=True)
+        (tmp_path / "dtbs" / "overlays").mkdir()
+        (tmp_path / "dtbs" / "broadcom" / "bcm2712-rpi-cm5.dtb").touch()
+        (tmp_path / "dtbs" / "overlays" / "vc4.dtbo").touch()
+        (tmp_path / "config.txt").write_text("[all]\ndtparam=pciex1\n")
+        text = re.sub(
+            rf"{STORE}-linux[^/ ]*/dtbs", str(tmp_path / "dtbs"), scripts["pi-firmware-boot"]
+        )
+        text = re.sub(rf"cat {STORE}-\S+", f"cat {tmp_path / 'config.txt'}", text)
+        text = text.replace("/run/booted-system", str(tmp_path / "booted"))
+
+        def install(number):
+            toplevel = tmp_path / f"{'0' * 31}{number}-nixos-system-blade1"
+            toplevel.mkdir()
+            (toplevel / "kernel").write_text(f"kernel {number}")
+            (toplevel / "initrd").touch()
+            (toplevel / "kernel-params").write_text("console=ttyAMA10")
+            done = run(text, str(toplevel), str(tmp_path / "firmware"))
+            assert done.returncode == 0, done.stderr
+            return toplevel
+
+        (tmp_path / "firmware").mkdir()
+        return install
+
+    def booting(self, folder):
+        """The kernel that the firmware would take."""
+        config = (folder / "firmware" / "config.txt").read_text()
+        prefix = re.search(r"os_prefix=(\S+)", config)[1]
+        return (folder / "firmware" / prefix / "kernel").read_text()
+
+    def test_the_firmware_is_told_the_newest_kernel_and_keeps_its_own_settings(
+        self, install, tmp_path
+    ):
+        install(1)
+        install(2)
+        assert self.booting(tmp_path) == "kernel 2"
+        assert "dtparam=pciex1" in (tmp_path / "firmware" / "config.txt").read_text()
+
+    def test_the_kernel_knows_where_its_system_is(self, install, tmp_path):
+        toplevel = install(1)
+        (line,) = (tmp_path / "firmware").glob("nixos-*/cmdline.txt")
+        assert line.read_text() == f"init={toplevel}/init console=ttyAMA10\n"
+
+    def test_the_generation_that_runs_is_kept_and_older_ones_are_not(self, install, tmp_path):
+        install(1)
+        (tmp_path / "booted").symlink_to(install(2))
+        install(3)
+        kernels = {path.read_text() for path in (tmp_path / "firmware").glob("nixos-*/kernel")}
+        assert kernels == {"kernel 2", "kernel 3"}
 
 
-def test_without_a_command_it_says_what_to_give(toolbox):
-    done = toolbox()
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "no command; give one" in done.stderr
+class TestToolbox:
+    @pytest.fixture
+    def toolbox(self, scripts, run, tmp_path):
+        """The program of the toolbox vllm, where podman prints its arguments."""
+        (tmp_path / "bin" / "podman").write_text(PODMAN)
+        (tmp_path / "bin" / "podman").chmod(0o755)
+        return lambda *arguments, **variables: run(scripts["toolbox-vllm"], *arguments, **variables)
+
+    def test_a_command_reaches_the_image_argument_by_argument(self, toolbox):
+        done = toolbox("vllm", "serve", "a model", "--port=1")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-5:] == [VLLM, "vllm", "serve", "a model", "--port=1"]
+
+    def test_only_folders_that_exist_are_given_to_it(self, toolbox):
+        options = toolbox("env").stdout.splitlines()
+        assert "--volume=/tmp:/tmp" in options
+        assert not [option for option in options if "not exist" in option]
+
+    def test_without_a_command_it_says_what_to_give(self, toolbox):
+        done = toolbox()
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "no command; give one" in done.stderr
+
+    def test_an_image_that_is_there_is_not_pulled_again(self, toolbox):
+        assert toolbox("--pull", HAVE_IMAGE="0").stdout == ""
+        assert toolbox("--pull").stdout.splitlines() == ["pull", "--quiet", VLLM]
 
 
-def test_an_image_that_is_there_is_not_pulled_again(toolbox):
-    assert toolbox("--pull", HAVE_IMAGE="0").stdout == ""
-    assert toolbox("--pull").stdout.splitlines() == ["pull", "--quiet", IMAGE]
+def test_an_app_is_the_driver_that_knows_its_revision(scripts, run, tmp_path):
+    program(tmp_path, "nixwulf", 'echo "$NIXWULF_REVISION" "$@"')
+    text = re.sub(rf"{STORE}-nixwulf[^/]*/bin", str(tmp_path / "bin"), scripts["app-deploy"])
+    done = run(text, "--cluster", "a cluster.toml")
+    assert re.fullmatch(r"[0-9a-f]{7,}(-dirty)? deploy --cluster a cluster.toml\n", done.stdout)
+
+
+def test_a_mac_without_rdma_is_told_each_thing_that_is_missing(scripts, run, tmp_path):
+    program(tmp_path, "sw_vers", "echo 15.7")
+    program(tmp_path, "ibv_devices", "true")
+    program(tmp_path, "ibv_devinfo", "true")
+    program(tmp_path, "rdma_ctl", "echo disabled")
+    text = scripts["mac-rdma-check"].replace("/usr/bin/sw_vers", str(tmp_path / "bin" / "sw_vers"))
+    done = run(text)
+    assert done.returncode == 1
+    assert [line.split(";")[0] for line in done.stdout.splitlines()] == [
+        "macOS is '15.7'",
+        "ibv_devices lists no rdma_en device, and rdma_ctl says 'disabled'",
+        "No port is PORT_ACTIVE",
+    ]

@@ -69,6 +69,7 @@ let
 in
 {
   config = {
+    system.build.installFirmwareBoot = install;
     boot.loader = {
       generic-extlinux-compatible.enable = lib.mkForce false;
       external = {

@@ -1,0 +1,33 @@
+# The shell scripts that the flake writes, as text: tests run them with programs and folders of their own.
+{
+  lib,
+  pkgs,
+  nixwulf,
+  outputs,
+}:
+let
+  systems = lib.mapAttrs (_: system: system.config) outputs.nixosConfigurations;
+  withToolbox = outputs.nixosConfigurations.mini-3-mini1.extendModules {
+    modules = [
+      {
+        nixwulf.toolboxes.names = [ "vllm" ];
+        nixwulf.toolboxes.folders = [
+          "/tmp"
+          "/does/not exist"
+        ];
+      }
+    ];
+  };
+  rdmaCheck = pkgs.callPackage ../../nixos/platforms/mac-studio-m3-ultra/rdma-check.nix { };
+in
+{
+  # One of the checks that switch-to-configuration runs, each in a shell of its own.
+  hostname-guard =
+    "#!/usr/bin/env bash\nset -euo pipefail\n" + systems.mini-3-mini1.system.preSwitchChecks.hostname;
+  pi-firmware-boot = systems.pi-cm5-4-blade1.system.build.installFirmwareBoot.text;
+  mac-rdma-check = rdmaCheck.text;
+  toolbox-vllm = withToolbox.config.nixwulf.toolboxes.wrappers.vllm.text;
+}
+// lib.mapAttrs' (name: program: lib.nameValuePair "app-${name}" program.text) (
+  nixwulf.commands.programs pkgs
+)
