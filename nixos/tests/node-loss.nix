@@ -19,8 +19,8 @@
       nodes: [2]
       fabric: [switch]
       parallelism: [pipeline]
-      parameters: {n_prompt: [64], n_gen: [100000], threads: [1]}
-    samples: 5
+      parameters: {n_prompt: [64], n_gen: [4096], threads: [1]}
+    samples: 50
     limits: {wall_s: 300, progress_s: 60}
     """
 

@@ -32,7 +32,7 @@
           t.assertEqual(node1.succeed("systemd-run --pipe --wait -q sh -c 'ulimit -l'").strip(), "unlimited")
 
       with subtest("perftest crosses the device"):
-          node1.succeed("(ib_write_bw -d rxe0 -x 1 -F >/tmp/server.log 2>&1 &)")
+          node1.succeed("systemd-run --unit=server ib_write_bw -d rxe0 -x 1 -F")
           printed = node2.wait_until_succeeds(
               "ib_write_bw -d rxe0 -x 1 -F ${nodes.node1.nixwulf.fabrics.switch.address}", timeout=60
           )
