@@ -52,7 +52,10 @@ def test_without_nix_it_is_said_how_to_have_it(monkeypatch):
     assert "install it" in flake.lacks_nix()
 
 
-@pytest.mark.skipif(shutil.which("nix") is None, reason="nix is not on this machine")
+@pytest.mark.skipif(
+    shutil.which("nix") is None or not Path("flake.nix").exists(),
+    reason="there is no nix here, or no flake: this is the package's own check",
+)
 def test_the_repositorys_own_flake_formats_the_disk_of_its_cluster_file():
     node = load_cluster("mini-3").nodes[0]
     name = "mini-3-mini1"
@@ -103,7 +106,10 @@ def home(tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     ssh = tmp_path / "bin" / "ssh"
     ssh.write_text(f"#!/bin/sh\necho identityfile {tmp_path}/elsewhere\n")
-    ssh.chmod(stat.S_IRWXU)
+    agent = tmp_path / "bin" / "ssh-add"
+    agent.write_text("#!/bin/sh\n[ -e ~/agent ] && cat ~/agent\n")
+    for program in (ssh, agent):
+        program.chmod(stat.S_IRWXU)
     return tmp_path
 
 
@@ -122,8 +128,8 @@ def test_who_has_another_key_is_told_which(home):
     assert "none of your 1 public keys (you@desk) is in deploy.ssh_keys" in words
 
 
-@pytest.mark.parametrize("place", [".ssh/id_ed25519.pub", "elsewhere.pub"])
-def test_a_key_in_the_home_or_in_sshs_configuration_lets_in_whatever_its_comment(home, place):
+@pytest.mark.parametrize("place", [".ssh/id_ed25519.pub", "elsewhere.pub", "agent"])
+def test_a_key_of_home_agent_or_configuration_lets_in_whatever_its_comment(home, place):
     (home / place).write_text(KEY.replace("you@desk", "another comment") + "\n")
     assert keys.locked_out(cluster_of("fw1"), [CONNECTION]) is None
 

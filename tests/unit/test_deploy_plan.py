@@ -151,7 +151,8 @@ def test_a_pi_is_installed_from_its_installer_only():
     assert by_hand.by_hand == (
         "it has to boot its installer's image, because kexec hangs there",
         "nix build --out-link image-generic-x86_64 '.#packages.aarch64-linux.image-generic-x86_64'",
-        f"write the file in image-generic-x86_64/sd-image/ to an SD card that is not {DISK}",
+        "write the file in image-generic-x86_64/sd-image/ (unpacked by 'zstd -d') to an SD card "
+        f"that is not {DISK}",
         "boot fw1 from it and let it have the address in 'root@192.168.1.10'",
         "nixwulf deploy --cluster mine.toml --node fw1",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,8 +29,10 @@ def locked_out(cluster: Cluster, connections: Iterable[Connection]) -> str | Non
 
 def own_keys(connections: Iterable[Connection]) -> list[str]:
     """The public keys that ssh would offer to nodes: of the agent, and beside its key files."""
-    agent = subprocess.run(["ssh-add", "-L"], capture_output=True, text=True, check=False)
-    lines = agent.stdout.splitlines() if agent.returncode == 0 else []
+    lines: list[str] = []
+    if shutil.which("ssh-add"):
+        agent = subprocess.run(["ssh-add", "-L"], capture_output=True, text=True, check=False)
+        lines += agent.stdout.splitlines() if agent.returncode == 0 else []
     files = set(Path("~/.ssh").expanduser().glob("*.pub"))
     for connection in connections:
         settings = subprocess.run(

@@ -132,13 +132,16 @@ def install_of(platform: dict[str, Any]) -> dict[str, Any]:
 def image_steps(cluster: Cluster, flake: str, node: Node, platform: dict[str, Any]) -> list[str]:
     """How somebody brings a node into its installer by an image."""
     kind = platform["install"].get("image", "")
-    folder, medium = {"iso": ("iso", "a USB stick"), "sd": ("sd-image", "an SD card")}[kind]
+    file, medium = {
+        "iso": ("iso/", "a USB stick"),
+        "sd": ("sd-image/ (unpacked by 'zstd -d')", "an SD card"),
+    }[kind]
     out = f"image-{node.platform}"
     build = ["nix", "build", "--out-link", out, f"{flake}#packages.{platform['system']}.{out}"]
     again = ["nixwulf", "deploy", "--cluster", cluster.source, "--node", node.name]
     return [
-        f"{shlex.join(build)}",
-        f"write the file in {out}/{folder}/ to {medium} that is not {node.disk or 'its disk'}",
+        shlex.join(build),
+        f"write the file in {out}/{file} to {medium} that is not {node.disk or 'its disk'}",
         f"boot {node.name} from it and let it have the address in {node.ssh!r}",
         shlex.join(again),
     ]
