@@ -1,4 +1,4 @@
-# A node that dies in the middle of a run leaves a record that says so, and the next run goes on without it.
+# A node that dies in the middle of a run leaves a record that says so, and nothing of the run on the other node.
 { desk, ... }:
 {
   nodes = {
