@@ -11,7 +11,7 @@ from nixwulf.cluster import load_cluster
 from nixwulf.deploy.plan import make_plan
 from nixwulf.deploy.text import plan_text
 from nixwulf.hints import HINTS, hint_for
-from nixwulf.platforms import load_platform
+from nixwulf.platforms import load_platform, platform_names
 from nixwulf.sweep import parse_sweep
 
 
@@ -68,8 +68,14 @@ def test_the_dry_run_in_the_docs_is_what_a_dry_run_prints():
     assert f"{plan_text(plan)}\n" == text
 
 
-@pytest.mark.parametrize("page", ["README.md", *sorted(map(str, Path("docs").glob("*.md")))])
+@pytest.mark.parametrize("page", ["README.md", *sorted(map(str, Path("docs").rglob("*.md")))])
 def test_no_link_between_the_documents_is_broken(page):
     for target in re.findall(r"\]\(([^)#]+)\)", Path(page).read_text()):
         if "://" not in target:
             assert (Path(page).parent / target).exists(), f"{page} links to {target}"
+
+
+@pytest.mark.parametrize("platform", sorted(set(platform_names()) - {"lab"}))
+def test_each_platform_has_a_folder_and_a_page(platform):
+    assert Path("nixos/platforms", platform, "default.nix").exists()
+    assert Path("docs/platforms", f"{platform}.md").exists()
