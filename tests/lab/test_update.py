@@ -76,7 +76,8 @@ while [ $# -gt 0 ]; do
   --property) property=$2; shift ;;
   --*) ;;
   *) case "$verb" in
-    show) cat "/run/units/$1.$property" 2>/dev/null || echo inactive ;;
+    show) [ ! -e /run/hooks/asked ] || . /run/hooks/asked
+      cat "/run/units/$1.$property" 2>/dev/null || echo inactive ;;
     stop | reset-failed) rm -f "/run/units/$1".*State ;;
     start) eval "$(cat "/run/units/${1%.service}.command")" ;;
     esac ;;
@@ -178,6 +179,16 @@ def test_a_node_that_cannot_be_reached_again_goes_back_by_itself(desk):
     assert (current(desk, "n1"), current(desk, "n2")) == (f"{SYSTEMS}/old", f"{SYSTEMS}/new")
     assert record(desk, "n1", "nix-env") == []
     assert record(desk, "n1", "switch") == [f"{SYSTEMS}/new test", f"{SYSTEMS}/old test"]
+
+
+def test_a_connection_older_than_the_activations_end_does_not_show_that_the_node_is_reached(desk):
+    """The node falls silent while the driver, connected already, asks it about the activation."""
+    other = '[ "$1 $property" != "nixwulf-activate.service ActiveState" ]'
+    once = "{ rm /run/hooks/asked; pkill -STOP -o sshd; }"
+    desk.shell("n1", f"echo '{other} || {once}' >/run/hooks/asked")
+    assert switch(desk, "n1", seconds=4) == [("rolled-back", False, "")]
+    assert current(desk, "n1") == f"{SYSTEMS}/old"
+    assert record(desk, "n1", "nix-env") == []
 
 
 def test_a_node_on_which_a_unit_fails_goes_back_at_once_and_says_why(desk):

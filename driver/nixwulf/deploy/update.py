@@ -149,9 +149,10 @@ def switch_all(targets: Sequence[Target], seconds: int, report: Report) -> list[
 
 
 def _switch(target: Target, seconds: int, report: Report, stop: threading.Event) -> Update:
-    """Activate, then come back over a new connection: only that shows that the node can be reached.
+    """Activate, then come back over a connection that began after the activation had ended.
 
-    Until 'finish' has run there, the node goes back by itself.
+    Only that shows that the node can be reached; until 'finish' has run over it, the node goes back
+    by itself.
     """
     node, path = target.node, target.system.path
     script, fresh = _SCRIPT.read_text("utf-8"), target.connection.fresh()
@@ -168,15 +169,18 @@ def _switch(target: Target, seconds: int, report: Report, stop: threading.Event)
         return Update(node, state, reboot)
     report(node.name, "activating")
     deadline = time.monotonic() + seconds + _ROLLING_BACK_S
-    words = ""
+    words, mode = "", "look"
     while time.monotonic() < deadline and not stop.is_set():
         try:
-            answer = fresh.script(script, "finish", node.name, path, timeout_s=_FINISH_S)
+            answer = fresh.script(script, mode, node.name, path, timeout_s=_FINISH_S)
         except NixwulfError as error:
             words = error.message
         else:
             state, reboot, more = _parse(answer)
             log = log or more
+            if state == "activated":
+                mode = "finish"
+                continue
             if state not in {"busy", "rolling-back"}:
                 return Update(node, state, reboot, log)
             words = f"Node {node.name!r} was still {state} at the last answer."

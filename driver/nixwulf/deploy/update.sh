@@ -2,10 +2,12 @@
 # Switches a node to another system so that a system which cuts the node off does not stay.
 #
 #   start NODE NEW SECONDS   arms a timer that goes back to the present system, then activates NEW
-#   finish NODE NEW          says how that went; when NEW runs, disarms the timer and keeps NEW
+#   look NODE NEW            says how that went
+#   finish NODE NEW          says so too; when NEW runs, disarms the timer and keeps NEW
 #
-# Nothing outlives a reboot before 'finish' has run over a new connection: the profile and the boot
-# loader still name the old system. Both parts are units of systemd, because activating may restart
+# Only a connection that began after the activation's end shows that NEW can be reached, so 'finish'
+# comes over another one than the 'look' that saw that end. Nothing outlives a reboot before: the
+# profile and the boot loader still name the old system. Both parts are units of systemd, because activating may restart
 # the network or sshd and with them this script.
 set -eu
 LC_ALL=C
@@ -80,7 +82,7 @@ start)
     "$new/bin/switch-to-configuration" test
   say started
   ;;
-finish)
+look | finish)
   if running "$rollback.service"; then say rolling-back; fi
   if [ "$(state_of "$rollback.service" ActiveState)" = failed ]; then say rollback-failed; fi
   if running "$activate.service"; then say busy; fi
@@ -94,6 +96,7 @@ finish)
   fi
   [ "$(readlink -f /run/current-system)" = "$new" ] || say rolled-back
   if [ "$activated" = active ]; then
+    if [ "$mode" = look ]; then say activated; fi
     systemctl stop "$rollback.timer" 2>/dev/null || true
     # If that was too late, going back has begun with stopping the activation.
     if running "$rollback.service"; then say rolling-back; fi
@@ -107,6 +110,6 @@ finish)
   say updated
   ;;
 *)
-  refuse "'$mode' is neither start nor finish."
+  refuse "'$mode' is not start, look or finish."
   ;;
 esac
