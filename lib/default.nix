@@ -20,21 +20,26 @@ let
     revision = inputs.self.shortRev or inputs.self.dirtyShortRev or "";
   };
 
-  # A module that needs the flake's inputs is a function of them; all others are plain modules.
-  withInputs =
-    path:
+  # A module that needs more than NixOS gives is a function of that; all others are plain modules.
+  withArguments =
+    arguments: path:
     let
       module = import path;
+      wanted = lib.optionalAttrs (lib.isFunction module) (lib.functionArgs module);
     in
-    if lib.isFunction module && lib.functionArgs module == { inputs = false; } then
-      lib.setDefaultModuleLocation path (module {
-        inherit inputs;
-      })
+    if wanted != { } && lib.all (name: arguments ? ${name}) (lib.attrNames wanted) then
+      lib.setDefaultModuleLocation path (module (lib.intersectAttrs wanted arguments))
     else
       path;
 
-  platforms = lib.mapAttrs (_: withInputs) (folders.nixFiles ../nixos/platforms);
-  nixosModules = lib.mapAttrs (_: withInputs) (folders.nixFiles ../modules);
+  platforms = lib.mapAttrs (
+    name:
+    withArguments {
+      inherit inputs;
+      facts = platformFacts.${name};
+    }
+  ) (folders.nixFiles ../nixos/platforms);
+  nixosModules = lib.mapAttrs (_: withArguments { inherit inputs; }) (folders.nixFiles ../modules);
 
   overlay = import ../packages;
 

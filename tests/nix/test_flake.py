@@ -12,3 +12,14 @@ def test_every_check_of_the_flake_evaluates(flake):
 def test_the_lock_is_complete(flake):
     locked = flake.nix("flake", "metadata", "--json", "--no-update-lock-file")
     assert locked.returncode == 0, locked.stderr
+
+
+def test_an_image_of_a_mac_is_refused_with_the_reason_and_what_to_do(flake):
+    mac = '{ platform = "mac-studio-m3-ultra"; sshKeys = [ ]; source = "own.toml"; }'
+    done = flake.nix("eval", ".#lib.mkImage", "--apply", f"make: make {mac}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].strip() == (
+        "error: own.toml: platform 'mac-studio-m3-ultra' has no image, because macOS stays on it: "
+        "nix-darwin configures it, and RDMA can only be enabled by hand in recovery mode; leave it "
+        "out of the images."
+    )

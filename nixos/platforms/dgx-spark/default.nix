@@ -6,6 +6,7 @@
 
   hardware.dgx-spark.enable = true;
   nixwulf.bench-node.llamaCpp = lib.mkDefault pkgs.nixwulf-llama-cpp-cuda;
+  nixwulf.vllm.gpuMemoryCeiling = lib.mkDefault 0.76;
 
   # In nixpkgs.nix beside this file: a module cannot configure a nixpkgs that is already made.
   nixpkgs.config = lib.mkForce { };

@@ -1,9 +1,6 @@
 # FEVM FA-EX9. nixos-hardware does not have it: these are the parts of its modules for machines of this kind.
-{ inputs }:
+{ inputs, facts }:
 { lib, ... }:
-let
-  facts = fromTOML (builtins.readFile ../../../driver/nixwulf/data/platforms/fevm-fa-ex9.toml);
-in
 {
   imports = [
     ../generic-x86_64

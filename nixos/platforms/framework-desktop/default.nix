@@ -1,9 +1,6 @@
 # Framework Desktop.
-{ inputs }:
+{ inputs, facts }:
 { lib, ... }:
-let
-  facts = fromTOML (builtins.readFile ../../../driver/nixwulf/data/platforms/framework-desktop.toml);
-in
 {
   imports = [
     ../generic-x86_64

@@ -1,11 +1,6 @@
 # Minisforum MS-S1 Max. nixos-hardware does not have it: these are the parts of its modules for machines of this kind.
-{ inputs }:
+{ inputs, facts }:
 { lib, ... }:
-let
-  facts = fromTOML (
-    builtins.readFile ../../../driver/nixwulf/data/platforms/minisforum-ms-s1-max.toml
-  );
-in
 {
   imports = [
     ../generic-x86_64

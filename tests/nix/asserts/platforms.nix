@@ -37,6 +37,10 @@ in
     expected = true;
     actual = has [ "-DGGML_CUDA:BOOL=TRUE" ] spark.nixwulf.bench-node.llamaCpp.cmakeFlags;
   };
+  "a Spark's vLLM leaves the system more memory than its default" = {
+    expected = 0.76;
+    actual = spark.nixwulf.vllm.gpuMemoryUtilization;
+  };
   "a Spark has nothing that polls its GPU, nor a socket that makes root" = {
     expected = [
       false
