@@ -53,7 +53,7 @@ class Session:
     cluster: Cluster
     nodes: dict[str, Connection]
     lab: lab.Lab | None = None
-    placed: dict[tuple[str, str], PlacedModel] = field(default_factory=dict)
+    placed: dict[tuple[str, ...], PlacedModel] = field(default_factory=dict)
 
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:
@@ -95,7 +95,7 @@ def session(plan: Plan, observer: Observer) -> Iterator[Session]:
         yield _connected(Session(plan.cluster, connections(plan.cluster)))
         return
     programs: set[Path] = set()
-    for name in sorted({case.engine for case in plan.cases}):
+    for name in sorted({case.engine for case in plan.cases if case.engine}):
         installation = engines.find(name).install_local(observer.building)
         programs |= {program.parent for program in installation.programs.values()}
     observer.step(f"Bringing up the lab: {len(plan.cluster.nodes)} nodes")
@@ -125,17 +125,14 @@ def run_one(
 ) -> Record:
     """One run of a plan on connected nodes; what an earlier, unfinished run left raw is removed."""
     nodes = tuple(connected.nodes[node.name] for node in case.nodes_of(plan.cluster))
-    key = (case.model_digest, nodes[0].node.name)
-    if key not in connected.placed:
-        connected.placed[key] = place(plan.sweep.models[case.model], nodes[0])
-    placed = connected.placed[key]
+    placed = _placed(connected, plan, case, nodes)
     name = f"{case.id}-r{repetition}"
     run = Run(
         name=name,
         case=case,
         cluster=plan.cluster,
         nodes=nodes,
-        model=placed.path,
+        model=placed.path if placed else "",
         limits=plan.sweep.limits,
         raw=folder / "raw" / name,
         deadline=time.monotonic() + plan.sweep.limits.wall_s,
@@ -143,3 +140,17 @@ def run_one(
     shutil.rmtree(run.raw, ignore_errors=True)
     shaped_by = connected.lab.shaping(case.fabric) if connected.lab and case.fabric else None
     return run_case(run, placed, repetition, References(folder / "references"), shaped_by, observer)
+
+
+def _placed(
+    connected: Session, plan: Plan, case: Case, nodes: tuple[Connection, ...]
+) -> PlacedModel | None:
+    """The case's model on the nodes that read it, brought there once in a session."""
+    if case.engine is None or case.model is None:
+        return None
+    engine = engines.find(case.engine)
+    readers = nodes if engine.model_on_every_node else nodes[:1]
+    key = (case.engine, case.model, *(node.node.name for node in readers))
+    if key not in connected.placed:
+        connected.placed[key] = place(plan.sweep.models[case.model], readers, engine.random_model)
+    return connected.placed[key]

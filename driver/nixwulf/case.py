@@ -12,20 +12,23 @@ from nixwulf.cluster import Cluster, Node
 
 @dataclass(frozen=True)
 class Case:
-    """One point of a sweep; fabric and transport are none on one node."""
+    """One point of a sweep; fabric and transport are none on one node.
 
-    engine: str
+    Engine, model and parallelism are none where the benchmark measures the machines themselves.
+    """
+
+    engine: str | None
     benchmark: str
-    model: str
+    model: str | None
     nodes: int
     fabric: str | None
     transport: str | None
-    parallelism: str
+    parallelism: str | None
     parameters: dict[str, Any]
     seed: int
     samples: int
     warm_up: bool
-    model_digest: str
+    model_digest: str | None
 
     @property
     def id(self) -> str:

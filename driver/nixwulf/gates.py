@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nixwulf import benchmarks, engines
 from nixwulf.cluster import Fabric, Node
-from nixwulf.engines import find
 from nixwulf.facts import Facts
+from nixwulf.models import PlacedModel
 from nixwulf.run import Run
 
 
-def refusal(run: Run, model_bytes: int | None) -> tuple[str, str] | None:
+def refusal(run: Run, model: PlacedModel | None) -> tuple[str, str] | None:
     """The first gate that refuses a run, as its name and one sentence; none when all hold."""
     gates: dict[str, Callable[[], str | None]] = {
         "programs": lambda: _programs(run),
         "fabric": lambda: _fabric(run),
-        "model": lambda: _model(run, model_bytes),
+        "model": lambda: _model(run, model),
     }
     for name, gate in gates.items():
         reason = gate()
@@ -25,12 +26,17 @@ def refusal(run: Run, model_bytes: int | None) -> tuple[str, str] | None:
 
 
 def _programs(run: Run) -> str | None:
-    engine = find(run.case.engine)
+    engine = engines.find(run.case.engine) if run.case.engine else None
+    benchmark = benchmarks.find(run.case.benchmark)
     for node in run.nodes:
         name = node.node.name
-        lacking = engine.missing(run.facts[name].programs)
-        if lacking:
+        programs = run.facts[name].programs
+        lacking = engine.missing(programs) if engine else None
+        if engine and lacking:
             return f"Node {name!r} lacks {lacking} on PATH; deploy it or install {engine.name}."
+        lacking = benchmark.missing(programs)
+        if lacking:
+            return f"Node {name!r} lacks {lacking}."
     return None
 
 
@@ -60,13 +66,15 @@ def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
     return None
 
 
-def _model(run: Run, model_bytes: int | None) -> str | None:
+def _model(run: Run, model: PlacedModel | None) -> str | None:
+    if model is None:
+        return None
     name = run.head.node.name
-    head = run.facts[name]
+    head, model_bytes = run.facts[name], model.bytes
     if model_bytes is None:
         return (
-            f"Node {name!r} has no model file {run.model!r}; copy it there, or correct the path in "
-            "the sweep."
+            f"Node {model.missing_on!r} has no model {run.model!r}; copy it there, or correct the "
+            "path in the sweep."
         )
     if run.case.nodes > 1 or head.memory_available == 0:
         return None

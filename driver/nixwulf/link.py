@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nixwulf.benchmarks import percentile
 from nixwulf.cluster import Fabric
 from nixwulf.errors import NixwulfError
 from nixwulf.process import OwnedProcess
@@ -37,11 +38,10 @@ class RoundTrips:
 
     def document(self) -> dict[str, Any]:
         """As in a record; p95 is the nearest rank."""
-        ordered = sorted(self.samples)
         return {
             "unit": "us",
             "median": self.median,
-            "p95": ordered[max(0, -(-len(ordered) * 95 // 100) - 1)],
+            "p95": percentile(self.samples, 95),
             "samples": list(self.samples),
             "lost": self.lost,
         }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nixwulf import benchmarks, engines, gates, link
 from nixwulf.case import Case
+from nixwulf.engines import Engine
 from nixwulf.errors import NixwulfError
 from nixwulf.facts import gather
 from nixwulf.files import read_json, write_json
@@ -21,10 +22,8 @@ from nixwulf.run import Run, RunFailure
 
 # A damaged tensor changed a token at index 30 at the latest, in 30 damages of the random models.
 SANITY_TOKENS = 32
-# Less than this on a worker's interface is not the traffic of an engine that used it.
-_PROOF_BYTES = 10_000
-
 Observer = Callable[[str], None]
+Tokens = list[int] | list[str]
 
 
 class References:
@@ -34,22 +33,23 @@ class References:
         """Keep them as one file for each engine, model and seed in a folder."""
         self._folder = folder
 
-    def get(self, case: Case) -> list[int] | None:
+    def get(self, case: Case) -> Tokens | None:
         """The tokens of a case's engine, model and seed, if one node has given them."""
         path = self._path(case)
-        return list(read_json(path)) if path.exists() else None
+        return read_json(path) if path.exists() else None
 
-    def put(self, case: Case, tokens: list[int]) -> None:
+    def put(self, case: Case, tokens: Tokens) -> None:
         """Keep tokens for later runs."""
         write_json(self._path(case), tokens)
 
     def _path(self, case: Case) -> Path:
-        return self._folder / f"{case.engine}-{case.model_digest[:12]}-{case.seed}.json"
+        model = (case.model_digest or "")[:12]
+        return self._folder / f"{case.engine}-{model}-{case.seed}.json"
 
 
 def run_case(
     run: Run,
-    model: PlacedModel,
+    model: PlacedModel | None,
     repetition: int,
     references: References,
     shaped_by: str | None,
@@ -61,7 +61,8 @@ def run_case(
     the teardown.
     """
     started = datetime.now(UTC)
-    engine = engines.find(run.case.engine)
+    engine = engines.find(run.case.engine) if run.case.engine else None
+    benchmark = benchmarks.find(run.case.benchmark)
     found = Findings()
     phase = "facts"
 
@@ -78,21 +79,23 @@ def run_case(
 
     try:
         with timed("facts"):
-            run.facts = gather(run.nodes, engine.programs)
+            wanted = (*(engine.programs if engine else ()), *benchmark.programs)
+            run.facts = gather(run.nodes, wanted)
         with timed("gates"):
-            refused = gates.refusal(run, model.bytes)
+            refused = gates.refusal(run, model)
             if refused:
                 raise RunFailure("skipped", f"Gate {refused[0]!r}: {refused[1]}")
         with timed("link"):
             _probe(run, found, "rtt_before")
-        with timed("launch"):
-            engine.start(run)
-        with timed("sanity"):
-            _check_text(run, found, references)
+        if engine:
+            with timed("launch"):
+                engine.start(run)
+            with timed("sanity"):
+                _check_text(engine, run, found, references)
         with timed("measure"):
             before = run.fabric_bytes()
-            found.metrics = benchmarks.find(run.case.benchmark).measure(run)
-            _check_transport(run, found, before, run.fabric_bytes())
+            found.metrics = benchmark.measure(run)
+            _check_transport(run, found, benchmark.proof_bytes, before, run.fabric_bytes())
             _probe(run, found, "rtt_after")
     except RunFailure as failure:
         _fail(run, found, phase, failure.outcome, failure.reason)
@@ -135,9 +138,8 @@ def _probe(run: Run, found: Findings, moment: str) -> None:
             found.links[index]["bandwidth"] = stream.document()
 
 
-def _check_text(run: Run, found: Findings, references: References) -> None:
+def _check_text(engine: Engine, run: Run, found: Findings, references: References) -> None:
     """Sanity before speed: greedy tokens agree with those of the head alone."""
-    engine = engines.find(run.case.engine)
     expected = references.get(run.case)
     if expected is None:
         expected = engine.greedy_tokens(run.alone(), SANITY_TOKENS)
@@ -158,7 +160,7 @@ def _check_text(run: Run, found: Findings, references: References) -> None:
         )
 
 
-def first_difference(expected: list[int], observed: list[int]) -> int | None:
+def first_difference(expected: Tokens, observed: Tokens) -> int | None:
     """The index of the first token that differs or is missing; none when they agree."""
     for index in range(max(len(expected), len(observed))):
         if _at(expected, index) != _at(observed, index):
@@ -166,20 +168,20 @@ def first_difference(expected: list[int], observed: list[int]) -> int | None:
     return None
 
 
-def _at(tokens: list[int], index: int) -> int | str:
+def _at(tokens: Tokens, index: int) -> int | str:
     return tokens[index] if index < len(tokens) else "missing"
 
 
 def _check_transport(
-    run: Run, found: Findings, before: dict[str, int], after: dict[str, int]
+    run: Run, found: Findings, least: int, before: dict[str, int], after: dict[str, int]
 ) -> None:
     moved = {name: after[name] - before[name] for name in after}
-    silent = [name for name, moved_bytes in moved.items() if moved_bytes < _PROOF_BYTES]
+    silent = [name for name, moved_bytes in moved.items() if moved_bytes < least]
     if moved:
         found.sanity["transport"] = {"proved": not silent, "bytes": moved}
     if silent:
         raise RunFailure(
             "fallback",
             f"The fabric {run.case.fabric!r} carried only {moved[silent[0]]} bytes of node "
-            f"{silent[0]!r} while measuring: the engine crossed another network, or none.",
+            f"{silent[0]!r} while measuring: the traffic crossed another network, or none.",
         )

@@ -19,7 +19,7 @@ from nixwulf.record import digest, sealed
 from nixwulf.schema import check
 from nixwulf.sweep import Sweep, parse_sweep
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 _COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
 
 
@@ -146,26 +146,41 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[dict[str, Any]]:
                     f"{sweep.source}: the fabric {fabric!r} is not in {cluster.source}, which has: "
                     f"{', '.join(cluster.fabrics)}."
                 )
-        axes = {
-            "engine": block.get("engine", ["llama.cpp"]),
-            "model": block["model"],
-            "nodes": block["nodes"],
-            "fabric": block.get("fabric", list(cluster.fabrics)),
-            "transport": block.get("transport", ["tcp"]),
-            "parallelism": block["parallelism"],
-        }
         for name in names:
+            axes = _axes(name, block, cluster, sweep.source)
             parameters = _parameters(name, block.get("parameters", {}), sweep.source)
             for values in itertools.product(*axes.values(), *parameters.values()):
                 point = dict(zip(axes, values[: len(axes)], strict=True))
                 point["benchmark"] = name
                 point["parameters"] = dict(zip(parameters, values[len(axes) :], strict=True))
-                if point["nodes"] == 1 or point["parallelism"] == "single":
+                if point["nodes"] == 1 or point.get("parallelism") == "single":
                     del point["fabric"], point["transport"]
                 key = json.dumps(point, sort_keys=True)
                 if key not in seen:
                     seen.add(key)
                     yield point
+
+
+def _axes(
+    benchmark: str, block: dict[str, Any], cluster: Cluster, source: str
+) -> dict[str, list[Any]]:
+    """The axes of a block for one benchmark; one that measures the machines has fewer."""
+    links = {
+        "nodes": block["nodes"],
+        "fabric": block.get("fabric", list(cluster.fabrics)),
+        "transport": block.get("transport", ["tcp"]),
+    }
+    if benchmarks.find(benchmark, source).engines == ():
+        return links
+    for key in ("model", "parallelism"):
+        if key not in block:
+            raise InputError(f"{source}: {benchmark!r} measures an engine; add {key}: [...].")
+    return {
+        "engine": block.get("engine", ["llama.cpp"]),
+        "model": block["model"],
+        **links,
+        "parallelism": block["parallelism"],
+    }
 
 
 def _parameters(benchmark: str, given: dict[str, list[Any]], source: str) -> dict[str, list[Any]]:
@@ -178,10 +193,10 @@ def _parameters(benchmark: str, given: dict[str, list[Any]], source: str) -> dic
                 f"{', '.join(known)}."
             )
         for value in values:
-            if type(value) is not type(known[key].default) or value < known[key].minimum:
+            expected = known[key].problem(value)
+            if expected:
                 raise InputError(
-                    f"{source}: the parameter {key!r} is {value!r}, expected "
-                    f"{type(known[key].default).__name__} of at least {known[key].minimum}."
+                    f"{source}: the parameter {key!r} is {value!r}, expected {expected}."
                 )
     return {key: given.get(key, [parameter.default]) for key, parameter in known.items()}
 
@@ -198,8 +213,9 @@ def _excluded(point: dict[str, Any], sweep: Sweep) -> str | None:
 
 
 def _impossible(point: dict[str, Any], cluster: Cluster) -> str | None:
-    nodes, parallelism = point["nodes"], point["parallelism"]
-    if nodes == 1 and parallelism != "single":
+    nodes, parallelism = point["nodes"], point.get("parallelism")
+    benchmark = benchmarks.find(point["benchmark"])
+    if nodes == 1 and parallelism not in {None, "single"}:
         return f"{parallelism} needs more than one node"
     if nodes > 1 and parallelism == "single":
         return "single runs on one node only"
@@ -212,21 +228,24 @@ def _impossible(point: dict[str, Any], cluster: Cluster) -> str | None:
             return f"{len(on_fabric)} nodes are on the fabric {fabric.name}, not {nodes}"
         if point["transport"] not in fabric.transports:
             return f"the fabric {fabric.name} ({fabric.kind}) carries no {point['transport']}"
-    return engines.find(point["engine"]).unsupported(point)
+    if benchmark.engines and point["engine"] not in benchmark.engines:
+        return f"{benchmark.name} measures {', '.join(benchmark.engines)} only"
+    engine = engines.find(point["engine"]) if "engine" in point else None
+    return (engine and engine.unsupported(point)) or benchmark.unsupported(point)
 
 
 def _case(point: dict[str, Any], sweep: Sweep) -> Case:
     return Case(
-        engine=point["engine"],
+        engine=point.get("engine"),
         benchmark=point["benchmark"],
-        model=point["model"],
+        model=point.get("model"),
         nodes=point["nodes"],
         fabric=point.get("fabric"),
         transport=point.get("transport"),
-        parallelism=point["parallelism"],
+        parallelism=point.get("parallelism"),
         parameters=point["parameters"],
         seed=sweep.seed,
         samples=sweep.samples,
         warm_up=sweep.warm_up,
-        model_digest=sweep.models[point["model"]].digest,
+        model_digest=sweep.models[point["model"]].digest if "model" in point else None,
     )

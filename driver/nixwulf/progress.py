@@ -98,15 +98,20 @@ class TerminalProgress:
 
     def _name(self, case: Case, repetition: int) -> str:
         """What tells a run from the others of its sweep: nothing that is the same for all."""
-        way = f"{case.nodes} nodes {case.fabric} {case.parallelism}" if case.fabric else "1 node"
+        way = f"{case.nodes} nodes {case.fabric}" if case.fabric else "1 node"
         cases = [other for other, _ in self._runs]
-        model = [case.model] if len({other.model for other in cases}) > 1 else []
+        split = [case.parallelism] if case.fabric and case.parallelism else []
+        told_apart = [
+            value
+            for key in ("benchmark", "engine", "model")
+            if len({getattr(other, key) for other in cases}) > 1 and (value := getattr(case, key))
+        ]
         same = _same_for_all(cases)
         own = {key: value for key, value in case.parameters.items() if key not in same}
         parameters = [_pairs(own)] if own else []
         several = len({number for _, number in self._runs}) > 1
         number = [f"(pass {repetition + 1})"] if several else []
-        return " ".join([*model, way, *parameters, *number])
+        return " ".join([*told_apart, way, *split, *parameters, *number])
 
     def _left(self, before: str = "") -> str:
         """The time that is left: of a case that ran before, what it took, else the mean of all."""
@@ -130,14 +135,14 @@ def make_progress() -> TerminalProgress:
 def print_plan(plan: Plan) -> None:
     """The cases that would run, and what was left out and why."""
     console = Console()
-    names = ("case", "model", "nodes", "fabric", "transport", "parallelism", "parameters")
-    table = Table(*(Column(name, no_wrap=name != "parameters") for name in names), box=None)
+    names = ("case", "engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
+    shown = [name for name in names if any(_cell(case, name) for case in plan.cases)]
+    headers = [*(Column(name, no_wrap=True) for name in shown), Column("parameters")]
+    table = Table(*headers, box=None)
     same = _same_for_all(plan.cases)
     for case in plan.cases:
-        values: list[Any] = [case.id, case.model, case.nodes, case.fabric, case.transport]
         own = {key: value for key, value in case.parameters.items() if key not in same}
-        cells = [str(value) if value is not None else "" for value in values]
-        table.add_row(*cells, case.parallelism, _pairs(own))
+        table.add_row(*(_cell(case, name) for name in shown), _pairs(own))
     console.print(table)
     if same:
         _line(console, f"All cases: {_pairs(same)}.")
@@ -146,6 +151,11 @@ def print_plan(plan: Plan) -> None:
         _line(console, f"Left out: {_pairs(point)}: {left.reason}.")
     runs = len(plan.cases) * plan.sweep.repetitions
     _line(console, f"{len(plan.cases)} cases, {plan.sweep.repetitions} passes, {runs} runs.")
+
+
+def _cell(case: Case, name: str) -> str:
+    value = case.id if name == "case" else getattr(case, name)
+    return "" if value is None else str(value)
 
 
 def _same_for_all(cases: Sequence[Case]) -> dict[str, Any]:

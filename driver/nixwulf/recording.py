@@ -37,7 +37,7 @@ class Findings:
 def record_of(
     run: Run,
     found: Findings,
-    model: PlacedModel,
+    model: PlacedModel | None,
     repetition: int,
     started: datetime,
     shaped_by: str | None,
@@ -65,8 +65,8 @@ def record_of(
         },
         "nodes": _nodes(run, tails),
         "fabric": _fabric(run, found, shaped_by),
-        "engine": {"name": run.case.engine, **run.engine_facts},
-        "model": model.document(),
+        "engine": {"name": run.case.engine, **run.engine_facts} if run.case.engine else {},
+        "model": model.document() if model else {},
         "commands": [_command(process) for process in run.owned],
         "sanity": found.sanity,
         "metrics": [metric.document() for metric in found.metrics],
@@ -74,7 +74,7 @@ def record_of(
         "provenance": {"nixwulf": __version__, **revision(), "driver": _driver()},
         "raw": sorted(f"raw/{path.parent.name}/{path.name}" for path in run.raw.glob("*")),
     }
-    for key in ("failure", "fabric"):
+    for key in ("failure", "fabric", "engine", "model"):
         if not document[key]:
             del document[key]
     return sealed(document)

@@ -36,8 +36,9 @@ class RunFailure(Exception):
 class Run:
     """A case in progress on connected nodes, the head first.
 
-    deadline is in monotonic seconds; model is the file's place on the head. engine_facts go into
-    the record; engine_options are what an engine found its programs on the head to offer.
+    deadline is in monotonic seconds; model is its path on the nodes that read it, empty where
+    there is none. engine_facts go into the record; engine_options are what an engine found its
+    programs on the head to offer.
     """
 
     name: str

@@ -49,7 +49,7 @@ def parse_sweep(document: Any, source: str) -> Sweep:
     check(document, "sweep", source)
     models = {
         name: parse_model(name, values, f"{source}: models.{name}")
-        for name, values in document["models"].items()
+        for name, values in document.get("models", {}).items()
     }
     blocks = (document["matrix"], *document.get("include", ()))
     for block in (*blocks, *document.get("exclude", ())):
@@ -57,7 +57,8 @@ def parse_sweep(document: Any, source: str) -> Sweep:
         for name in [used] if isinstance(used, str) else used:
             if name not in models:
                 raise InputError(
-                    f"{source}: the model {name!r} is not among models: {', '.join(models)}."
+                    f"{source}: the model {name!r} is not among models: "
+                    f"{', '.join(models) or 'there are none'}."
                 )
     return Sweep(
         name=document["name"],

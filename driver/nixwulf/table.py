@@ -148,7 +148,8 @@ def _rows(record: Record) -> list[dict[str, Any]]:
     common = {
         "cluster": record["cluster"]["name"],
         "case": case["id"],
-        **{key: case[key] for key in ("engine", "benchmark", "model", "nodes", "parallelism")},
+        **{key: case.get(key, "") for key in ("engine", "benchmark", "model", "parallelism")},
+        "nodes": case["nodes"],
         "parameters": canonical(case["parameters"]),
         "fabric": case.get("fabric", ""),
         "transport": case.get("transport", ""),

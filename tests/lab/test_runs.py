@@ -8,7 +8,7 @@ import pytest
 from nixwulf import bench
 from nixwulf.cluster import load_cluster
 from nixwulf.files import write_json
-from nixwulf.models import place
+from nixwulf.models import place, random_gguf
 from nixwulf.plan import make_plan
 from nixwulf.record import load, save
 from nixwulf.sweep import parse_sweep
@@ -197,7 +197,7 @@ def test_a_port_that_is_closed_is_failed(run, nodes, cluster):
 
 def test_a_model_file_that_is_cut_short_is_failed(run, nodes, cluster):
     head = nodes.nodes["n1"]
-    whole = place(plan_for(cluster).sweep.models["tiny"], head).path
+    whole = place(plan_for(cluster).sweep.models["tiny"], [head], random_gguf.ensure).path
     head.script('head -c 1000000 "$1" >/tmp/cut.gguf', whole)
     record = run(plan_for(cluster, models={"tiny": {"path": "/tmp/cut.gguf"}}))
     assert record["outcome"] == "failed"

@@ -1,4 +1,4 @@
-"""Benchmarks: each measures a started engine and gives metrics with units and all samples.
+"""Benchmarks: each measures an engine or the machines: metrics with units and all samples.
 
 A benchmark is one module of this package with an object BENCHMARK that meets the protocol below.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -20,25 +20,44 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a benchmark: an axis of the sweep."""
+    """A parameter of a benchmark: an axis of the sweep, with values of the default's type."""
 
-    default: int
-    minimum: int
+    default: int | str
+    minimum: int = 0
+    choices: tuple[str, ...] = ()
+
+    def problem(self, value: Any) -> str | None:
+        """What was expected instead of a value, or none."""
+        if type(value) is not type(self.default):
+            return f"{type(self.default).__name__}"
+        if self.choices and value not in self.choices:
+            return f"one of {', '.join(self.choices)}"
+        if isinstance(value, int) and value < self.minimum:
+            return f"int of at least {self.minimum}"
+        return None
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A measured quantity with its unit, every sample, and the conditions it holds for."""
+    """A measured quantity with its unit, every sample, and the conditions it holds for.
+
+    distribution: whether its percentiles tell more than its mean, as of times.
+    """
 
     name: str
     unit: str
     samples: tuple[float, ...]
     state: str
     conditions: Mapping[str, Any]
+    distribution: bool = False
 
     def document(self) -> dict[str, Any]:
         """As in a record: mean, and the standard deviation (n-1) of more than one sample."""
-        spread = {"stddev": statistics.stdev(self.samples)} if len(self.samples) > 1 else {}
+        spread: dict[str, Any] = {}
+        if len(self.samples) > 1:
+            spread["stddev"] = statistics.stdev(self.samples)
+        if self.distribution:
+            spread["percentiles"] = {f"p{p}": percentile(self.samples, p) for p in (50, 95, 99)}
         return {
             "name": self.name,
             "unit": self.unit,
@@ -50,14 +69,32 @@ class Metric:
         }
 
 
+def percentile(samples: Sequence[float], percent: int) -> float:
+    """The nearest rank: the smallest sample that PERCENT of all do not exceed."""
+    ordered = sorted(samples)
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
 class Benchmark(Protocol):
     """What the driver asks of a benchmark."""
 
     name: str
     parameters: Mapping[str, Parameter]
+    engines: tuple[str, ...] | None
+    """What it measures: engines of these names; none: every engine; empty: the machines."""
+    programs: tuple[str, ...]
+    """Programs of its own that are looked for on PATH of every node."""
+    proof_bytes: int
+    """Fewer bytes on a worker's interface of the fabric are not the traffic of its run."""
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Why a point of a sweep cannot be run, or none."""
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """What a node with these programs lacks, and how to get it, or none."""
 
     def measure(self, run: Run) -> list[Metric]:
-        """Measure the engine that was started; raises RunFailure."""
+        """Measure the engine that was started, or the machines; raises RunFailure."""
 
 
 @cache

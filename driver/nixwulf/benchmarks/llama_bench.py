@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from nixwulf.benchmarks import Metric, Parameter
@@ -25,6 +26,17 @@ class LlamaBench:
         "depth": Parameter(default=0, minimum=0),
         "threads": Parameter(default=0, minimum=0),
     }
+    engines = (ENGINE.name,)
+    programs = ()
+    proof_bytes = 10_000
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Any point that llama.cpp can run."""
+        return None
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """It is among the engine's programs."""
+        return None
 
     def measure(self, run: Run) -> list[Metric]:
         """Run it once with all samples; raises RunFailure when it fails or a row is missing."""

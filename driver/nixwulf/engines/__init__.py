@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from nixwulf.discovery import choose, discover
 
 if TYPE_CHECKING:
+    from nixwulf.endpoint import Endpoint
     from nixwulf.engines.local import Installation, Progress
+    from nixwulf.models.random_model import RandomModel
     from nixwulf.run import Run
 
 
@@ -34,6 +38,12 @@ class Engine(Protocol):
     def install_local(self, progress: Progress) -> Installation:
         """The programs on this machine, built when there are none; raises NixwulfError."""
 
+    model_on_every_node: bool
+    """Whether each node reads the model, and not the head alone."""
+
+    def random_model(self, model: RandomModel) -> Path:
+        """A file or folder of random weights in the engine's format; raises InputError."""
+
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Why a point of a sweep cannot be run, or none."""
 
@@ -43,8 +53,14 @@ class Engine(Protocol):
     def start(self, run: Run) -> None:
         """Start what must listen on the nodes and wait until it does; raises RunFailure."""
 
-    def greedy_tokens(self, run: Run, count: int) -> list[int]:
-        """The tokens of a fixed prompt at temperature 0 and the case's seed; raises RunFailure."""
+    def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
+        """The tokens of a fixed prompt at temperature 0 and the case's seed; raises RunFailure.
+
+        Their numbers; their texts where the engine gives no numbers.
+        """
+
+    def endpoint(self, run: Run) -> AbstractContextManager[Endpoint]:
+        """An OpenAI-compatible server of the started engine; raises RunFailure."""
 
 
 @cache

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
 
+from nixwulf.endpoint import Endpoint
 from nixwulf.engines import llama_cpp_build, llama_cpp_programs
 from nixwulf.engines.llama_cpp_programs import RPC_SERVER_NAMES
 from nixwulf.engines.local import Installation, Progress
+from nixwulf.models import random_gguf
+from nixwulf.models.random_model import RandomModel
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Clocks, Run, RunFailure
 from nixwulf.ssh import Connection
-
-if TYPE_CHECKING:
-    import httpx
 
 _RPC_PORT = 50052
 _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
@@ -40,6 +41,7 @@ class LlamaCpp:
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
     local_programs = tuple(llama_cpp_programs.PROGRAMS)
     built_from = llama_cpp_programs.BUILT_FROM
+    model_on_every_node = False
 
     def find_local(self) -> Installation | None:
         """On PATH, else built before."""
@@ -48,6 +50,10 @@ class LlamaCpp:
     def install_local(self, progress: Progress) -> Installation:
         """On PATH, else built once."""
         return llama_cpp_build.find_or_build(progress)
+
+    def random_model(self, model: RandomModel) -> Path:
+        """A GGUF."""
+        return random_gguf.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """The RPC backend's RDMA transport is not driven yet."""
@@ -79,7 +85,7 @@ class LlamaCpp:
         arguments = ["-m", run.model, *_threads(run)]
         if run.case.nodes > 1:
             endpoints = ",".join(f"{run.data_address(node)}:{_RPC_PORT}" for node in _served(run))
-            split = _SPLIT_MODE[run.case.parallelism]
+            split = _SPLIT_MODE[run.case.parallelism or ""]
             arguments += ["--rpc", endpoints, "-sm", split, "-ngl", "99"]
         return arguments
 
@@ -88,24 +94,30 @@ class LlamaCpp:
         return [*self.arguments(run), *(["--repack", "0"] if _REPACK in run.engine_options else [])]
 
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
-        """Ask a llama-server that listens on a Unix socket of the head, so no port is open."""
-        import httpx
+        """Ask a llama-server, which gives token numbers."""
+        with self._server(run, ["-np", "1", "-c", "512"]) as endpoint:
+            return _complete(run, endpoint, count)
 
+    @contextmanager
+    def endpoint(self, run: Run) -> Iterator[Endpoint]:
+        """A llama-server with a slot for each request that is in flight at once."""
+        with self._server(run, []) as endpoint:
+            yield endpoint
+
+    @contextmanager
+    def _server(self, run: Run, options: list[str]) -> Iterator[Endpoint]:
+        """A llama-server that listens on a Unix socket of the head, so no port is open."""
         label = f"llama-server-{len(run.owned)}"
         socket = f"/tmp/nixwulf-{run.name}-{label}.sock"  # noqa: S108 - on the node
-        argv = [run.program("llama-server"), *self.arguments(run), "--host", socket, "-np", "1"]
-        argv += ["-c", "512", "--no-webui", "--no-warmup"]
+        argv = [run.program("llama-server"), *self.arguments(run), "--host", socket]
+        argv += [*options, "--no-webui", "--no-warmup"]
         argv += ["--no-repack"] if _REPACK in run.engine_options else []
         server = run.start(run.head, label, argv, ENVIRONMENT)
         try:
-            with (
-                run.head.forwarded(socket) as local,
-                httpx.Client(
-                    transport=httpx.HTTPTransport(uds=str(local)), base_url="http://head"
-                ) as client,
-            ):
-                _wait_until_healthy(run, server, client)
-                return _complete(run, server, client, count)
+            with run.head.forwarded(socket) as local:
+                endpoint = Endpoint(local, run.model.rpartition("/")[2], server)
+                _wait_until_healthy(run, endpoint)
+                yield endpoint
         finally:
             server.stop()
             run.head.run(["rm", "-f", socket])
@@ -168,22 +180,24 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
         time.sleep(0.05)
 
 
-def _wait_until_healthy(run: Run, server: OwnedProcess, client: httpx.Client) -> None:
+def _wait_until_healthy(run: Run, endpoint: Endpoint) -> None:
     import httpx
 
-    clocks = Clocks(run, server)
-    while True:
-        with contextlib.suppress(httpx.TransportError):
-            if client.get("/health", timeout=5).is_success:
-                return
-        _require_running(server)
-        clocks.check()
-        time.sleep(0.05)
+    clocks = Clocks(run, endpoint.server)
+    with endpoint.client() as client:
+        while True:
+            with suppress(httpx.TransportError):
+                if client.get("/health", timeout=5).is_success:
+                    return
+            _require_running(endpoint.server)
+            clocks.check()
+            time.sleep(0.05)
 
 
-def _complete(run: Run, server: OwnedProcess, client: httpx.Client, count: int) -> list[int]:
+def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:
     import httpx
 
+    server = endpoint.server
     request = {
         "prompt": _PROMPT,
         "n_predict": count,
@@ -197,7 +211,8 @@ def _complete(run: Run, server: OwnedProcess, client: httpx.Client, count: int) 
 
     def ask() -> None:
         try:
-            answer = client.post("/completion", json=request, timeout=None)
+            with endpoint.client() as client:
+                answer = client.post("/completion", json=request, timeout=None)
             outcome["tokens"] = [int(token) for token in answer.json()["tokens"]]
         except (httpx.HTTPError, ValueError, KeyError) as error:
             outcome["error"] = str(error)

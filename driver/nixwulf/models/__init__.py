@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from nixwulf.models.random_gguf import ensure
 from nixwulf.models.random_model import RandomModel, parse_random_model
 from nixwulf.ssh import Connection
+
+# Bytes of a file, or of all files below a folder.
+_SIZE = """
+if [ -d "$1" ]; then
+  find -L "$1" -type f -exec wc -c {} + | awk '$2 != "total" { sum += $1 } END { print sum + 0 }'
+elif [ -f "$1" ]; then
+  wc -c <"$1"
+fi
+"""
 
 
 @dataclass(frozen=True)
@@ -29,11 +39,15 @@ class Model:
 
 @dataclass(frozen=True)
 class PlacedModel:
-    """A model on a node: where it lies and how many bytes it has; none when it is missing."""
+    """A model on nodes: its path, the same on all, and its bytes.
+
+    bytes is none when a node lacks it, and missing_on is that node's name.
+    """
 
     model: Model
     path: str
     bytes: int | None
+    missing_on: str | None = None
 
     def document(self) -> dict[str, Any]:
         """As in a record."""
@@ -59,19 +73,33 @@ def parse_model(name: str, values: dict[str, Any], source: str) -> Model:
     return Model(name, random=parse_random_model(values["random"], f"{source}.random"))
 
 
-def place(model: Model, node: Connection) -> PlacedModel:
-    """Bring a model to a node unless a file of the same name and size is there."""
+def place(
+    model: Model, nodes: Sequence[Connection], make: Callable[[RandomModel], Path]
+) -> PlacedModel:
+    """Bring a model to nodes unless one of the same name and size is there.
+
+    make gives the file or folder of random weights, as the engine reads them.
+    """
     if model.random is None:
         path = model.path or ""
-        return PlacedModel(model, path, _size(node, path))
-    local = ensure(model.random)
-    home = node.script('echo "$HOME"').strip()
-    path = f"{home}/.cache/nixwulf/models/{local.name}"
-    if _size(node, path) != local.stat().st_size:
-        node.put(local, path)
-    return PlacedModel(model, path, local.stat().st_size)
+        sizes = {node.node.name: _size(node, path) for node in nodes}
+        for name, size in sizes.items():
+            if size is None:
+                return PlacedModel(model, path, None, name)
+        return PlacedModel(model, path, min(size for size in sizes.values() if size is not None))
+    local = make(model.random)
+    files = [local] if local.is_file() else sorted(f for f in local.rglob("*") if f.is_file())
+    for node in nodes:
+        home = node.script('echo "$HOME"').strip()
+        path = f"{home}/.cache/nixwulf/models/{local.name}"
+        for file in files:
+            remote = f"{path}/{file.relative_to(local)}" if local.is_dir() else path
+            if _size(node, remote) != file.stat().st_size:
+                node.put(file, remote)
+    return PlacedModel(model, path, sum(file.stat().st_size for file in files))
 
 
 def _size(node: Connection, path: str) -> int | None:
-    text = node.script('[ ! -f "$1" ] || wc -c <"$1"', path).strip()
+    """Bytes of a file, or of all files below a folder; none where there is neither."""
+    text = node.script(_SIZE, path).strip()
     return int(text) if text else None

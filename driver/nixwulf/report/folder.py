@@ -27,7 +27,7 @@ class Entry:
         """The case in words."""
         case = self.record["case"]
         link = link_name(case.get("fabric", ""), case.get("transport", ""))
-        return case_name(case["nodes"], case["parallelism"], link)
+        return case_name(case["nodes"], case.get("parallelism", ""), link)
 
     @property
     def raw(self) -> tuple[Path, ...]:

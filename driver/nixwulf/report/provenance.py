@@ -13,6 +13,8 @@ from nixwulf.report.folder import Entry
 from nixwulf.report.words import figure, microseconds
 from nixwulf.table import canonical
 
+_EXAMPLE_OF = ("engine", "benchmark", "nodes", "parallelism")
+
 
 @dataclass(frozen=True)
 class FabricRow:
@@ -48,8 +50,8 @@ def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     pairs = [
         ("Measured", f"{_minute(first)} to {_minute(last)} UTC"),
         ("Cluster", _distinct(_cluster(record["cluster"]) for record in records)),
-        ("Engine", _distinct(_engine(record["engine"]) for record in records)),
-        ("Model", _distinct(_model(record["model"]) for record in records)),
+        ("Engine", _distinct(_engine(r["engine"]) for r in records if "engine" in r)),
+        ("Model", _distinct(_model(r["model"]) for r in records if "model" in r)),
         ("Driver", _distinct(_driver(record["provenance"]) for record in records)),
         ("Driver's machine", _distinct(_flat(r["provenance"]["driver"]) for r in records)),
         ("Gates waived", _distinct(", ".join(record.get("waived", ())) for record in records)),
@@ -87,7 +89,7 @@ def examples(entries: Sequence[Entry]) -> list[Example]:
     chosen: dict[tuple[Any, ...], Entry] = {}
     for entry in sorted(entries, key=lambda e: (e.record["outcome"] != "ok", e.record["started"])):
         case = entry.record["case"]
-        key = tuple(case[name] for name in ("engine", "benchmark", "nodes", "parallelism"))
+        key = tuple(case.get(name, "") for name in _EXAMPLE_OF)
         if entry.record["commands"]:
             chosen.setdefault(key, entry)
     return [

@@ -49,7 +49,8 @@ def summarize(folder: RunFolder) -> Summary:
 
 def _setting(cluster: str, case: Mapping[str, Any]) -> Setting:
     parameters = canonical(case["parameters"])
-    return Setting(cluster, case["engine"], case["benchmark"], case["model"], parameters)
+    engine, model = case.get("engine", ""), case.get("model", "")
+    return Setting(cluster, engine, case["benchmark"], model, parameters)
 
 
 def _order(line: Line) -> tuple[Any, ...]:
@@ -72,7 +73,7 @@ def _lines(
             setting=setting,
             case=case["id"],
             nodes=case["nodes"],
-            parallelism=case["parallelism"],
+            parallelism=case.get("parallelism", ""),
             fabric=case.get("fabric", ""),
             transport=case.get("transport", ""),
             rtt_us=_median(record_rtt_us(record) for record in ok),
