@@ -150,7 +150,7 @@ def _placed(
         return None
     engine = engines.find(case.engine)
     readers = nodes if engine.model_on_every_node else nodes[:1]
-    key = (case.engine, case.model, *(node.node.name for node in readers))
+    key = (case.engine, case.model_digest or "", *(node.node.name for node in readers))
     if key not in connected.placed:
         connected.placed[key] = place(plan.sweep.models[case.model], readers, engine.random_model)
     return connected.placed[key]

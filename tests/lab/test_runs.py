@@ -208,7 +208,7 @@ def test_a_model_file_that_is_missing_is_refused_by_a_gate(run, cluster):
     record = run(plan_for(cluster, models={"tiny": {"path": "/nowhere.gguf"}}))
     assert record["outcome"] == "skipped"
     assert record["failure"]["phase"] == "gates"
-    assert "has no model file '/nowhere.gguf'" in record["failure"]["reason"]
+    assert "has no model '/nowhere.gguf'" in record["failure"]["reason"]
 
 
 def test_a_run_longer_than_the_wall_limit_is_a_timeout(run, cluster):
