@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nixwulf import benchmarks, engines, gates, link
+from nixwulf import benchmarks, engines, gates, link, transport
 from nixwulf.case import Case
+from nixwulf.counters import Counters
 from nixwulf.engines import Engine
 from nixwulf.errors import NixwulfError
 from nixwulf.facts import gather
@@ -93,9 +94,9 @@ def run_case(
             with timed("sanity"):
                 _check_text(engine, run, found, references)
         with timed("measure"):
-            before = run.fabric_bytes()
+            before = run.counters()
             found.metrics = benchmark.measure(run)
-            _check_transport(run, found, benchmark.proof_bytes, before, run.fabric_bytes())
+            _check_transport(engine, run, found, benchmark.proof_bytes, before)
             _probe(run, found, "rtt_after")
     except RunFailure as failure:
         _fail(run, found, phase, failure.outcome, failure.reason)
@@ -173,15 +174,25 @@ def _at(tokens: Tokens, index: int) -> int | str:
 
 
 def _check_transport(
-    run: Run, found: Findings, least: int, before: dict[str, int], after: dict[str, int]
+    engine: Engine | None,
+    run: Run,
+    found: Findings,
+    least: int,
+    before: dict[str, Counters],
 ) -> None:
-    moved = {name: after[name] - before[name] for name in after}
-    silent = [name for name, moved_bytes in moved.items() if moved_bytes < least]
-    if moved:
-        found.sanity["transport"] = {"proved": not silent, "bytes": moved}
-    if silent:
-        raise RunFailure(
-            "fallback",
-            f"The fabric {run.case.fabric!r} carried only {moved[silent[0]]} bytes of node "
-            f"{silent[0]!r} while measuring: the traffic crossed another network, or none.",
+    """Counters of all nodes, then the engine's own words, have to say what the case says."""
+    fabric, asked = run.case.fabric, run.case.transport
+    if fabric is None or asked is None:
+        return
+    after = run.counters()
+    nodes = {
+        node.node.name: transport.traffic(
+            node.node.fabrics[fabric], before[node.node.name], after[node.node.name]
         )
+        for node in run.nodes
+    }
+    problem = transport.problem(fabric, asked, nodes, least)
+    problem = problem or (engine.transport_problem(run) if engine else None)
+    found.sanity["transport"] = transport.document(asked, nodes, problem)
+    if problem:
+        raise RunFailure("fallback", problem)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster, Fabric
-from nixwulf.facts import Facts, gather
+from nixwulf.counters import Counters, read
+from nixwulf.facts import Facts
 from nixwulf.process import OwnedProcess, cpu_seconds
 from nixwulf.ssh import Connection, Unreachable
 from nixwulf.sweep import Limits
@@ -124,21 +125,20 @@ class Run:
         try:
             if self.fabric is None:
                 return cpu_seconds(self.head, process) / _PROGRESS_CPU_S
-            return sum(self.fabric_bytes().values()) / _PROGRESS_BYTES
+            counters = read(self.workers)
         except Unreachable:
             return 0.0
-
-    def fabric_bytes(self) -> dict[str, int]:
-        """The counters of each worker's interface of the fabric; empty on one node."""
-        if self.fabric is None:
-            return {}
-        found = gather(self.workers, ())
-        counters = {}
+        carried = 0
         for node in self.workers:
-            interface = node.node.fabrics[self.fabric.name].interface
-            state = found[node.node.name].interfaces.get(interface)
-            counters[node.node.name] = state.rx_bytes + state.tx_bytes if state else 0
-        return counters
+            attachment, counted = node.node.fabrics[self.fabric.name], counters[node.node.name]
+            device = counted.rdma.get(attachment.rdma_device or "")
+            carried += counted.interfaces.get(attachment.interface, 0)
+            carried += device.carried if device else 0
+        return carried / _PROGRESS_BYTES
+
+    def counters(self) -> dict[str, Counters]:
+        """The counters of every node; empty on one node, whose run crosses no network."""
+        return read(self.nodes) if self.fabric else {}
 
 
 class Clocks:

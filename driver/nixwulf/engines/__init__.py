@@ -53,6 +53,12 @@ class Engine(Protocol):
     def start(self, run: Run) -> None:
         """Start what must listen on the nodes and wait until it does; raises RunFailure."""
 
+    def transport_problem(self, run: Run) -> str | None:
+        """What the engine's own output says against the case's transport, after a measurement.
+
+        None when it proves the transport, or has no words for it: the counters are judged anyway.
+        """
+
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
         """The tokens of a fixed prompt at temperature 0 and the case's seed; raises RunFailure.
 

@@ -93,6 +93,10 @@ class LlamaCpp:
         """What llama-bench takes beside its tests."""
         return [*self.arguments(run), *(["--repack", "0"] if _REPACK in run.engine_options else [])]
 
+    def transport_problem(self, run: Run) -> str | None:
+        """TBD."""
+        return None
+
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
         """Ask a llama-server, which gives token numbers."""
         with self._server(run, ["-np", "1", "-c", "512"]) as endpoint:
