@@ -285,5 +285,22 @@ def test_an_engine_that_crosses_the_management_network_is_a_fallback(run_misled,
     assert record["sanity"]["transport"]["counters"]["n1"]["fabric"]["bytes"] < 10_000
 
 
+def test_options_of_llama_cpp_reach_the_programs(run, cluster):
+    options = {"backend": ["cpu"], "load": ["none"], "flash_attn": ["on"], "n_ubatch": [64]}
+    record = run(plan_for(cluster, parameters=options))
+    assert record["outcome"] == "ok", record["failure"]
+    bench = next(c["argv"] for c in record["commands"] if c["argv"][0].endswith("llama-bench"))
+    for words in (["-dev", "RPC0/RPC1"], ["-fa", "on"], ["-ub", "64"], ["-lm", "none"]):
+        assert words == bench[(place := bench.index(words[0])) : place + 2]
+    assert {metric["conditions"]["n_ubatch"] for metric in record["metrics"]} == {64}
+
+
+def test_a_gpu_that_no_node_has_is_skipped(run, cluster):
+    record = run(plan_for(cluster, parameters={"backend": ["vulkan"]}))
+    assert record["outcome"] == "skipped"
+    assert record["failure"]["phase"] == "launch"
+    assert "Node 'n1' has no device of vulkan for llama.cpp" in record["failure"]["reason"]
+
+
 def test_after_all_that_the_next_run_is_ok(run, cluster):
     assert run(plan_for(cluster))["outcome"] == "ok"

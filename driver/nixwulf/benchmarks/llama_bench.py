@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from nixwulf.benchmarks import Metric, Parameter
-from nixwulf.engines.llama_cpp import ENGINE, ENVIRONMENT
+from nixwulf.engines.llama_cpp import ENGINE
 from nixwulf.run import Run, RunFailure
 
 _ENGINE_KEYS = {
@@ -44,7 +44,8 @@ class LlamaBench:
         argv += ["-p", str(values["n_prompt"]), "-n", str(values["n_gen"])]
         argv += ["-d", str(values["depth"]), "-r", str(case.samples)]
         argv += ["-o", "jsonl", "--progress", *([] if case.warm_up else ["--no-warmup"])]
-        process = run.execute(run.head, "llama-bench", argv, ENVIRONMENT)
+        environment = ENGINE.environment(run, run.head)
+        process = run.execute(run.head, "llama-bench", argv, environment)
         if process.returncode != 0:
             raise RunFailure("failed", f"llama-bench {process.ending()}: {process.last_line()}")
         rows = parse_rows(process.stdout.read_text(errors="replace"))
@@ -54,6 +55,8 @@ class LlamaBench:
         wanted = (values["n_prompt"] > 0) + (values["n_gen"] > 0)
         if len(rows) != wanted:
             raise RunFailure("failed", f"llama-bench gave {len(rows)} results, expected {wanted}.")
+        for row in rows:
+            ENGINE.require_devices(run, row)
         return [_metric(row, "warm" if case.warm_up else "cold") for row in rows]
 
 

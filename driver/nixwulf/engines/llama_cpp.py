@@ -10,28 +10,34 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines import llama_cpp_build, llama_cpp_programs
+from nixwulf.engines import (
+    llama_cpp_build,
+    llama_cpp_options,
+    llama_cpp_programs,
+    llama_cpp_proof,
+)
 from nixwulf.engines.llama_cpp_programs import RPC_SERVER_NAMES
 from nixwulf.engines.local import Installation, Progress
+from nixwulf.engines.versions import version_problem
 from nixwulf.models import random_gguf
 from nixwulf.models.random_model import RandomModel
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Clocks, Run, RunFailure
-from nixwulf.ssh import Connection
+from nixwulf.ssh import Connection, Unreachable, run_all
 
 _RPC_PORT = 50052
 _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
-# Without it a backtrace of the debugger lands on stdout, between the results.
-ENVIRONMENT = {"GGML_NO_BACKTRACE": "1"}
 _START_LIMIT_S = 30.0
-_GPU = "gpu"
-# RPC servers never use repacked weights. A single node that does runs other kernels, so its logits
-# differ by 2e-2, and with q8_0 on AMX llama.cpp 0c1e570 crashes: measured, so it is off everywhere.
-_REPACK = "repack"
+_CLIENTS = ("llama-bench", "llama-server")
 # Prints the addresses ($2...) that do not accept a connection on the port ($1).
 _CONNECT = 'port=$1; shift; for a; do (: </dev/tcp/$a/$port) 2>/dev/null || echo "$a"; done'
+_LOOK = """
+llama-server --version 2>&1
+echo "--"
+llama-bench --list-devices 2>/dev/null
+exit 0
+"""
 _PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
@@ -39,7 +45,7 @@ class LlamaCpp:
     """llama.cpp with its RPC backend."""
 
     name = "llama.cpp"
-    parameters: ClassVar = {"threads": Parameter(default=0, minimum=0)}
+    parameters: ClassVar = llama_cpp_options.PARAMETERS
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
     local_programs = tuple(llama_cpp_programs.PROGRAMS)
     built_from = llama_cpp_programs.BUILT_FROM
@@ -58,9 +64,7 @@ class LlamaCpp:
         return random_gguf.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """The RPC backend's RDMA transport is not driven yet."""
-        if point.get("transport") == "rdma":
-            return "this version of nixwulf drives llama.cpp over tcp only"
+        """Any point: what a build lacks shows at its launch."""
         return None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
@@ -72,32 +76,78 @@ class LlamaCpp:
 
     def start(self, run: Run) -> None:
         """Start an RPC server on each node that computes by one, and wait until all listen."""
-        _look_at_head(run)
+        _look(run)
         if run.case.nodes == 1:
             return
-        servers = []
-        for node in _served(run):
-            program = _rpc_server(run.facts[node.node.name].programs) or RPC_SERVER_NAMES[0]
-            argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT), *_threads(run)]
-            servers.append(run.start(node, "rpc-server", argv, ENVIRONMENT, background=True))
+        servers = [
+            run.start(
+                node,
+                "rpc-server",
+                self.rpc_server_argv(run, node),
+                self.environment(run, node),
+                background=True,
+            )
+            for node in _served(run)
+        ]
         _wait_until_listening(run, servers)
+
+    def rpc_server_argv(self, run: Run, node: Connection) -> list[str]:
+        """The command line of a node's RPC server, on the fabric's address only."""
+        program = _rpc_server(run.facts[node.node.name].programs) or RPC_SERVER_NAMES[0]
+        argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT), *_threads(run)]
+        devices = _own_devices(run, node)
+        return [*argv, *(["-d", ",".join(devices)] if devices else [])]
+
+    def environment(self, run: Run, node: Connection) -> dict[str, str]:
+        """Of every program of llama.cpp on a node of a run."""
+        case = run.case
+        attachment = node.node.fabrics[case.fabric] if case.fabric else None
+        return llama_cpp_options.environment(case.parameters, case.transport, attachment)
 
     def arguments(self, run: Run) -> list[str]:
         """What every client of llama.cpp takes to run a case."""
-        arguments = ["-m", run.model, *_threads(run)]
+        arguments = ["-m", run.model, *llama_cpp_options.common(run.case.parameters)]
         if run.case.nodes > 1:
             endpoints = ",".join(f"{run.data_address(node)}:{_RPC_PORT}" for node in _served(run))
             split = _SPLIT_MODE[run.case.parallelism or ""]
-            arguments += ["--rpc", endpoints, "-sm", split, "-ngl", "99"]
+            # RPC devices exist from --rpc on, so -dev comes later.
+            arguments += ["--rpc", endpoints, "-sm", split]
         return arguments
 
     def bench_arguments(self, run: Run) -> list[str]:
         """What llama-bench takes beside its tests."""
-        return [*self.arguments(run), *(["--repack", "0"] if _REPACK in run.engine_options else [])]
+        arguments = [*self.arguments(run), *_device_arguments(run, "/")]
+        arguments += llama_cpp_options.of_bench(run.case.parameters, _flags(run, "llama-bench"))
+        # Only -v shows its 'RDMA activated': seven hundred lines while it loads, none for a token.
+        return [*arguments, *(["-v"] if run.case.transport == "rdma" else [])]
+
+    def require_devices(self, run: Run, row: Mapping[str, Any]) -> None:
+        """Compare a row of llama-bench with the backend that the case asks for.
+
+        Raises RunFailure fallback.
+        """
+        values = (str(row.get("backends", "")), str(row.get("gpu_info", "")))
+        problem = llama_cpp_proof.device_problem(
+            _backend(run), run.head.node.name, *values, row.get("n_gpu_layers")
+        )
+        for server in _owned(run, RPC_SERVER_NAMES):
+            problem = problem or llama_cpp_proof.server_device_problem(
+                _backend(run), server.node, _output(server)
+            )
+        if problem:
+            raise RunFailure("fallback", problem)
 
     def transport_problem(self, run: Run) -> str | None:
-        """TBD."""
-        return None
+        """Both sides of RPC over rdma say so in their output; over tcp neither does."""
+        clients = _owned(run, _CLIENTS)
+        if run.case.transport is None or not clients:
+            return None
+        return llama_cpp_proof.transport_problem(
+            run.case.transport,
+            clients[-1].node,
+            _output(clients[-1]),
+            {server.node: _output(server) for server in _owned(run, RPC_SERVER_NAMES)},
+        )
 
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
         """Ask a llama-server, which gives token numbers."""
@@ -116,13 +166,18 @@ class LlamaCpp:
         label = f"llama-server-{len(run.owned)}"
         socket = f"/tmp/nixwulf-{run.name}-{label}.sock"  # noqa: S108 - on the node
         argv = [run.program("llama-server"), *self.arguments(run), "--host", socket]
-        argv += [*options, "--no-webui", "--no-warmup"]
-        argv += ["--no-repack"] if _REPACK in run.engine_options else []
-        server = run.start(run.head, label, argv, ENVIRONMENT)
+        argv += [*_device_arguments(run, ","), *options, "--no-webui", "--no-warmup"]
+        argv += llama_cpp_options.of_server(run.case.parameters, _flags(run, "llama-server"))
+        server = run.start(run.head, label, argv, self.environment(run, run.head))
         try:
             with run.head.forwarded(socket) as local:
                 endpoint = Endpoint(local, run.model.rpartition("/")[2], server)
                 _wait_until_healthy(run, endpoint)
+                problem = llama_cpp_proof.client_device_problem(
+                    _backend(run), server.node, _output(server)
+                )
+                if problem:
+                    raise RunFailure("fallback", problem)
                 yield endpoint
         finally:
             server.stop()
@@ -143,21 +198,90 @@ def _served(run: Run) -> tuple[Connection, ...]:
     (https://github.com/geerlingguy/beowulf-ai-cluster/issues/15). A CPU does not: llama.cpp splits
     over devices, and with RPC devices only, the head looks up embeddings and samples, nothing else.
     """
-    return run.workers if _GPU in run.engine_options else run.nodes
+    return run.workers if _uses_gpu(run, run.head) else run.nodes
 
 
-def _look_at_head(run: Run) -> None:
-    program = run.program("llama-bench")
-    script = '"$1" --list-devices 2>/dev/null; "$1" --help; "$2" --version 2>&1'
-    text = run.head.script(script, program, run.program("llama-server"))
-    if re.search(r"^ +\w+: .*MiB", text, re.MULTILINE):
-        run.engine_options.add(_GPU)
-    if re.search(r"^ +--repack", text, re.MULTILINE):
-        run.engine_options.add(_REPACK)
-    run.engine_facts["origin"] = program
-    version = re.search(r"^version: (.*)", text, re.MULTILINE)
-    if version:
-        run.engine_facts["version"] = version[1]
+def _look(run: Run) -> None:
+    """What the builds on the nodes are and offer; raises RunFailure when they do not agree."""
+    versions = {}
+    for node, answer in zip(run.nodes, run_all(run.nodes, ["sh", "-c", _LOOK]), strict=True):
+        if isinstance(answer, Unreachable):
+            raise answer
+        name = node.node.name
+        said, _, listed = answer.stdout.partition("--\n")
+        version = re.search(r"^version: (.*)", said, re.MULTILINE)
+        versions[name] = version[1] if version else ""
+        devices = llama_cpp_options.listed_devices(listed)
+        run.engine_options |= {_device(name, device) for device in devices}
+        if _backend(run) in llama_cpp_options.DEVICE_PREFIXES and not _own_devices(run, node):
+            raise RunFailure(
+                "skipped",
+                f"Node {name!r} has no device of {_backend(run)} for llama.cpp, it lists "
+                f"{', '.join(devices) or 'the CPU only'}; see 'llama-bench --list-devices' there.",
+            )
+    run.engine_facts["origin"] = run.program("llama-bench")
+    if versions[run.head.node.name]:
+        run.engine_facts["version"] = versions[run.head.node.name]
+    problem = version_problem(versions)
+    if problem:
+        raise RunFailure("skipped", problem)
+    for program in ("llama-bench", "llama-server"):
+        text = run.head.script('"$1" --help 2>&1 || true', run.program(program))
+        run.engine_options |= {f"{program} {flag}" for flag in llama_cpp_options.offered(text)}
+
+
+def _flags(run: Run, program: str) -> set[str]:
+    start = f"{program} "
+    return {option[len(start) :] for option in run.engine_options if option.startswith(start)}
+
+
+def _device(node: str, device: str) -> str:
+    return f"device {node} {device}"
+
+
+def _devices(run: Run, node: Connection) -> list[str]:
+    """All devices that a node lists."""
+    start = _device(node.node.name, "")
+    return sorted(option[len(start) :] for option in run.engine_options if option.startswith(start))
+
+
+def _backend(run: Run) -> str:
+    return str(run.case.parameters.get("backend", "any"))
+
+
+def _own_devices(run: Run, node: Connection) -> tuple[str, ...]:
+    """The devices of a node that the case names; none when it leaves the choice to llama.cpp."""
+    backend = _backend(run)
+    if backend in {"any", "cpu"}:
+        return ("CPU",) if backend == "cpu" else ()
+    return llama_cpp_options.devices_of(backend, _devices(run, node))
+
+
+def _uses_gpu(run: Run, node: Connection) -> bool:
+    return _backend(run) != "cpu" and bool(_devices(run, node))
+
+
+def _device_arguments(run: Run, separator: str) -> list[str]:
+    """Which devices a client of a case computes on, RPC ones first as llama.cpp has them."""
+    layers = ["-ngl", "99"]
+    if _backend(run) == "any":
+        return layers if run.case.nodes > 1 or _uses_gpu(run, run.head) else []
+    devices: list[str] = []
+    if run.case.nodes > 1:
+        count = sum(len(_own_devices(run, node)) for node in _served(run))
+        devices += [f"RPC{number}" for number in range(count)]
+    devices += _own_devices(run, run.head) if _uses_gpu(run, run.head) else ()
+    return ["-dev", separator.join(devices), *layers] if devices else ["-dev", "none", "-ngl", "0"]
+
+
+def _owned(run: Run, names: tuple[str, ...]) -> list[OwnedProcess]:
+    """The processes of a run by the names of their programs, in the order of their starts."""
+    return [process for process in run.owned if process.argv[0].rpartition("/")[2] in names]
+
+
+def _output(process: OwnedProcess) -> str:
+    paths = (process.stdout, process.stderr)
+    return "\n".join(path.read_text(errors="replace") for path in paths if path.exists())
 
 
 def _threads(run: Run) -> list[str]:
