@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf import benchmarks, engines
+from nixwulf.benchmarks import Parameter
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster, parse_cluster
 from nixwulf.errors import InputError
@@ -146,11 +147,20 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[dict[str, Any]]:
                     f"{sweep.source}: the fabric {fabric!r} is not in {cluster.source}, which has: "
                     f"{', '.join(cluster.fabrics)}."
                 )
-        for name in names:
-            axes = _axes(name, block, cluster, sweep.source)
-            parameters = _parameters(name, block.get("parameters", {}), sweep.source)
+        pairs = [
+            (name, axes, engine)
+            for name in names
+            for axes in [_axes(name, block, cluster, sweep.source)]
+            for engine in axes.pop("engine", [None])
+        ]
+        known = [_known_parameters(name, engine, sweep.source) for name, _, engine in pairs]
+        given = block.get("parameters", {})
+        _check_parameters(given, known, sweep.source)
+        for (name, axes, engine), own in zip(pairs, known, strict=True):
+            parameters = {key: given.get(key, [known.default]) for key, known in own.items()}
             for values in itertools.product(*axes.values(), *parameters.values()):
-                point = dict(zip(axes, values[: len(axes)], strict=True))
+                point = {"engine": engine} if engine else {}
+                point |= zip(axes, values[: len(axes)], strict=True)
                 point["benchmark"] = name
                 point["parameters"] = dict(zip(parameters, values[len(axes) :], strict=True))
                 if point["nodes"] == 1 or point.get("parallelism") == "single":
@@ -183,22 +193,37 @@ def _axes(
     }
 
 
-def _parameters(benchmark: str, given: dict[str, list[Any]], source: str) -> dict[str, list[Any]]:
-    """The axes of a benchmark's own parameters, defaults filled in."""
-    known = benchmarks.find(benchmark, source).parameters
-    for key, values in given.items():
-        if key not in known:
+def _known_parameters(benchmark: str, engine: str | None, source: str) -> dict[str, Parameter]:
+    """The parameters of a benchmark and of the engine that it measures; no two have one name."""
+    found = benchmarks.find(benchmark, source)
+    others = engines.find(engine, source).parameters if engine else {}
+    for key in found.parameters.keys() & others.keys():
+        if found.engines is None or engine in found.engines:
             raise InputError(
-                f"{source}: the benchmark {benchmark!r} has no parameter {key!r}; it has: "
-                f"{', '.join(known)}."
+                f"The benchmark {benchmark!r} and the engine {engine!r} both have a parameter "
+                f"{key!r}; rename one."
+            )
+    return {**found.parameters, **others}
+
+
+def _check_parameters(
+    given: dict[str, list[Any]], known: list[dict[str, Parameter]], source: str
+) -> None:
+    """Refuse what no benchmark and no engine of the block knows, and values that do not fit."""
+    for key, values in given.items():
+        owners = [parameters[key] for parameters in known if key in parameters]
+        if not owners:
+            names = dict.fromkeys(name for parameters in known for name in parameters)
+            raise InputError(
+                f"{source}: no benchmark or engine of the block has a parameter {key!r}; they "
+                f"have: {', '.join(names) or 'none'}."
             )
         for value in values:
-            expected = known[key].problem(value)
+            expected = next(filter(None, (owner.problem(value) for owner in owners)), None)
             if expected:
                 raise InputError(
                     f"{source}: the parameter {key!r} is {value!r}, expected {expected}."
                 )
-    return {key: given.get(key, [parameter.default]) for key, parameter in known.items()}
 
 
 def _excluded(point: dict[str, Any], sweep: Sweep) -> str | None:

@@ -7,6 +7,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nixwulf import benchmarks, engines
+from nixwulf.benchmarks import Parameter
 from nixwulf.cluster import load_cluster
 from nixwulf.errors import InputError
 from nixwulf.plan import load_plan, make_plan, plan_to_resume, save_plan
@@ -75,6 +77,27 @@ def test_excluded_points_are_left_out_and_said(lab):
     assert "the sweep excludes nodes 4, fabric gbe2g5" in {left.reason for left in plan.left_out}
 
 
+def test_an_engine_has_parameters_beside_those_of_the_benchmark(lab):
+    plan = make_plan(sweep_with(parameters={"threads": [1, 2], "n_gen": [8]}), lab, "nodes=1")
+    assert [case.parameters["threads"] for case in plan.cases] == [1, 2]
+
+
+def test_no_engine_shares_the_name_of_a_parameter_with_a_benchmark_that_measures_it():
+    for benchmark in benchmarks.all_benchmarks().values():
+        for engine in engines.all_engines().values():
+            if benchmark.engines is None or engine.name in benchmark.engines:
+                shared = benchmark.parameters.keys() & engine.parameters.keys()
+                assert not shared, f"{benchmark.name} and {engine.name} share {shared}"
+
+
+def test_a_parameter_of_one_name_in_both_is_refused(lab, monkeypatch):
+    monkeypatch.setattr(
+        engines.find("llama.cpp"), "parameters", {"n_gen": Parameter(1)}, raising=False
+    )
+    with pytest.raises(InputError, match="both have a parameter 'n_gen'; rename one"):
+        make_plan(sweep_with(), lab)
+
+
 def test_an_include_adds_its_own_product(lab):
     extra = {
         "model": ["tiny"],
@@ -100,7 +123,10 @@ def test_passes_are_interleaved(lab):
         ({"fabric": ["token-ring"]}, "the fabric 'token-ring' is not in"),
         ({"model": ["big"]}, "the model 'big' is not among models: tiny"),
         ({"engine": ["llama"]}, "unknown engine 'llama'; known: llama.cpp"),
-        ({"parameters": {"n_gens": [1]}}, "has no parameter 'n_gens'"),
+        (
+            {"parameters": {"n_gens": [1]}},
+            "no benchmark or engine of the block has a parameter 'n_gens'; they have: n_prompt",
+        ),
         (
             {"parameters": {"n_gen": [-1]}},
             "the parameter 'n_gen' is -1, expected int of at least 0",

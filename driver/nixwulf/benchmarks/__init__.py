@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a benchmark: an axis of the sweep, with values of the default's type."""
+    """An axis of the sweep that a benchmark or an engine has; values are of the default's type."""
 
     default: int | str
     minimum: int = 0

@@ -24,7 +24,6 @@ class LlamaBench:
         "n_prompt": Parameter(default=128, minimum=0),
         "n_gen": Parameter(default=32, minimum=0),
         "depth": Parameter(default=0, minimum=0),
-        "threads": Parameter(default=0, minimum=0),
     }
     engines = (ENGINE.name,)
     programs = ()

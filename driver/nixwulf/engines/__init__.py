@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from nixwulf.discovery import choose, discover
 
 if TYPE_CHECKING:
+    from nixwulf.benchmarks import Parameter
     from nixwulf.endpoint import Endpoint
     from nixwulf.engines.local import Installation, Progress
     from nixwulf.models.random_model import RandomModel
@@ -25,6 +26,8 @@ class Engine(Protocol):
     """What the driver asks of an engine."""
 
     name: str
+    parameters: Mapping[str, Parameter]
+    """Options of its own that a sweep can vary, beside those of the benchmark."""
     programs: tuple[str, ...]
     """Programs looked for on PATH of every node; their places are facts."""
     local_programs: tuple[str, ...]

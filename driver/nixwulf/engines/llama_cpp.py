@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import llama_cpp_build, llama_cpp_programs
 from nixwulf.engines.llama_cpp_programs import RPC_SERVER_NAMES
@@ -38,6 +39,7 @@ class LlamaCpp:
     """llama.cpp with its RPC backend."""
 
     name = "llama.cpp"
+    parameters: ClassVar = {"threads": Parameter(default=0, minimum=0)}
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
     local_programs = tuple(llama_cpp_programs.PROGRAMS)
     built_from = llama_cpp_programs.BUILT_FROM
