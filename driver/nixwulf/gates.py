@@ -67,7 +67,7 @@ def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
 
 
 def _model(run: Run, model: PlacedModel | None) -> str | None:
-    if model is None:
+    if model is None or model.model.id:
         return None
     name = run.head.node.name
     head, model_bytes = run.facts[name], model.bytes

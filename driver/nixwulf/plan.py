@@ -70,7 +70,7 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "") -> Plan:
     cases: dict[str, Case] = {}
     left_out: list[LeftOut] = []
     for coordinates in _points(sweep, cluster):
-        reason = _excluded(coordinates, sweep) or _impossible(coordinates, cluster)
+        reason = _excluded(coordinates, sweep) or _impossible(coordinates, cluster, sweep)
         if reason:
             left_out.append(LeftOut(coordinates, reason))
         else:
@@ -237,7 +237,7 @@ def _excluded(point: dict[str, Any], sweep: Sweep) -> str | None:
     return None
 
 
-def _impossible(point: dict[str, Any], cluster: Cluster) -> str | None:
+def _impossible(point: dict[str, Any], cluster: Cluster, sweep: Sweep) -> str | None:
     nodes, parallelism = point["nodes"], point.get("parallelism")
     benchmark = benchmarks.find(point["benchmark"])
     if nodes == 1 and parallelism not in {None, "single"}:
@@ -256,6 +256,8 @@ def _impossible(point: dict[str, Any], cluster: Cluster) -> str | None:
     if benchmark.engines and point["engine"] not in benchmark.engines:
         return f"{benchmark.name} measures {', '.join(benchmark.engines)} only"
     engine = engines.find(point["engine"]) if "engine" in point else None
+    if engine and sweep.models[point["model"]].id and not engine.hub_models:
+        return f"{engine.name} reads a file, not a model by its name on Hugging Face"
     return (engine and engine.unsupported(point)) or benchmark.unsupported(point)
 
 

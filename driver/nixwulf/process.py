@@ -8,6 +8,7 @@ driver dies, even by kill -9, the channel's standard input ends and the node sto
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import subprocess
 import threading
@@ -20,6 +21,7 @@ from typing import IO
 from nixwulf.ssh import Connection
 
 GRACE_S = 2
+_AFTER_S = 30
 _SIGNAL_BASE = 128
 _EXIT_MARK = b"nixwulf-exit:"
 
@@ -32,11 +34,12 @@ started() {
 }
 """
 
-# $1 is the name of the process, the rest its command line. The exit status travels on stderr,
+# $1 is the name of the process, $2 what to run when it has ended, however that came about, quoted
+# for a shell, and the rest its command line. The exit status travels on stderr,
 # because ssh's own 255 could be either the program's or the connection's.
 _OWNER = f"""
 {_STARTED}
-name=$1; shift
+name=$1; after=$2; shift 2
 state=${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u); mkdir -p "$state"; chmod 700 "$state"
 scope=
 if [ -d /run/systemd/system ]; then
@@ -47,7 +50,7 @@ fi
 exec 3<&0
 setsid $scope "$@" </dev/null 3<&- &
 child=$!
-echo "$child $$ $(started "$child")" >"$state/$name.pid"
+{{ echo "$child $$ $(started "$child")"; echo "$after"; }} >"$state/$name.pid"
 stop() {{
   kill -TERM "-$child" 2>/dev/null
   waited=0
@@ -63,6 +66,7 @@ exec 3<&-
 wait "$child" 2>/dev/null; status=$?
 kill -KILL "-$child" 2>/dev/null
 kill "$lifeline" 2>/dev/null
+eval "$after" </dev/null >/dev/null 2>&1
 rm -f "$state/$name.pid"
 echo "{_EXIT_MARK.decode()}$status" >&2
 """
@@ -73,11 +77,12 @@ _SWEEP = f"""
 state=${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u)
 for file in "$state"/*.pid; do
   [ -e "$file" ] || continue
-  read -r child owner since <"$file"
+  {{ read -r child owner since; read -r after; }} <"$file"
   kill -0 "$owner" 2>/dev/null && continue
   if [ -n "$since" ] && [ "$(started "$child")" = "$since" ]; then
     kill -KILL "-$child" 2>/dev/null && echo "${{file##*/}}"
   fi
+  eval "$after" </dev/null >/dev/null 2>&1
   rm -f "$file"
 done
 exit 0
@@ -115,6 +120,7 @@ class OwnedProcess:
     ended: float | None = None
     returncode: int | None = None
     stopped_by_driver: bool = False
+    _after: tuple[str, ...] = field(default=(), repr=False)
     _client: subprocess.Popen[bytes] = field(init=False, repr=False)
     _readers: list[threading.Thread] = field(default_factory=list, repr=False)
 
@@ -128,10 +134,12 @@ class OwnedProcess:
         folder: Path,
         *,
         background: bool = False,
+        after: Sequence[str] = (),
     ) -> OwnedProcess:
         """Start a program on a node; its output goes to FOLDER/<name>.stdout and .stderr.
 
-        The names of the folder and of the process together name it on the node.
+        The names of the folder and of the process together name it on the node. after: a command
+        that the node runs once the program has ended, also when the driver has died.
         """
         folder.mkdir(parents=True, exist_ok=True)
         process = cls(
@@ -142,9 +150,11 @@ class OwnedProcess:
             folder / f"{name}.stdout",
             folder / f"{name}.stderr",
             background,
+            _after=tuple(after),
         )
         assignments = [f"{key}={value}" for key, value in environment.items()]
-        command = ["sh", "-c", _OWNER, "sh", process.unit, "env", *assignments, *argv]
+        owner = ["sh", "-c", _OWNER, "sh", process.unit, shlex.join(after)]
+        command = [*owner, "env", *assignments, *argv]
         process._client = subprocess.Popen(
             connection.argv(command),
             stdin=subprocess.PIPE,
@@ -182,7 +192,7 @@ class OwnedProcess:
         with contextlib.suppress(BrokenPipeError):
             self._client.stdin.close()
         try:
-            self._client.wait(timeout=GRACE_S + 8)
+            self._client.wait(timeout=GRACE_S + 8 + (_AFTER_S if self._after else 0))
         except subprocess.TimeoutExpired:
             self._client.kill()  # the connection is gone; the node's lifeline stops the group
             self._client.wait()

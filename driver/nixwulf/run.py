@@ -91,11 +91,15 @@ class Run:
         environment: Mapping[str, str],
         *,
         background: bool = False,
+        after: Sequence[str] = (),
     ) -> OwnedProcess:
-        """Start a program that goes on until it ends, is stopped, or the run is torn down."""
+        """Start a program that goes on until it ends, is stopped, or the run is torn down.
+
+        after: what the node runs once it has ended.
+        """
         full_name = f"{name}-{node.node.name}"
         process = OwnedProcess.start(
-            node, full_name, argv, environment, self.raw, background=background
+            node, full_name, argv, environment, self.raw, background=background, after=after
         )
         self.owned.append(process)
         return process

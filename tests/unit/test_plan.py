@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf import benchmarks, engines
-from nixwulf.benchmarks import Parameter
+from nixwulf.benchmarks import Benchmark, Parameter
 from nixwulf.cluster import load_cluster
+from nixwulf.engines import Engine
 from nixwulf.errors import InputError
 from nixwulf.plan import load_plan, make_plan, plan_to_resume, save_plan
 from nixwulf.sweep import load_sweep, parse_sweep
@@ -88,6 +89,25 @@ def test_no_engine_shares_the_name_of_a_parameter_with_a_benchmark_that_measures
             if benchmark.engines is None or engine.name in benchmark.engines:
                 shared = benchmark.parameters.keys() & engine.parameters.keys()
                 assert not shared, f"{benchmark.name} and {engine.name} share {shared}"
+
+
+def test_every_engine_and_benchmark_has_what_the_driver_asks_of_one():
+    for engine in engines.all_engines().values():
+        for name in [*Engine.__annotations__, "start", "greedy_tokens", "endpoint"]:
+            assert hasattr(engine, name), f"{engine} has no {name}"
+    for benchmark in benchmarks.all_benchmarks().values():
+        for name in Benchmark.__annotations__:
+            assert hasattr(benchmark, name), f"{benchmark} has no {name}"
+
+
+def test_a_model_by_its_name_is_for_engines_that_take_one(lab):
+    sweep = sweep_with(
+        models={"tiny": {"random": {}}, "big": {"id": "org/big"}}, model=["tiny", "big"]
+    )
+    plan = make_plan(sweep, lab)
+    assert {case.model for case in plan.cases} == {"tiny"}
+    reason = "llama.cpp reads a file, not a model by its name on Hugging Face"
+    assert reason in {left.reason for left in plan.left_out}
 
 
 def test_a_parameter_of_one_name_in_both_is_refused(lab, monkeypatch):

@@ -33,7 +33,7 @@ class Engine(Protocol):
     local_programs: tuple[str, ...]
     """Names of the programs that an installation on this machine has places for."""
     built_from: str
-    """What a build on this machine takes and how long, as a phrase."""
+    """What a build on this machine takes and how long, as a phrase; empty: none is built."""
 
     def find_local(self) -> Installation | None:
         """The engine's programs on this machine, or none."""
@@ -43,6 +43,9 @@ class Engine(Protocol):
 
     model_on_every_node: bool
     """Whether each node reads the model, and not the head alone."""
+
+    hub_models: bool
+    """Whether it takes a model by its name on Hugging Face."""
 
     def random_model(self, model: RandomModel) -> Path:
         """A file or folder of random weights in the engine's format; raises InputError."""

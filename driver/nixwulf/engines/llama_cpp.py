@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
+from nixwulf import asking
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import (
     llama_cpp_build,
@@ -23,7 +23,7 @@ from nixwulf.engines.versions import version_problem
 from nixwulf.models import random_gguf
 from nixwulf.models.random_model import RandomModel
 from nixwulf.process import OwnedProcess
-from nixwulf.run import Clocks, Run, RunFailure
+from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection, Unreachable, run_all
 
 _RPC_PORT = 50052
@@ -50,6 +50,7 @@ class LlamaCpp:
     local_programs = tuple(llama_cpp_programs.PROGRAMS)
     built_from = llama_cpp_programs.BUILT_FROM
     model_on_every_node = False
+    hub_models = False
 
     def find_local(self) -> Installation | None:
         """On PATH, else built before."""
@@ -172,7 +173,7 @@ class LlamaCpp:
         try:
             with run.head.forwarded(socket) as local:
                 endpoint = Endpoint(local, run.model.rpartition("/")[2], server)
-                _wait_until_healthy(run, endpoint)
+                asking.wait_until_healthy(run, endpoint)
                 problem = llama_cpp_proof.client_device_problem(
                     _backend(run), server.node, _output(server)
                 )
@@ -310,24 +311,7 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
         time.sleep(0.05)
 
 
-def _wait_until_healthy(run: Run, endpoint: Endpoint) -> None:
-    import httpx
-
-    clocks = Clocks(run, endpoint.server)
-    with endpoint.client() as client:
-        while True:
-            with suppress(httpx.TransportError):
-                if client.get("/health", timeout=5).is_success:
-                    return
-            _require_running(endpoint.server)
-            clocks.check()
-            time.sleep(0.05)
-
-
 def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:
-    import httpx
-
-    server = endpoint.server
     request = {
         "prompt": _PROMPT,
         "n_predict": count,
@@ -337,28 +321,5 @@ def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:
         "cache_prompt": False,
         "return_tokens": True,
     }
-    outcome: dict[str, Any] = {}
-
-    def ask() -> None:
-        try:
-            with endpoint.client() as client:
-                answer = client.post("/completion", json=request, timeout=None)
-            outcome["tokens"] = [int(token) for token in answer.json()["tokens"]]
-        except (httpx.HTTPError, ValueError, KeyError) as error:
-            outcome["error"] = str(error)
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    clocks = Clocks(run, server)
-    while asking.is_alive():
-        asking.join(timeout=0.05)
-        _require_running(server)
-        clocks.check()
-    if "tokens" not in outcome:
-        raise RunFailure("failed", f"llama-server did not answer: {outcome.get('error')}.")
-    return list(outcome["tokens"])
-
-
-def _require_running(server: OwnedProcess) -> None:
-    if not server.running:
-        raise RunFailure("failed", f"llama-server {server.ending()}: {server.last_line()}")
+    answer = asking.post(run, endpoint, "/completion", request)
+    return [int(token) for token in answer["tokens"]]
