@@ -34,7 +34,7 @@ class LlamaBench:
         return None
 
     def measure(self, run: Run) -> list[Metric]:
-        """Run it once with all samples; raises RunFailure when it fails or a row is missing."""
+        """Run it once with all samples; raises RunFailure or ParseError without both."""
         case, values = run.case, run.case.parameters
         argv = [run.program("llama-bench"), *ENGINE.bench_arguments(run)]
         argv += ["-p", str(values["n_prompt"]), "-n", str(values["n_gen"])]
