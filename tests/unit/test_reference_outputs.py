@@ -126,7 +126,7 @@ PROSE = {
 
 NOT_IN_THE_TEXT = {
     ("sparkjp-llamabench-rpc2-qsfp-qwen3-235b.txt", "nodes"): "no line names an RPC server",
-    ("hellas-pytorch-alltoall.txt", "bytes"): "one of several lines, in PROSE",
+    ("hellas-pytorch-alltoall.txt", "e.g. bytes"): "one of several lines, in PROSE",
 }
 """What the index knows of a run and its output does not say."""
 

@@ -23,7 +23,7 @@ _TEST = re.compile(
     r"(?=pp|tg)(?:pp(?P<prompt>[0-9]{1,9}))?\+?(?:tg(?P<gen>[0-9]{1,9}))?"
     r"(?: @ d(?P<depth>[0-9]{1,9}))?"
 )
-_FIRST_COLUMNS = ("model", "size", "params", "backend")
+_FIRST_COLUMNS = ("model", "size", "params", "backend")  # the same in every build
 _BUILD = re.compile(r"build: (\w+) \(([0-9]{1,9})\)")
 _COMMAND = re.compile(r"llama-bench\s.*-m\b")
 _RPC_OPTION = re.compile(r"--rpc[ =](\S+)")
@@ -203,8 +203,8 @@ def _table_row(found: list[str], head: list[str], number: int) -> Row:
         n_depth=int(test["depth"] or 0),
         mean=speed[0],
         deviation=speed[1],
-        model=details["model"],
-        backend=details["backend"],
+        model=found[0],
+        backend=found[3],
         details=details,
     )
 
