@@ -41,6 +41,8 @@ TIDY_COLUMNS = {
     "metric": "prompt, decode, ttft, bandwidth, ...; absent when the run failed",
     "unit": "unit of value, stddev, p50, p95, p99 and samples: tok/s, Gbit/s, ms, us, Gflop/s, ...",
     "state": "cold or warm",
+    "variant": "those of its conditions that tell it from the run's other metrics of its name, as "
+    "JSON with sorted keys",
     "conditions": "conditions of the metric, as JSON with sorted keys",
     "n_prompt": "prompt length, tokens",
     "n_gen": "generated tokens",
@@ -67,11 +69,11 @@ CASE_KEYS = (
     "transport",
     "case",
 )
-METRIC_KEYS = ("metric", "unit", "state", "conditions", "n_prompt", "n_gen", "depth")
+METRIC_KEYS = ("metric", "unit", "state", "variant")
 PERCENTILES = {"p50": 50, "p95": 95, "p99": 99}
 _BASELINE_KEYS = (
     *("cluster", "engine", "benchmark", "model", "parameters"),
-    *("metric", "unit", "state", "conditions"),
+    *METRIC_KEYS,
 )
 _TOKEN_COUNTS = ("n_prompt", "n_gen", "depth")
 
@@ -96,7 +98,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def by_case(table: pd.DataFrame) -> pd.DataFrame:
-    """The tidy table over its repetitions: one row per case, metric, state and conditions.
+    """The tidy table over its repetitions: one row per case, metric, state and variant.
 
     Columns: CASE_KEYS, METRIC_KEYS, and
     mean, stddev: over all samples of all runs that ended ok (n-1);
@@ -175,17 +177,30 @@ def _rows(record: Record) -> list[dict[str, Any]]:
     # The schema says the same; a reader that trusts a number checks again.
     metrics = record["metrics"] if record["outcome"] == "ok" else []
     if not metrics:
-        empty = dict.fromkeys(("metric", "unit", "state", "conditions"), "")
+        empty = dict.fromkeys((*METRIC_KEYS, "conditions"), "")
         return [common | empty | {"samples": ()}]
-    return [common | _metric(metric, case["parameters"]) for metric in metrics]
+    return [common | _metric(metric, case["parameters"], metrics) for metric in metrics]
 
 
-def _metric(metric: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+def _variant(metric: dict[str, Any], metrics: list[dict[str, Any]]) -> dict[str, Any]:
+    """The conditions of a metric that are not those of all metrics of its name in a record."""
+    alike = [other["conditions"] for other in metrics if other["name"] == metric["name"]]
+    return {
+        key: value
+        for key, value in metric["conditions"].items()
+        if any(other.get(key) != value for other in alike)
+    }
+
+
+def _metric(
+    metric: dict[str, Any], parameters: dict[str, Any], metrics: list[dict[str, Any]]
+) -> dict[str, Any]:
     known = {**parameters, **metric["conditions"]}
     return {
         "metric": metric["name"],
         "unit": metric["unit"],
         "state": metric["state"],
+        "variant": canonical(_variant(metric, metrics)),
         "conditions": canonical(metric["conditions"]),
         "n_prompt": known.get("n_prompt"),
         "n_gen": known.get("n_gen"),

@@ -54,7 +54,7 @@ class Value:
 
     deviation is over all samples (n-1), none for one sample; percentiles are the 50th, 95th and
     99th, none where they tell no more than the mean; speed_up and efficiency are against one node,
-    none where that was not measured or means nothing; conditions are canonical JSON.
+    none where that was not measured or means nothing.
     """
 
     unit: str
@@ -62,7 +62,6 @@ class Value:
     deviation: float | None
     n_samples: int
     n_runs: int
-    conditions: str
     percentiles: tuple[float, float, float] | None = None
     speed_up: float | None = None
     efficiency: float | None = None
@@ -244,9 +243,15 @@ class Summary:
         return judged[:_MOST_IN_COLUMNS] or self.metrics(setting)[:_MOST_IN_COLUMNS]
 
     def in_rows(self, setting: Setting) -> bool:
-        """Whether each metric needs a row: they are many, or percentiles stand beside the mean."""
-        values = [value for line in self.lines_of(setting) for value in line.values.values()]
-        return len(self.metrics(setting)) > _MOST_IN_COLUMNS or any(v.percentiles for v in values)
+        """Whether each metric needs a row: they are many, or several with percentiles."""
+        metrics = self.metrics(setting)
+        spread = any(self.has_spread(setting, metric) for metric in metrics)
+        return len(metrics) > (1 if spread else _MOST_IN_COLUMNS)
+
+    def has_spread(self, setting: Setting, metric: Metric) -> bool:
+        """Whether a metric has percentiles."""
+        values = (line.values.get(metric.name) for line in self.lines_of(setting))
+        return any(value is not None and value.percentiles for value in values)
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:

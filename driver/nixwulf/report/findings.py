@@ -21,16 +21,17 @@ def findings(summary: Summary) -> dict[Setting, list[str]]:
 
 
 def _of_setting(summary: Summary, setting: Setting) -> Iterator[str]:
-    """Of each variant of conditions; of several variants only the first two sentences."""
+    """Of each variant of conditions; what matters most of each where they are several."""
     lines = [line for line in summary.lines_of(setting) if line.values]
     metrics = summary.headline(setting)
     variants = list(dict.fromkeys(line.variant for line in lines))
     for variant in variants[:_MOST_VARIANTS]:
-        sentences = _of_variant([line for line in lines if line.variant == variant], metrics)
+        own = [line for line in lines if line.variant == variant]
         if len(variants) == 1:
-            yield from sentences
+            yield from _of_variant(own, metrics)
         else:
-            yield from (f"With {variant or 'nothing else'}: {text}" for text in sentences[:2])
+            best = (_best_and_worst(own, m) for m in metrics if _having(own, m))
+            yield f"{f'With {variant}' if variant else 'Without variant'}: {' '.join(best)}"
     if len(variants) > _MOST_VARIANTS:
         yield f"{plural(len(variants) - _MOST_VARIANTS, 'more variant')} are in the table."
     if any(value.above_linear for line in lines for value in line.values.values()):

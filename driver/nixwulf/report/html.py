@@ -29,7 +29,7 @@ class ScalingRow:
 
 @dataclass(frozen=True)
 class Section:
-    """One setting: its plots and tables; in_rows: each metric has a row, with percentiles."""
+    """One setting: its plots and tables; spread: metrics with percentiles; in_rows: one a row."""
 
     setting: Setting
     name: str
@@ -38,6 +38,7 @@ class Section:
     lines: list[Line]
     metrics: list[Metric]
     headline: list[Metric]
+    spread: list[Metric]
     in_rows: bool
     scaling: list[ScalingRow]
     scaling_nodes: list[int]
@@ -91,6 +92,7 @@ def _section(summary: Summary, setting: Setting, sentences: list[str]) -> Sectio
         lines=lines,
         metrics=summary.metrics(setting),
         headline=summary.headline(setting),
+        spread=[m for m in summary.metrics(setting) if summary.has_spread(setting, m)],
         in_rows=summary.in_rows(setting),
         scaling=scaling,
         scaling_nodes=sorted({nodes for row in scaling for nodes in row.by_nodes}),

@@ -56,19 +56,19 @@ def _columns(summary: Summary, setting: Setting) -> tuple[list[str], list[list[s
     """One row a case, two columns a metric."""
     lines, metrics = summary.lines_of(setting), summary.metrics(setting)
     scaled = {m for m in metrics if any(_scaling(line, m.name) for line in lines)}
-    heads = [
-        head
-        for m in metrics
-        for head in (f"{m.words}, {unit_name(m.unit)}", f"{m.words} × (efficiency)")[
-            : 2 if m in scaled else 1
-        ]
-    ]
+    spread = {m for m in metrics if summary.has_spread(setting, m)}
+    heads: list[str] = []
+    for m in metrics:
+        heads += [f"{m.words}, {unit_name(m.unit)}"]
+        heads += ["p50", "p95", "p99"] if m in spread else []
+        heads += [f"{m.words} × (efficiency)"] if m in scaled else []
     rows = []
     for line in lines:
-        cells = []
+        cells: list[str] = []
         for m in metrics:
             value = line.values.get(m.name)
             cells += [value.text if value else ""]
+            cells += (value.spread if value else ("", "", "")) if m in spread else ()
             cells += [_scaling(line, m.name)] if m in scaled else []
         rows.append([*_case(line), *cells, line.counts, line.outcome])
     return [*_CASE, *heads, "n", "outcome"], rows

@@ -16,7 +16,6 @@ from nixwulf.report.folder import Entry, RunFolder
 from nixwulf.report.words import case_name, link_name
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 
-_LENGTHS = frozenset({"n_prompt", "n_gen"})
 Key = tuple[Setting, str]
 
 
@@ -134,9 +133,9 @@ def _lines(
 
 
 def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, Value]]]:
-    """For each case the values by conditions, as canonical JSON, and metric.
+    """For each case the values by what tells them apart, as canonical JSON, and by metric.
 
-    The conditions are those that tell values of one metric apart; of the only one they are empty.
+    Cold and warm are told apart where a setting has both.
     """
     import pandas as pd
 
@@ -145,22 +144,22 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
         {str(k): None if pd.isna(v) else v for k, v in row.items()}
         for row in frame.to_dict("records")
     ]
-    found: dict[Key, dict[str, dict[str, Value]]] = defaultdict(dict)
-    shown = _differing_conditions(rows)
+    states: dict[Setting, set[str]] = defaultdict(set)
     for row in rows:
-        variants = found[_key_of(row)]
-        conditions = _conditions(row)
-        axes = {key: conditions[key] for key in shown[_alike(row)] if key in conditions}
-        here = variants.setdefault(table.canonical(axes), {})
-        if row["metric"] in here:
-            here = variants.setdefault(table.canonical(conditions), {})
+        states[_key_of(row)[0]].add(row["state"])
+    found: dict[Key, dict[str, dict[str, Value]]] = defaultdict(dict)
+    for row in rows:
+        key = _key_of(row)
+        axes: dict[str, Any] = json.loads(row["variant"]) if row["variant"] else {}
+        if len(states[key[0]]) > 1:
+            axes["state"] = row["state"]
+        here = found[key].setdefault(table.canonical(axes), {})
         here[row["metric"]] = Value(
             unit=row["unit"],
             mean=row["mean"],
             deviation=row["stddev"],
             n_samples=row["n_samples"],
             n_runs=row["n_runs"],
-            conditions=row["conditions"],
             percentiles=_percentiles(row),
             speed_up=row["speed_up"],
             efficiency=row["efficiency"],
@@ -174,35 +173,6 @@ def _percentiles(row: Mapping[str, Any]) -> tuple[float, float, float] | None:
 
 def _key_of(row: Mapping[str, Any]) -> Key:
     return (Setting(*(row[key] for key in Setting._fields)), row["case"])
-
-
-def _alike(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What has to be the same for conditions to be compared."""
-    return (_key_of(row)[0], row["parameters"])
-
-
-def _differing_conditions(
-    rows: Iterable[Mapping[str, Any]],
-) -> dict[tuple[Any, ...], list[str]]:
-    """The conditions, state included, that are not the same for all values of one metric.
-
-    The lengths are left out: they differ between prompt and decode, which their names tell apart.
-    """
-    values: dict[tuple[Any, ...], dict[tuple[str, str], set[Any]]]
-    values = defaultdict(lambda: defaultdict(set))
-    for row in rows:
-        for key, value in _conditions(row).items():
-            if key not in _LENGTHS:
-                values[_alike(row)][key, row["metric"]].add(value)
-    return {
-        alike: sorted({key for (key, _), found in keys.items() if len(found) > 1})
-        for alike, keys in values.items()
-    }
-
-
-def _conditions(row: Mapping[str, Any]) -> dict[str, Any]:
-    conditions: dict[str, Any] = json.loads(row["conditions"]) if row["conditions"] else {}
-    return {**conditions, "state": row["state"]}
 
 
 def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failure, ...]:

@@ -67,7 +67,9 @@ def _table(summary: Summary, setting: Setting, narrow: bool) -> Table:
         table.add_column("conditions", overflow="fold")
     several = len(units) > 1
     numbers = ["RTT µs"]
+    spread = bool(metrics) and summary.has_spread(setting, metrics[0])
     numbers += [f"{m.words} {unit_name(m.unit)}" if several else m.words for m in metrics]
+    numbers += ["p50", "p95", "p99"] if spread else []
     numbers += [f"{scaled.words} ×", *([] if narrow else ["eff."])] if scaled else []
     for name in numbers:
         table.add_column(Text(name), justify="right", no_wrap=not several)
@@ -75,7 +77,9 @@ def _table(summary: Summary, setting: Setting, narrow: bool) -> Table:
     for line in lines:
         cells = [f"{line.nodes} {line.parallelism}".strip(), line.link]
         cells += [line.variant] * variants + [microseconds(line.rtt_us)]
-        cells += [line.values[m.name].text if m.name in line.values else "" for m in metrics]
+        values = [line.values.get(metric.name) for metric in metrics]
+        cells += [value.text if value else "" for value in values]
+        cells += (values[0].spread if values[0] else ("", "", "")) if spread else ()
         cells += _scaling(line, scaled)[: 1 if narrow else 2] if scaled else []
         table.add_row(*(Text(clean(cell)) for cell in cells), _outcome(line))
     return table
@@ -93,10 +97,10 @@ def _print_rows(summary: Summary, setting: Setting, console: Console) -> None:
     console.print(Text(clean(summary.setting_name(setting)), style="bold"))
     scales = any(_scales(lines, metric) for metric in metrics)
     name_width = max(len(f"{m.words} {unit_name(m.unit)}") for m in metrics) if metrics else 0
-    for line in lines:
+    for index, line in enumerate(lines):
         rtt = f", round trip {round_trip(line.rtt_us)}" if line.rtt_us is not None else ""
         console.print(Text(f"{clean(line.what)}{rtt}: ").append(_outcome(line)))
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=index == 0)
         table.add_column("", min_width=name_width + 2, no_wrap=True)
         heads = (("mean ± sd", 17), ("p50", 7), ("p95", 7), ("p99", 7), ("×", 5))
         for head, width in heads if scales else heads[:-1]:
