@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from nixwulf.benchmarks import Metric, Parameter
 from nixwulf.engines.llama_cpp import ENGINE
+from nixwulf.parsers.llama_bench import Row, parse
 from nixwulf.run import Run, RunFailure
-
-_ENGINE_KEYS = {
-    "build_commit": "build_commit",
-    "backends": "backends",
-}
 
 
 class LlamaBench:
@@ -38,7 +33,7 @@ class LlamaBench:
         return None
 
     def measure(self, run: Run) -> list[Metric]:
-        """Run it once with all samples; raises RunFailure when it fails or a row is missing."""
+        """Run it once with all samples; raises RunFailure or ParseError without both."""
         case, values = run.case, run.case.parameters
         argv = [run.program("llama-bench"), *ENGINE.bench_arguments(run)]
         argv += ["-p", str(values["n_prompt"]), "-n", str(values["n_gen"])]
@@ -48,40 +43,26 @@ class LlamaBench:
         process = run.execute(run.head, "llama-bench", argv, environment)
         if process.returncode != 0:
             raise RunFailure("failed", f"llama-bench {process.ending()}: {process.last_line()}")
-        rows = parse_rows(process.stdout.read_text(errors="replace"))
-        run.engine_facts |= {
-            name: str(rows[0][key]) for name, key in _ENGINE_KEYS.items() if rows and key in rows[0]
-        }
+        rows = parse(process.stdout.read_text(errors="replace"))
+        found = {"build_commit": rows[0].build_commit, "backends": rows[0].backend}
+        run.engine_facts |= {name: text for name, text in found.items() if text}
         wanted = (values["n_prompt"] > 0) + (values["n_gen"] > 0)
         if len(rows) != wanted:
             raise RunFailure("failed", f"llama-bench gave {len(rows)} results, expected {wanted}.")
         for row in rows:
-            ENGINE.require_devices(run, row)
+            ENGINE.require_devices(run, row.details)
         return [_metric(row, "warm" if case.warm_up else "cold") for row in rows]
 
 
 BENCHMARK = LlamaBench()
 
 
-def parse_rows(text: str) -> list[dict[str, Any]]:
-    """The results among the lines of llama-bench -o jsonl, as it gave them."""
-    rows = []
-    for line in text.splitlines():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(row, dict) and row.get("samples_ts"):
-            rows.append(row)
-    return rows
-
-
-def _metric(row: dict[str, Any], state: str) -> Metric:
+def _metric(row: Row, state: str) -> Metric:
     keys = ("n_prompt", "n_gen", "n_depth", "n_batch", "n_ubatch", "n_threads", "type_k", "type_v")
     return Metric(
-        name="decode" if row["n_gen"] > 0 else "prompt",
+        name=row.metric,
         unit="tok/s",
-        samples=tuple(float(sample) for sample in row["samples_ts"]),
+        samples=row.samples,
         state=state,
-        conditions={key: row[key] for key in keys if key in row},
+        conditions={key: row.details[key] for key in keys if key in row.details},
     )
