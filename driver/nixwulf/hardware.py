@@ -104,7 +104,8 @@ def parse_hardware(files: Mapping[str, list[str]], devices: Mapping[str, bool]) 
     """The hardware of lines by file; what is not as the kernel writes it is left out."""
     first = {path: lines[0].strip() for path, lines in files.items() if lines}
     cpufreq = "/sys/devices/system/cpu/cpu0/cpufreq"
-    throttled = [v for p, v in first.items() if p.endswith("firmware/get_throttled")]
+    # Its path has a colon of its own, soc:firmware, so that the rest of it begins the line.
+    throttled = [v for v in first.values() if v.startswith("firmware/get_throttled:")]
     return Hardware(
         gpus=tuple(map(_gpu, _folders(first, r"/sys/class/drm/(card\d+)/device/(.+)").values())),
         targets=frozenset(_targets(files)),
@@ -113,7 +114,7 @@ def parse_hardware(files: Mapping[str, list[str]], devices: Mapping[str, bool]) 
         links=_links(first),
         rdma=_rdma(first),
         slowing=_slowing(first),
-        throttled=_hexadecimal(throttled[0]) if throttled else None,
+        throttled=_hexadecimal(throttled[0].rpartition(":")[2]) if throttled else None,
         governor=first.get(f"{cpufreq}/scaling_governor", ""),
         governor_driver=first.get(f"{cpufreq}/scaling_driver", ""),
         energy_preference=first.get(f"{cpufreq}/energy_performance_preference", ""),

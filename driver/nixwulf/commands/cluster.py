@@ -44,6 +44,6 @@ def check(ctx: click.Context, file: str, offline: bool) -> None:
     if held.of("refused"):
         ctx.exit(EXIT_GATE)
     click.echo(
-        f"All {len(found.nodes)} nodes answer and are on their fabrics; 'nixwulf preflight "
-        f"--cluster {file}' holds the other gates against them."
+        f"All {len(found.nodes)} nodes answer and are on their fabrics. Try: nixwulf preflight "
+        f"--cluster {file}"
     )

@@ -11,7 +11,7 @@ from typing import Any
 from nixwulf.cluster import Node
 from nixwulf.facts import Facts
 from nixwulf.files import read_toml
-from nixwulf.gates import Gate, Subject, Verdict, refused, unknown
+from nixwulf.gates import Gate, Subject, Verdict, on_lab, refused, unknown
 from nixwulf.gates.kernel import is_older
 from nixwulf.schema import check
 
@@ -104,8 +104,9 @@ GATE = Gate(
     reads="`osrelease`; the MES in `/sys/class/drm/*/device/fw_version`; the linux-firmware "
     "release that booted, which only nodes of this flake tell",
     fix="take the kernel or firmware that the sentence names",
-    concerns=lambda subject, node: any(
-        entry["gpu"] in _targets(subject, node) for entry in table().values()
+    concerns=lambda subject, node: (
+        not on_lab(node)
+        and any(entry["gpu"] in _targets(subject, node) for entry in table().values())
     ),
     judge=_judge,
 )
