@@ -136,6 +136,7 @@ def run_one(
         limits=plan.sweep.limits,
         raw=folder / "raw" / name,
         deadline=time.monotonic() + plan.sweep.limits.wall_s,
+        waived=plan.waived,
     )
     shutil.rmtree(run.raw, ignore_errors=True)
     shaped_by = connected.lab.shaping(case.fabric) if connected.lab and case.fabric else None

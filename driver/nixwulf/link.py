@@ -18,7 +18,8 @@ from nixwulf.ssh import Connection, Unreachable
 
 # ping counts its 8-byte ICMP header beside the payload: 56 + 8 = 64 bytes.
 _PING_PAYLOAD = 56
-_IPERF_PORT = 50151
+PORT = 50151
+PROGRAMS = ("iperf3", "ping")
 # Long enough to leave slow start at 1 ms, short enough for every run of a sweep.
 _STREAM_S = 0.3
 _STREAM_LIMIT_S = 15.0
@@ -86,8 +87,8 @@ def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Pa
     """What one TCP stream carries between two nodes; raises NixwulfError with iperf3's words."""
     address = target.node.fabrics[fabric.name].address
     volume = max(1_000_000, int(fabric.speed_gbps * 1e9 / 8 * _STREAM_S))
-    endpoint = ["-p", str(_IPERF_PORT), "-J"]
-    listen = ["iperf3", "-s", "-1", "-B", address, "-p", str(_IPERF_PORT), "--forceflush"]
+    endpoint = ["-p", str(PORT), "-J"]
+    listen = ["iperf3", "-s", "-1", "-B", address, "-p", str(PORT), "--forceflush"]
     server = OwnedProcess.start(target, f"iperf3-{target.node.name}", listen, {}, folder)
     try:
         _wait_for_line(server, "listening")

@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nixwulf import benchmarks, engines, gates, link, transport
+from nixwulf import benchmarks, engines, link, transport
 from nixwulf.case import Case
 from nixwulf.counters import Counters
 from nixwulf.engines import Engine
 from nixwulf.errors import NixwulfError
 from nixwulf.facts import gather
 from nixwulf.files import read_json, write_json
+from nixwulf.gates import subject_of_run
+from nixwulf.gates.examine import examine
 from nixwulf.hints import hint_for
 from nixwulf.models import PlacedModel
 from nixwulf.record import Record
@@ -80,12 +82,10 @@ def run_case(
 
     try:
         with timed("facts"):
-            wanted = (*(engine.programs if engine else ()), *benchmark.programs)
+            wanted = (*(engine.programs if engine else ()), *benchmark.programs, *link.PROGRAMS)
             run.facts = gather(run.nodes, wanted)
         with timed("gates"):
-            refused = gates.refusal(run, model)
-            if refused:
-                raise RunFailure("skipped", f"Gate {refused[0]!r}: {refused[1]}")
+            _pass_gates(run, found, model)
         with timed("link"):
             _probe(run, found, "rtt_before")
         if engine:
@@ -106,6 +106,18 @@ def run_case(
         with timed("teardown"):
             run.stop()
     return record_of(run, found, model, repetition, started, shaped_by)
+
+
+def _pass_gates(run: Run, found: Findings, model: PlacedModel | None) -> None:
+    connections = {node.node.name: node for node in run.nodes}
+    results = examine(subject_of_run(run, model), connections, run.waived)
+    found.gates = [result.document() for result in results if result.sentences]
+    refusals = [result for result in results if result.state == "refused"]
+    if refusals:
+        more = sum(len(result.sentences) for result in refusals) - 1
+        others = f" ({more} more in the record, below 'gates'.)" if more else ""
+        first = refusals[0]
+        raise RunFailure("skipped", f"Gate {first.gate!r}: {first.sentences[0]}{others}")
 
 
 def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nixwulf import benchmarks, engines
+from nixwulf import benchmarks, engines, gates
 from nixwulf.benchmarks import Parameter
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster, parse_cluster
@@ -39,6 +39,7 @@ class Plan:
     sweep: Sweep
     cluster: Cluster
     only: str
+    waived: tuple[str, ...]
     cases: tuple[Case, ...]
     left_out: tuple[LeftOut, ...]
 
@@ -56,6 +57,7 @@ class Plan:
                 "sweep": {"source": self.sweep.source, "document": self.sweep.document},
                 "cluster": {"source": self.cluster.source, "document": self.cluster.document},
                 **({"only": self.only} if self.only else {}),
+                **({"waived": list(self.waived)} if self.waived else {}),
                 "repetitions": self.sweep.repetitions,
                 "cases": [case.document() for case in self.cases],
                 "left_out": [
@@ -65,8 +67,12 @@ class Plan:
         )
 
 
-def make_plan(sweep: Sweep, cluster: Cluster, only: str = "") -> Plan:
-    """Expand a sweep on a cluster; raises InputError for unknown names or when no case is left."""
+def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[str] = ()) -> Plan:
+    """Expand a sweep on a cluster; raises InputError for unknown names or when no case is left.
+
+    waived: names of gates that may refuse without a case being skipped.
+    """
+    waived = gates.known_names(waived)
     cases: dict[str, Case] = {}
     left_out: list[LeftOut] = []
     for coordinates in _points(sweep, cluster):
@@ -85,7 +91,7 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "") -> Plan:
         why = f"; the first was left out because {left_out[0].reason}" if left_out else ""
         what = f"--only {only!r} leaves" if only and cases else "the sweep yields"
         raise InputError(f"{sweep.source}: {what} no case on cluster {cluster.name!r}{why}.")
-    return Plan(sweep, cluster, only, chosen, tuple(left_out))
+    return Plan(sweep, cluster, only, waived, chosen, tuple(left_out))
 
 
 def save_plan(plan: Plan, path: Path) -> None:
@@ -111,7 +117,7 @@ def load_plan(path: Path) -> Plan:
     document = read_plan(path)
     sweep = parse_sweep(document["sweep"]["document"], document["sweep"]["source"])
     cluster = parse_cluster(document["cluster"]["document"], document["cluster"]["source"])
-    plan = make_plan(sweep, cluster, document.get("only", ""))
+    plan = make_plan(sweep, cluster, document.get("only", ""), document.get("waived", ()))
     if plan.document()["digest"] != document["digest"]:
         raise InputError(
             f"{path}: this version of nixwulf plans other cases than the one that started the run; "

@@ -32,6 +32,7 @@ class Findings:
     links: list[dict[str, Any]] = field(default_factory=list)
     sanity: dict[str, Any] = field(default_factory=dict)
     metrics: list[Metric] = field(default_factory=list)
+    gates: list[dict[str, Any]] = field(default_factory=list)
 
 
 def record_of(
@@ -71,10 +72,12 @@ def record_of(
         "sanity": found.sanity,
         "metrics": [metric.document() for metric in found.metrics],
         "power": {"absent": "this version of nixwulf reads no power meter"},
+        "gates": found.gates,
+        "waived": list(run.waived),
         "provenance": {"nixwulf": __version__, **revision(), "driver": _driver()},
         "raw": sorted(f"raw/{path.parent.name}/{path.name}" for path in run.raw.glob("*")),
     }
-    for key in ("failure", "fabric", "engine", "model"):
+    for key in ("failure", "fabric", "engine", "model", "gates", "waived"):
         if not document[key]:
             del document[key]
     return sealed(document)

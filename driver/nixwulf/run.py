@@ -39,7 +39,7 @@ class Run:
 
     deadline is in monotonic seconds; model is its path on the nodes that read it, empty where
     there is none. engine_facts go into the record; engine_options are what an engine found its
-    programs on the head to offer.
+    programs on the head to offer. waived are names of gates that may refuse.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Run:
     owned: list[OwnedProcess] = field(default_factory=list)
     engine_facts: dict[str, str] = field(default_factory=dict)
     engine_options: set[str] = field(default_factory=set)
+    waived: tuple[str, ...] = ()
 
     @property
     def head(self) -> Connection:
@@ -76,8 +77,12 @@ class Run:
         return replace(self, case=case, nodes=(self.head,))
 
     def program(self, name: str) -> str:
-        """Where the head has a program; gates have seen to it that it has."""
-        return self.facts[self.head.node.name].programs[name]
+        """Where the head has a program; raises RunFailure when a waived gate let it pass."""
+        head = self.head.node.name
+        place = self.facts[head].programs.get(name)
+        if place is None:
+            raise RunFailure("failed", f"Node {head!r} lacks {name!r} on PATH; install it there.")
+        return place
 
     def data_address(self, node: Connection) -> str:
         """A node's address on the case's fabric, or loopback when one node runs alone."""

@@ -23,6 +23,9 @@ from nixwulf.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, InputEr
 @click.option(
     "--resume", type=click.Path(path_type=Path), help="Run what is missing in this folder."
 )
+@click.option(
+    "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
+)
 @click.pass_context
 def bench(
     ctx: click.Context,
@@ -32,6 +35,7 @@ def bench(
     only: str,
     dry_run: bool,
     resume: Path | None,
+    waive: tuple[str, ...],
 ) -> None:
     """Run a sweep on a cluster, or on the lab, and report on it.
 
@@ -55,8 +59,8 @@ def bench(
     if resume is not None and out is not None:
         raise InputError("--resume names the folder of the run; leave out --out.")
     named = None
-    if resume is None or sweep or cluster or only:
-        named = make_plan(load_sweep(sweep or "demo"), load_cluster(cluster or "lab"), only)
+    if resume is None or sweep or cluster or only or waive:
+        named = make_plan(load_sweep(sweep or "demo"), load_cluster(cluster or "lab"), only, waive)
     if resume is not None or named is None:
         folder = resume or Path()
         plan = plan_to_resume(folder, named)

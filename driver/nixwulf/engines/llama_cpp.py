@@ -51,6 +51,7 @@ class LlamaCpp:
     built_from = llama_cpp_programs.BUILT_FROM
     model_on_every_node = False
     hub_models = False
+    ports = (_RPC_PORT,)
 
     def find_local(self) -> Installation | None:
         """On PATH, else built before."""
@@ -74,6 +75,10 @@ class LlamaCpp:
             if name not in programs:
                 return repr(name)
         return None if _rpc_server(programs) else repr(RPC_SERVER_NAMES[0])
+
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """llama-server tells commit and build number."""
+        return [programs["llama-server"], "--version"] if "llama-server" in programs else []
 
     def start(self, run: Run) -> None:
         """Start an RPC server on each node that computes by one, and wait until all listen."""
