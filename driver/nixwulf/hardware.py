@@ -176,7 +176,7 @@ def _rdma(first: Mapping[str, str]) -> dict[str, RdmaDevice]:
         gids = {
             int(file.rpartition("/")[2]): gid
             for file, gid in files.items()
-            if re.fullmatch(r"ports/1/gids/[0-9]+", file)
+            if re.fullmatch(r"ports/1/gids/[0-9]{1,3}", file)
         }
         state = files.get("ports/1/state", "").rpartition(": ")[2]
         devices[name] = RdmaDevice(files.get("device/vendor", ""), state, gids)
