@@ -187,7 +187,7 @@ def _count(cpu_list: str) -> int:
     count = 0
     for part in filter(None, cpu_list.split(",")):
         low, _, high = part.partition("-")
-        if low.isdigit() and (high or low).isdigit():
+        if low.isdecimal() and (high or low).isdecimal():
             count += int(high or low) - int(low) + 1
     return count
 
@@ -198,10 +198,10 @@ def _interfaces(first: Mapping[str, str], counters: Iterable[str]) -> dict[str, 
     found = {}
     for path, mtu in first.items():
         match = re.fullmatch(r"/sys/class/net/([^/]+)/mtu", path)
-        if match and mtu.isdigit():
+        if match and mtu.isdecimal():
             values = carried.get(match[1], [])
             received, sent = (
-                int(values[place]) if len(values) > place and values[place].isdigit() else 0
+                int(values[place]) if len(values) > place and values[place].isdecimal() else 0
                 for place in (0, 8)
             )
             found[match[1]] = Interface(int(mtu), received, sent)

@@ -102,7 +102,8 @@ class Hardware:
 
 def parse_hardware(files: Mapping[str, list[str]], devices: Mapping[str, bool]) -> Hardware:
     """The hardware of lines by file; what is not as the kernel writes it is left out."""
-    first = {path: lines[0].strip() for path, lines in files.items() if lines}
+    folders = ("/sys/", "/proc/driver/", "/run/")
+    first = {path: lines[0].strip() for path, lines in files.items() if path.startswith(folders)}
     cpufreq = "/sys/devices/system/cpu/cpu0/cpufreq"
     # Its path has a colon of its own, soc:firmware, so that the rest of it begins the line.
     throttled = [v for v in first.values() if v.startswith("firmware/get_throttled:")]
@@ -176,7 +177,7 @@ def _rdma(first: Mapping[str, str]) -> dict[str, RdmaDevice]:
         gids = {
             int(file.rpartition("/")[2]): gid
             for file, gid in files.items()
-            if re.fullmatch(r"ports/1/gids/[0-9]+", file)
+            if re.fullmatch(r"ports/1/gids/[0-9]{1,3}", file)
         }
         state = files.get("ports/1/state", "").rpartition(": ")[2]
         devices[name] = RdmaDevice(files.get("device/vendor", ""), state, gids)

@@ -10,6 +10,7 @@ import yaml
 from nixwulf.cluster import load_cluster
 from nixwulf.deploy.plan import make_plan
 from nixwulf.deploy.text import plan_text
+from nixwulf.gates import all_gates
 from nixwulf.hints import HINTS, hint_for
 from nixwulf.platforms import load_platform, platform_names
 from nixwulf.sweep import parse_sweep
@@ -24,6 +25,14 @@ def test_the_table_of_symptoms_is_the_table_of_hints():
         line for line in Path("docs/troubleshooting.md").read_text().splitlines() if "|" in line
     ]
     assert rows[2:] == [f"| {hint.symptom} | {hint.cause} | {hint.fix} |" for hint in HINTS]
+
+
+def test_the_table_of_gates_is_that_of_the_code():
+    rows = [line for line in Path("docs/gates.md").read_text().splitlines() if line[:1] == "|"]
+    assert rows[2:] == [
+        f"| `{gate.name}` | {gate.holds} | {gate.reads} | {gate.fix} |"
+        for gate in all_gates().values()
+    ]
 
 
 @pytest.mark.parametrize(

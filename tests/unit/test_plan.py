@@ -231,3 +231,17 @@ def test_every_point_is_a_case_or_left_out_and_ids_differ(nodes, parallelism, fa
     assert len(plan.cases) == expected
     assert len({case.id for case in plan.cases}) == expected
     assert yaml.safe_load(yaml.safe_dump(plan.document())) == plan.document()
+
+
+def test_waived_gates_are_in_the_plan_and_a_resumed_one_keeps_them(lab, tmp_path):
+    plan = make_plan(sweep_with(), lab, waived=["governor", "clock", "governor"])
+    assert plan.document()["waived"] == ["clock", "governor"]
+    save_plan(plan, tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json").waived == ("clock", "governor")
+    assert [case.id for case in plan.cases] == [c.id for c in make_plan(sweep_with(), lab).cases]
+    with pytest.raises(InputError, match="another plan"):
+        plan_to_resume(tmp_path, make_plan(sweep_with(), lab))
+
+
+def test_a_plan_without_waived_gates_does_not_speak_of_them(lab):
+    assert "waived" not in make_plan(sweep_with(), lab).document()

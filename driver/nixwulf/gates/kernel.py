@@ -11,7 +11,7 @@ from nixwulf.gates import Gate, Subject, Verdict, refused, unknown
 
 def version_of(text: str) -> tuple[int, ...]:
     """The numbers that a release begins with, such as 6.19.1 of '6.19.1-rc2'; empty for none."""
-    match = re.match(r"\d+(?:\.\d+)*", text, re.ASCII)
+    match = re.match(r"\d{1,9}(?:\.\d{1,9})*", text, re.ASCII)
     return tuple(map(int, match[0].split("."))) if match else ()
 
 

@@ -20,7 +20,7 @@ def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
             f"and end the shared login by 'ssh -O exit {node.ssh}'."
         )
     unit = subject.answers.get(GATE.name, {}).get(node.name, "")
-    if unit.isdigit():
+    if unit.isdecimal():
         yield refused(
             f"A unit on node {node.name!r} may lock {int(unit) // 1024} KiB of memory, and RDMA "
             "needs any amount; write 'DefaultLimitMEMLOCK=infinity' below [Manager] in "

@@ -24,7 +24,7 @@ def parse(text: str) -> Settings:
     for number, line in enumerate(text.splitlines(), 1):
         key, _, value = line.strip().partition(": ")
         if key == "Speed":
-            match = re.fullmatch(r"([0-9]+)Mb/s|Unknown!.*", value.strip())
+            match = re.fullmatch(r"([0-9]{1,9})Mb/s|Unknown!.*", value.strip())
             if not match:
                 raise ParseError(
                     f"ethtool: line {number} says the speed {value.strip()[:40]!r}, expected NMb/s."

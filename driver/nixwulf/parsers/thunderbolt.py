@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 from nixwulf.parsers import ParseError
 
-_SPEED = r"(\d+(?:\.\d+)?) Gb/s"
-_LISTED = re.compile(rf"\s*(\d+-\d+) (\S+) tx={_SPEED}x(\d+) rx={_SPEED}x(\d+)\s*", flags=re.ASCII)
+_SPEED = r"([0-9]{1,4}(?:\.[0-9]{1,3})?) Gb/s"
+_LANES = r"([0-9]{1,4})"
+_LISTED = re.compile(
+    rf"\s*(\d+-\d+) (\S+) tx={_SPEED}x{_LANES} rx={_SPEED}x{_LANES}\s*", flags=re.ASCII
+)
 _HOST = re.compile(
     r"thunderbolt (\d+-\d+): new host found, vendor=(0x[0-9a-f]+) device=(0x[0-9a-f]+)", re.ASCII
 )
@@ -39,7 +42,7 @@ class Host:
 def link_of(attributes: Mapping[str, str]) -> Link | None:
     """The link of one device of /sys/bus/thunderbolt by its files, or none where one lacks."""
     speeds = [re.fullmatch(_SPEED, attributes.get(f"{way}_speed", "")) for way in ("tx", "rx")]
-    lanes = [re.fullmatch(r"[0-9]+", attributes.get(f"{way}_lanes", "")) for way in ("tx", "rx")]
+    lanes = [re.fullmatch(_LANES, attributes.get(f"{way}_lanes", "")) for way in ("tx", "rx")]
     (tx, rx), (tx_lanes, rx_lanes) = speeds, lanes
     if not (tx and rx and tx_lanes and rx_lanes):
         return None
