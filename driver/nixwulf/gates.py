@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nixwulf import benchmarks, engines
+from nixwulf import benchmarks, engines, memory
 from nixwulf.cluster import Fabric, Node
 from nixwulf.facts import Facts
 from nixwulf.models import PlacedModel
@@ -69,18 +69,9 @@ def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
 def _model(run: Run, model: PlacedModel | None) -> str | None:
     if model is None:
         return None
-    name = run.head.node.name
-    head, model_bytes = run.facts[name], model.bytes
-    if model_bytes is None:
+    if model.bytes is None:
         return (
             f"Node {model.missing_on!r} has no model {run.model!r}; copy it there, or correct the "
             "path in the sweep."
         )
-    if run.case.nodes > 1 or head.memory_available == 0:
-        return None
-    if model_bytes > head.memory_available:
-        return (
-            f"The model takes {model_bytes / 2**30:.1f} GiB and node {name!r} has "
-            f"{head.memory_available / 2**30:.1f} GiB free; use more nodes or a smaller model."
-        )
-    return None
+    return memory.problem(run, model.sizes) if model.sizes else None
