@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nixwulf import benchmarks, engines, link, transport
+from nixwulf import benchmarks, engines, link, memory, transport
 from nixwulf.case import Case
 from nixwulf.counters import Counters
 from nixwulf.engines import Engine
@@ -25,29 +25,32 @@ from nixwulf.run import Run, RunFailure
 
 # A damaged tensor changed a token at index 30 at the latest, in 30 damages of the random models.
 SANITY_TOKENS = 32
+# Text of so few different tokens is no text: "a a a a" or "a b a b".
+_FEW = 2
 Observer = Callable[[str], None]
 Tokens = list[int] | list[str]
 
 
 class References:
-    """The single-node tokens that runs are compared with, kept in the run's folder."""
+    """The tokens of few nodes that runs are compared with, kept in the run's folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep them as one file for each engine, model and seed in a folder."""
+        """Keep them as one file for each engine, model, seed and count of nodes in a folder."""
         self._folder = folder
 
-    def get(self, case: Case) -> Tokens | None:
-        """The tokens of a case's engine, model and seed, if one node has given them."""
-        path = self._path(case)
+    def get(self, case: Case, nodes: int) -> Tokens | None:
+        """The tokens of a case's engine, model and seed, if that many nodes have given them."""
+        path = self._path(case, nodes)
         return read_json(path) if path.exists() else None
 
-    def put(self, case: Case, tokens: Tokens) -> None:
+    def put(self, case: Case, nodes: int, tokens: Tokens) -> None:
         """Keep tokens for later runs."""
-        write_json(self._path(case), tokens)
+        write_json(self._path(case, nodes), tokens)
 
-    def _path(self, case: Case) -> Path:
+    def _path(self, case: Case, nodes: int) -> Path:
         model = (case.model_digest or "")[:12]
-        return self._folder / f"{case.engine}-{model}-{case.seed}.json"
+        several = "" if nodes == 1 else f"-{nodes}nodes"
+        return self._folder / f"{case.engine}-{model}-{case.seed}{several}.json"
 
 
 def run_case(
@@ -92,7 +95,7 @@ def run_case(
             with timed("launch"):
                 engine.start(run)
             with timed("sanity"):
-                _check_text(engine, run, found, references)
+                _check_text(engine, run, model, found, references)
         with timed("measure"):
             before = run.counters()
             found.metrics = benchmark.measure(run)
@@ -151,16 +154,25 @@ def _probe(run: Run, found: Findings, moment: str) -> None:
             found.links[index]["bandwidth"] = stream.document()
 
 
-def _check_text(engine: Engine, run: Run, found: Findings, references: References) -> None:
-    """Sanity before speed: greedy tokens agree with those of the head alone."""
-    expected = references.get(run.case)
-    if expected is None:
-        expected = engine.greedy_tokens(run.alone(), SANITY_TOKENS)
-        references.put(run.case, expected)
+def _check_text(
+    engine: Engine, run: Run, model: PlacedModel | None, found: Findings, references: References
+) -> None:
+    """Sanity before speed: greedy tokens agree with those of the fewest nodes that have room."""
+    count = _reference_nodes(run, model)
+    if count is None:
+        expected = engine.greedy_tokens(run, SANITY_TOKENS)
+    else:
+        kept = references.get(run.case, count)
+        expected = (
+            engine.greedy_tokens(run.on_first(count), SANITY_TOKENS) if kept is None else kept
+        )
+        references.put(run.case, count, expected)
     observed = engine.greedy_tokens(run, SANITY_TOKENS)
     difference = first_difference(expected, observed)
+    words = {None: "the same nodes, twice", 1: "one node"}.get(count, f"{count} nodes, pipeline")
     found.sanity["text"] = {
         "agrees": difference is None,
+        "reference": words,
         "expected": expected,
         "observed": observed,
         **({} if difference is None else {"first_difference": difference}),
@@ -168,9 +180,31 @@ def _check_text(engine: Engine, run: Run, found: Findings, references: Reference
     if difference is not None:
         raise RunFailure(
             "gibberish",
-            f"Greedy token {difference} is {_at(observed, difference)}, and one node gives "
+            f"Greedy token {difference} is {_at(observed, difference)}, and {words} gave "
             f"{_at(expected, difference)}.",
         )
+    if count is None and len(set(observed)) <= _FEW:
+        raise RunFailure(
+            "gibberish",
+            f"Greedy text has {len(set(observed))} tokens over and over, and the model fits no "
+            "other nodes to compare with.",
+        )
+
+
+def _reference_nodes(run: Run, model: PlacedModel | None) -> int | None:
+    """How many nodes give the tokens to compare with: the fewest on which the model fits.
+
+    None when no fewer nodes than the run's own, split in another way, can hold it.
+    """
+    sizes = model.sizes if model else None
+    for count in range(1, run.case.nodes + 1):
+        first = run.on_first(count)
+        if count > 1 and (count, "pipeline") == (run.case.nodes, run.case.parallelism):
+            break
+        nodes = [node.node for node in first.nodes]
+        if sizes is None or memory.problem(sizes, first.case, nodes, run.facts) is None:
+            return count
+    return None
 
 
 def first_difference(expected: Tokens, observed: Tokens) -> int | None:

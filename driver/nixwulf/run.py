@@ -71,10 +71,12 @@ class Run:
         """The fabric that the case is about; none on one node."""
         return self.cluster.fabrics[self.case.fabric] if self.case.fabric else None
 
-    def alone(self) -> Run:
-        """The same model on the head alone, in the same run: what it starts, the run owns."""
-        case = replace(self.case, nodes=1, fabric=None, transport=None, parallelism="single")
-        return replace(self, case=case, nodes=(self.head,))
+    def on_first(self, count: int) -> Run:
+        """The same model on the first nodes, in a pipeline: what it starts, the run owns."""
+        case = replace(self.case, nodes=count, parallelism="pipeline")
+        if count == 1:
+            case = replace(case, fabric=None, transport=None, parallelism="single")
+        return replace(self, case=case, nodes=self.nodes[:count])
 
     def program(self, name: str) -> str:
         """Where the head has a program; raises RunFailure when a waived gate let it pass."""

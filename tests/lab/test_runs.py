@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nixwulf import bench
+from nixwulf import bench, memory
 from nixwulf.cluster import load_cluster
 from nixwulf.files import write_json
 from nixwulf.lab.links import MANAGEMENT_INTERFACE, management_addresses, management_subnet
@@ -283,6 +283,28 @@ def test_an_engine_that_crosses_the_management_network_is_a_fallback(run_misled,
         in (record["failure"]["reason"])
     )
     assert record["sanity"]["transport"]["counters"]["n1"]["fabric"]["bytes"] < 10_000
+
+
+def test_a_model_that_does_not_fit_is_skipped_before_anything_starts(run, cluster):
+    record = run(plan_for(cluster, parameters={"depth": [1_000_000_000]}))
+    assert record["outcome"] == "skipped"
+    assert record["commands"] == []
+    assert "The model needs " in record["failure"]["reason"]
+    assert "GiB too little; use more nodes" in record["failure"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "reference"),
+    [("pipeline", "the same nodes, twice"), ("tensor", "2 nodes, pipeline")],
+)
+def test_text_of_a_model_that_fits_no_single_node_has_another_reference(
+    run, cluster, monkeypatch, parallelism, reference
+):
+    # The weights alone are 40 MB; half of them and the rest are less.
+    monkeypatch.setattr(memory, "capacity", lambda run, name: 40_000_000)
+    record = run(plan_for(cluster, matrix={"parallelism": [parallelism]}))
+    assert record["outcome"] == "ok", record["failure"]
+    assert record["sanity"]["text"]["reference"] == reference
 
 
 def test_options_of_llama_cpp_reach_the_programs(run, cluster):

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from nixwulf.case import Case
 from nixwulf.cluster import load_cluster, parse_cluster
 from nixwulf.engines import find
 from nixwulf.errors import InputError
@@ -22,6 +23,8 @@ from nixwulf.gates.kernel import is_older
 from nixwulf.gates.known_bad import table
 from nixwulf.gates.ports import listeners
 from nixwulf.hardware import FILES
+from nixwulf.models import Model, PlacedModel
+from nixwulf.models.header import Sizes
 
 HALO = """\
 /usr/bin/iperf3
@@ -385,16 +388,31 @@ def test_an_nvidia_gpu_is_asked_by_its_own_program():
         assert held("throttling", slowed, SPARK).state == state
 
 
-def test_a_model_for_one_node_has_to_fit_and_to_be_there():
-    from nixwulf.models import Model, PlacedModel
-
+def test_a_model_has_to_be_where_it_is_read():
     alone = Subject(nodes=(FW1,), facts=facts_of())
     model = Model("big", path="/big.gguf")
-    big = dataclasses.replace(alone, model=PlacedModel(model, "/big.gguf", 200 * 2**30))
-    assert "takes 200.0 GiB and node 'fw1' has 114.4 GiB free" in refusal("memory", big)
     gone = dataclasses.replace(alone, model=PlacedModel(model, "/big.gguf", None, "fw1"))
     assert "has no model '/big.gguf'" in refusal("model", gone)
     assert held("memory", gone).state == "not applicable"
+
+
+def test_a_model_has_to_fit():
+    sizes = Sizes(
+        layers=(200 * 2**30,),
+        embedding=0,
+        output=0,
+        tied=False,
+        vocabulary=1,
+        cache_widths=((0, 0),),
+        window=None,
+        hidden=1,
+        feed_forward=1,
+        heads=1,
+    )
+    placed = PlacedModel(Model("big", path="/big.gguf"), "/big.gguf", 200 * 2**30, sizes=sizes)
+    case = Case("llama.cpp", "llama-bench", "big", 1, None, None, "single", {}, 1, 1, True, "")
+    alone = Subject(nodes=(FW1,), facts=facts_of(), case=case, model=placed)
+    assert "needs 200.0 GiB on node 'fw1'" in refusal("memory", alone)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from nixwulf.platforms import load_platform
 
 if TYPE_CHECKING:
     from nixwulf.benchmarks import Benchmark
+    from nixwulf.case import Case
     from nixwulf.engines import Engine
     from nixwulf.models import PlacedModel
     from nixwulf.run import Run
@@ -40,13 +41,14 @@ class Crossing:
 class Subject:
     """What gates are held against: the nodes of a case, or all of a cluster.
 
-    engine, benchmark and model are none where no case is about to run. answers: by gate and node,
-    what the gate's command printed.
+    case, engine, benchmark and model are none where no case is about to run. answers: by gate and
+    node, what the gate's command printed.
     """
 
     nodes: tuple[Node, ...]
     facts: Mapping[str, Facts]
     crossings: tuple[Crossing, ...] = ()
+    case: Case | None = None
     engine: Engine | None = None
     benchmark: Benchmark | None = None
     model: PlacedModel | None = None
@@ -63,7 +65,7 @@ class Subject:
     @property
     def is_case(self) -> bool:
         """Whether a case is about to run."""
-        return self.benchmark is not None
+        return self.case is not None
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ def subject_of_run(run: Run, model: PlacedModel | None) -> Subject:
         nodes=tuple(node.node for node in run.nodes),
         facts=run.facts,
         crossings=crossing,
+        case=case,
         engine=engines.find(case.engine) if case.engine else None,
         benchmark=benchmarks.find(case.benchmark),
         model=model,

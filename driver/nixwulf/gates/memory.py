@@ -1,32 +1,32 @@
-"""Gate: a node that runs alone has free memory for the model's weights."""
+"""Gate: every node has room for its part of the model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nixwulf import memory
 from nixwulf.cluster import Node
 from nixwulf.gates import Gate, Subject, Verdict, refused
 
 
 def _concerns(subject: Subject, node: Node) -> bool:
-    return subject.model is not None and subject.model.bytes is not None and len(subject.nodes) == 1
+    has_sizes = subject.model is not None and subject.model.sizes is not None
+    return has_sizes and node is subject.nodes[0]
 
 
 def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
-    free = subject.facts[node.name].memory_available
-    needed = subject.model.bytes if subject.model else None
-    if needed and free and needed > free:
-        yield refused(
-            f"The model takes {needed / 2**30:.1f} GiB and node {node.name!r} has "
-            f"{free / 2**30:.1f} GiB free; use more nodes or a smaller model."
-        )
+    if subject.case and subject.model and subject.model.sizes:
+        sizes = subject.model.sizes
+        problem = memory.problem(sizes, subject.case, subject.nodes, subject.facts)
+        if problem:
+            yield refused(problem)
 
 
 GATE = Gate(
     name="memory",
-    holds="a node that runs alone has free memory for the weights",
-    reads="`MemAvailable`, the size of the model",
-    fix="use more nodes or a smaller model",
+    holds="every node has room for its weights, KV cache and compute buffers",
+    reads="the model's headers, `MemAvailable`, the GPU's `mem_info_*_total`",
+    fix="use more nodes, a smaller model or a shorter context",
     concerns=_concerns,
     judge=_judge,
 )

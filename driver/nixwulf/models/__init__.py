@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from nixwulf.models import header
 from nixwulf.models.random_model import RandomModel, parse_random_model
 from nixwulf.ssh import Connection
 
@@ -47,13 +48,15 @@ class Model:
 class PlacedModel:
     """A model on nodes: its path, the same on all, or its name on Hugging Face; and its bytes.
 
-    bytes is none when a node lacks it, and missing_on is that node's name; also by name.
+    bytes is none when a node lacks it, and missing_on is that node's name; also by name. sizes is
+    none when its headers cannot be read.
     """
 
     model: Model
     path: str
     bytes: int | None
     missing_on: str | None = None
+    sizes: header.Sizes | None = None
 
     def document(self) -> dict[str, Any]:
         """As in a record."""
@@ -96,7 +99,8 @@ def place(
         for name, size in sizes.items():
             if size is None:
                 return PlacedModel(model, path, None, name)
-        return PlacedModel(model, path, min(size for size in sizes.values() if size is not None))
+        least = min(size for size in sizes.values() if size is not None)
+        return PlacedModel(model, path, least, sizes=header.read(nodes[0], path))
     local = make(model.random)
     files = [local] if local.is_file() else sorted(f for f in local.rglob("*") if f.is_file())
     for node in nodes:
@@ -106,7 +110,8 @@ def place(
             remote = f"{path}/{file.relative_to(local)}" if local.is_dir() else path
             if _size(node, remote) != file.stat().st_size:
                 node.put(file, remote)
-    return PlacedModel(model, path, sum(file.stat().st_size for file in files))
+    count = sum(file.stat().st_size for file in files)
+    return PlacedModel(model, path, count, sizes=header.read(nodes[0], path))
 
 
 def _size(node: Connection, path: str) -> int | None:
