@@ -23,7 +23,7 @@ _BAD_REQUEST = (400, 422)
 class Pass:
     """Requests that were sent together: their answers, and what the client's thread used.
 
-    seconds: from the first request to the last chunk; client_seconds: CPU time in it.
+    seconds: from the first request to the last chunk; client_seconds: CPU time in that.
     """
 
     answers: tuple[Answer, ...]
@@ -31,9 +31,14 @@ class Pass:
     client_seconds: float
 
     @property
-    def chunks(self) -> int:
-        """Chunks with text that the client read."""
-        return sum(len(answer.came) for answer in self.answers)
+    def tokens(self) -> int:
+        """Generated tokens as the server counts them."""
+        return sum(answer.tokens for answer in self.answers)
+
+    @property
+    def client_share(self) -> float:
+        """Share of the time in which the client computed; near 1 it is what limits."""
+        return self.client_seconds / self.seconds
 
 
 @dataclass
@@ -79,9 +84,7 @@ class Load:
             )
         return found
 
-    async def send(
-        self, counting: prompts.Counting, requests: int, slots: int, n_gen: int
-    ) -> Pass:
+    async def send(self, counting: prompts.Counting, requests: int, slots: int, n_gen: int) -> Pass:
         """Send requests, each as soon as one of the slots is free; raises StreamError."""
         numbers = list(itertools.islice(self._numbers, requests))
         texts = [counting.prompt(number, self.n_prompt, self.seed) for number in numbers]

@@ -22,6 +22,7 @@ _IGNORED = (":", "event:", "id:", "retry:")
 # Where chat servers put text: vLLM and llama-server have more than one name for thoughts.
 _DELTA_TEXTS = ("content", "reasoning_content", "reasoning")
 _QUOTED = 200
+_LINE_LIMIT = 1 << 20
 _HEADERS = {
     "Accept-Encoding": "identity",  # a compressed stream would come in blocks of many tokens
     # llama-server (0c1e570) closes after a stream though it says keep-alive: the next request on
@@ -73,9 +74,10 @@ class Answer:
         return [(later - earlier) * 1e3 for earlier, later in pairs]
 
     @property
-    def decode(self) -> float:
-        """Tokens per second after the first one, as many as the server counts."""
-        return (self.tokens - 1) / (self.came[-1] - self.came[0])
+    def decode(self) -> float | None:
+        """Tokens a second after the first one, counted by the server; none of a single piece."""
+        seconds = self.came[-1] - self.came[0]
+        return (self.tokens - 1) / seconds if seconds > 0 and self.tokens > 1 else None
 
     def document(self) -> dict[str, Any]:
         """As a line of the raw file: came in milliseconds after sent."""
@@ -100,23 +102,23 @@ def body(api: str, model: str, prompt: str, n_gen: int, seed: int) -> dict[str, 
 async def ask(
     client: httpx.AsyncClient, path: str, request: Mapping[str, Any], heard: Callable[[], None]
 ) -> Answer:
-    """Send a request and read its stream to the end; heard is called for each event.
+    """Send a request and read its stream to the end; heard is called whenever something comes.
 
     Raises Refused, and StreamError for anything else that is not a whole answer.
     """
     import httpx
 
-    reader = _Reader(path)
+    reader = Reader(path)
     sent = time.perf_counter()
     try:
         async with client.stream("POST", path, json=request, headers=_HEADERS) as response:
             if response.status_code != httpx.codes.OK:
                 await response.aread()
                 raise Refused(response.status_code, path, response.text)
-            async for line in response.aiter_lines():
-                reader.read(line, time.perf_counter())
+            async for data in response.aiter_bytes():
+                reader.feed(data, time.perf_counter())
                 heard()
-    except httpx.TransportError as error:
+    except httpx.RequestError as error:
         words = str(error) or type(error).__name__
         raise StreamError(
             f"The connection to the endpoint broke after {len(reader.came)} chunks of an answer: "
@@ -125,19 +127,32 @@ async def ask(
     return reader.answer(sent)
 
 
-class _Reader:
-    """What the events of one stream have said so far."""
+class Reader:
+    """What the events of one stream have said so far; came is as in an Answer."""
 
     def __init__(self, path: str) -> None:
+        """Begin a stream of a path, which errors name."""
         self.came: list[float] = []
         self._path = path
+        self._rest = b""
         self._finish = ""
         self._ended = False
         self._usage: _Usage | None = None
         self._timings: dict[str, float] = {}
 
-    def read(self, line: str, moment: float) -> None:
-        """Take the next line of the stream; raises StreamError."""
+    def feed(self, data: bytes, moment: float) -> None:
+        """Take the next bytes of the stream, read at a moment; raises StreamError.
+
+        Lines end with LF or CRLF only: httpx's own aiter_lines splits at U+2028 and others too,
+        which JSON may hold as they are.
+        """
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._read(line.decode(errors="replace").rstrip("\r"), moment)
+        if len(self._rest) > _LINE_LIMIT:
+            self._read(self._rest.decode(errors="replace"), moment)
+
+    def _read(self, line: str, moment: float) -> None:
         if not line or line.startswith(_IGNORED):
             return
         field, _, data = line.partition(":")
@@ -165,6 +180,7 @@ class _Reader:
 
     def answer(self, sent: float) -> Answer:
         """The whole answer; raises StreamError when there is something missing."""
+        self.feed(b"\n", sent)
         chunks = len(self.came)
         if not (self._ended or self._finish):
             raise StreamError(f"The endpoint closed its stream after {chunks} chunks, unfinished.")

@@ -1,8 +1,9 @@
 """Prompts of as many tokens as asked, for a tokenizer that the driver does not have.
 
-A prompt is a row of short English words of three letters. Where such a word is as many tokens as
-any other (one token in the vocabularies of real models, its bytes in the lab's), a server's count
-of two prompts tells what it adds by itself (a beginning, a chat's template) and what a word takes.
+A prompt is a row of English words of three letters. Each is one token after a space in the
+vocabularies of Llama 2 and 3, Mistral, Qwen, GPT-2 and gpt-oss (counted), and as many bytes as any
+other where bytes are tokens, as in the lab. So a server's counts of two rows tell what it adds by
+itself (a beginning, a chat's template) and what a word takes.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-WORDS = (
-    "the and for are but not you all can had her was one our out day get has him his how man new "
-    "now old see two way who did its let put say she too use any own off why try big end far few "
-    "got men run set"
-).split()
+_WORDS = (
+    "the and for are but not you all can had her was one our out day get has him his how man "
+    "new now old see two way who did its let put say she too use any own off why try big end "
+    "far few got men run set"
+)
+WORDS = tuple(_WORDS.split())
 # The first words are the request's number, so that no two prompts of a run begin alike and no
 # server's prompt cache can help.
 NUMBER_WORDS = 2

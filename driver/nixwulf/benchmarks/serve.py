@@ -21,6 +21,8 @@ _DEATH_S = 2.0
 _WARM_UP_TOKENS = 16
 # Above it, a stream's times are the client's as much as the server's.
 _CLIENT_SHARE = 0.5
+# Of chunks that were read at once with the one before.
+_TOGETHER_SHARE = 0.1
 # Of a prompt: less is the chat template, or a first word that two prompts happen to share.
 _CACHED_SHARE = 0.1
 # Figures that llama-server gives of itself, https://github.com/ggml-org/llama.cpp/tree/master/tools/server
@@ -128,13 +130,14 @@ def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -
 
     ttft, itl: ms, of each request and between its chunks; decode: tok/s of each request after its
     first token; throughput: tok/s of each pass, all its tokens over its wall time; the server's own
-    figures where all answers have them; client_cpu, client_busy: what the client itself cost.
+    figures where all answers have them; client_busy: % of the time that the client computed.
     """
     answers = [answer for one in passes for answer in one.answers]
-    if any(answer.tokens < 2 or answer.came[-1] <= answer.came[0] for answer in answers):
+    rates = [answer.decode for answer in answers if answer.decode is not None]
+    if not rates:
         raise RunFailure(
             "failed",
-            "An answer came in one piece: the endpoint does not stream, so there is no time "
+            "Every answer came in one piece: the endpoint does not stream, so there is no time "
             "between tokens.",
         )
 
@@ -145,20 +148,13 @@ def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -
     found = [
         metric("ttft", "ms", [answer.ttft_ms for answer in answers], spread=True),
         metric("itl", "ms", [gap for answer in answers for gap in answer.gaps_ms], spread=True),
-        metric("decode", "tok/s", [answer.decode for answer in answers], spread=True),
-        metric("throughput", "tok/s", [sum_tokens(one) / one.seconds for one in passes]),
+        metric("decode", "tok/s", rates, spread=True),
+        metric("throughput", "tok/s", [one.tokens / one.seconds for one in passes]),
     ]
     for name, (key, unit) in _SERVER_FIGURES.items():
         if all(answer.timings.get(key, 0) > 0 for answer in answers):
             found.append(metric(name, unit, [answer.timings[key] for answer in answers]))
-    cost = [one.client_seconds / one.chunks * 1e6 for one in passes]
-    busy = [one.client_seconds / one.seconds * 100 for one in passes]
-    return [*found, metric("client_cpu", "us/chunk", cost), metric("client_busy", "%", busy)]
-
-
-def sum_tokens(one: Pass) -> int:
-    """Generated tokens of a pass as the server counts them."""
-    return sum(answer.tokens for answer in one.answers)
+    return [*found, metric("client_busy", "%", [one.client_share * 100 for one in passes])]
 
 
 def warnings(passes: Sequence[Pass], n_prompt: int, n_gen: int, own: int) -> list[str]:
@@ -203,7 +199,14 @@ def warnings(passes: Sequence[Pass], n_prompt: int, n_gen: int, own: int) -> lis
             f"{first.cached_tokens} tokens: ttft is not of the whole prompt"
         ),
     )
-    busy = max(one.client_seconds / one.seconds for one in passes)
+    gaps = [gap for answer in answers for gap in answer.gaps_ms]
+    together = sum(gap == 0 for gap in gaps)
+    if together > _TOGETHER_SHARE * len(gaps):
+        found.append(
+            f"Of {len(gaps)} chunks {together} came with the one before: the server, or something "
+            "on the way, gives several at once, so itl is not between tokens."
+        )
+    busy = max(one.client_share for one in passes)
     if busy > _CLIENT_SHARE:
         found.append(
             f"The client itself was busy for {busy:.0%} of the time: its own cost is in the times."
