@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from nixwulf import engines
+from nixwulf.asking import require_running
 from nixwulf.benchmarks import Metric, Parameter
 from nixwulf.endpoint import Endpoint
 from nixwulf.load import Load, Pass
 from nixwulf.openai_stream import PATHS, Answer
-from nixwulf.process import OwnedProcess
 from nixwulf.run import Clocks, Run, RunFailure
 
 _CHECK_S = 0.1
@@ -70,7 +70,7 @@ BENCHMARK = Serve()
 async def _measure(run: Run, endpoint: Endpoint) -> list[Metric]:
     """The load, and the clocks beside it: a run that stands still ends by them."""
     clocks = Clocks(run, endpoint.server)
-    watching = asyncio.create_task(_watch(clocks, endpoint.server))
+    watching = asyncio.create_task(_watch(run, endpoint, clocks))
     loading = asyncio.create_task(_load(run, endpoint, clocks.heard))
     try:
         await asyncio.wait({watching, loading}, return_when=asyncio.FIRST_COMPLETED)
@@ -85,13 +85,11 @@ async def _measure(run: Run, endpoint: Endpoint) -> list[Metric]:
         await asyncio.gather(watching, loading, return_exceptions=True)
 
 
-async def _watch(clocks: Clocks, server: OwnedProcess) -> None:
+async def _watch(run: Run, endpoint: Endpoint, clocks: Clocks) -> None:
     """Raises RunFailure when the server ends or a clock runs out, else goes on."""
     while True:
         await asyncio.sleep(_CHECK_S)
-        if not server.running:
-            program = server.argv[0].rpartition("/")[2]
-            raise RunFailure("failed", f"{program!r} {server.ending()}: {server.last_line()}")
+        require_running(run, endpoint)
         # In a thread, because it may ask the nodes for signs of life.
         await asyncio.to_thread(clocks.check)
 
