@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nixwulf.errors import NixwulfError
@@ -70,8 +71,7 @@ class Answer:
     @property
     def gaps_ms(self) -> list[float]:
         """Between chunks with text that follow each other, milliseconds; 0 when read together."""
-        pairs = zip(self.came, self.came[1:], strict=False)
-        return [(later - earlier) * 1e3 for earlier, later in pairs]
+        return [(later - earlier) * 1e3 for earlier, later in pairwise(self.came)]
 
     @property
     def decode(self) -> float | None:

@@ -13,7 +13,8 @@ from nixwulf.plan import make_plan
 from nixwulf.record import load, save
 from nixwulf.sweep import parse_sweep
 
-PROGRESS_S = 4
+PROGRESS_S = 6
+THREADS = {"threads": 1}
 ALONE = {"nodes": [1], "parallelism": ["single"]}
 
 
@@ -36,7 +37,7 @@ def plan_for(cluster, samples=1, matrix=None, **parameters):
             "fabric": ["rdma-like"],
             "parallelism": ["pipeline"],
             **(matrix or {}),
-            "parameters": {name: [value] for name, value in parameters.items()},
+            "parameters": {name: [value] for name, value in (parameters | THREADS).items()},
         },
         "samples": samples,
         "limits": {"wall_s": 120, "progress_s": PROGRESS_S},
@@ -74,37 +75,35 @@ def metrics_of(record):
     return {metric["name"]: metric for metric in record["metrics"]}
 
 
-def after_the_first_pass(folder, action):
-    """Do something while the second pass streams; the moment it was done."""
-    done = []
+def endless(cluster, matrix=None):
+    """Many short passes: whatever happens after the first one happens in a stream."""
+    return plan_for(cluster, 500, matrix, n_prompt=32, n_gen=64, requests=2, concurrency=2)
+
+
+def in_a_stream(nodes, folder, name, program, signal):
+    """Send a program of a node a signal once a pass has ended; the moment it was sent."""
+    script = (
+        'for comm in $(grep -ls "$1" /proc/[0-9]*/comm); do process=${comm%/comm}; '
+        'kill "$2" "${process#/proc/}"; done'
+    )
+    sent = []
 
     def watch():
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not done:
-            if list(folder.glob("raw/*/answers.jsonl")):
-                time.sleep(0.3)
-                action()
-                done.append(time.monotonic())
+        deadline = time.monotonic() + 100
+        while not list(folder.glob("raw/*/answers.jsonl")) and time.monotonic() < deadline:
             time.sleep(0.02)
+        nodes.nodes[name].script(script, program, signal)
+        sent.append(time.monotonic())
 
     def on_phase(phase):
         if phase == "measure":
             threading.Thread(target=watch, daemon=True).start()
 
-    return on_phase, done
-
-
-def send(nodes, name, program, signal):
-    """A signal to a program of a node, by name: a node of the lab has processes of its own."""
-    script = (
-        'for comm in $(grep -ls "$1" /proc/[0-9]*/comm); do process=${comm%/comm}; '
-        'kill "$2" "${process#/proc/}"; done'
-    )
-    nodes.nodes[name].script(script, program, signal)
+    return on_phase, sent
 
 
 def test_one_request_at_a_time_agrees_with_the_servers_own_clock(run, cluster, tmp_path):
-    plan = plan_for(cluster, matrix=ALONE, n_prompt=1400, n_gen=100, requests=5)
+    plan = plan_for(cluster, matrix=ALONE, n_prompt=1400, n_gen=100, requests=4)
     metrics = metrics_of(record := run(plan))
     assert "warnings" not in record
     assert record["sanity"]["text"]["agrees"]
@@ -113,8 +112,8 @@ def test_one_request_at_a_time_agrees_with_the_servers_own_clock(run, cluster, t
         ratio = statistics.median(one / other for one, other in pairs)
         assert ratio == pytest.approx(1, abs=0.05), f"{ours} is {ratio:.3f} times {server}"
     answers = [json.loads(line) for line in next(tmp_path.glob("raw/*/answers.jsonl")).open()]
-    assert [answer["prompt_tokens"] for answer in answers] == [1400] * 5
-    assert [answer["cached_tokens"] for answer in answers] == [0] * 5
+    assert [answer["prompt_tokens"] for answer in answers] == [1400] * 4
+    assert [answer["cached_tokens"] for answer in answers] == [0] * 4
     assert metrics["ttft"]["samples"] == [round(answer["came"][0], 4) for answer in answers]
 
 
@@ -140,10 +139,8 @@ def test_requests_at_once_over_rpc_are_counted_and_their_fabric_is_proved(
 
 
 def test_a_stopped_server_is_a_hang(run, nodes, cluster, tmp_path):
-    plan = plan_for(cluster, 2, ALONE, n_gen=1500, requests=2, concurrency=2)
-    stop = lambda: send(nodes, "n1", "llama-server", "-STOP")  # noqa: E731
-    on_phase, stopped = after_the_first_pass(tmp_path, stop)
-    record = run(plan, on_phase)
+    on_phase, stopped = in_a_stream(nodes, tmp_path, "n1", "llama-server", "-STOP")
+    record = run(endless(cluster, ALONE), on_phase)
     assert record["outcome"] == "hang", record.get("failure")
     assert f"'llama-server' was silent for {PROGRESS_S} s" in record["failure"]["reason"]
     assert time.monotonic() - stopped[0] < PROGRESS_S + 10
@@ -151,28 +148,22 @@ def test_a_stopped_server_is_a_hang(run, nodes, cluster, tmp_path):
 
 
 def test_a_stopped_worker_is_a_hang(run, nodes, cluster, tmp_path):
-    plan = plan_for(cluster, 2, n_gen=1000, requests=2, concurrency=2)
-    stop = lambda: send(nodes, "n2", "rpc-server", "-STOP")  # noqa: E731
-    on_phase, stopped = after_the_first_pass(tmp_path, stop)
-    record = run(plan, on_phase)
+    on_phase, stopped = in_a_stream(nodes, tmp_path, "n2", "rpc-server", "-STOP")
+    record = run(endless(cluster), on_phase)
     assert record["outcome"] == "hang", record.get("failure")
     assert time.monotonic() - stopped[0] < PROGRESS_S + 10
 
 
 def test_a_server_that_dies_in_a_stream_is_failed(run, nodes, cluster, tmp_path):
-    plan = plan_for(cluster, 2, ALONE, n_gen=1500, requests=2, concurrency=2)
-    kill = lambda: send(nodes, "n1", "llama-server", "-KILL")  # noqa: E731
-    on_phase, _ = after_the_first_pass(tmp_path, kill)
-    record = run(plan, on_phase)
+    on_phase, _ = in_a_stream(nodes, tmp_path, "n1", "llama-server", "-KILL")
+    record = run(endless(cluster, ALONE), on_phase)
     assert record["outcome"] == "failed"
     assert "'llama-server' was ended by SIGKILL" in record["failure"]["reason"]
 
 
 def test_a_worker_that_dies_in_a_stream_is_failed(run, nodes, cluster, tmp_path):
-    plan = plan_for(cluster, 2, n_gen=1000, requests=2, concurrency=2)
-    kill = lambda: send(nodes, "n2", "rpc-server", "-KILL")  # noqa: E731
-    on_phase, _ = after_the_first_pass(tmp_path, kill)
-    record = run(plan, on_phase)
+    on_phase, _ = in_a_stream(nodes, tmp_path, "n2", "rpc-server", "-KILL")
+    record = run(endless(cluster), on_phase)
     assert record["outcome"] == "failed"
     assert "'ggml-rpc-server' on node 'n2' was ended by SIGKILL" in record["failure"]["reason"]
 

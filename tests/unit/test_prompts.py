@@ -1,3 +1,4 @@
+import itertools
 import random
 
 import pytest
@@ -54,7 +55,7 @@ def test_no_two_of_the_first_2500_prompts_begin_with_the_same_two_words():
 
 def test_prompts_that_follow_each_other_differ_in_the_first_word():
     firsts = [row(number, 8, 1).split()[0] for number in range(100)]
-    assert all(one != other for one, other in zip(firsts, firsts[1:], strict=False))
+    assert all(one != other for one, other in itertools.pairwise(firsts))
 
 
 def test_the_seed_decides_the_words():
