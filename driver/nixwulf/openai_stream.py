@@ -41,8 +41,7 @@ class Refused(StreamError):
 
     def __init__(self, status: int, path: str, body: str) -> None:
         """Keep the status beside the sentence."""
-        words = " ".join(body.split())[:_QUOTED] or "nothing"
-        super().__init__(f"The endpoint answered {status} to POST {path}: {words!r}.")
+        super().__init__(f"The endpoint answered {status} to POST {path}: {_said(body)}.")
         self.status = status
 
 
@@ -70,7 +69,7 @@ class Answer:
 
     @property
     def gaps_ms(self) -> list[float]:
-        """Between chunks with text that follow each other, milliseconds; 0 when read together."""
+        """Between chunks with text that follow each other, milliseconds."""
         return [(later - earlier) * 1e3 for earlier, later in pairwise(self.came)]
 
     @property
@@ -224,6 +223,14 @@ class _Usage(NamedTuple):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+
+
+def _said(text: str) -> str:
+    """The message of an error in JSON, else the text, quoted."""
+    try:
+        return _words(json.loads(text))
+    except (ValueError, RecursionError):
+        return repr(" ".join(text.split())[:_QUOTED] or "nothing")
 
 
 def _words(event: Any) -> str:

@@ -119,7 +119,7 @@ def test_the_servers_own_figures_are_kept_when_they_are_numbers(tmp_path):
     [
         (
             plain("500 Internal Server Error", '{"error": "no slot"}'),
-            'answered 500 to POST /v1/completions: \'{"error": "no slot"}\'',
+            "answered 500 to POST /v1/completions: 'no slot'.",
         ),
         (plain("503 Service Unavailable", ""), "answered 503 to POST /v1/completions: 'nothing'"),
         (plain("200 OK", '{"id": 1}'), 'streamed what is no event of /v1/completions: \'{"id": 1}'),
