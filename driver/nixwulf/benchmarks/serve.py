@@ -202,8 +202,8 @@ def warnings(passes: Sequence[Pass], n_prompt: int, n_gen: int, own: int) -> lis
     together = sum(gap < TOGETHER_MS for gap in gaps)
     if together > _TOGETHER_SHARE * len(gaps):
         found.append(
-            f"Of {len(gaps)} chunks {together} came with the one before: the server, or something "
-            "on the way, gives several at once, so itl is not between tokens."
+            f"Of {len(gaps)} chunks {together} were read at once with the one before: the server, "
+            "the way or this machine gives several together, so itl is not between tokens."
         )
     busy = max(one.client_share for one in passes)
     if busy > _CLIENT_SHARE:
