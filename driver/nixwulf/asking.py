@@ -34,7 +34,7 @@ def post(run: Run, endpoint: Endpoint, path: str, request: dict[str, Any]) -> An
     clocks = Clocks(run, endpoint.server)
     while asking.is_alive():
         asking.join(timeout=0.05)
-        _require_running(run, endpoint)
+        require_running(run, endpoint)
         clocks.check()
     if errors:
         raise RunFailure("failed", f"{_program(endpoint)!r} did not answer {path!r}: {errors[0]}.")
@@ -51,12 +51,12 @@ def wait_until_healthy(run: Run, endpoint: Endpoint) -> None:
             with contextlib.suppress(httpx.TransportError):
                 if client.get("/health", timeout=5).is_success:
                     return
-            _require_running(run, endpoint)
+            require_running(run, endpoint)
             clocks.check()
             time.sleep(0.05)
 
 
-def _require_running(run: Run, endpoint: Endpoint) -> None:
+def require_running(run: Run, endpoint: Endpoint) -> None:
     """Raise RunFailure when the server, or what serves it on the other nodes, has ended."""
     server = endpoint.server
     if not server.running:

@@ -71,13 +71,14 @@ def record_of(
         "commands": [_command(process) for process in run.owned],
         "sanity": found.sanity,
         "metrics": [metric.document() for metric in found.metrics],
+        "warnings": run.warnings,
         "power": {"absent": "this version of nixwulf reads no power meter"},
         "gates": found.gates,
         "waived": list(run.waived),
         "provenance": {"nixwulf": __version__, **revision(), "driver": _driver()},
         "raw": sorted(f"raw/{path.parent.name}/{path.name}" for path in run.raw.glob("*")),
     }
-    for key in ("failure", "fabric", "engine", "model", "gates", "waived"):
+    for key in ("failure", "fabric", "engine", "model", "warnings", "gates", "waived"):
         if not document[key]:
             del document[key]
     return sealed(document)

@@ -38,8 +38,8 @@ class Run:
     """A case in progress on connected nodes, the head first.
 
     deadline is in monotonic seconds; model is its path on the nodes that read it, empty where
-    there is none. engine_facts go into the record; engine_options are what an engine found its
-    programs on the head to offer. waived are names of gates that may refuse.
+    there is none. engine_facts and warnings go into the record; engine_options are what an engine
+    found its programs on the head to offer. waived are names of gates that may refuse.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Run:
     engine_facts: dict[str, str] = field(default_factory=dict)
     engine_options: set[str] = field(default_factory=set)
     waived: tuple[str, ...] = ()
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def head(self) -> Connection:
@@ -160,7 +161,12 @@ class Clocks:
         self._run = run
         self._process = process
         self._progress_at = time.monotonic()
+        self._heard_at = self._progress_at
         self._life: float | None = None
+
+    def heard(self) -> None:
+        """Something came from the process by another way than its output, such as a socket."""
+        self._heard_at = time.monotonic()
 
     def check(self) -> None:
         """Stop the process and raise RunFailure, timeout or hang, when a clock has run out."""
@@ -168,8 +174,9 @@ class Clocks:
         if now > run.deadline:
             process.stop()
             raise RunFailure("timeout", f"The run took longer than {run.limits.wall_s:g} s.")
-        if process.output_at > self._progress_at:
-            self._progress_at, self._life = process.output_at, None
+        came_at = max(process.output_at, self._heard_at)
+        if came_at > self._progress_at:
+            self._progress_at, self._life = came_at, None
         silent = now - self._progress_at
         if self._life is None and silent > run.limits.progress_s / 2:
             self._life = run.signs_of_life(process)

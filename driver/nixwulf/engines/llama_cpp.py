@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf import asking
-from nixwulf.endpoint import Endpoint
+from nixwulf.endpoint import Endpoint, demand
 from nixwulf.engines import (
     llama_cpp_build,
     llama_cpp_options,
@@ -28,6 +28,9 @@ from nixwulf.ssh import Connection, Unreachable, run_all
 
 _RPC_PORT = 50052
 _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
+# By variables, because builds that do not know an option end, and do not mind a variable. Caches
+# help when prompts repeat, which a benchmark's do not; filling them costs time and up to 8 GiB.
+_NO_CACHE = {"LLAMA_ARG_CACHE_PROMPT": "0", "LLAMA_ARG_CACHE_RAM": "0"}
 _START_LIMIT_S = 30.0
 _CLIENTS = ("llama-bench", "llama-server")
 # Prints the addresses ($2...) that do not accept a connection on the port ($1).
@@ -163,7 +166,9 @@ class LlamaCpp:
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
         """A llama-server with a slot for each request that is in flight at once."""
-        with self._server(run, []) as endpoint:
+        wanted = demand(run.case)
+        size = ["-np", str(wanted.slots), "-c", str(wanted.slots * wanted.context)]
+        with self._server(run, size) as endpoint:
             yield endpoint
 
     @contextmanager
@@ -174,7 +179,8 @@ class LlamaCpp:
         argv = [run.program("llama-server"), *self.arguments(run), "--host", socket]
         argv += [*_device_arguments(run, ","), *options, "--no-webui", "--no-warmup"]
         argv += llama_cpp_options.of_server(run.case.parameters, _flags(run, "llama-server"))
-        server = run.start(run.head, label, argv, self.environment(run, run.head))
+        environment = {**self.environment(run, run.head), **_NO_CACHE}
+        server = run.start(run.head, label, argv, environment)
         try:
             with run.head.forwarded(socket) as local:
                 endpoint = Endpoint(local, run.model.rpartition("/")[2], server)
