@@ -69,7 +69,7 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "") -> Plan:
     cases: dict[str, Case] = {}
     left_out: list[LeftOut] = []
     for coordinates in _points(sweep, cluster):
-        reason = _excluded(coordinates, sweep) or _impossible(coordinates, cluster)
+        reason = _excluded(coordinates, sweep) or _impossible(coordinates, sweep, cluster)
         if reason:
             left_out.append(LeftOut(coordinates, reason))
         else:
@@ -212,7 +212,7 @@ def _excluded(point: dict[str, Any], sweep: Sweep) -> str | None:
     return None
 
 
-def _impossible(point: dict[str, Any], cluster: Cluster) -> str | None:
+def _impossible(point: dict[str, Any], sweep: Sweep, cluster: Cluster) -> str | None:
     nodes, parallelism = point["nodes"], point.get("parallelism")
     benchmark = benchmarks.find(point["benchmark"])
     if nodes == 1 and parallelism not in {None, "single"}:
@@ -230,8 +230,12 @@ def _impossible(point: dict[str, Any], cluster: Cluster) -> str | None:
             return f"the fabric {fabric.name} ({fabric.kind}) carries no {point['transport']}"
     if benchmark.engines and point["engine"] not in benchmark.engines:
         return f"{benchmark.name} measures {', '.join(benchmark.engines)} only"
-    engine = engines.find(point["engine"]) if "engine" in point else None
-    return (engine and engine.unsupported(point)) or benchmark.unsupported(point)
+    if "engine" in point:
+        known = {**point, "random": sweep.models[point["model"]].random}
+        reason = engines.find(point["engine"]).unsupported(known)
+        if reason:
+            return reason
+    return benchmark.unsupported(point)
 
 
 def _case(point: dict[str, Any], sweep: Sweep) -> Case:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,6 +11,7 @@ from typing import Any
 
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import llama_cpp_build, llama_cpp_programs
+from nixwulf.engines.asking import ask, require_running
 from nixwulf.engines.llama_cpp_programs import RPC_SERVER_NAMES
 from nixwulf.engines.local import Installation, Progress
 from nixwulf.models import random_gguf
@@ -189,15 +189,12 @@ def _wait_until_healthy(run: Run, endpoint: Endpoint) -> None:
             with suppress(httpx.TransportError):
                 if client.get("/health", timeout=5).is_success:
                     return
-            _require_running(endpoint.server)
+            require_running(endpoint.server)
             clocks.check()
             time.sleep(0.05)
 
 
 def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:
-    import httpx
-
-    server = endpoint.server
     request = {
         "prompt": _PROMPT,
         "n_predict": count,
@@ -207,28 +204,8 @@ def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:
         "cache_prompt": False,
         "return_tokens": True,
     }
-    outcome: dict[str, Any] = {}
-
-    def ask() -> None:
-        try:
-            with endpoint.client() as client:
-                answer = client.post("/completion", json=request, timeout=None)
-            outcome["tokens"] = [int(token) for token in answer.json()["tokens"]]
-        except (httpx.HTTPError, ValueError, KeyError) as error:
-            outcome["error"] = str(error)
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    clocks = Clocks(run, server)
-    while asking.is_alive():
-        asking.join(timeout=0.05)
-        _require_running(server)
-        clocks.check()
-    if "tokens" not in outcome:
-        raise RunFailure("failed", f"llama-server did not answer: {outcome.get('error')}.")
-    return list(outcome["tokens"])
-
-
-def _require_running(server: OwnedProcess) -> None:
-    if not server.running:
-        raise RunFailure("failed", f"llama-server {server.ending()}: {server.last_line()}")
+    answer = ask(run, endpoint, "/completion", request)
+    try:
+        return [int(token) for token in answer["tokens"]]
+    except (KeyError, TypeError, ValueError):
+        raise RunFailure("failed", f"llama-server gave no tokens: {str(answer)[:200]}.") from None
