@@ -28,6 +28,11 @@ def _put_built_programs():
     return folder
 
 
+def of_llama_cpp(output):
+    (row,) = (row for row in json.loads(output) if row["engine"] == "llama.cpp")
+    return row
+
+
 def test_an_engine_that_is_not_found_says_what_it_would_be_built_from(empty):
     result = CliRunner().invoke(engines)
     assert result.exit_code == 0
@@ -39,11 +44,11 @@ def test_an_engine_that_is_found_is_shown_with_its_places_and_version(empty):
     result = CliRunner(env={"COLUMNS": "300"}).invoke(engines)
     assert f"built before: {folder / 'llama-bench'}" in result.output
     assert "1.2.3" in result.output
-    assert "builds it from" not in result.output
+    assert "llama.cpp: the first run on the lab" not in result.output
 
 
 def test_the_json_has_every_program_of_every_engine_found_or_not(empty):
-    (absent,) = json.loads(CliRunner().invoke(engines, ["--json"]).output)
+    absent = of_llama_cpp(CliRunner().invoke(engines, ["--json"]).output)
     assert absent["origin"] is None
     assert absent["programs"] == {
         "llama-bench": None,
@@ -51,7 +56,7 @@ def test_the_json_has_every_program_of_every_engine_found_or_not(empty):
         "rpc-server": None,
     }
     folder = _put_built_programs()
-    (present,) = json.loads(CliRunner().invoke(engines, ["--json"]).output)
+    present = of_llama_cpp(CliRunner().invoke(engines, ["--json"]).output)
     assert present["origin"] == "cache"
     assert present["version"] == "1.2.3"
     assert present["programs"]["rpc-server"] == str(folder / "ggml-rpc-server")
