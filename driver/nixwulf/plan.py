@@ -261,10 +261,14 @@ def _impossible(point: dict[str, Any], cluster: Cluster, sweep: Sweep) -> str | 
             return f"the fabric {fabric.name} ({fabric.kind}) carries no {point['transport']}"
     if benchmark.engines and point["engine"] not in benchmark.engines:
         return f"{benchmark.name} measures {', '.join(benchmark.engines)} only"
-    engine = engines.find(point["engine"]) if "engine" in point else None
-    if engine and sweep.models[point["model"]].id and not engine.hub_models:
-        return f"{engine.name} reads a file, not a model by its name on Hugging Face"
-    return (engine and engine.unsupported(point)) or benchmark.unsupported(point)
+    if "engine" in point:
+        engine, model = engines.find(point["engine"]), sweep.models[point["model"]]
+        if model.id and not engine.hub_models:
+            return f"{engine.name} reads a file, not a model by its name on Hugging Face"
+        reason = engine.unsupported({**point, "random": model.random})
+        if reason:
+            return reason
+    return benchmark.unsupported(point)
 
 
 def _case(point: dict[str, Any], sweep: Sweep) -> Case:
