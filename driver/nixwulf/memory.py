@@ -16,6 +16,7 @@ from nixwulf.case import Case
 from nixwulf.cluster import LAB_PLATFORM, Node
 from nixwulf.facts import Facts
 from nixwulf.models.header import Sizes
+from nixwulf.platforms import load_platform
 
 # Bytes of a value in the cache: blocks of 32 values with their scales (ggml-common.h).
 _CACHE_BYTES = {
@@ -147,25 +148,23 @@ def _widest(
     return int(_FLOAT * work.batch * (max(block, sizes.vocabulary if is_last else 0) + around))
 
 
-def capacity(facts: Facts, backend: str, shared_by: int) -> int:
+def capacity(case: Case, node: Node, facts: Facts) -> int:
     """Bytes that a case can have on a node; 0 where that is not known.
 
     A GPU that shares the machine's memory has no more than the kernel lets it map (amdgpu's GTT)
-    beside its own. Nodes of a lab share one machine: shared_by is how many of the case do.
+    beside its own; how much a GPU with memory of its own has, only amdgpu tells. Nodes of a lab
+    share one machine.
     """
-    if shared_by > 1:
-        return facts.memory_available // shared_by
-    own, mapped = _gpu_memory(facts, "vram"), _gpu_memory(facts, "gtt")
-    if not mapped or backend == "cpu":
+    if node.platform == LAB_PLATFORM:
+        return facts.memory_available // case.nodes
+    gpus = facts.hardware.gpus
+    if case.parameters.get("backend") == "cpu" or not gpus:
         return facts.memory_available
-    return own + min(facts.memory_available, mapped)
-
-
-def _gpu_memory(facts: Facts, kind: str) -> int:
-    ending = f"mem_info_{kind}_total"
-    return sum(
-        int(value) for key, value in facts.other.items() if key.endswith(ending) and value.isdigit()
-    )
+    mapped = max(gpu.gtt_bytes for gpu in gpus)
+    if mapped:
+        return max(gpu.vram_bytes for gpu in gpus) + min(facts.memory_available, mapped)
+    shares = load_platform(node.platform).get("gpu", {}).get("shared_memory")
+    return facts.memory_available if shares else 0
 
 
 def problem(
@@ -176,9 +175,7 @@ def problem(
     The worst node is named.
     """
     names = [node.name for node in nodes]
-    backend = str(case.parameters.get("backend", ""))
-    lab_nodes = sum(node.platform == LAB_PLATFORM for node in nodes)
-    has = [capacity(facts[name], backend, lab_nodes) for name in names]
+    has = [capacity(case, node, facts[node.name]) for node in nodes]
     if not all(has):
         return None
     memories = [facts[name].memory_total for name in names]

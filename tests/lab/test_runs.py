@@ -301,7 +301,7 @@ def test_text_of_a_model_that_fits_no_single_node_has_another_reference(
     run, cluster, monkeypatch, parallelism, reference
 ):
     # The weights alone are 40 MB; half of them and the rest are less.
-    monkeypatch.setattr(memory, "capacity", lambda run, name: 40_000_000)
+    monkeypatch.setattr(memory, "capacity", lambda case, node, facts: 40_000_000)
     record = run(plan_for(cluster, matrix={"parallelism": [parallelism]}))
     assert record["outcome"] == "ok", record["failure"]
     assert record["sanity"]["text"]["reference"] == reference

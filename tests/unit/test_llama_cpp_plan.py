@@ -8,7 +8,6 @@ import pytest
 from nixwulf.cluster import parse_cluster
 from nixwulf.engines import llama_cpp_options
 from nixwulf.engines.llama_cpp import ENGINE
-from nixwulf.engines.versions import version_problem
 from nixwulf.facts import parse_facts
 from nixwulf.plan import make_plan
 from nixwulf.run import Run, RunFailure
@@ -167,13 +166,3 @@ def test_an_option_that_a_build_lacks_is_unsupported():
     with pytest.raises(RunFailure, match="This build of llama-bench has no load 'dio'") as failure:
         llama_cpp_options.of_bench({"load": "dio"}, flags)
     assert failure.value.outcome == "unsupported"
-
-
-def test_versions_that_differ_are_both_named():
-    same = "0.5.0-dev (build 0, commit 0c1e570)"
-    assert version_problem({"n1": same, "n2": same}) is None
-    assert version_problem({"n1": same, "n2": ""}) is None
-    assert version_problem({"n1": same, "n2": "5163 (abc)"}) == (
-        f"Node 'n1' runs version {same!r} of the engine and node 'n2' '5163 (abc)'; deploy the "
-        "same build to all nodes."
-    )

@@ -1,5 +1,6 @@
 """The memory plan: what each node needs for its part of a model, and what it lacks."""
 
+import dataclasses
 import json
 import struct
 
@@ -204,12 +205,28 @@ def test_a_node_that_does_not_tell_its_memory_refuses_nothing(dense):
     assert memory.problem(dense, *case_of(CLUSTER, 0)) is None
 
 
+def capacity_of(platform, other="", **parameters):
+    case, nodes, facts = case_of(CLUSTER, 32 * MIB, other, **parameters)
+    node = dataclasses.replace(nodes[0], platform=platform)
+    return memory.capacity(case, node, facts["n1"])
+
+
+CARD = "/sys/class/drm/card1/device"
+
+
 def test_a_gpu_has_no_more_than_the_kernel_lets_it_map():
-    card = "/sys/class/drm/card1/device/mem_info"
-    other = f"{card}_gtt_total:{8 * 2**30}\n{card}_vram_total:{2**29}\n"
-    facts = case_of(CLUSTER, 32 * MIB, other)[2]["n1"]
-    assert memory.capacity(facts, "any", 0) == 8 * 2**30 + 2**29
-    assert memory.capacity(facts, "cpu", 0) == 32 * 2**30
+    other = (
+        f"{CARD}/vendor:0x1002\n{CARD}/mem_info_gtt_total:{8 * 2**30}\n"
+        f"{CARD}/mem_info_vram_total:{2**29}\n"
+    )
+    assert capacity_of("framework-desktop", other) == 8 * 2**30 + 2**29
+    assert capacity_of("framework-desktop", other, backend="cpu") == 32 * 2**30
+
+
+def test_a_gpu_whose_memory_nobody_tells_is_unknown_unless_it_shares_the_machines():
+    other = f"{CARD}/vendor:0x10de\n"
+    assert capacity_of("generic-x86_64", other) == 0
+    assert capacity_of("dgx-spark", other) == 32 * 2**30
 
 
 def test_nodes_of_a_lab_share_one_machine(dense):

@@ -19,7 +19,6 @@ from nixwulf.engines import (
 )
 from nixwulf.engines.llama_cpp_programs import RPC_SERVER_NAMES
 from nixwulf.engines.local import Installation, Progress
-from nixwulf.engines.versions import version_problem
 from nixwulf.models import random_gguf
 from nixwulf.models.random_model import RandomModel
 from nixwulf.process import OwnedProcess
@@ -214,15 +213,15 @@ def _served(run: Run) -> tuple[Connection, ...]:
 
 
 def _look(run: Run) -> None:
-    """What the builds on the nodes are and offer; raises RunFailure when they do not agree."""
-    versions = {}
+    """What the builds on the nodes offer; raises RunFailure when one lacks the backend."""
     for node, answer in zip(run.nodes, run_all(run.nodes, ["sh", "-c", _LOOK]), strict=True):
         if isinstance(answer, Unreachable):
             raise answer
         name = node.node.name
         said, _, listed = answer.stdout.partition("--\n")
         version = re.search(r"^version: (.*)", said, re.MULTILINE)
-        versions[name] = version[1] if version else ""
+        if version and node is run.head:
+            run.engine_facts["version"] = version[1]
         devices = llama_cpp_options.listed_devices(listed)
         run.engine_options |= {_device(name, device) for device in devices}
         if _backend(run) in llama_cpp_options.DEVICE_PREFIXES and not _own_devices(run, node):
@@ -232,11 +231,6 @@ def _look(run: Run) -> None:
                 f"{', '.join(devices) or 'the CPU only'}; see 'llama-bench --list-devices' there.",
             )
     run.engine_facts["origin"] = run.program("llama-bench")
-    if versions[run.head.node.name]:
-        run.engine_facts["version"] = versions[run.head.node.name]
-    problem = version_problem(versions)
-    if problem:
-        raise RunFailure("skipped", problem)
     for program in ("llama-bench", "llama-server"):
         text = run.head.script('"$1" --help 2>&1 || true', run.program(program))
         run.engine_options |= {f"{program} {flag}" for flag in llama_cpp_options.offered(text)}

@@ -95,6 +95,10 @@ class Vllm:
             if run.case.parameters["executor"] == "ray":
                 vllm_ray.start(run, {n.node.name: environment(run, n) for n in run.nodes})
 
+    def transport_problem(self, run: Run) -> str | None:
+        """NCCL says what it crosses when a server comes up, and is asked there."""
+        return None
+
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
         """Token numbers, or texts from versions that answer none."""
         request = {
