@@ -264,7 +264,8 @@ def _impossible(point: dict[str, Any], cluster: Cluster, sweep: Sweep) -> str | 
     engine = engines.find(point["engine"]) if "engine" in point else None
     if engine and sweep.models[point["model"]].id and not engine.hub_models:
         return f"{engine.name} reads a file, not a model by its name on Hugging Face"
-    return (engine and engine.unsupported(point)) or benchmark.unsupported(point)
+    known = {**point, "random": sweep.models[point["model"]].random} if engine else point
+    return (engine and engine.unsupported(known)) or benchmark.unsupported(point)
 
 
 def _case(point: dict[str, Any], sweep: Sweep) -> Case:

@@ -51,7 +51,7 @@ class Engine(Protocol):
         """A file or folder of random weights in the engine's format; raises InputError."""
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Why a point of a sweep cannot be run, or none."""
+        """Why a point of a sweep cannot be run, or none; `random` is its RandomModel, or none."""
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """What a node with these programs lacks, or none."""
