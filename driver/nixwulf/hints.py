@@ -60,6 +60,18 @@ HINTS = (
         "find it with 'ss -ltnp' on that node and end it",
     ),
     Hint(
+        "[ring] connection to a peer was lost",
+        r"connection to a peer was lost|mlx_lm\.\w+' on node .* was ended by",
+        "a rank of MLX died during the run",
+        "read that node's log tail, and its kernel log for the out-of-memory killer",
+    ),
+    Hint(
+        "[GatherMM::eval] Currently only supports float32",
+        r"GatherMM::eval",
+        "MLX mixes experts in f32 only on a CPU",
+        "give the random model weights: f32, or run it on a Mac's GPU",
+    ),
+    Hint(
         "a program was silent for longer than the progress limit",
         "was silent for",
         "a peer stopped answering, or one sample takes longer than the limit (llama-bench is "

@@ -38,8 +38,14 @@ class MlxLm:
         """Run it once with all samples; raises RunFailure, ParseError when a result is missing."""
         case, values = run.case, run.case.parameters
         arguments = [*ENGINE.arguments(run), "-p", str(values["n_prompt"])]
-        arguments += ["-g", str(values["n_gen"]), "-n", str(case.samples)]
-        with mlx_ranks.started(run, "mlx-benchmark", _PROGRAM, arguments) as ranks:
+        arguments += ["-g", str(values["n_gen"])]
+
+        def of_rank(rank: int) -> list[str]:
+            # The other ranks begin a trial more, and are stopped in it: a stage of a pipeline that
+            # ends first closes its connections before its last token is sent (mlx-lm 0.32.2).
+            return [*arguments, "-n", str(case.samples + (rank > 0))]
+
+        with mlx_ranks.started(run, "mlx-benchmark", _PROGRAM, of_rank) as ranks:
             ranks.finish(run)
         result = mlx.parse(ranks.head.stdout.read_text(errors="replace"))
         if len(result.trials) != case.samples:

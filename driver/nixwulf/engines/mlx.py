@@ -116,7 +116,7 @@ class Mlx:
         address = f"127.0.0.1:{_SERVER_PORT}"
         arguments = [*self.arguments(run), "--host", "127.0.0.1", "--port", str(_SERVER_PORT)]
         with (
-            mlx_ranks.started(run, "mlx-server", "mlx_lm.server", arguments) as ranks,
+            mlx_ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments) as ranks,
             run.head.forwarded(address) as local,
         ):
             endpoint = Endpoint(local, "default_model", ranks.head)

@@ -7,8 +7,9 @@ and in the lab it was three to four times slower, so ranks are owned processes l
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -25,6 +26,9 @@ ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
 _LAST_WORDS_S = 5.0
 _POLL_S = 0.02
 _NO_PIPELINE = "does not support pipelining"
+_PEER_LOST = "connection to a peer was lost"
+# The last line of a Python traceback, or what the server says of one.
+_ERROR = re.compile(r"^(?:\w+(?:Error|Exception)|.*generation thread died): (.+)", re.MULTILINE)
 
 # $1 is the name of the file and $2 its text; the folder is that of the owned processes.
 _WRITE = """
@@ -56,7 +60,7 @@ class Ranks:
                 raise RunFailure("failed", _end_of(process))
 
     def finish(self, run: Run) -> None:
-        """Wait until rank 0 has ended well, then a while for the others; raises RunFailure."""
+        """Wait until rank 0 has ended well; raises RunFailure."""
         clocks = Clocks(run, self.head)
         while self.head.running:
             time.sleep(_POLL_S)
@@ -64,14 +68,13 @@ class Ranks:
             clocks.check()
         if self.head.returncode != 0:
             raise RunFailure("failed", _end_of(self.head))
-        deadline = time.monotonic() + _LAST_WORDS_S
-        while any(process.running for process in self.processes) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
 
 
 @contextmanager
-def started(run: Run, label: str, program: str, arguments: Sequence[str]) -> Iterator[Ranks]:
-    """A program on every node of the run, stopped when the block ends.
+def started(
+    run: Run, label: str, program: str, of_rank: Callable[[int], Sequence[str]]
+) -> Iterator[Ranks]:
+    """A program on every node, stopped when the block ends; of_rank: the arguments of a rank.
 
     Raises RunFailure; `unsupported` when the program says that it cannot split the model so.
     """
@@ -82,17 +85,13 @@ def started(run: Run, label: str, program: str, arguments: Sequence[str]) -> Ite
             # Rank 0 comes last: what it prints first then says that it waits for nobody.
             for rank in reversed(range(len(run.nodes))):
                 node = run.nodes[rank]
-                argv = [run.facts[node.node.name].programs[program], *arguments]
+                argv = [run.facts[node.node.name].programs[program], *of_rank(rank)]
                 environment = ENVIRONMENT | environments[rank]
                 process = run.start(node, label, argv, environment, background=rank > 0)
                 processes.insert(0, process)
             yield Ranks(tuple(processes))
-        except RunFailure:
-            for process in processes:
-                if _NO_PIPELINE in process.stderr.read_text(errors="replace"):
-                    reason = "mlx-lm splits models of this architecture by tensors only"
-                    raise RunFailure("unsupported", f"{reason}.") from None
-            raise
+        except RunFailure as failure:
+            raise _told(failure, processes) from None
         finally:
             for process in processes:
                 process.stop()
@@ -140,6 +139,20 @@ def _path(node: Connection, answer: object) -> str:
         words = " ".join(str(getattr(answer, "stderr", "")).split())
         raise RunFailure("failed", f"Node {node.node.name!r} keeps no file for MLX: {words}.")
     return path
+
+
+def _told(failure: RunFailure, processes: Sequence[OwnedProcess]) -> RunFailure:
+    """The same failure in the words of the rank that caused it, where one has told an error."""
+    for process in reversed(processes):
+        text = process.stderr.read_text(errors="replace") if process.stderr.exists() else ""
+        if _NO_PIPELINE in text:
+            reason = "mlx-lm splits a model of this architecture by tensors only."
+            return RunFailure("unsupported", reason)
+        told = next((m[1] for m in _ERROR.finditer(text) if _PEER_LOST not in m[1]), None)
+        if told and failure.outcome == "failed":
+            program = process.argv[0].rpartition("/")[2]
+            return RunFailure("failed", f"{program} on node {process.node!r} says: {told}")
+    return failure
 
 
 def _end_of(process: OwnedProcess) -> str:
