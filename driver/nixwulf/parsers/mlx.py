@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import NoReturn
@@ -11,6 +10,7 @@ from nixwulf.parsers import ParseError
 
 _TIMING = re.compile(r"Timing with prompt_tokens=(\d+), generation_tokens=(\d+), batch_size=(\d+)")
 _TRIAL = re.compile(r"Trial (\d+): +(.*)")
+_NUMBER = re.compile(r"[0-9]+\.[0-9]{3}")  # any other is nan, or cut short
 _KEYS = ("prompt_tps", "generation_tps", "peak_memory", "total_time")
 
 
@@ -63,16 +63,10 @@ def recognises(text: str) -> bool:
 
 def _trial(text: str, number: int) -> Trial:
     pairs = dict(part.partition("=")[::2] for part in text.strip().split(", "))
-    found = []
     for key in _KEYS:
-        try:
-            value = float(pairs[key])
-        except (KeyError, ValueError):
-            _refuse(number, f"{key}=NUMBER")
-        if not (math.isfinite(value) and value >= 0):
-            _refuse(number, f"{key} of at least 0")
-        found.append(value)
-    return Trial(*found)
+        if not _NUMBER.fullmatch(pairs.get(key, "")):
+            _refuse(number, f"{key}=NUMBER with three decimals")
+    return Trial(*(float(pairs[key]) for key in _KEYS))
 
 
 def _refuse(number: int, expected: str) -> NoReturn:
