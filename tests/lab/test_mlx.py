@@ -49,7 +49,10 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def nodes(cluster):
-    with bench.session(plan_for(cluster), Mock()) as connected:
+    plan = plan_for(
+        cluster, engine=["mlx", "llama.cpp"], benchmark=["mlx_lm.benchmark", "llama-bench"]
+    )
+    with bench.session(plan, Mock()) as connected:
         yield connected
 
 
@@ -74,8 +77,8 @@ def run(nodes, folder):
     return one
 
 
-def signal_while_measuring(nodes, folder, signal):
-    """Signal the second rank once the benchmark has begun its first trial."""
+def signal_while_measuring(nodes, folder, signal, moments):
+    """Signal the second rank once the benchmark has begun its first trial, and note when."""
     script = (
         'for file in "${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)"/*mlx-benchmark*.pid; do '
         'read -r leader rest <"$file"; kill "$1" "-$leader"; done'
@@ -89,6 +92,7 @@ def signal_while_measuring(nodes, folder, signal):
             for log in set(folder.glob(logs)) - before:
                 if "Timing with" in log.read_text(errors="replace"):
                     nodes.nodes["n2"].script(script, signal)
+                    moments.append(time.monotonic())
                     return
             time.sleep(0.02)
 
@@ -119,7 +123,7 @@ def test_a_run_over_a_fabric_is_ok_and_proves_it(run, cluster, model, parallelis
 
 
 def test_a_rank_killed_while_measuring_is_failed(run, nodes, cluster, folder):
-    kill = signal_while_measuring(nodes, folder, "-KILL")
+    kill = signal_while_measuring(nodes, folder, "-KILL", [])
     record = run(plan_for(cluster, **LONG), kill)
     assert record["outcome"] == "failed"
     assert record["failure"]["phase"] == "measure"
@@ -128,9 +132,11 @@ def test_a_rank_killed_while_measuring_is_failed(run, nodes, cluster, folder):
 
 
 def test_a_rank_stopped_while_measuring_is_a_hang(run, nodes, cluster, folder):
-    stop = signal_while_measuring(nodes, folder, "-STOP")
+    moments = []
+    stop = signal_while_measuring(nodes, folder, "-STOP", moments)
     record = run(plan_for(cluster, **LONG), stop)
     assert record["outcome"] == "hang"
+    assert time.monotonic() - moments[0] < PROGRESS_S + 10
     assert f"was silent for {PROGRESS_S} s" in record["failure"]["reason"]
 
 
@@ -157,3 +163,15 @@ def test_a_model_without_a_tokenizer_is_failed_in_one_sentence(run, nodes, clust
     assert record["outcome"] == "failed"
     assert record["failure"]["phase"] == "sanity"
     assert "on node 'n2' says: Couldn't instantiate" in record["failure"]["reason"]
+
+
+def test_mlx_and_llama_cpp_give_the_same_greedy_tokens_of_the_same_model(nodes, cluster, tmp_path):
+    """Two engines that share no code: the random model is right in both formats."""
+    observed = []
+    for engine, benchmark in (("mlx", "mlx_lm.benchmark"), ("llama.cpp", "llama-bench")):
+        matrix = {"engine": [engine], "benchmark": [benchmark]}
+        plan = plan_for(cluster, nodes=[1], parallelism=["single"], **matrix)
+        record = bench.run_one(nodes, plan, tmp_path, plan.cases[0], 0, lambda phase: None)
+        assert record["outcome"] == "ok", record.get("failure")
+        observed.append(record["sanity"]["text"]["observed"])
+    assert observed[0] == observed[1]

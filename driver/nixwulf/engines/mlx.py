@@ -20,6 +20,7 @@ from nixwulf.run import Clocks, Run, RunFailure
 
 _SERVER_PORT = 50054
 _UNHEALTHY = 503
+_LOADED = "default_model"  # what the server calls the model that it was started with
 _PROMPT = "The quick brown fox jumps over the lazy dog."
 # Architectures of random models whose model in mlx-lm 0.32.2 has no pipeline.
 _TENSOR_ONLY = {"llama"}
@@ -33,6 +34,7 @@ class Mlx:
     programs = mlx_install.PROGRAMS
     local_programs = mlx_install.PROGRAMS
     built_from = mlx_install.BUILT_FROM
+    ports = (mlx_ranks.PORT, _SERVER_PORT)
     model_on_every_node = True
     hub_models = True
 
@@ -50,7 +52,7 @@ class Mlx:
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """What mlx-lm cannot split, of a model that the driver makes and so knows."""
-        model, nodes = point["random"], point["nodes"]
+        model, nodes = point.get("random"), point["nodes"]
         if model is None or nodes == 1:
             return None
         if point["parallelism"] == "pipeline":
@@ -86,15 +88,15 @@ class Mlx:
 
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
         """Ask a server, which gives token numbers beside their probabilities."""
-        with self._server(run) as endpoint:
-            request = {
-                "model": endpoint.model,
-                "prompt": _PROMPT,
-                "max_tokens": count,
-                "temperature": 0,
-                "seed": run.case.seed,
-                "logprobs": True,
-            }
+        request = {
+            "model": _LOADED,
+            "prompt": _PROMPT,
+            "max_tokens": count,
+            "temperature": 0,
+            "seed": run.case.seed,
+            "logprobs": True,
+        }
+        with self.endpoint(run) as endpoint:
             answer = asking.post(run, endpoint, "/v1/completions", request)
         version = re.match(r"([\d.]+)-([\d.]+)-", str(answer.get("system_fingerprint")))
         if version:
@@ -108,18 +110,12 @@ class Mlx:
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
         """mlx_lm.server on all nodes; the head answers, on its loopback address only."""
-        with self._server(run) as endpoint:
-            yield endpoint
-
-    @contextmanager
-    def _server(self, run: Run) -> Iterator[Endpoint]:
-        address = f"127.0.0.1:{_SERVER_PORT}"
         arguments = [*self.arguments(run), "--host", "127.0.0.1", "--port", str(_SERVER_PORT)]
         with (
             mlx_ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments) as ranks,
-            run.head.forwarded(address) as local,
+            run.head.forwarded(f"127.0.0.1:{_SERVER_PORT}") as local,
         ):
-            endpoint = Endpoint(local, "default_model", ranks.head)
+            endpoint = Endpoint(local, _LOADED, ranks.head)
             _wait_until_healthy(run, endpoint)
             yield endpoint
 

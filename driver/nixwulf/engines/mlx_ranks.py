@@ -20,8 +20,9 @@ from nixwulf.ssh import Connection, Unreachable, run_all
 
 PORT = 50053
 BACKENDS = {"tcp": "ring", "rdma": "jaccl"}
-# Unbuffered, or lines that a program printed before it was ended are lost. MLX_METAL_FAST_SYNCH
-# stays unset: with it GPUs have deadlocked (https://github.com/ml-explore/mlx/issues/3142).
+# Unbuffered, or lines that a program printed before it was ended are lost. Offline: a model by its
+# name on Hugging Face is taken from the nodes' caches, and nothing is downloaded inside a run.
+# MLX_METAL_FAST_SYNCH stays unset: with it GPUs have deadlocked (https://github.com/ml-explore/mlx/issues/3142).
 ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
 _LAST_WORDS_S = 5.0
 _POLL_S = 0.02
@@ -93,7 +94,7 @@ def started(
         except RunFailure as failure:
             raise _told(failure, processes) from None
         finally:
-            for process in processes:
+            for process in reversed(processes):  # a rank that is left alone ends by itself
                 process.stop()
 
 
