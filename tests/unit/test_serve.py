@@ -79,7 +79,7 @@ def test_a_clean_run_has_no_warning():
         (a_pass(answer(cached=8)), "from its cache in part, the first 8 tokens"),
         (
             a_pass(answer(came=(1.0, 1.00001, 1.5))),
-            "Of 2 chunks 1 were read at once with the one before",
+            "Of 2 chunks 1 were read at once",
         ),
         (a_pass(client_seconds=1.5), "busy for 75% of the time"),
     ],
