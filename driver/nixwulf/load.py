@@ -21,14 +21,25 @@ _BAD_REQUEST = (400, 422)
 
 @dataclass(frozen=True)
 class Pass:
-    """Requests that were sent together: their answers, and what the client's thread used.
+    """Requests that were sent together: their answers, and what the client cost.
 
-    seconds: from the first request to the last chunk; client_seconds: CPU time in that.
+    client_seconds: CPU time of the client's thread in that.
     """
 
     answers: tuple[Answer, ...]
-    seconds: float
     client_seconds: float
+
+    @property
+    def window(self) -> tuple[float, float]:
+        """From the first request to the last chunk, in seconds of the machine's monotonic clock."""
+        begin = min(answer.sent for answer in self.answers)
+        return begin, max(answer.came[-1] for answer in self.answers)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        begin, end = self.window
+        return end - begin
 
     @property
     def tokens(self) -> int:
@@ -102,9 +113,7 @@ class Load:
                     group.create_task(slot())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        begin = min(answer.sent for answer in answers)
-        end = max(answer.came[-1] for answer in answers)
-        return Pass(tuple(answers), end - begin, time.thread_time() - cpu)
+        return Pass(tuple(answers), time.thread_time() - cpu)
 
     async def _count(self, words: int) -> int:
         answer = await self._ask(prompts.row(next(self._numbers), words, self.seed), 1)

@@ -49,9 +49,9 @@ class Refused(StreamError):
 class Answer:
     """One streamed answer.
 
-    sent: when the request was sent; came: when each chunk with text came; both in seconds of
-    time.perf_counter. prompt_tokens, tokens and cached_tokens are the server's own counts (usage);
-    finish is why it ended; timings are the server's own figures where it gives them (llama-server).
+    sent: when the request was sent; came: when each chunk with text came; both in seconds of this
+    machine's monotonic clock. prompt_tokens, tokens and cached_tokens are the server's own counts
+    (usage); finish is why it ended; timings are its own figures where it gives any (llama-server).
     """
 
     sent: float
@@ -108,14 +108,14 @@ async def ask(
     import httpx
 
     reader = Reader(path)
-    sent = time.perf_counter()
+    sent = time.monotonic()
     try:
         async with client.stream("POST", path, json=request, headers=_HEADERS) as response:
             if response.status_code != httpx.codes.OK:
                 await response.aread()
                 raise Refused(response.status_code, path, response.text)
             async for data in response.aiter_bytes():
-                reader.feed(data, time.perf_counter())
+                reader.feed(data, time.monotonic())
                 heard()
     except httpx.RequestError as error:
         words = str(error) or type(error).__name__

@@ -134,6 +134,10 @@ def test_requests_at_once_over_rpc_are_counted_and_their_fabric_is_proved(
     assert counts["throughput"] == counts["client_busy"] == 2
     assert set(metrics["itl"]["percentiles"]) == {"p50", "p95", "p99"}
     assert metrics["ttft"]["conditions"] == {**load, "ignore_eos": True}
+    server = record["commands"][-1]
+    size = server["argv"].index("-np")
+    assert server["argv"][size : size + 4] == ["-np", "3", "-c", str(3 * (96 + 16 + 128))]
+    assert server["environment"]["LLAMA_ARG_CACHE_RAM"] == "0"
     alone = metrics["decode"]["value"]
     assert metrics["throughput"]["value"] > alone, "requests at once give no more than one"
 
