@@ -44,6 +44,7 @@ TIDY_COLUMNS = {
     "variant": "those of its conditions that tell it from the run's other metrics of its name, as "
     "JSON with sorted keys",
     "conditions": "conditions of the metric, as JSON with sorted keys",
+    "observed": "what was seen beside the samples, as JSON with sorted keys",
     "n_prompt": "prompt length, tokens",
     "n_gen": "generated tokens",
     "depth": "tokens in the context before the measurement",
@@ -177,7 +178,7 @@ def _rows(record: Record) -> list[dict[str, Any]]:
     # The schema says the same; a reader that trusts a number checks again.
     metrics = record["metrics"] if record["outcome"] == "ok" else []
     if not metrics:
-        empty = dict.fromkeys((*METRIC_KEYS, "conditions"), "")
+        empty = dict.fromkeys((*METRIC_KEYS, "conditions", "observed"), "")
         return [common | empty | {"samples": ()}]
     return [common | _metric(metric, case["parameters"], metrics) for metric in metrics]
 
@@ -202,6 +203,7 @@ def _metric(
         "state": metric["state"],
         "variant": canonical(_variant(metric, metrics)),
         "conditions": canonical(metric["conditions"]),
+        "observed": canonical(metric.get("observed", {})),
         "n_prompt": known.get("n_prompt"),
         "n_gen": known.get("n_gen"),
         "depth": known.get("n_depth", known.get("depth")),

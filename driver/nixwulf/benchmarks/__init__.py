@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -41,9 +41,11 @@ class Parameter:
 class Metric:
     """A measured quantity with its unit, every sample, and the conditions it holds for.
 
-    distribution: whether its percentiles tell more than its mean, as of times. windows: when all of
-    this, and nothing else, was measured, as pairs of begin and end in seconds of this machine's
-    monotonic clock; with them a speed gets its watts. No windows: not known that well.
+    Conditions are what was asked for or fixed: they are the same in every repetition of a case, and
+    tell metrics of one name apart. What was seen beside the samples is observed: retransmits, lost
+    packets. distribution: whether its percentiles tell more than its mean, as of times. windows:
+    when all of this, and nothing else, was measured, as pairs of begin and end in seconds of this
+    machine's monotonic clock; with them a speed gets its watts. No windows: not known that well.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Metric:
     conditions: Mapping[str, Any]
     distribution: bool = False
     windows: tuple[tuple[float, float], ...] = ()
+    observed: Mapping[str, Any] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """As in a record: mean, and the standard deviation (n-1) of more than one sample."""
@@ -69,6 +72,7 @@ class Metric:
             "samples": list(self.samples),
             "state": self.state,
             "conditions": dict(self.conditions),
+            **({"observed": dict(self.observed)} if self.observed else {}),
         }
 
 

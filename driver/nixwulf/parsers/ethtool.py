@@ -31,3 +31,8 @@ def parse(text: str) -> Settings:
                 )
             return Settings(header[1], int(match[1]) / 1000 if match[1] else None)
     raise ParseError("ethtool: the output has no line 'Speed: NMb/s'.")
+
+
+def recognises(text: str) -> bool:
+    """Its first line."""
+    return re.search(r"^\s*Settings for \S+:", text, re.MULTILINE) is not None

@@ -87,3 +87,8 @@ def parse_log(text: str) -> dict[str, Host]:
             known = hosts[named[1]]
             hosts[named[1]] = Host(known.vendor, known.device, named[3])
     return hosts
+
+
+def recognises(text: str) -> bool:
+    """A line of a link, or a host in the kernel's log."""
+    return any(_LISTED.fullmatch(line) or _HOST.search(line) for line in text.splitlines())

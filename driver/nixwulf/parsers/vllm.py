@@ -60,6 +60,20 @@ class Throughput:
     total_per_s: float
 
 
+def parse(text: str) -> Serve | tuple[Throughput, ...]:
+    """The result of either benchmark; raises ParseError."""
+    serve = '"output_throughput"' in text or _PRINTED["output_throughput"] in text
+    return parse_serve(text) if serve else parse_throughput(text)
+
+
+def recognises(text: str) -> bool:
+    """A key or label of a result of either."""
+    labels = (*_PRINTED.values(), '"mean_ttft_ms"')
+    return any(label in text for label in labels) or (
+        "requests_per_second" in text and "tokens_per_second" in text
+    )
+
+
 def parse_serve(text: str) -> Serve:
     """The result of `vllm bench serve`, its JSON file or its output; raises ParseError."""
     values = _object(text, _SERVE) if text.lstrip().startswith("{") else _printed(text)

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from importlib import resources
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from markupsafe import Markup
@@ -40,6 +41,7 @@ _LOG_MARGIN = 1.25
 _MOST_FINE_DECADES = 3.0  # with ticks at 1, 2 and 5, not only at powers of ten
 _K_FROM = 10_000
 _MOST_TICKS = 8
+_MOST_IN_LABEL = 56
 
 
 class Point(NamedTuple):
@@ -63,11 +65,13 @@ class Curve(NamedTuple):
 class Panel(NamedTuple):
     """A metric over the number of nodes, the round trip in microseconds or a parameter.
 
-    unit: of the metric, for people; steps: whether x has few values, each with a tick;
-    xs and ys are the values that the scales have to hold; one is the value of one node.
+    variant: what tells it from other panels beside its title, may be empty; unit: of the metric,
+    for people; steps: whether x has few values, each with a tick; xs and ys are the values that
+    the scales have to hold; one is the value of one node.
     """
 
     title: str
+    variant: str
     unit: str
     over: str
     steps: bool
@@ -79,7 +83,7 @@ class Panel(NamedTuple):
 
 def inline(panel: Panel, salt: str) -> Markup:
     """A panel as an svg element of a page; the salt tells its ids from those of other panels."""
-    svg = _svg([panel], (), "", f"{salt} {panel.title} {panel.over}")
+    svg = _svg([panel], (), "", f"{salt} {panel.title} {panel.variant} {panel.over}")
     for name, colour in _colours().items():
         svg = svg.replace(colour, f"var(--{name})")
     return Markup(svg)  # noqa: S704 - _svg and matplotlib escaped every text in it
@@ -124,10 +128,16 @@ def _svg(panels: Sequence[Panel], names: Sequence[str], caption: str, salt: str)
     head = Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         'width="{0}" height="{1}" viewBox="0 0 {0} {1}" role="img" aria-label="{2}">'
-    ).format(width, height, "; ".join(f"{clean(p.title)}: {p.unit} by {p.over}" for p in panels))
+    ).format(width, height, "; ".join(map(_label, panels)))
     # matplotlib's own head has the date, and a style for '*' that would apply to the whole page.
     body = " ".join(out.getvalue().split("</defs>", 1)[1].split())
     return str(head) + re.sub(r"""<g id=("[^"]*"|'[^']*')(/?)>""", _group, body)
+
+
+def _label(panel: Panel) -> str:
+    """What a panel shows, for readers who do not see it."""
+    what = ", ".join(filter(None, (panel.title, panel.variant)))
+    return f"{clean(what)}: {panel.unit} by {panel.over}"
 
 
 def _group(start: re.Match[str]) -> str:
@@ -192,9 +202,10 @@ def _marker(style: int | None, colours: dict[str, str]) -> dict[str, Any]:
 
 def _draw(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
     y_label = panel.unit + _scale(axes, "y", panel.ys)
+    y_label += f"; {clean(panel.variant)}" if panel.variant else ""
     floor, top = axes.get_ylim()
     axes.set_title(clean(panel.title))
-    _text(axes, y_label, (0, top), (0, 12), size=11.5)
+    _text(axes, shorten(y_label, _MOST_IN_LABEL, placeholder=" …"), (0, top), (0, 12), size=11.5)
     if panel.steps:  # a doubling is one step
         axes.set(xscale="log", xlim=(min(panel.xs) / _LOG_MARGIN, max(panel.xs) * _LOG_MARGIN))
         shown = panel.xs if len(panel.xs) <= _MOST_TICKS else panel.xs[:: -(-len(panel.xs) // 6)]
@@ -237,7 +248,7 @@ def _text(
 
 
 def _short(value: float) -> str:
-    return f"{value / 1000:g}k" if value >= _K_FROM else f"{value:g}"
+    return f"{value / 1000:.3g}k" if value >= _K_FROM else f"{value:g}"
 
 
 def _scale(axes: Axes, name: Literal["x", "y"], values: Sequence[float]) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nixwulf.report.contents import Line, Metric, Setting, Summary, Value
+from nixwulf.report.contents import Summary
+from nixwulf.report.lines import Line, Metric, Setting, Value
 from nixwulf.report.words import amount, figure, percent, plural, round_trip, times, unit_name
 from nixwulf.units import adds_up, better, is_time
 
 _HEADLINE_METRIC = ("decode", "prompt")
-_NAMES = {"ttft": "time to first token", "itl": "inter-token latency"}
-_MOST_VARIANTS = 6
+_NAMES = {"ttft": "time to first token (TTFT)", "itl": "time between tokens (ITL)"}
+_MOST_VARIANTS = 4
 _WHOLE_FROM = 10.0
 
 
@@ -33,7 +34,7 @@ def _of_setting(summary: Summary, setting: Setting) -> Iterator[str]:
             best = (_best_and_worst(own, m) for m in metrics if _having(own, m))
             yield f"{f'With {variant}' if variant else 'Without variant'}: {' '.join(best)}"
     if len(variants) > _MOST_VARIANTS:
-        yield f"{plural(len(variants) - _MOST_VARIANTS, 'more variant')} are in the table."
+        yield f"{len(variants) - _MOST_VARIANTS} more are in the table."
     if any(value.above_linear for line in lines for value in line.values.values()):
         yield (
             "Some cases are faster than their number of nodes times one node: suspect that one "
@@ -139,8 +140,8 @@ def _change(what: str, metric: Metric, near: tuple[float, Value], far: tuple[flo
 
 def _name(metric: Metric, line: Line) -> str:
     name = _NAMES.get(metric.name, metric.words)
-    median = " (median)" if line.values[metric.name].percentiles else ""
-    return f"{name[:1].upper()}{name[1:]}{median}"
+    name = f"median {name}" if line.values[metric.name].percentiles else name
+    return f"{name[:1].upper()}{name[1:]}"
 
 
 def _amount(line: Line, metric: Metric) -> str:

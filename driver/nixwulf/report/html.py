@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import PurePath
 from urllib.parse import quote
 
 from nixwulf.report import provenance, words
-from nixwulf.report.contents import Line, Metric, Setting, Summary, Value
+from nixwulf.report.contents import Summary
 from nixwulf.report.findings import findings
 from nixwulf.report.folder import Entry
+from nixwulf.report.lines import Line, Metric, Setting, Value
 from nixwulf.report.plots import Plots, plots
 
 
@@ -40,7 +40,7 @@ class Section:
     headline: list[Metric]
     spread: list[Metric]
     in_rows: bool
-    scaling: list[ScalingRow]
+    scaling: list[list[ScalingRow]]
     scaling_nodes: list[int]
     entries: list[Entry]
 
@@ -83,7 +83,7 @@ def to_html(summary: Summary) -> str:
 
 def _section(summary: Summary, setting: Setting, sentences: list[str]) -> Section:
     lines = summary.lines_of(setting)
-    scaling = _scaling(lines)
+    scaling = _scaling(lines, summary.metrics(setting))
     return Section(
         setting=setting,
         name=summary.setting_name(setting),
@@ -95,25 +95,26 @@ def _section(summary: Summary, setting: Setting, sentences: list[str]) -> Sectio
         spread=[m for m in summary.metrics(setting) if summary.has_spread(setting, m)],
         in_rows=summary.in_rows(setting),
         scaling=scaling,
-        scaling_nodes=sorted({nodes for row in scaling for nodes in row.by_nodes}),
+        scaling_nodes=sorted({nodes for rows in scaling for row in rows for nodes in row.by_nodes}),
         entries=summary.entries_of(setting),
     )
 
 
-def _scaling(lines: list[Line]) -> list[ScalingRow]:
-    rows: dict[tuple[str, str, str], dict[int, Value]] = defaultdict(dict)
-    rtts: dict[tuple[str, str, str], float] = {}
-    for line in lines:
-        for metric, value in line.values.items():
-            if line.nodes > 1 and value.speed_up is not None:
-                name = metric.replace("_", " ")
-                key = (", ".join(filter(None, (name, line.variant))), line.parallelism, line.link)
-                rows[key][line.nodes] = value
-                if line.rtt_us is not None:
-                    rtts[key] = line.rtt_us
-    found = [ScalingRow(*key, rtts.get(key), by_nodes) for key, by_nodes in rows.items()]
-    unknown = float("inf")
-    return sorted(found, key=lambda r: (r.metric, r.parallelism, r.rtt_us or unknown, r.link))
+def _scaling(lines: list[Line], metrics: list[Metric]) -> list[list[ScalingRow]]:
+    """Rows that belong together: of one metric, variant and parallelism, fabric by fabric."""
+    groups: dict[tuple[int, str, str], dict[str, ScalingRow]] = {}
+    for line in (line for line in lines if line.nodes > 1):
+        for rank, metric in enumerate(metrics):
+            value = line.values.get(metric.name)
+            if value is not None and value.speed_up is not None:
+                name = ", ".join(filter(None, (metric.words, line.variant)))
+                rows = groups.setdefault((rank, line.variant, line.parallelism), {})
+                row = rows.setdefault(
+                    line.link, ScalingRow(name, line.parallelism, line.link, line.rtt_us, {})
+                )
+                row.by_nodes[line.nodes] = value
+    ordered = sorted(groups.items(), key=lambda group: group[0][0])
+    return [list(rows.values()) for _, rows in ordered]
 
 
 def _href(path: PurePath) -> str:

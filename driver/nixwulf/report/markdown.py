@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from nixwulf.report.contents import Failure, Line, Setting, Summary
+from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.findings import findings
+from nixwulf.report.lines import Line, Setting
 from nixwulf.report.provenance import fabrics, facts
 from nixwulf.report.words import clean, microseconds, percent, plural, times, unit_name
 
-_CASE = ("nodes", "parallelism", "fabric", "conditions", "RTT, µs", "bandwidth, Gbit/s")
+_CASE = ("nodes", "parallelism", "fabric", "conditions", "RTT, µs", "link, Gbit/s")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~@])")
 
 
@@ -42,7 +43,7 @@ def _setting(summary: Summary, setting: Setting) -> list[str]:
         "Values are means over all samples of all runs that ended ok, ± their standard deviation; "
         "n is samples (runs). "
         + ("× is against one node, efficiency is × over the number of nodes. " if scaled else "")
-        + "RTT is the median round trip measured in those runs."
+        + "RTT is the median round trip measured in those runs, link what one TCP stream carried."
     )
     return [
         f"### {_text(summary.setting_name(setting))}",

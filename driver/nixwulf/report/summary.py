@@ -11,8 +11,9 @@ from typing import Any
 
 from nixwulf import table
 from nixwulf.record import Record
-from nixwulf.report.contents import Failure, Line, Setting, Summary, Value, setting_of
+from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.folder import Entry, RunFolder
+from nixwulf.report.lines import Line, Setting, Value, setting_of
 from nixwulf.report.words import case_name, link_name
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 
@@ -40,13 +41,18 @@ def summarize(folder: RunFolder) -> Summary:
         for key, case in cases.items()
         for line in _lines(key[0], case, by_case[key], planned, shown[key[0]], measured[key])
     ]
-    names = {key[1]: _name(key[0], case, shown[key[0]], cases) for key, case in cases.items()}
+    names = {key[1]: _name(case, shown[key[0]]) for key, case in cases.items()}
+    several = len({setting.benchmark for setting, _ in cases}) > 1
+    full = {
+        id_: f"{setting.benchmark}, {names[id_]}" if several else names[id_]
+        for setting, id_ in cases
+    }
     outcomes = Counter(entry.record["outcome"] for entry in folder.entries)
     return Summary(
         folder=folder,
         lines=_sorted(lines),
-        failures=_failures(folder.entries, names),
-        warnings=_warnings(folder.entries, names),
+        failures=_failures(folder.entries, full),
+        warnings=_warnings(folder.entries, full),
         outcomes=_ok_first(outcomes),
         names=names,
     )
@@ -56,14 +62,10 @@ def _key(cluster: str, case: Mapping[str, Any]) -> Key:
     return (setting_of(cluster, case), case["id"])
 
 
-def _name(
-    setting: Setting, case: Mapping[str, Any], shown: Sequence[str], cases: Mapping[Key, Any]
-) -> str:
-    """A case among all of the folder: '2 nodes, tensor, lan', or 'serve, one node, api chat'."""
-    benchmarks = {other.benchmark for other, _ in cases}
+def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
+    """A case among all of its setting: '2 nodes, tensor, lan', or 'one node, api chat'."""
     link = link_name(case.get("fabric", ""), case.get("transport", ""))
     parts = [
-        setting.benchmark if len(benchmarks) > 1 else "",
         case_name(case["nodes"], case.get("parallelism", ""), link),
         *(f"{key} {case['parameters'][key]}" for key in shown if key in case["parameters"]),
     ]

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nixwulf.report.contents import Failure, Line, Metric, Setting, Summary
+from nixwulf.report.contents import Failure, Summary
+from nixwulf.report.lines import Line, Metric, Setting
 from nixwulf.report.words import (
     clean,
     microseconds,
