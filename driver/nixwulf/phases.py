@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nixwulf import benchmarks, engines, link, memory, transport
+from nixwulf.benchmarks import Benchmark
 from nixwulf.case import Case
 from nixwulf.counters import Counters
 from nixwulf.engines import Engine
@@ -19,6 +20,7 @@ from nixwulf.gates import subject_of_run
 from nixwulf.gates.examine import examine
 from nixwulf.hints import hint_for
 from nixwulf.models import PlacedModel
+from nixwulf.power.watch import Watch
 from nixwulf.record import Record
 from nixwulf.recording import Findings, log_tails, record_of
 from nixwulf.run import Run, RunFailure
@@ -70,6 +72,7 @@ def run_case(
     engine = engines.find(run.case.engine) if run.case.engine else None
     benchmark = benchmarks.find(run.case.benchmark)
     found = Findings()
+    watch = Watch(run)
     phase = "facts"
 
     @contextmanager
@@ -89,25 +92,27 @@ def run_case(
             run.facts = gather(run.nodes, wanted)
         with timed("gates"):
             _pass_gates(run, found, model)
+        watch.start()
         with timed("link"):
             _probe(run, found, "rtt_before")
+        with timed("idle"):
+            watch.settle()
         if engine:
             with timed("launch"):
                 engine.start(run)
             with timed("sanity"):
                 _check_text(engine, run, model, found, references)
         with timed("measure"):
-            before = run.counters()
-            found.metrics = benchmark.measure(run)
-            _check_transport(engine, run, found, benchmark.proof_bytes, before)
-            _probe(run, found, "rtt_after")
+            _measure(engine, benchmark, run, found, watch)
     except RunFailure as failure:
         _fail(run, found, phase, failure.outcome, failure.reason)
     except NixwulfError as error:
         _fail(run, found, phase, "failed", error.message)
     finally:
         with timed("teardown"):
+            watch.stop()
             run.stop()
+    found.power = watch.document(found.metrics)
     return record_of(run, found, model, repetition, started, shaped_by)
 
 
@@ -217,6 +222,16 @@ def first_difference(expected: Tokens, observed: Tokens) -> int | None:
 
 def _at(tokens: Tokens, index: int) -> int | str:
     return tokens[index] if index < len(tokens) else "missing"
+
+
+def _measure(
+    engine: Engine | None, benchmark: Benchmark, run: Run, found: Findings, watch: Watch
+) -> None:
+    before = run.counters()
+    with watch.measuring():
+        found.metrics = benchmark.measure(run)
+    _check_transport(engine, run, found, benchmark.proof_bytes, before)
+    _probe(run, found, "rtt_after")
 
 
 def _check_transport(

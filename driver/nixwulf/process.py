@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 import time
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +106,7 @@ class OwnedProcess:
 
     unit: its name on the node. background: it serves others while they work. returncode is none
     while it runs or when the connection was lost; output_at is the monotonic time of its last
-    output.
+    output, and stdout_times and stderr_times are those of each line.
     """
 
     node: str
@@ -117,6 +118,8 @@ class OwnedProcess:
     background: bool
     started: float = field(default_factory=time.monotonic)
     output_at: float = field(default_factory=time.monotonic)
+    stdout_times: array[float] = field(default_factory=lambda: array("d"), repr=False)
+    stderr_times: array[float] = field(default_factory=lambda: array("d"), repr=False)
     ended: float | None = None
     returncode: int | None = None
     stopped_by_driver: bool = False
@@ -163,9 +166,11 @@ class OwnedProcess:
             start_new_session=True,  # Ctrl-C is for the driver, which then stops in order
         )
         pipes = (process._client.stdout, process._client.stderr)
-        for pipe, path in zip(pipes, (process.stdout, process.stderr), strict=True):
+        paths = (process.stdout, process.stderr)
+        times = (process.stdout_times, process.stderr_times)
+        for pipe, path, moments in zip(pipes, paths, times, strict=True):
             assert pipe is not None  # noqa: S101 - PIPE was asked for
-            arguments = (pipe, path.open("wb", buffering=0))
+            arguments = (pipe, path.open("wb", buffering=0), moments)
             reader = threading.Thread(target=process._copy, args=arguments, daemon=True)
             reader.start()
             process._readers.append(reader)
@@ -218,7 +223,7 @@ class OwnedProcess:
             reader.join(timeout=5)
         self.ended = time.monotonic()
 
-    def _copy(self, pipe: IO[bytes], file: IO[bytes]) -> None:
+    def _copy(self, pipe: IO[bytes], file: IO[bytes], times: array[float]) -> None:
         with file:
             for line in pipe:
                 output, mark, status = line.partition(_EXIT_MARK)
@@ -226,6 +231,7 @@ class OwnedProcess:
                     self.returncode = int(status)
                 if output:
                     self.output_at = time.monotonic()
+                    times.append(self.output_at)
                     # A full disk must not block the program; writing the record will tell of it.
                     with contextlib.suppress(OSError):
                         file.write(output)

@@ -33,6 +33,7 @@ class Findings:
     sanity: dict[str, Any] = field(default_factory=dict)
     metrics: list[Metric] = field(default_factory=list)
     gates: list[dict[str, Any]] = field(default_factory=list)
+    power: dict[str, Any] = field(default_factory=dict)
 
 
 def record_of(
@@ -72,9 +73,9 @@ def record_of(
         "sanity": found.sanity,
         "metrics": [metric.document() for metric in found.metrics],
         "warnings": run.warnings,
-        "power": {"absent": "this version of nixwulf reads no power meter"},
         "gates": found.gates,
         "waived": list(run.waived),
+        "power": found.power,
         "provenance": {"nixwulf": __version__, **revision(), "driver": _driver()},
         "raw": sorted(f"raw/{path.parent.name}/{path.name}" for path in run.raw.glob("*")),
     }

@@ -11,6 +11,7 @@ from nixwulf.case import Case
 from nixwulf.cluster import Cluster, Fabric
 from nixwulf.counters import Counters, read
 from nixwulf.facts import Facts
+from nixwulf.power.known import Known
 from nixwulf.process import OwnedProcess, cpu_seconds
 from nixwulf.ssh import Connection, Unreachable
 from nixwulf.sweep import Limits
@@ -39,7 +40,8 @@ class Run:
 
     deadline is in monotonic seconds; model is its path on the nodes that read it, empty where
     there is none. engine_facts and warnings go into the record; engine_options are what an engine
-    found its programs on the head to offer. waived are names of gates that may refuse.
+    found its programs on the head to offer. waived are names of gates that may refuse; power is
+    what the session knows of the power of its nodes.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Run:
     engine_options: set[str] = field(default_factory=set)
     waived: tuple[str, ...] = ()
     warnings: list[str] = field(default_factory=list)
+    power: Known = field(default_factory=Known)
 
     @property
     def head(self) -> Connection:

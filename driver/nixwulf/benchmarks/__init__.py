@@ -41,7 +41,9 @@ class Parameter:
 class Metric:
     """A measured quantity with its unit, every sample, and the conditions it holds for.
 
-    distribution: whether its percentiles tell more than its mean, as of times.
+    distribution: whether its percentiles tell more than its mean, as of times. windows: when all of
+    this, and nothing else, was measured, as pairs of begin and end in seconds of this machine's
+    monotonic clock; with them a speed gets its watts. No windows: not known that well.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Metric:
     state: str
     conditions: Mapping[str, Any]
     distribution: bool = False
+    windows: tuple[tuple[float, float], ...] = ()
 
     def document(self) -> dict[str, Any]:
         """As in a record: mean, and the standard deviation (n-1) of more than one sample."""

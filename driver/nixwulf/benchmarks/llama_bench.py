@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from nixwulf.benchmarks import Metric, Parameter
@@ -51,13 +52,31 @@ class LlamaBench:
             raise RunFailure("failed", f"llama-bench gave {len(rows)} results, expected {wanted}.")
         for row in rows:
             ENGINE.require_devices(run, row.details)
-        return [_metric(row, "warm" if case.warm_up else "cold") for row in rows]
+        began = run_times(process.stderr.read_text(errors="replace"), process.stderr_times)
+        return [_metric(row, "warm" if case.warm_up else "cold", began) for row in rows]
 
 
 BENCHMARK = LlamaBench()
 
 
-def _metric(row: Row, state: str) -> Metric:
+def run_times(text: str, times: Sequence[float]) -> dict[str, list[float]]:
+    """When each sample began, by metric: --progress has a line at that moment."""
+    began: dict[str, list[float]] = {"prompt": [], "decode": []}
+    for line, moment in zip(text.splitlines(), times, strict=False):
+        match = re.search(r"benchmark \d+/\d+: (prompt|generation) run \d+/\d+", line)
+        if match:
+            began["prompt" if match[1] == "prompt" else "decode"].append(moment)
+    return began
+
+
+def _windows(row: Row, began: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    seconds = [nanoseconds / 1e9 for nanoseconds in row.details.get("samples_ns", ())]
+    if len(began) != len(seconds):
+        return ()
+    return tuple((begin, begin + took) for begin, took in zip(began, seconds, strict=True))
+
+
+def _metric(row: Row, state: str, began: Mapping[str, Sequence[float]]) -> Metric:
     keys = ("n_prompt", "n_gen", "n_depth", "n_batch", "n_ubatch", "n_threads", "type_k", "type_v")
     return Metric(
         name=row.metric,
@@ -65,4 +84,5 @@ def _metric(row: Row, state: str) -> Metric:
         samples=row.samples,
         state=state,
         conditions={key: row.details[key] for key in keys if key in row.details},
+        windows=_windows(row, began[row.metric]),
     )

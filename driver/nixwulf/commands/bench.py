@@ -52,6 +52,7 @@ def bench(
     from nixwulf.bench import record_path, run_plan
     from nixwulf.cluster import load_cluster
     from nixwulf.plan import make_plan, plan_to_resume, save_plan
+    from nixwulf.power.meters import complaints
     from nixwulf.progress import make_progress, print_plan
     from nixwulf.report import print_summary, summary_of, write
     from nixwulf.sweep import load_sweep
@@ -74,6 +75,8 @@ def bench(
         return
     if resume is None:
         save_plan(plan, folder / "plan.json")
+    for sentence in complaints(plan.cluster.nodes):
+        click.echo(sentence, err=True)
     try:
         with make_progress() as progress:
             run_plan(plan, folder, progress)
