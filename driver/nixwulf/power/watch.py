@@ -120,7 +120,7 @@ class Watch:
             if other == name:
                 return ""
             if machines.get(name) and machines[name] == machines.get(other):
-                return f"the same machine as {other}, where its power is counted"
+                return f"the same machine as {other}"
         return ""
 
     def _wait_until_ready(self) -> None:
