@@ -1,17 +1,15 @@
 """Wall meters are read as their makers document, over HTTP; what is no watts is a sentence."""
 
-import json
-import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meter_server import serving, unreachable
 from nixwulf.cli import cli
 from nixwulf.cluster import Meter, load_cluster
 from nixwulf.errors import InputError
@@ -29,29 +27,6 @@ ANSWERS = {
     "/rpc/Switch.GetStatus?id=0": SWITCH,
     "/cm?cmnd=Status%208": ENERGY,
 }
-
-
-@contextmanager
-def serving(answers, status=200):
-    """A local server that gives these bodies by path and query."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            body = answers.get(self.path)
-            self.send_response(status if body is not None else 404)
-            self.end_headers()
-            self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
-
-        def log_message(self, *words):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.mark.parametrize(
@@ -126,12 +101,6 @@ def test_a_server_that_is_no_meter_is_a_complaint(answers, status, words):
         pytest.raises(MeterError, match=words),
     ):
         read(replace(SHELLY, url=url), client)
-
-
-def unreachable():
-    """An address of this machine where nothing listens."""
-    with serving({}) as url:
-        return url
 
 
 def metered(*meters):

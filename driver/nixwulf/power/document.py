@@ -30,13 +30,15 @@ _SOURCES = ("rapl", "amdgpu", "nvidia", "pmic", "powermetrics")
 class NodeSamples:
     """What one node's sampler told; offset leads from its clock to the driver's, seconds.
 
-    reason: why there are no samples at all; twin: another node is the same machine.
+    reason: why there are no samples at all; twin: another node is the same machine;
+    cut: how its sampler came to an end of its own.
     """
 
     samples: Samples = field(default_factory=lambda: Samples((), {}, ()))
     offset: float = 0.0
     reason: str = ""
     twin: bool = False
+    cut: str = ""
 
     def joules(self) -> dict[str, list[Point]]:
         """Joules since the first sample by source, in the driver's clock."""
@@ -120,6 +122,8 @@ def _node(
         program: f"it said {words!r}"
         for program, _, words in (fact.partition(" ") for fact in node.samples.told("refused"))
     }
+    if node.cut:
+        absent["sampler"] = node.cut
     names = dict(fact.partition(" ")[::2] for fact in node.samples.told("sensor"))
     celsius = {
         f"{names[sensor]} ({sensor})" if sensor in names else sensor: round(max(values), 1)
@@ -224,7 +228,6 @@ def _per_watt(
         return [{"absent": "The benchmark does not tell when it measured this."}]
     if not sources:
         return [{"absent": "No source tells the watts of all nodes, and of them alone."}]
-    speed = sum(metric.samples) / len(metric.samples)
     entries: list[dict[str, Any]] = []
     for source, joules in sources.items():
         gap = max(_spacing(points) for points in joules)
@@ -237,7 +240,8 @@ def _per_watt(
             continue
         watts = sum(mean for mean in means if mean is not None)
         seconds = sum(end - begin for begin, end in windows)
-        if watts <= 0:
+        work, joules_told = _work(metric), watts * seconds
+        if joules_told <= 0:
             entries.append({"source": source, "absent": "It told 0 W."})
             continue
         entries.append(
@@ -245,13 +249,25 @@ def _per_watt(
                 "source": source,
                 "seconds": round(seconds, 3),
                 "watts": round(watts, 3),
-                "joules": round(watts * seconds, 3),
+                "joules": round(joules_told, 3),
                 "unit": f"{metric.unit}/W",
-                "value": round(speed / watts, 6),
-                **({"joules_per_token": round(watts / speed, 6)} if metric.unit == "tok/s" else {}),
+                "value": round(work / joules_told, 6),
+                **(
+                    {"joules_per_token": round(joules_told / work, 6)}
+                    if metric.unit == "tok/s"
+                    else {}
+                ),
             }
         )
     return entries
+
+
+def _work(metric: Metric) -> float:
+    """Tokens, or Gflop, done in all windows: speeds are rates of windows that took unlike times."""
+    lengths = [end - begin for begin, end in metric.windows]
+    if len(lengths) == len(metric.samples):
+        return sum(speed * took for speed, took in zip(metric.samples, lengths, strict=True))
+    return sum(metric.samples) / len(metric.samples) * sum(lengths)
 
 
 def _spacing(points: Sequence[Point]) -> float:

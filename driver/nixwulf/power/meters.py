@@ -103,7 +103,8 @@ def complaints(nodes: Iterable[Node]) -> list[str]:
 class Reader:
     """A thread that asks one meter once a second and keeps what it says.
 
-    points are in seconds of the driver's monotonic clock and watts; error is the last complaint.
+    points are in seconds of the driver's monotonic clock and watts; error is the last complaint;
+    answered is set once there is one or the other.
     """
 
     def __init__(self, meter: Meter, raw: Path) -> None:
@@ -111,6 +112,7 @@ class Reader:
         self.meter = meter
         self.points: list[Point] = []
         self.error = ""
+        self.answered = threading.Event()
         self._raw = raw
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -121,14 +123,16 @@ class Reader:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, at the latest when the request that goes on has timed out."""
+        """End after a last reading, so that the points reach over all that was measured."""
         self._done.set()
         self._thread.join(_TIMEOUT_S + INTERVAL_S)
 
     def _read(self) -> None:
         with make_client() as client, self._raw.open("w") as file:
-            while not self._done.is_set():
-                begin = time.monotonic()
+            while True:
+                begin, stopping = time.monotonic(), self._done.is_set()
+                if stopping and not self.points:
+                    return
                 try:
                     watts = read(self.meter, client)
                 except MeterError as error:
@@ -137,6 +141,9 @@ class Reader:
                     moment = (begin + time.monotonic()) / 2
                     self.points.append((moment, watts))
                     file.write(f"{moment:.3f} {watts:g}\n")
+                self.answered.set()
+                if stopping:
+                    return
                 self._done.wait(max(0.0, begin + INTERVAL_S - time.monotonic()))
 
 

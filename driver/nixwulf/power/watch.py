@@ -15,6 +15,7 @@ from nixwulf.benchmarks import Metric
 from nixwulf.power import energy
 from nixwulf.power.document import MeterPoints, NodeSamples, document
 from nixwulf.power.energy import Window
+from nixwulf.power.meters import INTERVAL_S as SLOWEST_S
 from nixwulf.power.meters import Reader
 from nixwulf.power.samples import Samples, parse
 from nixwulf.process import OwnedProcess
@@ -79,9 +80,10 @@ class Watch:
         begin = time.monotonic()
         if not self._lacks_idle():
             return
-        time.sleep(IDLE_S)
-        self._run.deadline += IDLE_S
-        window = (begin, time.monotonic())
+        wait = IDLE_S + SLOWEST_S  # until the slowest source has told of the end as well
+        time.sleep(wait)
+        self._run.deadline += wait
+        window = (begin, begin + IDLE_S)
         for name, node in self._samples().items():
             for source, joules in node.joules().items():
                 self._keep_idle(name, source, energy.average(joules, [window]))
@@ -99,7 +101,9 @@ class Watch:
             self._window = (begin, time.monotonic())
 
     def stop(self) -> None:
-        """Stop what was started."""
+        """Stop what was started, when there is a sample from after the measurement."""
+        if self._window and self._samplers:
+            time.sleep(max(0.0, self._window[1] + 2 * INTERVAL_S - time.monotonic()))
         stops = [process.stop for process in self._samplers.values()]
         stops += [wall.reader.stop for wall in self._walls]
         with ThreadPoolExecutor(max(1, len(stops))) as pool:
@@ -150,7 +154,11 @@ class Watch:
         """Whether some watts here were not yet seen idle; nodes that have none are remembered."""
         known = self._run.power
         time.sleep(INTERVAL_S if self._samplers else 0)  # what has watts has told some by then
-        lacking = any((wall.key, "wall") not in known.idle for wall in self._walls)
+        for wall in self._walls:
+            wall.reader.answered.wait()
+        lacking = any(
+            wall.reader.points and (wall.key, "wall") not in known.idle for wall in self._walls
+        )
         for name, process in self._samplers.items():
             samples = _parsed(process)
             if not samples.series and not process.running and not process.returncode:
@@ -181,7 +189,9 @@ def _read(process: OwnedProcess) -> NodeSamples:
     """A sampler's samples, its clock set by the line that came soonest after it was true."""
     samples, arrivals = _parsed(process), process.stdout_times
     lags = [arrivals[line] - told for line, told in samples.stamps if line < len(arrivals)]
-    return NodeSamples(samples, min(lags, default=0.0))
+    died = not process.running and not process.stopped_by_driver and bool(samples.series)
+    cut = f"it {process.ending()} before the end" if died else ""
+    return NodeSamples(samples, min(lags, default=0.0), cut=cut)
 
 
 def _parsed(process: OwnedProcess) -> Samples:
