@@ -4,8 +4,9 @@ import pytest
 
 from nixwulf.benchmarks import Metric
 from nixwulf.benchmarks.llama_bench import _metric, run_times
-from nixwulf.power.document import MeterPoints, NodeSamples, document
+from nixwulf.power.document import document
 from nixwulf.power.samples import parse
+from nixwulf.power.told import MeterPoints, NodeSamples
 from nixwulf.record import sealed, validate
 from nixwulf.report.provenance import facts
 from record_factory import make_record

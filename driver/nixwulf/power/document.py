@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from nixwulf.benchmarks import Metric
 from nixwulf.power import energy
+from nixwulf.power.efficiency import efficiency
 from nixwulf.power.energy import Window
 from nixwulf.power.samples import Point, Samples
 from nixwulf.power.throttling import throttling
+from nixwulf.power.told import MeterPoints, NodeSamples
 
 COVERS = "the whole benchmark: its start, the loading of the model and its warm-up as well"
 RAPL_FIX = (
@@ -21,46 +22,6 @@ POWERMETRICS_FIX = (
     "powermetrics told no watts; let the user run it without a password: put 'USER ALL=(root) "
     "NOPASSWD: /usr/bin/powermetrics' into a file of /etc/sudoers.d there"
 )
-# Of what a counter of a source's kind stands for; the others are watts.
-_CUMULATIVE = "rapl"
-_SOURCES = ("rapl", "amdgpu", "nvidia", "pmic", "powermetrics")
-
-
-@dataclass(frozen=True)
-class NodeSamples:
-    """What one node's sampler told; offset leads from its clock to the driver's, seconds.
-
-    reason: why there are no samples at all; twin: another node is the same machine;
-    cut: how its sampler came to an end of its own.
-    """
-
-    samples: Samples = field(default_factory=lambda: Samples((), {}, ()))
-    offset: float = 0.0
-    reason: str = ""
-    twin: bool = False
-    cut: str = ""
-
-    def joules(self) -> dict[str, list[Point]]:
-        """Joules since the first sample by source, in the driver's clock."""
-        channels: dict[str, list[list[Point]]] = {}
-        for key, points in sorted(self.samples.series.items()):
-            source = key.partition(":")[0]
-            if source in _SOURCES:
-                here = [(time + self.offset, value) for time, value in points]
-                joules = here if source == _CUMULATIVE else energy.integral(here)
-                channels.setdefault(source, []).append(joules)
-        return {source: energy.total(found) for source, found in channels.items()}
-
-
-@dataclass(frozen=True)
-class MeterPoints:
-    """What a wall meter said, in the driver's clock and watts, and which nodes hang on it."""
-
-    nodes: tuple[str, ...]
-    others: tuple[str, ...]
-    points: Sequence[Point]
-    error: str = ""
-    key: str = ""
 
 
 def document(
@@ -87,7 +48,7 @@ def document(
         ],
     }
     if any("watts" in node for node in found.values()) or any("watts" in wall for wall in walls):
-        power["efficiency"] = _efficiency(nodes, meters, metrics)
+        power["efficiency"] = efficiency(nodes, meters, metrics)
     else:
         reasons: dict[str, list[str]] = {}
         for name, entry in found.items():
@@ -196,79 +157,3 @@ def _meter(
     if not told:
         return {**fed, "absent": f"It {meter.error or 'told too little while it was measured'}."}
     return {**fed, "watts": told}
-
-
-def _efficiency(
-    nodes: Mapping[str, NodeSamples], meters: Sequence[MeterPoints], metrics: Sequence[Metric]
-) -> list[dict[str, Any]]:
-    """Each metric that is a speed, over the watts of each source that all machines tell."""
-    per_node = [node.joules() for node in nodes.values() if not node.twin]
-    sources = {
-        source: [joules[source] for joules in per_node]
-        for source in _SOURCES
-        if per_node and all(source in joules for joules in per_node)
-    }
-    metered = {
-        name for meter in meters if meter.points and not meter.others for name in meter.nodes
-    }
-    if metered == set(nodes):
-        sources["wall"] = [energy.integral(meter.points) for meter in meters]
-    return [
-        {"metric": index, "name": metric.name, **entry}
-        for index, metric in enumerate(metrics)
-        if metric.unit in {"tok/s", "Gflop/s"}
-        for entry in _per_watt(metric, sources)
-    ]
-
-
-def _per_watt(
-    metric: Metric, sources: Mapping[str, Sequence[Sequence[Point]]]
-) -> list[dict[str, Any]]:
-    if not metric.windows:
-        return [{"absent": "The benchmark does not tell when it measured this."}]
-    if not sources:
-        return [{"absent": "No source tells the watts of all nodes, and of them alone."}]
-    entries: list[dict[str, Any]] = []
-    for source, joules in sources.items():
-        gap = max(_spacing(points) for points in joules)
-        windows = energy.merged(metric.windows, gap)
-        means = [energy.average(points, windows) for points in joules]
-        fine = all(energy.resolved(points, windows) for points in joules)
-        if not fine or any(mean is None for mean in means):
-            reason = f"It was measured in less than {energy.LEAST_POINTS} samples at a time."
-            entries.append({"source": source, "absent": reason})
-            continue
-        watts = sum(mean for mean in means if mean is not None)
-        seconds = sum(end - begin for begin, end in windows)
-        work, joules_told = _work(metric), watts * seconds
-        if joules_told <= 0:
-            entries.append({"source": source, "absent": "It told 0 W."})
-            continue
-        entries.append(
-            {
-                "source": source,
-                "seconds": round(seconds, 3),
-                "watts": round(watts, 3),
-                "joules": round(joules_told, 3),
-                "unit": f"{metric.unit}/W",
-                "value": round(work / joules_told, 6),
-                **(
-                    {"joules_per_token": round(joules_told / work, 6)}
-                    if metric.unit == "tok/s"
-                    else {}
-                ),
-            }
-        )
-    return entries
-
-
-def _work(metric: Metric) -> float:
-    """Tokens, or Gflop, done in all windows: speeds are rates of windows that took unlike times."""
-    lengths = [end - begin for begin, end in metric.windows]
-    if len(lengths) == len(metric.samples):
-        return sum(speed * took for speed, took in zip(metric.samples, lengths, strict=True))
-    return sum(metric.samples) / len(metric.samples) * sum(lengths)
-
-
-def _spacing(points: Sequence[Point]) -> float:
-    return (points[-1][0] - points[0][0]) / (len(points) - 1) if len(points) > 1 else 0.0

@@ -13,11 +13,12 @@ from typing import Any
 
 from nixwulf.benchmarks import Metric
 from nixwulf.power import energy
-from nixwulf.power.document import MeterPoints, NodeSamples, document
+from nixwulf.power.document import document
 from nixwulf.power.energy import Window
 from nixwulf.power.meters import INTERVAL_S as SLOWEST_S
 from nixwulf.power.meters import Reader
 from nixwulf.power.samples import Samples, parse
+from nixwulf.power.told import MeterPoints, NodeSamples
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Run
 
