@@ -1,9 +1,12 @@
 """What a record says of power follows from the samples, and passes the record's schema."""
 
+import json
+
 import pytest
 
 from nixwulf.benchmarks import Metric
 from nixwulf.benchmarks.llama_bench import _metric, run_times
+from nixwulf.parsers import llama_bench
 from nixwulf.power.document import document
 from nixwulf.power.samples import parse
 from nixwulf.power.told import MeterPoints, NodeSamples
@@ -186,15 +189,22 @@ llama-bench: benchmark 2/2: generation run 2/2
 """
 
 
+def row(nanoseconds):
+    (told,) = llama_bench.parse(
+        json.dumps({"n_prompt": 0, "n_gen": 32, "avg_ts": 1.5, "samples_ts": [1.0, 2.0]})[:-1]
+        + f', "samples_ns": {nanoseconds}}}\n'
+    )
+    return told
+
+
 def test_llama_bench_tells_when_each_sample_began_and_how_long_it_took():
     began = run_times(PROGRESS, [float(second) for second in range(9)])
     assert began == {"prompt": [2.0, 3.0], "decode": [7.0, 8.0]}
-    row = {"n_gen": 32, "samples_ts": [1.0, 2.0], "samples_ns": [500_000_000, 250_000_000]}
-    assert _metric(row, "warm", began).windows == ((7.0, 7.5), (8.0, 8.25))
+    windows = _metric(row([500_000_000, 250_000_000]), "warm", began).windows
+    assert windows == ((7.0, 7.5), (8.0, 8.25))
 
 
-@pytest.mark.parametrize("nanoseconds", [[], [1], [1, 2, 3]])
+@pytest.mark.parametrize("nanoseconds", [[], [1], [1, 2, 3], '"1"'])
 def test_llama_bench_without_a_line_for_each_sample_has_no_windows(nanoseconds):
     began = {"prompt": [], "decode": [7.0, 8.0]}
-    row = {"n_gen": 32, "samples_ts": [1.0], "samples_ns": nanoseconds}
-    assert _metric(row, "warm", began).windows == ()
+    assert _metric(row(nanoseconds), "warm", began).windows == ()

@@ -70,10 +70,11 @@ def run_times(text: str, times: Sequence[float]) -> dict[str, list[float]]:
 
 
 def _windows(row: Row, began: Sequence[float]) -> tuple[tuple[float, float], ...]:
-    seconds = [nanoseconds / 1e9 for nanoseconds in row.details.get("samples_ns", ())]
-    if len(began) != len(seconds):
+    took = row.details.get("samples_ns")
+    if not isinstance(took, list) or len(began) != len(took):
         return ()
-    return tuple((begin, begin + took) for begin, took in zip(began, seconds, strict=True))
+    ends = (begin + nanoseconds / 1e9 for begin, nanoseconds in zip(began, took, strict=True))
+    return tuple(zip(began, ends, strict=True))
 
 
 def _metric(row: Row, state: str, began: Mapping[str, Sequence[float]]) -> Metric:
@@ -84,5 +85,5 @@ def _metric(row: Row, state: str, began: Mapping[str, Sequence[float]]) -> Metri
         samples=row.samples,
         state=state,
         conditions={key: row.details[key] for key in keys if key in row.details},
-        windows=_windows(row, began[row.metric]),
+        windows=_windows(row, began.get(row.metric, ())),
     )
