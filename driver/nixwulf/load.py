@@ -31,6 +31,12 @@ class Pass:
     client_seconds: float
 
     @property
+    def window(self) -> tuple[float, float]:
+        """From the first request to the last chunk, in seconds of time.perf_counter."""
+        begin = min(answer.sent for answer in self.answers)
+        return begin, max(answer.came[-1] for answer in self.answers)
+
+    @property
     def tokens(self) -> int:
         """Generated tokens as the server counts them."""
         return sum(answer.tokens for answer in self.answers)

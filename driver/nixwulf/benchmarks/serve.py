@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from nixwulf import engines
@@ -148,7 +149,11 @@ def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -
         metric("ttft", "ms", [answer.ttft_ms for answer in answers], spread=True),
         metric("itl", "ms", [gap for answer in answers for gap in answer.gaps_ms], spread=True),
         metric("decode", "tok/s", rates, spread=True),
-        metric("throughput", "tok/s", [one.tokens / one.seconds for one in passes]),
+        replace(
+            metric("throughput", "tok/s", [one.tokens / one.seconds for one in passes]),
+            # perf_counter and monotonic are the same clock on Linux and on macOS (PEP 418).
+            windows=tuple(one.window for one in passes),
+        ),
     ]
     for name, (key, unit) in _SERVER_FIGURES.items():
         if all(answer.timings.get(key, 0) > 0 for answer in answers):
