@@ -31,7 +31,7 @@ class Pass:
 
     @property
     def window(self) -> tuple[float, float]:
-        """From the first request to the last chunk, in seconds of the machine's monotonic clock."""
+        """From the first request to the last chunk, in seconds of time.perf_counter."""
         begin = min(answer.sent for answer in self.answers)
         return begin, max(answer.came[-1] for answer in self.answers)
 

@@ -20,6 +20,7 @@ from nixwulf.gates import subject_of_run
 from nixwulf.gates.examine import examine
 from nixwulf.hints import hint_for
 from nixwulf.models import PlacedModel
+from nixwulf.power.reading import warnings
 from nixwulf.power.watch import Watch
 from nixwulf.record import Record
 from nixwulf.recording import Findings, log_tails, record_of
@@ -113,6 +114,7 @@ def run_case(
             watch.stop()
             run.stop()
     found.power = watch.document(found.metrics)
+    run.warnings += warnings(found.power)
     return record_of(run, found, model, repetition, started, shaped_by)
 
 

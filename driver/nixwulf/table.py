@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.benchmarks import percentile
+from nixwulf.power.reading import per_watt
 from nixwulf.record import Record
 from nixwulf.units import adds_up
 
@@ -176,7 +177,7 @@ def _rows(record: Record) -> list[dict[str, Any]]:
         "bandwidth_gbps": record_bandwidth_gbps(record),
     }
     # The schema says the same; a reader that trusts a number checks again.
-    metrics = record["metrics"] if record["outcome"] == "ok" else []
+    metrics = [*record["metrics"], *per_watt(record)] if record["outcome"] == "ok" else []
     if not metrics:
         empty = dict.fromkeys((*METRIC_KEYS, "conditions", "observed"), "")
         return [common | empty | {"samples": ()}]

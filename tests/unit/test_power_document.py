@@ -8,10 +8,12 @@ from nixwulf.benchmarks import Metric
 from nixwulf.benchmarks.llama_bench import _metric, run_times
 from nixwulf.parsers import llama_bench
 from nixwulf.power.document import document
+from nixwulf.power.reading import warnings
 from nixwulf.power.samples import parse
 from nixwulf.power.told import MeterPoints, NodeSamples
 from nixwulf.record import sealed, validate
 from nixwulf.report.provenance import facts
+from nixwulf.table import tidy
 from record_factory import make_record
 
 WINDOW = (110.0, 120.0)
@@ -166,14 +168,29 @@ def test_a_meter_that_did_not_answer_leaves_the_reason():
     assert power["absent"].startswith("Nothing tells watts.")
 
 
-def test_a_report_names_the_sources_or_the_reason_and_who_was_throttled():
-    more = "9.00 count:core_throttle 3\n15.00 count:core_throttle 8"
-    power = made({"n1": node(more=more)}, [wall("n1")])
-    named = dict(facts([{**make_record(), "power": power}]))
-    assert named["Power"] == "rapl of n1, wall of n1"
-    assert named["Throttled"] == "n1: core_throttle_count (1 of 1 runs)"
+def test_a_report_names_the_sources_or_the_reason():
+    power = made({"n1": node()}, [wall("n1")])
+    assert dict(facts([{**make_record(), "power": power}]))["Power"] == "rapl of n1, wall of n1"
     nothing = {"absent": "Nothing tells watts."}
     assert dict(facts([{**make_record(), "power": nothing}]))["Power"] == nothing["absent"]
+
+
+def test_a_throttled_node_is_a_warning_of_the_run():
+    power = made({"n1": node(more="9.00 count:core_throttle 3\n15.00 count:core_throttle 8")})
+    assert warnings(power) == [
+        "Node 'n1' was slowed down while it was measured: core_throttle_count."
+    ]
+    assert warnings(made({"n1": node()})) == []
+
+
+def test_tables_have_speeds_per_watt_of_the_source_with_the_most_in_it():
+    metrics = [speed(), speed(windows=())]
+    record = {**make_record(), "power": made({"n1": node()}, [wall("n1")], metrics)}
+    table = tidy([record]).set_index("metric")
+    assert set(table.index) == {"prompt", "decode", "decode_per_wall_watt"}
+    row = table.loc["decode_per_wall_watt"]
+    assert (row["unit"], row["value"]) == ("tok/s/W", pytest.approx(122 / 1200, abs=1e-6))
+    assert row["conditions"] == table.loc["prompt"]["conditions"], "those of the metric it is of"
 
 
 PROGRESS = """\

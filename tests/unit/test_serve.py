@@ -39,6 +39,12 @@ def test_times_and_speeds_are_of_what_came_when():
     assert {m.unit for m in found.values()} == {"ms", "tok/s", "%"}
 
 
+def test_each_pass_is_a_window_of_the_throughput_and_of_nothing_else():
+    found = by_name(a_pass(answer(), answer(sent=0.5)), a_pass(answer(sent=5.0, came=(6.0, 9.0))))
+    assert found["throughput"].windows == ((0.0, 1.75), (5.0, 9.0))
+    assert {metric.windows for name, metric in found.items() if name != "throughput"} == {()}
+
+
 def test_times_are_distributions():
     documents = {name: metric.document() for name, metric in by_name(a_pass()).items()}
     assert documents["itl"]["percentiles"] == {"p50": 250, "p95": 500, "p99": 500}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nixwulf.power.reading import sources
 from nixwulf.record import Record
 from nixwulf.report.folder import Entry
 from nixwulf.report.words import figure, microseconds
@@ -55,8 +56,7 @@ def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
         ("Driver", _distinct(_driver(record["provenance"]) for record in records)),
         ("Driver's machine", _distinct(_flat(r["provenance"]["driver"]) for r in records)),
         ("Gates waived", _distinct(", ".join(record.get("waived", ())) for record in records)),
-        ("Power", _distinct(_power(record.get("power", {})) for record in records)),
-        ("Throttled", _distinct(_throttled(records))),
+        ("Power", _distinct(sources(record.get("power", {})) for record in records)),
         *node_facts(records),
     ]
     return [(name, text) for name, text in pairs if text]
