@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf import asking, nccl
+from nixwulf import asking, container, nccl
 from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import vllm_ray
@@ -78,9 +78,12 @@ class Vllm:
         )
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """More of the GPU than there is."""
+        """More of the GPU than there is; and Ray, whose parts have to see each other's files."""
         if point["parameters"]["gpu_memory_percent"] > 100:  # noqa: PLR2004 - per cent
             return "gpu_memory_percent is above 100"
+        ray = point["nodes"] > 1 and point["parameters"]["executor"] == "ray"
+        if ray and container.NAME in point["parameters"]:
+            return "Ray is not driven in toolboxes, where its parts would be in two containers"
         return None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
