@@ -132,14 +132,15 @@ class Vllm:
                 yield Endpoint(local, run.model, server)
                 return
             _stop_servers(run)
-            endpoint = Endpoint(local, run.model, self._launch(run, name))
+            endpoint = Endpoint(local, run.model, self.launch(run, name))
             asking.wait_until_healthy(run, endpoint)
             with endpoint.client() as client:
                 run.engine_facts["version"] = str(client.get("/version").json().get("version", ""))
             _require_transport(run, name)
             yield endpoint
 
-    def _launch(self, run: Run, name: str) -> OwnedProcess:
+    def launch(self, run: Run, name: str) -> OwnedProcess:
+        """Start the ranks of the other nodes where Ray does not, then the server on the head."""
         if run.case.nodes > 1 and run.case.parameters["executor"] == "mp":
             for rank, node in enumerate(run.workers, start=1):
                 argv = [*serve_arguments(run, node), *_rank(run, rank), "--headless"]

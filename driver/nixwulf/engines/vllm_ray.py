@@ -19,7 +19,7 @@ ENVIRONMENT = {
     "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
 }
 _NODE = re.compile(r"^ *1 node_[0-9a-f]+", re.MULTILINE)
-_FROM = re.compile(r"^\x1b?[^(]*\([^)]*\bip=([\d.]+)")
+_FROM = re.compile(r"\([^()]*\bip=([\d.]+)\)")
 # Prints the process numbers of Ray's daemons.
 _RAYLETS = """
 for file in /proc/[0-9]*/comm; do
@@ -48,7 +48,7 @@ def client_environment(run: Run) -> dict[str, str]:
 
 def lines_of(log: str, address: str | None) -> str:
     """The lines that Ray brought from an address; of none: those of the node itself."""
-    found = ((line, _FROM.match(line)) for line in log.splitlines())
+    found = ((line, _FROM.search(line)) for line in log.splitlines())
     return "\n".join(line for line, origin in found if (origin and origin[1]) == address)
 
 
