@@ -23,7 +23,7 @@ NAME = "toolbox"
 NONE = "none"
 PARAMETER = Parameter(default=NONE)
 _LOCK = Path(str(resources.files("nixwulf"))) / "data" / "toolboxes.lock.json"
-_REFERENCE = re.compile(r"[\w.-]+(?::\d+)?(?:/[\w.-]+)+@sha256:[0-9a-f]{64}")
+_REFERENCE = re.compile(r"\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+@sha256:[0-9a-f]{64}")
 _PROBE_S = 120
 # $1 is the image, $2 the model or nothing, the rest the programs to look for inside. What the node
 # has comes first, a word a line; the places inside follow the two dashes.
