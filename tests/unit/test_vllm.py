@@ -49,12 +49,12 @@ def test_ray_is_started_on_the_head_then_on_the_others_and_stopped_after_each(pl
 
 def test_the_server_asks_ray_for_its_workers(plan):
     run = plan()
-    ENGINE.launch(run, "vllm-2")
+    ENGINE.launch(run, "vllm-2-tensor")
     (server,) = run.started
     assert server.node == "spark1"
     assert " ".join(server.argv) == (
         "/bin/vllm serve /models/Qwen3-8B --seed 1 --tensor-parallel-size 2 "
-        "--gpu-memory-utilization 0.76 --enforce-eager --host 127.0.0.1 --port 8000 "
+        "--gpu-memory-utilization 0.76 --dtype auto --enforce-eager --host 127.0.0.1 --port 8000 "
         "--distributed-executor-backend ray"
     )
     assert server.environment["RAY_ADDRESS"] == "10.100.1.1:6379"
@@ -64,7 +64,7 @@ def test_the_server_asks_ray_for_its_workers(plan):
 def test_without_ray_each_node_has_a_rank_and_only_the_head_serves(plan):
     run = plan(executor="mp", parallelism="pipeline")
     ENGINE.start(run)
-    ENGINE.launch(run, "vllm-2")
+    ENGINE.launch(run, "vllm-2-tensor")
     worker, head = run.started
     meeting = "--master-addr 10.100.1.1 --master-port 29501"
     assert worker.node == "spark2"
@@ -78,7 +78,7 @@ def test_without_ray_each_node_has_a_rank_and_only_the_head_serves(plan):
 def test_every_daemon_rank_and_client_of_a_node_has_the_same_environment(plan):
     run = plan(transport="rdma")
     ENGINE.start(run)
-    ENGINE.launch(run, "vllm-2")
+    ENGINE.launch(run, "vllm-2-tensor")
     for started in run.started:
         node = next(node for node in run.nodes if node.node.name == started.node)
         assert environment(run, node).items() <= started.environment.items()
@@ -120,7 +120,7 @@ def test_no_more_of_the_memory_is_taken_than_the_platform_can_spare(
     plan, cluster, fabric, wanted, given
 ):
     run = plan(cluster=cluster, fabric=fabric, gpu_memory_percent=wanted)
-    ENGINE.launch(run, "vllm-2")
+    ENGINE.launch(run, "vllm-2-tensor")
     argv = run.started[0].argv
     assert argv[argv.index("--gpu-memory-utilization") + 1] == given
 
@@ -128,10 +128,11 @@ def test_no_more_of_the_memory_is_taken_than_the_platform_can_spare(
 def test_one_node_alone_has_neither_ray_nor_ranks_nor_a_fabric(plan):
     run = plan(nodes=1, parallelism="single", max_model_len=4096, eager=False)
     ENGINE.start(run)
-    ENGINE.launch(run, "vllm-1")
+    ENGINE.launch(run, "vllm-1-single")
     (server,) = run.started
     assert " ".join(server.argv[3:]) == (
-        "--seed 1 --gpu-memory-utilization 0.76 --max-model-len 4096 --host 127.0.0.1 --port 8000"
+        "--seed 1 --gpu-memory-utilization 0.76 --dtype auto --max-model-len 4096 "
+        "--host 127.0.0.1 --port 8000"
     )
     assert not [key for key in server.environment if key.startswith(("NCCL_", "RAY_"))]
 
@@ -150,6 +151,29 @@ def test_nodes_that_ray_cannot_tell_apart_are_refused(plan):
     run.nodes = (run.nodes[0], replace(run.nodes[1], node=node))
     with pytest.raises(RunFailure, match="name interface, rdma_device and gid_index alike"):
         ENGINE.start(run)
+
+
+@pytest.mark.parametrize(
+    ("transport", "said", "problem"),
+    [
+        ("rdma", "NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/IB/0", None),
+        (
+            "rdma",
+            "NCCL INFO NET/IB : No device found.\nNCCL INFO Channel 00/0 via NET/Socket/0",
+            "On node 'spark2' NCCL crossed NET/Socket, not NET/IB.",
+        ),
+        ("tcp", "", None),
+    ],
+)
+def test_each_nodes_own_log_proves_the_transport(plan, transport, said, problem):
+    run = plan(transport=transport, executor="mp")
+    ENGINE.launch(run, "vllm-2-tensor")
+    run.raw.mkdir()
+    for process in run.owned:
+        good = "via NET/IB/0" if transport == "rdma" else ""
+        process.stdout.write_text(said if process.node == "spark2" else good)
+        process.stderr.write_text("")
+    assert ENGINE.transport_problem(run) == problem
 
 
 def test_lines_that_ray_brings_are_told_apart_by_their_address():

@@ -31,6 +31,7 @@ _MASTER_PORT = 29501
 # (https://github.com/kyuz0/amd-strix-halo-vllm-toolboxes/blob/main/rdma_cluster/setup_guide.md).
 _GPU_MEMORY = 0.9
 _SPLIT = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size"}
+_TYPES = ("auto", "bfloat16", "float16", "float32")
 _PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
@@ -43,6 +44,7 @@ class Vllm:
         # Graph capture freezes on APUs in several nodes, and is worth 1-3 % (the same page).
         "eager": Parameter(default=True),
         "gpu_memory_percent": Parameter(default=0, minimum=0),
+        "dtype": Parameter(default="auto", choices=_TYPES),
         "max_model_len": Parameter(default=0, minimum=0),
         "max_num_seqs": Parameter(default=0, minimum=0),
     }
@@ -51,6 +53,7 @@ class Vllm:
     built_from = ""
     model_on_every_node = True
     hub_models = True
+    ports = (_PORT, _MASTER_PORT, vllm_ray.PORT)
 
     def find_local(self) -> Installation | None:
         """On PATH, both together."""
@@ -99,7 +102,11 @@ class Vllm:
                 vllm_ray.start(run, {n.node.name: environment(run, n) for n in run.nodes})
 
     def transport_problem(self, run: Run) -> str | None:
-        """NCCL says what it crosses when a server comes up, and is asked there."""
+        """What NCCL says on each node that it crossed, against the case's transport."""
+        for node in run.nodes if run.fabric else ():
+            wrong = nccl.wrong_network(run.case.transport or "", _log(run, node))
+            if wrong:
+                return f"On node {node.node.name!r} {wrong}."
         return None
 
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
@@ -125,7 +132,7 @@ class Vllm:
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
         """The server, which goes on for the rest of the run."""
-        name = f"vllm-{run.case.nodes}"
+        name = _server_name(run)
         server = next((p for p in run.owned if p.running and _is(p, run, name)), None)
         with run.head.forwarded(base_url(run).removeprefix("http://")) as local:
             if server:
@@ -136,7 +143,6 @@ class Vllm:
             asking.wait_until_healthy(run, endpoint)
             with endpoint.client() as client:
                 run.engine_facts["version"] = str(client.get("/version").json().get("version", ""))
-            _require_transport(run, name)
             yield endpoint
 
     def launch(self, run: Run, name: str) -> OwnedProcess:
@@ -172,6 +178,7 @@ def serve_arguments(run: Run, node: Connection) -> list[str]:
     if case.nodes > 1:
         arguments += [_SPLIT[case.parallelism or ""], str(case.nodes)]
     arguments += ["--gpu-memory-utilization", f"{_gpu_memory(run, node):g}"]
+    arguments += ["--dtype", values["dtype"]]
     arguments += ["--enforce-eager"] if values["eager"] else []
     for key in ("max_model_len", "max_num_seqs"):
         arguments += [f"--{key.replace('_', '-')}", str(values[key])] if values[key] else []
@@ -209,6 +216,10 @@ def _gpu_memory(run: Run, node: Connection) -> float:
     return min(most, wanted) if wanted else most
 
 
+def _server_name(run: Run) -> str:
+    return f"vllm-{run.case.nodes}-{run.case.parallelism}"
+
+
 def _is(process: OwnedProcess, run: Run, name: str) -> bool:
     return process.unit.startswith(f"nixwulf-{run.raw.name}-{name}-")
 
@@ -219,21 +230,11 @@ def _stop_servers(run: Run) -> None:
             process.stop()
 
 
-def _require_transport(run: Run, name: str) -> None:
-    """NCCL's own words of what it crossed, of every node; raises RunFailure fallback."""
-    if run.fabric is None:
-        return
-    for node in run.nodes:
-        wrong = nccl.wrong_network(run.case.transport or "", _log(run, node, name))
-        if wrong:
-            raise RunFailure("fallback", f"On node {node.node.name!r} {wrong}.")
-
-
-def _log(run: Run, node: Connection, name: str) -> str:
+def _log(run: Run, node: Connection) -> str:
     """What the ranks of a node said; Ray brings the workers' lines to the head, with addresses."""
     ray = run.case.parameters["executor"] == "ray"
     source = run.head if ray else node
-    ranks = [p for p in run.owned if p.node == source.node.name and _is(p, run, name)]
+    ranks = [p for p in run.owned if p.node == source.node.name and _is(p, run, _server_name(run))]
     text = "\n".join(
         path.read_text(errors="replace") for p in ranks for path in (p.stdout, p.stderr)
     )

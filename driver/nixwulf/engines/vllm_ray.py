@@ -10,7 +10,7 @@ from nixwulf.process import OwnedProcess
 from nixwulf.run import Clocks, Run, RunFailure
 from nixwulf.ssh import Connection
 
-_PORT = 6379
+PORT = 6379
 _POLL_S = 1.0
 ENVIRONMENT = {
     # Where GPU and CPU share memory, Ray takes a loaded model for a leak and kills workers
@@ -34,7 +34,7 @@ def start(run: Run, environments: Mapping[str, Mapping[str, str]]) -> None:
     _require_one_environment(run)
     for node in run.nodes:
         _require_no_ray(run, node)
-    head = _daemon(run, run.head, environments, [f"--port={_PORT}", "--include-dashboard=false"])
+    head = _daemon(run, run.head, environments, [f"--port={PORT}", "--include-dashboard=false"])
     _wait_for_nodes(run, head, 1)
     for node in run.workers:
         _daemon(run, node, environments, [f"--address={_address(run)}"])
@@ -53,7 +53,7 @@ def lines_of(log: str, address: str | None) -> str:
 
 
 def _address(run: Run) -> str:
-    return f"{run.data_address(run.head)}:{_PORT}"
+    return f"{run.data_address(run.head)}:{PORT}"
 
 
 def _daemon(
