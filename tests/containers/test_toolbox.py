@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from nixwulf import bench, lab
+from nixwulf import bench, container, lab
 from nixwulf.cluster import load_cluster
 from nixwulf.engines import find
 from nixwulf.plan import make_plan
+from nixwulf.process import OwnedProcess, unit_name
 from nixwulf.record import load, save
 from nixwulf.ssh import connections, open_all
 from nixwulf.sweep import parse_sweep
@@ -121,6 +122,13 @@ def plan_for(toolbox, **limits):
     return make_plan(parse_sweep({**document, **limits}, "boxed.yaml"), load_cluster("lab"))
 
 
+def until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def containers(nodes):
     return "".join(
         node.run(["podman", "ps", "--all", "--quiet"]).stdout for node in nodes.nodes.values()
@@ -153,10 +161,20 @@ def test_a_run_that_is_cut_off_leaves_no_container_either(nodes, image, tmp_path
 
     with pytest.raises(KeyboardInterrupt):
         bench.run_one(nodes, plan, tmp_path, plan.cases[0], 0, lose_the_driver)
-    deadline = time.monotonic() + 30
-    while containers(nodes) or llama_processes(nodes):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    until(lambda: not containers(nodes) and not llama_processes(nodes))
+
+
+def test_a_container_that_ignores_term_ends_with_the_drivers_ssh_client(nodes, image, tmp_path):
+    node = nodes.nodes["n3"]
+    box = container.look(node, image[1], "", ["sh"])
+    assert isinstance(box, container.Toolbox)
+    name = unit_name(tmp_path, "stubborn")
+    argv = box.argv(name, ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"], {})
+    after = container.removal(name)
+    process = OwnedProcess.start(node, "stubborn", argv, {}, tmp_path, after=after)
+    until(lambda: containers(nodes))
+    process._client.kill()
+    until(lambda: not containers(nodes))
 
 
 def test_a_node_without_the_image_is_a_gate_that_says_what_to_pull(nodes, tmp_path):

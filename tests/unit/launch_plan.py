@@ -37,7 +37,7 @@ class Silent(OwnedProcess):
 
 @dataclass(frozen=True)
 class Answering(Connection):
-    """A node that answers scripts with nothing and commands with a text by their second word."""
+    """A node that answers scripts with nothing and commands with a text by one of their words."""
 
     answers: dict[str, str] = field(default_factory=dict, hash=False)
 
@@ -46,8 +46,9 @@ class Answering(Connection):
         return self.answers.get("script", "")
 
     def run(self, command, *, stdin=None, timeout_s=60):
-        """The text that was prepared for the command."""
-        return subprocess.CompletedProcess(command, 0, self.answers.get(command[1], ""), "")
+        """The text that was prepared for one of the command's words."""
+        text = next((text for word, text in self.answers.items() if word in command), "")
+        return subprocess.CompletedProcess(command, 0, text, "")
 
 
 @dataclass

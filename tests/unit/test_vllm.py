@@ -82,7 +82,9 @@ def test_every_daemon_rank_and_client_of_a_node_has_the_same_environment(plan):
     for started in run.started:
         node = next(node for node in run.nodes if node.node.name == started.node)
         assert environment(run, node).items() <= started.environment.items()
-    assert environment(run, run.workers[0]) == {
+    variables = environment(run, run.workers[0])
+    assert len(variables.pop("RAY_AUTH_TOKEN")) == 64
+    assert variables == {
         "PYTHONFAULTHANDLER": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
@@ -97,6 +99,7 @@ def test_every_daemon_rank_and_client_of_a_node_has_the_same_environment(plan):
         "NCCL_IB_TIMEOUT": "23",
         "NCCL_IB_RETRY_CNT": "7",
         "NCCL_IB_GID_INDEX": "3",
+        "RAY_AUTH_MODE": "token",
         "RAY_memory_monitor_refresh_ms": "0",
         "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
     }

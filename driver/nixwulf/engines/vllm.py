@@ -198,7 +198,7 @@ def environment(run: Run, node: Connection) -> dict[str, str]:
         **variables,
         "VLLM_HOST_IP": attachment.address,
         **nccl.environment(run.fabric, attachment, run.case.transport or ""),
-        **(vllm_ray.ENVIRONMENT if run.case.parameters["executor"] == "ray" else {}),
+        **(vllm_ray.environment(run) if run.case.parameters["executor"] == "ray" else {}),
     }
 
 

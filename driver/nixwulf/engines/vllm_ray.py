@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from collections.abc import Mapping
 
@@ -12,7 +13,8 @@ from nixwulf.ssh import Connection
 
 PORT = 6379
 _POLL_S = 1.0
-ENVIRONMENT = {
+_TOKEN = "ray token "
+_ENVIRONMENT = {
     # Where GPU and CPU share memory, Ray takes a loaded model for a leak and kills workers
     # (https://github.com/amd/playbooks/issues/771).
     "RAY_memory_monitor_refresh_ms": "0",
@@ -39,6 +41,20 @@ def start(run: Run, environments: Mapping[str, Mapping[str, str]]) -> None:
     for node in run.workers:
         _daemon(run, node, environments, [f"--address={_address(run)}"])
     _wait_for_nodes(run, head, run.case.nodes)
+
+
+def environment(run: Run) -> dict[str, str]:
+    """What Ray's daemons and all that talk to them need.
+
+    Ray listens on every address of a node and runs the code of whoever reaches it, so that each run
+    has a token of its own; versions that know none ignore it.
+    """
+    token = next((option for option in run.engine_options if option.startswith(_TOKEN)), None)
+    if token is None:
+        token = _TOKEN + secrets.token_hex(32)
+        run.engine_options.add(token)
+    secret = token.removeprefix(_TOKEN)
+    return {**_ENVIRONMENT, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secret}
 
 
 def client_environment(run: Run) -> dict[str, str]:
@@ -100,9 +116,10 @@ def _require_one_environment(run: Run) -> None:
 def _wait_for_nodes(run: Run, head: OwnedProcess, count: int) -> None:
     """Until Ray knows so many nodes; raises RunFailure when a daemon ends or a clock runs out."""
     clocks = Clocks(run, head)
+    variables = [f"{key}={value}" for key, value in environment(run).items()]
     ray = run.facts[run.head.node.name].programs["ray"]
     while True:
-        answer = run.head.run([ray, "status", f"--address={_address(run)}"])
+        answer = run.head.run(["env", *variables, ray, "status", f"--address={_address(run)}"])
         if len(_NODE.findall(answer.stdout)) >= count:
             return
         for daemon in run.owned:
