@@ -13,7 +13,7 @@ from nixwulf.ssh import Connection
 
 PORT = 6379
 _POLL_S = 1.0
-_TOKEN = "ray token "
+_TOKEN = "ray token "  # noqa: S105 - how the option that has it begins
 _ENVIRONMENT = {
     # Where GPU and CPU share memory, Ray takes a loaded model for a leak and kills workers
     # (https://github.com/amd/playbooks/issues/771).
