@@ -17,7 +17,8 @@ from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import vllm_ray
 from nixwulf.engines.local import Installation, Progress
-from nixwulf.errors import InputError, NixwulfError
+from nixwulf.errors import NixwulfError
+from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
 from nixwulf.platforms import load_platform
 from nixwulf.process import OwnedProcess
@@ -74,11 +75,8 @@ class Vllm:
         return found
 
     def random_model(self, model: RandomModel) -> Path:
-        """None of its format is made yet."""
-        raise InputError(
-            "vLLM reads Hugging Face folders, of which nixwulf makes none; give the model as "
-            "{path: /FOLDER} or {id: ORG/NAME}."
-        )
+        """A Hugging Face folder."""
+        return random_safetensors.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """More of the GPU than there is; and Ray, whose parts have to see each other's files."""
