@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nixwulf import benchmarks, engines, link, memory, transport
+from nixwulf import benchmarks, container, engines, link, memory, transport
 from nixwulf.benchmarks import Benchmark
 from nixwulf.case import Case
 from nixwulf.counters import Counters
@@ -91,6 +92,7 @@ def run_case(
         with timed("facts"):
             wanted = (*(engine.programs if engine else ()), *benchmark.programs, *link.PROGRAMS)
             run.facts = gather(run.nodes, wanted)
+            _open_toolboxes(run, engine)
         with timed("gates"):
             _pass_gates(run, found, model)
         watch.start()
@@ -128,6 +130,23 @@ def _pass_gates(run: Run, found: Findings, model: PlacedModel | None) -> None:
         others = f" ({more} more in the record, below 'gates'.)" if more else ""
         first = refusals[0]
         raise RunFailure("skipped", f"Gate {first.gate!r}: {first.sentences[0]}{others}")
+
+
+def _open_toolboxes(run: Run, engine: Engine | None) -> None:
+    """Where the case has a toolbox, the engine's programs are those inside; raises RunFailure."""
+    if run.case.image is None or engine is None:
+        return
+    run.engine_facts["image"] = run.case.image
+    for node in run.nodes:
+        name = node.node.name
+        found = container.look(node, run.case.image, run.model, engine.programs)
+        if isinstance(found, str):
+            raise RunFailure("skipped", f"Gate {container.NAME!r}: {found}")
+        run.toolboxes[name] = found
+        own = run.facts[name].programs.items()
+        others = {program: place for program, place in own if program not in engine.programs}
+        facts = replace(run.facts[name], programs={**others, **found.programs})
+        run.facts = {**run.facts, name: facts}
 
 
 def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nixwulf import benchmarks, engines, gates
+from nixwulf import benchmarks, container, engines, gates
 from nixwulf.benchmarks import Parameter
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster, parse_cluster
@@ -169,6 +169,8 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[dict[str, Any]]:
                 point |= zip(axes, values[: len(axes)], strict=True)
                 point["benchmark"] = name
                 point["parameters"] = dict(zip(parameters, values[len(axes) :], strict=True))
+                if point["parameters"].get(container.NAME) == container.NONE:
+                    del point["parameters"][container.NAME]
                 if point["nodes"] == 1 or point.get("parallelism") == "single":
                     del point["fabric"], point["transport"]
                 key = json.dumps(point, sort_keys=True)
@@ -202,7 +204,9 @@ def _axes(
 def _known_parameters(benchmark: str, engine: str | None, source: str) -> dict[str, Parameter]:
     """The parameters of a benchmark and of the engine that it measures; no two have one name."""
     found = benchmarks.find(benchmark, source)
-    others = engines.find(engine, source).parameters if engine else {}
+    others: Mapping[str, Parameter] = {}
+    if engine:
+        others = {**engines.find(engine, source).parameters, container.NAME: container.PARAMETER}
     for key in found.parameters.keys() & others.keys():
         if found.engines is None or engine in found.engines:
             raise InputError(
@@ -272,6 +276,7 @@ def _impossible(point: dict[str, Any], cluster: Cluster, sweep: Sweep) -> str | 
 
 
 def _case(point: dict[str, Any], sweep: Sweep) -> Case:
+    toolbox = point["parameters"].get(container.NAME)
     return Case(
         engine=point.get("engine"),
         benchmark=point["benchmark"],
@@ -285,4 +290,5 @@ def _case(point: dict[str, Any], sweep: Sweep) -> Case:
         samples=sweep.samples,
         warm_up=sweep.warm_up,
         model_digest=sweep.models[point["model"]].digest if "model" in point else None,
+        image=container.resolve(toolbox, sweep.source) if toolbox else None,
     )

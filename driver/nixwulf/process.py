@@ -100,6 +100,11 @@ echo "$((${12} + ${13}))"
 _TICKS_A_SECOND = 100  # USER_HZ, which Linux shows to programs whatever its own clock is
 
 
+def unit_name(folder: Path, name: str) -> str:
+    """What a process whose output goes to a folder is called on its node."""
+    return f"nixwulf-{folder.name}-{name}"
+
+
 @dataclass
 class OwnedProcess:
     """A process on a node with its output in two files beside the record.
@@ -147,7 +152,7 @@ class OwnedProcess:
         folder.mkdir(parents=True, exist_ok=True)
         process = cls(
             connection.node.name,
-            f"nixwulf-{folder.name}-{name}",
+            unit_name(folder, name),
             tuple(argv),
             dict(environment),
             folder / f"{name}.stdout",

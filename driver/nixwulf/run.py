@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from nixwulf import container
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster, Fabric
+from nixwulf.container import Toolbox
 from nixwulf.counters import Counters, read
 from nixwulf.facts import Facts
 from nixwulf.power.known import Known
-from nixwulf.process import OwnedProcess, cpu_seconds
+from nixwulf.process import OwnedProcess, cpu_seconds, unit_name
 from nixwulf.ssh import Connection, Unreachable
 from nixwulf.sweep import Limits
 
@@ -41,7 +44,8 @@ class Run:
     deadline is in monotonic seconds; model is its path on the nodes that read it, empty where
     there is none. engine_facts and warnings go into the record; engine_options are what an engine
     found its programs on the head to offer. waived are names of gates that may refuse; power is
-    what the session knows of the power of its nodes.
+    what the session knows of the power of its nodes. toolboxes are the case's on each node, empty
+    without one.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Run:
     deadline: float
     facts: Mapping[str, Facts] = field(default_factory=dict)
     owned: list[OwnedProcess] = field(default_factory=list)
+    toolboxes: dict[str, Toolbox] = field(default_factory=dict)
     engine_facts: dict[str, str] = field(default_factory=dict)
     engine_options: set[str] = field(default_factory=set)
     waived: tuple[str, ...] = ()
@@ -106,14 +111,33 @@ class Run:
     ) -> OwnedProcess:
         """Start a program that goes on until it ends, is stopped, or the run is torn down.
 
-        after: what the node runs once it has ended.
+        In the case's toolbox, if it has one. after: what the node runs once it has ended.
         """
         full_name = f"{name}-{node.node.name}"
+        toolbox = self.toolboxes.get(node.node.name)
+        if toolbox:
+            unit = unit_name(self.raw, full_name)
+            argv = toolbox.argv(unit, argv, environment)
+            environment, after = {}, container.removal(unit)
         process = OwnedProcess.start(
             node, full_name, argv, environment, self.raw, background=background, after=after
         )
         self.owned.append(process)
         return process
+
+    def output(self, node: Connection, script: str, *arguments: str) -> str:
+        """What a short script prints where the engine's programs are; raises NixwulfError."""
+        toolbox = self.toolboxes.get(node.node.name)
+        if not toolbox:
+            return node.script(script, *arguments)
+        name = unit_name(self.raw, f"look-{node.node.name}")
+        argv = toolbox.argv(name, ["sh", "-c", script, "sh", *arguments], {})
+        return node.script('"$@"', *argv)
+
+    def outputs(self, script: str) -> list[str]:
+        """The same of every node, at the same time."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            return list(pool.map(lambda node: self.output(node, script), self.nodes))
 
     def execute(
         self, node: Connection, name: str, argv: Sequence[str], environment: Mapping[str, str]

@@ -43,6 +43,10 @@ def test_the_table_of_gates_is_that_of_the_code():
         ("failed to allocate RPC0[10.77.0.11:50052] buffer of size 1", "too little memory"),
         ("tensor 'blk.0.attn_k.weight' data is not within the file bounds", "cut short"),
         ("RPC server version mismatch", "different builds"),
+        ("RuntimeError: NCCL error: ncclCommInitRank failed: internal error", "no rdma device"),
+        ("On node 'spark2' NCCL crossed NET/Socket, not NET/IB.", "took tcp"),
+        ("ValueError: Free memory is less than desired GPU memory utilization", "do not fit"),
+        ("(EngineCore pid=45) ERROR EngineCore encountered a fatal error.", "died"),
     ],
 )
 def test_a_known_output_of_an_engine_has_a_hint(output, cause):

@@ -23,7 +23,7 @@ from nixwulf.models import random_gguf
 from nixwulf.models.random_model import RandomModel
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Run, RunFailure
-from nixwulf.ssh import Connection, Unreachable, run_all
+from nixwulf.ssh import Connection
 
 _RPC_PORT = 50052
 _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
@@ -214,11 +214,9 @@ def _served(run: Run) -> tuple[Connection, ...]:
 
 def _look(run: Run) -> None:
     """What the builds on the nodes offer; raises RunFailure when one lacks the backend."""
-    for node, answer in zip(run.nodes, run_all(run.nodes, ["sh", "-c", _LOOK]), strict=True):
-        if isinstance(answer, Unreachable):
-            raise answer
+    for node, answer in zip(run.nodes, run.outputs(_LOOK), strict=True):
         name = node.node.name
-        said, _, listed = answer.stdout.partition("--\n")
+        said, _, listed = answer.partition("--\n")
         version = re.search(r"^version: (.*)", said, re.MULTILINE)
         if version and node is run.head:
             run.engine_facts["version"] = version[1]
@@ -232,7 +230,7 @@ def _look(run: Run) -> None:
             )
     run.engine_facts["origin"] = run.program("llama-bench")
     for program in ("llama-bench", "llama-server"):
-        text = run.head.script('"$1" --help 2>&1 || true', run.program(program))
+        text = run.output(run.head, '"$1" --help 2>&1 || true', run.program(program))
         run.engine_options |= {f"{program} {flag}" for flag in llama_cpp_options.offered(text)}
 
 

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf import asking, nccl
+from nixwulf import asking, container, nccl
 from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import vllm_ray
 from nixwulf.engines.local import Installation, Progress
-from nixwulf.errors import InputError, NixwulfError
+from nixwulf.errors import NixwulfError
+from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
 from nixwulf.platforms import load_platform
 from nixwulf.process import OwnedProcess
@@ -31,6 +32,7 @@ _MASTER_PORT = 29501
 # (https://github.com/kyuz0/amd-strix-halo-vllm-toolboxes/blob/main/rdma_cluster/setup_guide.md).
 _GPU_MEMORY = 0.9
 _SPLIT = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size"}
+_TYPES = ("auto", "bfloat16", "float16", "float32")
 _PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
@@ -43,6 +45,7 @@ class Vllm:
         # Graph capture freezes on APUs in several nodes, and is worth 1-3 % (the same page).
         "eager": Parameter(default=True),
         "gpu_memory_percent": Parameter(default=0, minimum=0),
+        "dtype": Parameter(default="auto", choices=_TYPES),
         "max_model_len": Parameter(default=0, minimum=0),
         "max_num_seqs": Parameter(default=0, minimum=0),
     }
@@ -51,6 +54,7 @@ class Vllm:
     built_from = ""
     model_on_every_node = True
     hub_models = True
+    ports = (_PORT, _MASTER_PORT, vllm_ray.PORT)
 
     def find_local(self) -> Installation | None:
         """On PATH, both together."""
@@ -71,16 +75,16 @@ class Vllm:
         return found
 
     def random_model(self, model: RandomModel) -> Path:
-        """None of its format is made yet."""
-        raise InputError(
-            "vLLM reads Hugging Face folders, of which nixwulf makes none; give the model as "
-            "{path: /FOLDER} or {id: ORG/NAME}."
-        )
+        """A Hugging Face folder."""
+        return random_safetensors.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """More of the GPU than there is."""
+        """More of the GPU than there is; and Ray, whose parts have to see each other's files."""
         if point["parameters"]["gpu_memory_percent"] > 100:  # noqa: PLR2004 - per cent
             return "gpu_memory_percent is above 100"
+        ray = point["nodes"] > 1 and point["parameters"]["executor"] == "ray"
+        if ray and container.NAME in point["parameters"]:
+            return "Ray is not driven in toolboxes, where its parts would be in two containers"
         return None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
@@ -96,7 +100,11 @@ class Vllm:
                 vllm_ray.start(run, {n.node.name: environment(run, n) for n in run.nodes})
 
     def transport_problem(self, run: Run) -> str | None:
-        """NCCL says what it crosses when a server comes up, and is asked there."""
+        """What NCCL says on each node that it crossed, against the case's transport."""
+        for node in run.nodes if run.fabric else ():
+            wrong = nccl.wrong_network(run.case.transport or "", _log(run, node))
+            if wrong:
+                return f"On node {node.node.name!r} {wrong}."
         return None
 
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
@@ -122,21 +130,21 @@ class Vllm:
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
         """The server, which goes on for the rest of the run."""
-        name = f"vllm-{run.case.nodes}"
+        name = _server_name(run)
         server = next((p for p in run.owned if p.running and _is(p, run, name)), None)
         with run.head.forwarded(base_url(run).removeprefix("http://")) as local:
             if server:
                 yield Endpoint(local, run.model, server)
                 return
             _stop_servers(run)
-            endpoint = Endpoint(local, run.model, self._launch(run, name))
+            endpoint = Endpoint(local, run.model, self.launch(run, name))
             asking.wait_until_healthy(run, endpoint)
             with endpoint.client() as client:
                 run.engine_facts["version"] = str(client.get("/version").json().get("version", ""))
-            _require_transport(run, name)
             yield endpoint
 
-    def _launch(self, run: Run, name: str) -> OwnedProcess:
+    def launch(self, run: Run, name: str) -> OwnedProcess:
+        """Start the ranks of the other nodes where Ray does not, then the server on the head."""
         if run.case.nodes > 1 and run.case.parameters["executor"] == "mp":
             for rank, node in enumerate(run.workers, start=1):
                 argv = [*serve_arguments(run, node), *_rank(run, rank), "--headless"]
@@ -168,6 +176,7 @@ def serve_arguments(run: Run, node: Connection) -> list[str]:
     if case.nodes > 1:
         arguments += [_SPLIT[case.parallelism or ""], str(case.nodes)]
     arguments += ["--gpu-memory-utilization", f"{_gpu_memory(run, node):g}"]
+    arguments += ["--dtype", values["dtype"]]
     arguments += ["--enforce-eager"] if values["eager"] else []
     for key in ("max_model_len", "max_num_seqs"):
         arguments += [f"--{key.replace('_', '-')}", str(values[key])] if values[key] else []
@@ -187,7 +196,7 @@ def environment(run: Run, node: Connection) -> dict[str, str]:
         **variables,
         "VLLM_HOST_IP": attachment.address,
         **nccl.environment(run.fabric, attachment, run.case.transport or ""),
-        **(vllm_ray.ENVIRONMENT if run.case.parameters["executor"] == "ray" else {}),
+        **(vllm_ray.environment(run) if run.case.parameters["executor"] == "ray" else {}),
     }
 
 
@@ -205,6 +214,10 @@ def _gpu_memory(run: Run, node: Connection) -> float:
     return min(most, wanted) if wanted else most
 
 
+def _server_name(run: Run) -> str:
+    return f"vllm-{run.case.nodes}-{run.case.parallelism}"
+
+
 def _is(process: OwnedProcess, run: Run, name: str) -> bool:
     return process.unit.startswith(f"nixwulf-{run.raw.name}-{name}-")
 
@@ -215,21 +228,11 @@ def _stop_servers(run: Run) -> None:
             process.stop()
 
 
-def _require_transport(run: Run, name: str) -> None:
-    """NCCL's own words of what it crossed, of every node; raises RunFailure fallback."""
-    if run.fabric is None:
-        return
-    for node in run.nodes:
-        wrong = nccl.wrong_network(run.case.transport or "", _log(run, node, name))
-        if wrong:
-            raise RunFailure("fallback", f"On node {node.node.name!r} {wrong}.")
-
-
-def _log(run: Run, node: Connection, name: str) -> str:
+def _log(run: Run, node: Connection) -> str:
     """What the ranks of a node said; Ray brings the workers' lines to the head, with addresses."""
     ray = run.case.parameters["executor"] == "ray"
     source = run.head if ray else node
-    ranks = [p for p in run.owned if p.node == source.node.name and _is(p, run, name)]
+    ranks = [p for p in run.owned if p.node == source.node.name and _is(p, run, _server_name(run))]
     text = "\n".join(
         path.read_text(errors="replace") for p in ranks for path in (p.stdout, p.stderr)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from collections.abc import Mapping
 
@@ -10,16 +11,17 @@ from nixwulf.process import OwnedProcess
 from nixwulf.run import Clocks, Run, RunFailure
 from nixwulf.ssh import Connection
 
-_PORT = 6379
+PORT = 6379
 _POLL_S = 1.0
-ENVIRONMENT = {
+_TOKEN = "ray token "  # noqa: S105 - how the option that has it begins
+_ENVIRONMENT = {
     # Where GPU and CPU share memory, Ray takes a loaded model for a leak and kills workers
     # (https://github.com/amd/playbooks/issues/771).
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
 }
 _NODE = re.compile(r"^ *1 node_[0-9a-f]+", re.MULTILINE)
-_FROM = re.compile(r"^\x1b?[^(]*\([^)]*\bip=([\d.]+)")
+_FROM = re.compile(r"\([^()]*\bip=([\d.]+)\)")
 # Prints the process numbers of Ray's daemons.
 _RAYLETS = """
 for file in /proc/[0-9]*/comm; do
@@ -34,11 +36,25 @@ def start(run: Run, environments: Mapping[str, Mapping[str, str]]) -> None:
     _require_one_environment(run)
     for node in run.nodes:
         _require_no_ray(run, node)
-    head = _daemon(run, run.head, environments, [f"--port={_PORT}", "--include-dashboard=false"])
+    head = _daemon(run, run.head, environments, [f"--port={PORT}", "--include-dashboard=false"])
     _wait_for_nodes(run, head, 1)
     for node in run.workers:
         _daemon(run, node, environments, [f"--address={_address(run)}"])
     _wait_for_nodes(run, head, run.case.nodes)
+
+
+def environment(run: Run) -> dict[str, str]:
+    """What Ray's daemons and all that talk to them need.
+
+    Ray listens on every address of a node and runs the code of whoever reaches it, so that each run
+    has a token of its own; versions that know none ignore it.
+    """
+    token = next((option for option in run.engine_options if option.startswith(_TOKEN)), None)
+    if token is None:
+        token = _TOKEN + secrets.token_hex(32)
+        run.engine_options.add(token)
+    secret = token.removeprefix(_TOKEN)
+    return {**_ENVIRONMENT, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secret}
 
 
 def client_environment(run: Run) -> dict[str, str]:
@@ -48,12 +64,12 @@ def client_environment(run: Run) -> dict[str, str]:
 
 def lines_of(log: str, address: str | None) -> str:
     """The lines that Ray brought from an address; of none: those of the node itself."""
-    found = ((line, _FROM.match(line)) for line in log.splitlines())
+    found = ((line, _FROM.search(line)) for line in log.splitlines())
     return "\n".join(line for line, origin in found if (origin and origin[1]) == address)
 
 
 def _address(run: Run) -> str:
-    return f"{run.data_address(run.head)}:{_PORT}"
+    return f"{run.data_address(run.head)}:{PORT}"
 
 
 def _daemon(
@@ -100,9 +116,10 @@ def _require_one_environment(run: Run) -> None:
 def _wait_for_nodes(run: Run, head: OwnedProcess, count: int) -> None:
     """Until Ray knows so many nodes; raises RunFailure when a daemon ends or a clock runs out."""
     clocks = Clocks(run, head)
+    variables = [f"{key}={value}" for key, value in environment(run).items()]
     ray = run.facts[run.head.node.name].programs["ray"]
     while True:
-        answer = run.head.run([ray, "status", f"--address={_address(run)}"])
+        answer = run.head.run(["env", *variables, ray, "status", f"--address={_address(run)}"])
         if len(_NODE.findall(answer.stdout)) >= count:
             return
         for daemon in run.owned:
