@@ -21,6 +21,7 @@ from nixwulf.plan import Plan
 from nixwulf.power.known import Known
 from nixwulf.process import stop_orphans
 from nixwulf.record import Record, load, save
+from nixwulf.recover.ladder import recover
 from nixwulf.run import Run
 from nixwulf.ssh import Connection, connections, open_all
 
@@ -88,6 +89,30 @@ def run_plan(plan: Plan, folder: Path, observer: Observer) -> None:
             record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
             save(record, record_path(folder, case, repetition))
             observer.run_ends(record, time.monotonic() - begin)
+            if record["outcome"] == "hang" and plan.sweep.recover_after_hang:
+                _recover(connected, plan, case, observer)
+
+
+def _recover(connected: Session, plan: Plan, case: Case, observer: Observer) -> None:
+    """Bring the nodes of a case back after a hang; raises GateError when they do not come."""
+    names = [node.name for node in case.nodes_of(plan.cluster)]
+    observer.step(f"Recovering {', '.join(names)} after a hang")
+    for node in connected.nodes.values():
+        node.close()
+    found = recover(
+        plan.cluster,
+        connected.nodes,
+        names,
+        lambda name, words: observer.step(f"{name}: {words}"),
+        waived=plan.waived,
+    )
+    for group in found:
+        if group.step is None:
+            raise GateError(
+                f"{', '.join(group.nodes)} cannot be recovered: {group.words} What was measured is "
+                "kept; go on with 'nixwulf bench --resume' and the folder of the run."
+            )
+    _connected(connected)
 
 
 @contextmanager

@@ -66,11 +66,28 @@ class Meter:
 
 
 @dataclass(frozen=True)
+class PowerSwitch:
+    """What turns a node off and on from outside.
+
+    An HTTP relay has a url and a channel, from 0; 'wake-on-lan' a mac and a broadcast address, and
+    it only turns on; 'command' is run on the driver's machine and has to do both.
+    """
+
+    kind: str
+    url: str = ""
+    channel: int = 0
+    mac: str = ""
+    broadcast: str = "255.255.255.255"
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Node:
     """One machine; ssh is the management address and never assumed to be a data address.
 
     disk: what deploy wipes, by id; host_key: the only host key that is accepted of it; meter: what
-    measures its power at the wall, maybe together with other nodes.
+    measures its power at the wall, maybe together with other nodes; power_switch: what recovering
+    it may use last.
     """
 
     name: str
@@ -80,6 +97,7 @@ class Node:
     disk: str | None = None
     host_key: str | None = None
     meter: Meter | None = None
+    power_switch: PowerSwitch | None = None
 
 
 @dataclass(frozen=True)
@@ -193,7 +211,12 @@ def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> No
         values.get("disk"),
         values.get("host_key"),
         Meter(**values["meter"]) if "meter" in values else None,
+        _power_switch(values["power_switch"]) if "power_switch" in values else None,
     )
+
+
+def _power_switch(values: dict[str, Any]) -> PowerSwitch:
+    return PowerSwitch(**{**values, "command": tuple(values.get("command", ()))})
 
 
 def _check_names(cluster: Cluster) -> None:

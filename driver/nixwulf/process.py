@@ -72,14 +72,15 @@ rm -f "$state/$name.pid"
 echo "{_EXIT_MARK.decode()}$status" >&2
 """
 
-# An owner that was itself killed cannot stop its child: the next driver on the node does.
+# An owner that was itself killed cannot stop its child: the next driver on the node does. With $1
+# 'all' those of living owners are stopped too.
 _SWEEP = f"""
 {_STARTED}
 state=${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u)
 for file in "$state"/*.pid; do
   [ -e "$file" ] || continue
   {{ read -r child owner since; read -r after; }} <"$file"
-  kill -0 "$owner" 2>/dev/null && continue
+  [ "$1" = orphans ] && kill -0 "$owner" 2>/dev/null && continue
   if [ -n "$since" ] && [ "$(started "$child")" = "$since" ]; then
     kill -KILL "-$child" 2>/dev/null && echo "${{file##*/}}"
   fi
@@ -250,4 +251,9 @@ def cpu_seconds(connection: Connection, process: OwnedProcess) -> float:
 
 def stop_orphans(connection: Connection) -> list[str]:
     """Stop what a killed driver's killed owner left on a node; their names."""
-    return connection.script(_SWEEP).split()
+    return connection.script(_SWEEP, "orphans").split()
+
+
+def stop_owned(connection: Connection) -> list[str]:
+    """Stop all that drivers have started on a node and that still runs; their names."""
+    return [name.removesuffix(".pid") for name in connection.script(_SWEEP, "all").split()]

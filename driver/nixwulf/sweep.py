@@ -34,6 +34,7 @@ class Sweep:
     warm_up: bool
     seed: int
     limits: Limits
+    recover_after_hang: bool
     source: str
     document: dict[str, Any]
 
@@ -71,6 +72,7 @@ def parse_sweep(document: Any, source: str) -> Sweep:
         warm_up=document.get("warm_up", True),
         seed=document.get("seed", 1),
         limits=Limits(**document.get("limits", {})),
+        recover_after_hang=document.get("on_hang") == "recover",
         source=source,
         document=document,
     )
