@@ -290,6 +290,20 @@ def test_the_lab_has_no_hardware_to_look_at():
         assert held(gate, against, lab.nodes[0]).state == "not applicable"
 
 
+def test_a_case_that_asks_for_the_cpu_needs_no_gpu():
+    def case(**parameters):
+        placed = ("llama.cpp", "llama-bench", "big", 1, None, None, "single")
+        return Case(*placed, parameters, 1, 1, True, "")
+
+    blind = facts_of(("vendor:0x1002", "vendor:0x1a03"))
+    alone = Subject(nodes=(FW1,), facts=blind, engine=find("llama.cpp"), case=case())
+    assert held("gpu", alone).state == "refused"
+    on_cpu = dataclasses.replace(alone, case=case(backend="cpu"))
+    of_machines = dataclasses.replace(alone, engine=None)
+    for against in (on_cpu, of_machines):
+        assert {held(g, against).state for g in ("gpu", "gtt")} == {"not applicable"}
+
+
 def test_one_node_alone_has_no_fabric_to_look_at():
     alone = Subject(nodes=(FW1,), facts=facts_of(), engine=find("llama.cpp"))
     for gate in ("fabric", "path-mtu", "usb4", "clock", "versions", "rdma-vendor"):

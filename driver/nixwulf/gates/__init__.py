@@ -67,6 +67,13 @@ class Subject:
         """Whether a case is about to run."""
         return self.case is not None
 
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether a platform's GPU matters: not to the machines themselves, nor to a CPU backend."""
+        if self.case is None:
+            return True
+        return self.engine is not None and self.case.parameters.get("backend") != "cpu"
+
 
 @dataclass(frozen=True)
 class Verdict:

@@ -14,8 +14,7 @@ def _vendor(subject: Subject, node: Node) -> str:
 
 
 def _concerns(subject: Subject, node: Node) -> bool:
-    uses = subject.engine is not None or not subject.is_case
-    return uses and _vendor(subject, node) in {"amd", "nvidia"}
+    return subject.uses_gpu and _vendor(subject, node) in {"amd", "nvidia"}
 
 
 def _command(subject: Subject, node: Node) -> Sequence[str] | None:
