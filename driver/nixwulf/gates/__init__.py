@@ -69,7 +69,7 @@ class Subject:
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether a platform's GPU matters: not to the machines themselves, nor to a CPU backend."""
+        """Whether a platform's GPU matters: not to the machines' own speed, nor to a CPU case."""
         if self.case is None:
             return True
         return self.engine is not None and self.case.parameters.get("backend") != "cpu"
