@@ -42,7 +42,7 @@ class Subject:
     """What gates are held against: the nodes of a case, or all of a cluster.
 
     case, engine, benchmark and model are none where no case is about to run. answers: by gate and
-    node, what the gate's command printed.
+    node, what the gate's command printed; asked: the driver's time before and after that.
     """
 
     nodes: tuple[Node, ...]
@@ -53,6 +53,7 @@ class Subject:
     benchmark: Benchmark | None = None
     model: PlacedModel | None = None
     answers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    asked: tuple[float, float] = (0.0, 0.0)
 
     def crossings_of(self, node: Node) -> tuple[Crossing, ...]:
         """The fabrics that a node is on."""
