@@ -353,6 +353,11 @@ def test_a_port_that_is_taken_is_refused_with_whose_it_is():
     )
 
 
+def test_a_port_of_another_address_is_not_taken():
+    elsewhere = TCP.replace("01000A0A:C3E7", "09000A0A:C384")
+    assert held("ports", subject(answers={"ports": {"fw1": elsewhere}})).state == "ok"
+
+
 def test_packets_that_do_not_pass_are_told_from_a_path_that_is_dead():
     address = FW2.fabrics["cable"].address
     office = f"{FW2.fabrics['office'].address} passes\n"
