@@ -13,24 +13,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nixwulf.hardware import DEVICES, FILES, Hardware, parse_hardware
+from nixwulf.hardware import FILES, Hardware, parse_hardware
 from nixwulf.ssh import Connection, Unreachable, run_all
 
-# $@ are the programs to look for; what follows is built into the shell: a process more a node is
-# a tenth of the time. Only some shells have the time of day; elsewhere /proc tells it, to a second.
+# $@ are the programs to look for; what comes before grep is built into the shell, because a process
+# more a node is a tenth of the time. Only some shells have the time of day.
 _SCRIPT = f"""
 for program; do command -v "$program"; done
 echo "--"
 export LC_ALL=C
 ulimit -l
 echo "clock:${{EPOCHREALTIME:-}}"
-for device in {" ".join(DEVICES)}; do
-  if [ -w "$device" ]; then echo "$device:w"; elif [ -e "$device" ]; then echo "$device:-"; fi
-done
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
   /etc/os-release /sys/class/dmi/id/product_name /sys/class/dmi/id/bios_version \
   /sys/devices/system/cpu/online /sys/class/net/*/mtu /proc/net/dev /proc/net/fib_trie \
-  /proc/uptime /proc/stat {" ".join(FILES)} /proc/cpuinfo -m 2000
+  {" ".join(FILES)} /proc/cpuinfo -m 2000
 """
 
 _CPU_FIELDS = {"model name", "Model"}
@@ -52,14 +49,19 @@ class Clock:
     least: float
     most: float
 
+    @classmethod
+    def of(cls, theirs: float, before: float, after: float) -> Clock:
+        """A node's time of day, read between two times of the driver's."""
+        return cls(theirs - after, theirs - before)
+
 
 @dataclass(frozen=True)
 class Facts:
     """What is known of a node. Memory is in bytes; what could not be read is absent.
 
     Of a system that is no Linux only the programs are known, and kernel is empty. memlock is what
-    a process of this login may lock, infinite where there is no limit. now is the node's time of
-    day between two values, and clock is the same against the driver's.
+    a process of this login may lock, infinite where there is no limit. time_of_day, in seconds
+    since 1970, is of the shells that have it; clock is the same against the driver's.
     """
 
     hostname: str
@@ -76,7 +78,7 @@ class Facts:
     other: Mapping[str, str]
     hardware: Hardware = field(default_factory=Hardware)
     memlock: float | None = None
-    now: tuple[float, float] | None = None
+    time_of_day: float | None = None
     clock: Clock | None = None
 
     def document(self) -> dict[str, Any]:
@@ -106,9 +108,8 @@ def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[s
         if isinstance(answer, Unreachable):
             raise answer
         found = parse_facts(answer.stdout)
-        if found.now:
-            clock = Clock(found.now[0] - after, found.now[1] - before)
-            found = replace(found, clock=clock)
+        if found.time_of_day is not None:
+            found = replace(found, clock=Clock.of(found.time_of_day, before, after))
         facts[node.node.name] = found
     return facts
 
@@ -128,7 +129,6 @@ def parse_facts(text: str) -> Facts:
     memory = dict(_pairs(files.get("/proc/meminfo", [])))
     cpuinfo = list(_pairs(files.get("/proc/cpuinfo", [])))
     release = dict(line.partition("=")[::2] for line in files.get("/etc/os-release", []))
-    devices = {path: value == "w" for path, value in first.items() if path.startswith("/dev/")}
     return Facts(
         hostname=first.get("/proc/sys/kernel/hostname", ""),
         kernel=first.get("/proc/sys/kernel/osrelease", ""),
@@ -142,9 +142,9 @@ def parse_facts(text: str) -> Facts:
         interfaces=_interfaces(first, files.get("/proc/net/dev", [])),
         addresses=frozenset(_addresses(files.get("/proc/net/fib_trie", []))),
         other=_other(first),
-        hardware=parse_hardware(files, devices),
+        hardware=parse_hardware(files),
         memlock=_memlock(lines[0] if lines else ""),
-        now=_now(first, files.get("/proc/stat", ())),
+        time_of_day=_seconds(first.get("clock", "")),
     )
 
 
@@ -155,20 +155,12 @@ def _memlock(text: str) -> float | None:
     return float(text) * 1024 if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
+def _seconds(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"[0-9]{1,12}\.[0-9]{1,9}", text) else None
+
+
 def _words_of(memlock: float) -> str:
     return "unlimited" if math.isinf(memlock) else f"{memlock / 1024:.0f} KiB"
-
-
-def _now(first: Mapping[str, str], statistics: Iterable[str]) -> tuple[float, float] | None:
-    """The shell's time of day; else when the system booted, which has no fraction, and uptime."""
-    exact = first.get("clock", "")
-    if re.fullmatch(r"[0-9]{1,12}\.[0-9]{1,9}", exact):
-        return float(exact), float(exact)
-    booted = next((line[6:] for line in statistics if line.startswith("btime ")), "")
-    uptime = first.get("/proc/uptime", "").partition(" ")[0]
-    if re.fullmatch(r"[0-9]{1,12}", booted) and re.fullmatch(r"[0-9]{1,12}\.[0-9]{1,9}", uptime):
-        return int(booted) + float(uptime), int(booted) + float(uptime) + 1
-    return None
 
 
 def _pairs(lines: Iterable[str]) -> Iterable[tuple[str, str]]:

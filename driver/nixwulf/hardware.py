@@ -34,8 +34,6 @@ FILES = (
     "/sys/firmware/acpi/platform_profile",
     "/run/booted-system/etc/nixwulf/linux-firmware",
 )
-# Looked at for whether this user may write them: a GPU that one may not open is a CPU.
-DEVICES = ("/dev/kfd", "/dev/dri/renderD*", "/dev/nvidiactl")
 
 AMD = "0x1002"
 _MES_MASK = 0xFFF
@@ -66,14 +64,12 @@ class RdmaDevice:
 class Hardware:
     """What of it could be read; what could not is empty.
 
-    targets: GPUs as LLVM names them; devices: whether this user may write those of /dev that
-    exist; slowing: the cooling devices that could slow a processor, and their state (0: they do
-    not); throttled: the Raspberry Pi firmware's bits.
+    targets: GPUs as LLVM names them; slowing: the cooling devices that could slow a processor, and
+    their state (0: they do not); throttled: the Raspberry Pi firmware's bits.
     """
 
     gpus: tuple[Gpu, ...] = ()
     targets: frozenset[str] = frozenset()
-    devices: Mapping[str, bool] = field(default_factory=dict)
     nvidia_driver: str = ""
     links: Mapping[str, Link | None] = field(default_factory=dict)
     rdma: Mapping[str, RdmaDevice] = field(default_factory=dict)
@@ -100,7 +96,7 @@ class Hardware:
         return {key: value for key, value in {**known, **states}.items() if value}
 
 
-def parse_hardware(files: Mapping[str, list[str]], devices: Mapping[str, bool]) -> Hardware:
+def parse_hardware(files: Mapping[str, list[str]]) -> Hardware:
     """The hardware of lines by file; what is not as the kernel writes it is left out."""
     folders = ("/sys/", "/proc/driver/", "/run/")
     first = {path: lines[0].strip() for path, lines in files.items() if path.startswith(folders)}
@@ -110,7 +106,6 @@ def parse_hardware(files: Mapping[str, list[str]], devices: Mapping[str, bool]) 
     return Hardware(
         gpus=tuple(map(_gpu, _folders(first, r"/sys/class/drm/(card\d+)/device/(.+)").values())),
         targets=frozenset(_targets(files)),
-        devices=devices,
         nvidia_driver=_nvidia(first.get("/proc/driver/nvidia/version", "")),
         links=_links(first),
         rdma=_rdma(first),

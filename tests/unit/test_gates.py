@@ -32,8 +32,6 @@ HALO = """\
 --
 unlimited
 clock:1800000000.25
-/dev/kfd:w
-/dev/dri/renderD128:w
 /proc/sys/kernel/hostname:{name}
 /proc/sys/kernel/osrelease:6.19.1
 /proc/meminfo:MemTotal:       130000000 kB
@@ -67,6 +65,7 @@ clock:1800000000.25
 /sys/firmware/acpi/platform_profile:performance
 /run/booted-system/etc/nixwulf/linux-firmware:20260622
 """
+DEVICES = "/dev/kfd yes\n/dev/dri/renderD128 yes\n"
 CLUSTER = load_cluster("framework-2")
 FW1, FW2 = CLUSTER.nodes
 
@@ -86,6 +85,7 @@ def facts_of(change=("", ""), extra=""):
 
 
 def subject(change=("", ""), extra="", **changes):
+    changes = {"answers": {"gpu": {"fw1": DEVICES, "fw2": DEVICES}}} | changes
     return dataclasses.replace(subject_of_cluster(CLUSTER, facts_of(change, extra)), **changes)
 
 
@@ -103,6 +103,7 @@ def refusal(gate, against, node=FW1):
 
 def test_nothing_is_wrong_with_a_healthy_pair():
     answers = {
+        "gpu": DEVICES,
         "disk": "/dev/x 100000000 1 99999999 1% /",
         "ports": "  sl  local_address",
         "path-mtu": "\n".join(
@@ -126,8 +127,6 @@ def test_nothing_is_wrong_with_a_healthy_pair():
         ("known-bad", ("0x00000080", "0x00000083"), "MES firmware 0x83, known to be bad"),
         ("known-bad", ("firmware:20260622", "firmware:20251125"), "linux-firmware '20251125'"),
         ("gpu", ("vendor:0x1002", "vendor:0x1a03"), "shows no AMD GPU"),
-        ("gpu", ("/dev/dri/renderD128:w", "/dev/dri/renderD128:-"), "usermod -aG render,video"),
-        ("gpu", ("/dev/kfd:w\n", ""), "has no '/dev/kfd', so ROCm would run on its CPU"),
         ("gtt", ("gtt_total:128849018880", "gtt_total:66560000000"), "62.0 GiB (and 0.5 of its"),
         ("usb4", ("rx_speed:20.0", "rx_speed:10.0"), "receives at '10 Gb/s x 2'"),
         ("usb4", ("tx_lanes:2", "tx_lanes:1"), "sends at '20 Gb/s x 1'"),
@@ -147,6 +146,19 @@ def test_a_fact_that_is_wrong_is_refused_with_its_value_and_what_to_do(gate, cha
         return
     assert words in refusal(gate, against)
     assert held(gate, against, FW2).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("D128 yes", "D128 no"), "usermod -aG render,video"),
+        (("/dev/kfd yes\n", ""), "has no '/dev/kfd', so ROCm would run on its CPU"),
+    ],
+)
+def test_a_gpu_that_the_user_may_not_open_is_refused(change, words):
+    answers = {"gpu": {"fw1": DEVICES.replace(*change), "fw2": DEVICES}}
+    assert words in refusal("gpu", subject(answers=answers))
+    assert held("gpu", subject(answers=answers), FW2).state == "ok"
 
 
 def test_a_powersave_that_scales_with_the_load_is_none():
@@ -203,6 +215,9 @@ def test_clocks_are_apart_only_by_what_no_round_trip_explains():
     late = dataclasses.replace(facts["fw2"], clock=Clock(3.0, 3.5))
     sentence = refusal("clock", subject(facts={**facts, "fw2": late}), FW2)
     assert "at least 2.9 s ahead of that of 'fw1'" in sentence
+    answers = {"clock": {"fw1": "1000.000000000", "fw2": "997.250000000"}}
+    asked = subject(answers=answers, asked=(1000.0, 1000.5))
+    assert "at least 2.2 s behind that of 'fw1'" in refusal("clock", asked, FW2)
     vague = dataclasses.replace(facts["fw2"], clock=Clock(-2.0, 3.5))
     assert held("clock", subject(facts={**facts, "fw2": vague}), FW2).state == "ok"
 
@@ -290,6 +305,20 @@ def test_the_lab_has_no_hardware_to_look_at():
         assert held(gate, against, lab.nodes[0]).state == "not applicable"
 
 
+def test_a_case_that_asks_for_the_cpu_needs_no_gpu():
+    def case(**parameters):
+        placed = ("llama.cpp", "llama-bench", "big", 1, None, None, "single")
+        return Case(*placed, parameters, 1, 1, True, "")
+
+    blind = facts_of(("vendor:0x1002", "vendor:0x1a03"))
+    alone = Subject(nodes=(FW1,), facts=blind, engine=find("llama.cpp"), case=case())
+    assert held("gpu", alone).state == "refused"
+    on_cpu = dataclasses.replace(alone, case=case(backend="cpu"))
+    of_machines = dataclasses.replace(alone, engine=None)
+    for against in (on_cpu, of_machines):
+        assert {held(g, against).state for g in ("gpu", "gtt")} == {"not applicable"}
+
+
 def test_one_node_alone_has_no_fabric_to_look_at():
     alone = Subject(nodes=(FW1,), facts=facts_of(), engine=find("llama.cpp"))
     for gate in ("fabric", "path-mtu", "usb4", "clock", "versions", "rdma-vendor"):
@@ -322,6 +351,11 @@ def test_a_port_that_is_taken_is_refused_with_whose_it_is():
     assert "'0.0.0.0:50052', which llama.cpp needs" in refusal(
         "ports", subject(answers={"ports": {"fw1": taken}})
     )
+
+
+def test_a_port_of_another_address_is_not_taken():
+    elsewhere = TCP.replace("01000A0A:C3E7", "09000A0A:C384")
+    assert held("ports", subject(answers={"ports": {"fw1": elsewhere}})).state == "ok"
 
 
 def test_packets_that_do_not_pass_are_told_from_a_path_that_is_dead():

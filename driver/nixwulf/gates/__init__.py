@@ -42,7 +42,7 @@ class Subject:
     """What gates are held against: the nodes of a case, or all of a cluster.
 
     case, engine, benchmark and model are none where no case is about to run. answers: by gate and
-    node, what the gate's command printed.
+    node, what the gate's command printed; asked: the driver's time before and after that.
     """
 
     nodes: tuple[Node, ...]
@@ -53,6 +53,7 @@ class Subject:
     benchmark: Benchmark | None = None
     model: PlacedModel | None = None
     answers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    asked: tuple[float, float] = (0.0, 0.0)
 
     def crossings_of(self, node: Node) -> tuple[Crossing, ...]:
         """The fabrics that a node is on."""
@@ -66,6 +67,13 @@ class Subject:
     def is_case(self) -> bool:
         """Whether a case is about to run."""
         return self.case is not None
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether a platform's GPU matters: not to the machines' own speed, nor to a CPU case."""
+        if self.case is None:
+            return True
+        return self.engine is not None and self.case.parameters.get("backend") != "cpu"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -41,7 +42,9 @@ def examine(
     }
     refusal = next((r for r in results.values() if r.state == "refused"), None)
     if refusal is None and commands:
-        subject = replace(subject, answers=_ask(subject, connections, commands))
+        before = time.time()
+        answers = _ask(subject, connections, commands)
+        subject = replace(subject, answers=answers, asked=(before, time.time()))
     for gate in chosen:
         for node in subject.nodes:
             if (gate.name, node.name) in commands:

@@ -14,12 +14,21 @@ def _vendor(subject: Subject, node: Node) -> str:
 
 
 def _concerns(subject: Subject, node: Node) -> bool:
-    uses = subject.engine is not None or not subject.is_case
-    return uses and _vendor(subject, node) in {"amd", "nvidia"}
+    return subject.uses_gpu and _vendor(subject, node) in {"amd", "nvidia"}
 
 
-def _command(subject: Subject, node: Node) -> Sequence[str] | None:
-    return ["nvidia-smi", "-L"] if _vendor(subject, node) == "nvidia" else None
+# A GPU that this user may not open is no GPU, and engines do not say so: they run on the CPU.
+_DEVICES = """
+for device in /dev/kfd /dev/dri/renderD*; do
+  if [ -w "$device" ]; then echo "$device yes"; elif [ -e "$device" ]; then echo "$device no"; fi
+done
+"""
+
+
+def _command(subject: Subject, node: Node) -> Sequence[str]:
+    if _vendor(subject, node) == "nvidia":
+        return ["nvidia-smi", "-L"]
+    return ["sh", "-c", _DEVICES]
 
 
 def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
@@ -37,16 +46,17 @@ def _judge_amd(subject: Subject, node: Node) -> Iterator[Verdict]:
             "grep amdgpu' there."
         )
         return
+    lines = subject.answers.get(GATE.name, {}).get(node.name, "").splitlines()
     for what, needed_by in (("/dev/dri/renderD", "Vulkan"), ("/dev/kfd", "ROCm")):
-        found = {path: may for path, may in hardware.devices.items() if path.startswith(what)}
+        found = [line.split() for line in lines if line.startswith(what)]
         if not found:
             yield refused(
                 f"Node {node.name!r} has no '{what}', so {needed_by} would run on its CPU; see "
                 "'dmesg | grep amdgpu' there."
             )
-        elif not any(found.values()):
+        elif not any(may == ["yes"] for _, *may in found):
             yield refused(
-                f"Node {node.name!r} does not let this user write {next(iter(found))!r}, so "
+                f"Node {node.name!r} does not let this user write {found[0][0]!r}, so "
                 f"{needed_by} would run on its CPU; run 'usermod -aG render,video USER' there, and "
                 "log in again."
             )

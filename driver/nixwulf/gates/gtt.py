@@ -14,8 +14,7 @@ _LEAST_SHARE = 0.55
 
 def _concerns(subject: Subject, node: Node) -> bool:
     gpu = subject.platform(node).get("gpu", {})
-    uses = subject.engine is not None or not subject.is_case
-    return uses and gpu.get("vendor") == "amd" and bool(gpu.get("shared_memory"))
+    return subject.uses_gpu and gpu.get("vendor") == "amd" and bool(gpu.get("shared_memory"))
 
 
 def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:

@@ -16,6 +16,7 @@ from nixwulf.link import PORT as LINK_PORT
 _STATE = 3
 _LISTEN = "0A"
 _ANY = {"0.0.0.0", "::"}  # noqa: S104 - what to look for
+# Servers for the driver alone listen here, also where engines talk over a fabric.
 _LOOPBACK = "127.0.0.1"
 
 
@@ -66,7 +67,7 @@ def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
     taken = listeners(text)
     ours = {node.fabrics[c.fabric.name].address for c in subject.crossings_of(node)}
     for port, user in _wanted(subject, node).items():
-        for address in sorted(_ANY | (ours or {_LOOPBACK})):
+        for address in sorted({*_ANY, _LOOPBACK, *ours}):
             if (address, port) in taken:
                 yield refused(
                     f"Something on node {node.name!r} listens on '{address}:{port}', which "
