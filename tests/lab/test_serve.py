@@ -75,6 +75,12 @@ def metrics_of(record):
     return {metric["name"]: metric for metric in record["metrics"]}
 
 
+def warnings_of(record):
+    """All but those that a busy machine gives."""
+    busy = ("read at once", "client itself was busy")
+    return [w for w in record.get("warnings", ()) if not any(words in w for words in busy)]
+
+
 def endless(cluster, matrix=None):
     """Many short passes: whatever happens after the first one happens in a stream."""
     return plan_for(cluster, 500, matrix, n_prompt=32, n_gen=64, requests=2, concurrency=2)
@@ -105,7 +111,7 @@ def in_a_stream(nodes, folder, name, program, signal):
 def test_one_request_at_a_time_agrees_with_the_servers_own_clock(run, cluster, tmp_path):
     plan = plan_for(cluster, matrix=ALONE, n_prompt=1400, n_gen=100, requests=4)
     metrics = metrics_of(record := run(plan))
-    assert "warnings" not in record
+    assert warnings_of(record) == []
     assert record["sanity"]["text"]["agrees"]
     for ours, server in (("decode", "server_decode"), ("ttft", "server_prompt")):
         pairs = zip(metrics[ours]["samples"], metrics[server]["samples"], strict=True)
@@ -124,7 +130,7 @@ def test_requests_at_once_over_rpc_are_counted_and_their_fabric_is_proved(
     load = {"concurrency": 3, "requests": 6, "n_prompt": 96, "n_gen": 16, "api": api}
     record = run(plan_for(cluster, 2, {"parallelism": [parallelism]}, **load))
     metrics = metrics_of(record)
-    assert "warnings" not in record
+    assert warnings_of(record) == []
     transport = record["sanity"]["transport"]
     assert transport["proved"]
     assert transport["bytes"]["n2"] > 1_000_000
