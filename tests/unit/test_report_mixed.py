@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from mixed_run import write_mixed_run
+from nixwulf.record import sealed
 from nixwulf.report import export, summary_of
 from nixwulf.report.findings import findings
 from nixwulf.report.folder import read_folder
@@ -168,3 +169,10 @@ def test_warnings_of_runs_reach_the_reader_with_their_cases(summary):
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_terminal_keeps_to_its_columns(summary, width):
     assert max(map(len, printed(summary, width).splitlines())) <= width
+
+
+def test_what_a_waived_gate_said_is_a_warning(tmp_path):
+    said = {"gate": "mtu", "node": "n2", "state": "waived", "sentences": ["Its MTU is 1500."]}
+    record = sealed({**ok(case(2), {"decode": [9.0]}), "waived": ["mtu"], "gates": [said]})
+    page = to_html(of([record], tmp_path))
+    assert "Gate &#39;mtu&#39; was waived on n2: Its MTU is 1500." in page
