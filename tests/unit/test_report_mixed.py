@@ -176,3 +176,15 @@ def test_what_a_waived_gate_said_is_a_warning(tmp_path):
     record = sealed({**ok(case(2), {"decode": [9.0]}), "waived": ["mtu"], "gates": [said]})
     page = to_html(of([record], tmp_path))
     assert "Gate &#39;mtu&#39; was waived on n2: Its MTU is 1500." in page
+
+
+def test_speeds_beside_their_watts_are_still_one_row_a_case(tmp_path):
+    measured = [
+        metric("prompt", [2600.0]),
+        metric("decode", [410.0, 412.0]),
+        metric("prompt_per_wall_watt", [21.0], unit="tok/s/W"),
+        metric("decode_per_wall_watt", [3.4], unit="tok/s/W"),
+    ]
+    shown = printed(of([ok(case(1), measured), ok(case(2), measured)], tmp_path))
+    assert re.search(r"^1 single .* 2600 +411 ± 1 +3\.40 +21\.0 +ok", shown, re.MULTILINE)
+    assert max(map(len, shown.splitlines())) <= 80
