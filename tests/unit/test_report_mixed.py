@@ -164,6 +164,7 @@ def test_warnings_of_runs_reach_the_reader_with_their_cases(summary):
     for text in (to_html(summary), to_markdown(summary), printed(summary, 200)):
         assert "The client itself was busy for 50% of the time" in text
         assert "serve, one node, concurrency 16" in text
+    assert '<a href="#warnings" class="bad">1 warning</a> about these numbers' in to_html(summary)
 
 
 @pytest.mark.parametrize("width", [80, 100])
