@@ -107,8 +107,9 @@ def by_case(table: pd.DataFrame) -> pd.DataFrame:
     p50, p95, p99: of those samples, NaN where the metric is no distribution;
     n_samples, n_runs: how many those are;
     rtt_us, bandwidth_gbps: medians over those runs;
-    one_node: the mean of the same engine, model, parameters and metric on one node;
-    speed_up: mean over that; efficiency: speed_up over the number of nodes, a fraction.
+    one_node: the mean, or median of a distribution, of the same engine, model, parameters and
+    metric on one node; speed_up: mean or median over that;
+    efficiency: speed_up over the number of nodes, a fraction.
     The last three are NaN where one node was not measured, and for units of which nodes do not
     give more: times, and what a link carries.
     """
@@ -125,12 +126,12 @@ def by_case(table: pd.DataFrame) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=[*keys, *values])
     comparable = measured[(measured["nodes"] == 1) & measured["unit"].map(adds_up).astype(bool)]
     baselines = {
-        key: statistics.fmean(_pooled(group))
+        key: _typical(_over_repetitions(group))
         for key, group in comparable.groupby(list(_BASELINE_KEYS))
     }
     own = frame[list(_BASELINE_KEYS)].itertuples(index=False, name=None)
     frame["one_node"] = pd.Series([baselines.get(key) for key in own], dtype="float64")
-    frame["speed_up"] = frame["mean"] / frame["one_node"]
+    frame["speed_up"] = frame["p50"].fillna(frame["mean"]).astype("float64") / frame["one_node"]
     frame["efficiency"] = frame["speed_up"] / frame["nodes"].astype("float64")
     return frame
 
@@ -228,6 +229,10 @@ def _over_repetitions(group: pd.DataFrame) -> dict[str, Any]:
         "rtt_us": group["rtt_us"].median(),
         "bandwidth_gbps": group["bandwidth_gbps"].median(),
     }
+
+
+def _typical(values: dict[str, Any]) -> float:
+    return float(values.get("p50", values["mean"]))
 
 
 def _pooled(group: pd.DataFrame) -> list[float]:

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from mixed_run import write_mixed_run
+from nixwulf.record import sealed
 from nixwulf.report import export, summary_of
 from nixwulf.report.findings import findings
 from nixwulf.report.folder import read_folder
@@ -163,8 +164,28 @@ def test_warnings_of_runs_reach_the_reader_with_their_cases(summary):
     for text in (to_html(summary), to_markdown(summary), printed(summary, 200)):
         assert "The client itself was busy for 50% of the time" in text
         assert "serve, one node, concurrency 16" in text
+    assert '<a href="#warnings" class="bad">1 warning</a> about these numbers' in to_html(summary)
 
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_terminal_keeps_to_its_columns(summary, width):
     assert max(map(len, printed(summary, width).splitlines())) <= width
+
+
+def test_what_a_waived_gate_said_is_a_warning(tmp_path):
+    said = {"gate": "mtu", "node": "n2", "state": "waived", "sentences": ["Its MTU is 1500."]}
+    record = sealed({**ok(case(2), {"decode": [9.0]}), "waived": ["mtu"], "gates": [said]})
+    page = to_html(of([record], tmp_path))
+    assert "Gate &#39;mtu&#39; was waived on n2: Its MTU is 1500." in page
+
+
+def test_speeds_beside_their_watts_are_still_one_row_a_case(tmp_path):
+    measured = [
+        metric("prompt", [2600.0]),
+        metric("decode", [410.0, 412.0]),
+        metric("prompt_per_wall_watt", [21.0], unit="tok/s/W"),
+        metric("decode_per_wall_watt", [3.4], unit="tok/s/W"),
+    ]
+    shown = printed(of([ok(case(1), measured), ok(case(2), measured)], tmp_path))
+    assert re.search(r"^1 single .* 2600 +411 ± 1 +3\.40 +21\.0 +ok", shown, re.MULTILINE)
+    assert max(map(len, shown.splitlines())) <= 80

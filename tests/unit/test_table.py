@@ -113,6 +113,14 @@ def test_percentiles_of_a_distribution_are_of_all_samples_of_all_repetitions(run
     assert found["p99"] == max(pooled)
 
 
+def test_a_distribution_is_compared_by_its_median():
+    one, two = (
+        ok(of, [metric("decode", values, distribution=True)])
+        for of, values in ((ONE, [10.0, 10.0, 400.0]), (TWO, [15.0, 15.0, 16.0]))
+    )
+    assert row(by_case(tidy([one, two])), nodes=2)["speed_up"] == 1.5
+
+
 def test_a_metric_that_is_no_distribution_has_no_percentiles():
     table = tidy([ok(ONE, {"decode": [1.0, 2.0]})])
     assert table[["p50", "p95", "p99"]].isna().all(axis=None)

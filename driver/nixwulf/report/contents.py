@@ -15,7 +15,8 @@ from nixwulf.units import better
 
 _METRIC_ORDER = {"prompt": 0, "decode": 1, "throughput": 2, "ttft": 3, "itl": 4}
 _UNIT_ORDER = {"more": 5, "less": 6, "": 7}
-_MOST_IN_COLUMNS = 3
+_MOST_IN_HEADLINE = 3
+_MOST_IN_COLUMNS = 4
 _MOST_NAMED = 4
 _NOT_COORDINATES = frozenset({"id", "seed", "samples", "warm_up", "parameters"})
 
@@ -114,7 +115,7 @@ class Summary:
     def headline(self, setting: Setting) -> list[Metric]:
         """The few metrics that stand for a setting, of which more or less is better."""
         judged = [metric for metric in self.metrics(setting) if better(metric.unit)]
-        return judged[:_MOST_IN_COLUMNS] or self.metrics(setting)[:_MOST_IN_COLUMNS]
+        return judged[:_MOST_IN_HEADLINE] or self.metrics(setting)[:_MOST_IN_HEADLINE]
 
     def in_rows(self, setting: Setting) -> bool:
         """Whether each metric needs a row: they are many, or several with percentiles."""

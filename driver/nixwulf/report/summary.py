@@ -194,7 +194,12 @@ def _warnings(entries: Iterable[Entry], names: Mapping[str, str]) -> dict[str, t
     """Each sentence that runs left for the reader of their numbers, and the cases it is about."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for entry in sorted(entries, key=lambda e: e.record["id"]):
-        for sentence in entry.record.get("warnings", ()):
+        waived = (gate for gate in entry.record.get("gates", ()) if gate["state"] == "waived")
+        gates = [
+            f"Gate {gate['gate']!r} was waived on {gate['node']}: {' '.join(gate['sentences'])}"
+            for gate in waived
+        ]
+        for sentence in (*entry.record.get("warnings", ()), *gates):
             found[sentence][names[entry.record["case"]["id"]]] = None
     return {sentence: tuple(cases) for sentence, cases in found.items()}
 
