@@ -15,10 +15,10 @@ from nixwulf.parsers import ParseError, iperf3, ping
 from nixwulf.process import OwnedProcess
 from nixwulf.ssh import Connection, Unreachable
 
-# ping -s gives the payload; the header of the packet is counted too, as ping itself does.
-ICMP_HEADER = 8
+# ping -s takes the payload alone: 56 + 8 = 64 bytes.
+_ICMP_HEADER = 8
 _SIZE = 64
-# One port of the nodes' firewalls serves every program that measures a link, one at a time.
+_PAUSE_S = 0.01
 PORT = 50151
 # Long enough to leave slow start at 1 ms, short enough for every run of a sweep.
 _STREAM_S = 0.3
@@ -65,21 +65,20 @@ class Bandwidth:
         }
 
 
-def round_trips(
-    source: Connection, address: str, *, count: int = 30, size: int = _SIZE
-) -> RoundTrips | None:
-    """Round trips from a node to an address, 10 ms apart; none when no packet came back.
-
-    size: bytes of a packet with its ICMP header.
-    """
-    command = ["ping", "-n", "-c", str(count), "-i", "0.01", "-W", "1"]
-    command += ["-s", str(size - ICMP_HEADER), address]
-    done = source.run(command, timeout_s=count * 0.01 + 20)
+def round_trips(source: Connection, address: str, *, count: int = 30) -> RoundTrips | None:
+    """Round trips of 64 bytes from a node to an address; none when no packet came back."""
+    done = source.run(ping_arguments(address, count, _SIZE), timeout_s=count * _PAUSE_S + 20)
     try:
         replies = ping.parse(done.stdout)
     except ParseError:
         return None
     return RoundTrips(replies.samples, replies.lost) if replies.samples else None
+
+
+def ping_arguments(address: str, count: int, size: int) -> list[str]:
+    """A ping of COUNT packets, 10 ms apart, of SIZE bytes with their ICMP headers."""
+    pace = ["-c", str(count), "-i", str(_PAUSE_S), "-W", "1"]
+    return ["ping", "-n", *pace, "-s", str(size - _ICMP_HEADER), address]
 
 
 def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Path) -> Bandwidth:

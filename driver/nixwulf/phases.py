@@ -111,7 +111,7 @@ def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> N
     found.outcome = outcome
     found.metrics = []
     for process in run.owned:
-        if process.background and not process.running:
+        if process.background and not process.running and not process.stopped_by_driver:
             program = process.argv[0].rpartition("/")[2]
             reason += f" {program!r} on node {process.node!r} {process.ending()}."
     found.failure = {"phase": phase, "reason": reason}

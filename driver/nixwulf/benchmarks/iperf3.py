@@ -113,8 +113,8 @@ def _check(run: Run, worker: Connection, direction: str, rows: Sequence[Row]) ->
         return
     pair = f"{run.head.node.name!r} and {worker.node.name!r}"
     reason = (
-        f"iperf3 {direction} between {pair} stalled: it carried nothing in {stalls(rows) or 'any'}, to "
-        f"its end. {_ping(run, worker)}"
+        f"iperf3 {direction} between {pair} carried nothing in {stalls(rows) or 'any interval'}, "
+        f"to its end. {_ping(run, worker)}"
     )
     raise RunFailure("hang", reason)
 
