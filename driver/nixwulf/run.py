@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster, Fabric
 from nixwulf.facts import Facts, gather
-from nixwulf.process import OwnedProcess, cpu_seconds
+from nixwulf.process import OwnedProcess, cpu_times
 from nixwulf.ssh import Connection, Unreachable
 from nixwulf.sweep import Limits
 
@@ -18,7 +18,7 @@ from nixwulf.sweep import Limits
 # peer leaves only retransmissions and window probes, a few kilobytes a minute. One node has no
 # fabric, and llama-bench says nothing inside a sample; there CPU time tells.
 _PROGRESS_BYTES = 1_000_000
-_PROGRESS_CPU_S = 0.5
+PROGRESS_CPU_S = 0.5
 _POLL_S = 0.02
 
 
@@ -107,9 +107,14 @@ class Run:
         self.watch(process)
         return process
 
-    def watch(self, process: OwnedProcess) -> None:
-        """Wait until a process ends; stops it and raises RunFailure at either limit."""
-        clocks = Clocks(self, process)
+    def watch(
+        self, process: OwnedProcess, life: Callable[[], tuple[float, ...]] | None = None
+    ) -> None:
+        """Wait until a process ends; stops it and raises RunFailure at either limit.
+
+        life: signs of life of a program that works without a word, where its node does not tell.
+        """
+        clocks = Clocks(self, process, life)
         while process.running:
             time.sleep(_POLL_S)
             clocks.check()
@@ -119,14 +124,12 @@ class Run:
         for process in reversed(self.owned):
             process.stop()
 
-    def signs_of_life(self, process: OwnedProcess) -> float:
+    def signs_of_life(self, process: OwnedProcess) -> tuple[float, ...]:
         """What grows by 1 or more while a silent run works: on the fabric, or in CPU time alone."""
-        try:
-            if self.fabric is None:
-                return cpu_seconds(self.head, process) / _PROGRESS_CPU_S
-            return sum(self.fabric_bytes().values()) / _PROGRESS_BYTES
-        except Unreachable:
-            return 0.0
+        if self.fabric is None:
+            times = cpu_times(self.head, process)
+            return (sum(time.user + time.kernel for time in times) / PROGRESS_CPU_S,)
+        return (sum(self.fabric_bytes().values()) / _PROGRESS_BYTES,)
 
     def fabric_bytes(self) -> dict[str, int]:
         """The counters of each worker's interface of the fabric; empty on one node."""
@@ -144,12 +147,18 @@ class Run:
 class Clocks:
     """The two clocks of a run, held against one of its processes from now on."""
 
-    def __init__(self, run: Run, process: OwnedProcess) -> None:
+    def __init__(
+        self,
+        run: Run,
+        process: OwnedProcess,
+        life: Callable[[], tuple[float, ...]] | None = None,
+    ) -> None:
         """Start the progress clock; the wall clock has run since the run began."""
         self._run = run
         self._process = process
+        self._signs = life or (lambda: run.signs_of_life(process))
         self._progress_at = time.monotonic()
-        self._life: float | None = None
+        self._life: tuple[float, ...] | None = None
 
     def check(self) -> None:
         """Stop the process and raise RunFailure, timeout or hang, when a clock has run out."""
@@ -161,9 +170,10 @@ class Clocks:
             self._progress_at, self._life = process.output_at, None
         silent = now - self._progress_at
         if self._life is None and silent > run.limits.progress_s / 2:
-            self._life = run.signs_of_life(process)
+            self._life = self._observe()
         elif self._life is not None and silent > run.limits.progress_s:
-            if run.signs_of_life(process) - self._life < 1:
+            grown = zip(self._life, self._observe(), strict=False)
+            if all(after - before < 1 for before, after in grown):
                 process.stop()
                 idle = "the fabric carried nothing" if run.fabric else "it used no CPU time"
                 raise RunFailure(
@@ -172,3 +182,9 @@ class Clocks:
                     f"{run.limits.progress_s:g} s, and {idle}.",
                 )
             self._progress_at, self._life = now, None
+
+    def _observe(self) -> tuple[float, ...]:
+        try:
+            return self._signs()
+        except Unreachable:
+            return ()
