@@ -133,8 +133,9 @@ def hpl_plan(cluster, **options):
     return plan_for(cluster, "hpl", fabric="rdma-like", nb=80, threads=1, **options)
 
 
-def test_hpl_over_two_nodes_passes_its_residual_check(run, cluster):
-    gflops, seconds = metrics_of(run(hpl_plan(cluster, n=400, samples=2)))
+def test_hpl_over_two_nodes_may_be_silent_and_passes_its_residual_check(run, cluster):
+    limits = {"wall_s": 120, "progress_s": 6}
+    gflops, seconds = metrics_of(run(hpl_plan(cluster, n=400, samples=2, limits=limits)))
     assert gflops["unit"] == "Gflop/s"
     assert len(gflops["samples"]) == len(seconds["samples"]) == 2
     assert (gflops["conditions"]["p"], gflops["conditions"]["q"]) == (1, 2)

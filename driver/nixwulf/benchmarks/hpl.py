@@ -68,6 +68,7 @@ class Hpl:
             ranks,
             folder,
             {node.node.name: _threads(run, node.node.name) for node in run.nodes},
+            log=_HPCC_OUTPUT if program == "hpcc" else "",
             yields=mpi.shares_cores(run, ranks),
         )
         try:
