@@ -74,6 +74,9 @@ in
     };
   };
 
+  # A running machine does not tell the release otherwise; the driver's gate reads it of the system that booted.
+  config.environment.etc."nixwulf/linux-firmware".text = cfg.firmwareVersion;
+
   config.assertions = lib.mapAttrsToList (name: entry: {
     assertion = !concerns entry;
     message =

@@ -138,7 +138,7 @@ in
     };
     lockFile = mkOption {
       type = types.path;
-      default = ./toolboxes.lock.json;
+      default = ../driver/nixwulf/data/toolboxes.lock.json;
       description = ''
         Images, tags and digests. `nix run .#refresh-toolboxes` pins the tags to what they are today. Tags are rebuilt on
         every change of llama.cpp and old ones are deleted; one night took prefill from 250 to 75 tok/s under the same

@@ -2,6 +2,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes tells of the machine's load, not of what is tested.
+settings.register_profile("nixwulf", deadline=None)
+settings.load_profile("nixwulf")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,14 +1,16 @@
 """Print the figures that Nixwulf holds itself to, as this machine gives them.
 
-Usage: .venv/bin/python tools/figures.py [help] [overhead] [facts]
+Usage: .venv/bin/python tools/figures.py [help] [overhead] [facts] [stream]
 
 help      nixwulf --help against python -c 'import click': median of 15 runs each, in turn
 overhead  wall time of sweeps/smoke.yaml that is not the engines' own, and where it goes
 facts     facts of 16 lab nodes in parallel against sixteen plain 'ssh NODE true' in parallel
+stream    chunks a second that the client of serve reads over a forwarded socket, and what it costs
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import statistics
 import subprocess
@@ -18,10 +20,15 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from nixwulf import lab
+from nixwulf.benchmarks.serve import TOGETHER_MS
 from nixwulf.cluster import load_cluster, with_lab_nodes
+from nixwulf.endpoint import Endpoint
 from nixwulf.facts import gather
+from nixwulf.openai_stream import PATHS, ask, body
+from nixwulf.process import OwnedProcess
 from nixwulf.ssh import Connection, connections, open_all
 
 ROOT = Path(__file__).parents[1]
@@ -113,7 +120,49 @@ def figure_facts() -> None:
     )
 
 
+def figure_stream() -> None:
+    """The client of serve: streams at a fixed rate, through ssh as in a run, then without pause."""
+    cluster = with_lab_nodes(load_cluster(ROOT / "clusters/lab.toml"), 2)
+    up = lab.up(cluster, name="figures", lifeline=True)
+    socket = "/tmp/nixwulf-figures.sock"  # noqa: S108 - on the node
+    source = [sys.executable, str(ROOT / "tools/event_source.py"), socket]
+    try:
+        node = connections(cluster, up.ssh_config)["n1"]
+        open_all([node])
+        with subprocess.Popen(node.argv(source), stdin=subprocess.DEVNULL) as process:
+            node.script('until [ -S "$1" ]; do sleep 0.05; done', socket)
+            with node.forwarded(socket) as local:
+                for streams, rate in ((1, 100), (8, 250), (16, 250), (8, 0)):
+                    asyncio.run(stream(local, streams, rate))
+            process.terminate()
+    finally:
+        up.down()
+
+
+async def stream(socket: Path, streams: int, rate: int) -> None:
+    """Read streams at once for about two seconds each, and print how it went."""
+    chunks = 2 * (rate or 2000)
+    request = body("completions", "m", "x", chunks, rate)
+    async with Endpoint(socket, "m", cast(OwnedProcess, None)).async_client() as client:
+        begin, cpu = time.perf_counter(), time.thread_time()
+        asking = [ask(client, PATHS["completions"], request, lambda: None) for _ in range(streams)]
+        answers = await asyncio.gather(*asking)
+        wall, cpu = time.perf_counter() - begin, time.thread_time() - cpu
+    asked = f"{streams * rate} chunks/s" if rate else "no pause"
+    gaps = [gap for answer in answers for gap in answer.gaps_ms]
+    print(
+        f"stream: {streams} at once, {asked}: {streams * chunks / wall:.0f} chunks/s read, client "
+        f"busy {cpu / wall:.0%}, {cpu / streams / chunks * 1e6:.0f} us a chunk, "
+        f"{sum(gap < TOGETHER_MS for gap in gaps) / len(gaps):.1%} read with the one before"
+    )
+
+
 if __name__ == "__main__":
-    figures = {"help": figure_help, "overhead": figure_overhead, "facts": figure_facts}
+    figures = {
+        "help": figure_help,
+        "overhead": figure_overhead,
+        "facts": figure_facts,
+        "stream": figure_stream,
+    }
     for name in sys.argv[1:] or figures:
         figures[name]()

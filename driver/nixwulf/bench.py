@@ -18,6 +18,7 @@ from nixwulf.errors import GateError
 from nixwulf.models import PlacedModel, place
 from nixwulf.phases import References, run_case
 from nixwulf.plan import Plan
+from nixwulf.power.known import Known
 from nixwulf.process import stop_orphans
 from nixwulf.record import Record, load, save
 from nixwulf.run import Run
@@ -54,6 +55,7 @@ class Session:
     nodes: dict[str, Connection]
     lab: lab.Lab | None = None
     placed: dict[tuple[str, ...], PlacedModel] = field(default_factory=dict)
+    power: Known = field(default_factory=Known)
 
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:
@@ -136,6 +138,8 @@ def run_one(
         limits=plan.sweep.limits,
         raw=folder / "raw" / name,
         deadline=time.monotonic() + plan.sweep.limits.wall_s,
+        waived=plan.waived,
+        power=connected.power,
     )
     shutil.rmtree(run.raw, ignore_errors=True)
     shaped_by = connected.lab.shaping(case.fabric) if connected.lab and case.fabric else None

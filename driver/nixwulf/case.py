@@ -14,6 +14,7 @@ from nixwulf.cluster import Cluster, Node
 class Case:
     """One point of a sweep; fabric and transport are none on one node.
 
+    image is that of the case's toolbox, by digest; none where programs are the nodes' own.
     Engine, model and parallelism are none where the benchmark measures the machines themselves.
     """
 
@@ -29,6 +30,7 @@ class Case:
     samples: int
     warm_up: bool
     model_digest: str | None
+    image: str | None = None
 
     @property
     def id(self) -> str:
@@ -38,7 +40,7 @@ class Case:
     def document(self) -> dict[str, Any]:
         """As in a plan and a record: what has no value is absent."""
         values = {"id": self.id, **asdict(self)}
-        del values["model_digest"]
+        del values["model_digest"], values["image"]
         return {key: value for key, value in values.items() if value is not None}
 
     def nodes_of(self, cluster: Cluster) -> tuple[Node, ...]:

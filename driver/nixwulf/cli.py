@@ -19,6 +19,7 @@ _COMMANDS = {
     "engines": "Show which engines are found where, and what would be built.",
     "lab": "Bring a cluster of network namespaces on this machine up and down.",
     "nodes": "Run commands on the nodes of a cluster.",
+    "preflight": "Hold every gate against every node of a cluster; run no case.",
     "report": "Make the report of a run again, in any format.",
     "update": "Switch deployed nodes to what the flake says, or back.",
     "validate": "Check records, clusters, sweeps and platforms against their schemas.",

@@ -57,10 +57,20 @@ class Attachment:
 
 
 @dataclass(frozen=True)
+class Meter:
+    """A wall meter that is asked over HTTP; channel is which of its sockets, from 0."""
+
+    kind: str
+    url: str
+    channel: int = 0
+
+
+@dataclass(frozen=True)
 class Node:
     """One machine; ssh is the management address and never assumed to be a data address.
 
-    disk: what deploy wipes, by id; host_key: the only host key that is accepted of it.
+    disk: what deploy wipes, by id; host_key: the only host key that is accepted of it; meter: what
+    measures its power at the wall, maybe together with other nodes.
     """
 
     name: str
@@ -69,6 +79,7 @@ class Node:
     fabrics: dict[str, Attachment] = field(default_factory=dict)
     disk: str | None = None
     host_key: str | None = None
+    meter: Meter | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +192,7 @@ def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> No
         attachments,
         values.get("disk"),
         values.get("host_key"),
+        Meter(**values["meter"]) if "meter" in values else None,
     )
 
 

@@ -6,10 +6,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nixwulf.case import Case
 from nixwulf.process import OwnedProcess
 
 if TYPE_CHECKING:
     import httpx
+
+_BASE_URL = "http://head"
+# Tokens of a slot beyond prompt and generation: what a server adds to a short prompt by itself.
+_MARGIN = 128
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a case asks of a server: requests in flight at once, and tokens that each may have."""
+
+    slots: int
+    context: int
+
+
+def demand(case: Case) -> Demand:
+    """The demand of a case's parameters; of a benchmark that has no such ones, a small one."""
+    values = case.parameters
+    tokens = values.get("n_prompt", 0) + values.get("n_gen", 0) + _MARGIN
+    return Demand(values.get("concurrency", 1), tokens)
 
 
 @dataclass(frozen=True)
@@ -28,4 +48,16 @@ class Endpoint:
         import httpx
 
         transport = httpx.HTTPTransport(uds=str(self.socket))
-        return httpx.Client(transport=transport, base_url="http://head")
+        return httpx.Client(transport=transport, base_url=_BASE_URL)
+
+    def async_client(self) -> httpx.AsyncClient:
+        """A client for many requests at once, without a time limit: the run's clocks are that."""
+        import httpx
+
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        transport = httpx.AsyncHTTPTransport(uds=str(self.socket), limits=limits)
+        return httpx.AsyncClient(
+            transport=transport,
+            base_url=_BASE_URL,
+            timeout=None,  # noqa: S113 - the clocks of the run
+        )

@@ -6,24 +6,31 @@ lab nodes on two cores have no time for a fork a file.
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nixwulf.hardware import DEVICES, FILES, Hardware, parse_hardware
 from nixwulf.ssh import Connection, Unreachable, run_all
 
-# $@ are the programs to look for; `command -v` is built into the shell and prints their places.
-_SCRIPT = """
+# $@ are the programs to look for; what follows is built into the shell: a process more a node is
+# a tenth of the time. Only some shells have the time of day; elsewhere /proc tells it, to a second.
+_SCRIPT = f"""
 for program; do command -v "$program"; done
 echo "--"
 export LC_ALL=C
+ulimit -l
+echo "clock:${{EPOCHREALTIME:-}}"
+for device in {" ".join(DEVICES)}; do
+  if [ -w "$device" ]; then echo "$device:w"; elif [ -e "$device" ]; then echo "$device:-"; fi
+done
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
   /etc/os-release /sys/class/dmi/id/product_name /sys/class/dmi/id/bios_version \
-  /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor /sys/devices/system/cpu/online \
-  /sys/class/drm/card*/device/mem_info_gtt_total /sys/class/drm/card*/device/mem_info_vram_total \
-  /sys/bus/thunderbolt/devices/*/?x_speed /sys/bus/thunderbolt/devices/*/?x_lanes \
-  /sys/class/net/*/mtu /proc/net/dev /proc/net/fib_trie /proc/cpuinfo -m 2000
+  /sys/devices/system/cpu/online /sys/class/net/*/mtu /proc/net/dev /proc/net/fib_trie \
+  /proc/uptime /proc/stat {" ".join(FILES)} /proc/cpuinfo -m 2000
 """
 
 _CPU_FIELDS = {"model name", "Model"}
@@ -39,8 +46,21 @@ class Interface:
 
 
 @dataclass(frozen=True)
+class Clock:
+    """How far a node's time of day is ahead of the driver's, seconds: between these two."""
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
 class Facts:
-    """What is known of a node. Memory is in bytes; what could not be read is absent."""
+    """What is known of a node. Memory is in bytes; what could not be read is absent.
+
+    Of a system that is no Linux only the programs are known, and kernel is empty. memlock is what
+    a process of this login may lock, infinite where there is no limit. now is the node's time of
+    day between two values, and clock is the same against the driver's.
+    """
 
     hostname: str
     kernel: str
@@ -54,6 +74,10 @@ class Facts:
     interfaces: Mapping[str, Interface]
     addresses: frozenset[str]
     other: Mapping[str, str]
+    hardware: Hardware = field(default_factory=Hardware)
+    memlock: float | None = None
+    now: tuple[float, float] | None = None
+    clock: Clock | None = None
 
     def document(self) -> dict[str, Any]:
         """What a record keeps: nothing that changes from one second to the next but memory."""
@@ -65,6 +89,8 @@ class Facts:
             "cpu": self.cpu,
             "cpus": self.cpus,
             "os": self.os,
+            **({} if self.memlock is None else {"memlock": _words_of(self.memlock)}),
+            **self.hardware.document(),
             **self.other,
         }
 
@@ -72,12 +98,18 @@ class Facts:
 def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[str, Facts]:
     """Facts of nodes by name, in parallel, one round trip a node; raises Unreachable."""
     nodes = list(connections)
+    before = time.time()
     answers = run_all(nodes, ["sh", "-c", _SCRIPT, "sh", *programs], timeout_s=30)
+    after = time.time()
     facts = {}
     for node, answer in zip(nodes, answers, strict=True):
         if isinstance(answer, Unreachable):
             raise answer
-        facts[node.node.name] = parse_facts(answer.stdout)
+        found = parse_facts(answer.stdout)
+        if found.now:
+            clock = Clock(found.now[0] - after, found.now[1] - before)
+            found = replace(found, clock=clock)
+        facts[node.node.name] = found
     return facts
 
 
@@ -88,13 +120,15 @@ def parse_facts(text: str) -> Facts:
         place.rpartition("/")[2]: place for place in places.splitlines() if place.startswith("/")
     }
     files: dict[str, list[str]] = {}
-    for line in contents.splitlines():
+    lines = contents.splitlines()
+    for line in lines:
         path, _, content = line.partition(":")
         files.setdefault(path, []).append(content)
     first = {path: lines[0] for path, lines in files.items() if lines}
     memory = dict(_pairs(files.get("/proc/meminfo", [])))
     cpuinfo = list(_pairs(files.get("/proc/cpuinfo", [])))
     release = dict(line.partition("=")[::2] for line in files.get("/etc/os-release", []))
+    devices = {path: value == "w" for path, value in first.items() if path.startswith("/dev/")}
     return Facts(
         hostname=first.get("/proc/sys/kernel/hostname", ""),
         kernel=first.get("/proc/sys/kernel/osrelease", ""),
@@ -108,7 +142,33 @@ def parse_facts(text: str) -> Facts:
         interfaces=_interfaces(first, files.get("/proc/net/dev", [])),
         addresses=frozenset(_addresses(files.get("/proc/net/fib_trie", []))),
         other=_other(first),
+        hardware=parse_hardware(files, devices),
+        memlock=_memlock(lines[0] if lines else ""),
+        now=_now(first, files.get("/proc/stat", ())),
     )
+
+
+def _memlock(text: str) -> float | None:
+    """Bytes of what `ulimit -l` prints in KiB."""
+    if text == "unlimited":
+        return math.inf
+    return float(text) * 1024 if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+def _words_of(memlock: float) -> str:
+    return "unlimited" if math.isinf(memlock) else f"{memlock / 1024:.0f} KiB"
+
+
+def _now(first: Mapping[str, str], statistics: Iterable[str]) -> tuple[float, float] | None:
+    """The shell's time of day; else when the system booted, which has no fraction, and uptime."""
+    exact = first.get("clock", "")
+    if re.fullmatch(r"[0-9]{1,12}\.[0-9]{1,9}", exact):
+        return float(exact), float(exact)
+    booted = next((line[6:] for line in statistics if line.startswith("btime ")), "")
+    uptime = first.get("/proc/uptime", "").partition(" ")[0]
+    if re.fullmatch(r"[0-9]{1,12}", booted) and re.fullmatch(r"[0-9]{1,12}\.[0-9]{1,9}", uptime):
+        return int(booted) + float(uptime), int(booted) + float(uptime) + 1
+    return None
 
 
 def _pairs(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
@@ -127,7 +187,7 @@ def _count(cpu_list: str) -> int:
     count = 0
     for part in filter(None, cpu_list.split(",")):
         low, _, high = part.partition("-")
-        if low.isdigit() and (high or low).isdigit():
+        if low.isdecimal() and (high or low).isdecimal():
             count += int(high or low) - int(low) + 1
     return count
 
@@ -138,10 +198,10 @@ def _interfaces(first: Mapping[str, str], counters: Iterable[str]) -> dict[str, 
     found = {}
     for path, mtu in first.items():
         match = re.fullmatch(r"/sys/class/net/([^/]+)/mtu", path)
-        if match and mtu.isdigit():
+        if match and mtu.isdecimal():
             values = carried.get(match[1], [])
             received, sent = (
-                int(values[place]) if len(values) > place and values[place].isdigit() else 0
+                int(values[place]) if len(values) > place and values[place].isdecimal() else 0
                 for place in (0, 8)
             )
             found[match[1]] = Interface(int(mtu), received, sent)
@@ -163,7 +223,6 @@ def _other(first: Mapping[str, str]) -> dict[str, str]:
     names = {
         "/sys/class/dmi/id/product_name": "product",
         "/sys/class/dmi/id/bios_version": "firmware",
-        "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "governor",
     }
     other = {names[path]: value for path, value in first.items() if path in names}
     for path, value in first.items():

@@ -84,6 +84,49 @@ HINTS = (
         "build nccl-tests or rccl-tests with MPI=1",
     ),
     Hint(
+        "[ring] connection to a peer was lost",
+        r"connection to a peer was lost|mlx_lm\.\w+' on node .* was ended by",
+        "a rank of MLX died during the run",
+        "read that node's log tail, and its kernel log for the out-of-memory killer",
+    ),
+    Hint(
+        "[GatherMM::eval] Currently only supports float32",
+        r"GatherMM::eval",
+        "MLX mixes experts in f32 only on a CPU",
+        "give the random model weights: f32, or run it on a Mac's GPU",
+    ),
+    Hint(
+        "ncclCommInitRank: internal error",
+        "ncclCommInitRank.*internal error|ncclInternalError",
+        "NCCL found no RDMA device of the name, or two",
+        "set the node's rdma_device to the one that 'rdma link' shows for the fabric's interface",
+    ),
+    Hint(
+        "NCCL crossed NET/Socket, not NET/IB",
+        "NCCL crossed .*, not NET/IB",
+        "NCCL could not use the RDMA device and took tcp without a word",
+        "look for 'NET/IB' in that node's log, and check 'ibv_devinfo' and 'ulimit -l' there",
+    ),
+    Hint(
+        "No available memory for the cache blocks",
+        "No available memory for the cache blocks|less than desired \\w+ memory utilization"
+        "|(CUDA|HIP) out of memory",
+        "the model and its cache do not fit in the share of the memory that vLLM may take",
+        "end what else uses the memory, lower max_model_len, or use more nodes",
+    ),
+    Hint(
+        "workers were killed due to the node running low on memory",
+        "killed due to the node running low on memory",
+        "Ray takes a loaded model in shared memory for a leak",
+        "check that RAY_memory_monitor_refresh_ms=0 is in the record's commands of every node",
+    ),
+    Hint(
+        "EngineCore encountered a fatal error",
+        "EngineCore encountered|Engine core initialization failed",
+        "a rank of vLLM died, on any node",
+        "read the log tails of all nodes, and their kernel logs for the out-of-memory killer",
+    ),
+    Hint(
         "a program was silent for longer than the progress limit",
         "was silent for",
         "a peer stopped answering, or one sample takes longer than the limit (llama-bench is "

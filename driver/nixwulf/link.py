@@ -20,6 +20,7 @@ _ICMP_HEADER = 8
 _SIZE = 64
 _PAUSE_S = 0.01
 PORT = 50151
+PROGRAMS = ("iperf3", "ping")
 # Long enough to leave slow start at 1 ms, short enough for every run of a sweep.
 _STREAM_S = 0.3
 _STREAM_LIMIT_S = 15.0

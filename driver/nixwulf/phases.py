@@ -5,46 +5,56 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nixwulf import benchmarks, engines, gates, link
+from nixwulf import benchmarks, container, engines, link, memory, transport
+from nixwulf.benchmarks import Benchmark
 from nixwulf.case import Case
+from nixwulf.counters import Counters
 from nixwulf.engines import Engine
 from nixwulf.errors import NixwulfError
 from nixwulf.facts import gather
 from nixwulf.files import read_json, write_json
+from nixwulf.gates import subject_of_run
+from nixwulf.gates.examine import examine
 from nixwulf.hints import hint_for
 from nixwulf.models import PlacedModel
+from nixwulf.power.reading import warnings
+from nixwulf.power.watch import Watch
 from nixwulf.record import Record
 from nixwulf.recording import Findings, log_tails, record_of
 from nixwulf.run import Run, RunFailure
 
 # A damaged tensor changed a token at index 30 at the latest, in 30 damages of the random models.
 SANITY_TOKENS = 32
+# Text of so few different tokens is no text: "a a a a" or "a b a b".
+_FEW = 2
 Observer = Callable[[str], None]
 Tokens = list[int] | list[str]
 
 
 class References:
-    """The single-node tokens that runs are compared with, kept in the run's folder."""
+    """The tokens of few nodes that runs are compared with, kept in the run's folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep them as one file for each engine, model and seed in a folder."""
+        """Keep them as one file for each engine, model, seed and count of nodes in a folder."""
         self._folder = folder
 
-    def get(self, case: Case) -> Tokens | None:
-        """The tokens of a case's engine, model and seed, if one node has given them."""
-        path = self._path(case)
+    def get(self, case: Case, nodes: int) -> Tokens | None:
+        """The tokens of a case's engine, model and seed, if that many nodes have given them."""
+        path = self._path(case, nodes)
         return read_json(path) if path.exists() else None
 
-    def put(self, case: Case, tokens: Tokens) -> None:
+    def put(self, case: Case, nodes: int, tokens: Tokens) -> None:
         """Keep tokens for later runs."""
-        write_json(self._path(case), tokens)
+        write_json(self._path(case, nodes), tokens)
 
-    def _path(self, case: Case) -> Path:
+    def _path(self, case: Case, nodes: int) -> Path:
         model = (case.model_digest or "")[:12]
-        return self._folder / f"{case.engine}-{model}-{case.seed}.json"
+        several = "" if nodes == 1 else f"-{nodes}nodes"
+        return self._folder / f"{case.engine}-{model}-{case.seed}{several}.json"
 
 
 def run_case(
@@ -64,6 +74,7 @@ def run_case(
     engine = engines.find(run.case.engine) if run.case.engine else None
     benchmark = benchmarks.find(run.case.benchmark)
     found = Findings()
+    watch = Watch(run)
     phase = "facts"
 
     @contextmanager
@@ -79,32 +90,63 @@ def run_case(
 
     try:
         with timed("facts"):
-            wanted = (*(engine.programs if engine else ()), *benchmark.programs)
+            wanted = (*(engine.programs if engine else ()), *benchmark.programs, *link.PROGRAMS)
             run.facts = gather(run.nodes, wanted)
+            _open_toolboxes(run, engine)
         with timed("gates"):
-            refused = gates.refusal(run, model)
-            if refused:
-                raise RunFailure("skipped", f"Gate {refused[0]!r}: {refused[1]}")
+            _pass_gates(run, found, model)
+        watch.start()
         with timed("link"):
             _probe(run, found, "rtt_before")
+        with timed("idle"):
+            watch.settle()
         if engine:
             with timed("launch"):
                 engine.start(run)
             with timed("sanity"):
-                _check_text(engine, run, found, references)
+                _check_text(engine, run, model, found, references)
         with timed("measure"):
-            before = run.fabric_bytes()
-            found.metrics = benchmark.measure(run)
-            _check_transport(run, found, benchmark.proof_bytes, before, run.fabric_bytes())
-            _probe(run, found, "rtt_after")
+            _measure(engine, benchmark, run, found, watch)
     except RunFailure as failure:
         _fail(run, found, phase, failure.outcome, failure.reason)
     except NixwulfError as error:
         _fail(run, found, phase, "failed", error.message)
     finally:
         with timed("teardown"):
+            watch.stop()
             run.stop()
+    found.power = watch.document(found.metrics)
+    run.warnings += warnings(found.power)
     return record_of(run, found, model, repetition, started, shaped_by)
+
+
+def _pass_gates(run: Run, found: Findings, model: PlacedModel | None) -> None:
+    connections = {node.node.name: node for node in run.nodes}
+    results = examine(subject_of_run(run, model), connections, run.waived)
+    found.gates = [result.document() for result in results if result.sentences]
+    refusals = [result for result in results if result.state == "refused"]
+    if refusals:
+        more = sum(len(result.sentences) for result in refusals) - 1
+        others = f" ({more} more in the record, below 'gates'.)" if more else ""
+        first = refusals[0]
+        raise RunFailure("skipped", f"Gate {first.gate!r}: {first.sentences[0]}{others}")
+
+
+def _open_toolboxes(run: Run, engine: Engine | None) -> None:
+    """Where the case has a toolbox, the engine's programs are those inside; raises RunFailure."""
+    if run.case.image is None or engine is None:
+        return
+    run.engine_facts["image"] = run.case.image
+    for node in run.nodes:
+        name = node.node.name
+        found = container.look(node, run.case.image, run.model, engine.programs)
+        if isinstance(found, str):
+            raise RunFailure("skipped", f"Gate {container.NAME!r}: {found}")
+        run.toolboxes[name] = found
+        own = run.facts[name].programs.items()
+        others = {program: place for program, place in own if program not in engine.programs}
+        facts = replace(run.facts[name], programs={**others, **found.programs})
+        run.facts = {**run.facts, name: facts}
 
 
 def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> None:
@@ -138,16 +180,25 @@ def _probe(run: Run, found: Findings, moment: str) -> None:
             found.links[index]["bandwidth"] = stream.document()
 
 
-def _check_text(engine: Engine, run: Run, found: Findings, references: References) -> None:
-    """Sanity before speed: greedy tokens agree with those of the head alone."""
-    expected = references.get(run.case)
-    if expected is None:
-        expected = engine.greedy_tokens(run.alone(), SANITY_TOKENS)
-        references.put(run.case, expected)
+def _check_text(
+    engine: Engine, run: Run, model: PlacedModel | None, found: Findings, references: References
+) -> None:
+    """Sanity before speed: greedy tokens agree with those of the fewest nodes that have room."""
+    count = _reference_nodes(run, model)
+    if count is None:
+        expected = engine.greedy_tokens(run, SANITY_TOKENS)
+    else:
+        kept = references.get(run.case, count)
+        expected = (
+            engine.greedy_tokens(run.on_first(count), SANITY_TOKENS) if kept is None else kept
+        )
+        references.put(run.case, count, expected)
     observed = engine.greedy_tokens(run, SANITY_TOKENS)
     difference = first_difference(expected, observed)
+    words = {None: "the same nodes, twice", 1: "one node"}.get(count, f"{count} nodes, pipeline")
     found.sanity["text"] = {
         "agrees": difference is None,
+        "reference": words,
         "expected": expected,
         "observed": observed,
         **({} if difference is None else {"first_difference": difference}),
@@ -155,9 +206,31 @@ def _check_text(engine: Engine, run: Run, found: Findings, references: Reference
     if difference is not None:
         raise RunFailure(
             "gibberish",
-            f"Greedy token {difference} is {_at(observed, difference)}, and one node gives "
+            f"Greedy token {difference} is {_at(observed, difference)}, and {words} gave "
             f"{_at(expected, difference)}.",
         )
+    if count is None and len(set(observed)) <= _FEW:
+        raise RunFailure(
+            "gibberish",
+            f"Greedy text has {len(set(observed))} tokens over and over, and the model fits no "
+            "other nodes to compare with.",
+        )
+
+
+def _reference_nodes(run: Run, model: PlacedModel | None) -> int | None:
+    """How many nodes give the tokens to compare with: the fewest on which the model fits.
+
+    None when no fewer nodes than the run's own, split in another way, can hold it.
+    """
+    sizes = model.sizes if model else None
+    for count in range(1, run.case.nodes + 1):
+        first = run.on_first(count)
+        if count > 1 and (count, "pipeline") == (run.case.nodes, run.case.parallelism):
+            break
+        nodes = [node.node for node in first.nodes]
+        if sizes is None or memory.problem(sizes, first.case, nodes, run.facts) is None:
+            return count
+    return None
 
 
 def first_difference(expected: Tokens, observed: Tokens) -> int | None:
@@ -172,16 +245,36 @@ def _at(tokens: Tokens, index: int) -> int | str:
     return tokens[index] if index < len(tokens) else "missing"
 
 
-def _check_transport(
-    run: Run, found: Findings, least: int, before: dict[str, int], after: dict[str, int]
+def _measure(
+    engine: Engine | None, benchmark: Benchmark, run: Run, found: Findings, watch: Watch
 ) -> None:
-    moved = {name: after[name] - before[name] for name in after}
-    silent = [name for name, moved_bytes in moved.items() if moved_bytes < least]
-    if moved:
-        found.sanity["transport"] = {"proved": not silent, "bytes": moved}
-    if silent:
-        raise RunFailure(
-            "fallback",
-            f"The fabric {run.case.fabric!r} carried only {moved[silent[0]]} bytes of node "
-            f"{silent[0]!r} while measuring: the traffic crossed another network, or none.",
+    before = run.counters()
+    with watch.measuring():
+        found.metrics = benchmark.measure(run)
+    _check_transport(engine, run, found, benchmark.proof_bytes, before)
+    _probe(run, found, "rtt_after")
+
+
+def _check_transport(
+    engine: Engine | None,
+    run: Run,
+    found: Findings,
+    least: int,
+    before: dict[str, Counters],
+) -> None:
+    """Counters of all nodes, then the engine's own words, have to say what the case says."""
+    fabric, asked = run.case.fabric, run.case.transport
+    if fabric is None or asked is None:
+        return
+    after = run.counters()
+    nodes = {
+        node.node.name: transport.traffic(
+            node.node.fabrics[fabric], before[node.node.name], after[node.node.name]
         )
+        for node in run.nodes
+    }
+    problem = transport.problem(fabric, asked, nodes, least)
+    problem = problem or (engine.transport_problem(run) if engine else None)
+    found.sanity["transport"] = transport.document(asked, nodes, problem)
+    if problem:
+        raise RunFailure("fallback", problem)

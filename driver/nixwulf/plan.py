@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nixwulf import benchmarks, engines
+from nixwulf import benchmarks, container, engines, gates
+from nixwulf.benchmarks import Parameter
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster, parse_cluster
 from nixwulf.errors import InputError
@@ -38,6 +39,7 @@ class Plan:
     sweep: Sweep
     cluster: Cluster
     only: str
+    waived: tuple[str, ...]
     cases: tuple[Case, ...]
     left_out: tuple[LeftOut, ...]
 
@@ -55,6 +57,7 @@ class Plan:
                 "sweep": {"source": self.sweep.source, "document": self.sweep.document},
                 "cluster": {"source": self.cluster.source, "document": self.cluster.document},
                 **({"only": self.only} if self.only else {}),
+                **({"waived": list(self.waived)} if self.waived else {}),
                 "repetitions": self.sweep.repetitions,
                 "cases": [case.document() for case in self.cases],
                 "left_out": [
@@ -64,12 +67,16 @@ class Plan:
         )
 
 
-def make_plan(sweep: Sweep, cluster: Cluster, only: str = "") -> Plan:
-    """Expand a sweep on a cluster; raises InputError for unknown names or when no case is left."""
+def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[str] = ()) -> Plan:
+    """Expand a sweep on a cluster; raises InputError for unknown names or when no case is left.
+
+    waived: names of gates that may refuse without a case being skipped.
+    """
+    waived = gates.known_names(waived)
     cases: dict[str, Case] = {}
     left_out: list[LeftOut] = []
     for coordinates in _points(sweep, cluster):
-        reason = _excluded(coordinates, sweep) or _impossible(coordinates, cluster)
+        reason = _excluded(coordinates, sweep) or _impossible(coordinates, cluster, sweep)
         if reason:
             left_out.append(LeftOut(coordinates, reason))
         else:
@@ -84,7 +91,7 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "") -> Plan:
         why = f"; the first was left out because {left_out[0].reason}" if left_out else ""
         what = f"--only {only!r} leaves" if only and cases else "the sweep yields"
         raise InputError(f"{sweep.source}: {what} no case on cluster {cluster.name!r}{why}.")
-    return Plan(sweep, cluster, only, chosen, tuple(left_out))
+    return Plan(sweep, cluster, only, waived, chosen, tuple(left_out))
 
 
 def save_plan(plan: Plan, path: Path) -> None:
@@ -110,7 +117,7 @@ def load_plan(path: Path) -> Plan:
     document = read_plan(path)
     sweep = parse_sweep(document["sweep"]["document"], document["sweep"]["source"])
     cluster = parse_cluster(document["cluster"]["document"], document["cluster"]["source"])
-    plan = make_plan(sweep, cluster, document.get("only", ""))
+    plan = make_plan(sweep, cluster, document.get("only", ""), document.get("waived", ()))
     if plan.document()["digest"] != document["digest"]:
         raise InputError(
             f"{path}: this version of nixwulf plans other cases than the one that started the run; "
@@ -146,13 +153,24 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[dict[str, Any]]:
                     f"{sweep.source}: the fabric {fabric!r} is not in {cluster.source}, which has: "
                     f"{', '.join(cluster.fabrics)}."
                 )
-        for name in names:
-            axes = _axes(name, block, cluster, sweep.source)
-            parameters = _parameters(name, block.get("parameters", {}), sweep.source)
+        pairs = [
+            (name, axes, engine)
+            for name in names
+            for axes in [_axes(name, block, cluster, sweep.source)]
+            for engine in axes.pop("engine", [None])
+        ]
+        known = [_known_parameters(name, engine, sweep.source) for name, _, engine in pairs]
+        given = block.get("parameters", {})
+        _check_parameters(given, known, sweep.source)
+        for (name, axes, engine), own in zip(pairs, known, strict=True):
+            parameters = {key: given.get(key, [known.default]) for key, known in own.items()}
             for values in itertools.product(*axes.values(), *parameters.values()):
-                point = dict(zip(axes, values[: len(axes)], strict=True))
+                point = {"engine": engine} if engine else {}
+                point |= zip(axes, values[: len(axes)], strict=True)
                 point["benchmark"] = name
                 point["parameters"] = dict(zip(parameters, values[len(axes) :], strict=True))
+                if point["parameters"].get(container.NAME) == container.NONE:
+                    del point["parameters"][container.NAME]
                 if point["nodes"] == 1 or point.get("parallelism") == "single":
                     del point["fabric"], point["transport"]
                 key = json.dumps(point, sort_keys=True)
@@ -183,22 +201,39 @@ def _axes(
     }
 
 
-def _parameters(benchmark: str, given: dict[str, list[Any]], source: str) -> dict[str, list[Any]]:
-    """The axes of a benchmark's own parameters, defaults filled in."""
-    known = benchmarks.find(benchmark, source).parameters
-    for key, values in given.items():
-        if key not in known:
+def _known_parameters(benchmark: str, engine: str | None, source: str) -> dict[str, Parameter]:
+    """The parameters of a benchmark and of the engine that it measures; no two have one name."""
+    found = benchmarks.find(benchmark, source)
+    others: Mapping[str, Parameter] = {}
+    if engine:
+        others = {**engines.find(engine, source).parameters, container.NAME: container.PARAMETER}
+    for key in found.parameters.keys() & others.keys():
+        if found.engines is None or engine in found.engines:
             raise InputError(
-                f"{source}: the benchmark {benchmark!r} has no parameter {key!r}; it has: "
-                f"{', '.join(known)}."
+                f"The benchmark {benchmark!r} and the engine {engine!r} both have a parameter "
+                f"{key!r}; rename one."
+            )
+    return {**found.parameters, **others}
+
+
+def _check_parameters(
+    given: dict[str, list[Any]], known: list[dict[str, Parameter]], source: str
+) -> None:
+    """Refuse what no benchmark and no engine of the block knows, and values that do not fit."""
+    for key, values in given.items():
+        owners = [parameters[key] for parameters in known if key in parameters]
+        if not owners:
+            names = dict.fromkeys(name for parameters in known for name in parameters)
+            raise InputError(
+                f"{source}: no benchmark or engine of the block has a parameter {key!r}; they "
+                f"have: {', '.join(names) or 'none'}."
             )
         for value in values:
-            expected = known[key].problem(value)
+            expected = next(filter(None, (owner.problem(value) for owner in owners)), None)
             if expected:
                 raise InputError(
                     f"{source}: the parameter {key!r} is {value!r}, expected {expected}."
                 )
-    return {key: given.get(key, [parameter.default]) for key, parameter in known.items()}
 
 
 def _excluded(point: dict[str, Any], sweep: Sweep) -> str | None:
@@ -212,7 +247,7 @@ def _excluded(point: dict[str, Any], sweep: Sweep) -> str | None:
     return None
 
 
-def _impossible(point: dict[str, Any], cluster: Cluster) -> str | None:
+def _impossible(point: dict[str, Any], cluster: Cluster, sweep: Sweep) -> str | None:
     nodes, parallelism = point["nodes"], point.get("parallelism")
     benchmark = benchmarks.find(point["benchmark"])
     if nodes == 1 and parallelism not in {None, "single"}:
@@ -230,11 +265,18 @@ def _impossible(point: dict[str, Any], cluster: Cluster) -> str | None:
             return f"the fabric {fabric.name} ({fabric.kind}) carries no {point['transport']}"
     if benchmark.engines and point["engine"] not in benchmark.engines:
         return f"{benchmark.name} measures {', '.join(benchmark.engines)} only"
-    engine = engines.find(point["engine"]) if "engine" in point else None
-    return (engine and engine.unsupported(point)) or benchmark.unsupported(point)
+    if "engine" in point:
+        engine, model = engines.find(point["engine"]), sweep.models[point["model"]]
+        if model.id and not engine.hub_models:
+            return f"{engine.name} reads a file, not a model by its name on Hugging Face"
+        reason = engine.unsupported({**point, "random": model.random})
+        if reason:
+            return reason
+    return benchmark.unsupported(point)
 
 
 def _case(point: dict[str, Any], sweep: Sweep) -> Case:
+    toolbox = point["parameters"].get(container.NAME)
     return Case(
         engine=point.get("engine"),
         benchmark=point["benchmark"],
@@ -248,4 +290,5 @@ def _case(point: dict[str, Any], sweep: Sweep) -> Case:
         samples=sweep.samples,
         warm_up=sweep.warm_up,
         model_digest=sweep.models[point["model"]].digest if "model" in point else None,
+        image=container.resolve(toolbox, sweep.source) if toolbox else None,
     )

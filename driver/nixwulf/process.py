@@ -8,10 +8,12 @@ driver dies, even by kill -9, the channel's standard input ends and the node sto
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import subprocess
 import threading
 import time
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import IO
 from nixwulf.ssh import Connection
 
 GRACE_S = 2
+_AFTER_S = 30
 _SIGNAL_BASE = 128
 _EXIT_MARK = b"nixwulf-exit:"
 
@@ -47,11 +50,12 @@ end_session() {
 }
 """
 
-# $1 is the name of the process, the rest its command line. The exit status travels on stderr,
+# $1 is the name of the process, $2 what to run when it has ended, however that came about, quoted
+# for a shell, and the rest its command line. The exit status travels on stderr,
 # because ssh's own 255 could be either the program's or the connection's.
 _OWNER = f"""
 {_STARTED}{_SESSION}
-name=$1; shift
+name=$1; after=$2; shift 2
 state=${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u); mkdir -p "$state"; chmod 700 "$state"
 scope=
 if [ -d /run/systemd/system ]; then
@@ -62,7 +66,7 @@ fi
 exec 3<&0
 setsid $scope "$@" </dev/null 3<&- &
 child=$!
-echo "$child $$ $(started "$child")" >"$state/$name.pid"
+{{ echo "$child $$ $(started "$child")"; echo "$after"; }} >"$state/$name.pid"
 stop() {{
   kill -TERM "-$child" 2>/dev/null
   waited=0
@@ -78,6 +82,7 @@ exec 3<&-
 wait "$child" 2>/dev/null; status=$?
 kill -KILL "-$child" 2>/dev/null; end_session "$child"
 kill "$lifeline" 2>/dev/null
+eval "$after" </dev/null >/dev/null 2>&1
 rm -f "$state/$name.pid"
 echo "{_EXIT_MARK.decode()}$status" >&2
 """
@@ -88,12 +93,13 @@ _SWEEP = f"""
 state=${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u)
 for file in "$state"/*.pid; do
   [ -e "$file" ] || continue
-  read -r child owner since <"$file"
+  {{ read -r child owner since; read -r after; }} <"$file"
   kill -0 "$owner" 2>/dev/null && continue
   if [ -n "$since" ] && [ "$(started "$child")" = "$since" ]; then
     kill -KILL "-$child" 2>/dev/null && echo "${{file##*/}}"
     end_session "$child"
   fi
+  eval "$after" </dev/null >/dev/null 2>&1
   rm -f "$file"
 done
 exit 0
@@ -115,13 +121,18 @@ done
 _TICKS_A_SECOND = 100  # USER_HZ, which Linux shows to programs whatever its own clock is
 
 
+def unit_name(folder: Path, name: str) -> str:
+    """What a process whose output goes to a folder is called on its node."""
+    return f"nixwulf-{folder.name}-{name}"
+
+
 @dataclass
 class OwnedProcess:
     """A process on a node with its output in two files beside the record.
 
     unit: its name on the node. background: it serves others while they work. returncode is none
     while it runs or when the connection was lost; output_at is the monotonic time of its last
-    output.
+    output, and stdout_times and stderr_times are those of each line.
     """
 
     node: str
@@ -133,9 +144,12 @@ class OwnedProcess:
     background: bool
     started: float = field(default_factory=time.monotonic)
     output_at: float = field(default_factory=time.monotonic)
+    stdout_times: array[float] = field(default_factory=lambda: array("d"), repr=False)
+    stderr_times: array[float] = field(default_factory=lambda: array("d"), repr=False)
     ended: float | None = None
     returncode: int | None = None
     stopped_by_driver: bool = False
+    _after: tuple[str, ...] = field(default=(), repr=False)
     _client: subprocess.Popen[bytes] = field(init=False, repr=False)
     _readers: list[threading.Thread] = field(default_factory=list, repr=False)
 
@@ -149,23 +163,27 @@ class OwnedProcess:
         folder: Path,
         *,
         background: bool = False,
+        after: Sequence[str] = (),
     ) -> OwnedProcess:
         """Start a program on a node; its output goes to FOLDER/<name>.stdout and .stderr.
 
-        The names of the folder and of the process together name it on the node.
+        The names of the folder and of the process together name it on the node. after: a command
+        that the node runs once the program has ended, also when the driver has died.
         """
         folder.mkdir(parents=True, exist_ok=True)
         process = cls(
             connection.node.name,
-            f"nixwulf-{folder.name}-{name}",
+            unit_name(folder, name),
             tuple(argv),
             dict(environment),
             folder / f"{name}.stdout",
             folder / f"{name}.stderr",
             background,
+            _after=tuple(after),
         )
         assignments = [f"{key}={value}" for key, value in environment.items()]
-        command = ["sh", "-c", _OWNER, "sh", process.unit, "env", *assignments, *argv]
+        owner = ["sh", "-c", _OWNER, "sh", process.unit, shlex.join(after)]
+        command = [*owner, "env", *assignments, *argv]
         process._client = subprocess.Popen(
             connection.argv(command),
             stdin=subprocess.PIPE,
@@ -174,9 +192,11 @@ class OwnedProcess:
             start_new_session=True,  # Ctrl-C is for the driver, which then stops in order
         )
         pipes = (process._client.stdout, process._client.stderr)
-        for pipe, path in zip(pipes, (process.stdout, process.stderr), strict=True):
+        paths = (process.stdout, process.stderr)
+        times = (process.stdout_times, process.stderr_times)
+        for pipe, path, moments in zip(pipes, paths, times, strict=True):
             assert pipe is not None  # noqa: S101 - PIPE was asked for
-            arguments = (pipe, path.open("wb", buffering=0))
+            arguments = (pipe, path.open("wb", buffering=0), moments)
             reader = threading.Thread(target=process._copy, args=arguments, daemon=True)
             reader.start()
             process._readers.append(reader)
@@ -203,7 +223,7 @@ class OwnedProcess:
         with contextlib.suppress(BrokenPipeError):
             self._client.stdin.close()
         try:
-            self._client.wait(timeout=GRACE_S + 8)
+            self._client.wait(timeout=GRACE_S + 8 + (_AFTER_S if self._after else 0))
         except subprocess.TimeoutExpired:
             self._client.kill()  # the connection is gone; the node's lifeline stops the group
             self._client.wait()
@@ -229,7 +249,7 @@ class OwnedProcess:
             reader.join(timeout=5)
         self.ended = time.monotonic()
 
-    def _copy(self, pipe: IO[bytes], file: IO[bytes]) -> None:
+    def _copy(self, pipe: IO[bytes], file: IO[bytes], times: array[float]) -> None:
         with file:
             for line in pipe:
                 output, mark, status = line.partition(_EXIT_MARK)
@@ -237,6 +257,7 @@ class OwnedProcess:
                     self.returncode = int(status)
                 if output:
                     self.output_at = time.monotonic()
+                    times.append(self.output_at)
                     # A full disk must not block the program; writing the record will tell of it.
                     with contextlib.suppress(OSError):
                         file.write(output)

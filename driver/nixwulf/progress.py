@@ -16,6 +16,8 @@ from nixwulf.case import Case
 from nixwulf.plan import Plan
 from nixwulf.record import Record
 
+_MOST_SHOWN = 4  # metrics of a run on its line; the report has all
+
 
 class TerminalProgress:
     """An observer of a sweep that prints a line for each run, and the time that is left."""
@@ -88,11 +90,11 @@ class TerminalProgress:
     def run_ends(self, record: Record, seconds: float) -> None:
         """One line: what came of it, how long it took, how long the rest will take."""
         self._ended.append(seconds)
-        speeds = ", ".join(
+        measured = ", ".join(
             f"{metric['name']} {metric['value']:.1f} {metric['unit']}"
-            for metric in record["metrics"]
+            for metric in record["metrics"][:_MOST_SHOWN]
         )
-        came = speeds or f"{record['outcome']}: {record['failure']['reason']}"
+        came = measured or f"{record['outcome']}: {record['failure']['reason']}"
         place = f"[{len(self._ended)}/{len(self._runs)}]"
         self._print(f"{place} {self._title}: {came} ({seconds:.1f} s{self._left(', ')})")
 

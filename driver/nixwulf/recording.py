@@ -32,6 +32,8 @@ class Findings:
     links: list[dict[str, Any]] = field(default_factory=list)
     sanity: dict[str, Any] = field(default_factory=dict)
     metrics: list[Metric] = field(default_factory=list)
+    gates: list[dict[str, Any]] = field(default_factory=list)
+    power: dict[str, Any] = field(default_factory=dict)
 
 
 def record_of(
@@ -70,11 +72,14 @@ def record_of(
         "commands": [_command(process) for process in run.owned],
         "sanity": found.sanity,
         "metrics": [metric.document() for metric in found.metrics],
-        "power": {"absent": "this version of nixwulf reads no power meter"},
+        "warnings": run.warnings,
+        "gates": found.gates,
+        "waived": list(run.waived),
+        "power": found.power,
         "provenance": {"nixwulf": __version__, **revision(), "driver": _driver()},
         "raw": sorted(f"raw/{path.parent.name}/{path.name}" for path in run.raw.glob("*")),
     }
-    for key in ("failure", "fabric", "engine", "model"):
+    for key in ("failure", "fabric", "engine", "model", "warnings", "gates", "waived"):
         if not document[key]:
             del document[key]
     return sealed(document)

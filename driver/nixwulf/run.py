@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from nixwulf import container
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster, Fabric
-from nixwulf.facts import Facts, gather
-from nixwulf.process import OwnedProcess, cpu_times
+from nixwulf.container import Toolbox
+from nixwulf.counters import Counters, read
+from nixwulf.facts import Facts
+from nixwulf.power.known import Known
+from nixwulf.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.ssh import Connection, Unreachable
 from nixwulf.sweep import Limits
 
@@ -37,8 +42,10 @@ class Run:
     """A case in progress on connected nodes, the head first.
 
     deadline is in monotonic seconds; model is its path on the nodes that read it, empty where
-    there is none. engine_facts go into the record; engine_options are what an engine found its
-    programs on the head to offer.
+    there is none. engine_facts and warnings go into the record; engine_options are what an engine
+    found its programs on the head to offer. waived are names of gates that may refuse; power is
+    what the session knows of the power of its nodes. toolboxes are the case's on each node, empty
+    without one.
     """
 
     name: str
@@ -51,8 +58,12 @@ class Run:
     deadline: float
     facts: Mapping[str, Facts] = field(default_factory=dict)
     owned: list[OwnedProcess] = field(default_factory=list)
+    toolboxes: dict[str, Toolbox] = field(default_factory=dict)
     engine_facts: dict[str, str] = field(default_factory=dict)
     engine_options: set[str] = field(default_factory=set)
+    waived: tuple[str, ...] = ()
+    warnings: list[str] = field(default_factory=list)
+    power: Known = field(default_factory=Known)
 
     @property
     def head(self) -> Connection:
@@ -69,14 +80,20 @@ class Run:
         """The fabric that the case is about; none on one node."""
         return self.cluster.fabrics[self.case.fabric] if self.case.fabric else None
 
-    def alone(self) -> Run:
-        """The same model on the head alone, in the same run: what it starts, the run owns."""
-        case = replace(self.case, nodes=1, fabric=None, transport=None, parallelism="single")
-        return replace(self, case=case, nodes=(self.head,))
+    def on_first(self, count: int) -> Run:
+        """The same model on the first nodes, in a pipeline: what it starts, the run owns."""
+        case = replace(self.case, nodes=count, parallelism="pipeline")
+        if count == 1:
+            case = replace(case, fabric=None, transport=None, parallelism="single")
+        return replace(self, case=case, nodes=self.nodes[:count])
 
     def program(self, name: str) -> str:
-        """Where the head has a program; gates have seen to it that it has."""
-        return self.facts[self.head.node.name].programs[name]
+        """Where the head has a program; raises RunFailure when a waived gate let it pass."""
+        head = self.head.node.name
+        place = self.facts[head].programs.get(name)
+        if place is None:
+            raise RunFailure("failed", f"Node {head!r} lacks {name!r} on PATH; install it there.")
+        return place
 
     def data_address(self, node: Connection) -> str:
         """A node's address on the case's fabric, or loopback when one node runs alone."""
@@ -90,14 +107,37 @@ class Run:
         environment: Mapping[str, str],
         *,
         background: bool = False,
+        after: Sequence[str] = (),
     ) -> OwnedProcess:
-        """Start a program that goes on until it ends, is stopped, or the run is torn down."""
+        """Start a program that goes on until it ends, is stopped, or the run is torn down.
+
+        In the case's toolbox, if it has one. after: what the node runs once it has ended.
+        """
         full_name = f"{name}-{node.node.name}"
+        toolbox = self.toolboxes.get(node.node.name)
+        if toolbox:
+            unit = unit_name(self.raw, full_name)
+            argv = toolbox.argv(unit, argv, environment)
+            environment, after = {}, container.removal(unit)
         process = OwnedProcess.start(
-            node, full_name, argv, environment, self.raw, background=background
+            node, full_name, argv, environment, self.raw, background=background, after=after
         )
         self.owned.append(process)
         return process
+
+    def output(self, node: Connection, script: str, *arguments: str) -> str:
+        """What a short script prints where the engine's programs are; raises NixwulfError."""
+        toolbox = self.toolboxes.get(node.node.name)
+        if not toolbox:
+            return node.script(script, *arguments)
+        name = unit_name(self.raw, f"look-{node.node.name}")
+        argv = toolbox.argv(name, ["sh", "-c", script, "sh", *arguments], {})
+        return node.script('"$@"', *argv)
+
+    def outputs(self, script: str) -> list[str]:
+        """The same of every node, at the same time."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            return list(pool.map(lambda node: self.output(node, script), self.nodes))
 
     def execute(
         self, node: Connection, name: str, argv: Sequence[str], environment: Mapping[str, str]
@@ -129,19 +169,18 @@ class Run:
         if self.fabric is None:
             times = cpu_times(self.head, process)
             return (sum(time.user + time.kernel for time in times) / PROGRESS_CPU_S,)
-        return (sum(self.fabric_bytes().values()) / _PROGRESS_BYTES,)
-
-    def fabric_bytes(self) -> dict[str, int]:
-        """The counters of each worker's interface of the fabric; empty on one node."""
-        if self.fabric is None:
-            return {}
-        found = gather(self.workers, ())
-        counters = {}
+        counters = read(self.workers)
+        carried = 0
         for node in self.workers:
-            interface = node.node.fabrics[self.fabric.name].interface
-            state = found[node.node.name].interfaces.get(interface)
-            counters[node.node.name] = state.rx_bytes + state.tx_bytes if state else 0
-        return counters
+            attachment, counted = node.node.fabrics[self.fabric.name], counters[node.node.name]
+            device = counted.rdma.get(attachment.rdma_device or "")
+            carried += counted.interfaces.get(attachment.interface, 0)
+            carried += device.carried if device else 0
+        return (carried / _PROGRESS_BYTES,)
+
+    def counters(self) -> dict[str, Counters]:
+        """The counters of every node; empty on one node, whose run crosses no network."""
+        return read(self.nodes) if self.fabric else {}
 
 
 class Clocks:
@@ -158,7 +197,12 @@ class Clocks:
         self._process = process
         self._signs = life or (lambda: run.signs_of_life(process))
         self._progress_at = time.monotonic()
+        self._heard_at = self._progress_at
         self._life: tuple[float, ...] | None = None
+
+    def heard(self) -> None:
+        """Something came from the process by another way than its output, such as a socket."""
+        self._heard_at = time.monotonic()
 
     def check(self) -> None:
         """Stop the process and raise RunFailure, timeout or hang, when a clock has run out."""
@@ -166,8 +210,9 @@ class Clocks:
         if now > run.deadline:
             process.stop()
             raise RunFailure("timeout", f"The run took longer than {run.limits.wall_s:g} s.")
-        if process.output_at > self._progress_at:
-            self._progress_at, self._life = process.output_at, None
+        came_at = max(process.output_at, self._heard_at)
+        if came_at > self._progress_at:
+            self._progress_at, self._life = came_at, None
         silent = now - self._progress_at
         if self._life is None and silent > run.limits.progress_s / 2:
             self._life = self._observe()

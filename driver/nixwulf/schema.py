@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from nixwulf.errors import InputError
 
-Kind = Literal["cluster", "platform", "sweep", "plan", "record"]
+Kind = Literal["cluster", "platform", "sweep", "plan", "record", "known-bad"]
 
 
 @cache

@@ -119,6 +119,13 @@ class Connection:
             )
         return done.stdout
 
+    def first_bytes(self, path: str, count: int) -> bytes:
+        """As many bytes of a file as there are, at most COUNT; empty when it cannot be read."""
+        command = self.argv(["head", "-c", str(count), "--", path])
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        ).stdout
+
     def put(self, local: Path, remote: str) -> None:
         """Copy a file to an absolute path, whole or not at all."""
         script = 'mkdir -p "$(dirname "$1")" && cat >"$1.part" && mv "$1.part" "$1"'

@@ -10,7 +10,10 @@ import statistics
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from nixwulf.benchmarks import percentile
+from nixwulf.power.reading import per_watt
 from nixwulf.record import Record
+from nixwulf.units import adds_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,25 +32,32 @@ TIDY_COLUMNS = {
     "repetition": "which pass over the cases, from 0",
     "record": "id of the record",
     "started": "when the run started, UTC",
-    "outcome": "how the run ended; only ok carries a speed",
+    "outcome": "how the run ended; only ok carries metrics",
     "phase": "phase in which a run failed; absent when ok",
     "reason": "why a run failed; absent when ok",
     "hint": "what to do about a known failure",
     "rtt_us": "round trip measured in this run, microseconds: median over its links of the medians "
     "before and after",
     "bandwidth_gbps": "one TCP stream measured in this run, Gbit/s: lowest over its links",
-    "metric": "prompt, decode, ...; absent when the run failed",
+    "metric": "prompt, decode, ttft, bandwidth, ...; absent when the run failed",
+    "unit": "unit of value, stddev, p50, p95, p99 and samples: tok/s, Gbit/s, ms, us, Gflop/s, ...",
     "state": "cold or warm",
+    "variant": "those of its conditions that tell it from the run's other metrics of its name, as "
+    "JSON with sorted keys",
     "conditions": "conditions of the metric, as JSON with sorted keys",
+    "observed": "what was seen beside the samples, as JSON with sorted keys",
     "n_prompt": "prompt length, tokens",
     "n_gen": "generated tokens",
     "depth": "tokens in the context before the measurement",
-    "value_tok_s": "mean of the samples, tokens per second",
-    "stddev_tok_s": "standard deviation of the samples (n-1), tokens per second; absent for one",
+    "value": "mean of the samples",
+    "stddev": "standard deviation of the samples (n-1); absent for one sample",
+    "p50": "median of a distribution, nearest rank; absent where the metric is none",
+    "p95": "95th percentile of a distribution, nearest rank",
+    "p99": "99th percentile of a distribution, nearest rank",
     "n_samples": "number of samples",
-    "samples_tok_s": "every sample, tokens per second",
+    "samples": "every sample",
 }
-"""The columns of the tidy table and what they hold; a unit is the end of a column's name."""
+"""The columns of the tidy table and what they hold."""
 
 CASE_KEYS = (
     "cluster",
@@ -61,10 +71,11 @@ CASE_KEYS = (
     "transport",
     "case",
 )
-METRIC_KEYS = ("metric", "state", "conditions", "n_prompt", "n_gen", "depth")
+METRIC_KEYS = ("metric", "unit", "state", "variant")
+PERCENTILES = {"p50": 50, "p95": 95, "p99": 99}
 _BASELINE_KEYS = (
     *("cluster", "engine", "benchmark", "model", "parameters"),
-    *("metric", "state", "conditions"),
+    *METRIC_KEYS,
 )
 _TOKEN_COUNTS = ("n_prompt", "n_gen", "depth")
 
@@ -80,7 +91,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=list(TIDY_COLUMNS))
     for column in ("nodes", "repetition", "n_samples", *_TOKEN_COUNTS):
         frame[column] = frame[column].astype("Int64")
-    for column in ("rtt_us", "bandwidth_gbps", "value_tok_s", "stddev_tok_s"):
+    for column in ("rtt_us", "bandwidth_gbps", "value", "stddev", *PERCENTILES):
         frame[column] = frame[column].astype("float64")
     return frame.sort_values(
         [*CASE_KEYS, "repetition", "metric", "state", "conditions", "record", "started"],
@@ -88,16 +99,18 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
     )
 
 
-def speeds(table: pd.DataFrame) -> pd.DataFrame:
-    """The tidy table over its repetitions: one row per case, metric, state and conditions.
+def by_case(table: pd.DataFrame) -> pd.DataFrame:
+    """The tidy table over its repetitions: one row per case, metric, state and variant.
 
     Columns: CASE_KEYS, METRIC_KEYS, and
-    mean_tok_s, stddev_tok_s: over all samples of all runs that ended ok (n-1), tokens per second;
+    mean, stddev: over all samples of all runs that ended ok (n-1);
+    p50, p95, p99: of those samples, NaN where the metric is no distribution;
     n_samples, n_runs: how many those are;
     rtt_us, bandwidth_gbps: medians over those runs;
-    one_node_tok_s: the mean of the same engine, model, parameters and metric on one node;
+    one_node: the mean of the same engine, model, parameters and metric on one node;
     speed_up: mean over that; efficiency: speed_up over the number of nodes, a fraction.
-    The last three are NaN where one node was not measured.
+    The last three are NaN where one node was not measured, and for units of which nodes do not
+    give more: times, and what a link carries.
     """
     import pandas as pd
 
@@ -107,15 +120,17 @@ def speeds(table: pd.DataFrame) -> pd.DataFrame:
         dict(zip(keys, key, strict=True)) | _over_repetitions(group)
         for key, group in measured.groupby(keys, dropna=False, sort=True)
     ]
-    values = ["mean_tok_s", "stddev_tok_s", "n_samples", "n_runs", "rtt_us", "bandwidth_gbps"]
+    values = ["mean", "stddev", *PERCENTILES]
+    values += ["n_samples", "n_runs", "rtt_us", "bandwidth_gbps"]
     frame = pd.DataFrame(rows, columns=[*keys, *values])
+    comparable = measured[(measured["nodes"] == 1) & measured["unit"].map(adds_up).astype(bool)]
     baselines = {
         key: statistics.fmean(_pooled(group))
-        for key, group in measured[measured["nodes"] == 1].groupby(list(_BASELINE_KEYS))
+        for key, group in comparable.groupby(list(_BASELINE_KEYS))
     }
     own = frame[list(_BASELINE_KEYS)].itertuples(index=False, name=None)
-    frame["one_node_tok_s"] = pd.Series([baselines.get(key) for key in own], dtype="float64")
-    frame["speed_up"] = frame["mean_tok_s"] / frame["one_node_tok_s"]
+    frame["one_node"] = pd.Series([baselines.get(key) for key in own], dtype="float64")
+    frame["speed_up"] = frame["mean"] / frame["one_node"]
     frame["efficiency"] = frame["speed_up"] / frame["nodes"].astype("float64")
     return frame
 
@@ -162,33 +177,52 @@ def _rows(record: Record) -> list[dict[str, Any]]:
         "bandwidth_gbps": record_bandwidth_gbps(record),
     }
     # The schema says the same; a reader that trusts a number checks again.
-    metrics = record["metrics"] if record["outcome"] == "ok" else []
+    metrics = [*record["metrics"], *per_watt(record)] if record["outcome"] == "ok" else []
     if not metrics:
-        return [common | {"metric": "", "state": "", "conditions": "", "samples_tok_s": ()}]
-    return [common | _metric(metric, case["parameters"]) for metric in metrics]
+        empty = dict.fromkeys((*METRIC_KEYS, "conditions", "observed"), "")
+        return [common | empty | {"samples": ()}]
+    return [common | _metric(metric, case["parameters"], metrics) for metric in metrics]
 
 
-def _metric(metric: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+def _variant(metric: dict[str, Any], metrics: list[dict[str, Any]]) -> dict[str, Any]:
+    """The conditions of a metric that are not those of all metrics of its name in a record."""
+    alike = [other["conditions"] for other in metrics if other["name"] == metric["name"]]
+    return {
+        key: value
+        for key, value in metric["conditions"].items()
+        if any(other.get(key) != value for other in alike)
+    }
+
+
+def _metric(
+    metric: dict[str, Any], parameters: dict[str, Any], metrics: list[dict[str, Any]]
+) -> dict[str, Any]:
     known = {**parameters, **metric["conditions"]}
     return {
         "metric": metric["name"],
+        "unit": metric["unit"],
         "state": metric["state"],
+        "variant": canonical(_variant(metric, metrics)),
         "conditions": canonical(metric["conditions"]),
+        "observed": canonical(metric.get("observed", {})),
         "n_prompt": known.get("n_prompt"),
         "n_gen": known.get("n_gen"),
         "depth": known.get("n_depth", known.get("depth")),
-        "value_tok_s": metric["value"],
-        "stddev_tok_s": metric.get("stddev"),
+        "value": metric["value"],
+        "stddev": metric.get("stddev"),
+        **metric.get("percentiles", {}),
         "n_samples": len(metric["samples"]),
-        "samples_tok_s": tuple(metric["samples"]),
+        "samples": tuple(metric["samples"]),
     }
 
 
 def _over_repetitions(group: pd.DataFrame) -> dict[str, Any]:
     samples = _pooled(group)
+    spread = PERCENTILES if group["p50"].notna().any() else {}
     return {
-        "mean_tok_s": statistics.fmean(samples),
-        "stddev_tok_s": statistics.stdev(samples) if len(samples) > 1 else None,
+        "mean": statistics.fmean(samples),
+        "stddev": statistics.stdev(samples) if len(samples) > 1 else None,
+        **{name: percentile(samples, percent) for name, percent in spread.items()},
         "n_samples": len(samples),
         "n_runs": len(group),
         "rtt_us": group["rtt_us"].median(),
@@ -197,4 +231,4 @@ def _over_repetitions(group: pd.DataFrame) -> dict[str, Any]:
 
 
 def _pooled(group: pd.DataFrame) -> list[float]:
-    return [sample for samples in group["samples_tok_s"] for sample in samples]
+    return [sample for samples in group["samples"] for sample in samples]

@@ -1,7 +1,7 @@
 # refresh-toolboxes [LOCK] [NAME...]: writes today's digests of the images' tags, all of them or those named.
 # Decides nothing but that: an entry without a tag stays as it is, and so does one whose tag cannot be read.
 
-lock=${1:-modules/toolboxes.lock.json}
+lock=${1:-driver/nixwulf/data/toolboxes.lock.json}
 shift $(($# > 0 ? 1 : 0))
 
 fail() {

@@ -3,7 +3,9 @@
 OpenSSH finds the user's config by the password file, so a wrapper named ssh stands for it here.
 """
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from lab_under_test import cluster_of
 
 from nixwulf.cluster import Shape
 from nixwulf.engines.llama_cpp_build import find_or_build
+from nixwulf.gates import all_gates
 from nixwulf.record import load
 
 NODE = """
@@ -102,6 +105,35 @@ def test_what_is_not_as_the_file_says_is_named_and_exits_3(nixwulf, own, changes
     assert done.returncode == 3, done.stdout
     assert message in done.stderr
     assert nixwulf("cluster", "check", "--offline", own(**changes)).returncode == 0
+
+
+def test_preflight_holds_every_gate_and_prints_json(nixwulf, own):
+    done = nixwulf("preflight", "--cluster", own(), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    assert document.keys() == {"schema_version", "cluster", "passed", "results"}
+    assert document["passed"]
+    states = {(r["gate"], r["node"]): r["state"] for r in document["results"]}
+    assert {gate for gate, _ in states} == {"ssh", *all_gates()}
+    assert states["fabric", "left"] == states["path-mtu", "right"] == "ok"
+
+
+def test_preflight_exits_3_unless_what_refuses_is_waived(nixwulf, own):
+    done = nixwulf("preflight", "--cluster", own(mtu=1400))
+    assert done.returncode == 3
+    assert re.search(r"^gate +left +right$", done.stdout, re.MULTILINE)
+    assert re.search(r"^fabric +REFUSED +REFUSED$", done.stdout, re.MULTILINE)
+    assert "refused by fabric: Node 'left' has MTU 1500 on 'cable'" in done.stdout
+    waived = nixwulf("preflight", "--cluster", own(mtu=1400), "--waive", "fabric")
+    assert waived.returncode == 0, waived.stdout + waived.stderr
+    assert "waived by fabric: Node 'left' has MTU 1500" in waived.stdout
+
+
+def test_preflight_says_of_a_node_that_does_not_answer_that_it_does_not(nixwulf, own):
+    done = nixwulf("preflight", "--cluster", own(ssh=("n1", "no-such-host")))
+    assert done.returncode == 3
+    assert re.search(r"^ssh +ok +REFUSED$", done.stdout, re.MULTILINE)
+    assert "Node 'right' cannot be reached: " in done.stdout
 
 
 def test_nodes_exec_reaches_them(nixwulf, own):

@@ -90,8 +90,30 @@ def test_a_process_ends_with_the_drivers_ssh_client(node, tmp_path):
     assert "connection to its node was lost" in process.ending()
 
 
+def test_what_comes_after_a_process_runs_however_it_ends(node, tmp_path):
+    def ended(name, argv):
+        after = ["touch", f"/tmp/after {name}"]
+        return OwnedProcess.start(node, name, argv, {}, tmp_path, after=after)
+
+    def happened(name):
+        return node.run(["test", "-e", f"/tmp/after {name}"]).returncode == 0
+
+    alone = ended("alone", ["true"])
+    until(lambda: not alone.running)
+    stopped = ended("stopped", ["sleep", "3007"])
+    until(lambda: sleeping(node, 3017) == 1)
+    stopped.stop()
+    assert happened("alone")
+    assert happened("stopped")
+    lost = ended("cut", ["sleep", "3018"])
+    until(lambda: sleeping(node, 3018) == 1)
+    lost._client.kill()
+    until(lambda: happened("cut"))
+
+
 def test_what_a_killed_owner_left_is_stopped_by_the_next_driver(node, tmp_path):
-    process = OwnedProcess.start(node, "orphan", ["sleep", "3005"], {}, tmp_path)
+    after = ["touch", "/tmp/after orphan"]
+    process = OwnedProcess.start(node, "orphan", ["sleep", "3005"], {}, tmp_path, after=after)
     until(lambda: sleeping(node, 3005) == 1)
     other = OwnedProcess.start(node, "held", ["sleep", "3006"], {}, tmp_path)
     until(lambda: sleeping(node, 3006) == 1)
@@ -106,6 +128,7 @@ def test_what_a_killed_owner_left_is_stopped_by_the_next_driver(node, tmp_path):
     node.script(kill_owner_and_lifeline)
     assert sleeping(node, 3005) == 1
     assert [name.rpartition("-")[2] for name in stop_orphans(node)] == ["orphan.pid"]
+    assert node.run(["test", "-e", "/tmp/after orphan"]).returncode == 0
     until(lambda: sleeping(node, 3005) == 0)
     until(lambda: not process.running)
     assert sleeping(node, 3006) == 1, "a living owner's process is not an orphan"

@@ -1,17 +1,20 @@
 """Every way in which a run can end is a record, in bounded time, and the sweep goes on."""
 
+import dataclasses
 import threading
 import time
 
 import pytest
 
-from nixwulf import bench
+from nixwulf import bench, memory
 from nixwulf.cluster import load_cluster
 from nixwulf.files import write_json
+from nixwulf.lab.links import MANAGEMENT_INTERFACE, management_addresses, management_subnet
 from nixwulf.models import place, random_gguf
 from nixwulf.plan import make_plan
 from nixwulf.record import load, save
 from nixwulf.sweep import parse_sweep
+from nixwulf.transport import CHATTER_BYTES
 
 PROGRESS_S = 4
 
@@ -124,7 +127,12 @@ def test_a_run_over_a_fabric_is_ok_and_proves_it(run, cluster, parallelism):
     assert record["outcome"] == "ok", record.get("failure")
     assert {metric["name"] for metric in record["metrics"]} == {"prompt", "decode"}
     assert record["sanity"]["text"]["agrees"]
-    assert record["sanity"]["transport"]["proved"]
+    transport = record["sanity"]["transport"]
+    assert transport["proved"]
+    assert set(transport["bytes"]) == {"n1", "n2"}
+    for counters in transport["counters"].values():
+        assert counters["management"]["interface"] == MANAGEMENT_INTERFACE
+        assert 0 < counters["management"]["bytes"] < CHATTER_BYTES
     link = record["fabric"]["links"][0]
     assert link["rtt_before"]["median"] > 400
     assert 0 < link["bandwidth"]["value"] < 5
@@ -232,33 +240,88 @@ def test_text_that_differs_from_one_nodes_is_gibberish(run, nodes, cluster, tmp_
     assert record["metrics"] == []
 
 
-def test_an_engine_that_crosses_another_fabric_is_a_fallback(run, nodes, cluster):
-    import dataclasses
+@pytest.fixture
+def run_misled(run, nodes, cluster):
+    """A run on a cluster file that says something else of each node's place on the fabric."""
 
-    moved = [
-        dataclasses.replace(
-            node,
-            fabrics={
-                **node.fabrics,
-                "gbe5": dataclasses.replace(
-                    node.fabrics["gbe5"], interface=node.fabrics["gbe2g5"].interface
-                ),
-            },
+    def one(changes_of):
+        moved = tuple(
+            dataclasses.replace(
+                node,
+                fabrics={
+                    **node.fabrics,
+                    "gbe5": dataclasses.replace(node.fabrics["gbe5"], **changes_of(node)),
+                },
+            )
+            for node in cluster.nodes
         )
-        for node in cluster.nodes
-    ]
-    wrong = dataclasses.replace(cluster, nodes=tuple(moved))
-    connections = {
-        node.name: dataclasses.replace(nodes.nodes[node.name], node=node) for node in wrong.nodes
-    }
-    before = nodes.nodes
-    nodes.nodes = connections
-    try:
-        record = run(plan_for(wrong))
-    finally:
-        nodes.nodes = before
+        before = nodes.nodes
+        nodes.nodes = {
+            node.name: dataclasses.replace(before[node.name], node=node) for node in moved
+        }
+        try:
+            return run(plan_for(dataclasses.replace(cluster, nodes=moved)))
+        finally:
+            nodes.nodes = before
+
+    return one
+
+
+def test_an_engine_that_crosses_another_fabric_is_a_fallback(run_misled):
+    record = run_misled(lambda node: {"interface": node.fabrics["gbe2g5"].interface})
     assert record["outcome"] == "fallback"
-    assert "crossed another network" in record["failure"]["reason"]
+    assert "crossed another network, or none." in record["failure"]["reason"]
+    assert not record["sanity"]["transport"]["proved"]
+
+
+def test_an_engine_that_crosses_the_management_network_is_a_fallback(run_misled, cluster):
+    addresses = management_addresses(cluster, management_subnet(cluster))
+    record = run_misled(lambda node: {"address": addresses[node.name]})
+    assert record["outcome"] == "fallback"
+    assert (
+        f"the management interface {MANAGEMENT_INTERFACE!r} carried"
+        in (record["failure"]["reason"])
+    )
+    assert record["sanity"]["transport"]["counters"]["n1"]["fabric"]["bytes"] < 10_000
+
+
+def test_a_model_that_does_not_fit_is_skipped_before_anything_starts(run, cluster):
+    record = run(plan_for(cluster, parameters={"depth": [1_000_000_000]}))
+    assert record["outcome"] == "skipped"
+    assert record["commands"] == []
+    assert "The model needs " in record["failure"]["reason"]
+    assert "GiB too little; use more nodes" in record["failure"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "reference"),
+    [("pipeline", "the same nodes, twice"), ("tensor", "2 nodes, pipeline")],
+)
+def test_text_of_a_model_that_fits_no_single_node_has_another_reference(
+    run, cluster, monkeypatch, parallelism, reference
+):
+    # The weights alone are 40 MB; half of them and the rest are less.
+    monkeypatch.setattr(memory, "capacity", lambda case, node, facts: 40_000_000)
+    record = run(plan_for(cluster, matrix={"parallelism": [parallelism]}))
+    assert record["outcome"] == "ok", record["failure"]
+    assert record["sanity"]["text"]["reference"] == reference
+
+
+def test_options_of_llama_cpp_reach_the_programs(run, cluster):
+    options = {"backend": ["cpu"], "load": ["none"], "flash_attn": ["on"], "n_ubatch": [64]}
+    record = run(plan_for(cluster, parameters=options))
+    assert record["outcome"] == "ok", record["failure"]
+    bench = next(c["argv"] for c in record["commands"] if c["argv"][0].endswith("llama-bench"))
+    for words in (["-dev", "RPC0/RPC1"], ["-fa", "on"], ["-ub", "64"], ["-lm", "none"]):
+        assert words == bench[(place := bench.index(words[0])) : place + 2]
+    assert {metric["conditions"]["n_ubatch"] for metric in record["metrics"]} == {64}
+
+
+def test_a_gpu_that_no_node_has_is_skipped(run, cluster):
+    record = run(plan_for(cluster, parameters={"backend": ["vulkan"]}))
+    assert record["outcome"] == "skipped"
+    assert record["failure"]["phase"] == "launch"
+    assert "Node 'n1' has no device of vulkan for llama.cpp" in record["failure"]["reason"]
 
 
 def test_after_all_that_the_next_run_is_ok(run, cluster):

@@ -98,7 +98,6 @@ let
         inherit
           lib
           pkgs
-          nixwulf
           outputs
           ;
       };

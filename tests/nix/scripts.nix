@@ -2,7 +2,6 @@
 {
   lib,
   pkgs,
-  nixwulf,
   outputs,
 }:
 let
@@ -29,5 +28,10 @@ in
   toolbox-vllm = withToolbox.config.nixwulf.toolboxes.wrappers.vllm.text;
 }
 // lib.mapAttrs' (name: program: lib.nameValuePair "app-${name}" program.text) (
-  nixwulf.commands.programs pkgs
+  # A revision of its own: a flake whose inputs are overridden has none.
+  (import ../../lib/apps.nix {
+    inherit lib;
+    revision = "0123456-dirty";
+  }).programs
+    pkgs
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nixwulf import record
+from nixwulf.benchmarks import Metric
 from nixwulf.record import Record
 
 PARAMETERS = {"n_prompt": 128, "n_gen": 32, "depth": 0}
@@ -25,11 +25,12 @@ def case(
     engine: str = "llama.cpp",
     transport: str = "tcp",
     parameters: Mapping[str, Any] | None = None,
+    benchmark: str = "llama-bench",
 ) -> dict[str, Any]:
     """A case with its id; on one node without fabric and transport."""
     values: dict[str, Any] = {
         "engine": engine,
-        "benchmark": "llama-bench",
+        "benchmark": benchmark,
         "model": model,
         "nodes": nodes,
         "parallelism": parallelism if nodes > 1 else "single",
@@ -44,18 +45,28 @@ def case(
     return {"id": digest[:12], **values}
 
 
-def metric(name: str, samples: Sequence[float], depth: int = 0) -> dict[str, Any]:
-    """A metric with the conditions that llama-bench gives it."""
+def machines(
+    benchmark: str, nodes: int, parameters: Mapping[str, Any], fabric: str = "lan"
+) -> dict[str, Any]:
+    """A case of a benchmark that measures the machines: no engine, model or parallelism."""
+    full = case(nodes, fabric, parameters=parameters, benchmark=benchmark)
+    return {key: full[key] for key in full.keys() - {"engine", "model", "parallelism"}}
+
+
+def metric(
+    name: str,
+    samples: Sequence[float],
+    depth: int = 0,
+    *,
+    unit: str = "tok/s",
+    distribution: bool = False,
+    conditions: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A metric, unless told otherwise with the conditions that llama-bench gives it."""
     lengths = {"n_prompt": 128, "n_gen": 0} if name == "prompt" else {"n_prompt": 0, "n_gen": 32}
-    document: dict[str, Any] = {
-        "name": name,
-        "unit": "tok/s",
-        "value": statistics.fmean(samples),
-        "samples": list(samples),
-        "state": "warm",
-        "conditions": {**lengths, "n_depth": depth, "n_threads": 1},
-    }
-    return document | ({"stddev": statistics.stdev(samples)} if len(samples) > 1 else {})
+    if conditions is None:
+        conditions = {**lengths, "n_depth": depth, "n_threads": 1}
+    return Metric(name, unit, tuple(samples), "warm", conditions, distribution).document()
 
 
 def link(rtt_us: float, gbps: float, source: str = "n1", to: str = "n2") -> dict[str, Any]:
@@ -73,16 +84,19 @@ def link(rtt_us: float, gbps: float, source: str = "n1", to: str = "n2") -> dict
 
 def ok(
     of: Mapping[str, Any],
-    samples: Samples,
+    measured: Samples | Sequence[Mapping[str, Any]],
     *,
     repetition: int = 0,
     rtt_us: float = 100.0,
     gbps: float = 9.4,
     asked: Mapping[str, float] | None = None,
+    warnings: Sequence[str] = (),
 ) -> Record:
-    """A sealed record of a run that ended ok."""
-    metrics = [metric(name, values) for name, values in samples.items()]
-    ending = {"outcome": "ok", "metrics": metrics}
+    """A sealed record of a run that ended ok, with metrics or samples of those of llama-bench."""
+    if isinstance(measured, Mapping):
+        measured = [metric(name, values) for name, values in measured.items()]
+    ending = {"outcome": "ok", "metrics": list(measured)}
+    ending |= {"warnings": list(warnings)} if warnings else {}
     return _sealed(of, ending, repetition=repetition, rtt_us=rtt_us, gbps=gbps, asked=asked)
 
 
@@ -148,8 +162,6 @@ def _sealed(
             }
             for index, name in enumerate(names)
         ],
-        "engine": {"name": of["engine"], "version": "b1", "build_commit": "abc123"},
-        "model": {"name": of["model"], "random_weights": True, "parameters": 11_000_000},
         "commands": [
             {"node": name, "argv": ["ggml-rpc-server", "-H", f"10.0.0.{i}"], "seconds": 3.0}
             for i, name in enumerate(names[1:], 12)
@@ -159,6 +171,9 @@ def _sealed(
         "raw": [f"raw/{of['id']}-r{repetition}/llama-bench.jsonl"],
         **ending,
     }
+    if "engine" in of:
+        document["engine"] = {"name": of["engine"], "version": "b1", "build_commit": "abc123"}
+        document["model"] = {"name": of["model"], "random_weights": True, "parameters": 11_000_000}
     if nodes > 1:
         document["fabric"] = {
             "name": of["fabric"],

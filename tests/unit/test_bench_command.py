@@ -112,3 +112,12 @@ def test_the_help_of_each_command_has_an_example(command):
     if group:
         result = CliRunner().invoke(cli, [command, group, "--help"])
     assert f"nixwulf {command}" in result.output.partition("Example")[2]
+
+
+def test_a_gate_that_is_none_cannot_be_waived(sweep):
+    words = refusal(sweep, "--waive", "fabrik")
+    assert "--waive: unknown gate 'fabrik'; known: clock, disk, fabric" in words
+
+
+def test_a_run_is_resumed_with_the_gates_that_it_waived(folder):
+    assert "another plan" in refusal("--resume", folder, "--waive", "clock")

@@ -10,6 +10,7 @@ import yaml
 from nixwulf.cluster import load_cluster
 from nixwulf.deploy.plan import make_plan
 from nixwulf.deploy.text import plan_text
+from nixwulf.gates import all_gates
 from nixwulf.hints import HINTS, hint_for
 from nixwulf.platforms import load_platform, platform_names
 from nixwulf.sweep import parse_sweep
@@ -26,6 +27,14 @@ def test_the_table_of_symptoms_is_the_table_of_hints():
     assert rows[2:] == [f"| {hint.symptom} | {hint.cause} | {hint.fix} |" for hint in HINTS]
 
 
+def test_the_table_of_gates_is_that_of_the_code():
+    rows = [line for line in Path("docs/gates.md").read_text().splitlines() if line[:1] == "|"]
+    assert rows[2:] == [
+        f"| `{gate.name}` | {gate.holds} | {gate.reads} | {gate.fix} |"
+        for gate in all_gates().values()
+    ]
+
+
 @pytest.mark.parametrize(
     ("output", "cause"),
     [
@@ -34,6 +43,10 @@ def test_the_table_of_symptoms_is_the_table_of_hints():
         ("failed to allocate RPC0[10.77.0.11:50052] buffer of size 1", "too little memory"),
         ("tensor 'blk.0.attn_k.weight' data is not within the file bounds", "cut short"),
         ("RPC server version mismatch", "different builds"),
+        ("RuntimeError: NCCL error: ncclCommInitRank failed: internal error", "no rdma device"),
+        ("On node 'spark2' NCCL crossed NET/Socket, not NET/IB.", "took tcp"),
+        ("ValueError: Free memory is less than desired GPU memory utilization", "do not fit"),
+        ("(EngineCore pid=45) ERROR EngineCore encountered a fatal error.", "died"),
     ],
 )
 def test_a_known_output_of_an_engine_has_a_hint(output, cause):

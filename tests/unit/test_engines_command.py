@@ -28,6 +28,11 @@ def _put_built_programs():
     return folder
 
 
+def _llama_cpp():
+    rows = json.loads(CliRunner().invoke(engines, ["--json"]).output)
+    return next(row for row in rows if row["engine"] == "llama.cpp")
+
+
 def test_an_engine_that_is_not_found_says_what_it_would_be_built_from(empty):
     result = CliRunner().invoke(engines)
     assert result.exit_code == 0
@@ -39,11 +44,15 @@ def test_an_engine_that_is_found_is_shown_with_its_places_and_version(empty):
     result = CliRunner(env={"COLUMNS": "300"}).invoke(engines)
     assert f"built before: {folder / 'llama-bench'}" in result.output
     assert "1.2.3" in result.output
-    assert "builds it from" not in result.output
+    assert "llama.cpp: the first run" not in result.output
+
+
+def test_an_engine_that_the_driver_cannot_build_promises_nothing(empty):
+    assert "vllm: the first run" not in CliRunner().invoke(engines).output
 
 
 def test_the_json_has_every_program_of_every_engine_found_or_not(empty):
-    (absent,) = json.loads(CliRunner().invoke(engines, ["--json"]).output)
+    absent = _llama_cpp()
     assert absent["origin"] is None
     assert absent["programs"] == {
         "llama-bench": None,
@@ -51,7 +60,7 @@ def test_the_json_has_every_program_of_every_engine_found_or_not(empty):
         "rpc-server": None,
     }
     folder = _put_built_programs()
-    (present,) = json.loads(CliRunner().invoke(engines, ["--json"]).output)
+    present = _llama_cpp()
     assert present["origin"] == "cache"
     assert present["version"] == "1.2.3"
     assert present["programs"]["rpc-server"] == str(folder / "ggml-rpc-server")

@@ -7,7 +7,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nixwulf import benchmarks, engines
+from nixwulf.benchmarks import Benchmark, Parameter
 from nixwulf.cluster import load_cluster
+from nixwulf.engines import Engine
 from nixwulf.errors import InputError
 from nixwulf.plan import load_plan, make_plan, plan_to_resume, save_plan
 from nixwulf.sweep import load_sweep, parse_sweep
@@ -75,6 +78,46 @@ def test_excluded_points_are_left_out_and_said(lab):
     assert "the sweep excludes nodes 4, fabric gbe2g5" in {left.reason for left in plan.left_out}
 
 
+def test_an_engine_has_parameters_beside_those_of_the_benchmark(lab):
+    plan = make_plan(sweep_with(parameters={"threads": [1, 2], "n_gen": [8]}), lab, "nodes=1")
+    assert [case.parameters["threads"] for case in plan.cases] == [1, 2]
+
+
+def test_no_engine_shares_the_name_of_a_parameter_with_a_benchmark_that_measures_it():
+    for benchmark in benchmarks.all_benchmarks().values():
+        for engine in engines.all_engines().values():
+            if benchmark.engines is None or engine.name in benchmark.engines:
+                shared = benchmark.parameters.keys() & engine.parameters.keys()
+                assert not shared, f"{benchmark.name} and {engine.name} share {shared}"
+
+
+def test_every_engine_and_benchmark_has_what_the_driver_asks_of_one():
+    for engine in engines.all_engines().values():
+        for name in [*Engine.__annotations__, "start", "greedy_tokens", "endpoint"]:
+            assert hasattr(engine, name), f"{engine} has no {name}"
+    for benchmark in benchmarks.all_benchmarks().values():
+        for name in Benchmark.__annotations__:
+            assert hasattr(benchmark, name), f"{benchmark} has no {name}"
+
+
+def test_a_model_by_its_name_is_for_engines_that_take_one(lab):
+    sweep = sweep_with(
+        models={"tiny": {"random": {}}, "big": {"id": "org/big"}}, model=["tiny", "big"]
+    )
+    plan = make_plan(sweep, lab)
+    assert {case.model for case in plan.cases} == {"tiny"}
+    reason = "llama.cpp reads a file, not a model by its name on Hugging Face"
+    assert reason in {left.reason for left in plan.left_out}
+
+
+def test_a_parameter_of_one_name_in_both_is_refused(lab, monkeypatch):
+    monkeypatch.setattr(
+        engines.find("llama.cpp"), "parameters", {"n_gen": Parameter(1)}, raising=False
+    )
+    with pytest.raises(InputError, match="both have a parameter 'n_gen'; rename one"):
+        make_plan(sweep_with(), lab)
+
+
 def test_an_include_adds_its_own_product(lab):
     extra = {
         "model": ["tiny"],
@@ -100,7 +143,10 @@ def test_passes_are_interleaved(lab):
         ({"fabric": ["token-ring"]}, "the fabric 'token-ring' is not in"),
         ({"model": ["big"]}, "the model 'big' is not among models: tiny"),
         ({"engine": ["llama"]}, "unknown engine 'llama'; known: llama.cpp"),
-        ({"parameters": {"n_gens": [1]}}, "has no parameter 'n_gens'"),
+        (
+            {"parameters": {"n_gens": [1]}},
+            "no benchmark or engine of the block has a parameter 'n_gens'; they have: n_prompt",
+        ),
         (
             {"parameters": {"n_gen": [-1]}},
             "the parameter 'n_gen' is -1, expected int of at least 0",
@@ -185,3 +231,17 @@ def test_every_point_is_a_case_or_left_out_and_ids_differ(nodes, parallelism, fa
     assert len(plan.cases) == expected
     assert len({case.id for case in plan.cases}) == expected
     assert yaml.safe_load(yaml.safe_dump(plan.document())) == plan.document()
+
+
+def test_waived_gates_are_in_the_plan_and_a_resumed_one_keeps_them(lab, tmp_path):
+    plan = make_plan(sweep_with(), lab, waived=["governor", "clock", "governor"])
+    assert plan.document()["waived"] == ["clock", "governor"]
+    save_plan(plan, tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json").waived == ("clock", "governor")
+    assert [case.id for case in plan.cases] == [c.id for c in make_plan(sweep_with(), lab).cases]
+    with pytest.raises(InputError, match="another plan"):
+        plan_to_resume(tmp_path, make_plan(sweep_with(), lab))
+
+
+def test_a_plan_without_waived_gates_does_not_speak_of_them(lab):
+    assert "waived" not in make_plan(sweep_with(), lab).document()

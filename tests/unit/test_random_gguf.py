@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from nixwulf.errors import NixwulfError
 from nixwulf.models import random_gguf
-from nixwulf.models.random_gguf import ensure, word, write
+from nixwulf.models.random_gguf import ensure, write
 from nixwulf.models.random_model import FIRST_WORD, RandomModel
+from nixwulf.models.random_weights import word
 
 SMALL = RandomModel(layers=2, hidden=64, heads=4, kv_heads=2, feed_forward=96, vocabulary=400)
 SMALL_MOE = dataclasses.replace(SMALL, architecture="qwen3moe", experts=3, experts_used=2)

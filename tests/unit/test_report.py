@@ -126,7 +126,7 @@ def test_a_change_within_the_spread_is_not_called_a_fall(tmp_path):
 def test_more_than_linear_is_flagged_as_suspect(tmp_path):
     records = [ok(ONE, {"decode": [10.0]}), ok(NEAR, {"decode": [21.0]})]
     summary = summarize(read_folder(write_run(tmp_path, records)))
-    assert line_of(summary, NEAR).speeds["decode"].above_linear
+    assert line_of(summary, NEAR).values["decode"].above_linear
     assert "above 100 %" in to_markdown(summary)
     assert "suspect that one node throttled" in to_html(summary)
     assert "105 % !" in printed(summary)
@@ -300,6 +300,7 @@ def test_an_error_bar_ends_at_the_bottom_of_a_logarithmic_scale(tmp_path):
     records = [
         ok(NEAR, {"decode": [1.0, 400.0]}, rtt_us=20.0),
         ok(FAR, {"decode": [1.0, 1.0]}, rtt_us=900.0),
+        ok(HUNG, {"decode": [1.0, 1.0]}, rtt_us=900.0),
     ]
     plots = plots_of(to_html(summarize(read_folder(write_run(tmp_path, records)))))
     assert len(plots) == 2
@@ -324,7 +325,7 @@ def test_depths_of_one_benchmark_are_told_apart(tmp_path):
     record = ok(ONE, {"decode": [410.0]})
     metrics = [*record["metrics"], metric("decode", [300.0], depth=4096)]
     summary = summarize(read_folder(write_run(tmp_path, [sealed({**record, "metrics": metrics})])))
-    assert {line.variant: line.speeds["decode"].mean for line in summary.lines} == {
+    assert {line.variant: line.values["decode"].mean for line in summary.lines} == {
         "n_depth 0": 410.0,
         "n_depth 4096": 300.0,
     }

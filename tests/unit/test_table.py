@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.report.export import to_csv, to_json
-from nixwulf.table import TIDY_COLUMNS, record_rtt_us, speeds, tidy
-from record_factory import case, failed, link, ok
+from nixwulf.table import TIDY_COLUMNS, by_case, record_rtt_us, tidy
+from record_factory import case, failed, link, machines, metric, ok
 
 ONE = case(1)
 TWO = case(2)
@@ -27,7 +27,8 @@ def test_a_record_has_one_row_for_each_metric():
     table = tidy([ok(TWO, {"prompt": [100.0, 110.0], "decode": [20.0]}, rtt_us=300.0, gbps=2.3)])
     assert list(table.columns) == list(TIDY_COLUMNS)
     prompt = row(table, metric="prompt")
-    assert (prompt["value_tok_s"], prompt["n_samples"], prompt["n_prompt"]) == (105.0, 2, 128)
+    assert (prompt["value"], prompt["unit"], prompt["n_samples"]) == (105.0, "tok/s", 2)
+    assert prompt["n_prompt"] == 128
     assert (prompt["rtt_us"], prompt["bandwidth_gbps"]) == (300.0, 2.3)
     assert row(table, metric="decode")[["n_gen", "depth"]].tolist() == [32, 0]
 
@@ -35,12 +36,12 @@ def test_a_record_has_one_row_for_each_metric():
 @given(runs=st.lists(SAMPLES, min_size=1, max_size=4))
 def test_a_mean_and_deviation_are_over_all_samples_of_all_repetitions(runs):
     records = [ok(TWO, {"decode": values}, repetition=i) for i, values in enumerate(runs)]
-    found = row(speeds(tidy(records)), metric="decode")
+    found = row(by_case(tidy(records)), metric="decode")
     pooled = [value for values in runs for value in values]
-    assert found["mean_tok_s"] == pytest.approx(statistics.fmean(pooled))
+    assert found["mean"] == pytest.approx(statistics.fmean(pooled))
     assert (found["n_samples"], found["n_runs"]) == (len(pooled), len(runs))
     if len(pooled) > 1:
-        assert found["stddev_tok_s"] == pytest.approx(statistics.stdev(pooled))
+        assert found["stddev"] == pytest.approx(statistics.stdev(pooled))
 
 
 MIXED = [
@@ -53,13 +54,13 @@ MIXED = [
 @given(shuffled=st.permutations(MIXED))
 def test_the_order_of_records_does_not_matter(shuffled):
     assert to_csv(shuffled) == to_csv(MIXED)
-    assert speeds(tidy(shuffled)).equals(speeds(tidy(MIXED)))
+    assert by_case(tidy(shuffled)).equals(by_case(tidy(MIXED)))
 
 
 def test_efficiency_is_the_speed_over_that_of_as_many_single_nodes():
     records = [ok(ONE, {"decode": [90.0, 110.0]}), ok(TWO, {"decode": [50.0]})]
-    found = row(speeds(tidy(records)), nodes=2)
-    assert (found["one_node_tok_s"], found["speed_up"], found["efficiency"]) == (100.0, 0.5, 0.25)
+    found = row(by_case(tidy(records)), nodes=2)
+    assert (found["one_node"], found["speed_up"], found["efficiency"]) == (100.0, 0.5, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -72,13 +73,49 @@ def test_efficiency_is_the_speed_over_that_of_as_many_single_nodes():
     ids=["model", "engine", "parameters"],
 )
 def test_one_node_of_something_else_is_no_baseline(other):
-    found = row(speeds(tidy([ok(other, {"decode": [90.0]}), ok(TWO, {"decode": [50.0]})])), nodes=2)
-    assert found.isna()[["one_node_tok_s", "speed_up", "efficiency"]].all()
+    found = row(
+        by_case(tidy([ok(other, {"decode": [90.0]}), ok(TWO, {"decode": [50.0]})])), nodes=2
+    )
+    assert found.isna()[["one_node", "speed_up", "efficiency"]].all()
 
 
 def test_a_baseline_of_another_metric_does_not_count():
-    found = speeds(tidy([ok(ONE, {"prompt": [90.0]}), ok(TWO, {"decode": [50.0]})]))
+    found = by_case(tidy([ok(ONE, {"prompt": [90.0]}), ok(TWO, {"decode": [50.0]})]))
     assert row(found, nodes=2).isna()["speed_up"]
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "Gbit/s", "GB/s", "W", "%", "tok/s/W", "J/token"])
+def test_what_nodes_do_not_add_up_to_has_no_speed_up(unit):
+    samples = [metric("load", [9.0], unit=unit)]
+    found = row(by_case(tidy([ok(ONE, samples), ok(TWO, samples)])), nodes=2)
+    assert found.isna()[["one_node", "speed_up", "efficiency"]].all()
+
+
+def test_work_of_any_unit_is_compared_with_one_node():
+    one, two = (machines("hpl", nodes, {"nb": 192}) for nodes in (1, 2))
+    records = [
+        ok(one, [metric("performance", [100.0], unit="Gflop/s")]),
+        ok(two, [metric("performance", [150.0], unit="Gflop/s")]),
+    ]
+    assert row(by_case(tidy(records)), nodes=2)["efficiency"] == 0.75
+
+
+@given(runs=st.lists(SAMPLES, min_size=1, max_size=4))
+def test_percentiles_of_a_distribution_are_of_all_samples_of_all_repetitions(runs):
+    case_ = machines("latency", 2, {"bytes": 64})
+    records = [
+        ok(case_, [metric("round_trip", values, unit="us", distribution=True)], repetition=i)
+        for i, values in enumerate(runs)
+    ]
+    found = row(by_case(tidy(records)), metric="round_trip")
+    pooled = sorted(value for values in runs for value in values)
+    assert found["p50"] == pooled[(len(pooled) + 1) // 2 - 1]
+    assert found["p99"] == max(pooled)
+
+
+def test_a_metric_that_is_no_distribution_has_no_percentiles():
+    table = tidy([ok(ONE, {"decode": [1.0, 2.0]})])
+    assert table[["p50", "p95", "p99"]].isna().all(axis=None)
 
 
 def test_a_round_trip_is_the_median_over_links_of_those_before_and_after():
@@ -98,34 +135,34 @@ def test_a_failed_run_is_a_row_with_its_reason_and_no_speed():
         *("No output for 60 s.", "Look."),
     )
     assert only["rtt_us"] == 250.0
-    assert found[["value_tok_s", "stddev_tok_s", "n_samples"]].isna().all(axis=None)
+    assert found[["value", "stddev", "n_samples"]].isna().all(axis=None)
 
 
 def test_a_speed_that_a_failed_record_smuggles_in_is_not_read():
     record = failed(TWO)
     smuggled = {**record, "metrics": ok(TWO, {"decode": [999.0]})["metrics"]}
     assert "999" not in to_csv([smuggled])
-    assert speeds(tidy([smuggled])).empty
+    assert by_case(tidy([smuggled])).empty
 
 
 def test_no_records_make_empty_tables():
     assert tidy([]).empty
-    assert speeds(tidy([])).empty
+    assert by_case(tidy([])).empty
 
 
-def test_csv_has_units_in_its_columns_and_every_sample():
+def test_csv_has_a_unit_in_each_row_and_every_sample():
     text = to_csv([ok(TWO, {"decode": [20.0, 22.0]}), failed(ONE)])
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert {"value_tok_s", "rtt_us", "bandwidth_gbps"} <= rows[0].keys()
+    assert {"value", "unit", "rtt_us", "bandwidth_gbps"} <= rows[0].keys()
     measured = next(found for found in rows if found["outcome"] == "ok")
-    assert json.loads(measured["samples_tok_s"]) == [20.0, 22.0]
-    assert (measured["nodes"], measured["n_gen"]) == ("2", "32")
+    assert json.loads(measured["samples"]) == [20.0, 22.0]
+    assert (measured["nodes"], measured["n_gen"], measured["unit"]) == ("2", "32", "tok/s")
 
 
 def test_json_says_what_each_column_holds_and_leaves_out_what_has_no_value():
     document = json.loads(to_json([ok(ONE, {"decode": [20.0]}), failed(TWO, hint="")]))
     assert document["columns"] == TIDY_COLUMNS
     measured, lost = sorted(document["rows"], key=lambda found: found["nodes"])
-    assert measured["samples_tok_s"] == [20.0]
-    assert not {"fabric", "rtt_us", "stddev_tok_s", "reason"} & measured.keys()
-    assert not {"value_tok_s", "metric", "hint"} & lost.keys()
+    assert measured["samples"] == [20.0]
+    assert not {"fabric", "rtt_us", "stddev", "reason"} & measured.keys()
+    assert not {"value", "metric", "hint"} & lost.keys()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a benchmark: an axis of the sweep, with values of the default's type."""
+    """An axis of the sweep that a benchmark or an engine has; values are of the default's type."""
 
     default: int | str
     minimum: int = 0
@@ -41,7 +41,11 @@ class Parameter:
 class Metric:
     """A measured quantity with its unit, every sample, and the conditions it holds for.
 
-    distribution: whether its percentiles tell more than its mean, as of times.
+    Conditions are what was asked for or fixed: they are the same in every repetition of a case, and
+    tell metrics of one name apart. What was seen beside the samples is observed: retransmits, lost
+    packets. distribution: whether its percentiles tell more than its mean, as of times. windows:
+    when all of this, and nothing else, was measured, as pairs of begin and end in seconds of this
+    machine's monotonic clock; with them a speed gets its watts. No windows: not known that well.
     """
 
     name: str
@@ -50,6 +54,8 @@ class Metric:
     state: str
     conditions: Mapping[str, Any]
     distribution: bool = False
+    windows: tuple[tuple[float, float], ...] = ()
+    observed: Mapping[str, Any] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """As in a record: mean, and the standard deviation (n-1) of more than one sample."""
@@ -66,6 +72,7 @@ class Metric:
             "samples": list(self.samples),
             "state": self.state,
             "conditions": dict(self.conditions),
+            **({"observed": dict(self.observed)} if self.observed else {}),
         }
 
 

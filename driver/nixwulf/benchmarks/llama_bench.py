@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from nixwulf.benchmarks import Metric, Parameter
-from nixwulf.engines.llama_cpp import ENGINE, ENVIRONMENT
+from nixwulf.engines.llama_cpp import ENGINE
+from nixwulf.parsers.llama_bench import Row, parse
 from nixwulf.run import Run, RunFailure
-
-_ENGINE_KEYS = {
-    "build_commit": "build_commit",
-    "backends": "backends",
-}
 
 
 class LlamaBench:
@@ -24,7 +20,6 @@ class LlamaBench:
         "n_prompt": Parameter(default=128, minimum=0),
         "n_gen": Parameter(default=32, minimum=0),
         "depth": Parameter(default=0, minimum=0),
-        "threads": Parameter(default=0, minimum=0),
     }
     engines = (ENGINE.name,)
     programs = ()
@@ -39,47 +34,56 @@ class LlamaBench:
         return None
 
     def measure(self, run: Run) -> list[Metric]:
-        """Run it once with all samples; raises RunFailure when it fails or a row is missing."""
+        """Run it once with all samples; raises RunFailure or ParseError without both."""
         case, values = run.case, run.case.parameters
         argv = [run.program("llama-bench"), *ENGINE.bench_arguments(run)]
         argv += ["-p", str(values["n_prompt"]), "-n", str(values["n_gen"])]
         argv += ["-d", str(values["depth"]), "-r", str(case.samples)]
         argv += ["-o", "jsonl", "--progress", *([] if case.warm_up else ["--no-warmup"])]
-        process = run.execute(run.head, "llama-bench", argv, ENVIRONMENT)
+        environment = ENGINE.environment(run, run.head)
+        process = run.execute(run.head, "llama-bench", argv, environment)
         if process.returncode != 0:
             raise RunFailure("failed", f"llama-bench {process.ending()}: {process.last_line()}")
-        rows = parse_rows(process.stdout.read_text(errors="replace"))
-        run.engine_facts |= {
-            name: str(rows[0][key]) for name, key in _ENGINE_KEYS.items() if rows and key in rows[0]
-        }
+        rows = parse(process.stdout.read_text(errors="replace"))
+        found = {"build_commit": rows[0].build_commit, "backends": rows[0].backend}
+        run.engine_facts |= {name: text for name, text in found.items() if text}
         wanted = (values["n_prompt"] > 0) + (values["n_gen"] > 0)
         if len(rows) != wanted:
             raise RunFailure("failed", f"llama-bench gave {len(rows)} results, expected {wanted}.")
-        return [_metric(row, "warm" if case.warm_up else "cold") for row in rows]
+        for row in rows:
+            ENGINE.require_devices(run, row.details)
+        began = run_times(process.stderr.read_text(errors="replace"), process.stderr_times)
+        return [_metric(row, "warm" if case.warm_up else "cold", began) for row in rows]
 
 
 BENCHMARK = LlamaBench()
 
 
-def parse_rows(text: str) -> list[dict[str, Any]]:
-    """The results among the lines of llama-bench -o jsonl, as it gave them."""
-    rows = []
-    for line in text.splitlines():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(row, dict) and row.get("samples_ts"):
-            rows.append(row)
-    return rows
+def run_times(text: str, times: Sequence[float]) -> dict[str, list[float]]:
+    """When each sample began, by metric: --progress has a line at that moment."""
+    began: dict[str, list[float]] = {"prompt": [], "decode": []}
+    for line, moment in zip(text.splitlines(), times, strict=False):
+        match = re.search(r"benchmark \d+/\d+: (prompt|generation) run \d+/\d+", line)
+        if match:
+            began["prompt" if match[1] == "prompt" else "decode"].append(moment)
+    return began
 
 
-def _metric(row: dict[str, Any], state: str) -> Metric:
+def _windows(row: Row, began: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    took = row.details.get("samples_ns")
+    if not isinstance(took, list) or len(began) != len(took):
+        return ()
+    ends = (begin + nanoseconds / 1e9 for begin, nanoseconds in zip(began, took, strict=True))
+    return tuple(zip(began, ends, strict=True))
+
+
+def _metric(row: Row, state: str, began: Mapping[str, Sequence[float]]) -> Metric:
     keys = ("n_prompt", "n_gen", "n_depth", "n_batch", "n_ubatch", "n_threads", "type_k", "type_v")
     return Metric(
-        name="decode" if row["n_gen"] > 0 else "prompt",
+        name=row.metric,
         unit="tok/s",
-        samples=tuple(float(sample) for sample in row["samples_ts"]),
+        samples=row.samples,
         state=state,
-        conditions={key: row[key] for key in keys if key in row},
+        conditions={key: row.details[key] for key in keys if key in row.details},
+        windows=_windows(row, began.get(row.metric, ())),
     )

@@ -23,6 +23,9 @@ from nixwulf.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, InputEr
 @click.option(
     "--resume", type=click.Path(path_type=Path), help="Run what is missing in this folder."
 )
+@click.option(
+    "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
+)
 @click.pass_context
 def bench(
     ctx: click.Context,
@@ -32,6 +35,7 @@ def bench(
     only: str,
     dry_run: bool,
     resume: Path | None,
+    waive: tuple[str, ...],
 ) -> None:
     """Run a sweep on a cluster, or on the lab, and report on it.
 
@@ -48,6 +52,7 @@ def bench(
     from nixwulf.bench import record_path, run_plan
     from nixwulf.cluster import load_cluster
     from nixwulf.plan import make_plan, plan_to_resume, save_plan
+    from nixwulf.power.meters import complaints
     from nixwulf.progress import make_progress, print_plan
     from nixwulf.report import print_summary, summary_of, write
     from nixwulf.sweep import load_sweep
@@ -55,8 +60,8 @@ def bench(
     if resume is not None and out is not None:
         raise InputError("--resume names the folder of the run; leave out --out.")
     named = None
-    if resume is None or sweep or cluster or only:
-        named = make_plan(load_sweep(sweep or "demo"), load_cluster(cluster or "lab"), only)
+    if resume is None or sweep or cluster or only or waive:
+        named = make_plan(load_sweep(sweep or "demo"), load_cluster(cluster or "lab"), only, waive)
     if resume is not None or named is None:
         folder = resume or Path()
         plan = plan_to_resume(folder, named)
@@ -70,6 +75,8 @@ def bench(
         return
     if resume is None:
         save_plan(plan, folder / "plan.json")
+    for sentence in complaints(plan.cluster.nodes):
+        click.echo(sentence, err=True)
     try:
         with make_progress() as progress:
             run_plan(plan, folder, progress)

@@ -27,9 +27,8 @@ def check(ctx: click.Context, file: str, offline: bool) -> None:
       nixwulf cluster check clusters/framework-4.toml --offline
     """
     from nixwulf.cluster import load_cluster
-    from nixwulf.facts import gather
-    from nixwulf.gates import fabric_problem
-    from nixwulf.ssh import connections, open_all
+    from nixwulf.preflight import preflight
+    from nixwulf.ssh import connections
 
     found = load_cluster(file)
     click.echo(
@@ -38,16 +37,13 @@ def check(ctx: click.Context, file: str, offline: bool) -> None:
     )
     if offline or found.is_lab:
         return
-    nodes = connections(found)
-    problems = list(open_all(nodes.values()).values())
-    if not problems:
-        facts = gather(nodes.values(), ())
-        for node in found.nodes:
-            for name in node.fabrics:
-                problem = fabric_problem(node, found.fabrics[name], facts[node.name])
-                problems += [problem] if problem else []
-    for problem in problems:
-        click.echo(problem, err=True)
-    if problems:
+    held = preflight(found, connections(found), gates=["fabric"])
+    for result in held.of("refused"):
+        for sentence in result.sentences:
+            click.echo(sentence, err=True)
+    if held.of("refused"):
         ctx.exit(EXIT_GATE)
-    click.echo(f"All {len(found.nodes)} nodes answer and are on their fabrics.")
+    click.echo(
+        f"All {len(found.nodes)} nodes answer and are on their fabrics. Try: nixwulf preflight "
+        f"--cluster {file}"
+    )

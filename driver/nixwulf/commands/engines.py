@@ -66,7 +66,7 @@ def _print(found: list[dict[str, Any]]) -> None:
             )
     console.print(table)
     for row in found:
-        if row["origin"] is None:
+        if row["origin"] is None and row["built_from"]:
             console.print(
                 f"{row['engine']}: the first run on the lab builds it from {row['built_from']}.",
                 highlight=False,

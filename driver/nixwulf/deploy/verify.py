@@ -10,7 +10,7 @@ from nixwulf.cluster import Cluster, Node
 from nixwulf.deploy.machine import Machine, gather_machines
 from nixwulf.errors import NixwulfError
 from nixwulf.facts import Facts, gather
-from nixwulf.gates import fabric_problem
+from nixwulf.gates.fabric import fabric_problem
 from nixwulf.ssh import Connection
 
 _PAUSE_S = 2.0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from nixwulf.discovery import choose, discover
 
 if TYPE_CHECKING:
+    from nixwulf.benchmarks import Parameter
     from nixwulf.endpoint import Endpoint
     from nixwulf.engines.local import Installation, Progress
     from nixwulf.models.random_model import RandomModel
@@ -25,12 +26,14 @@ class Engine(Protocol):
     """What the driver asks of an engine."""
 
     name: str
+    parameters: Mapping[str, Parameter]
+    """Options of its own that a sweep can vary, beside those of the benchmark."""
     programs: tuple[str, ...]
     """Programs looked for on PATH of every node; their places are facts."""
     local_programs: tuple[str, ...]
     """Names of the programs that an installation on this machine has places for."""
     built_from: str
-    """What a build on this machine takes and how long, as a phrase."""
+    """What a build on this machine takes and how long, as a phrase; empty: none is built."""
 
     def find_local(self) -> Installation | None:
         """The engine's programs on this machine, or none."""
@@ -41,17 +44,26 @@ class Engine(Protocol):
     model_on_every_node: bool
     """Whether each node reads the model, and not the head alone."""
 
+    hub_models: bool
+    """Whether it takes a model by its name on Hugging Face."""
+
     def random_model(self, model: RandomModel) -> Path:
         """A file or folder of random weights in the engine's format; raises InputError."""
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Why a point of a sweep cannot be run, or none."""
+        """Why a point of a sweep cannot be run, or none; `random` is its RandomModel, or none."""
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """What a node with these programs lacks, or none."""
 
     def start(self, run: Run) -> None:
         """Start what must listen on the nodes and wait until it does; raises RunFailure."""
+
+    def transport_problem(self, run: Run) -> str | None:
+        """What the engine's own output says against the case's transport, after a measurement.
+
+        None when it proves the transport, or has no words for it: the counters are judged anyway.
+        """
 
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
         """The tokens of a fixed prompt at temperature 0 and the case's seed; raises RunFailure.

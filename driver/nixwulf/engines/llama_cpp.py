@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from nixwulf.endpoint import Endpoint
-from nixwulf.engines import llama_cpp_build, llama_cpp_programs
+from nixwulf import asking
+from nixwulf.endpoint import Endpoint, demand
+from nixwulf.engines import (
+    llama_cpp_build,
+    llama_cpp_options,
+    llama_cpp_programs,
+    llama_cpp_proof,
+)
 from nixwulf.engines.llama_cpp_programs import RPC_SERVER_NAMES
 from nixwulf.engines.local import Installation, Progress
 from nixwulf.models import random_gguf
 from nixwulf.models.random_model import RandomModel
 from nixwulf.process import OwnedProcess
-from nixwulf.run import Clocks, Run, RunFailure
+from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection
 
 _RPC_PORT = 50052
 _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
-# Without it a backtrace of the debugger lands on stdout, between the results.
-ENVIRONMENT = {"GGML_NO_BACKTRACE": "1"}
+# By variables, because builds that do not know an option end, and do not mind a variable. Caches
+# help when prompts repeat, which a benchmark's do not; filling them costs time and up to 8 GiB.
+_NO_CACHE = {"LLAMA_ARG_CACHE_PROMPT": "0", "LLAMA_ARG_CACHE_RAM": "0"}
 _START_LIMIT_S = 30.0
-_GPU = "gpu"
-# RPC servers never use repacked weights. A single node that does runs other kernels, so its logits
-# differ by 2e-2, and with q8_0 on AMX llama.cpp 0c1e570 crashes: measured, so it is off everywhere.
-_REPACK = "repack"
+_CLIENTS = ("llama-bench", "llama-server")
 # Prints the addresses ($2...) that do not accept a connection on the port ($1).
 _CONNECT = 'port=$1; shift; for a; do (: </dev/tcp/$a/$port) 2>/dev/null || echo "$a"; done'
+_LOOK = """
+llama-server --version 2>&1
+echo "--"
+llama-bench --list-devices 2>/dev/null
+exit 0
+"""
 _PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
@@ -38,10 +47,13 @@ class LlamaCpp:
     """llama.cpp with its RPC backend."""
 
     name = "llama.cpp"
+    parameters: ClassVar = llama_cpp_options.PARAMETERS
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
     local_programs = tuple(llama_cpp_programs.PROGRAMS)
     built_from = llama_cpp_programs.BUILT_FROM
     model_on_every_node = False
+    hub_models = False
+    ports = (_RPC_PORT,)
 
     def find_local(self) -> Installation | None:
         """On PATH, else built before."""
@@ -56,9 +68,7 @@ class LlamaCpp:
         return random_gguf.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """The RPC backend's RDMA transport is not driven yet."""
-        if point.get("transport") == "rdma":
-            return "this version of nixwulf drives llama.cpp over tcp only"
+        """Any point: what a build lacks shows at its launch."""
         return None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
@@ -68,30 +78,84 @@ class LlamaCpp:
                 return repr(name)
         return None if _rpc_server(programs) else repr(RPC_SERVER_NAMES[0])
 
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """llama-server tells commit and build number."""
+        return [programs["llama-server"], "--version"] if "llama-server" in programs else []
+
     def start(self, run: Run) -> None:
         """Start an RPC server on each node that computes by one, and wait until all listen."""
-        _look_at_head(run)
+        _look(run)
         if run.case.nodes == 1:
             return
-        servers = []
-        for node in _served(run):
-            program = _rpc_server(run.facts[node.node.name].programs) or RPC_SERVER_NAMES[0]
-            argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT), *_threads(run)]
-            servers.append(run.start(node, "rpc-server", argv, ENVIRONMENT, background=True))
+        servers = [
+            run.start(
+                node,
+                "rpc-server",
+                self.rpc_server_argv(run, node),
+                self.environment(run, node),
+                background=True,
+            )
+            for node in _served(run)
+        ]
         _wait_until_listening(run, servers)
+
+    def rpc_server_argv(self, run: Run, node: Connection) -> list[str]:
+        """The command line of a node's RPC server, on the fabric's address only."""
+        program = _rpc_server(run.facts[node.node.name].programs) or RPC_SERVER_NAMES[0]
+        argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT), *_threads(run)]
+        devices = _own_devices(run, node)
+        return [*argv, *(["-d", ",".join(devices)] if devices else [])]
+
+    def environment(self, run: Run, node: Connection) -> dict[str, str]:
+        """Of every program of llama.cpp on a node of a run."""
+        case = run.case
+        attachment = node.node.fabrics[case.fabric] if case.fabric else None
+        return llama_cpp_options.environment(case.parameters, case.transport, attachment)
 
     def arguments(self, run: Run) -> list[str]:
         """What every client of llama.cpp takes to run a case."""
-        arguments = ["-m", run.model, *_threads(run)]
+        arguments = ["-m", run.model, *llama_cpp_options.common(run.case.parameters)]
         if run.case.nodes > 1:
             endpoints = ",".join(f"{run.data_address(node)}:{_RPC_PORT}" for node in _served(run))
             split = _SPLIT_MODE[run.case.parallelism or ""]
-            arguments += ["--rpc", endpoints, "-sm", split, "-ngl", "99"]
+            # RPC devices exist from --rpc on, so -dev comes later.
+            arguments += ["--rpc", endpoints, "-sm", split]
         return arguments
 
     def bench_arguments(self, run: Run) -> list[str]:
         """What llama-bench takes beside its tests."""
-        return [*self.arguments(run), *(["--repack", "0"] if _REPACK in run.engine_options else [])]
+        arguments = [*self.arguments(run), *_device_arguments(run, "/")]
+        arguments += llama_cpp_options.of_bench(run.case.parameters, _flags(run, "llama-bench"))
+        # Only -v shows its 'RDMA activated': seven hundred lines while it loads, none for a token.
+        return [*arguments, *(["-v"] if run.case.transport == "rdma" else [])]
+
+    def require_devices(self, run: Run, row: Mapping[str, Any]) -> None:
+        """Compare a row of llama-bench with the backend that the case asks for.
+
+        Raises RunFailure fallback.
+        """
+        values = (str(row.get("backends", "")), str(row.get("gpu_info", "")))
+        problem = llama_cpp_proof.device_problem(
+            _backend(run), run.head.node.name, *values, row.get("n_gpu_layers")
+        )
+        for server in _owned(run, RPC_SERVER_NAMES):
+            problem = problem or llama_cpp_proof.server_device_problem(
+                _backend(run), server.node, _output(server)
+            )
+        if problem:
+            raise RunFailure("fallback", problem)
+
+    def transport_problem(self, run: Run) -> str | None:
+        """Both sides of RPC over rdma say so in their output; over tcp neither does."""
+        clients = _owned(run, _CLIENTS)
+        if run.case.transport is None or not clients:
+            return None
+        return llama_cpp_proof.transport_problem(
+            run.case.transport,
+            clients[-1].node,
+            _output(clients[-1]),
+            {server.node: _output(server) for server in _owned(run, RPC_SERVER_NAMES)},
+        )
 
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
         """Ask a llama-server, which gives token numbers."""
@@ -101,7 +165,9 @@ class LlamaCpp:
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
         """A llama-server with a slot for each request that is in flight at once."""
-        with self._server(run, []) as endpoint:
+        wanted = demand(run.case)
+        size = ["-np", str(wanted.slots), "-c", str(wanted.slots * wanted.context)]
+        with self._server(run, size) as endpoint:
             yield endpoint
 
     @contextmanager
@@ -110,13 +176,19 @@ class LlamaCpp:
         label = f"llama-server-{len(run.owned)}"
         socket = f"/tmp/nixwulf-{run.name}-{label}.sock"  # noqa: S108 - on the node
         argv = [run.program("llama-server"), *self.arguments(run), "--host", socket]
-        argv += [*options, "--no-webui", "--no-warmup"]
-        argv += ["--no-repack"] if _REPACK in run.engine_options else []
-        server = run.start(run.head, label, argv, ENVIRONMENT)
+        argv += [*_device_arguments(run, ","), *options, "--no-webui", "--no-warmup"]
+        argv += llama_cpp_options.of_server(run.case.parameters, _flags(run, "llama-server"))
+        environment = {**self.environment(run, run.head), **_NO_CACHE}
+        server = run.start(run.head, label, argv, environment)
         try:
             with run.head.forwarded(socket) as local:
                 endpoint = Endpoint(local, run.model.rpartition("/")[2], server)
-                _wait_until_healthy(run, endpoint)
+                asking.wait_until_healthy(run, endpoint)
+                problem = llama_cpp_proof.client_device_problem(
+                    _backend(run), server.node, _output(server)
+                )
+                if problem:
+                    raise RunFailure("fallback", problem)
                 yield endpoint
         finally:
             server.stop()
@@ -137,21 +209,83 @@ def _served(run: Run) -> tuple[Connection, ...]:
     (https://github.com/geerlingguy/beowulf-ai-cluster/issues/15). A CPU does not: llama.cpp splits
     over devices, and with RPC devices only, the head looks up embeddings and samples, nothing else.
     """
-    return run.workers if _GPU in run.engine_options else run.nodes
+    return run.workers if _uses_gpu(run, run.head) else run.nodes
 
 
-def _look_at_head(run: Run) -> None:
-    program = run.program("llama-bench")
-    script = '"$1" --list-devices 2>/dev/null; "$1" --help; "$2" --version 2>&1'
-    text = run.head.script(script, program, run.program("llama-server"))
-    if re.search(r"^ +\w+: .*MiB", text, re.MULTILINE):
-        run.engine_options.add(_GPU)
-    if re.search(r"^ +--repack", text, re.MULTILINE):
-        run.engine_options.add(_REPACK)
-    run.engine_facts["origin"] = program
-    version = re.search(r"^version: (.*)", text, re.MULTILINE)
-    if version:
-        run.engine_facts["version"] = version[1]
+def _look(run: Run) -> None:
+    """What the builds on the nodes offer; raises RunFailure when one lacks the backend."""
+    for node, answer in zip(run.nodes, run.outputs(_LOOK), strict=True):
+        name = node.node.name
+        said, _, listed = answer.partition("--\n")
+        version = re.search(r"^version: (.*)", said, re.MULTILINE)
+        if version and node is run.head:
+            run.engine_facts["version"] = version[1]
+        devices = llama_cpp_options.listed_devices(listed)
+        run.engine_options |= {_device(name, device) for device in devices}
+        if _backend(run) in llama_cpp_options.DEVICE_PREFIXES and not _own_devices(run, node):
+            raise RunFailure(
+                "skipped",
+                f"Node {name!r} has no device of {_backend(run)} for llama.cpp, it lists "
+                f"{', '.join(devices) or 'the CPU only'}; see 'llama-bench --list-devices' there.",
+            )
+    run.engine_facts["origin"] = run.program("llama-bench")
+    for program in ("llama-bench", "llama-server"):
+        text = run.output(run.head, '"$1" --help 2>&1 || true', run.program(program))
+        run.engine_options |= {f"{program} {flag}" for flag in llama_cpp_options.offered(text)}
+
+
+def _flags(run: Run, program: str) -> set[str]:
+    start = f"{program} "
+    return {option[len(start) :] for option in run.engine_options if option.startswith(start)}
+
+
+def _device(node: str, device: str) -> str:
+    return f"device {node} {device}"
+
+
+def _devices(run: Run, node: Connection) -> list[str]:
+    """All devices that a node lists."""
+    start = _device(node.node.name, "")
+    return sorted(option[len(start) :] for option in run.engine_options if option.startswith(start))
+
+
+def _backend(run: Run) -> str:
+    return str(run.case.parameters.get("backend", "any"))
+
+
+def _own_devices(run: Run, node: Connection) -> tuple[str, ...]:
+    """The devices of a node that the case names; none when it leaves the choice to llama.cpp."""
+    backend = _backend(run)
+    if backend in {"any", "cpu"}:
+        return ("CPU",) if backend == "cpu" else ()
+    return llama_cpp_options.devices_of(backend, _devices(run, node))
+
+
+def _uses_gpu(run: Run, node: Connection) -> bool:
+    return _backend(run) != "cpu" and bool(_devices(run, node))
+
+
+def _device_arguments(run: Run, separator: str) -> list[str]:
+    """Which devices a client of a case computes on, RPC ones first as llama.cpp has them."""
+    layers = ["-ngl", "99"]
+    if _backend(run) == "any":
+        return layers if run.case.nodes > 1 or _uses_gpu(run, run.head) else []
+    devices: list[str] = []
+    if run.case.nodes > 1:
+        count = sum(len(_own_devices(run, node)) for node in _served(run))
+        devices += [f"RPC{number}" for number in range(count)]
+    devices += _own_devices(run, run.head) if _uses_gpu(run, run.head) else ()
+    return ["-dev", separator.join(devices), *layers] if devices else ["-dev", "none", "-ngl", "0"]
+
+
+def _owned(run: Run, names: tuple[str, ...]) -> list[OwnedProcess]:
+    """The processes of a run by the names of their programs, in the order of their starts."""
+    return [process for process in run.owned if process.argv[0].rpartition("/")[2] in names]
+
+
+def _output(process: OwnedProcess) -> str:
+    paths = (process.stdout, process.stderr)
+    return "\n".join(path.read_text(errors="replace") for path in paths if path.exists())
 
 
 def _threads(run: Run) -> list[str]:
@@ -180,24 +314,7 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
         time.sleep(0.05)
 
 
-def _wait_until_healthy(run: Run, endpoint: Endpoint) -> None:
-    import httpx
-
-    clocks = Clocks(run, endpoint.server)
-    with endpoint.client() as client:
-        while True:
-            with suppress(httpx.TransportError):
-                if client.get("/health", timeout=5).is_success:
-                    return
-            _require_running(endpoint.server)
-            clocks.check()
-            time.sleep(0.05)
-
-
 def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:
-    import httpx
-
-    server = endpoint.server
     request = {
         "prompt": _PROMPT,
         "n_predict": count,
@@ -207,28 +324,5 @@ def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:
         "cache_prompt": False,
         "return_tokens": True,
     }
-    outcome: dict[str, Any] = {}
-
-    def ask() -> None:
-        try:
-            with endpoint.client() as client:
-                answer = client.post("/completion", json=request, timeout=None)
-            outcome["tokens"] = [int(token) for token in answer.json()["tokens"]]
-        except (httpx.HTTPError, ValueError, KeyError) as error:
-            outcome["error"] = str(error)
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    clocks = Clocks(run, server)
-    while asking.is_alive():
-        asking.join(timeout=0.05)
-        _require_running(server)
-        clocks.check()
-    if "tokens" not in outcome:
-        raise RunFailure("failed", f"llama-server did not answer: {outcome.get('error')}.")
-    return list(outcome["tokens"])
-
-
-def _require_running(server: OwnedProcess) -> None:
-    if not server.running:
-        raise RunFailure("failed", f"llama-server {server.ending()}: {server.last_line()}")
+    answer = asking.post(run, endpoint, "/completion", request)
+    return [int(token) for token in answer["tokens"]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -10,8 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from nixwulf.engines.llama_cpp_programs import (
@@ -23,7 +21,7 @@ from nixwulf.engines.llama_cpp_programs import (
     find,
     find_built,
 )
-from nixwulf.engines.local import Installation, Progress
+from nixwulf.engines.local import Installation, Progress, only_one
 from nixwulf.errors import NixwulfError
 
 # pip refuses any other file, before anything in it runs.
@@ -51,7 +49,8 @@ def build(progress: Progress) -> Installation:
     folder = build_folder()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _only_one(folder.parent / f"{folder.name}.lock", progress):
+        waiting = "Wait for another driver that builds llama.cpp"
+        with only_one(folder.parent / f"{folder.name}.lock", progress, waiting):
             if find_built() is None:
                 _build_at(folder, progress)
     except OSError as error:
@@ -204,15 +203,3 @@ def _require_tools() -> None:
             f"llama.cpp is not on PATH and cannot be built without {' and '.join(missing)}; "
             f"install what is missing, for example with: {PACKAGES}"
         )
-
-
-@contextmanager
-def _only_one(lock: Path, progress: Progress) -> Iterator[None]:
-    """Hold the lock; the kernel lets it go however the driver ends."""
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress("Wait for another driver that builds llama.cpp", 0.0)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

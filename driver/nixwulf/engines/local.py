@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,3 +23,15 @@ class Installation:
     origin: Literal["path", "cache"]
     programs: dict[str, Path]
     version: str
+
+
+@contextmanager
+def only_one(lock: Path, progress: Progress, waiting: str) -> Iterator[None]:
+    """Hold the lock; the kernel lets it go however the driver ends. waiting: said meanwhile."""
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress(waiting, 0.0)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from nixwulf.models import header
 from nixwulf.models.random_model import RandomModel, parse_random_model
 from nixwulf.ssh import Connection
 
@@ -24,35 +25,45 @@ fi
 
 @dataclass(frozen=True)
 class Model:
-    """A model by its name in the sweep: random weights, or the path of a GGUF on the head."""
+    """A model by its name in the sweep.
+
+    random: weights that the driver makes; path: a file or folder on the nodes; id: a name on
+    Hugging Face, which the engine itself fetches or finds in its cache.
+    """
 
     name: str
     random: RandomModel | None = None
     path: str | None = None
+    id: str | None = None
 
     @property
     def digest(self) -> str:
         """sha256 of the definition; of a file, its path only."""
-        definition = asdict(self.random) if self.random else {"path": self.path}
+        name = {"path": self.path} if self.path else {"id": self.id}
+        definition = asdict(self.random) if self.random else name
         return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class PlacedModel:
-    """A model on nodes: its path, the same on all, and its bytes.
+    """A model on nodes: its path, the same on all, or its name on Hugging Face; and its bytes.
 
-    bytes is none when a node lacks it, and missing_on is that node's name.
+    bytes is none when a node lacks it, and missing_on is that node's name; also by name. sizes is
+    none when its headers cannot be read.
     """
 
     model: Model
     path: str
     bytes: int | None
     missing_on: str | None = None
+    sizes: header.Sizes | None = None
 
     def document(self) -> dict[str, Any]:
         """As in a record."""
         size = {"bytes": self.bytes} if self.bytes else {}
         random = self.model.random
+        if self.model.id:
+            return {"name": self.model.name, "hub": self.path}
         if random is None:
             return {"name": self.model.name, "file": self.path, **size}
         return {
@@ -68,8 +79,8 @@ class PlacedModel:
 
 def parse_model(name: str, values: dict[str, Any], source: str) -> Model:
     """The model of a sweep's entry that passed the schema; raises InputError."""
-    if "path" in values:
-        return Model(name, path=values["path"])
+    if "path" in values or "id" in values:
+        return Model(name, path=values.get("path"), id=values.get("id"))
     return Model(name, random=parse_random_model(values["random"], f"{source}.random"))
 
 
@@ -80,13 +91,16 @@ def place(
 
     make gives the file or folder of random weights, as the engine reads them.
     """
+    if model.id:
+        return PlacedModel(model, model.id, None)
     if model.random is None:
         path = model.path or ""
         sizes = {node.node.name: _size(node, path) for node in nodes}
         for name, size in sizes.items():
             if size is None:
                 return PlacedModel(model, path, None, name)
-        return PlacedModel(model, path, min(size for size in sizes.values() if size is not None))
+        least = min(size for size in sizes.values() if size is not None)
+        return PlacedModel(model, path, least, sizes=header.read(nodes[0], path))
     local = make(model.random)
     files = [local] if local.is_file() else sorted(f for f in local.rglob("*") if f.is_file())
     for node in nodes:
@@ -96,7 +110,8 @@ def place(
             remote = f"{path}/{file.relative_to(local)}" if local.is_dir() else path
             if _size(node, remote) != file.stat().st_size:
                 node.put(file, remote)
-    return PlacedModel(model, path, sum(file.stat().st_size for file in files))
+    count = sum(file.stat().st_size for file in files)
+    return PlacedModel(model, path, count, sizes=header.read(nodes[0], path))
 
 
 def _size(node: Connection, path: str) -> int | None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nixwulf.errors import NixwulfError
 from nixwulf.files import cache_dir
 from nixwulf.models.random_model import (
     BYTE_TOKENS,
@@ -18,8 +13,8 @@ from nixwulf.models.random_model import (
     RandomModel,
     Tensor,
 )
-
-_SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnprstvwyz" for vowel in "aeiou"]
+from nixwulf.models.random_weights import values, vocabulary
+from nixwulf.models.writing import whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,29 +32,8 @@ def ensure(model: RandomModel) -> Path:
 def write(model: RandomModel, path: Path) -> None:
     """Write the whole file or nothing; raises NixwulfError when it does not fit on the device."""
     needed = sum(_stored_bytes(tensor, model) for tensor in model.tensors())
-    temporary: Path | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(path.parent).free
-        if needed > free:
-            raise NixwulfError(
-                f"The model {path.name!r} needs {needed / 1e6:.0f} MB and {str(path.parent)!r} has "
-                f"{free / 1e6:.0f} MB free; free some space or set XDG_CACHE_HOME to another disk."
-            )
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".gguf")
-        os.close(handle)
-        temporary = Path(name)
-        _write(model, temporary)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        raise NixwulfError(
-            f"Cannot write the model {str(path)!r}: {error.strerror}; free some space or set "
-            "XDG_CACHE_HOME to another disk."
-        ) from None
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+    with whole(path, needed) as place:
+        _write(model, place)
 
 
 def _write(model: RandomModel, path: Path) -> None:
@@ -92,7 +66,8 @@ def _add_sizes(writer: GGUFWriter, model: RandomModel) -> None:
     from gguf import LlamaFileType
 
     writer.add_name(model.file_name)
-    writer.add_file_type(LlamaFileType[f"MOSTLY_{model.weights.upper()}"])
+    kind = "ALL_F32" if model.weights == "f32" else f"MOSTLY_{model.weights.upper()}"
+    writer.add_file_type(LlamaFileType[kind])
     writer.add_block_count(model.layers)
     writer.add_context_length(model.context)
     writer.add_embedding_length(model.hidden)
@@ -115,11 +90,9 @@ def _add_vocabulary(writer: GGUFWriter, size: int) -> None:
     from gguf import TokenType
 
     special = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL]
-    names = [*SPECIAL_TOKENS, *(f"<0x{byte:02X}>" for byte in range(BYTE_TOKENS))]
-    names += [word(number) for number in range(size - FIRST_WORD)]
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
-    writer.add_token_list(names)
+    writer.add_token_list(vocabulary(size))
     writer.add_token_scores([0.0] * FIRST_WORD + [-float(n) for n in range(size - FIRST_WORD)])
     writer.add_token_types(
         special + [TokenType.BYTE] * BYTE_TOKENS + [TokenType.NORMAL] * (size - FIRST_WORD)
@@ -129,16 +102,6 @@ def _add_vocabulary(writer: GGUFWriter, size: int) -> None:
     writer.add_unk_token_id(SPECIAL_TOKENS.index("<unk>"))
     writer.add_add_bos_token(True)
     writer.add_add_eos_token(False)
-
-
-def word(number: int) -> str:
-    """The number-th word (from 0): a space mark and syllables, each word another one."""
-    syllables = ""
-    number += 1
-    while number:
-        number, digit = divmod(number - 1, len(_SYLLABLES))
-        syllables = _SYLLABLES[digit] + syllables
-    return "\N{LOWER ONE EIGHTH BLOCK}" + syllables
 
 
 def _kind(tensor: Tensor, model: RandomModel) -> str:
@@ -153,19 +116,9 @@ def _stored_bytes(tensor: Tensor, model: RandomModel) -> int:
 
 
 def _stored(tensor: Tensor, model: RandomModel) -> np.ndarray[Any, Any]:
-    """The tensor's weights as the file holds them.
-
-    Uniform weights, because they need no libm: a normal distribution's last bit may differ between
-    machines. Each tensor has a stream of its own, so that it depends on nothing written before it.
-    """
-    import numpy as np
+    """The tensor's weights as the file holds them."""
     from gguf import GGMLQuantizationType, quantize
 
     if tensor.spread is None:
-        return np.ones(tensor.shape, dtype=np.float32)
-    stream = np.random.Generator(np.random.PCG64([model.seed, zlib.crc32(tensor.name.encode())]))
-    weights = stream.random(tensor.shape, dtype=np.float32) - np.float32(0.5)
-    weights *= np.float32(tensor.spread * 12**0.5)
-    if tensor.name == "output.weight":
-        weights[:FIRST_WORD] = 0  # greedy text is words only: no end, no half of a UTF-8 character
-    return quantize(weights, GGMLQuantizationType[_kind(tensor, model).upper()])
+        return values(tensor, model)
+    return quantize(values(tensor, model), GGMLQuantizationType[_kind(tensor, model).upper()])

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from nixwulf.errors import InputError
 
 Architecture = Literal["llama", "qwen3moe"]
-Weights = Literal["f16", "q8_0"]
+Weights = Literal["f32", "f16", "q8_0"]
 
 Q8_0_BLOCK = 32
 SPECIAL_TOKENS = ("<unk>", "<s>", "</s>")

@@ -1,116 +1,40 @@
-"""What a report holds: settings, lines of cases, speeds, failures, what was left out, counts."""
+"""What a report holds: lines of cases, failures, warnings, what was left out, counts."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from nixwulf.report.folder import Entry, RunFolder
-from nixwulf.report.words import case_name, link_name, pairs, plural
+from nixwulf.report.lines import Line, Metric, Setting, setting_of
+from nixwulf.report.words import plural
+from nixwulf.units import better
 
-_METRIC_ORDER = {"prompt": 0, "decode": 1}
+_METRIC_ORDER = {"prompt": 0, "decode": 1, "throughput": 2, "ttft": 3, "itl": 4}
+_UNIT_ORDER = {"more": 5, "less": 6, "": 7}
+_MOST_IN_COLUMNS = 3
 _MOST_NAMED = 4
 _NOT_COORDINATES = frozenset({"id", "seed", "samples", "warm_up", "parameters"})
 
 
-class Setting(NamedTuple):
-    """What has to be the same for speeds to stand in one plot; parameters are canonical JSON."""
-
-    cluster: str
-    engine: str
-    benchmark: str
-    model: str
-    parameters: str
-
-
-@dataclass(frozen=True)
-class Speed:
-    """A speed over the runs of a case that ended ok, tokens per second.
-
-    deviation is over all samples (n-1), none for one sample; speed_up and efficiency are against
-    one node, none where that was not measured; conditions are canonical JSON.
-    """
-
-    mean: float
-    deviation: float | None
-    n_samples: int
-    n_runs: int
-    conditions: str
-    speed_up: float | None = None
-    efficiency: float | None = None
-
-    @property
-    def above_linear(self) -> bool:
-        """More than N times one node: one node throttled, or its cache was too small."""
-        return self.efficiency is not None and self.efficiency > 1
-
-
-@dataclass(frozen=True)
-class Line:
-    """One case, and one variant of its conditions, over its repetitions.
-
-    rtt_us (microseconds) and bandwidth_gbps (Gbit/s) are medians over the runs that ended ok, or
-    over all where none did; planned is how many runs the plan asks for, none without a plan.
-    """
-
-    setting: Setting
-    case: str
-    nodes: int
-    parallelism: str
-    fabric: str
-    transport: str
-    rtt_us: float | None
-    bandwidth_gbps: float | None
-    outcomes: Mapping[str, int]
-    planned: int | None
-    variant: str = ""
-    speeds: Mapping[str, Speed] = field(default_factory=dict)
-
-    @property
-    def link(self) -> str:
-        """The fabric, with the transport where it is not TCP; empty on one node."""
-        return link_name(self.fabric, self.transport)
-
-    @property
-    def outcome(self) -> str:
-        """'ok', '2 ok, 1 hang', 'not run' or '1 ok, 2 to come'."""
-        to_come = max(0, (self.planned or 0) - sum(self.outcomes.values()))
-        if not self.outcomes:
-            return "not run"
-        if len(self.outcomes) == 1 and not to_come:
-            return next(iter(self.outcomes))
-        parts = [f"{count} {name}" for name, count in self.outcomes.items()]
-        return ", ".join(parts + ([f"{to_come} to come"] if to_come else []))
-
-    @property
-    def counts(self) -> str:
-        """Samples and runs that its speeds rest on: '9 (3)'; several where the metrics differ."""
-        counts = {(speed.n_samples, speed.n_runs) for speed in self.speeds.values()}
-        return ", ".join(f"{n} ({runs})" for n, runs in sorted(counts))
-
-    @property
-    def what(self) -> str:
-        """'2 nodes, tensor, lan', or 'one node'."""
-        return case_name(self.nodes, self.parallelism, self.link)
-
-
 @dataclass(frozen=True)
 class Failure:
-    """Runs that failed in the same way."""
+    """Runs that failed in the same way; names are those of their cases, one for each run."""
 
     outcome: str
     phase: str
     reason: str
     hint: str
     entries: tuple[Entry, ...]
+    names: tuple[str, ...]
 
     @property
     def cases(self) -> str:
         """The cases in words; of many, the first few and how many more."""
-        names = list(dict.fromkeys(entry.what for entry in self.entries))
+        names = list(dict.fromkeys(self.names))
         more = f"; and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         return "; ".join(names[:_MOST_NAMED]) + more
 
@@ -143,23 +67,65 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything a report shows, computed from the records and the plan alone."""
+    """Everything a report shows, computed from the records and the plan alone.
+
+    warnings: sentences with the names of the cases they are about; names: of cases, by their id.
+    """
 
     folder: RunFolder
     lines: tuple[Line, ...]
     failures: tuple[Failure, ...]
+    warnings: Mapping[str, tuple[str, ...]]
     outcomes: Mapping[str, int]
-
-    @cached_property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that were measured: prompt, decode, then others by name."""
-        names = {name for line in self.lines for name in line.speeds}
-        return tuple(sorted(names, key=lambda name: (_METRIC_ORDER.get(name, 2), name)))
+    names: Mapping[str, str]
 
     @cached_property
     def settings(self) -> tuple[Setting, ...]:
-        """The settings, sorted."""
-        return tuple(sorted({line.setting for line in self.lines}))
+        """The settings, those of engines first."""
+        settings = {line.setting for line in self.lines}
+        return tuple(sorted(settings, key=lambda s: (s.cluster, not s.engine, s)))
+
+    def lines_of(self, setting: Setting) -> list[Line]:
+        """The lines of a setting."""
+        return [line for line in self.lines if line.setting == setting]
+
+    def entries_of(self, setting: Setting) -> list[Entry]:
+        """The runs of a setting in the order in which they started."""
+        found = [
+            entry
+            for entry in self.folder.entries
+            if setting == setting_of(entry.record["cluster"]["name"], entry.record["case"])
+        ]
+        return sorted(found, key=lambda entry: (entry.record["started"], entry.record["id"]))
+
+    def name_of(self, entry: Entry) -> str:
+        """The case of a run among all of its setting, in words."""
+        return self.names[entry.record["case"]["id"]]
+
+    def metrics(self, setting: Setting) -> list[Metric]:
+        """What was measured in a setting: prompt, decode, ..., then rates, times and the rest."""
+        found = {
+            Metric(name, value.unit)
+            for line in self.lines_of(setting)
+            for name, value in line.values.items()
+        }
+        return sorted(found, key=_metric_order)
+
+    def headline(self, setting: Setting) -> list[Metric]:
+        """The few metrics that stand for a setting, of which more or less is better."""
+        judged = [metric for metric in self.metrics(setting) if better(metric.unit)]
+        return judged[:_MOST_IN_COLUMNS] or self.metrics(setting)[:_MOST_IN_COLUMNS]
+
+    def in_rows(self, setting: Setting) -> bool:
+        """Whether each metric needs a row: they are many, or several with percentiles."""
+        metrics = self.metrics(setting)
+        spread = any(self.has_spread(setting, metric) for metric in metrics)
+        return len(metrics) > (1 if spread else _MOST_IN_COLUMNS)
+
+    def has_spread(self, setting: Setting, metric: Metric) -> bool:
+        """Whether a metric has percentiles."""
+        values = (line.values.get(metric.name) for line in self.lines_of(setting))
+        return any(value is not None and value.percentiles for value in values)
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -184,17 +150,21 @@ class Summary:
     @property
     def any_above_linear(self) -> bool:
         """Whether a case is faster than its number of nodes times one node."""
-        return any(speed.above_linear for line in self.lines for speed in line.speeds.values())
+        return any(value.above_linear for line in self.lines for value in line.values.values())
 
     def setting_name(self, setting: Setting) -> str:
-        """What tells a setting from the others; with only one, its engine and model."""
-        shown = []
-        for key in Setting._fields:
-            value = getattr(setting, key)
-            differs = len({getattr(other, key) for other in self.settings}) > 1
-            if differs or key in {"engine", "model"}:
-                shown.append(pairs(value) if key == "parameters" else value)
+        """What tells a setting from the others: its engine and model, or its benchmark."""
+        always = {"engine", "model"} if setting.engine else {"benchmark"}
+        shown = [
+            value
+            for key, value in setting._asdict().items()
+            if key in always or len({getattr(other, key) for other in self.settings}) > 1
+        ]
         return ", ".join(filter(None, shown))
+
+
+def _metric_order(metric: Metric) -> tuple[int, Metric]:
+    return (_METRIC_ORDER.get(metric.name, _UNIT_ORDER[better(metric.unit)]), metric)
 
 
 def _coordinates(case: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Panels of speed drawn with matplotlib, inline for the page or as a file.
+"""Panels of a metric drawn with matplotlib, inline for the page or as a file.
 
 Everything is drawn in the light colours of page.css. On the page each becomes its CSS variable, so
 that plots follow light and dark mode, and page.css gives their text the page's font.
@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from importlib import resources
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from markupsafe import Markup
@@ -39,14 +40,16 @@ _LOG_ABOVE = 12.0
 _LOG_MARGIN = 1.25
 _MOST_FINE_DECADES = 3.0  # with ticks at 1, 2 and 5, not only at powers of ten
 _K_FROM = 10_000
+_MOST_TICKS = 8
+_MOST_IN_LABEL = 56
 
 
 class Point(NamedTuple):
-    """A mean at x with its deviation (both ways) and its words; one node has no style."""
+    """A value at x, how far it spreads down and up, and its words; one node has no style."""
 
     x: float
     y: float
-    deviation: float | None
+    spread: tuple[float, float] | None
     style: int | None
     words: str
 
@@ -60,13 +63,18 @@ class Curve(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Speed in tokens per second over the number of nodes or the round trip in microseconds.
+    """A metric over the number of nodes, the round trip in microseconds or a parameter.
 
-    xs and ys are the values that the scales have to hold; one is the speed of one node.
+    variant: what tells it from other panels beside its title, may be empty; unit: of the metric,
+    for people; steps: whether x has few values, each with a tick; xs and ys are the values that
+    the scales have to hold; one is the value of one node.
     """
 
     title: str
-    over: Literal["nodes", "measured round trip, µs"]
+    variant: str
+    unit: str
+    over: str
+    steps: bool
     xs: Sequence[float]
     ys: Sequence[float]
     curves: Sequence[Curve]
@@ -75,7 +83,7 @@ class Panel(NamedTuple):
 
 def inline(panel: Panel, salt: str) -> Markup:
     """A panel as an svg element of a page; the salt tells its ids from those of other panels."""
-    svg = _svg([panel], (), "", f"{salt} {panel.title} {panel.over}")
+    svg = _svg([panel], (), "", f"{salt} {panel.title} {panel.variant} {panel.over}")
     for name, colour in _colours().items():
         svg = svg.replace(colour, f"var(--{name})")
     return Markup(svg)  # noqa: S704 - _svg and matplotlib escaped every text in it
@@ -120,10 +128,16 @@ def _svg(panels: Sequence[Panel], names: Sequence[str], caption: str, salt: str)
     head = Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         'width="{0}" height="{1}" viewBox="0 0 {0} {1}" role="img" aria-label="{2}">'
-    ).format(width, height, "; ".join(f"{clean(p.title)}: tok/s by {p.over}" for p in panels))
+    ).format(width, height, "; ".join(map(_label, panels)))
     # matplotlib's own head has the date, and a style for '*' that would apply to the whole page.
     body = " ".join(out.getvalue().split("</defs>", 1)[1].split())
     return str(head) + re.sub(r"""<g id=("[^"]*"|'[^']*')(/?)>""", _group, body)
+
+
+def _label(panel: Panel) -> str:
+    """What a panel shows, for readers who do not see it."""
+    what = ", ".join(filter(None, (panel.title, panel.variant)))
+    return f"{clean(what)}: {panel.unit} by {panel.over}"
 
 
 def _group(start: re.Match[str]) -> str:
@@ -187,13 +201,15 @@ def _marker(style: int | None, colours: dict[str, str]) -> dict[str, Any]:
 
 
 def _draw(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
-    y_label = "tok/s" + _scale(axes, "y", panel.ys)
+    y_label = panel.unit + _scale(axes, "y", panel.ys)
+    y_label += f"; {clean(panel.variant)}" if panel.variant else ""
     floor, top = axes.get_ylim()
     axes.set_title(clean(panel.title))
-    _text(axes, y_label, (0, top), (0, 12), size=11.5)
-    if panel.over == "nodes":  # a doubling is one step
+    _text(axes, shorten(y_label, _MOST_IN_LABEL, placeholder=" …"), (0, top), (0, 12), size=11.5)
+    if panel.steps:  # a doubling is one step
         axes.set(xscale="log", xlim=(min(panel.xs) / _LOG_MARGIN, max(panel.xs) * _LOG_MARGIN))
-        axes.set_xticks(panel.xs, [f"{x:g}" for x in panel.xs])
+        shown = panel.xs if len(panel.xs) <= _MOST_TICKS else panel.xs[:: -(-len(panel.xs) // 6)]
+        axes.set_xticks(shown, [_short(x) for x in shown])
         axes.minorticks_off()
         axes.set_xlabel(panel.over)
     else:
@@ -205,8 +221,8 @@ def _draw(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
         xs, ys = zip(*((point.x, point.y) for point in curve.points), strict=True)
         axes.plot(xs, ys, color=colours[_colour(curve.style)], alpha=0.75)
     for point in dict.fromkeys(point for curve in panel.curves for point in curve.points):
-        up = point.deviation or 0
-        bar = ([min(up, point.y - floor)], [up]) if up else None
+        down, up = point.spread or (0.0, 0.0)
+        bar = ([max(0.0, min(down, point.y - floor))], [up]) if up or down else None
         marker = _marker(point.style, colours)
         drawn = axes.errorbar(point.x, point.y, bar, elinewidth=1.1, **marker)
         drawn.lines[0].set_gid(clean(point.words))
@@ -231,13 +247,17 @@ def _text(
     axes.annotate(text, at, offset, xycoords=side, textcoords="offset points", ha=ha, size=size)
 
 
+def _short(value: float) -> str:
+    return f"{value / 1000:.3g}k" if value >= _K_FROM else f"{value:g}"
+
+
 def _scale(axes: Axes, name: Literal["x", "y"], values: Sequence[float]) -> str:
     """Linear from zero, or logarithmic where the values span a lot; what to add to the label."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
-    low, high = min(values), max(values)
+    low, high = min(values), max(values) or 1.0
     axis = axes.xaxis if name == "x" else axes.yaxis
-    log = high > _LOG_ABOVE * low
+    log = high > _LOG_ABOVE * low > 0
     if log:
         low, high = low / _LOG_MARGIN, high * _LOG_MARGIN
         fine = math.log10(high / low) < _MOST_FINE_DECADES
@@ -246,6 +266,6 @@ def _scale(axes: Axes, name: Literal["x", "y"], values: Sequence[float]) -> str:
     else:
         ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(0, high * 1.05)
         axes.set(**{f"{name}ticks": ticks, f"{name}lim": (0, ticks[-1])})
-    axis.set_major_formatter(lambda at, _: f"{at / 1000:g}k" if at >= _K_FROM else f"{at:g}")
+    axis.set_major_formatter(lambda at, _: _short(at))
     axes.minorticks_off()
     return ", log scale" if log else ""

@@ -13,7 +13,7 @@ from nixwulf.table import TIDY_COLUMNS, tidy
 def to_csv(records: Iterable[Record]) -> str:
     """One line per record and metric; cells without a value are empty, samples are a JSON list."""
     table = tidy(records)
-    table["samples_tok_s"] = [json.dumps(samples) for samples in table["samples_tok_s"]]
+    table["samples"] = [json.dumps(samples) for samples in table["samples"]]
     return str(table.to_csv(index=False, lineterminator="\n"))
 
 

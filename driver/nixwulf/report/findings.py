@@ -2,74 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from nixwulf.report.contents import Line, Setting, Speed, Summary
-from nixwulf.report.words import figure, percent, plural, round_trip, times
+from nixwulf.report.contents import Summary
+from nixwulf.report.lines import Line, Metric, Setting, Value
+from nixwulf.report.words import amount, figure, percent, plural, round_trip, times, unit_name
+from nixwulf.units import adds_up, better, is_time
 
 _HEADLINE_METRIC = ("decode", "prompt")
+_NAMES = {"ttft": "time to first token (TTFT)", "itl": "time between tokens (ITL)"}
+_MOST_VARIANTS = 4
 _WHOLE_FROM = 10.0
 
 
 def findings(summary: Summary) -> dict[Setting, list[str]]:
     """For each setting in which something was measured its sentences, the most general first."""
-    found = {}
-    for setting in summary.settings:
-        lines = [line for line in summary.lines if line.setting == setting and line.speeds]
-        found[setting] = _of_setting(lines, summary)
+    found = {setting: list(_of_setting(summary, setting)) for setting in summary.settings}
     return {setting: sentences for setting, sentences in found.items() if sentences}
 
 
-def _of_setting(lines: list[Line], summary: Summary) -> list[str]:
-    metric = next((m for m in (*_HEADLINE_METRIC, *summary.metrics) if _having(lines, m)), None)
-    if metric is None:
-        return []
-    found = [_fastest_and_slowest(lines, metric), *_with_round_trip(lines, metric)]
-    if metric != "prompt" and _having(lines, "prompt"):
-        found.append(_fastest_and_slowest(lines, "prompt"))
-    if any(speed.above_linear for line in lines for speed in line.speeds.values()):
-        found.append(
+def _of_setting(summary: Summary, setting: Setting) -> Iterator[str]:
+    """Of each variant of conditions; what matters most of each where they are several."""
+    lines = [line for line in summary.lines_of(setting) if line.values]
+    metrics = summary.headline(setting)
+    variants = list(dict.fromkeys(line.variant for line in lines))
+    for variant in variants[:_MOST_VARIANTS]:
+        own = [line for line in lines if line.variant == variant]
+        if len(variants) == 1:
+            yield from _of_variant(own, metrics)
+        else:
+            best = (_best_and_worst(own, m) for m in metrics if _having(own, m))
+            yield f"{f'With {variant}' if variant else 'Without variant'}: {' '.join(best)}"
+    if len(variants) > _MOST_VARIANTS:
+        yield f"{len(variants) - _MOST_VARIANTS} more are in the table."
+    if any(value.above_linear for line in lines for value in line.values.values()):
+        yield (
             "Some cases are faster than their number of nodes times one node: suspect that one "
             "node throttled, or that its caches were too small."
         )
-    return found
 
 
-def _having(lines: Sequence[Line], metric: str) -> list[Line]:
-    """The lines with a metric, fastest first."""
-    some = [line for line in lines if metric in line.speeds]
-    return sorted(some, key=lambda line: -line.speeds[metric].mean)
+def _of_variant(lines: list[Line], metrics: Sequence[Metric]) -> list[str]:
+    measured = [metric for metric in metrics if _having(lines, metric)]
+    first = sorted(measured, key=lambda m: m.name not in _HEADLINE_METRIC[:1])
+    if not first:
+        return []
+    found = [_best_and_worst(lines, first[0]), *_with_round_trip(lines, first[0])]
+    return [*found, *(_best_and_worst(lines, metric) for metric in first[1:])]
 
 
-def _fastest_and_slowest(lines: list[Line], metric: str) -> str:
+def _having(lines: Sequence[Line], metric: Metric) -> list[Line]:
+    """The lines with a metric, the best first."""
+    some = [line for line in lines if metric.name in line.values]
+    sign = 1 if better(metric.unit) == "less" else -1
+    return sorted(some, key=lambda line: sign * line.values[metric.name].typical)
+
+
+def _best_and_worst(lines: list[Line], metric: Metric) -> str:
     """The best and the worst case of several nodes against one node, as far as there are such."""
     ranked = _having(lines, metric)
     one = [line for line in ranked if line.nodes == 1]
     several = [line for line in ranked if line.nodes > 1]
-    name = metric.capitalize()
+    name, (best_word, worst_word) = _name(metric, ranked[0]), _superlatives(metric)
     if not several:
-        return f"{name} on one node: {_speed(one[0], metric)}."
+        return f"{name} on one node: {_amount(one[0], metric)}."
     best, worst = several[0], several[-1]
     if not one:
-        text = f"{name} is fastest on {_case(best)}, at {_speed(best, metric)}"
-        slowest = f", and slowest on {_case(worst)}, at {_speed(worst, metric)}"
-        return f"{text}{slowest if worst is not best else ''}."
-    text = f"{name} on one node: {_speed(one[0], metric)}. "
+        if worst is best:
+            return f"{name} on {_case(best)}: {_amount(best, metric)}."
+        text = f"{name} is {best_word} on {_case(best)}, at {_amount(best, metric)}"
+        return f"{text}, and {worst_word} on {_case(worst)}, at {_amount(worst, metric)}."
+    text = f"{name} on one node: {_amount(one[0], metric)}. "
     if len(several) == 1:
         return text + f"On {_case(best)}: {_against_one(best, metric)}."
-    if best.speeds[metric].mean < one[0].speeds[metric].mean:
+    if _having([best, one[0]], metric)[0] is one[0]:
         text += "No case of several nodes reaches that: the best, "
     else:
         text += "The best case of several nodes, "
     return text + (
-        f"{_case(best)}, gives {_against_one(best, metric)}; the slowest, {_case(worst)}, "
+        f"{_case(best)}, gives {_against_one(best, metric)}; the {worst_word}, {_case(worst)}, "
         f"{_against_one(worst, metric)}."
     )
 
 
-def _with_round_trip(lines: list[Line], metric: str) -> list[str]:
+def _superlatives(metric: Metric) -> tuple[str, str]:
+    """Of the best and of the worst."""
+    if adds_up(metric.unit):
+        return "fastest", "slowest"
+    if is_time(metric.unit):
+        return "shortest", "longest"
+    return ("lowest", "highest") if better(metric.unit) == "less" else ("highest", "lowest")
+
+
+def _with_round_trip(lines: list[Line], metric: Metric) -> Iterator[str]:
     """How a metric changes from the shortest to the longest round trip, on the most nodes."""
-    sentences = []
+    if is_time(metric.unit) and not any(line.setting.engine for line in lines):
+        return  # a latency of the machines is the round trip itself
     for parallelism in sorted({line.parallelism for line in lines}):
         over = [
             (line.rtt_us, line)
@@ -77,27 +105,30 @@ def _with_round_trip(lines: list[Line], metric: str) -> list[str]:
             if line.parallelism == parallelism and line.rtt_us is not None
         ]
         nodes = max((line.nodes for _, line in over), default=0)
-        ends = [(rtt, line.speeds[metric]) for rtt, line in over if line.nodes == nodes]
-        ends.sort(key=lambda end: (end[0], end[1].mean))
+        ends = [(rtt, line.values[metric.name]) for rtt, line in over if line.nodes == nodes]
+        ends.sort(key=lambda end: (end[0], end[1].typical))
         if len(ends) > 1 and ends[0][0] < ends[-1][0]:
-            what = f"{metric.capitalize()} in {parallelism} on {plural(nodes, 'node')}"
-            sentences.append(_change(what, metric, ends[0], ends[-1]))
-    return sentences
+            split = f" in {parallelism}" if parallelism else ""
+            what = f"{_name(metric, over[0][1])}{split} on {plural(nodes, 'node')}"
+            yield _change(what, metric, ends[0], ends[-1])
 
 
-def _change(what: str, metric: str, near: tuple[float, Speed], far: tuple[float, Speed]) -> str:
-    """From one end to the other, each a round trip in microseconds and a speed."""
-    before, after = near[1].mean, far[1].mean
+def _change(what: str, metric: Metric, near: tuple[float, Value], far: tuple[float, Value]) -> str:
+    """From one end to the other, each a round trip in microseconds and a value."""
+    before, after = near[1].typical, far[1].typical
+    unit = unit_name(metric.unit)
     trips = f"the measured round trip grows from {round_trip(near[0])} to {round_trip(far[0])}"
     if abs(after - before) <= max(near[1].deviation or 0.0, far[1].deviation or 0.0):
         return (
             f"{what} stays within one standard deviation ({figure(before)} and {figure(after)} "
-            f"tok/s) as {trips}."
+            f"{unit}) as {trips}."
         )
-    verb = "falls" if after < before else "does not fall but grows"
-    change = percent(abs(1 - after / before))
-    text = f"{what} {verb} from {figure(before)} to {figure(after)} tok/s (by {change}) as {trips}"
-    if metric != "decode" or after > before:
+    usual, other = ("fall", "grow") if better(metric.unit) == "more" else ("grow", "fall")
+    happened = "fall" if after < before else "grow"
+    verb = f"{usual}s" if happened == usual else f"does not {usual} but {other}s"
+    change = percent(abs(1 - after / before)) if before else "from nothing"
+    text = f"{what} {verb} from {figure(before)} to {figure(after)} {unit} (by {change}) as {trips}"
+    if metric != ("decode", "tok/s") or after > before:
         return f"{text}."
     longer_us = 1e6 / after - 1e6 / before
     added = longer_us / (far[0] - near[0])
@@ -107,18 +138,25 @@ def _change(what: str, metric: str, near: tuple[float, Speed], far: tuple[float,
     )
 
 
-def _speed(line: Line, metric: str) -> str:
-    return f"{figure(line.speeds[metric].mean)} tok/s"
+def _name(metric: Metric, line: Line) -> str:
+    name = _NAMES.get(metric.name, metric.words)
+    name = f"median {name}" if line.values[metric.name].percentiles else name
+    return f"{name[:1].upper()}{name[1:]}"
 
 
-def _against_one(line: Line, metric: str) -> str:
-    speed_up = line.speeds[metric].speed_up
+def _amount(line: Line, metric: Metric) -> str:
+    return amount(line.values[metric.name].typical, metric.unit)
+
+
+def _against_one(line: Line, metric: Metric) -> str:
+    speed_up = line.values[metric.name].speed_up
     if speed_up is None:
-        return _speed(line, metric)
+        return _amount(line, metric)
     share = f"{times(speed_up)} that" if speed_up >= 1 else f"{percent(speed_up)} of it"
-    return f"{_speed(line, metric)} ({share})"
+    return f"{_amount(line, metric)} ({share})"
 
 
 def _case(line: Line) -> str:
     rtt = f" (round trip {round_trip(line.rtt_us)})" if line.rtt_us is not None else ""
-    return f"{plural(line.nodes, 'node')} in {line.parallelism} over {line.link}{rtt}"
+    split = f" in {line.parallelism}" if line.parallelism else ""
+    return f"{plural(line.nodes, 'node')}{split} over {line.link}{rtt}"

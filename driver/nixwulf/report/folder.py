@@ -10,7 +10,6 @@ from nixwulf import record
 from nixwulf.errors import InputError
 from nixwulf.plan import read_plan
 from nixwulf.record import Record
-from nixwulf.report.words import case_name, link_name
 
 PLAN = "plan.json"
 
@@ -21,13 +20,6 @@ class Entry:
 
     path: Path
     record: Record
-
-    @property
-    def what(self) -> str:
-        """The case in words."""
-        case = self.record["case"]
-        link = link_name(case.get("fabric", ""), case.get("transport", ""))
-        return case_name(case["nodes"], case.get("parallelism", ""), link)
 
     @property
     def raw(self) -> tuple[Path, ...]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import PurePath
 from urllib.parse import quote
 
 from nixwulf.report import provenance, words
-from nixwulf.report.contents import Line, Setting, Speed, Summary
+from nixwulf.report.contents import Summary
 from nixwulf.report.findings import findings
+from nixwulf.report.folder import Entry
+from nixwulf.report.lines import Line, Metric, Setting, Value
 from nixwulf.report.plots import Plots, plots
 
 
@@ -23,20 +24,25 @@ class ScalingRow:
     parallelism: str
     link: str
     rtt_us: float | None
-    by_nodes: dict[int, Speed]
+    by_nodes: dict[int, Value]
 
 
 @dataclass(frozen=True)
 class Section:
-    """One setting: its plots and tables."""
+    """One setting: its plots and tables; spread: metrics with percentiles; in_rows: one a row."""
 
+    setting: Setting
     name: str
     findings: list[str]
     plots: Plots
     lines: list[Line]
-    metrics: list[str]
-    scaling: list[ScalingRow]
+    metrics: list[Metric]
+    headline: list[Metric]
+    spread: list[Metric]
+    in_rows: bool
+    scaling: list[list[ScalingRow]]
     scaling_nodes: list[int]
+    entries: list[Entry]
 
 
 def to_html(summary: Summary) -> str:
@@ -56,6 +62,7 @@ def to_html(summary: Summary) -> str:
         percent=words.percent,
         figure=words.figure,
         times=words.times,
+        unit=words.unit_name,
         href=_href,
         unbroken=_unbroken,
     )
@@ -71,37 +78,43 @@ def to_html(summary: Summary) -> str:
         fabrics=provenance.fabrics(records),
         facts=provenance.facts(records),
         examples=provenance.examples(summary.folder.entries),
-        entries=sorted(summary.folder.entries, key=lambda e: (e.record["started"], e.record["id"])),
     )
 
 
 def _section(summary: Summary, setting: Setting, sentences: list[str]) -> Section:
-    lines = [line for line in summary.lines if line.setting == setting]
-    scaling = _scaling(lines)
+    lines = summary.lines_of(setting)
+    scaling = _scaling(lines, summary.metrics(setting))
     return Section(
+        setting=setting,
         name=summary.setting_name(setting),
         findings=sentences,
         plots=plots(summary, setting),
         lines=lines,
-        metrics=[m for m in summary.metrics if any(m in line.speeds for line in lines)],
+        metrics=summary.metrics(setting),
+        headline=summary.headline(setting),
+        spread=[m for m in summary.metrics(setting) if summary.has_spread(setting, m)],
+        in_rows=summary.in_rows(setting),
         scaling=scaling,
-        scaling_nodes=sorted({nodes for row in scaling for nodes in row.by_nodes}),
+        scaling_nodes=sorted({nodes for rows in scaling for row in rows for nodes in row.by_nodes}),
+        entries=summary.entries_of(setting),
     )
 
 
-def _scaling(lines: list[Line]) -> list[ScalingRow]:
-    rows: dict[tuple[str, str, str], dict[int, Speed]] = defaultdict(dict)
-    rtts: dict[tuple[str, str, str], float] = {}
-    for line in lines:
-        for metric, speed in line.speeds.items():
-            if line.nodes > 1 and speed.speed_up is not None:
-                key = (", ".join(filter(None, (metric, line.variant))), line.parallelism, line.link)
-                rows[key][line.nodes] = speed
-                if line.rtt_us is not None:
-                    rtts[key] = line.rtt_us
-    found = [ScalingRow(*key, rtts.get(key), by_nodes) for key, by_nodes in rows.items()]
-    unknown = float("inf")
-    return sorted(found, key=lambda r: (r.metric, r.parallelism, r.rtt_us or unknown, r.link))
+def _scaling(lines: list[Line], metrics: list[Metric]) -> list[list[ScalingRow]]:
+    """Rows that belong together: of one metric, variant and parallelism, fabric by fabric."""
+    groups: dict[tuple[int, str, str], dict[str, ScalingRow]] = {}
+    for line in (line for line in lines if line.nodes > 1):
+        for rank, metric in enumerate(metrics):
+            value = line.values.get(metric.name)
+            if value is not None and value.speed_up is not None:
+                name = ", ".join(filter(None, (metric.words, line.variant)))
+                rows = groups.setdefault((rank, line.variant, line.parallelism), {})
+                row = rows.setdefault(
+                    line.link, ScalingRow(name, line.parallelism, line.link, line.rtt_us, {})
+                )
+                row.by_nodes[line.nodes] = value
+    ordered = sorted(groups.items(), key=lambda group: group[0][0])
+    return [list(rows.values()) for _, rows in ordered]
 
 
 def _href(path: PurePath) -> str:
@@ -111,4 +124,6 @@ def _href(path: PurePath) -> str:
 
 def _unbroken(text: str) -> str:
     """No line break between a number and its unit."""
-    return re.sub(r"(\d) (?=(µs|ms|s|tok/s|%|×|nodes?)\b|%|×)", "\\1\u00a0", text)
+    return re.sub(
+        r"(\d) (?=(µs|ms|s|tok/s|Gbit/s|GB/s|Gflop/s|%|×|nodes?)\b|%|×)", "\\1\u00a0", text
+    )

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from nixwulf.report.contents import Failure, Line, Setting, Summary
+from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.findings import findings
+from nixwulf.report.lines import Line, Setting
 from nixwulf.report.provenance import fabrics, facts
-from nixwulf.report.words import clean, microseconds, percent, plural, times, with_deviation
+from nixwulf.report.words import clean, microseconds, percent, plural, times, unit_name
 
+_CASE = ("nodes", "parallelism", "fabric", "conditions", "RTT, µs", "link, Gbit/s")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~@])")
 
 
 def to_markdown(summary: Summary) -> str:
-    """Findings, tables of speeds, failures, what was left out, fabrics and provenance."""
+    """Findings, tables of values, failures, warnings, what was left out, fabrics and provenance."""
     records = summary.folder.records
     parts = [
         f"## {_text(summary.folder.title)}",
@@ -22,6 +24,7 @@ def to_markdown(summary: Summary) -> str:
         _text(summary.counts) + ".",
         *(part for setting in summary.settings for part in _setting(summary, setting)),
         *_failures(summary.failures),
+        *_warnings(summary),
         *_left_out(summary),
         *_fabrics(summary),
         "### What was measured on what",
@@ -32,48 +35,81 @@ def to_markdown(summary: Summary) -> str:
 
 def _setting(summary: Summary, setting: Setting) -> list[str]:
     sentences = findings(summary).get(setting, [])
-    lines = [line for line in summary.lines if line.setting == setting]
-    metrics = [m for m in summary.metrics if any(m in line.speeds for line in lines)]
-    variants = any(line.variant for line in lines)
-    head = ["nodes", "parallelism", "fabric", *(["conditions"] if variants else [])]
-    head += ["RTT, µs", "bandwidth, Gbit/s"]
-    head += [h for m in metrics for h in (f"{m}, tok/s", f"{m} × (efficiency)")]
-    rows = [
-        [
-            str(line.nodes),
-            line.parallelism,
-            line.link,
-            *([line.variant] if variants else []),
-            microseconds(line.rtt_us),
-            f"{line.bandwidth_gbps:.3g}" if line.bandwidth_gbps else "",
-            *(cell for metric in metrics for cell in _speed(line, metric)),
-            line.counts,
-            line.outcome,
-        ]
-        for line in lines
-    ]
+    head, rows = (_rows if summary.in_rows(setting) else _columns)(summary, setting)
+    scaled = any(
+        value.speed_up for line in summary.lines_of(setting) for value in line.values.values()
+    )
     note = (
-        "Speeds are means over all samples of all runs that ended ok, ± their standard deviation; "
-        "n is samples (runs). × is against one node, efficiency is × over the number of nodes. "
-        "RTT is the median round trip measured in those runs."
+        "Values are means over all samples of all runs that ended ok, ± their standard deviation; "
+        "n is samples (runs). "
+        + ("× is against one node, efficiency is × over the number of nodes. " if scaled else "")
+        + "RTT is the median round trip measured in those runs, link what one TCP stream carried."
     )
     return [
         f"### {_text(summary.setting_name(setting))}",
         "\n".join(f"* {_text(sentence)}" for sentence in sentences),
-        _table([*head, "n", "outcome"], rows),
+        _table(head, rows),
         note,
     ]
 
 
-def _speed(line: Line, metric: str) -> tuple[str, str]:
-    speed = line.speeds.get(metric)
-    if speed is None:
-        return "", ""
-    text = with_deviation(speed.mean, speed.deviation)
-    if speed.speed_up is None or speed.efficiency is None or line.nodes == 1:
-        return text, ""
-    above = ", above 100 %" if speed.above_linear else ""
-    return text, f"{times(speed.speed_up)} ({percent(speed.efficiency)}{above})"
+def _columns(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]]]:
+    """One row a case, two columns a metric."""
+    lines, metrics = summary.lines_of(setting), summary.metrics(setting)
+    scaled = {m for m in metrics if any(_scaling(line, m.name) for line in lines)}
+    spread = {m for m in metrics if summary.has_spread(setting, m)}
+    heads: list[str] = []
+    for m in metrics:
+        heads += [f"{m.words}, {unit_name(m.unit)}"]
+        heads += ["p50", "p95", "p99"] if m in spread else []
+        heads += [f"{m.words} × (efficiency)"] if m in scaled else []
+    rows = []
+    for line in lines:
+        cells: list[str] = []
+        for m in metrics:
+            value = line.values.get(m.name)
+            cells += [value.text if value else ""]
+            cells += (value.spread if value else ("", "", "")) if m in spread else ()
+            cells += [_scaling(line, m.name)] if m in scaled else []
+        rows.append([*_case(line), *cells, line.counts, line.outcome])
+    return [*_CASE, *heads, "n", "outcome"], rows
+
+
+def _rows(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]]]:
+    """One row a case and metric, with percentiles."""
+    rows = []
+    for line in summary.lines_of(setting):
+        for m in summary.metrics(setting):
+            if value := line.values.get(m.name):
+                counts = f"{value.n_samples} ({value.n_runs})"
+                cells = [f"{m.words}, {unit_name(m.unit)}", value.text, *value.spread]
+                cells += [_scaling(line, m.name), counts, line.outcome]
+                rows.append([*_case(line), *cells])
+        if not line.values:
+            rows.append([*_case(line), *[""] * 7, line.outcome])
+    head = ["metric", "mean ± sd", "p50", "p95", "p99", "× (efficiency)", "n", "outcome"]
+    return [*_CASE, *head], rows
+
+
+def _case(line: Line) -> list[str]:
+    bandwidth = f"{line.bandwidth_gbps:.3g}" if line.bandwidth_gbps else ""
+    where = [str(line.nodes), line.parallelism, line.link, line.variant]
+    return [*where, microseconds(line.rtt_us), bandwidth]
+
+
+def _scaling(line: Line, metric: str) -> str:
+    value = line.values.get(metric)
+    if value is None or value.speed_up is None or value.efficiency is None or line.nodes == 1:
+        return ""
+    above = ", above 100 %" if value.above_linear else ""
+    return f"{times(value.speed_up)} ({percent(value.efficiency)}{above})"
+
+
+def _warnings(summary: Summary) -> list[str]:
+    if not summary.warnings:
+        return []
+    rows = [(sentence, "; ".join(cases)) for sentence, cases in summary.warnings.items()]
+    return ["### Warnings", _table(("what", "cases"), rows)]
 
 
 def _failures(failures: Sequence[Failure]) -> list[str]:
@@ -105,7 +141,13 @@ def _fabrics(summary: Summary) -> list[str]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *([_text(cell) for cell in row] for row in rows)]
+    """A table without the columns of which no row has anything."""
+    kept = [i for i, name in enumerate(head) if not name or any(row[i] for row in rows)]
+    lines = [
+        [head[i] for i in kept],
+        ["---"] * len(kept),
+        *([_text(row[i]) for i in kept] for row in rows),
+    ]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 

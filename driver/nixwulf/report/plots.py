@@ -1,20 +1,22 @@
-"""The plots of a report: which cases of a summary make which panel."""
+"""The plots of a report: which panels of a setting are drawn, and what stands beside them."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from markupsafe import Markup
 
 from nixwulf.errors import InputError
-from nixwulf.report.contents import Line, Setting, Summary
-from nixwulf.report.drawing import COLOURS, MARKERS, Curve, Panel, Point, inline, to_file
-from nixwulf.report.words import clean, microseconds, plural, with_deviation
+from nixwulf.report import panels
+from nixwulf.report.contents import Summary
+from nixwulf.report.drawing import COLOURS, MARKERS, inline, to_file
+from nixwulf.report.lines import Line, Metric, Setting
+from nixwulf.report.words import clean, microseconds, plural
+from nixwulf.units import adds_up
 
-_APART = 1.02  # between the fabrics of one number of nodes: about 3 points of the drawing
+_DECODE = Metric("decode", "tok/s")
 
 
 class LegendEntry(NamedTuple):
@@ -28,40 +30,62 @@ class LegendEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Plots:
-    """The panels of one setting, ready for the page."""
+    """The panels of one setting, ready for the page.
+
+    by_axis: by the name of a parameter or condition, over which its panels are; undrawn: variants
+    of which no panel is drawn, because they are too many.
+    """
 
     name: str
     legend: tuple[LegendEntry, ...]
+    by_axis: dict[str, tuple[Markup, ...]]
     by_nodes: tuple[Markup, ...]
     by_rtt: tuple[Markup, ...]
     samples: str
+    percentiles: bool
     missing: tuple[str, ...]
+    undrawn: tuple[str, ...]
 
 
 def plots(summary: Summary, setting: Setting) -> Plots:
     """The plots of a setting; those that would be empty are left out."""
     lines = _measured(summary, setting)
-    quantities = sorted(
-        {(metric, line.variant) for line in lines for metric in line.speeds},
-        key=lambda quantity: (quantity[0] != "decode", quantity),
-    )
+    metrics = sorted(summary.headline(setting), key=lambda metric: metric.name != "decode")
+    variants = list(dict.fromkeys(line.variant for line in lines))
+    axes = panels.numeric_axes(lines)
+    drawn = variants[: 1 if axes else max(1, panels.MOST_QUANTITIES // max(1, len(metrics)))]
+    quantities = [(metric, variant) for metric in metrics for variant in drawn]
     name = summary.setting_name(setting)
     return Plots(
         name=name,
         legend=tuple(
             LegendEntry(MARKERS[i % len(MARKERS)][2], f"c{i % COLOURS}", link, _rtt(lines, link))
-            for i, link in enumerate(_links(lines))
+            for i, link in enumerate(panels.links_of(lines))
         ),
-        by_nodes=tuple(inline(p, name) for q in quantities for p in _by_nodes(lines, *q)),
+        by_axis={
+            axis: tuple(inline(p, name) for m in metrics for p in panels.by_axis(lines, m, axis))
+            for axis in axes
+        },
+        by_nodes=tuple(inline(p, name) for q in quantities for p in panels.by_nodes(lines, *q)),
         by_rtt=tuple(
-            inline(p, name) for q in quantities if q[0] != "prompt" for p in _by_rtt(lines, *q)
+            inline(panel, name)
+            for metric, variant in quantities
+            if metric.name != "prompt" and (setting.engine or adds_up(metric.unit))
+            for panel in panels.by_rtt(lines, metric, variant)
         ),
         samples=_sample_counts(lines),
+        percentiles=any(
+            line.values[m.name].percentiles
+            for m in metrics
+            for line in lines
+            if m.name in line.values
+        ),
         missing=tuple(
             f"{line.what} ({line.outcome})"
-            for line in summary.lines
-            if line.setting == setting and line.outcomes and not line.speeds
+            for line in summary.lines_of(setting)
+            if line.outcomes and not line.values
         ),
+        undrawn=tuple(variants[len(drawn) :]),
     )
 
 
@@ -74,11 +98,11 @@ def decode_by_rtt(summary: Summary) -> str:
     for setting in summary.settings:
         lines = _measured(summary, setting)
         variants = sorted({line.variant for line in lines})
-        panels = [panel for one in variants for panel in _by_rtt(lines, "decode", one)]
-        if panels:
+        drawn = [panel for one in variants for panel in panels.by_rtt(lines, _DECODE, one)]
+        if drawn:
             caption = f"Means ± one standard deviation, n = {_sample_counts(lines)}"
-            names = [f"{clean(link)} {_rtt(lines, link)}" for link in _links(lines)]
-            found.append((panels, names, caption))
+            names = [f"{clean(link)} {_rtt(lines, link)}" for link in panels.links_of(lines)]
+            found.append((drawn, names, caption))
     if len(found) != 1:
         raise InputError(
             f"{summary.folder.title!r} has {plural(len(found), 'setting')} with decode over two "
@@ -88,111 +112,19 @@ def decode_by_rtt(summary: Summary) -> str:
 
 
 def _measured(summary: Summary, setting: Setting) -> list[Line]:
-    return [line for line in summary.lines if line.setting == setting and line.speeds]
-
-
-def _links(lines: Sequence[Line]) -> list[str]:
-    """The fabrics in the order of their round trips, in which they get their markers."""
-    links = {line.link for line in lines if line.nodes > 1}
-    return sorted(links, key=lambda link: (_median_rtt(lines, link) or float("inf"), link))
-
-
-def _by_nodes(lines: Sequence[Line], metric: str, variant: str) -> Iterator[Panel]:
-    """One panel a parallelism, all on the same scale; each curve is a fabric, from one node on."""
-    cases = [line for line in lines if line.variant == variant and metric in line.speeds]
-    start = [_point(line, metric, 1.0, None) for line in cases if line.nodes == 1][:1]
-    links = _links(lines)
-    for parallelism, own in _by_parallelism(cases):
-        here = [link for link in links if any(line.link == link for line in own)]
-        curves = []
-        for index, link in enumerate(here):
-            apart, style = _APART ** (index - (len(here) - 1) / 2), links.index(link)
-            shown = [line for line in own if line.link == link]
-            points = [_point(line, metric, line.nodes * apart, style) for line in shown]
-            curves.append(Curve((*start, *points), style))
-        yield Panel(
-            title=_title(metric, variant, parallelism),
-            over="nodes",
-            xs=sorted({line.nodes for line in cases}),
-            ys=_extent(cases, metric),
-            curves=curves,
-            one=start[0].y if start else None,
-        )
-
-
-def _by_rtt(lines: Sequence[Line], metric: str, variant: str) -> Iterator[Panel]:
-    """One panel a parallelism, all on the same scale; each curve is a number of nodes."""
-    cases = [line for line in lines if line.variant == variant and metric in line.speeds]
-    one = [line for line in cases if line.nodes == 1][:1]
-    links = _links(lines)
-    placed = [line for line in cases if line.nodes > 1 and line.rtt_us]
-    if len({line.link for line in placed}) <= 1:
-        return
-    for parallelism, own in _by_parallelism(placed):
-        curves = []
-        for nodes in sorted({line.nodes for line in own}):
-            points = [
-                _point(line, metric, line.rtt_us or 0.0, links.index(line.link))
-                for line in own
-                if line.nodes == nodes
-            ]
-            points.sort(key=lambda point: point.x)
-            curves.append(Curve(tuple(points), label=plural(nodes, "node")))
-        yield Panel(
-            title=_title(metric, variant, parallelism),
-            over="measured round trip, µs",
-            xs=[line.rtt_us or 0.0 for line in placed],
-            ys=_extent([*one, *placed], metric),
-            curves=curves,
-            one=one[0].speeds[metric].mean if one else None,
-        )
-
-
-def _by_parallelism(lines: Sequence[Line]) -> Iterator[tuple[str, list[Line]]]:
-    """The cases of several nodes, parallelism by parallelism."""
-    for parallelism in sorted({line.parallelism for line in lines if line.nodes > 1}):
-        own = [line for line in lines if line.parallelism == parallelism and line.nodes > 1]
-        yield parallelism, own
-
-
-def _title(*parts: str) -> str:
-    return ", ".join(filter(None, parts)).capitalize()
-
-
-def _point(line: Line, metric: str, x: float, style: int | None) -> Point:
-    speed = line.speeds[metric]
-    speed_text = f"{with_deviation(speed.mean, speed.deviation)} tok/s"
-    counts = f"{plural(speed.n_samples, 'sample')} in {plural(speed.n_runs, 'run')}"
-    rtt = f", round trip {microseconds(line.rtt_us)} µs" if line.rtt_us else ""
-    words = f"{line.what}{rtt}: {speed_text}, {counts}"
-    return Point(x, speed.mean, speed.deviation, style, words)
-
-
-def _extent(lines: Sequence[Line], metric: str) -> list[float]:
-    """The values a scale has to hold: means, and the ends of their error bars."""
-    values = []
-    for speed in (line.speeds[metric] for line in lines):
-        deviation = speed.deviation or 0.0
-        values += [speed.mean, speed.mean + deviation]
-        values += [speed.mean - deviation] if deviation < speed.mean / 2 else []
-    return values
-
-
-def _median_rtt(lines: Sequence[Line], link: str) -> float | None:
-    values = [line.rtt_us for line in lines if line.link == link and line.rtt_us]
-    return statistics.median(values) if values else None
+    return [line for line in summary.lines_of(setting) if line.values]
 
 
 def _rtt(lines: Sequence[Line], link: str) -> str:
-    rtt = _median_rtt(lines, link)
+    rtt = panels.median_rtt(lines, link)
     return f"{microseconds(rtt)} µs" if rtt else "not measured"
 
 
 def _sample_counts(lines: Sequence[Line]) -> str:
     """'9 samples in 3 runs', or the range over the points."""
-    speeds = [speed for line in lines for speed in line.speeds.values()]
-    samples = _span([speed.n_samples for speed in speeds], "sample")
-    return f"{samples} in {_span([speed.n_runs for speed in speeds], 'run')}"
+    values = [value for line in lines for value in line.values.values()]
+    samples = _span([value.n_samples for value in values], "sample")
+    return f"{samples} in {_span([value.n_runs for value in values], 'run')}"
 
 
 def _span(counts: Sequence[int], noun: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nixwulf.power.reading import sources
 from nixwulf.record import Record
 from nixwulf.report.folder import Entry
 from nixwulf.report.words import figure, microseconds
@@ -55,7 +56,7 @@ def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
         ("Driver", _distinct(_driver(record["provenance"]) for record in records)),
         ("Driver's machine", _distinct(_flat(r["provenance"]["driver"]) for r in records)),
         ("Gates waived", _distinct(", ".join(record.get("waived", ())) for record in records)),
-        ("Power", _distinct(record.get("power", {}).get("absent", "") for record in records)),
+        ("Power", _distinct(sources(record.get("power", {})) for record in records)),
         *node_facts(records),
     ]
     return [(name, text) for name, text in pairs if text]
@@ -174,6 +175,30 @@ def _model(model: dict[str, Any]) -> str:
 def _driver(provenance: dict[str, Any]) -> str:
     revision = f"revision {provenance['revision']}" if "revision" in provenance else ""
     return ", ".join(filter(None, (f"nixwulf {provenance['nixwulf']}", revision)))
+
+
+def _power(power: dict[str, Any]) -> str:
+    """The sources of watts with their nodes, or why there are none."""
+    if "absent" in power:
+        return str(power["absent"])
+    nodes: dict[str, list[str]] = {}
+    for name, node in power.get("nodes", {}).items():
+        for source in node.get("watts", {}):
+            nodes.setdefault(source, []).append(name)
+    for meter in power.get("meters", ()):
+        if "watts" in meter:
+            nodes.setdefault("wall", []).extend(meter["nodes"])
+    return ", ".join(f"{source} of {', '.join(names)}" for source, names in nodes.items())
+
+
+def _throttled(records: Sequence[Record]) -> Iterable[str]:
+    """Which node was slowed down, by what and in how many runs."""
+    runs: dict[tuple[str, str], set[str]] = {}
+    for record in records:
+        for held in record.get("power", {}).get("throttled", ()):
+            runs.setdefault((held["node"], held["counter"]), set()).add(record["id"])
+    for (node, counter), ids in runs.items():
+        yield f"{node}: {counter} ({len(ids)} of {len(records)} runs)"
 
 
 def _flat(values: dict[str, Any]) -> str:

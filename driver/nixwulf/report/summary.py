@@ -3,60 +3,106 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from nixwulf import table
 from nixwulf.record import Record
-from nixwulf.report.contents import Failure, Line, Setting, Speed, Summary
+from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.folder import Entry, RunFolder
-from nixwulf.report.words import pairs
-from nixwulf.table import canonical, record_bandwidth_gbps, record_rtt_us, speeds, tidy
+from nixwulf.report.lines import Line, Setting, Value, setting_of
+from nixwulf.report.words import case_name, link_name
+from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 
-_LENGTHS = frozenset({"n_prompt", "n_gen"})
+Key = tuple[Setting, str]
 
 
 def summarize(folder: RunFolder) -> Summary:
     """The summary of a run folder; the order of its records does not matter."""
-    by_case: dict[tuple[Setting, str], list[Entry]] = defaultdict(list)
-    cases: dict[tuple[Setting, str], dict[str, Any]] = {}
+    by_case: dict[Key, list[Entry]] = defaultdict(list)
+    cases: dict[Key, Mapping[str, Any]] = {}
     for entry in sorted(folder.entries, key=lambda e: (e.record["id"], e.record["started"])):
-        case = entry.record["case"]
-        key = (_setting(entry.record["cluster"]["name"], case), case["id"])
+        key = _key(entry.record["cluster"]["name"], entry.record["case"])
         by_case[key].append(entry)
-        cases.setdefault(key, case)
+        cases.setdefault(key, entry.record["case"])
     planned = None
     if folder.plan:
         planned = folder.plan["repetitions"]
         cluster = folder.plan["cluster"]["document"]["name"]
         for case in folder.plan["cases"]:
-            cases.setdefault((_setting(cluster, case), case["id"]), case)
-    measured = _speeds_by_case(folder.records)
+            cases.setdefault(_key(cluster, case), case)
+    shown = _differing_parameters(cases)
+    measured = _values_by_case(folder.records)
     lines = [
         line
         for key, case in cases.items()
-        for line in _lines(key[0], case, by_case[key], planned, measured.get(key, {}))
+        for line in _lines(key[0], case, by_case[key], planned, shown[key[0]], measured[key])
     ]
+    names = {key[1]: _name(case, shown[key[0]]) for key, case in cases.items()}
+    several = len({setting.benchmark for setting, _ in cases}) > 1
+    full = {
+        id_: f"{setting.benchmark}, {names[id_]}" if several else names[id_]
+        for setting, id_ in cases
+    }
     outcomes = Counter(entry.record["outcome"] for entry in folder.entries)
     return Summary(
         folder=folder,
-        lines=tuple(sorted(lines, key=_order)),
-        failures=_failures(folder.entries),
+        lines=_sorted(lines),
+        failures=_failures(folder.entries, full),
+        warnings=_warnings(folder.entries, full),
         outcomes=_ok_first(outcomes),
+        names=names,
     )
 
 
-def _setting(cluster: str, case: Mapping[str, Any]) -> Setting:
-    parameters = canonical(case["parameters"])
-    engine, model = case.get("engine", ""), case.get("model", "")
-    return Setting(cluster, engine, case["benchmark"], model, parameters)
+def _key(cluster: str, case: Mapping[str, Any]) -> Key:
+    return (setting_of(cluster, case), case["id"])
 
 
-def _order(line: Line) -> tuple[Any, ...]:
-    rtt = line.rtt_us if line.rtt_us is not None else float("inf")
-    link = (line.parallelism, rtt, line.fabric, line.transport)
-    return (line.setting, line.nodes, *link, line.case, line.variant)
+def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
+    """A case among all of its setting: '2 nodes, tensor, lan', or 'one node, api chat'."""
+    link = link_name(case.get("fabric", ""), case.get("transport", ""))
+    parts = [
+        case_name(case["nodes"], case.get("parallelism", ""), link),
+        *(f"{key} {case['parameters'][key]}" for key in shown if key in case["parameters"]),
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Setting, list[str]]:
+    """For each setting the parameters that are not the same for all its cases."""
+    values: dict[Setting, dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    for (setting, _), case in cases.items():
+        for key, value in case["parameters"].items():
+            values[setting][key].add(value)
+    return {
+        setting: [key for key, found in values[setting].items() if len(found) > 1]
+        for setting, _ in cases
+    }
+
+
+def _sorted(lines: Sequence[Line]) -> tuple[Line, ...]:
+    """By setting, nodes, parallelism, round trip of the fabric, and then what tells them apart."""
+    by_link: dict[tuple[Setting, str], list[float]] = defaultdict(list)
+    for line in lines:
+        if line.rtt_us is not None:
+            by_link[line.setting, line.link].append(line.rtt_us)
+    rtts = {key: statistics.median(values) for key, values in by_link.items()}
+
+    def order(line: Line) -> tuple[Any, ...]:
+        link = (rtts.get((line.setting, line.link), math.inf), line.fabric, line.transport)
+        axes = tuple(_comparable(value) for value in line.axes.values())
+        return (line.setting, line.nodes, line.parallelism, *link, axes, line.case, line.variant)
+
+    return tuple(sorted(lines, key=order))
+
+
+def _comparable(value: Any) -> tuple[bool, Any]:
+    """Numbers by size before texts."""
+    return (True, value) if isinstance(value, str) else (False, float(value))
 
 
 def _lines(
@@ -64,11 +110,14 @@ def _lines(
     case: Mapping[str, Any],
     entries: list[Entry],
     planned: int | None,
-    variants: Mapping[str, Mapping[str, Speed]],
+    shown: Sequence[str],
+    variants: Mapping[str, Mapping[str, Value]],
 ) -> Iterable[Line]:
     records = [entry.record for entry in entries]
     ok = [record for record in records if record["outcome"] == "ok"] or records
-    for variant, values in (variants or {"": {}}).items():
+    parameters = case["parameters"]
+    for axes, values in (variants or {"": {}}).items():
+        conditions: dict[str, Any] = json.loads(axes) if axes else {}
         yield Line(
             setting=setting,
             case=case["id"],
@@ -80,77 +129,74 @@ def _lines(
             bandwidth_gbps=_median(record_bandwidth_gbps(record) for record in ok),
             outcomes=_ok_first(Counter(record["outcome"] for record in records)),
             planned=planned,
-            variant=variant,
-            speeds=values,
+            axes={key: parameters[key] for key in shown if key in parameters} | conditions,
+            values=values,
         )
 
 
-def _speeds_by_case(
-    records: Iterable[Record],
-) -> dict[tuple[Setting, str], dict[str, dict[str, Speed]]]:
-    """For each case the speeds by variant and metric; the only variant is the empty text."""
+def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, Value]]]:
+    """For each case the values by what tells them apart, as canonical JSON, and by metric.
+
+    Cold and warm are told apart where a setting has both.
+    """
     import pandas as pd
 
-    frame = speeds(tidy(records))
+    frame = table.by_case(table.tidy(records))
     rows: list[dict[str, Any]] = [
         {str(k): None if pd.isna(v) else v for k, v in row.items()}
         for row in frame.to_dict("records")
     ]
-    found: dict[tuple[Setting, str], dict[str, dict[str, Speed]]] = defaultdict(dict)
-    shown = _differing(rows)
+    states: dict[Setting, set[str]] = defaultdict(set)
     for row in rows:
-        setting = _setting_of(row)
-        variants = found[setting, row["case"]]
-        told_apart = [f"{key} {_condition(row, key)}" for key in shown[setting]]
-        here = variants.setdefault(", ".join(told_apart), {})
-        if row["metric"] in here:
-            here = variants.setdefault(pairs(row["conditions"]), {})
-        here[row["metric"]] = Speed(
-            mean=row["mean_tok_s"],
-            deviation=row["stddev_tok_s"],
+        states[_key_of(row)[0]].add(row["state"])
+    found: dict[Key, dict[str, dict[str, Value]]] = defaultdict(dict)
+    for row in rows:
+        key = _key_of(row)
+        axes: dict[str, Any] = json.loads(row["variant"]) if row["variant"] else {}
+        if len(states[key[0]]) > 1:
+            axes["state"] = row["state"]
+        here = found[key].setdefault(table.canonical(axes), {})
+        here[row["metric"]] = Value(
+            unit=row["unit"],
+            mean=row["mean"],
+            deviation=row["stddev"],
             n_samples=row["n_samples"],
             n_runs=row["n_runs"],
-            conditions=row["conditions"],
+            percentiles=_percentiles(row),
             speed_up=row["speed_up"],
             efficiency=row["efficiency"],
         )
     return found
 
 
-def _setting_of(row: Mapping[str, Any]) -> Setting:
-    return Setting(*(row[key] for key in Setting._fields))
+def _percentiles(row: Mapping[str, Any]) -> tuple[float, float, float] | None:
+    return None if row["p50"] is None else (row["p50"], row["p95"], row["p99"])
 
 
-def _differing(rows: Iterable[Mapping[str, Any]]) -> dict[Setting, list[str]]:
-    """For each setting the conditions, state included, that are not the same for all its speeds.
-
-    The lengths are left out: they differ between prompt and decode, which their names tell apart.
-    """
-    values: dict[Setting, dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
-    for row in rows:
-        conditions = json.loads(row["conditions"]) if row["conditions"] else {}
-        for key in {"state", *conditions} - _LENGTHS:
-            values[_setting_of(row)][key].add(_condition(row, key))
-    return {
-        setting: sorted(key for key, found in keys.items() if len(found) > 1)
-        for setting, keys in values.items()
-    }
+def _key_of(row: Mapping[str, Any]) -> Key:
+    return (Setting(*(row[key] for key in Setting._fields)), row["case"])
 
 
-def _condition(row: Mapping[str, Any], key: str) -> Any:
-    if key == "state":
-        return row["state"]
-    return (json.loads(row["conditions"]) if row["conditions"] else {}).get(key)
-
-
-def _failures(entries: Iterable[Entry]) -> tuple[Failure, ...]:
+def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failure, ...]:
     groups: dict[tuple[str, str, str, str], list[Entry]] = defaultdict(list)
     for entry in sorted(entries, key=lambda e: e.record["id"]):
         if entry.record["outcome"] != "ok":
             failure = entry.record["failure"]
             key = (failure["phase"], failure["reason"], failure.get("hint", ""))
             groups[(entry.record["outcome"], *key)].append(entry)
-    return tuple(Failure(*key, tuple(group)) for key, group in sorted(groups.items()))
+    return tuple(
+        Failure(*key, tuple(group), tuple(names[entry.record["case"]["id"]] for entry in group))
+        for key, group in sorted(groups.items())
+    )
+
+
+def _warnings(entries: Iterable[Entry], names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Each sentence that runs left for the reader of their numbers, and the cases it is about."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for entry in sorted(entries, key=lambda e: e.record["id"]):
+        for sentence in entry.record.get("warnings", ()):
+            found[sentence][names[entry.record["case"]["id"]]] = None
+    return {sentence: tuple(cases) for sentence, cases in found.items()}
 
 
 def _ok_first(outcomes: Counter[str]) -> dict[str, int]:

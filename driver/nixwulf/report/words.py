@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from typing import Any
 
 _TERMINAL_SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|.)")
 _MICROSECONDS_IN_PROSE = 1000.0
@@ -51,6 +49,16 @@ def round_trip(value: float) -> str:
     return f"{figure(value / 1000)} ms"
 
 
+def unit_name(unit: str) -> str:
+    """A unit for people: 'µs' for 'us', 'µs/chunk' for 'us/chunk'."""
+    return re.sub(r"^us\b", "µs", unit)
+
+
+def amount(value: float, unit: str) -> str:
+    """A number with three significant digits and its unit: '80.0 tok/s', '12.3 ms'."""
+    return f"{figure(value)} {unit_name(unit)}"
+
+
 def times(ratio: float) -> str:
     """A ratio of speeds, two decimals or two significant digits: '12.40 ×', '0.88 ×', '0.012 ×'."""
     return f"{ratio:.2f} ×" if ratio >= _TENTH else f"{ratio:#.2g} ×"
@@ -76,9 +84,3 @@ def case_name(nodes: int, parallelism: str, link: str) -> str:
     if nodes == 1:
         return "one node"
     return ", ".join(filter(None, (plural(nodes, "node"), parallelism, link)))
-
-
-def pairs(canonical_json: str) -> str:
-    """A canonical dictionary for people: 'n_gen 32, n_prompt 128'."""
-    values: dict[str, Any] = json.loads(canonical_json) if canonical_json else {}
-    return ", ".join(f"{key} {value}" for key, value in values.items())

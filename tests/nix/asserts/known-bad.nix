@@ -49,6 +49,11 @@ in
       }
     );
   };
+  "a node tells the driver the release of its firmware" = {
+    expected = "20260810";
+    actual =
+      (evaluate [ { nixwulf.known-bad = pair; } ]).environment.etc."nixwulf/linux-firmware".text;
+  };
   "every entry says what was seen, what helps, and where that is from" = {
     expected = [ ];
     actual = lib.attrNames (

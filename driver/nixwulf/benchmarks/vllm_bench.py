@@ -1,0 +1,110 @@
+"""vllm-bench: `vllm bench serve`, vLLM's own client, on the head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from nixwulf.benchmarks import Metric, Parameter
+from nixwulf.engines.vllm import ENGINE, base_url, environment
+from nixwulf.parsers import vllm as parser
+from nixwulf.run import Run, RunFailure
+
+_MS_A_SECOND = 1000.0
+
+
+class VllmBench:
+    """Random prompts of one length; the data set that vLLM would download is never used."""
+
+    name = "vllm-bench"
+    parameters: ClassVar = {
+        "concurrency": Parameter(default=1, minimum=1),
+        "requests": Parameter(default=8, minimum=1),
+        "n_prompt": Parameter(default=512, minimum=1),
+        "n_gen": Parameter(default=128, minimum=2),
+    }
+    engines = (ENGINE.name,)
+    programs = ()
+    proof_bytes = 10_000
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Fewer requests than are to be in flight at once."""
+        values = point["parameters"]
+        if values["requests"] < values["concurrency"]:
+            return f"{values['requests']} requests cannot be {values['concurrency']} at once"
+        return None
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """It is among the engine's programs."""
+        return None
+
+    def measure(self, run: Run) -> list[Metric]:
+        """Every sample is a pass of all requests; raises RunFailure when one of them failed."""
+        with ENGINE.endpoint(run):
+            passes = [_measure(run, number) for number in range(run.case.samples)]
+        return metrics(run, passes)
+
+
+BENCHMARK = VllmBench()
+
+
+def arguments(run: Run, number: int, result: str) -> list[str]:
+    """The command line of one pass (from 0): prompts of its own, so that no cache has them."""
+    case, values = run.case, run.case.parameters
+    argv = [run.program("vllm"), "bench", "serve", "--backend", "vllm"]
+    argv += ["--base-url", base_url(run), "--model", run.model]
+    argv += ["--dataset-name", "random", "--random-input-len", str(values["n_prompt"])]
+    argv += ["--random-output-len", str(values["n_gen"]), "--random-range-ratio", "0"]
+    argv += ["--num-prompts", str(values["requests"])]
+    argv += ["--max-concurrency", str(values["concurrency"])]
+    argv += ["--num-warmups", str(values["concurrency"] if case.warm_up else 0)]
+    argv += ["--ignore-eos", "--temperature", "0", "--seed", str(case.seed + number)]
+    folder, _, name = result.rpartition("/")
+    return [
+        *argv,
+        *["--save-result", "--save-detailed", "--result-dir", folder, "--result-filename", name],
+    ]
+
+
+def metrics(run: Run, passes: list[parser.Serve]) -> list[Metric]:
+    """Time to first token, gaps between tokens, decode speed of a request, and of all at once."""
+    values = run.case.parameters
+    conditions = {key: values[key] for key in VllmBench.parameters}
+    state = "warm" if run.case.warm_up else "cold"
+
+    def metric(name: str, unit: str, samples: list[float], *, spread: bool = False) -> Metric:
+        return Metric(name, unit, tuple(samples), state, conditions, distribution=spread)
+
+    ttfts = [time for one in passes for time in one.ttfts_ms]
+    gaps = [gap for one in passes for answer in one.itls_ms for gap in answer]
+    if not ttfts or not gaps or any(one.mean_tpot_ms <= 0 for one in passes):
+        raise RunFailure("failed", "vllm bench serve saved no times of single requests.")
+    return [
+        metric("ttft", "ms", ttfts, spread=True),
+        metric("itl", "ms", gaps, spread=True),
+        # Of the mean time, not the mean of speeds: an answer that a busy client read in one go has
+        # next to no time between its tokens, and one such answer outweighs all others.
+        metric("decode", "tok/s", [_MS_A_SECOND / one.mean_tpot_ms for one in passes]),
+        metric("throughput", "tok/s", [one.output_throughput for one in passes]),
+    ]
+
+
+def _measure(run: Run, number: int) -> parser.Serve:
+    label = f"vllm-bench-{number}"
+    result = f"/tmp/nixwulf-{run.name}-{label}.json"  # noqa: S108 - on the node
+    variables = environment(run, run.head)
+    process = run.execute(run.head, label, arguments(run, number, result), variables)
+    if process.returncode != 0:
+        raise RunFailure("failed", f"vllm bench serve {process.ending()}: {process.last_line()}")
+    text = run.head.script('cat "$1"; rm -f "$1"', result)
+    (run.raw / f"{label}.json").write_text(text, encoding="utf-8")
+    found = parser.parse_serve(text)
+    wanted = run.case.parameters["requests"]
+    tokens = wanted * run.case.parameters["n_gen"]
+    if found.completed != wanted or found.failed or found.output_tokens != tokens:
+        raise RunFailure(
+            "failed",
+            f"vllm bench serve completed {found.completed} of {wanted} requests with "
+            f"{found.output_tokens} of {tokens} tokens.",
+        )
+    return found

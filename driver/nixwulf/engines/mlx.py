@@ -1,0 +1,145 @@
+"""MLX: mlx-lm's programs on each node, split by tensors or layers, over its ring or jaccl."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nixwulf import asking
+from nixwulf.benchmarks import Parameter
+from nixwulf.endpoint import Endpoint
+from nixwulf.engines import mlx_install, mlx_ranks
+from nixwulf.engines.local import Installation, Progress
+from nixwulf.models import random_safetensors
+from nixwulf.models.random_model import RandomModel
+from nixwulf.run import Clocks, Run, RunFailure
+
+_SERVER_PORT = 50054
+_UNHEALTHY = 503
+_LOADED = "default_model"  # what the server calls the model that it was started with
+_PROMPT = "The quick brown fox jumps over the lazy dog."
+# Architectures of random models whose model in mlx-lm 0.32.2 has no pipeline.
+_TENSOR_ONLY = {"llama"}
+
+
+class Mlx:
+    """MLX with mlx-lm."""
+
+    name = "mlx"
+    parameters: ClassVar[dict[str, Parameter]] = {}
+    programs = mlx_install.PROGRAMS
+    local_programs = mlx_install.PROGRAMS
+    built_from = mlx_install.BUILT_FROM
+    ports = (mlx_ranks.PORT, _SERVER_PORT)
+    model_on_every_node = True
+    hub_models = True
+
+    def find_local(self) -> Installation | None:
+        """On PATH, else installed before."""
+        return mlx_install.find()
+
+    def install_local(self, progress: Progress) -> Installation:
+        """On PATH, else installed once."""
+        return mlx_install.find_or_install(progress)
+
+    def random_model(self, model: RandomModel) -> Path:
+        """A Hugging Face folder."""
+        return random_safetensors.ensure(model)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """What mlx-lm cannot split, of a model that the driver makes and so knows."""
+        model, nodes = point.get("random"), point["nodes"]
+        if model is None or nodes == 1:
+            return None
+        if point["parallelism"] == "pipeline":
+            if model.architecture in _TENSOR_ONLY:
+                return f"mlx-lm splits a {model.architecture} by tensors only"
+            if model.layers < nodes:
+                return f"{model.layers} layers are too few for {nodes} nodes"
+            return None
+        for key in ("heads", "kv_heads", "feed_forward"):
+            if getattr(model, key) % nodes:
+                return f"mlx-lm splits evenly, and {key} {getattr(model, key)} is no multiple"
+        return None
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """Every node runs the same program."""
+        return next((repr(name) for name in self.programs if name not in programs), None)
+
+    def start(self, run: Run) -> None:
+        """Nothing listens beforehand: each program of MLX is started on all nodes at once."""
+        run.engine_facts["origin"] = run.program(self.programs[0])
+        if run.case.nodes > 1:
+            mlx_ranks.group_text(run)
+            run.engine_facts["backends"] = mlx_ranks.BACKENDS[run.case.transport or ""]
+
+    def transport_problem(self, run: Run) -> str | None:
+        """MLX says nothing of its transport."""
+        return None
+
+    def arguments(self, run: Run) -> list[str]:
+        """What every program of mlx-lm takes to run a case; it splits by tensors unless told."""
+        split = ["--pipeline"] if run.case.parallelism == "pipeline" else []
+        return ["--model", run.model, *split]
+
+    def greedy_tokens(self, run: Run, count: int) -> list[int]:
+        """Ask a server, which gives token numbers beside their probabilities."""
+        request = {
+            "model": _LOADED,
+            "prompt": _PROMPT,
+            "max_tokens": count,
+            "temperature": 0,
+            "seed": run.case.seed,
+            "logprobs": True,
+        }
+        with self.endpoint(run) as endpoint:
+            answer = asking.post(run, endpoint, "/v1/completions", request)
+        version = re.match(r"([\d.]+)-([\d.]+)-", str(answer.get("system_fingerprint")))
+        if version:
+            run.engine_facts["version"] = f"mlx-lm {version[1]}, mlx {version[2]}"
+        try:
+            return [int(part["id"]) for part in answer["choices"][0]["logprobs"]["content"]]
+        except (KeyError, IndexError, TypeError, ValueError):
+            reason = f"mlx_lm.server gave no tokens: {str(answer)[:200]}."
+            raise RunFailure("failed", reason) from None
+
+    @contextmanager
+    def endpoint(self, run: Run) -> Iterator[Endpoint]:
+        """mlx_lm.server on all nodes; the head answers, on its loopback address only."""
+        arguments = [*self.arguments(run), "--host", "127.0.0.1", "--port", str(_SERVER_PORT)]
+        with (
+            mlx_ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments) as ranks,
+            run.head.forwarded(f"127.0.0.1:{_SERVER_PORT}") as local,
+        ):
+            endpoint = Endpoint(local, _LOADED, ranks.head)
+            _wait_until_healthy(run, endpoint)
+            yield endpoint
+
+
+ENGINE = Mlx()
+
+
+def _wait_until_healthy(run: Run, endpoint: Endpoint) -> None:
+    """Until it answers; it does before the model is loaded, and the first request waits for that.
+
+    One that could not load the model answers too, that it is unhealthy.
+    """
+    import httpx
+
+    clocks = Clocks(run, endpoint.server)
+    with endpoint.client() as client:
+        while True:
+            with suppress(httpx.TransportError):
+                status = client.get("/health", timeout=5).status_code
+                if status == httpx.codes.OK:
+                    return
+                if status == _UNHEALTHY:
+                    words = endpoint.server.last_line()
+                    raise RunFailure("failed", f"mlx_lm.server does not work: {words}")
+            asking.require_running(run, endpoint)
+            clocks.check()
+            time.sleep(0.05)

@@ -1,0 +1,45 @@
+"""Gate: a node has its interface, its address and the MTU of each fabric, as all others do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nixwulf.cluster import Fabric, Node
+from nixwulf.facts import Facts
+from nixwulf.gates import Gate, Subject, Verdict, refused
+
+
+def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
+    """What a node's facts say against its place on a fabric, or none."""
+    name, attachment = node.name, node.fabrics[fabric.name]
+    interface = facts.interfaces.get(attachment.interface)
+    if interface is None:
+        return f"Node {name!r} has no interface {attachment.interface!r}; see 'ip link' there."
+    if attachment.address not in facts.addresses:
+        return (
+            f"Node {name!r} does not have the address {attachment.address!r}; see 'ip addr' there."
+        )
+    if interface.mtu != fabric.mtu:
+        return (
+            f"Node {name!r} has MTU {interface.mtu} on {attachment.interface!r}, and the fabric "
+            f"{fabric.name!r} says {fabric.mtu}; run 'ip link set {attachment.interface} mtu "
+            f"{fabric.mtu}' there."
+        )
+    return None
+
+
+def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+    for crossing in subject.crossings_of(node):
+        problem = fabric_problem(node, crossing.fabric, subject.facts[node.name])
+        if problem:
+            yield refused(problem)
+
+
+GATE = Gate(
+    name="fabric",
+    holds="the node has its interface, its address and the fabric's MTU",
+    reads="`/sys/class/net/*/mtu`, `/proc/net/fib_trie`",
+    fix="`ip link set INTERFACE mtu N`, or correct the cluster file",
+    concerns=lambda subject, node: bool(subject.crossings_of(node)),
+    judge=_judge,
+)

@@ -1,0 +1,62 @@
+"""Gate: the RDMA device of a fabric is there, its port is up, and its GID is not zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nixwulf.cluster import Fabric, Node
+from nixwulf.gates import Gate, Subject, Verdict, refused, unknown
+from nixwulf.hardware import RdmaDevice
+
+
+def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+    devices = subject.facts[node.name].hardware.rdma
+    for crossing in subject.crossings_of(node):
+        if not crossing.rdma:
+            continue
+        name = node.fabrics[crossing.fabric.name].rdma_device
+        if name is None:
+            yield unknown(
+                f"The cluster file names no RDMA device of node {node.name!r} on "
+                f"{crossing.fabric.name!r}; add rdma_device, as 'rdma link' shows it there."
+            )
+        elif name not in devices:
+            yield refused(
+                f"Node {node.name!r} has no RDMA device {name!r}; it has: "
+                f"{', '.join(devices) or 'none'}; see 'rdma link' there."
+            )
+        else:
+            yield from _judge_device(node, crossing.fabric, name, devices[name])
+
+
+def _judge_device(node: Node, fabric: Fabric, name: str, device: RdmaDevice) -> Iterator[Verdict]:
+    if device.state != "ACTIVE":
+        yield refused(
+            f"The port of {name!r} on node {node.name!r} is {device.state!r}, not 'ACTIVE'; see "
+            "the cable, and 'rdma link' there."
+        )
+    index = node.fabrics[fabric.name].gid_index
+    if index is not None and index not in device.gids:
+        yield refused(
+            f"{name!r} on node {node.name!r} has no GID {index}; it has "
+            f"{', '.join(map(str, sorted(device.gids))) or 'none'}; correct gid_index."
+        )
+        return
+    gids = device.gids.values() if index is None else [device.gids[index]]
+    if not any(gid.strip("0:") for gid in gids):
+        yield refused(
+            f"The GID {'' if index is None else f'{index} '}of {name!r} on node {node.name!r} is "
+            f"zero, so its interface has no address yet; run 'ip addr add "
+            f"{node.fabrics[fabric.name].address}/{fabric.subnet.prefixlen} dev "
+            f"{node.fabrics[fabric.name].interface}' there."
+        )
+
+
+GATE = Gate(
+    name="gid",
+    holds="for `rdma`: the device is there, its port is ACTIVE, and its GID is not zero",
+    reads="`/sys/class/infiniband/DEVICE/ports/1`",
+    fix="give the interface its address; correct `rdma_device` and `gid_index`",
+    concerns=lambda subject, node: any(c.rdma for c in subject.crossings_of(node)),
+    judge=_judge,
+)

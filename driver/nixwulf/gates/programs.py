@@ -1,0 +1,43 @@
+"""Gate: the programs that a case starts are on the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nixwulf.cluster import Node
+from nixwulf.gates import Gate, Subject, Verdict, refused
+from nixwulf.link import PROGRAMS
+
+
+def _concerns(subject: Subject, node: Node) -> bool:
+    return subject.is_case or bool(subject.crossings_of(node))
+
+
+def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+    programs = subject.facts[node.name].programs
+    lacking = subject.engine.missing(programs) if subject.engine else None
+    if subject.engine and lacking:
+        yield refused(
+            f"Node {node.name!r} lacks {lacking} on PATH; deploy it or install "
+            f"{subject.engine.name}."
+        )
+    lacking = subject.benchmark.missing(programs) if subject.benchmark else None
+    if lacking:
+        yield refused(f"Node {node.name!r} lacks {lacking}.")
+    for name in PROGRAMS if subject.crossings_of(node) else ():
+        if name not in programs:
+            yield refused(
+                f"Node {node.name!r} lacks {name!r} on PATH, which measures the link; deploy it or "
+                "install it."
+            )
+
+
+GATE = Gate(
+    name="programs",
+    holds="the engine's, the benchmark's and the link's programs are on PATH",
+    reads="`command -v`",
+    fix="deploy the node, or install them",
+    concerns=_concerns,
+    judge=_judge,
+    linux=False,
+)

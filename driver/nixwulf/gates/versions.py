@@ -1,0 +1,68 @@
+"""Gate: all nodes of a case have the same build of the engine."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from nixwulf.cluster import Node
+from nixwulf.gates import Gate, Subject, Verdict, refused, unknown
+
+_STORE = "/nix/store/"
+
+
+@runtime_checkable
+class Versioned(Protocol):
+    """An engine one of whose programs prints its version, on lines that say 'version'."""
+
+    def version_command(self, programs: Mapping[str, str]) -> Sequence[str] | None:
+        """What to run on a node with these programs, or none."""
+
+
+def _concerns(subject: Subject, node: Node) -> bool:
+    return subject.engine is not None and len(subject.nodes) > 1
+
+
+def _command(subject: Subject, node: Node) -> Sequence[str] | None:
+    programs = subject.facts[node.name].programs
+    engine = subject.engine
+    command = engine.version_command(programs) if isinstance(engine, Versioned) else None
+    if not command:
+        return None
+    return ["sh", "-c", f'readlink -f "$1"; {shlex.join(command)}', "sh", command[0]]
+
+
+def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+    first = subject.nodes[0]
+    ours, theirs = _build(subject, node), _build(subject, first)
+    name = subject.engine.name if subject.engine else ""
+    if not ours or not theirs:
+        yield unknown(f"{name} tells no version on {(node if theirs else first).name!r}.")
+    elif ours != theirs:
+        yield refused(
+            f"Node {node.name!r} has {name} {ours!r} and {first.name!r} has {theirs!r}; deploy "
+            "both from one flake, or install one version."
+        )
+
+
+def _build(subject: Subject, node: Node) -> str:
+    """The version; the store path itself where every node has the same one."""
+    answers = subject.answers.get(GATE.name, {})
+    places = {answers.get(other.name, "").partition("\n")[0] for other in subject.nodes}
+    if len(places) == 1 and next(iter(places)).startswith(_STORE):
+        return next(iter(places))
+    lines = answers.get(node.name, "").splitlines()[1:]
+    return " ".join(line.strip() for line in lines if "version" in line.lower())
+
+
+GATE = Gate(
+    name="versions",
+    holds="all nodes of the case have one build of the engine",
+    reads="the store path of its program (`readlink -f`), else its `--version`",
+    fix="deploy all nodes from one flake, or install one version",
+    concerns=_concerns,
+    judge=_judge,
+    command=_command,
+    linux=False,
+)

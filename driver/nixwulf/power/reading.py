@@ -1,0 +1,47 @@
+"""What readers of records make of their `power`: sentences, and speeds per watt as metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Of the sources that a run has, reports show the one with the most of the machine in it.
+_FULLEST_FIRST = ("wall", "powermetrics", "pmic", "nvidia", "amdgpu", "rapl")
+
+
+def sources(power: dict[str, Any]) -> str:
+    """The sources of watts with their nodes, or why there are none."""
+    if "absent" in power:
+        return str(power["absent"])
+    nodes: dict[str, list[str]] = {}
+    for name, node in power.get("nodes", {}).items():
+        for source in node.get("watts", {}):
+            nodes.setdefault(source, []).append(name)
+    for meter in power.get("meters", ()):
+        if "watts" in meter:
+            nodes.setdefault("wall", []).extend(meter["nodes"])
+    return ", ".join(f"{source} of {', '.join(names)}" for source, names in nodes.items())
+
+
+def warnings(power: dict[str, Any]) -> list[str]:
+    """A sentence for each node and counter that slowed the run down."""
+    return [
+        f"Node {held['node']!r} was slowed down while it was measured: {held['counter']}."
+        for held in power.get("throttled", ())
+    ]
+
+
+def per_watt(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The speeds of a record over its watts, as its metrics are, with the source in the name."""
+    entries = [e for e in record.get("power", {}).get("efficiency", ()) if "value" in e]
+    best = min((_FULLEST_FIRST.index(entry["source"]) for entry in entries), default=0)
+    return [
+        {
+            "name": f"{entry['name']}_per_{entry['source']}_watt",
+            "unit": entry["unit"],
+            "value": entry["value"],
+            "samples": [entry["value"]],
+            **{key: record["metrics"][entry["metric"]][key] for key in ("state", "conditions")},
+        }
+        for entry in entries
+        if entry["source"] == _FULLEST_FIRST[best]
+    ]

@@ -1,0 +1,138 @@
+"""Lines of a report: a case with the values of its metrics over its repetitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from nixwulf.report.words import case_name, figure, link_name, with_deviation
+
+_SHORT = {"ttft": "TTFT", "itl": "ITL"}
+
+
+class Setting(NamedTuple):
+    """What has to be the same for values to stand in one table and in one plot.
+
+    Engine and model are empty where the benchmark measures the machines themselves.
+    """
+
+    cluster: str
+    engine: str
+    benchmark: str
+    model: str
+
+
+def setting_of(cluster: str, case: Mapping[str, Any]) -> Setting:
+    """The setting of a case, as a record or a plan has it."""
+    return Setting(cluster, case.get("engine", ""), case["benchmark"], case.get("model", ""))
+
+
+class Metric(NamedTuple):
+    """A quantity of a setting: its name in the records and its unit."""
+
+    name: str
+    unit: str
+
+    @property
+    def words(self) -> str:
+        """Its name for people."""
+        return _SHORT.get(self.name, self.name.replace("_", " "))
+
+
+@dataclass(frozen=True)
+class Value:
+    """A metric over the runs of a case that ended ok, in its unit.
+
+    deviation is over all samples (n-1), none for one sample; percentiles are the 50th, 95th and
+    99th, none where they tell no more than the mean; speed_up and efficiency are against one node,
+    none where that was not measured or means nothing.
+    """
+
+    unit: str
+    mean: float
+    deviation: float | None
+    n_samples: int
+    n_runs: int
+    percentiles: tuple[float, float, float] | None = None
+    speed_up: float | None = None
+    efficiency: float | None = None
+
+    @property
+    def above_linear(self) -> bool:
+        """More than N times one node: one node throttled, or its cache was too small."""
+        return self.efficiency is not None and self.efficiency > 1
+
+    @property
+    def typical(self) -> float:
+        """The one number to compare and draw: the median of a distribution, else the mean."""
+        return self.percentiles[0] if self.percentiles else self.mean
+
+    @property
+    def text(self) -> str:
+        """Mean and deviation: '22.1 ± 0.4'."""
+        return with_deviation(self.mean, self.deviation)
+
+    @property
+    def spread(self) -> tuple[str, str, str]:
+        """The percentiles; empty texts where there are none."""
+        if self.percentiles is None:
+            return ("", "", "")
+        p50, p95, p99 = map(figure, self.percentiles)
+        return (p50, p95, p99)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One case, and one variant of its conditions, over its repetitions.
+
+    rtt_us (microseconds) and bandwidth_gbps (Gbit/s) are medians over the runs that ended ok, or
+    over all where none did; planned is how many runs the plan asks for, none without a plan;
+    axes are the parameters and conditions that tell it from other lines of its setting.
+    """
+
+    setting: Setting
+    case: str
+    nodes: int
+    parallelism: str
+    fabric: str
+    transport: str
+    rtt_us: float | None
+    bandwidth_gbps: float | None
+    outcomes: Mapping[str, int]
+    planned: int | None
+    axes: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def link(self) -> str:
+        """The fabric, with the transport where it is not TCP; empty on one node."""
+        return link_name(self.fabric, self.transport)
+
+    @property
+    def variant(self) -> str:
+        """Its axes in words: 'concurrency 4, n_gen 64'."""
+        return ", ".join(f"{key} {value}" for key, value in self.axes.items())
+
+    @property
+    def outcome(self) -> str:
+        """'ok', '2 ok, 1 hang', 'not run' or '1 ok, 2 to come'."""
+        to_come = max(0, (self.planned or 0) - sum(self.outcomes.values()))
+        if not self.outcomes:
+            return "not run"
+        if len(self.outcomes) == 1 and not to_come:
+            return next(iter(self.outcomes))
+        parts = [f"{count} {name}" for name, count in self.outcomes.items()]
+        return ", ".join(parts + ([f"{to_come} to come"] if to_come else []))
+
+    @property
+    def counts(self) -> str:
+        """Samples and runs that its values rest on: '9 (3)'; several where the metrics differ."""
+        counts = {(value.n_samples, value.n_runs) for value in self.values.values()}
+        return ", ".join(f"{n} ({runs})" for n, runs in sorted(counts))
+
+    @property
+    def what(self) -> str:
+        """'2 nodes, tensor, lan, concurrency 4', or 'one node'."""
+        name = case_name(self.nodes, self.parallelism, self.link)
+        return ", ".join(filter(None, (name, self.variant)))

@@ -1,0 +1,177 @@
+"""MLX in the lab: its ring across nodes, its two splits, and how its failures end."""
+
+import threading
+import time
+from unittest.mock import Mock
+
+import pytest
+
+from nixwulf import bench
+from nixwulf.cluster import load_cluster
+from nixwulf.models import place, random_safetensors
+from nixwulf.plan import make_plan
+from nixwulf.record import load, save
+from nixwulf.sweep import parse_sweep
+
+PROGRESS_S = 15
+SMALL = {"layers": 2, "hidden": 128, "heads": 4, "kv_heads": 4, "feed_forward": 256}
+EXPERTS = {"architecture": "qwen3moe", "experts": 4, "experts_used": 2}
+MODELS = {
+    "dense": {"random": {**SMALL, "weights": "f32"}},
+    "experts": {"random": {**SMALL, **EXPERTS, "weights": "f32"}},
+}
+
+
+def plan_for(cluster, *, parameters=None, models=None, samples=2, **matrix):
+    document = {
+        "name": "mlx",
+        "models": {**MODELS, **(models or {})},
+        "matrix": {
+            "engine": ["mlx"],
+            "benchmark": ["mlx_lm.benchmark"],
+            "model": ["dense"],
+            "nodes": [2],
+            "fabric": ["thunderbolt"],
+            "parallelism": ["tensor"],
+            "parameters": parameters or {"n_prompt": [16], "n_gen": [8]},
+            **matrix,
+        },
+        "samples": samples,
+        "limits": {"wall_s": 120, "progress_s": PROGRESS_S},
+    }
+    return make_plan(parse_sweep(document, "mlx.yaml"), cluster)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    return load_cluster("lab")
+
+
+@pytest.fixture(scope="module")
+def nodes(cluster):
+    plan = plan_for(
+        cluster, engine=["mlx", "llama.cpp"], benchmark=["mlx_lm.benchmark", "llama-bench"]
+    )
+    with bench.session(plan, Mock()) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One folder for all runs, so that one node gives its tokens once for each model."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def run(nodes, folder):
+    def one(plan, on_phase=lambda phase: None):
+        record = bench.run_one(nodes, plan, folder, plan.cases[0], 0, on_phase)
+        path = folder / "records" / f"{record['id']}.json"
+        save(record, path)
+        assert load(path) == record
+        for node in nodes.nodes.values():
+            left = "ls /tmp/nixwulf-*/ 2>/dev/null; grep -ls mlx_lm /proc/[0-9]*/comm || true"
+            assert node.script(left) == ""
+        return record
+
+    return one
+
+
+def signal_while_measuring(nodes, folder, signal, moments):
+    """Signal the second rank once the benchmark has begun its first trial, and note when."""
+    script = (
+        'for file in "${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)"/*mlx-benchmark*.pid; do '
+        'read -r leader rest <"$file"; kill "$1" "-$leader"; done'
+    )
+
+    logs = "raw/*/mlx-benchmark-*-n1.stdout"
+
+    def watch(before):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for log in set(folder.glob(logs)) - before:
+                if "Timing with" in log.read_text(errors="replace"):
+                    nodes.nodes["n2"].script(script, signal)
+                    moments.append(time.monotonic())
+                    return
+            time.sleep(0.02)
+
+    def on_phase(phase):
+        if phase == "measure":
+            before = set(folder.glob(logs))
+            threading.Thread(target=watch, args=[before], daemon=True).start()
+
+    return on_phase
+
+
+LONG = {"samples": 500, "parameters": {"n_prompt": [16], "n_gen": [100]}}
+
+
+@pytest.mark.parametrize(
+    ("model", "parallelism"), [("dense", "tensor"), ("experts", "tensor"), ("experts", "pipeline")]
+)
+def test_a_run_over_a_fabric_is_ok_and_proves_it(run, cluster, model, parallelism):
+    record = run(plan_for(cluster, model=[model], parallelism=[parallelism]))
+    assert record["outcome"] == "ok", record.get("failure")
+    names = [(metric["name"], metric["unit"]) for metric in record["metrics"]]
+    assert names == [("prompt", "tok/s"), ("decode", "tok/s"), ("peak_memory", "GB")]
+    assert all(len(metric["samples"]) == 2 for metric in record["metrics"])
+    assert record["sanity"]["text"]["agrees"]
+    assert record["sanity"]["transport"]["proved"]
+    assert record["engine"]["backends"] == "ring"
+    assert record["engine"]["version"].startswith("mlx-lm 0.")
+
+
+def test_a_rank_killed_while_measuring_is_failed(run, nodes, cluster, folder):
+    kill = signal_while_measuring(nodes, folder, "-KILL", [])
+    record = run(plan_for(cluster, **LONG), kill)
+    assert record["outcome"] == "failed"
+    assert record["failure"]["phase"] == "measure"
+    assert "'mlx_lm.benchmark' on node 'n2' was ended by SIGKILL." in record["failure"]["reason"]
+    assert "A rank of MLX died" in record["failure"]["hint"]
+
+
+def test_a_rank_stopped_while_measuring_is_a_hang(run, nodes, cluster, folder):
+    moments = []
+    stop = signal_while_measuring(nodes, folder, "-STOP", moments)
+    record = run(plan_for(cluster, **LONG), stop)
+    assert record["outcome"] == "hang"
+    assert time.monotonic() - moments[0] < PROGRESS_S + 10
+    assert f"was silent for {PROGRESS_S} s" in record["failure"]["reason"]
+
+
+def copy_of_dense(nodes, cluster):
+    """The path of a Hugging Face folder on two nodes, as a user would have put it there."""
+    pair = [nodes.nodes["n1"], nodes.nodes["n2"]]
+    placed = place(plan_for(cluster).sweep.models["dense"], pair, random_safetensors.ensure)
+    for node in pair:
+        node.script('rm -rf /tmp/folder && cp -r "$1" /tmp/folder', placed.path)
+    return {"folder": {"path": "/tmp/folder"}}
+
+
+def test_a_split_that_an_architecture_lacks_is_unsupported(run, nodes, cluster):
+    models = copy_of_dense(nodes, cluster)
+    record = run(plan_for(cluster, models=models, model=["folder"], parallelism=["pipeline"]))
+    assert record["outcome"] == "unsupported"
+    assert "by tensors only" in record["failure"]["reason"]
+
+
+def test_a_model_without_a_tokenizer_is_failed_in_one_sentence(run, nodes, cluster):
+    models = copy_of_dense(nodes, cluster)
+    nodes.nodes["n2"].script("rm /tmp/folder/tokenizer*")
+    record = run(plan_for(cluster, models=models, model=["folder"]))
+    assert record["outcome"] == "failed"
+    assert record["failure"]["phase"] == "sanity"
+    assert "on node 'n2' says: Couldn't instantiate" in record["failure"]["reason"]
+
+
+def test_mlx_and_llama_cpp_give_the_same_greedy_tokens_of_the_same_model(nodes, cluster, tmp_path):
+    """Two engines that share no code: the random model is right in both formats."""
+    observed = []
+    for engine, benchmark in (("mlx", "mlx_lm.benchmark"), ("llama.cpp", "llama-bench")):
+        matrix = {"engine": [engine], "benchmark": [benchmark]}
+        plan = plan_for(cluster, nodes=[1], parallelism=["single"], **matrix)
+        record = bench.run_one(nodes, plan, tmp_path, plan.cases[0], 0, lambda phase: None)
+        assert record["outcome"] == "ok", record.get("failure")
+        observed.append(record["sanity"]["text"]["observed"])
+    assert observed[0] == observed[1]

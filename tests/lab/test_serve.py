@@ -1,0 +1,181 @@
+"""Streamed requests to a real llama-server, alone and over RPC, and how each fault ends."""
+
+import json
+import statistics
+import threading
+import time
+
+import pytest
+
+from nixwulf import bench
+from nixwulf.cluster import load_cluster
+from nixwulf.plan import make_plan
+from nixwulf.record import load, save
+from nixwulf.sweep import parse_sweep
+
+PROGRESS_S = 6
+THREADS = {"threads": 1}
+ALONE = {"nodes": [1], "parallelism": ["single"]}
+
+
+class Silent:
+    def step(self, words):
+        pass
+
+    def building(self, step, share):
+        pass
+
+
+def plan_for(cluster, samples=1, matrix=None, **parameters):
+    document = {
+        "name": "serve",
+        "models": {"tiny": {"random": {}}},
+        "matrix": {
+            "benchmark": ["serve"],
+            "model": ["tiny"],
+            "nodes": [2],
+            "fabric": ["rdma-like"],
+            "parallelism": ["pipeline"],
+            **(matrix or {}),
+            "parameters": {name: [value] for name, value in (parameters | THREADS).items()},
+        },
+        "samples": samples,
+        "limits": {"wall_s": 120, "progress_s": PROGRESS_S},
+    }
+    return make_plan(parse_sweep(document, "serve.yaml"), cluster)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    return load_cluster("lab")
+
+
+@pytest.fixture(scope="module")
+def nodes(cluster):
+    with bench.session(plan_for(cluster), Silent()) as connected:
+        yield connected
+
+
+@pytest.fixture
+def run(nodes, tmp_path):
+    def one(plan, on_phase=lambda phase: None):
+        record = bench.run_one(nodes, plan, tmp_path, plan.cases[0], 0, on_phase)
+        path = tmp_path / "records" / f"{record['id']}.json"
+        save(record, path)
+        assert load(path) == record
+        left = "grep -lsE 'rpc-server|llama-server' /proc/[0-9]*/comm || true"
+        assert [node.script(left) for node in nodes.nodes.values()] == [""] * len(nodes.nodes)
+        return record
+
+    return one
+
+
+def metrics_of(record):
+    assert record["outcome"] == "ok", record.get("failure")
+    return {metric["name"]: metric for metric in record["metrics"]}
+
+
+def endless(cluster, matrix=None):
+    """Many short passes: whatever happens after the first one happens in a stream."""
+    return plan_for(cluster, 500, matrix, n_prompt=32, n_gen=64, requests=2, concurrency=2)
+
+
+def in_a_stream(nodes, folder, name, program, signal):
+    """Send a program of a node a signal once a pass has ended; the moment it was sent."""
+    script = (
+        'for comm in $(grep -ls "$1" /proc/[0-9]*/comm); do process=${comm%/comm}; '
+        'kill "$2" "${process#/proc/}"; done'
+    )
+    sent = []
+
+    def watch():
+        deadline = time.monotonic() + 100
+        while not list(folder.glob("raw/*/answers.jsonl")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        nodes.nodes[name].script(script, program, signal)
+        sent.append(time.monotonic())
+
+    def on_phase(phase):
+        if phase == "measure":
+            threading.Thread(target=watch, daemon=True).start()
+
+    return on_phase, sent
+
+
+def test_one_request_at_a_time_agrees_with_the_servers_own_clock(run, cluster, tmp_path):
+    plan = plan_for(cluster, matrix=ALONE, n_prompt=1400, n_gen=100, requests=4)
+    metrics = metrics_of(record := run(plan))
+    assert "warnings" not in record
+    assert record["sanity"]["text"]["agrees"]
+    for ours, server in (("decode", "server_decode"), ("ttft", "server_prompt")):
+        pairs = zip(metrics[ours]["samples"], metrics[server]["samples"], strict=True)
+        ratio = statistics.median(one / other for one, other in pairs)
+        assert ratio == pytest.approx(1, abs=0.05), f"{ours} is {ratio:.3f} times {server}"
+    answers = [json.loads(line) for line in next(tmp_path.glob("raw/*/answers.jsonl")).open()]
+    assert [answer["prompt_tokens"] for answer in answers] == [1400] * 4
+    assert [answer["cached_tokens"] for answer in answers] == [0] * 4
+    assert metrics["ttft"]["samples"] == [round(answer["came"][0], 4) for answer in answers]
+
+
+@pytest.mark.parametrize(("parallelism", "api"), [("pipeline", "completions"), ("tensor", "chat")])
+def test_requests_at_once_over_rpc_are_counted_and_their_fabric_is_proved(
+    run, cluster, parallelism, api
+):
+    load = {"concurrency": 3, "requests": 6, "n_prompt": 96, "n_gen": 16, "api": api}
+    record = run(plan_for(cluster, 2, {"parallelism": [parallelism]}, **load))
+    metrics = metrics_of(record)
+    assert "warnings" not in record
+    transport = record["sanity"]["transport"]
+    assert transport["proved"]
+    assert transport["bytes"]["n2"] > 1_000_000
+    counts = {name: len(metric["samples"]) for name, metric in metrics.items()}
+    assert counts["ttft"] == counts["decode"] == 2 * 6
+    assert counts["itl"] == 2 * 6 * (16 - 1)
+    assert counts["throughput"] == counts["client_busy"] == 2
+    assert set(metrics["itl"]["percentiles"]) == {"p50", "p95", "p99"}
+    assert metrics["ttft"]["conditions"] == {**load, "ignore_eos": True}
+    server = record["commands"][-1]
+    size = server["argv"].index("-np")
+    assert server["argv"][size : size + 4] == ["-np", "3", "-c", str(3 * (96 + 16 + 128))]
+    assert server["environment"]["LLAMA_ARG_CACHE_RAM"] == "0"
+    alone = metrics["decode"]["value"]
+    assert metrics["throughput"]["value"] > alone, "requests at once give no more than one"
+
+
+def test_a_stopped_server_is_a_hang(run, nodes, cluster, tmp_path):
+    on_phase, stopped = in_a_stream(nodes, tmp_path, "n1", "llama-server", "-STOP")
+    record = run(endless(cluster, ALONE), on_phase)
+    assert record["outcome"] == "hang", record.get("failure")
+    assert f"'llama-server' was silent for {PROGRESS_S} s" in record["failure"]["reason"]
+    assert time.monotonic() - stopped[0] < PROGRESS_S + 10
+    assert record["metrics"] == []
+
+
+def test_a_stopped_worker_is_a_hang(run, nodes, cluster, tmp_path):
+    on_phase, stopped = in_a_stream(nodes, tmp_path, "n2", "rpc-server", "-STOP")
+    record = run(endless(cluster), on_phase)
+    assert record["outcome"] == "hang", record.get("failure")
+    assert time.monotonic() - stopped[0] < PROGRESS_S + 10
+
+
+def test_a_server_that_dies_in_a_stream_is_failed(run, nodes, cluster, tmp_path):
+    on_phase, _ = in_a_stream(nodes, tmp_path, "n1", "llama-server", "-KILL")
+    record = run(endless(cluster, ALONE), on_phase)
+    assert record["outcome"] == "failed"
+    assert "'llama-server' was ended by SIGKILL" in record["failure"]["reason"]
+
+
+def test_a_worker_that_dies_in_a_stream_is_failed(run, nodes, cluster, tmp_path):
+    on_phase, _ = in_a_stream(nodes, tmp_path, "n2", "rpc-server", "-KILL")
+    record = run(endless(cluster), on_phase)
+    assert record["outcome"] == "failed"
+    assert "'ggml-rpc-server' on node 'n2' was ended by SIGKILL" in record["failure"]["reason"]
+
+
+def test_a_prompt_longer_than_the_model_takes_is_failed_in_the_servers_words(run, cluster):
+    record = run(plan_for(cluster, matrix=ALONE, n_prompt=3000, n_gen=8))
+    assert record["outcome"] == "failed"
+    assert (
+        "answered 400 to POST /v1/completions: 'request (3000 tokens) exceeds the available context"
+        in record["failure"]["reason"]
+    )

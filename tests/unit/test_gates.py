@@ -1,0 +1,464 @@
+"""Each gate holds, refuses or cannot tell, by the facts of a node; its sentence says what to do."""
+
+import dataclasses
+import math
+
+import pytest
+
+from nixwulf.case import Case
+from nixwulf.cluster import load_cluster, parse_cluster
+from nixwulf.engines import find
+from nixwulf.errors import InputError
+from nixwulf.facts import Clock, parse_facts
+from nixwulf.gates import (
+    Crossing,
+    Result,
+    Subject,
+    all_gates,
+    known_names,
+    result_of,
+    subject_of_cluster,
+)
+from nixwulf.gates.kernel import is_older
+from nixwulf.gates.known_bad import table
+from nixwulf.gates.ports import listeners
+from nixwulf.hardware import FILES
+from nixwulf.models import Model, PlacedModel
+from nixwulf.models.header import Sizes
+
+HALO = """\
+/usr/bin/iperf3
+/usr/bin/ping
+--
+unlimited
+clock:1800000000.25
+/dev/kfd:w
+/dev/dri/renderD128:w
+/proc/sys/kernel/hostname:{name}
+/proc/sys/kernel/osrelease:6.19.1
+/proc/meminfo:MemTotal:       130000000 kB
+/proc/meminfo:MemAvailable:   120000000 kB
+/sys/class/net/thunderbolt0/mtu:9000
+/sys/class/net/enp191s0/mtu:1500
+/proc/net/fib_trie:           |-- {cable}
+/proc/net/fib_trie:              /32 host LOCAL
+/proc/net/fib_trie:           |-- {office}
+/proc/net/fib_trie:              /32 host LOCAL
+/sys/class/drm/card1/device/vendor:0x1002
+/sys/class/drm/card1/device/mem_info_gtt_total:128849018880
+/sys/class/drm/card1/device/mem_info_vram_total:536870912
+/sys/class/drm/card1/device/fw_version/mes_fw_version:0x00000080
+/sys/class/kfd/kfd/topology/nodes/0/properties:gfx_target_version 0
+/sys/class/kfd/kfd/topology/nodes/1/properties:gfx_target_version 110501
+/sys/bus/thunderbolt/devices/0-0/device_name:host
+/sys/bus/thunderbolt/devices/0-2/device_name:{peer}
+/sys/bus/thunderbolt/devices/0-2/tx_speed:20.0 Gb/s
+/sys/bus/thunderbolt/devices/0-2/rx_speed:20.0 Gb/s
+/sys/bus/thunderbolt/devices/0-2/tx_lanes:2
+/sys/bus/thunderbolt/devices/0-2/rx_lanes:2
+/sys/bus/thunderbolt/devices/1-3/rx_speed:10.0 Gb/s
+/sys/bus/thunderbolt/devices/1-3/authorized:1
+/sys/class/thermal/cooling_device0/type:Processor
+/sys/class/thermal/cooling_device0/cur_state:0
+/sys/class/thermal/cooling_device9/type:Fan
+/sys/class/thermal/cooling_device9/cur_state:3
+/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor:performance
+/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver:amd-pstate-epp
+/sys/firmware/acpi/platform_profile:performance
+/run/booted-system/etc/nixwulf/linux-firmware:20260622
+"""
+CLUSTER = load_cluster("framework-2")
+FW1, FW2 = CLUSTER.nodes
+
+
+def facts_of(change=("", ""), extra=""):
+    """The facts of both nodes, a healthy pair but for a change of the first one's text."""
+    texts = {}
+    for node, peer in ((FW1, "fw2"), (FW2, "fw1")):
+        addresses = {name: at.address for name, at in node.fabrics.items()}
+        texts[node.name] = HALO.format(name=node.name, peer=peer, **addresses)
+    assert change[0] in texts["fw1"], change
+    texts["fw1"] = texts["fw1"].replace(*change) + extra
+    found = {name: parse_facts(text) for name, text in texts.items()}
+    return {
+        name: dataclasses.replace(facts, clock=Clock(0.0, 0.1)) for name, facts in found.items()
+    }
+
+
+def subject(change=("", ""), extra="", **changes):
+    return dataclasses.replace(subject_of_cluster(CLUSTER, facts_of(change, extra)), **changes)
+
+
+def held(gate, against, node=FW1, waived=()):
+    return result_of(all_gates()[gate], against, node, waived)
+
+
+def refusal(gate, against, node=FW1):
+    result = held(gate, against, node)
+    assert result.state == "refused", result
+    assert len(result.sentences) == 1
+    assert repr(node.name) in result.sentences[0]
+    return result.sentences[0]
+
+
+def test_nothing_is_wrong_with_a_healthy_pair():
+    answers = {
+        "disk": "/dev/x 100000000 1 99999999 1% /",
+        "ports": "  sl  local_address",
+        "path-mtu": "\n".join(
+            f"{at.address} passes" for node in CLUSTER.nodes for at in node.fabrics.values()
+        ),
+    }
+    everything = subject(
+        answers={gate: {"fw1": text, "fw2": text} for gate, text in answers.items()}
+    )
+    states = {(g, n.name): held(g, everything, n) for g in all_gates() for n in CLUSTER.nodes}
+    assert [r for r in states.values() if r.state not in {"ok", "not applicable"}] == []
+    idle = {r.gate for r in states.values() if r.state == "not applicable"}
+    assert idle == {"gid", "memlock", "memory", "model", "rdma-vendor", "versions"}
+
+
+@pytest.mark.parametrize(
+    ("gate", "change", "words"),
+    [
+        ("kernel", ("6.19.1", "6.18.2-arch1"), "runs kernel '6.18.2-arch1'"),
+        ("known-bad", ("6.19.1", "6.17.0"), "kernel '6.17.0', known to be bad on gfx1151"),
+        ("known-bad", ("0x00000080", "0x00000083"), "MES firmware 0x83, known to be bad"),
+        ("known-bad", ("firmware:20260622", "firmware:20251125"), "linux-firmware '20251125'"),
+        ("gpu", ("vendor:0x1002", "vendor:0x1a03"), "shows no AMD GPU"),
+        ("gpu", ("/dev/dri/renderD128:w", "/dev/dri/renderD128:-"), "usermod -aG render,video"),
+        ("gpu", ("/dev/kfd:w\n", ""), "has no '/dev/kfd', so ROCm would run on its CPU"),
+        ("gtt", ("gtt_total:128849018880", "gtt_total:66560000000"), "62.0 GiB (and 0.5 of its"),
+        ("usb4", ("rx_speed:20.0", "rx_speed:10.0"), "receives at '10 Gb/s x 2'"),
+        ("usb4", ("tx_lanes:2", "tx_lanes:1"), "sends at '20 Gb/s x 1'"),
+        ("usb4", ("0-2/rx_speed", "0-2/other"), "has no cable to another host"),
+        ("governor", ("profile:performance", "profile:low-power"), "power profile 'low-power'"),
+        ("throttling", ("device0/cur_state:0", "device0/cur_state:4"), "'Processor (cooling_dev"),
+        ("fabric", ("thunderbolt0/mtu:9000", "thunderbolt0/mtu:1500"), "has MTU 1500 on"),
+        ("fabric", ("thunderbolt0/mtu", "thunderbolt1/mtu"), "no interface 'thunderbolt0'"),
+        ("fabric", ("10.10.0.1\n", "10.10.0.7\n"), "does not have the address '10.10.0.1'"),
+        ("programs", ("/usr/bin/iperf3\n", ""), "lacks 'iperf3' on PATH"),
+    ],
+)
+def test_a_fact_that_is_wrong_is_refused_with_its_value_and_what_to_do(gate, change, words):
+    against = subject(change)
+    if gate == "governor":  # The other node differs from it as well.
+        assert words in " ".join(held(gate, against).sentences)
+        return
+    assert words in refusal(gate, against)
+    assert held(gate, against, FW2).state == "ok"
+
+
+def test_a_powersave_that_scales_with_the_load_is_none():
+    change = ("governor:performance", "governor:powersave")
+    both = {"fw1": facts_of(change)["fw1"], "fw2": facts_of(change)["fw1"]}
+    assert held("governor", subject(facts=both)).state == "ok"
+    plain = facts_of(change)["fw1"]
+    hardware = dataclasses.replace(plain.hardware, governor_driver="acpi-cpufreq")
+    both = dict.fromkeys(both, dataclasses.replace(plain, hardware=hardware))
+    assert "governor 'powersave'" in refusal("governor", subject(facts=both))
+
+
+@pytest.mark.parametrize(
+    ("gate", "change"),
+    [
+        ("known-bad", ("/fw_version/mes_fw_version:0x00000080", "/nothing:0")),
+        ("known-bad", ("/etc/nixwulf/linux-firmware:20260622", "/etc/nothing:0")),
+        ("gtt", ("mem_info_gtt_total:128849018880", "nothing:0")),
+        ("usb4", ("0-2/rx_lanes:2", "0-2/nothing:2")),
+        ("throttling", ("type:Processor", "type:Fan")),
+    ],
+)
+def test_what_a_node_does_not_tell_is_unknown_and_refuses_nothing(gate, change):
+    result = held(gate, subject(change))
+    assert result.state == "unknown"
+    assert "does not tell" in result.sentences[0]
+
+
+def test_a_node_that_runs_no_linux_is_unknown():
+    result = held("fabric", subject(("osrelease:6.19.1", "osrelease:")))
+    assert result.state == "unknown"
+    assert "runs no Linux" in result.sentences[0]
+
+
+def test_a_waived_gate_still_says_what_is_wrong():
+    result = held("kernel", subject(("6.19.1", "6.1.0")), waived=("kernel",))
+    assert result.state == "waived"
+    assert "'6.1.0'" in result.sentences[0]
+
+
+def test_an_unknown_gate_cannot_be_waived():
+    with pytest.raises(InputError, match="unknown gate 'kernal'; known: clock, disk"):
+        known_names(["kernal"])
+    assert known_names(["kernel", "clock", "kernel"]) == ("clock", "kernel")
+
+
+def test_a_memory_carved_out_by_the_firmware_counts_for_the_gpu():
+    change = ("mem_info_vram_total:536870912", f"mem_info_vram_total:{96 * 2**30}")
+    assert held("gtt", subject(change)).state == "ok"
+
+
+def test_clocks_are_apart_only_by_what_no_round_trip_explains():
+    facts = facts_of()
+    late = dataclasses.replace(facts["fw2"], clock=Clock(3.0, 3.5))
+    sentence = refusal("clock", subject(facts={**facts, "fw2": late}), FW2)
+    assert "at least 2.9 s ahead of that of 'fw1'" in sentence
+    vague = dataclasses.replace(facts["fw2"], clock=Clock(-2.0, 3.5))
+    assert held("clock", subject(facts={**facts, "fw2": vague}), FW2).state == "ok"
+
+
+RDMA = """\
+/sys/class/infiniband/mlx5_0/device/vendor:0x15b3
+/sys/class/infiniband/mlx5_0/ports/1/state:4: ACTIVE
+/sys/class/infiniband/mlx5_0/ports/1/gids/0:fe80:0000:0000:0000:0000:0000:0000:0001
+/sys/class/infiniband/mlx5_0/ports/1/gids/3:0000:0000:0000:0000:0000:ffff:0a0a:0001
+"""
+
+
+def rdma_subject(first=RDMA, second=RDMA, memlock=math.inf, device="mlx5_0"):
+    document = {**CLUSTER.document, "fabrics": dict(CLUSTER.document["fabrics"])}
+    document["fabrics"]["cable"] = {**document["fabrics"]["cable"], "kind": "roce"}
+    document["nodes"] = [
+        {**node, "fabrics": {"cable": {**node["fabrics"]["cable"], "gid_index": 3, **named}}}
+        for node, named in (
+            (node, {"rdma_device": device} if device else {}) for node in document["nodes"]
+        )
+    ]
+    cluster = parse_cluster(document, "test")
+    facts = {"fw1": facts_of(extra=first)["fw1"], "fw2": facts_of(extra=second)["fw1"]}
+    facts["fw1"] = dataclasses.replace(facts["fw1"], memlock=memlock)
+    answers = {"memlock": {"fw1": "infinity", "fw2": "infinity"}}
+    return dataclasses.replace(subject_of_cluster(cluster, facts), answers=answers)
+
+
+def rdma_held(gate, against, place=0):
+    return held(gate, against, against.nodes[place])
+
+
+def test_rdma_gates_hold_for_a_device_that_is_ready():
+    for gate in ("gid", "memlock", "rdma-vendor"):
+        assert rdma_held(gate, rdma_subject()).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("ffff:0a0a:0001", "0000:0000:0000"), "The GID 3 of 'mlx5_0' on node 'fw1' is zero"),
+        (("4: ACTIVE", "1: DOWN"), "is 'DOWN', not 'ACTIVE'"),
+        (("gids/3", "gids/4"), "has no GID 3; it has 0, 4"),
+        (("mlx5_0", "mlx5_1"), "has no RDMA device 'mlx5_0'; it has: mlx5_1"),
+    ],
+)
+def test_an_rdma_device_that_is_not_ready_is_refused(change, words):
+    result = rdma_held("gid", rdma_subject(first=RDMA.replace(*change)))
+    assert result.state == "refused"
+    assert words in result.sentences[0]
+
+
+def test_an_rdma_device_that_the_cluster_does_not_name_is_unknown():
+    assert rdma_held("gid", rdma_subject(device=None)).state == "unknown"
+
+
+def test_cards_of_two_vendors_are_refused():
+    result = rdma_held("rdma-vendor", rdma_subject(second=RDMA.replace("15b3", "8086")), 1)
+    assert "of '0x8086', and that of 'fw1' of '0x15b3'" in result.sentences[0]
+
+
+def test_a_login_and_a_unit_each_need_their_limit():
+    low = rdma_held("memlock", rdma_subject(memlock=8192 * 1024))
+    assert "A login on node 'fw1' may lock 8192 KiB" in low.sentences[0]
+    answers = {"memlock": {"fw1": "8388608"}}
+    unit = rdma_held("memlock", dataclasses.replace(rdma_subject(), answers=answers))
+    assert "A unit on node 'fw1' may lock 8192 KiB" in unit.sentences[0]
+    answers = {"memlock": {"fw1": "sh: systemctl: not found"}}
+    none = rdma_held("memlock", dataclasses.replace(rdma_subject(), answers=answers))
+    assert none.state == "unknown"
+
+
+def test_a_case_over_tcp_is_not_concerned_by_rdma():
+    fabric = rdma_subject().crossings[1].fabric
+    over_tcp = dataclasses.replace(rdma_subject(), crossings=(Crossing(fabric, rdma=False),))
+    for gate in ("gid", "memlock", "rdma-vendor"):
+        assert rdma_held(gate, over_tcp).state == "not applicable"
+
+
+def test_the_lab_has_no_hardware_to_look_at():
+    lab = load_cluster("lab")
+    against = subject_of_cluster(lab, {node.name: facts_of()["fw1"] for node in lab.nodes})
+    hardware = ("gpu", "gtt", "kernel", "known-bad", "governor", "throttling", "usb4", "memlock")
+    for gate in hardware:
+        assert held(gate, against, lab.nodes[0]).state == "not applicable"
+
+
+def test_one_node_alone_has_no_fabric_to_look_at():
+    alone = Subject(nodes=(FW1,), facts=facts_of(), engine=find("llama.cpp"))
+    for gate in ("fabric", "path-mtu", "usb4", "clock", "versions", "rdma-vendor"):
+        assert held(gate, alone).state == "not applicable"
+
+
+TCP = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1
+   1: 01000A0A:C3E7 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1
+   2: 01000A0A:C384 02000A0A:1234 01 00000000:00000000 00:00000000 00000000     0        0 1
+   3: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 0 0 0 0 0
+   4: 0000000000000000FFFF000001000A0A:0050 00000000000000000000000000000000:0000 0A 0 0 0 0 0
+"""
+
+
+def test_listeners_are_read_and_connections_are_not():
+    assert listeners(TCP) == {
+        ("127.0.0.1", 8080),
+        ("10.10.0.1", 50151),
+        ("::", 22),
+        ("10.10.0.1", 80),
+    }
+
+
+def test_a_port_that_is_taken_is_refused_with_whose_it_is():
+    sentence = refusal("ports", subject(answers={"ports": {"fw1": TCP}}))
+    assert "listens on '10.10.0.1:50151', which the link's measurement needs" in sentence
+    taken = TCP.replace("01000A0A:C3E7", "00000000:C384")
+    assert "'0.0.0.0:50052', which llama.cpp needs" in refusal(
+        "ports", subject(answers={"ports": {"fw1": taken}})
+    )
+
+
+def test_packets_that_do_not_pass_are_told_from_a_path_that_is_dead():
+    address = FW2.fabrics["cable"].address
+    office = f"{FW2.fabrics['office'].address} passes\n"
+    small = subject(answers={"path-mtu": {"fw1": f"{office}{address} small"}})
+    assert f"try 'ping -M do -s 8972 {address}'" in refusal("path-mtu", small)
+    silent = subject(answers={"path-mtu": {"fw1": f"{office}{address} silent"}})
+    assert "No packet came back from 'fw1' to 'fw2'" in refusal("path-mtu", silent)
+    assert held("path-mtu", subject()).state == "unknown"
+
+
+def test_a_disk_that_is_nearly_full_is_refused():
+    text = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/x 9 9 524288 99% /\n"
+    assert "0.50 GiB free on '/'" in refusal("disk", subject(answers={"disk": {"fw1": text * 2}}))
+    assert held("disk", subject(answers={"disk": {"fw1": "df: no"}})).state == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "state"),
+    [
+        ("/nix/store/a-llama/bin/x", "/nix/store/a-llama/bin/x", "ok"),
+        ("/usr/bin/x\nversion: 7 (abc)", "/usr/local/bin/x\nversion: 7 (abc)", "ok"),
+        ("/nix/store/a/bin/x\nversion: 7 (abc)", "/nix/store/b/bin/x\nversion: 7 (abc)", "ok"),
+        ("/usr/bin/x\nversion: 7 (abc)", "/usr/bin/x\nversion: 8 (abd)", "refused"),
+        ("/usr/bin/x\nversion: 7 (abc)", "/usr/bin/x\nno library", "unknown"),
+    ],
+)
+def test_engines_are_one_build_by_store_path_or_by_version(first, second, state):
+    answers = {"versions": {"fw1": first, "fw2": second}}
+    against = subject(engine=find("llama.cpp"), answers=answers)
+    assert held("versions", against, FW2).state == state
+
+
+PI = load_cluster("pi-cm5-4").nodes[0]
+SPARK = load_cluster("dgx-spark-2").nodes[0]
+
+
+def test_a_raspberry_pi_says_by_its_firmware_that_it_throttles_now():
+    path = "/sys/devices/platform/soc@107c000000/soc@107c000000:firmware/get_throttled"
+    for bits, state in (("50000", "ok"), ("50005", "refused")):
+        facts = {PI.name: facts_of(extra=f"{path}:{bits}\n")["fw1"]}
+        assert held("throttling", Subject((PI,), facts), PI).state == state
+    command = all_gates()["throttling"].command
+    alone = Subject((PI,), {PI.name: facts_of()["fw1"]})
+    assert command(alone, PI) == ["vcgencmd", "get_throttled"]
+    asked = dataclasses.replace(alone, answers={"throttling": {PI.name: "throttled=0xe0008"}})
+    assert "its soft temperature limit ('0xe0008')" in refusal("throttling", asked, PI)
+
+
+def test_an_nvidia_gpu_is_asked_by_its_own_program():
+    version = "/proc/driver/nvidia/version:NVRM version: NVIDIA UNIX Open  580.95.05  R\n"
+    facts = {SPARK.name: facts_of(extra=version)["fw1"]}
+    assert facts[SPARK.name].hardware.nvidia_driver == "580.95.05"
+    seen = Subject((SPARK,), facts, answers={"gpu": {SPARK.name: "GPU 0: NVIDIA GB10 (UUID: x)"}})
+    assert held("gpu", seen, SPARK).state == "ok"
+    words = "Failed to initialize NVML: Driver/library version mismatch"
+    failed = dataclasses.replace(seen, answers={"gpu": {SPARK.name: words}})
+    assert words in refusal("gpu", failed, SPARK)
+    bare = Subject((SPARK,), {SPARK.name: facts_of()["fw1"]})
+    assert "no NVIDIA driver loaded" in refusal("gpu", bare, SPARK)
+    for bits, state in (("0x0000000000000001", "ok"), ("0x0000000000000040", "refused")):
+        slowed = dataclasses.replace(seen, answers={"throttling": {SPARK.name: bits}})
+        assert held("throttling", slowed, SPARK).state == state
+
+
+def test_a_model_has_to_be_where_it_is_read():
+    alone = Subject(nodes=(FW1,), facts=facts_of())
+    model = Model("big", path="/big.gguf")
+    gone = dataclasses.replace(alone, model=PlacedModel(model, "/big.gguf", None, "fw1"))
+    assert "has no model '/big.gguf'" in refusal("model", gone)
+    assert held("memory", gone).state == "not applicable"
+
+
+def test_a_model_has_to_fit():
+    sizes = Sizes(
+        layers=(200 * 2**30,),
+        embedding=0,
+        output=0,
+        tied=False,
+        vocabulary=1,
+        cache_widths=((0, 0),),
+        window=None,
+        hidden=1,
+        feed_forward=1,
+        heads=1,
+    )
+    placed = PlacedModel(Model("big", path="/big.gguf"), "/big.gguf", 200 * 2**30, sizes=sizes)
+    case = Case("llama.cpp", "llama-bench", "big", 1, None, None, "single", {}, 1, 1, True, "")
+    alone = Subject(nodes=(FW1,), facts=facts_of(), case=case, model=placed)
+    assert "needs 200.0 GiB on node 'fw1'" in refusal("memory", alone)
+
+
+@pytest.mark.parametrize(
+    ("version", "than", "older"),
+    [
+        ("6.18.4", "6.19", True),
+        ("6.19", "6.19.0", False),
+        ("6.19.0-rc2", "6.19", False),
+        ("7.0.0-30-generic", "6.19", False),
+        ("6.9", "6.10", True),
+    ],
+)
+def test_kernels_are_compared_by_number(version, than, older):
+    assert is_older(version, than) == older
+
+
+def test_the_floor_of_strix_halo_is_the_one_that_nix_holds():
+    from pathlib import Path
+
+    from nixwulf.platforms import load_platform, platform_names
+
+    module = Path("modules/strix-halo.nix").read_text()
+    floors = {
+        load_platform(name)["kernel_floor"]["value"]
+        for name in platform_names()
+        if load_platform(name).get("gpu", {}).get("target") == "gfx1151"
+    }
+    assert len(floors) == 1
+    assert f'kernelFloor = "{floors.pop()}";' in module
+
+
+def test_the_table_of_known_bad_ones_is_valid():
+    assert "mes-0x83" in table()
+
+
+def test_gates_state_their_own_names_and_read_no_file_twice():
+    for name, gate in all_gates().items():
+        assert gate.name == name
+        assert all([gate.holds, gate.reads, gate.fix])
+    assert len(set(FILES)) == len(FILES)
+
+
+def test_a_result_is_a_document_of_a_stable_shape():
+    assert Result("kernel", "n1", "refused", ("Why.",)).document() == {
+        "gate": "kernel",
+        "node": "n1",
+        "state": "refused",
+        "sentences": ["Why."],
+    }

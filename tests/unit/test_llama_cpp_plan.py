@@ -1,0 +1,168 @@
+"""The command lines and environments with which llama.cpp is started, option by option."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from nixwulf.cluster import parse_cluster
+from nixwulf.engines import llama_cpp_options
+from nixwulf.engines.llama_cpp import ENGINE
+from nixwulf.facts import parse_facts
+from nixwulf.plan import make_plan
+from nixwulf.run import Run, RunFailure
+from nixwulf.ssh import Connection
+from nixwulf.sweep import Limits, parse_sweep
+
+CLUSTER = {
+    "name": "pair",
+    "fabrics": {
+        "roce": {"kind": "roce", "speed_gbps": 100, "mtu": 9000, "subnet": "10.9.0.0/24"},
+    },
+    "nodes": [
+        {
+            "name": f"n{number}",
+            "platform": "generic-x86_64",
+            "ssh": f"n{number}",
+            "fabrics": {
+                "roce": {
+                    "interface": "eth1",
+                    "address": f"10.9.0.{number}",
+                    "rdma_device": f"mlx5_{number}",
+                    "gid_index": 3,
+                }
+            },
+        }
+        for number in (1, 2)
+    ],
+}
+NEW_BENCH = "  -fa, --flash-attn <on|off|auto>  \n -lm, --load-mode <auto|none>\n --repack <0|1>"
+OLD_BENCH = "  -fa, --flash-attn <0|1>  \n -mmp, --mmap <0|1>  (default: 1)\n"
+NEW_SERVER = "-fa,   --flash-attn [on|off|auto]\n--repack, -nr, --no-repack\n-lm, --load-mode M"
+OLD_SERVER = "-fa,   --flash-attn [on|off|auto]\n--mmap, --no-mmap\n-dio, --direct-io, -ndio"
+
+
+def run_of(devices=(), nodes=2, transport="tcp", help_text=NEW_BENCH, **parameters):
+    matrix = {
+        "model": ["big"],
+        "nodes": [nodes],
+        "transport": [transport],
+        "parallelism": ["pipeline" if nodes > 1 else "single"],
+        "parameters": {key: [value] for key, value in parameters.items()},
+    }
+    sweep = {"name": "s", "models": {"big": {"path": "/m.gguf"}}, "matrix": matrix}
+    cluster = parse_cluster(CLUSTER, "pair.toml")
+    case = make_plan(parse_sweep(sweep, "s.yaml"), cluster).cases[0]
+    connections = tuple(Connection(node, ()) for node in cluster.nodes[:nodes])
+    places = "".join(f"/bin/{name}\n" for name in ("llama-bench", "llama-server", "rpc-server"))
+    run = Run(
+        name="r",
+        case=case,
+        cluster=cluster,
+        nodes=connections,
+        model="/m.gguf",
+        limits=Limits(),
+        raw=Path("raw"),
+        deadline=time.monotonic(),
+        facts={node.name: parse_facts(f"{places}--\n") for node in cluster.nodes},
+    )
+    run.engine_options |= {f"device {n.name} {d}" for n in cluster.nodes for d in devices}
+    run.engine_options |= {f"llama-bench {flag}" for flag in llama_cpp_options.offered(help_text)}
+    return run
+
+
+def test_over_tcp_rdma_is_forbidden_on_both_sides():
+    run = run_of()
+    for node in run.nodes:
+        assert ENGINE.environment(run, node) == {
+            "GGML_NO_BACKTRACE": "1",
+            "GGML_RPC_NO_RDMA": "1",
+        }
+    assert ENGINE.rpc_server_argv(run, run.nodes[1]) == [
+        "/bin/rpc-server", "-H", "10.9.0.2", "-p", "50052",
+    ]  # fmt: skip
+    assert ENGINE.bench_arguments(run) == [
+        "-m", "/m.gguf", "--rpc", "10.9.0.1:50052,10.9.0.2:50052", "-sm", "layer", "-ngl", "99",
+        "--repack", "0",
+    ]  # fmt: skip
+
+
+def test_over_rdma_each_node_gets_its_own_device_and_gid_and_the_client_is_verbose():
+    run = run_of(transport="rdma")
+    assert ENGINE.environment(run, run.nodes[1]) == {
+        "GGML_NO_BACKTRACE": "1",
+        "GGML_RDMA_DEV": "mlx5_2",
+        "GGML_RDMA_GID": "3",
+    }
+    assert ENGINE.bench_arguments(run)[-1] == "-v"
+
+
+def test_a_gpu_of_the_head_computes_without_an_rpc_server():
+    run = run_of(devices=["Vulkan0"], backend="vulkan")
+    assert ENGINE.rpc_server_argv(run, run.nodes[1])[-2:] == ["-d", "Vulkan0"]
+    arguments = ENGINE.bench_arguments(run)
+    assert arguments[arguments.index("--rpc") + 1] == "10.9.0.2:50052"
+    assert arguments[arguments.index("-dev") + 1] == "RPC0/Vulkan0"
+    assert arguments.index("--rpc") < arguments.index("-dev")
+
+
+def test_the_cpu_that_is_asked_for_beside_a_gpu_gets_no_layer_on_the_gpu():
+    run = run_of(devices=["ROCm0"], backend="cpu")
+    assert ENGINE.rpc_server_argv(run, run.nodes[0])[-2:] == ["-d", "CPU"]
+    arguments = ENGINE.bench_arguments(run)
+    assert arguments[arguments.index("-dev") + 1] == "RPC0/RPC1"
+
+
+@pytest.mark.parametrize(
+    ("devices", "backend", "expected"),
+    [
+        ([], "any", []),
+        (["CUDA0"], "any", ["-ngl", "99"]),
+        (["CUDA0"], "cpu", ["-dev", "none", "-ngl", "0"]),
+        ([], "cpu", ["-dev", "none", "-ngl", "0"]),
+        (["CUDA0", "CUDA1", "Vulkan0"], "cuda", ["-dev", "CUDA0/CUDA1", "-ngl", "99"]),
+    ],
+)
+def test_one_node_computes_on_the_devices_of_the_backend(devices, backend, expected):
+    run = run_of(devices=devices, nodes=1, backend=backend, help_text="")
+    assert ENGINE.bench_arguments(run) == ["-m", "/m.gguf", *expected]
+
+
+def test_options_that_differ_from_the_defaults_become_flags():
+    run = run_of(nodes=1, threads=4, n_batch=4096, n_ubatch=1024, type_k="q8_0", host_memory=True)
+    assert ENGINE.arguments(run) == [
+        "-m", "/m.gguf", "-t", "4", "-b", "4096", "-ub", "1024", "-ctk", "q8_0",
+    ]  # fmt: skip
+    assert ENGINE.environment(run, run.head)["GGML_VK_PREFER_HOST_MEMORY"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("program", "help_text", "load", "expected"),
+    [
+        ("bench", NEW_BENCH, "none", ["-lm", "none"]),
+        ("bench", NEW_BENCH, "dio", ["-lm", "dio"]),
+        ("bench", OLD_BENCH, "none", ["-mmp", "0"]),
+        ("bench", OLD_BENCH, "mmap", ["-mmp", "1"]),
+        ("server", NEW_SERVER, "none", ["-lm", "none"]),
+        ("server", OLD_SERVER, "none", ["--no-mmap"]),
+        ("server", OLD_SERVER, "dio", ["--direct-io"]),
+    ],
+)
+def test_the_load_mode_takes_the_flag_that_the_build_has(program, help_text, load, expected):
+    options = getattr(llama_cpp_options, f"of_{program}")
+    assert options({"load": load}, llama_cpp_options.offered(help_text))[:2] == expected
+
+
+@pytest.mark.parametrize(
+    ("help_text", "expected"), [(NEW_BENCH, ["-fa", "on"]), (OLD_BENCH, ["-fa", "1"])]
+)
+def test_flash_attention_takes_the_value_that_the_build_has(help_text, expected):
+    flags = llama_cpp_options.offered(help_text)
+    assert llama_cpp_options.of_bench({"flash_attn": "on"}, flags)[:2] == expected
+
+
+def test_an_option_that_a_build_lacks_is_unsupported():
+    flags = llama_cpp_options.offered(OLD_BENCH)
+    with pytest.raises(RunFailure, match="This build of llama-bench has no load 'dio'") as failure:
+        llama_cpp_options.of_bench({"load": "dio"}, flags)
+    assert failure.value.outcome == "unsupported"

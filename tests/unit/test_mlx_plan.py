@@ -1,0 +1,231 @@
+"""What is started where to run MLX on N nodes: over its ring, and over jaccl (RDMA).
+
+jaccl was not yet run on hardware by this project: its commands are asserted here.
+"""
+
+import json
+import subprocess
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from nixwulf.benchmarks import find
+from nixwulf.cluster import load_cluster, parse_cluster
+from nixwulf.engines import mlx_ranks
+from nixwulf.engines.mlx import ENGINE
+from nixwulf.facts import parse_facts
+from nixwulf.plan import make_plan
+from nixwulf.run import Run, RunFailure
+from nixwulf.ssh import Connection
+from nixwulf.sweep import Limits, parse_sweep
+
+PLACE = "/run/nixwulf"
+FACTS = parse_facts("/sw/bin/mlx_lm.benchmark\n/sw/bin/mlx_lm.server\n--\n")
+
+
+@dataclass
+class Ended:
+    """A process that ended well; rank 0 printed a result."""
+
+    node: str
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    stdout: Path
+    stderr: Path
+    background: bool
+    running = False
+    returncode = 0
+    output_at = 0.0
+
+    def stop(self):
+        pass
+
+
+class Planned(Run):
+    """A run whose programs are noted and not started."""
+
+    def start(self, node, name, argv, environment, *, background=False):
+        output = self.raw / f"{name}-{node.node.name}"
+        fixture = Path("tests/fixtures/mlx/mlx.single.llama.txt")
+        output.write_text("" if background else fixture.read_text())
+        nothing = self.raw / "nothing"
+        nothing.write_text("")
+        process = Ended(node.node.name, tuple(argv), dict(environment), output, nothing, background)
+        self.owned.append(process)
+        return process
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """The commands that all nodes were sent at once, each answered with the same place."""
+    commands = []
+
+    def answer(nodes, command, **_):
+        commands.append(([node.node.name for node in nodes], command))
+        return [subprocess.CompletedProcess(command, 0, f"{PLACE}/group\n", "") for _ in nodes]
+
+    monkeypatch.setattr(mlx_ranks, "run_all", answer)
+    return commands
+
+
+def sweep_with(random=None, **matrix):
+    return parse_sweep(
+        {
+            "name": "mlx",
+            "models": {"m": {"random": random} if random else {"path": "/models/m"}},
+            "matrix": {
+                "engine": ["mlx"],
+                "benchmark": ["mlx_lm.benchmark"],
+                "model": ["m"],
+                "nodes": [2],
+                "parallelism": ["tensor"],
+                "parameters": {"n_prompt": [512], "n_gen": [128]},
+                **matrix,
+            },
+            "samples": 2,
+        },
+        "mlx.yaml",
+    )
+
+
+def run_of(cluster, tmp_path, **matrix):
+    (case,) = make_plan(sweep_with(**matrix), cluster).cases
+    nodes = tuple(Connection(node, ()) for node in case.nodes_of(cluster))
+    facts = {node.node.name: FACTS for node in nodes}
+    limits = Limits()
+    return Planned("r", case, cluster, nodes, "/models/m", limits, tmp_path, 1e18, facts)
+
+
+def macs_in_a_mesh():
+    """The four Macs of clusters/mac-studio-4.toml with the fabric that docs/engines/mlx.md adds."""
+    document = tomllib.loads(Path("clusters/mac-studio-4.toml").read_text())
+    office = document["fabrics"]["office"]
+    document["fabrics"]["mesh"] = {**office, "kind": "thunderbolt5-rdma", "speed_gbps": 80}
+    for node in document["nodes"]:
+        node["fabrics"]["mesh"] = dict(node["fabrics"]["office"])
+    return parse_cluster(document, "macs.toml")
+
+
+def test_a_ring_is_one_program_a_node_with_the_addresses_of_the_fabric(sent, tmp_path):
+    run = run_of(load_cluster("lab"), tmp_path, nodes=[3], fabric=["thunderbolt"])
+    find("mlx_lm.benchmark").measure(run)
+    arguments = ("--model", "/models/m", "-p", "512", "-g", "128", "-n")
+    assert [(p.node, p.argv, p.background) for p in run.owned] == [
+        ("n3", ("/sw/bin/mlx_lm.benchmark", *arguments, "3"), True),
+        ("n2", ("/sw/bin/mlx_lm.benchmark", *arguments, "3"), True),
+        ("n1", ("/sw/bin/mlx_lm.benchmark", *arguments, "2"), False),
+    ]
+    assert run.owned[0].environment == {
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",
+        "MLX_HOSTFILE": f"{PLACE}/group",
+        "MLX_RANK": "2",
+    }
+    (written, removed) = sent
+    assert written[0] == removed[0] == ["n1", "n2", "n3"]
+    name, text = written[1][-2:]
+    assert json.loads(text) == [
+        ["10.77.2.11:50053"],
+        ["10.77.2.12:50053"],
+        ["10.77.2.13:50053"],
+    ]
+    assert removed[1][-1] == name
+
+
+def test_a_pipeline_is_asked_for_and_tensors_are_the_programs_own_way(sent, tmp_path):
+    run = run_of(load_cluster("lab"), tmp_path, fabric=["gbe5"], parallelism=["pipeline"])
+    find("mlx_lm.benchmark").measure(run)
+    assert all("--pipeline" in process.argv for process in run.owned)
+
+
+def test_one_node_has_no_group(sent, tmp_path):
+    run = run_of(load_cluster("lab"), tmp_path, nodes=[1], parallelism=["single"])
+    find("mlx_lm.benchmark").measure(run)
+    (process,) = run.owned
+    assert process.environment.keys() == {"PYTHONUNBUFFERED", "HF_HUB_OFFLINE"}
+    assert sent == []
+
+
+def test_jaccl_on_two_macs_takes_the_cable_between_them(sent, tmp_path):
+    cluster = load_cluster("mac-studio-4")
+    run = run_of(cluster, tmp_path, fabric=["cable-bc"], transport=["rdma"])
+    ENGINE.start(run)
+    find("mlx_lm.benchmark").measure(run)
+    assert run.engine_facts["backends"] == "jaccl"
+    assert [(p.node, p.environment) for p in run.owned] == [
+        (
+            name,
+            {
+                "PYTHONUNBUFFERED": "1",
+                "HF_HUB_OFFLINE": "1",
+                "MLX_IBV_DEVICES": f"{PLACE}/group",
+                "MLX_JACCL_COORDINATOR": "10.50.23.1:50053",
+                "MLX_RANK": rank,
+            },
+        )
+        for name, rank in (("mac-c", "1"), ("mac-b", "0"))
+    ]
+    assert json.loads(sent[0][1][-1]) == [[None, "rdma_en4"], ["rdma_en4", None]]
+
+
+def test_jaccl_on_four_macs_finds_the_cable_of_each_pair(sent, tmp_path):
+    run = run_of(macs_in_a_mesh(), tmp_path, nodes=[4], fabric=["mesh"], transport=["rdma"])
+    find("mlx_lm.benchmark").measure(run)
+    assert json.loads(sent[0][1][-1]) == [
+        [None, "rdma_en3", "rdma_en4", "rdma_en5"],
+        ["rdma_en3", None, "rdma_en4", "rdma_en5"],
+        ["rdma_en3", "rdma_en4", None, "rdma_en5"],
+        ["rdma_en3", "rdma_en4", "rdma_en5", None],
+    ]
+    assert run.owned[-1].environment["MLX_JACCL_COORDINATOR"] == "192.168.1.51:50053"
+
+
+def test_jaccl_without_a_cable_between_two_nodes_is_unsupported_and_names_them(tmp_path):
+    cluster = macs_in_a_mesh()
+    without = [
+        replace(node, fabrics={k: v for k, v in node.fabrics.items() if k != "cable-bd"})
+        for node in cluster.nodes
+    ]
+    cluster = replace(cluster, nodes=tuple(without))
+    run = run_of(cluster, tmp_path, nodes=[4], fabric=["mesh"], transport=["rdma"])
+    with pytest.raises(RunFailure, match="'mac-b' and 'mac-d' share no fabric") as failure:
+        ENGINE.start(run)
+    assert failure.value.outcome == "unsupported"
+
+
+def test_a_rank_that_printed_results_ran_alone_and_is_a_fallback(sent, tmp_path, monkeypatch):
+    run = run_of(load_cluster("lab"), tmp_path, fabric=["gbe5"])
+    start = Planned.start
+    monkeypatch.setattr(
+        Planned, "start", lambda self, *args, **_: start(self, *args, background=False)
+    )
+    with pytest.raises(RunFailure, match="ran the whole model alone") as failure:
+        find("mlx_lm.benchmark").measure(run)
+    assert failure.value.outcome == "fallback"
+
+
+@pytest.mark.parametrize(
+    ("random", "nodes", "parallelism", "reason"),
+    [
+        ({"architecture": "llama"}, 2, "pipeline", "splits a llama by tensors only"),
+        ({"hidden": 400, "heads": 10, "kv_heads": 10}, 4, "tensor", "heads 10 is no multiple"),
+        (
+            {"architecture": "qwen3moe", "experts": 2, "experts_used": 1, "layers": 2},
+            3,
+            "pipeline",
+            "2 layers are too few for 3 nodes",
+        ),
+    ],
+)
+def test_what_mlx_cannot_split_is_left_out_of_the_plan(random, nodes, parallelism, reason):
+    sweep = sweep_with(random, nodes=[1, nodes], parallelism=["single", parallelism])
+    plan = make_plan(sweep, load_cluster("lab"))
+    assert [case.nodes for case in plan.cases] == [1]
+    assert any(reason in left.reason for left in plan.left_out)
+
+
+def test_a_node_without_a_program_lacks_it_by_name():
+    assert ENGINE.missing({"mlx_lm.benchmark": "/sw/bin/mlx_lm.benchmark"}) == "'mlx_lm.server'"
+    assert ENGINE.missing(FACTS.programs) is None

@@ -1,0 +1,117 @@
+"""What the answers of a load say, and what a reader of them is warned of."""
+
+import pytest
+
+from nixwulf.benchmarks.serve import metrics, warnings
+from nixwulf.cluster import load_cluster
+from nixwulf.load import Pass
+from nixwulf.openai_stream import Answer
+from nixwulf.plan import make_plan
+from nixwulf.run import RunFailure
+from nixwulf.sweep import parse_sweep
+
+
+def answer(sent=0.0, came=(1.0, 1.25, 1.75), *, tokens=3, prompt=16, cached=0, timings=None):
+    return Answer(sent, came, prompt, tokens, cached, "length", timings or {})
+
+
+def a_pass(*answers, client_seconds=0.1):
+    return Pass(answers or (answer(),), client_seconds)
+
+
+def by_name(*passes):
+    return {metric.name: metric for metric in metrics(passes, "warm", {"n_gen": 3})}
+
+
+def told(*passes, own=1):
+    return warnings(passes, 16, 3, own)
+
+
+def test_times_and_speeds_are_of_what_came_when():
+    late = answer(sent=3.0, came=(4.0, 4.25, 4.75))
+    found = by_name(a_pass(answer(), answer(sent=0.5)), a_pass(answer(), late))
+    assert found["ttft"].samples == (1000, 500, 1000, 1000)
+    assert found["itl"].samples == (250, 500) * 4
+    assert found["decode"].samples == (2.6667,) * 4
+    assert found["throughput"].samples == (3.4286, 1.2632)
+    assert found["throughput"].windows == ((0.0, 1.75), (0.0, 4.75))
+    assert found["client_busy"].samples == (5.7143, 2.1053)
+    assert {m.unit for m in found.values()} == {"ms", "tok/s", "%"}
+
+
+def test_each_pass_is_a_window_of_the_throughput_and_of_nothing_else():
+    found = by_name(a_pass(answer(), answer(sent=0.5)), a_pass(answer(sent=5.0, came=(6.0, 9.0))))
+    assert found["throughput"].windows == ((0.0, 1.75), (5.0, 9.0))
+    assert {metric.windows for name, metric in found.items() if name != "throughput"} == {()}
+
+
+def test_times_are_distributions():
+    documents = {name: metric.document() for name, metric in by_name(a_pass()).items()}
+    assert documents["itl"]["percentiles"] == {"p50": 250, "p95": 500, "p99": 500}
+    assert {"percentiles" in documents[name] for name in ("ttft", "itl", "decode")} == {True}
+    assert "percentiles" not in documents["throughput"]
+
+
+def test_the_servers_own_figures_are_metrics_when_every_answer_has_them():
+    own = {"prompt_ms": 900.0, "predicted_per_second": 2.5}
+    found = by_name(a_pass(answer(timings=own), answer(timings=own)))
+    assert found["server_prompt"].samples == (900.0, 900.0)
+    assert found["server_decode"].samples == (2.5, 2.5)
+    found = by_name(a_pass(answer(timings=own), answer()))
+    assert "server_prompt" not in found
+    assert "server_decode" not in found
+
+
+def test_answers_that_come_in_one_piece_are_no_stream():
+    with pytest.raises(RunFailure, match="does not stream") as caught:
+        by_name(a_pass(answer(came=(1.0, 1.0, 1.0))))
+    assert caught.value.outcome == "failed"
+
+
+def test_an_answer_of_one_token_has_no_speed_and_hurts_no_other():
+    found = by_name(a_pass(answer(), answer(came=(1.0,), tokens=1)))
+    assert len(found["ttft"].samples) == 2
+    assert len(found["decode"].samples) == 1
+
+
+def test_a_clean_run_has_no_warning():
+    assert told(a_pass()) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (a_pass(answer(), answer(tokens=4)), "the first 3 and 4"),
+        (a_pass(answer(prompt=17)), "the first 17 tokens instead of 16"),
+        (a_pass(answer(tokens=2)), "the first 2 tokens instead of 3 (finish_reason 'length')"),
+        (a_pass(answer(cached=8)), "from its cache in part, the first 8 tokens"),
+        (
+            a_pass(answer(came=(1.0, 1.00001, 1.5))),
+            "Of 2 chunks 1 were read at once",
+        ),
+        (a_pass(client_seconds=1.4), "busy for 80% of the time"),
+    ],
+)
+def test_what_is_odd_is_a_warning(one, words):
+    assert any(words in warning for warning in told(one))
+
+
+def test_a_chats_template_in_the_cache_is_nothing_odd():
+    assert told(a_pass(answer(cached=8)), own=8) == []
+
+
+def test_fewer_requests_than_slots_are_left_out_of_the_plan():
+    document = {
+        "name": "mine",
+        "models": {"tiny": {"random": {}}},
+        "matrix": {
+            "benchmark": ["serve"],
+            "model": ["tiny"],
+            "nodes": [1],
+            "parallelism": ["single"],
+            "parameters": {"concurrency": [1, 8], "requests": [4]},
+        },
+    }
+    plan = make_plan(parse_sweep(document, "mine.yaml"), load_cluster("lab"))
+    assert [case.parameters["concurrency"] for case in plan.cases] == [1]
+    assert [left.reason for left in plan.left_out] == ["4 requests cannot be 8 at once"]

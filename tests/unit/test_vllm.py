@@ -1,0 +1,201 @@
+"""What vLLM is started with on each node; not yet run on such hardware by this project."""
+
+from dataclasses import replace
+
+import pytest
+
+from launch_plan import planned
+from nixwulf.benchmarks import vllm_bench
+from nixwulf.cluster import Attachment
+from nixwulf.engines import vllm_ray
+from nixwulf.engines.vllm import ENGINE, environment
+from nixwulf.run import RunFailure
+
+MODEL = {"path": "/models/Qwen3-8B"}
+TWO_NODES = "1 node_4e1f\n 1 node_77ab\n"
+
+
+@pytest.fixture
+def plan(tmp_path):
+    def make(transport="tcp", model=MODEL, cluster="dgx-spark-2", answers=None, **parameters):
+        matrix = {
+            "engine": ["vllm"],
+            "benchmark": ["vllm-bench"],
+            "nodes": [parameters.pop("nodes", 2)],
+            "fabric": [parameters.pop("fabric", "qsfp-a")],
+            "transport": [transport],
+            "parallelism": [parameters.pop("parallelism", "tensor")],
+            "parameters": {key: [value] for key, value in parameters.items()},
+        }
+        answers = {"status": f"Active:\n {TWO_NODES}", **(answers or {})}
+        programs = {"vllm": "/bin/vllm", "ray": "/bin/ray"}
+        return planned(tmp_path, cluster, model, matrix, answers, **programs)
+
+    return make
+
+
+def test_ray_is_started_on_the_head_then_on_the_others_and_stopped_after_each(plan):
+    run = plan()
+    ENGINE.start(run)
+    common = "--num-gpus=1 --disable-usage-stats --block"
+    head = "start --head --port=6379 --include-dashboard=false --node-ip-address=10.100.1.1"
+    worker = "start --address=10.100.1.1:6379 --node-ip-address=10.100.1.2"
+    assert [(started.node, " ".join(started.argv)) for started in run.started] == [
+        ("spark1", f"/bin/ray {head} {common}"),
+        ("spark2", f"/bin/ray {worker} {common}"),
+    ]
+    assert all(started.after == ["/bin/ray", "stop", "--force"] for started in run.started)
+
+
+def test_the_server_asks_ray_for_its_workers(plan):
+    run = plan()
+    ENGINE.launch(run, "vllm-2-tensor")
+    (server,) = run.started
+    assert server.node == "spark1"
+    assert " ".join(server.argv) == (
+        "/bin/vllm serve /models/Qwen3-8B --seed 1 --tensor-parallel-size 2 "
+        "--gpu-memory-utilization 0.76 --dtype auto --enforce-eager --host 127.0.0.1 --port 8000 "
+        "--distributed-executor-backend ray"
+    )
+    assert server.environment["RAY_ADDRESS"] == "10.100.1.1:6379"
+    assert server.environment["RAY_DEDUP_LOGS"] == "0"
+
+
+def test_without_ray_each_node_has_a_rank_and_only_the_head_serves(plan):
+    run = plan(executor="mp", parallelism="pipeline")
+    ENGINE.start(run)
+    ENGINE.launch(run, "vllm-2-tensor")
+    worker, head = run.started
+    meeting = "--master-addr 10.100.1.1 --master-port 29501"
+    assert worker.node == "spark2"
+    assert " ".join(worker.argv).endswith(f"--nnodes 2 --node-rank 1 {meeting} --headless")
+    assert "--host" not in worker.argv
+    assert "--pipeline-parallel-size 2" in " ".join(worker.argv)
+    assert head.node == "spark1"
+    assert " ".join(head.argv).endswith(f"--nnodes 2 --node-rank 0 {meeting}")
+
+
+def test_every_daemon_rank_and_client_of_a_node_has_the_same_environment(plan):
+    run = plan(transport="rdma")
+    ENGINE.start(run)
+    ENGINE.launch(run, "vllm-2-tensor")
+    for started in run.started:
+        node = next(node for node in run.nodes if node.node.name == started.node)
+        assert environment(run, node).items() <= started.environment.items()
+    variables = environment(run, run.workers[0])
+    assert len(variables.pop("RAY_AUTH_TOKEN")) == 64
+    assert variables == {
+        "PYTHONFAULTHANDLER": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_HOST_IP": "10.100.1.2",
+        "NCCL_SOCKET_IFNAME": "=enp1s0f0np0",
+        "GLOO_SOCKET_IFNAME": "enp1s0f0np0",
+        "NCCL_NET_GDR_LEVEL": "0",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET",
+        "NCCL_IB_DISABLE": "0",
+        "NCCL_IB_HCA": "=mlx5_0",
+        "NCCL_IB_TIMEOUT": "23",
+        "NCCL_IB_RETRY_CNT": "7",
+        "NCCL_IB_GID_INDEX": "3",
+        "RAY_AUTH_MODE": "token",
+        "RAY_memory_monitor_refresh_ms": "0",
+        "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
+    }
+
+
+def test_a_model_by_its_name_may_be_fetched(plan):
+    run = plan(model={"id": "Qwen/Qwen3-8B"})
+    assert "HF_HUB_OFFLINE" not in environment(run, run.head)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "fabric", "wanted", "given"),
+    [
+        ("dgx-spark-2", "qsfp-a", 0, "0.76"),
+        ("dgx-spark-2", "qsfp-a", 90, "0.76"),
+        ("dgx-spark-2", "qsfp-a", 50, "0.5"),
+        ("framework-2", "cable", 95, "0.9"),
+    ],
+)
+def test_no_more_of_the_memory_is_taken_than_the_platform_can_spare(
+    plan, cluster, fabric, wanted, given
+):
+    run = plan(cluster=cluster, fabric=fabric, gpu_memory_percent=wanted)
+    ENGINE.launch(run, "vllm-2-tensor")
+    argv = run.started[0].argv
+    assert argv[argv.index("--gpu-memory-utilization") + 1] == given
+
+
+def test_one_node_alone_has_neither_ray_nor_ranks_nor_a_fabric(plan):
+    run = plan(nodes=1, parallelism="single", max_model_len=4096, eager=False)
+    ENGINE.start(run)
+    ENGINE.launch(run, "vllm-1-single")
+    (server,) = run.started
+    assert " ".join(server.argv[3:]) == (
+        "--seed 1 --gpu-memory-utilization 0.76 --dtype auto --max-model-len 4096 "
+        "--host 127.0.0.1 --port 8000"
+    )
+    assert not [key for key in server.environment if key.startswith(("NCCL_", "RAY_"))]
+
+
+def test_a_ray_of_somebody_else_is_left_alone(plan):
+    run = plan(answers={"script": "/proc/7/comm\n"})
+    with pytest.raises(RunFailure, match="Ray already runs on node 'spark1'; run 'ray stop"):
+        ENGINE.start(run)
+    assert run.started == []
+
+
+def test_nodes_that_ray_cannot_tell_apart_are_refused(plan):
+    run = plan()
+    other = Attachment("enp9s0", "10.100.1.2", "mlx5_3", 3)
+    node = replace(run.nodes[1].node, fabrics={"qsfp-a": other})
+    run.nodes = (run.nodes[0], replace(run.nodes[1], node=node))
+    with pytest.raises(RunFailure, match="name interface, rdma_device and gid_index alike"):
+        ENGINE.start(run)
+
+
+@pytest.mark.parametrize(
+    ("transport", "said", "problem"),
+    [
+        ("rdma", "NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/IB/0", None),
+        (
+            "rdma",
+            "NCCL INFO NET/IB : No device found.\nNCCL INFO Channel 00/0 via NET/Socket/0",
+            "On node 'spark2' NCCL crossed NET/Socket, not NET/IB.",
+        ),
+        ("tcp", "", None),
+    ],
+)
+def test_each_nodes_own_log_proves_the_transport(plan, transport, said, problem):
+    run = plan(transport=transport, executor="mp")
+    ENGINE.launch(run, "vllm-2-tensor")
+    run.raw.mkdir()
+    for process in run.owned:
+        good = "via NET/IB/0" if transport == "rdma" else ""
+        process.stdout.write_text(said if process.node == "spark2" else good)
+        process.stderr.write_text("")
+    assert ENGINE.transport_problem(run) == problem
+
+
+def test_lines_that_ray_brings_are_told_apart_by_their_address():
+    log = (
+        "(EngineCore pid=1) (RayWorkerWrapper pid=7) spark1 NCCL INFO via NET/IB/0\n"
+        "(EngineCore pid=1) (RayWorkerWrapper pid=9, ip=10.100.1.2) NCCL INFO via NET/Socket/0\n"
+    )
+    assert "NET/IB" in vllm_ray.lines_of(log, None)
+    assert "NET/Socket" not in vllm_ray.lines_of(log, None)
+    assert vllm_ray.lines_of(log, "10.100.1.2").count("NET/Socket") == 1
+
+
+def test_the_client_uses_random_prompts_of_another_seed_in_each_pass(plan):
+    run = plan(concurrency=2, requests=4, n_prompt=32, n_gen=16)
+    argv = vllm_bench.arguments(run, 1, "/tmp/r/1.json")
+    assert " ".join(argv) == (
+        "/bin/vllm bench serve --backend vllm --base-url http://127.0.0.1:8000 "
+        "--model /models/Qwen3-8B --dataset-name random --random-input-len 32 "
+        "--random-output-len 16 --random-range-ratio 0 --num-prompts 4 --max-concurrency 2 "
+        "--num-warmups 2 --ignore-eos --temperature 0 --seed 2 "
+        "--save-result --save-detailed --result-dir /tmp/r --result-filename 1.json"
+    )
