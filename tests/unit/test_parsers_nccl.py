@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.parsers import ParseError
-from nixwulf.parsers.nccl import Row, parse
+from nixwulf.parsers.nccl import Row, parse, parse_summary
 from tool_outputs import reference, truncations
 
 TABLE = """\
@@ -41,9 +41,12 @@ def test_published_outputs_give_their_figures(name, average, last):
     assert (table.average_gbs, len(table.rows), table.rows[-1]) == (average, 6, last)
 
 
-def test_a_table_that_was_written_by_hand_is_none():
-    with pytest.raises(ParseError, match="printed no size"):
-        parse(reference("hellas-rccl-alltoall-4MiB.txt"))
+def test_the_published_summary_of_rccl_has_both_placements():
+    lines = parse_summary(reference("hellas-rccl-alltoall-4MiB.txt"))
+    assert len(lines) == 6
+    assert lines[0].repetitions == ((1333.93, 1296.85), (1285.05, 1286.63))
+    with pytest.raises(ParseError, match="in line 2, expected a collective"):
+        parse_summary("collective mode rep1\nalltoall device fast")
 
 
 @pytest.mark.parametrize(

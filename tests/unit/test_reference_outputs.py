@@ -23,7 +23,9 @@ if "NIXWULF_REFERENCE" not in os.environ:
 OUTPUTS = Path(os.environ["NIXWULF_REFERENCE"]) / "outputs"
 INDEX = list(csv.DictReader((OUTPUTS / "INDEX.csv").open(encoding="utf-8")))
 STATED = re.compile(r"([^\s=;][^=;]*?)=(-?[0-9.]+(?:e[-+]?[0-9]+)?)(?:±([0-9.]+))?(?=[\s;]|$)")
-IN_WORDS = re.compile(r"([A-Za-z][\w/ -]*?) ([0-9.]+)(?: (?:ms|us|GB/s|Gbits/sec|tok/s))?")
+IN_WORDS = re.compile(
+    r"([A-Za-z][\w/ -]*?) ([0-9]+(?:\.[0-9]+)?)(?: (?:ms|us|GB/s|Gbits/sec|tok/s))?"
+)
 FAILURE = re.compile(r"must be reported as failure|must not be reported as PASSED")
 MOST_LINES = 60
 
@@ -59,17 +61,17 @@ READERS = {
     "ib_write_bw(two concurrent, interleaved)": ("perftest",),
     "perftest *_read_lat (warning line between header and row)": ("perftest",),
     "perftest *_lat (single-space columns)": ("perftest",),
-    "perftest runner csv (first 34 columns)": ("perftest_csv",),
-    "nccl-tests all_gather_perf": ("nccl_tests",),
-    "nccl-tests all_reduce_perf (tail, NCCL INFO interleaved)": ("nccl_tests",),
-    "rccl-tests summary": ("rccl_summary",),
+    "perftest runner csv (first 34 columns)": ("perftest",),
+    "nccl-tests all_gather_perf": ("nccl",),
+    "nccl-tests all_reduce_perf (tail, NCCL INFO interleaved)": ("nccl",),
+    "rccl-tests summary": ("nccl.parse_summary",),
 }
 """A tool, as the index names it, and what reads its outputs: modules, or a function in one."""
 
-MISSING = {"iperf3", "hpl", "perftest", "perftest_csv", "nccl_tests", "rccl_summary"}
+MISSING: set[str] = set()
 """Modules that are not there yet: who adds one takes it out here, and its tools are checked."""
 
-WITHOUT_REFERENCE: set[str] = set()
+WITHOUT_REFERENCE = {"mlx", "ping", "sockperf"}
 """Modules whose tools have no output among the reference."""
 
 
@@ -117,6 +119,22 @@ def _iperf3(flows):
     return found
 
 
+def _perftest(rows):
+    first = rows[0]
+    found = {"rows": len(rows), "bytes": first.bytes}
+    for row in rows:
+        if hasattr(row, "typical"):
+            found.setdefault(f"typical {row.typical}", (row.average, row.p99))
+    if hasattr(first, "typical"):
+        return found | {
+            "typical": first.typical,
+            "avg": first.average,
+            "p99": first.p99,
+            "p99.9": first.p999,
+        }
+    return found | {"BW average": first.average_gbps, "BW peak": first.peak_gbps}
+
+
 VALUES = {
     "llama_bench": _llama_bench,
     "llama_batched_bench": _batched_bench,
@@ -150,10 +168,26 @@ VALUES = {
         "time": solutions[0].seconds,
         "Gflops": solutions[0].gflops,
     },
+    "perftest": _perftest,
+    "nccl": lambda table: {
+        "avg busbw": table.average_gbs,
+        "largest": (table.rows[-1].bytes, table.rows[-1].out_of_place_gbs),
+    },
+    "nccl.parse_summary": lambda lines: {
+        f"{line.collective} {line.mode} rep1": line.repetitions[0] for line in lines
+    },
 }
 """For each reader the values that it found, by the names that the index and PROSE give them."""
 
 PROSE = {
+    "nvidia-ib_write_bw-spark-client1.txt": {"rows": 5, "BW average": 92.57, "BW peak": None},
+    "nvidia-ib_write_bw-spark-client2.txt": {"rows": 6, "BW average": 97.28, "BW peak": None},
+    "gb10blog-ib_write_bw-two-links-interleaved.txt": {"rows": 2, "BW average": 98.04},
+    "hellas-perftest-rxe-tb0.csv.txt": {"rows": 84, "typical 65.28": (65.26, 68.24)},
+    "hellas-perftest-rxe-ethernet.csv.txt": {"rows": 84, "typical 24.31": (28.41, 39.37)},
+    "hellas-perftest-native4rail.csv.txt": {"rows": 186, "typical 6.94": (7.03, 8.82)},
+    "gb10blog-nccl-all_gather_perf-2node.txt": {"largest": (2**34, 23.74)},
+    "hellas-rccl-alltoall-4MiB.txt": {"alltoall fallback rep1": (1333.93, 1296.85)},
     "kyuz0-mtpbench-qwen3.6-27b-baseline.json.txt": {"avg_tok_s": 6.5, "prompts": 9},
     "llamacpp-batchedbench-spark-gptoss20b.txt": {"rows": 18},
     "llamacpp-batchedbench-spark-qwen25coder7b.txt": {"rows": 18},

@@ -59,6 +59,12 @@ def parse(text: str) -> list[Solution]:
     return solutions
 
 
+def recognises(text: str) -> bool:
+    """A result, or the head of HPL's output."""
+    lines = [line.strip() for line in text.splitlines()]
+    return any(_ROW.match(line) or line.startswith("HPLinpack ") for line in lines)
+
+
 def _solution(row: re.Match[str], residual: str, number: int) -> Solution:
     try:
         return Solution(

@@ -63,6 +63,13 @@ def parse_unfinished(text: str) -> dict[str, Flow]:
         return {}
 
 
+def recognises(text: str) -> bool:
+    """An interval of its text, or the keys that no other tool's JSON has together."""
+    if '"bits_per_second"' in text and '"sum_sent"' in text:
+        return True
+    return any(_ROW.match(line.strip()) for line in text.splitlines())
+
+
 def _read(text: str) -> tuple[dict[str, Flow], str | None]:
     if text.lstrip().startswith("{"):
         try:

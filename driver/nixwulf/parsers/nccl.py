@@ -1,4 +1,4 @@
-"""nccl-tests and rccl-tests: a row for each size, out of place and in place."""
+"""nccl-tests and rccl-tests: a row for each size, out of place and in place; a summary of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ _AVERAGE = re.compile(r"^# Avg bus bandwidth\s*:\s*(?P<value>\d+(?:\.\d+)?)")
 _OUT_OF_BOUNDS = re.compile(r"^# Out of bounds values\s*:\s*(?P<count>\d+)\s+(?P<verdict>\w+)")
 # size, count, type, redop, root, then time, algbw, busbw and #wrong twice.
 _COLUMNS = 13
+_SUMMARY = ["collective", "mode"]
+_PAIR = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
 _ERROR = re.compile(r"Test (?:NCCL|CUDA|HIP) failure|Test failure|NCCL WARN|unhandled \w+ error")
 
 
@@ -32,6 +34,15 @@ class Table:
 
     rows: tuple[Row, ...]
     average_gbs: float
+
+
+@dataclass(frozen=True)
+class Times:
+    """A line of a summary: microseconds of each repetition, out of place and in place."""
+
+    collective: str
+    mode: str
+    repetitions: tuple[tuple[float, float], ...]
 
 
 def parse(text: str) -> Table:
@@ -67,6 +78,34 @@ def parse(text: str) -> Table:
             "was built without MPI."
         )
     return Table(tuple(rows), average)
+
+
+def parse_summary(text: str) -> list[Times]:
+    """The lines of the summary that https://github.com/hellas-ai/thunderbolt-ibverbs publishes."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[:2] == _SUMMARY:
+            continue
+        pairs = [_PAIR.fullmatch(word) for word in words[2:]]
+        if len(words) < 3 or not all(pairs):  # noqa: PLR2004 - collective, mode, one repetition
+            raise ParseError(
+                f"rccl's summary has {line[:80]!r} in line {number}, expected a collective, a mode "
+                "and pairs of microseconds."
+            )
+        times = tuple((float(pair[1]), float(pair[2])) for pair in pairs if pair)
+        found.append(Times(words[0], words[1], times))
+    if not found:
+        raise ParseError("rccl's summary has no line below its head in line 1.")
+    return found
+
+
+def recognises(text: str) -> bool:
+    """The head of a table or of a summary, or the line that ends a table."""
+    return any(
+        _AVERAGE.match(line) or line.split()[:2] == _SUMMARY or line.startswith("# nccl-tests")
+        for line in text.splitlines()
+    )
 
 
 def _row(words: Sequence[str], number: int) -> Row:

@@ -68,6 +68,13 @@ def parse(text: str) -> list[Latency | Bandwidth]:
     return rows
 
 
+def recognises(text: str) -> bool:
+    """The head of its table, its own name for its test, or the runner's table."""
+    if text.startswith(_CSV):
+        return True
+    return any("#bytes" in line and "[" in line for line in text.splitlines())
+
+
 def _row(values: Mapping[str, str], number: int) -> Latency | Bandwidth:
     try:
         size, iterations = int(values["#bytes"]), int(values["#iterations"])

@@ -27,3 +27,8 @@ def parse(text: str) -> Replies:
         raise ParseError(f"ping printed no 'packets transmitted' by line {last}.")
     samples = tuple(round(float(value) * 1000, 1) for value in _REPLY.findall(text))
     return Replies(samples, int(counts[1]) - int(counts[2]))
+
+
+def recognises(text: str) -> bool:
+    """Its statistics."""
+    return _COUNTS.search(text) is not None

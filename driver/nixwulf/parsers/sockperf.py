@@ -51,3 +51,8 @@ def parse(text: str) -> Exchanges:
     if not samples:
         raise ParseError(f"sockperf's log has no round trip in line {begin + 1}.")
     return Exchanges(tuple(samples), sent[-1] - sent[0])
+
+
+def recognises(text: str) -> bool:
+    """The head of its log, or its own name for its errors."""
+    return _HEADER in text or _ERROR.search(text) is not None
