@@ -58,6 +58,7 @@ in
       default = [
         50052 # llama.cpp's RPC servers
         50151 # iperf3
+        50152 # sockperf
       ];
       description = ''
         TCP ports that the driver's processes listen on. They are open on every fabric of the node and nowhere else:
@@ -105,6 +106,7 @@ in
       pkgs.iperf3
       pkgs.lm_sensors
       pkgs.pciutils
+      pkgs.sockperf
     ]
     ++ lib.optional (cfg.llamaCpp != null) cfg.llamaCpp;
 

@@ -33,6 +33,9 @@ missing_packages() {
   has ping || echo iputils-ping
   has ssh || echo openssh-client
   has iperf3 || echo iperf3
+  has sockperf || echo sockperf
+  has xhpl || has hpcc || echo hpcc
+  has mpirun || echo openmpi-bin
   has nsenter || echo util-linux
   if ! has llama-bench; then
     has cmake || echo cmake

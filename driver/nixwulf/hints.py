@@ -60,6 +60,30 @@ HINTS = (
         "find it with 'ss -ltnp' on that node and end it",
     ),
     Hint(
+        "Unable to find the Infiniband/RoCE device",
+        "Unable to find the Infiniband/RoCE device|Did not detect devices",
+        "the kernel has no RDMA device of the name in the cluster file",
+        "compare rdma_device with 'rdma link' on that node, and see that its driver is loaded",
+    ),
+    Hint(
+        "A daemon failed to report back",
+        "daemon failed to report back|lost communication with a remote daemon",
+        "Open MPI's ports on the fabric are closed, or a node was lost",
+        "open the ephemeral TCP ports on the fabric's interface (nixwulf.hpl.fabric does)",
+    ),
+    Hint(
+        "HPL's residual check FAILED",
+        "residual check FAILED",
+        "the machine computed a wrong result: memory, overclocking or a broken BLAS",
+        "run it on each node alone to find which, then test that node's memory",
+    ),
+    Hint(
+        "nccl-tests moved nothing between ranks",
+        "moved nothing between ranks",
+        "each rank ran alone, because the tests were built without MPI",
+        "build nccl-tests or rccl-tests with MPI=1",
+    ),
+    Hint(
         "[ring] connection to a peer was lost",
         r"connection to a peer was lost|mlx_lm\.\w+' on node .* was ended by",
         "a rank of MLX died during the run",

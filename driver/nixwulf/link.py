@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import statistics
 import time
 from dataclasses import dataclass
@@ -13,11 +11,14 @@ from typing import Any
 from nixwulf.benchmarks import percentile
 from nixwulf.cluster import Fabric
 from nixwulf.errors import NixwulfError
+from nixwulf.parsers import ParseError, iperf3, ping
 from nixwulf.process import OwnedProcess
 from nixwulf.ssh import Connection, Unreachable
 
-# ping counts its 8-byte ICMP header beside the payload: 56 + 8 = 64 bytes.
-_PING_PAYLOAD = 56
+# ping -s takes the payload alone: 56 + 8 = 64 bytes.
+_ICMP_HEADER = 8
+_SIZE = 64
+_PAUSE_S = 0.01
 PORT = 50151
 PROGRAMS = ("iperf3", "ping")
 # Long enough to leave slow start at 1 ms, short enough for every run of a sweep.
@@ -66,33 +67,31 @@ class Bandwidth:
 
 
 def round_trips(source: Connection, address: str, *, count: int = 30) -> RoundTrips | None:
-    """Round trips from a node to an address, 10 ms apart; none when no packet came back."""
-    command = ["ping", "-n", "-c", str(count), "-i", "0.01", "-W", "1", "-s", str(_PING_PAYLOAD)]
-    done = source.run([*command, address], timeout_s=count * 0.01 + 20)
-    return parse_ping(done.stdout)
-
-
-def parse_ping(text: str) -> RoundTrips | None:
-    """The samples of ping's output; none when it has none."""
-    samples = [float(value) * 1000 for value in re.findall(r"time[=<]([\d.]+) ms", text)]
-    counts = re.search(r"(\d+) packets transmitted, (\d+) (?:packets )?received", text)
-    if not samples or not counts:
+    """Round trips of 64 bytes from a node to an address; none when no packet came back."""
+    done = source.run(ping_arguments(address, count, _SIZE), timeout_s=count * _PAUSE_S + 20)
+    try:
+        replies = ping.parse(done.stdout)
+    except ParseError:
         return None
-    return RoundTrips(
-        tuple(round(sample, 1) for sample in samples), int(counts[1]) - int(counts[2])
-    )
+    return RoundTrips(replies.samples, replies.lost) if replies.samples else None
+
+
+def ping_arguments(address: str, count: int, size: int) -> list[str]:
+    """A ping of COUNT packets, 10 ms apart, of SIZE bytes with their ICMP headers."""
+    pace = ["-c", str(count), "-i", str(_PAUSE_S), "-W", "1"]
+    return ["ping", "-n", *pace, "-s", str(size - _ICMP_HEADER), address]
 
 
 def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Path) -> Bandwidth:
     """What one TCP stream carries between two nodes; raises NixwulfError with iperf3's words."""
     address = target.node.fabrics[fabric.name].address
     volume = max(1_000_000, int(fabric.speed_gbps * 1e9 / 8 * _STREAM_S))
-    endpoint = ["-p", str(PORT), "-J"]
-    listen = ["iperf3", "-s", "-1", "-B", address, "-p", str(PORT), "--forceflush"]
-    server = OwnedProcess.start(target, f"iperf3-{target.node.name}", listen, {}, folder)
+    server = OwnedProcess.start(
+        target, f"iperf3-{target.node.name}", iperf3_server(address), {}, folder
+    )
     try:
-        _wait_for_line(server, "listening")
-        client = ["iperf3", "-c", address, *endpoint, "-n", str(volume)]
+        wait_for_line(server, "listening")
+        client = ["iperf3", "-c", address, "-p", str(PORT), "-J", "-n", str(volume)]
         done = source.run([*client, "--connect-timeout", "3000"], timeout_s=_STREAM_LIMIT_S)
     except Unreachable:
         raise NixwulfError(
@@ -101,30 +100,22 @@ def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Pa
         ) from None
     finally:
         server.stop()
-    return parse_iperf3(done.stdout or done.stderr)
+    flow = iperf3.parse(done.stdout or done.stderr)["forward"]
+    return Bandwidth(gbps=round(flow.received_gbps or 0.0, 4), retransmits=flow.retransmits or 0)
 
 
-def _wait_for_line(server: OwnedProcess, word: str, limit_s: float = 10) -> None:
+def iperf3_server(address: str) -> list[str]:
+    """A server of one test that listens on one address; it says so at once."""
+    return ["iperf3", "-s", "-1", "-B", address, "-p", str(PORT), "--forceflush"]
+
+
+def wait_for_line(server: OwnedProcess, word: str, limit_s: float = 10) -> None:
+    """Wait until a server has printed a word; raises NixwulfError with what it printed instead."""
     until = time.monotonic() + limit_s
     while word not in server.stdout.read_text(errors="replace"):
         if not server.running or time.monotonic() > until:
             words = " ".join(server.stderr.read_text(errors="replace").split())
             raise NixwulfError(
-                f"iperf3 does not listen on node {server.node!r}: {words or 'silence'}."
+                f"{server.argv[0]!r} does not listen on node {server.node!r}: {words or 'silence'}."
             )
         time.sleep(0.01)
-
-
-def parse_iperf3(text: str) -> Bandwidth:
-    """The result of iperf3's JSON; version 3.12 exits 0 on failure, so its error key decides."""
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError:
-        raise NixwulfError(f"iperf3 gave no JSON: {text[:200]!r}.") from None
-    if "error" in document:
-        raise NixwulfError(f"iperf3 failed: {document['error']}.")
-    end = document["end"]
-    return Bandwidth(
-        gbps=round(end["sum_received"]["bits_per_second"] / 1e9, 4),
-        retransmits=end["sum_sent"].get("retransmits", 0),
-    )

@@ -35,11 +35,26 @@ started() {
 }
 """
 
+# Launchers such as MPI's give each child a process group of its own, inside the session of the
+# process that is owned (proc(5), field 6): what is left of the session at the end is ours too.
+_SESSION = """
+session() {
+  for found in /proc/[0-9]*/stat; do
+    read -r line 2>/dev/null <"$found" || continue
+    set -- "$1" ${line##*) }
+    [ "$5" != "$1" ] || { found=${found#/proc/}; echo "${found%/stat}"; }
+  done
+}
+end_session() {
+  for found in $(session "$1"); do kill -KILL "$found" 2>/dev/null; done
+}
+"""
+
 # $1 is the name of the process, $2 what to run when it has ended, however that came about, quoted
 # for a shell, and the rest its command line. The exit status travels on stderr,
 # because ssh's own 255 could be either the program's or the connection's.
 _OWNER = f"""
-{_STARTED}
+{_STARTED}{_SESSION}
 name=$1; after=$2; shift 2
 state=${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u); mkdir -p "$state"; chmod 700 "$state"
 scope=
@@ -58,14 +73,14 @@ stop() {{
   while kill -0 "-$child" 2>/dev/null && [ $waited -lt {GRACE_S * 10} ]; do
     sleep 0.1; waited=$((waited + 1))
   done
-  kill -KILL "-$child" 2>/dev/null
+  kill -KILL "-$child" 2>/dev/null; end_session "$child"
   [ -z "$scope" ] || systemctl $user stop "$name.scope" 2>/dev/null
 }}
 ( while read -r _; do :; done <&3; stop ) >/dev/null 2>&1 &
 lifeline=$!
 exec 3<&-
 wait "$child" 2>/dev/null; status=$?
-kill -KILL "-$child" 2>/dev/null
+kill -KILL "-$child" 2>/dev/null; end_session "$child"
 kill "$lifeline" 2>/dev/null
 eval "$after" </dev/null >/dev/null 2>&1
 rm -f "$state/$name.pid"
@@ -75,7 +90,7 @@ echo "{_EXIT_MARK.decode()}$status" >&2
 # An owner that was itself killed cannot stop its child: the next driver on the node does. With $1
 # 'all' those of living owners are stopped too.
 _SWEEP = f"""
-{_STARTED}
+{_STARTED}{_SESSION}
 state=${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u)
 for file in "$state"/*.pid; do
   [ -e "$file" ] || continue
@@ -83,6 +98,7 @@ for file in "$state"/*.pid; do
   [ "$1" = orphans ] && kill -0 "$owner" 2>/dev/null && continue
   if [ -n "$since" ] && [ "$(started "$child")" = "$since" ]; then
     kill -KILL "-$child" 2>/dev/null && echo "${{file##*/}}"
+    end_session "$child"
   fi
   eval "$after" </dev/null >/dev/null 2>&1
   rm -f "$file"
@@ -91,12 +107,17 @@ exit 0
 """
 
 
-# $1 is the name of the process; proc(5) has its CPU time, all threads', in fields 14 and 15.
-_CPU_TIME = """
-read -r child rest 2>/dev/null <"${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)/$1.pid" || exit 0
-read -r line 2>/dev/null <"/proc/$child/stat" || exit 0
-set -- ${line##*) }
-echo "$((${12} + ${13}))"
+# $1 is the name of the process; a line for each process of its session: its program,
+# then its CPU time in user mode and in the kernel, all threads' (proc(5), fields 14 and 15).
+_CPU_TIMES = f"""
+{_SESSION}
+read -r child rest 2>/dev/null <"${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u)/$1.pid" || exit 0
+for member in $(session "$child"); do
+  read -r line 2>/dev/null <"/proc/$member/stat" || continue
+  program=${{line#*\\(}}; program=${{program%)*}}
+  set -- ${{line##*) }}
+  echo "$program ${{12}} ${{13}}"
+done
 """
 _TICKS_A_SECOND = 100  # USER_HZ, which Linux shows to programs whatever its own clock is
 
@@ -243,10 +264,22 @@ class OwnedProcess:
                         file.write(output)
 
 
-def cpu_seconds(connection: Connection, process: OwnedProcess) -> float:
-    """CPU time that a process on a Linux node has used; 0 where it cannot be read."""
-    ticks = connection.script(_CPU_TIME, process.unit).strip()
-    return int(ticks) / _TICKS_A_SECOND if ticks else 0.0
+@dataclass(frozen=True)
+class CpuTime:
+    """CPU seconds of one process since it began, as the kernel counts them."""
+
+    program: str
+    user: float
+    kernel: float
+
+
+def cpu_times(connection: Connection, process: OwnedProcess) -> list[CpuTime]:
+    """Of a process on a Linux node and all of its session; empty where it cannot be read."""
+    times = []
+    for line in connection.script(_CPU_TIMES, process.unit).splitlines():
+        program, user, kernel = line.rsplit(" ", 2)
+        times.append(CpuTime(program, int(user) / _TICKS_A_SECOND, int(kernel) / _TICKS_A_SECOND))
+    return times
 
 
 def stop_orphans(connection: Connection) -> list[str]:

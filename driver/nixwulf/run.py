@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from nixwulf.container import Toolbox
 from nixwulf.counters import Counters, read
 from nixwulf.facts import Facts
 from nixwulf.power.known import Known
-from nixwulf.process import OwnedProcess, cpu_seconds, unit_name
+from nixwulf.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.ssh import Connection, Unreachable
 from nixwulf.sweep import Limits
 
@@ -23,7 +23,7 @@ from nixwulf.sweep import Limits
 # peer leaves only retransmissions and window probes, a few kilobytes a minute. One node has no
 # fabric, and llama-bench says nothing inside a sample; there CPU time tells.
 _PROGRESS_BYTES = 1_000_000
-_PROGRESS_CPU_S = 0.5
+PROGRESS_CPU_S = 0.5
 _POLL_S = 0.02
 
 
@@ -147,9 +147,14 @@ class Run:
         self.watch(process)
         return process
 
-    def watch(self, process: OwnedProcess) -> None:
-        """Wait until a process ends; stops it and raises RunFailure at either limit."""
-        clocks = Clocks(self, process)
+    def watch(
+        self, process: OwnedProcess, life: Callable[[], tuple[float, ...]] | None = None
+    ) -> None:
+        """Wait until a process ends; stops it and raises RunFailure at either limit.
+
+        life: signs of life of a program that works without a word, where its node does not tell.
+        """
+        clocks = Clocks(self, process, life)
         while process.running:
             time.sleep(_POLL_S)
             clocks.check()
@@ -159,21 +164,19 @@ class Run:
         for process in reversed(self.owned):
             process.stop()
 
-    def signs_of_life(self, process: OwnedProcess) -> float:
+    def signs_of_life(self, process: OwnedProcess) -> tuple[float, ...]:
         """What grows by 1 or more while a silent run works: on the fabric, or in CPU time alone."""
-        try:
-            if self.fabric is None:
-                return cpu_seconds(self.head, process) / _PROGRESS_CPU_S
-            counters = read(self.workers)
-        except Unreachable:
-            return 0.0
+        if self.fabric is None:
+            times = cpu_times(self.head, process)
+            return (sum(time.user + time.kernel for time in times) / PROGRESS_CPU_S,)
+        counters = read(self.workers)
         carried = 0
         for node in self.workers:
             attachment, counted = node.node.fabrics[self.fabric.name], counters[node.node.name]
             device = counted.rdma.get(attachment.rdma_device or "")
             carried += counted.interfaces.get(attachment.interface, 0)
             carried += device.carried if device else 0
-        return carried / _PROGRESS_BYTES
+        return (carried / _PROGRESS_BYTES,)
 
     def counters(self) -> dict[str, Counters]:
         """The counters of every node; empty on one node, whose run crosses no network."""
@@ -183,13 +186,19 @@ class Run:
 class Clocks:
     """The two clocks of a run, held against one of its processes from now on."""
 
-    def __init__(self, run: Run, process: OwnedProcess) -> None:
+    def __init__(
+        self,
+        run: Run,
+        process: OwnedProcess,
+        life: Callable[[], tuple[float, ...]] | None = None,
+    ) -> None:
         """Start the progress clock; the wall clock has run since the run began."""
         self._run = run
         self._process = process
+        self._signs = life or (lambda: run.signs_of_life(process))
         self._progress_at = time.monotonic()
         self._heard_at = self._progress_at
-        self._life: float | None = None
+        self._life: tuple[float, ...] | None = None
 
     def heard(self) -> None:
         """Something came from the process by another way than its output, such as a socket."""
@@ -206,9 +215,10 @@ class Clocks:
             self._progress_at, self._life = came_at, None
         silent = now - self._progress_at
         if self._life is None and silent > run.limits.progress_s / 2:
-            self._life = run.signs_of_life(process)
+            self._life = self._observe()
         elif self._life is not None and silent > run.limits.progress_s:
-            if run.signs_of_life(process) - self._life < 1:
+            grown = zip(self._life, self._observe(), strict=False)
+            if all(after - before < 1 for before, after in grown):
                 process.stop()
                 idle = "the fabric carried nothing" if run.fabric else "it used no CPU time"
                 raise RunFailure(
@@ -217,3 +227,9 @@ class Clocks:
                     f"{run.limits.progress_s:g} s, and {idle}.",
                 )
             self._progress_at, self._life = now, None
+
+    def _observe(self) -> tuple[float, ...]:
+        try:
+            return self._signs()
+        except Unreachable:
+            return ()

@@ -13,6 +13,7 @@
   nixos-anywhere,
   nixwulf-llama-cpp-cpu,
   openssh,
+  sockperf,
   util-linux,
 }:
 let
@@ -50,6 +51,7 @@ let
     iproute2
     iputils
     nixwulf-llama-cpp-cpu
+    sockperf
     util-linux
   ];
 in
@@ -67,8 +69,11 @@ python3Packages.buildPythonApplication {
       ../../clusters
       ../../sweeps
       ../../tests/unit
+      ../../tests/fixtures
       ../../tests/conftest.py
       ../../pytest.ini
+      # A test compares the driver's HPL with it.
+      ../../lib/hpl.nix
     ];
   };
   sourceRoot = "source/driver";

@@ -100,7 +100,7 @@ def test_what_comes_after_a_process_runs_however_it_ends(node, tmp_path):
 
     alone = ended("alone", ["true"])
     until(lambda: not alone.running)
-    stopped = ended("stopped", ["sleep", "3007"])
+    stopped = ended("stopped", ["sleep", "3017"])
     until(lambda: sleeping(node, 3017) == 1)
     stopped.stop()
     assert happened("alone")
@@ -109,6 +109,20 @@ def test_what_comes_after_a_process_runs_however_it_ends(node, tmp_path):
     until(lambda: sleeping(node, 3018) == 1)
     lost._client.kill()
     until(lambda: happened("cut"))
+
+
+def test_what_a_program_starts_in_a_process_group_of_its_own_ends_with_it(node, tmp_path):
+    """Open MPI's daemon does so with each rank, and one that is stopped heeds KILL alone."""
+    script = (
+        "set -m; sleep 3019 & until grep -qx sleep /proc/$!/comm; do :; done; "
+        "kill -STOP $!; echo stopped; sleep 3020"
+    )
+    for how in (OwnedProcess.stop, lambda process: process._client.kill()):
+        process = OwnedProcess.start(node, "launcher", ["bash", "-c", script], {}, tmp_path)
+        until(lambda p=process: p.stdout.exists() and p.stdout.read_text() == "stopped\n")
+        assert sleeping(node, 3019) == 1
+        how(process)
+        until(lambda: sleeping(node, 3019) + sleeping(node, 3020) == 0)
 
 
 def test_what_a_killed_owner_left_is_stopped_by_the_next_driver(node, tmp_path):

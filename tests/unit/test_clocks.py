@@ -26,7 +26,7 @@ def clocks():
         deadline=time.monotonic() + 60,
         limits=Limits(progress_s=PROGRESS_S),
         fabric=None,
-        signs_of_life=lambda process: 0.0,
+        signs_of_life=lambda process: (0.0,),
     )
     return Clocks(run, Silent())
 

@@ -45,6 +45,7 @@ in
         nixos-anywhere
         nixwulf-llama-cpp-cpu
         openssh
+        sockperf
         util-linux
       ];
     in

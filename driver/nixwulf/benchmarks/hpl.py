@@ -1,0 +1,172 @@
+"""hpl: Gflop/s of a dense system of linear equations over all nodes, by xhpl or Debian's hpcc."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from nixwulf import mpi
+from nixwulf.benchmarks import Metric, Parameter
+from nixwulf.cluster import LAB_PLATFORM
+from nixwulf.parsers import hpl as parser
+from nixwulf.run import Run, RunFailure
+from nixwulf.ssh import run_all
+
+_DOUBLE = 8
+# Of the order that the share of the memory gives, for the rest of the system; the formula is that
+# of lib/hpl.nix and https://github.com/geerlingguy/top500-benchmark: 61 % of all memory by default.
+_MARGIN = 0.9
+_INPUT = {"xhpl": "HPL.dat", "hpcc": "hpccinf.txt"}
+# hpcc writes there, xhpl to its standard output.
+_HPCC_OUTPUT = "hpccoutf.txt"
+
+
+class Hpl:
+    """High-Performance Linpack; a result without a residual check that PASSED is none."""
+
+    name = "hpl"
+    parameters: ClassVar = {
+        "n": Parameter(default=0, minimum=0),
+        "memory_percent": Parameter(default=75, minimum=5),
+        "nb": Parameter(default=256, minimum=1),
+        "ranks_per_node": Parameter(default=1, minimum=1),
+        "threads": Parameter(default=0, minimum=0),
+    }
+    engines = ()
+    programs = ("mpirun", *_INPUT)
+    proof_bytes = 10_000
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Open MPI is driven over TCP."""
+        if point.get("transport") == "rdma":
+            return "this version of nixwulf drives hpl over tcp only"
+        return None
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """Open MPI, and one of the two programs."""
+        if "mpirun" not in programs:
+            return "'mpirun' on PATH; install Open MPI, the same on all nodes"
+        if _program(programs) is None:
+            return "'xhpl' on PATH; set nixwulf.hpl.enable, or install Debian's hpcc"
+        return None
+
+    def measure(self, run: Run) -> list[Metric]:
+        """Solve one problem as often as samples are asked for; raises RunFailure."""
+        values = run.case.parameters
+        program = _program(run.facts[run.head.node.name].programs) or "xhpl"
+        ranks = values["ranks_per_node"]
+        grid = grid_of(ranks * len(run.nodes))
+        n = _order(run)
+        folder = f"/tmp/nixwulf-{run.name}"  # noqa: S108 - on the nodes
+        text = input_text(n, values["nb"], grid, run.case.samples)
+        run.raw.mkdir(parents=True, exist_ok=True)
+        (run.raw / _INPUT[program]).write_text(text, "utf-8")
+        job = mpi.Job(
+            program,
+            (program,),
+            ranks,
+            folder,
+            {node.node.name: _threads(run, node.node.name) for node in run.nodes},
+            log=_HPCC_OUTPUT if program == "hpcc" else "",
+            yields=mpi.shares_cores(run, ranks),
+        )
+        try:
+            run_all(run.nodes, ["mkdir", "-p", folder])
+            run.head.put(run.raw / _INPUT[program], f"{folder}/{_INPUT[program]}")
+            process = mpi.execute(run, job)
+            output = process.stdout.read_text(errors="replace")
+            if program == "hpcc":
+                output += run.head.run(["cat", f"{folder}/{_HPCC_OUTPUT}"]).stdout
+                (run.raw / _HPCC_OUTPUT).write_text(output, "utf-8")
+        finally:
+            run_all(run.nodes, ["rm", "-rf", folder])
+        if process.returncode != 0:
+            raise RunFailure("failed", f"{program} {process.ending()}: {process.last_line()}")
+        solved = parser.parse(output)
+        if len(solved) != run.case.samples:
+            raise RunFailure(
+                "failed", f"{program} gave {len(solved)} results, expected {run.case.samples}."
+            )
+        conditions = {"n": n, "nb": values["nb"], "p": grid[0], "q": grid[1], "program": program}
+        return [
+            Metric("gflops", "Gflop/s", tuple(s.gflops for s in solved), "warm", conditions),
+            Metric("time", "s", tuple(s.seconds for s in solved), "warm", conditions),
+        ]
+
+
+BENCHMARK = Hpl()
+
+
+def grid_of(ranks: int) -> tuple[int, int]:
+    """P and Q with P * Q = ranks and P <= Q, as near as they can be: HPL sends least so."""
+    p = next(p for p in range(math.isqrt(ranks), 0, -1) if ranks % p == 0)
+    return p, ranks // p
+
+
+def order_of(memory: int, nodes: int, percent: int, nb: int) -> int:
+    """The order of the matrix of doubles for nodes of so much memory, bytes; a multiple of nb."""
+    n = math.isqrt(int(memory * nodes * percent / 100 / _DOUBLE * _MARGIN**2))
+    return n - n % nb
+
+
+def input_text(n: int, nb: int, grid: tuple[int, int], samples: int) -> str:
+    """HPL's input file, read by position: the problem as often as samples are asked for."""
+    head = [
+        "HPLinpack benchmark input file",
+        "made by Nixwulf",
+        "HPL.out      output file name (if any)",
+        "6            device out (6=stdout)",
+        f"{samples}            # of problems sizes (N)",
+        f"{' '.join([str(n)] * samples)} Ns",
+        "1            # of NBs",
+        f"{nb} NBs",
+        "0            PMAP process mapping (0=Row-,1=Column-major)",
+        "1            # of process grids (P x Q)",
+        f"{grid[0]} Ps",
+        f"{grid[1]} Qs",
+    ]
+    # The algorithm, as in lib/hpl.nix, which names each of these lines.
+    rest = (16.0, 1, 2, 1, 4, 1, 2, 1, 1, 1, 1, 1, 1, 2, 64, 0, 0, 1, 8)
+    return "\n".join([*head, *map(str, rest), ""])
+
+
+def _program(programs: Mapping[str, str]) -> str | None:
+    return next((name for name in _INPUT if name in programs), None)
+
+
+def _order(run: Run) -> int:
+    """N as given or from the smallest node's memory; raises RunFailure where it does not fit."""
+    values, nodes = run.case.parameters, len(run.nodes)
+    smallest = min(run.nodes, key=lambda node: run.facts[node.node.name].memory_total)
+    facts = run.facts[smallest.node.name]
+    # The nodes of a lab have one machine's memory together.
+    shared = nodes if run.head.node.platform == LAB_PLATFORM else 1
+    n = values["n"] or order_of(
+        facts.memory_total // shared, nodes, values["memory_percent"], values["nb"]
+    )
+    blocks = n // values["nb"]
+    p, q = grid_of(values["ranks_per_node"] * nodes)
+    if blocks < q:
+        raise RunFailure(
+            "skipped",
+            f"A matrix of order {n} has {blocks} whole blocks of {values['nb']}, too few for the "
+            f"grid {p} x {q}; use a larger n, a smaller nb or fewer ranks_per_node.",
+        )
+    share = n * n * _DOUBLE // nodes
+    available = facts.memory_available // shared
+    if share > available:
+        raise RunFailure(
+            "skipped",
+            f"A matrix of order {n} takes {share / 2**30:.1f} GiB of each node, and "
+            f"{smallest.node.name!r} has {available / 2**30:.1f} GiB free; use a smaller n or "
+            "memory_percent, or more nodes.",
+        )
+    return int(n)
+
+
+def _threads(run: Run, node: str) -> dict[str, str]:
+    """OpenBLAS and BLIS both heed it; BLIS takes one thread when nobody says."""
+    values = run.case.parameters
+    threads = values["threads"] or max(1, run.facts[node].cpus // values["ranks_per_node"])
+    return {"OMP_NUM_THREADS": str(threads)}

@@ -1,0 +1,82 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nixwulf.parsers import ParseError
+from nixwulf.parsers.hpl import parse
+from tool_outputs import fixture, reference, truncations
+
+ROW = "WR11C2R4 1000 80 1 2 0.15 4.524e+00\n"
+PASSED = "||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)= 0.0072510 ...... PASSED\n"
+
+
+def test_the_hpl_part_of_hpcc_has_what_xhpl_prints():
+    (solution,) = parse(fixture("hpccoutf.txt"))
+    assert (solution.n, solution.nb, solution.p, solution.q) == (1000, 80, 1, 2)
+    assert solution.seconds == 0.15
+    assert solution.gflops == 4.524
+
+
+def test_each_problem_is_a_solution():
+    assert len(parse((ROW + PASSED) * 3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "nb", "grid", "seconds", "gflops"),
+    [
+        ("justaddrobots-xhpl-x86.txt", 2688, 336, (1, 4), 0.19, 68.2),
+        ("hpl-raspberrypi3.txt", 8640, 144, (1, 4), 203.33, 2.115),
+        ("hpl-mntreform-a53x4.txt", 19000, 192, (2, 2), 1073.27, 4.261),
+    ],
+)
+def test_published_outputs_give_their_figures(name, n, nb, grid, seconds, gflops):
+    (solution,) = parse(reference(name))
+    assert (solution.n, solution.nb, (solution.p, solution.q)) == (n, nb, grid)
+    assert (solution.seconds, solution.gflops) == (seconds, gflops)
+
+
+def test_a_published_result_without_its_residual_check_is_none():
+    with pytest.raises(ParseError, match="no residual check that PASSED"):
+        parse(reference("hpl-fragment-2025-1x4.txt"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (ROW + PASSED.replace("PASSED", "FAILED"), "residual check FAILED in line 2 with 0.0072"),
+        (ROW + ROW + PASSED, "result in line 1 has no residual check"),
+        (PASSED, "no result before it"),
+        (">>> Need at least 4 processes for these tests <<<", "Need at least 4 processes"),
+        ("mpirun: not found", "no result by line 1"),
+        (ROW.replace("0.15", "0.1.5") + PASSED, "numbers before line 2 are none"),
+    ],
+)
+def test_what_is_no_result_is_one_sentence(text, words):
+    with pytest.raises(ParseError, match=words):
+        parse(text)
+
+
+PUBLISHED = [
+    "justaddrobots-xhpl-x86.txt",
+    "hpl-raspberrypi3.txt",
+    "hpl-mntreform-a53x4.txt",
+    "hpl-fragment-2025-1x4.txt",
+]
+
+
+@pytest.mark.parametrize("name", ["hpccoutf.txt", *PUBLISHED])
+def test_any_truncation_is_a_result_or_the_parsers_own_error(name):
+    for text in truncations(reference(name) if name in PUBLISHED else fixture(name)):
+        try:
+            assert all(solution.gflops > 0 for solution in parse(text))
+        except ParseError:
+            continue
+
+
+@given(st.text())
+def test_any_text_is_a_result_or_the_parsers_own_error(text):
+    for given_text in (text, ROW + text, ROW.replace("0.15", text) + PASSED, ROW + PASSED + text):
+        try:
+            parse(given_text)
+        except ParseError:
+            continue

@@ -1,0 +1,58 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nixwulf.parsers import ParseError
+from nixwulf.parsers.ping import parse
+from tool_outputs import fixture, truncations
+
+MACOS = """\
+PING 10.77.1.12 (10.77.1.12): 56 data bytes
+64 bytes from 10.77.1.12: icmp_seq=0 ttl=64 time=0.042 ms
+Request timeout for icmp_seq 1
+64 bytes from 10.77.1.12: icmp_seq=2 ttl=64 time=1.020 ms
+
+--- 10.77.1.12 ping statistics ---
+3 packets transmitted, 2 packets received, 33.3% packet loss
+round-trip min/avg/max/stddev = 0.042/0.531/1.020/0.489 ms
+"""
+
+
+def test_round_trips_are_in_microseconds_with_every_sample():
+    replies = parse(fixture("ping.txt"))
+    assert len(replies.samples) == 20
+    assert replies.samples[:3] == (353.0, 310.0, 312.0)
+    assert replies.lost == 0
+
+
+def test_ping_of_macos_is_understood():
+    assert parse(MACOS).samples == (42.0, 1020.0)
+    assert parse(MACOS).lost == 1
+
+
+def test_packets_that_did_not_come_back_are_counted():
+    replies = parse(fixture("ping-unreachable.txt"))
+    assert (replies.samples, replies.lost) == ((), 3)
+
+
+def test_a_ping_that_did_not_start_is_one_sentence():
+    with pytest.raises(ParseError, match="no 'packets transmitted' by line 1"):
+        parse("ping: connect: Network is unreachable\n")
+
+
+@pytest.mark.parametrize("text", [fixture("ping.txt"), fixture("ping-unreachable.txt"), MACOS])
+def test_any_truncation_is_a_result_or_the_parsers_own_error(text):
+    for part in truncations(text):
+        try:
+            assert parse(part).lost >= 0
+        except ParseError:
+            continue
+
+
+@given(st.text())
+def test_any_text_is_a_result_or_the_parsers_own_error(text):
+    for given_text in (text, f"time={text} ms 3 packets transmitted, {text} received"):
+        try:
+            parse(given_text)
+        except ParseError:
+            continue
