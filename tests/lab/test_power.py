@@ -91,14 +91,15 @@ def test_meters_that_do_not_answer_cost_no_run(run, cluster):
 
 def test_a_sampler_that_is_killed_costs_no_run(run, nodes, cluster):
     def kill(phase):
-        if phase == "measure":
+        if phase == "launch":
             nodes.nodes["n1"].script(
-                f"for file in $({SAMPLER_LEFT}); do process=${{file%/cmdline}}; "
-                'kill -KILL "${process#/proc/}" || true; done'
+                'for file in "${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)"/*-power-n1.pid; do '
+                'read -r child _ <"$file"; kill -KILL "-$child"; done'
             )
 
     matrix = {"nodes": [1], "parallelism": ["single"]}
     record = run(plan_for(cluster, matrix=matrix), kill)
     assert record["outcome"] == "ok", record.get("failure")
-    assert "before the end" in record["power"]["nodes"]["n1"]["absent"]["sampler"]
+    assert "said nothing for the last" in record["power"]["nodes"]["n1"]["absent"]["sampler"]
+    assert "celsius" not in record["power"]["nodes"]["n1"]
     assert record["power"]["meters"][0]["also_feeds"] == ["n2"]

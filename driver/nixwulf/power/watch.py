@@ -192,9 +192,7 @@ def _read(process: OwnedProcess) -> NodeSamples:
     """A sampler's samples, its clock set by the line that came soonest after it was true."""
     samples, arrivals = _parsed(process), process.stdout_times
     lags = [arrivals[line] - told for line, told in samples.stamps if line < len(arrivals)]
-    died = not process.running and not process.stopped_by_driver and bool(samples.series)
-    cut = f"it {process.ending()} before the end" if died else ""
-    return NodeSamples(samples, min(lags, default=0.0), cut=cut)
+    return NodeSamples(samples, min(lags, default=0.0))
 
 
 def _parsed(process: OwnedProcess) -> Samples:
