@@ -100,7 +100,7 @@ def test_what_comes_after_a_process_runs_however_it_ends(node, tmp_path):
 
     alone = ended("alone", ["true"])
     until(lambda: not alone.running)
-    stopped = ended("stopped", ["sleep", "3007"])
+    stopped = ended("stopped", ["sleep", "3017"])
     until(lambda: sleeping(node, 3017) == 1)
     stopped.stop()
     assert happened("alone")
