@@ -19,10 +19,9 @@ fi
 first "$root/proc/sys/kernel/random/boot_id" && echo "# boot $value"
 often='' seldom='' frequencies='' throttles=''
 
-# Packages only: their subdomains (core, uncore, dram) have a second colon, and psys holds them all.
+# Packages only: their subdomains (core, uncore, dram) are in them, and they in psys.
 for zone in "$root"/sys/class/powercap/intel-rapl:*; do
   key=${zone##*/intel-}
-  case $key in rapl:*:*) continue ;; esac
   first "$zone/name" || continue
   case $value in package-*) ;; *) continue ;; esac
   if first "$zone/energy_uj"; then

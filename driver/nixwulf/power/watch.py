@@ -22,6 +22,7 @@ from nixwulf.power.told import MeterPoints, NodeSamples
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Run
 
+ROOT = ""  # the folder that has a node's /sys; tests have one where they may write
 INTERVAL_S = 0.2
 # Once a session: long enough for five readings of a wall meter, short beside any sweep. Each run
 # would wait for it again, and find the machine warm from the run before.
@@ -65,7 +66,7 @@ class Watch:
                 self._twins.add(name)
                 self._reasons[name] = twin
             elif name not in known.silent:
-                argv = ["sh", "-c", _IN_BASH, "sh", _script(), "sh", "", f"{INTERVAL_S:g}"]
+                argv = ["sh", "-c", _IN_BASH, "sh", _script(), "sh", ROOT, f"{INTERVAL_S:g}"]
                 self._samplers[name] = OwnedProcess.start(
                     node, f"power-{name}", argv, {}, self._run.raw, background=True
                 )
@@ -158,7 +159,7 @@ class Watch:
         known = self._run.power
         time.sleep(INTERVAL_S if self._samplers else 0)  # what has watts has told some by then
         for wall in self._walls:
-            wall.reader.answered.wait()
+            wall.reader.answered.wait(_READY_S)
         lacking = any(
             wall.reader.points and (wall.key, "wall") not in known.idle for wall in self._walls
         )
