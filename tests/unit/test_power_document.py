@@ -94,6 +94,7 @@ def test_samples_that_end_before_the_measurement_are_no_watts():
     assert "watts" not in power["nodes"]["n1"]
     assert power["nodes"]["n1"]["absent"]["rapl"] == "too few samples while it was measured"
     assert "too few samples" in power["absent"]
+    assert power["nodes"]["n1"]["absent"]["sampler"] == "it said nothing for the last 10.0 s"
 
 
 def test_a_run_that_was_not_measured_says_so():

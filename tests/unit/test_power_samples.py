@@ -196,10 +196,10 @@ def tree(tmp_path):
     return tmp_path / "root"
 
 
-def sampled(root, folder, seconds=1.0):
+def sampled(root, folder, seconds=1.0, shell="sh"):
     """What the sampler printed in a time; programs of FOLDER come first on its PATH."""
     process = subprocess.Popen(
-        ["sh", SAMPLER, root, "0.05"],
+        [shell, SAMPLER, root, "0.05"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -215,8 +215,9 @@ def sampled(root, folder, seconds=1.0):
     return parse(output)
 
 
-def test_the_sampler_reads_packages_and_gpus_once_each(tree, tmp_path):
-    samples = sampled(tree, tmp_path)
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_sampler_reads_packages_and_gpus_once_each(tree, tmp_path, shell):
+    samples = sampled(tree, tmp_path, shell=shell)
     assert samples.told("boot") == ["6fa1"]
     watts = {key for key in samples.series if key.startswith(("rapl", "amdgpu"))}
     assert watts == {"rapl:0", "rapl:1", "amdgpu:hwmon0", "amdgpu:hwmon1"}
@@ -229,6 +230,9 @@ def test_the_sampler_reads_packages_and_gpus_once_each(tree, tmp_path):
     assert samples.series["mhz_limit:cpu"][0][1] == 5000.0
     assert samples.series["count:core_throttle"][0][1] == 4
     assert samples.series["count:package_throttle"][0][1] == 14
+    times = [moment for moment, _ in samples.series["rapl:0"]]
+    assert times == sorted(times)
+    assert 1 < len(times) <= 21, "it waits between two samples"
 
 
 def test_the_sampler_says_which_counter_it_may_not_read(tree, tmp_path):

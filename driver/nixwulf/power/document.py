@@ -23,6 +23,9 @@ POWERMETRICS_FIX = (
     "NOPASSWD: /usr/bin/powermetrics' into a file of /etc/sudoers.d there"
 )
 
+# Five samples: a node that is busy may be late by less.
+_SILENT_S = 1.0
+
 
 def document(
     nodes: Mapping[str, NodeSamples],
@@ -83,8 +86,9 @@ def _node(
         program: f"it said {words!r}"
         for program, _, words in (fact.partition(" ") for fact in node.samples.told("refused"))
     }
-    if node.cut:
-        absent["sampler"] = node.cut
+    silent = end - node.samples.stamps[-1][1] if node.samples.stamps else 0.0
+    if silent > _SILENT_S:
+        absent["sampler"] = f"it said nothing for the last {silent:.1f} s"
     names = dict(fact.partition(" ")[::2] for fact in node.samples.told("sensor"))
     celsius = {
         f"{names[sensor]} ({sensor})" if sensor in names else sensor: round(max(values), 1)

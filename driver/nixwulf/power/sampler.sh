@@ -19,10 +19,9 @@ fi
 first "$root/proc/sys/kernel/random/boot_id" && echo "# boot $value"
 often='' seldom='' frequencies='' throttles=''
 
-# Packages only: their subdomains (core, uncore, dram) have a second colon, and psys holds them all.
+# Packages only: their subdomains (core, uncore, dram) are in them, and they in psys.
 for zone in "$root"/sys/class/powercap/intel-rapl:*; do
   key=${zone##*/intel-}
-  case $key in rapl:*:*) continue ;; esac
   first "$zone/name" || continue
   case $value in package-*) ;; *) continue ;; esac
   if first "$zone/energy_uj"; then
@@ -130,17 +129,30 @@ firmware() {
   vcgencmd pmic_read_adc 2>/dev/null | while IFS= read -r words; do echo "$now pmic $words"; done
 }
 
-turn=0
-while :; do
-  read -r now _ </proc/uptime
-  # shellcheck disable=SC2086 # a list of words; no path of these has a space
-  sample $often
-  if [ $turn = 0 ]; then
-    # shellcheck disable=SC2086
-    sample $seldom
-    clocks
-    [ -z "$videocore" ] || firmware
-  fi
-  turn=$(((turn + 1) % 5))
-  sleep "$interval"
-done
+loop() {
+  turn=0
+  while :; do
+    read -r now _ </proc/uptime
+    # shellcheck disable=SC2086 # a list of words; no path of these has a space
+    sample $often
+    if [ $turn = 0 ]; then
+      # shellcheck disable=SC2086
+      sample $seldom
+      clocks
+      [ -z "$videocore" ] || firmware
+    fi
+    turn=$(((turn + 1) % 5))
+    wait_a_moment
+  done
+}
+
+# Starting `sleep` five times a second costs more than all the rest: a shell that can (bash, not
+# dash) waits by reading from a pipe into which nobody writes.
+# shellcheck disable=SC3045
+if echo | read -r -t 0.5 _ 2>/dev/null; then
+  wait_a_moment() { read -r -t "$interval" _; }
+  sleep 2147483647 | loop
+else
+  wait_a_moment() { sleep "$interval"; }
+  loop
+fi

@@ -17,15 +17,13 @@ SOURCES = ("rapl", "amdgpu", "nvidia", "pmic", "powermetrics")
 class NodeSamples:
     """What one node's sampler told; offset leads from its clock to the driver's, seconds.
 
-    reason: why there are no samples at all; twin: another node is the same machine;
-    cut: how its sampler came to an end of its own.
+    reason: why there are no samples at all; twin: another node is the same machine.
     """
 
     samples: Samples = field(default_factory=lambda: Samples((), {}, ()))
     offset: float = 0.0
     reason: str = ""
     twin: bool = False
-    cut: str = ""
 
     def joules(self) -> dict[str, list[Point]]:
         """Joules since the first sample by source, in the driver's clock."""

@@ -22,12 +22,15 @@ from nixwulf.power.told import MeterPoints, NodeSamples
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Run
 
+ROOT = ""  # the folder that has a node's /sys; tests have one where they may write
 INTERVAL_S = 0.2
 # Once a session: long enough for five readings of a wall meter, short beside any sweep. Each run
 # would wait for it again, and find the machine warm from the run before.
 IDLE_S = 5.0
 _READY_S = 15.0  # nvidia-smi takes seconds where the driver is not kept loaded
 _POLL_S = 0.02
+# The sampler runs in any shell, and in bash at a third of the cost.
+_IN_BASH = 'exec "$(command -v bash || command -v sh)" -c "$@"'
 
 
 @dataclass
@@ -63,7 +66,7 @@ class Watch:
                 self._twins.add(name)
                 self._reasons[name] = twin
             elif name not in known.silent:
-                argv = ["sh", "-c", _script(), "sh", "", f"{INTERVAL_S:g}"]
+                argv = ["sh", "-c", _IN_BASH, "sh", _script(), "sh", ROOT, f"{INTERVAL_S:g}"]
                 self._samplers[name] = OwnedProcess.start(
                     node, f"power-{name}", argv, {}, self._run.raw, background=True
                 )
@@ -156,7 +159,7 @@ class Watch:
         known = self._run.power
         time.sleep(INTERVAL_S if self._samplers else 0)  # what has watts has told some by then
         for wall in self._walls:
-            wall.reader.answered.wait()
+            wall.reader.answered.wait(_READY_S)
         lacking = any(
             wall.reader.points and (wall.key, "wall") not in known.idle for wall in self._walls
         )
@@ -190,9 +193,7 @@ def _read(process: OwnedProcess) -> NodeSamples:
     """A sampler's samples, its clock set by the line that came soonest after it was true."""
     samples, arrivals = _parsed(process), process.stdout_times
     lags = [arrivals[line] - told for line, told in samples.stamps if line < len(arrivals)]
-    died = not process.running and not process.stopped_by_driver and bool(samples.series)
-    cut = f"it {process.ending()} before the end" if died else ""
-    return NodeSamples(samples, min(lags, default=0.0), cut=cut)
+    return NodeSamples(samples, min(lags, default=0.0))
 
 
 def _parsed(process: OwnedProcess) -> Samples:
