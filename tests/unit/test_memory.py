@@ -16,6 +16,7 @@ from nixwulf.models import header, random_gguf
 from nixwulf.models.header import Sizes
 from nixwulf.models.random_model import RandomModel
 from nixwulf.plan import make_plan
+from nixwulf.ssh import Connection
 from nixwulf.sweep import parse_sweep
 
 MIB = 2**20
@@ -68,6 +69,12 @@ def test_what_is_no_gguf_is_refused_as_a_value(text):
         header.parse_gguf(text)
 
 
+CONFIG = {
+    "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 128,
+}  # fmt: skip
+
+
 def safetensors(tensors):
     entries, at = {}, 0
     for name, shape in tensors.items():
@@ -91,14 +98,61 @@ def test_safetensors_tell_their_sizes_with_their_config():
             }
         )
     )
-    config = {
-        "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "intermediate_size": 128,
-    }  # fmt: skip
-    assert header.safetensors_sizes(config, tensors) == Sizes(
+    assert header.safetensors_sizes(CONFIG, tensors) == Sizes(
         layers=(16384, 16384), embedding=128_000, output=128, tied=True, vocabulary=1000,
         cache_widths=((32, 32),) * 2, window=None, hidden=64, feed_forward=128, heads=4,
     )  # fmt: skip
+
+
+class Here(Connection):
+    """This machine in the place of a node: its commands run without ssh."""
+
+    def argv(self, command=()):
+        return list(command)
+
+
+HERE = Here(load_cluster("lab").nodes[0], ())
+
+
+def test_a_gguf_in_parts_is_the_sum_of_its_parts(tmp_path):
+    import numpy as np
+    from gguf import GGUFWriter
+
+    writer = GGUFWriter(tmp_path / "m.gguf", "llama", split_max_tensors=1)
+    writer.add_block_count(2)
+    writer.add_embedding_length(384)
+    writer.add_head_count(12)
+    writer.add_feed_forward_length(1536)
+    for name in ("token_embd.weight", "blk.0.w", "blk.1.w", "output.weight"):
+        writer.add_tensor(name, np.zeros((384, 10), np.float16))
+    for step in ("header_to_file", "kv_data_to_file", "tensors_to_file"):
+        getattr(writer, f"write_{step}")()
+    writer.close()
+    assert len(list(tmp_path.iterdir())) == 4
+    sizes = header.read(HERE, str(tmp_path / "m-00001-of-00004.gguf"))
+    assert (sizes.layers, sizes.embedding, sizes.output) == ((7680, 7680), 7680, 7680)
+    (tmp_path / "m-00003-of-00004.gguf").unlink()
+    assert header.read(HERE, str(tmp_path / "m-00001-of-00004.gguf")) is None
+
+
+def test_a_folder_of_safetensors_is_the_sum_of_its_files(tmp_path):
+    for number in (0, 1):
+        names = {f"model.layers.{number}.mlp.up_proj.weight": [128, 64]}
+        names |= {"model.embed_tokens.weight": [10, 64]} if number == 0 else {}
+        (tmp_path / f"model-{number}.safetensors").write_bytes(safetensors(names))
+    assert header.read(HERE, str(tmp_path)) is None, "it has no config"
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    sizes = header.read(HERE, str(tmp_path))
+    assert (sizes.layers, sizes.embedding, sizes.tied) == ((16384, 16384), 1280, True)
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"junk" * 100])
+def test_a_file_that_is_no_model_has_no_sizes(tmp_path, content):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(content)
+    assert header.read(HERE, str(path)) is None
+    assert header.read(HERE, str(tmp_path / "nowhere.gguf")) is None
+    assert header.read(HERE, str(tmp_path / "nowhere")) is None
 
 
 # MiB that llama.cpp 0c1e570 printed with -v on CPUs: model, KV and compute buffers of each node,
