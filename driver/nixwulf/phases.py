@@ -31,6 +31,7 @@ from nixwulf.run import Run, RunFailure
 SANITY_TOKENS = 32
 # Text of so few different tokens is no text: "a a a a" or "a b a b".
 _FEW = 2
+_DEATH_S = 2.0
 Observer = Callable[[str], None]
 Tokens = list[int] | list[str]
 
@@ -152,8 +153,13 @@ def _open_toolboxes(run: Run, engine: Engine | None) -> None:
 def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> None:
     found.outcome = outcome
     found.metrics = []
-    for process in run.owned:
-        if process.background and not process.running and not process.stopped_by_driver:
+    background = [process for process in run.owned if process.background]
+    # A client can hear of its server's death before the driver does, which hears of it over ssh.
+    until = time.monotonic() + (_DEATH_S if outcome == "failed" and background else 0)
+    while all(process.running for process in background) and time.monotonic() < until:
+        time.sleep(0.02)
+    for process in background:
+        if not process.running and not process.stopped_by_driver:
             program = process.argv[0].rpartition("/")[2]
             reason += f" {program!r} on node {process.node!r} {process.ending()}."
     found.failure = {"phase": phase, "reason": reason}
