@@ -8,11 +8,13 @@ import pytest
 
 from nixwulf import bench, memory
 from nixwulf.cluster import load_cluster
+from nixwulf.engines.llama_cpp import LlamaCpp
 from nixwulf.files import write_json
 from nixwulf.lab.links import MANAGEMENT_INTERFACE, management_addresses, management_subnet
 from nixwulf.models import place, random_gguf
 from nixwulf.plan import make_plan
 from nixwulf.record import load, save
+from nixwulf.run import RunFailure
 from nixwulf.sweep import parse_sweep
 from nixwulf.transport import CHATTER_BYTES
 
@@ -305,6 +307,20 @@ def test_text_of_a_model_that_fits_no_single_node_has_another_reference(
     record = run(plan_for(cluster, matrix={"parallelism": [parallelism]}))
     assert record["outcome"] == "ok", record["failure"]
     assert record["sanity"]["text"]["reference"] == reference
+
+
+def test_a_reference_that_the_engine_cannot_give_is_the_same_nodes_twice(run, cluster, monkeypatch):
+    asked = LlamaCpp.greedy_tokens
+
+    def no_pipeline(engine, run, count):
+        if run.case.parallelism == "pipeline":
+            raise RunFailure("failed", "This model has no pipeline.")
+        return asked(engine, run, count)
+
+    monkeypatch.setattr(LlamaCpp, "greedy_tokens", no_pipeline)
+    monkeypatch.setattr(memory, "capacity", lambda case, node, facts: 40_000_000)
+    record = run(plan_for(cluster, matrix={"parallelism": ["tensor"]}))
+    assert record["sanity"]["text"]["reference"] == "the same nodes, twice"
 
 
 def test_options_of_llama_cpp_reach_the_programs(run, cluster):
