@@ -10,6 +10,7 @@ from nixwulf.engines import llama_cpp_options
 from nixwulf.engines.llama_cpp import ENGINE
 from nixwulf.facts import parse_facts
 from nixwulf.plan import make_plan
+from nixwulf.process import OwnedProcess
 from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection
 from nixwulf.sweep import Limits, parse_sweep
@@ -166,3 +167,22 @@ def test_an_option_that_a_build_lacks_is_unsupported():
     with pytest.raises(RunFailure, match="This build of llama-bench has no load 'dio'") as failure:
         llama_cpp_options.of_bench({"load": "dio"}, flags)
     assert failure.value.outcome == "unsupported"
+
+
+def said(run, folder, node, name, text):
+    """A process of a run in a container, and what it said."""
+    stdout, stderr = (folder / f"{name}-{node}.{kind}" for kind in ("stdout", "stderr"))
+    stderr.write_text(text)
+    background = name == "rpc-server"
+    run.owned.append(OwnedProcess(node, "unit", ("podman",), {}, stdout, stderr, background))
+
+
+@pytest.mark.parametrize("silent", ["", "n1", "n2"])
+def test_both_sides_of_rdma_are_heard_wherever_their_programs_run(tmp_path, silent):
+    run = run_of(transport="rdma")
+    for node in ("n1", "n2"):
+        text = "" if node == silent else "RDMA activated: qpn=7->5 mtu=4096 rx_depth=24\n"
+        said(run, tmp_path, node, "rpc-server", text)
+    said(run, tmp_path, "n1", "llama-bench", "RDMA activated: qpn=5->7 mtu=4096 rx_depth=24\n")
+    problem = ENGINE.transport_problem(run)
+    assert (f"RPC server on node {silent!r} does not say" in problem) if silent else not problem

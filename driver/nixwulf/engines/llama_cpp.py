@@ -31,7 +31,6 @@ _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
 # help when prompts repeat, which a benchmark's do not; filling them costs time and up to 8 GiB.
 _NO_CACHE = {"LLAMA_ARG_CACHE_PROMPT": "0", "LLAMA_ARG_CACHE_RAM": "0"}
 _START_LIMIT_S = 30.0
-_CLIENTS = ("llama-bench", "llama-server")
 # Prints the addresses ($2...) that do not accept a connection on the port ($1).
 _CONNECT = 'port=$1; shift; for a; do (: </dev/tcp/$a/$port) 2>/dev/null || echo "$a"; done'
 _LOOK = """
@@ -138,7 +137,7 @@ class LlamaCpp:
         problem = llama_cpp_proof.device_problem(
             _backend(run), run.head.node.name, *values, row.get("n_gpu_layers")
         )
-        for server in _owned(run, RPC_SERVER_NAMES):
+        for server in _owned(run, "rpc-server"):
             problem = problem or llama_cpp_proof.server_device_problem(
                 _backend(run), server.node, _output(server)
             )
@@ -147,14 +146,14 @@ class LlamaCpp:
 
     def transport_problem(self, run: Run) -> str | None:
         """Both sides of RPC over rdma say so in their output; over tcp neither does."""
-        clients = _owned(run, _CLIENTS)
+        clients = _owned(run, "llama-bench", "llama-server")
         if run.case.transport is None or not clients:
             return None
         return llama_cpp_proof.transport_problem(
             run.case.transport,
             clients[-1].node,
             _output(clients[-1]),
-            {server.node: _output(server) for server in _owned(run, RPC_SERVER_NAMES)},
+            {server.node: _output(server) for server in _owned(run, "rpc-server")},
         )
 
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
@@ -278,9 +277,13 @@ def _device_arguments(run: Run, separator: str) -> list[str]:
     return ["-dev", separator.join(devices), *layers] if devices else ["-dev", "none", "-ngl", "0"]
 
 
-def _owned(run: Run, names: tuple[str, ...]) -> list[OwnedProcess]:
-    """The processes of a run by the names of their programs, in the order of their starts."""
-    return [process for process in run.owned if process.argv[0].rpartition("/")[2] in names]
+def _owned(run: Run, *names: str) -> list[OwnedProcess]:
+    """The processes of a run by the names they were started under, in that order.
+
+    In a toolbox the command line begins with podman's.
+    """
+    starts = tuple(f"{name}-" for name in names)
+    return [process for process in run.owned if process.stdout.name.startswith(starts)]
 
 
 def _output(process: OwnedProcess) -> str:
