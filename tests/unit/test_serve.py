@@ -74,6 +74,14 @@ def test_an_answer_of_one_token_has_no_speed_and_hurts_no_other():
     assert len(found["decode"].samples) == 1
 
 
+def test_an_answer_that_comes_in_bulk_gives_no_time_between_tokens():
+    bulk = answer(came=(1.0, 1.00001, 1.00002, 1.1), tokens=4)
+    found = by_name(a_pass(answer(), bulk))
+    assert {"ttft", "throughput"} <= found.keys()
+    assert not {"decode", "itl"} & found.keys()
+    assert any("decode and itl would not be times" in words for words in told(a_pass(bulk)))
+
+
 def test_a_clean_run_has_no_warning():
     assert told(a_pass()) == []
 

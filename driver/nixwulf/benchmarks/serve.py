@@ -25,6 +25,8 @@ _CLIENT_SHARE = 0.5
 # Chunks that the client reads at once are 0.01 to 0.02 ms apart; no engine is that fast.
 TOGETHER_MS = 0.05
 _TOGETHER_SHARE = 0.1
+# More of one answer, and the time from its first chunk to its last is no time of generation.
+_BULK_SHARE = 0.5
 # Of a prompt: less is the chat template, or a first word that two prompts happen to share.
 _CACHED_SHARE = 0.1
 # Figures that llama-server gives of itself, https://github.com/ggml-org/llama.cpp/tree/master/tools/server
@@ -129,8 +131,8 @@ def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -
     """What the answers of all passes say; raises RunFailure when there is nothing between tokens.
 
     ttft, itl: ms, of each request and between its chunks; decode: tok/s of each request after its
-    first token; throughput: tok/s of each pass, all its tokens over its wall time; the server's own
-    figures where all answers have them; client_busy: % of the time that the client computed.
+    first token, both left out where an answer came in bulk; throughput: tok/s of each pass, all its
+    tokens over its wall time; the server's own figures where all answers have them; client_busy: % of the time that the client computed.
     """
     answers = [answer for one in passes for answer in one.answers]
     rates = [answer.decode for answer in answers if answer.decode is not None]
@@ -145,10 +147,14 @@ def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -
         rounded = tuple(round(sample, 4) for sample in samples)
         return Metric(name, unit, rounded, state, conditions, distribution=spread)
 
+    gaps = [gap for answer in answers for gap in answer.gaps_ms]
+    between = [
+        metric("itl", "ms", gaps, spread=True),
+        metric("decode", "tok/s", rates, spread=True),
+    ]
     found = [
         metric("ttft", "ms", [answer.ttft_ms for answer in answers], spread=True),
-        metric("itl", "ms", [gap for answer in answers for gap in answer.gaps_ms], spread=True),
-        metric("decode", "tok/s", rates, spread=True),
+        *([] if any(map(came_in_bulk, answers)) else between),
         replace(
             metric("throughput", "tok/s", [one.tokens / one.seconds for one in passes]),
             # perf_counter and monotonic are the same clock on Linux and on macOS (PEP 418).
@@ -159,6 +165,12 @@ def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -
         if all(answer.timings.get(key, 0) > 0 for answer in answers):
             found.append(metric(name, unit, [answer.timings[key] for answer in answers]))
     return [*found, metric("client_busy", "%", [one.client_share * 100 for one in passes])]
+
+
+def came_in_bulk(answer: Answer) -> bool:
+    """Whether most chunks of an answer were read at once with the one before."""
+    gaps = answer.gaps_ms
+    return sum(gap < TOGETHER_MS for gap in gaps) > _BULK_SHARE * len(gaps)
 
 
 def warnings(passes: Sequence[Pass], n_prompt: int, n_gen: int, own: int) -> list[str]:
@@ -180,6 +192,13 @@ def warnings(passes: Sequence[Pass], n_prompt: int, n_gen: int, own: int) -> lis
             "had another number of chunks with text than of tokens by the server's usage, the "
             f"first {len(first.came)} and {first.tokens}: itl is between chunks, decode is of "
             "tokens by usage"
+        ),
+    )
+    told(
+        [answer for answer in answers if came_in_bulk(answer)],
+        lambda _: (
+            "had most chunks read at once with the one before: decode and itl would not be times "
+            "of the server, and are left out"
         ),
     )
     told(
