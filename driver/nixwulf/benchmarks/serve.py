@@ -132,7 +132,8 @@ def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -
 
     ttft, itl: ms, of each request and between its chunks; decode: tok/s of each request after its
     first token, both left out where an answer came in bulk; throughput: tok/s of each pass, all its
-    tokens over its wall time; the server's own figures where all answers have them; client_busy: % of the time that the client computed.
+    tokens over its wall time; the server's own figures where all answers have them; client_busy: %
+    of the time that the client computed.
     """
     answers = [answer for one in passes for answer in one.answers]
     rates = [answer.decode for answer in answers if answer.decode is not None]
