@@ -165,6 +165,7 @@ def run_one(
         deadline=time.monotonic() + plan.sweep.limits.wall_s,
         waived=plan.waived,
         power=connected.power,
+        tokenizer=(placed.model.tokenizer or "") if placed else "",
     )
     shutil.rmtree(run.raw, ignore_errors=True)
     shaped_by = connected.lab.shaping(case.fabric) if connected.lab and case.fabric else None

@@ -42,7 +42,7 @@ class Run:
     """A case in progress on connected nodes, the head first.
 
     deadline is in monotonic seconds; model is its path on the nodes that read it, empty where
-    there is none. engine_facts and warnings go into the record; engine_options are what an engine
+    there is none, and tokenizer that of its file where the sweep names one. engine_facts and warnings go into the record; engine_options are what an engine
     found its programs on the head to offer. waived are names of gates that may refuse; power is
     what the session knows of the power of its nodes. toolboxes are the case's on each node, empty
     without one.
@@ -64,6 +64,7 @@ class Run:
     waived: tuple[str, ...] = ()
     warnings: list[str] = field(default_factory=list)
     power: Known = field(default_factory=Known)
+    tokenizer: str = ""
 
     @property
     def head(self) -> Connection:

@@ -11,8 +11,9 @@ from nixwulf.gates import Gate, Subject, Verdict, refused
 def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
     model = subject.model
     if model and model.bytes is None and model.missing_on == node.name:
+        what = "tokenizer" if model.path == model.model.tokenizer else "model"
         yield refused(
-            f"Node {node.name!r} has no model {model.path!r}; copy it there, or correct the path "
+            f"Node {node.name!r} has no {what} {model.path!r}; copy it there, or correct the path "
             "in the sweep."
         )
 

@@ -27,19 +27,22 @@ fi
 class Model:
     """A model by its name in the sweep.
 
-    random: weights that the driver makes; path: a file or folder on the nodes; id: a name on
-    Hugging Face, which the engine itself fetches or finds in its cache.
+    random: weights that the driver makes; path: a file or folder on the nodes, and
+    tokenizer: the file beside it of engines that want one; id: a name on Hugging Face, which the
+    engine itself fetches or finds in its cache.
     """
 
     name: str
     random: RandomModel | None = None
     path: str | None = None
     id: str | None = None
+    tokenizer: str | None = None
 
     @property
     def digest(self) -> str:
         """sha256 of the definition; of a file, its path only."""
         name = {"path": self.path} if self.path else {"id": self.id}
+        name |= {"tokenizer": self.tokenizer} if self.tokenizer else {}
         definition = asdict(self.random) if self.random else name
         return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
 
@@ -80,7 +83,7 @@ class PlacedModel:
 def parse_model(name: str, values: dict[str, Any], source: str) -> Model:
     """The model of a sweep's entry that passed the schema; raises InputError."""
     if "path" in values or "id" in values:
-        return Model(name, path=values.get("path"), id=values.get("id"))
+        return Model(name, None, values.get("path"), values.get("id"), values.get("tokenizer"))
     return Model(name, random=parse_random_model(values["random"], f"{source}.random"))
 
 
@@ -99,6 +102,9 @@ def place(
         for name, size in sizes.items():
             if size is None:
                 return PlacedModel(model, path, None, name)
+        for node in nodes if model.tokenizer else ():
+            if _size(node, model.tokenizer or "") is None:
+                return PlacedModel(model, model.tokenizer or "", None, node.node.name)
         least = min(size for size in sizes.values() if size is not None)
         return PlacedModel(model, path, least, sizes=header.read(nodes[0], path))
     local = make(model.random)

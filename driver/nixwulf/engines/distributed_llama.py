@@ -1,0 +1,235 @@
+"""distributed-llama: workers on the other nodes, a root on the head that hands out the weights."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nixwulf import asking
+from nixwulf.benchmarks import Parameter
+from nixwulf.endpoint import Endpoint
+from nixwulf.engines.local import Installation, Progress
+from nixwulf.errors import NixwulfError
+from nixwulf.gates.ports import listeners
+from nixwulf.models import random_dllama
+from nixwulf.models.random_model import RandomModel
+from nixwulf.parsers import dllama
+from nixwulf.process import OwnedProcess
+from nixwulf.run import Clocks, Run, RunFailure
+from nixwulf.ssh import Connection
+
+_PORT = 9999  # of a worker, as in modules/distributed-llama.nix
+_API_PORT = 9990
+_START_LIMIT_S = 30.0
+_LISTENING = "cat /proc/net/tcp"
+_PROMPT = "The quick brown fox jumps over the lazy dog."
+_TOO_MANY = "does not support more nodes than the number of KV heads"
+# Its own words for the pair of weights and exchanged values; it stores others, and computes wrong.
+_BUFFERS = ("q80", "f32")
+
+
+class DistributedLlama:
+    """distributed-llama: every matrix split over all nodes, over tcp."""
+
+    name = "distributed-llama"
+    parameters: ClassVar = {
+        "threads": Parameter(default=0),
+        "buffer_float_type": Parameter(default="q80", choices=_BUFFERS),
+        "max_seq_len": Parameter(default=0),
+    }
+    programs = ("dllama", "dllama-api")
+    local_programs = programs
+    built_from = ""
+    model_on_every_node = False
+    hub_models = False
+    ports = (_PORT, _API_PORT)
+
+    def find_local(self) -> Installation | None:
+        """On PATH, both together; neither tells a version."""
+        places = {name: shutil.which(name) for name in self.programs}
+        found = {name: Path(place) for name, place in places.items() if place}
+        return Installation("path", found, "unknown") if len(found) == len(places) else None
+
+    def install_local(self, progress: Progress) -> Installation:
+        """On PATH; this driver builds none."""
+        found = self.find_local()
+        if found is None:
+            raise NixwulfError(
+                "distributed-llama is not on PATH ('dllama' and 'dllama-api'); run 'make dllama "
+                "dllama-api' in a clone of github.com/b4rtaz/distributed-llama and put it on PATH."
+            )
+        return found
+
+    def random_model(self, model: RandomModel) -> Path:
+        """A folder with a model and its tokenizer."""
+        return random_dllama.ensure(model)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Counts of nodes, transports and types that distributed-llama does not have."""
+        nodes, model = point["nodes"], point.get("random")
+        if nodes & (nodes - 1):
+            return f"distributed-llama runs on 1, 2, 4, 8, ... nodes, not {nodes}"
+        if nodes > 1 and point["parallelism"] != "tensor":
+            return f"distributed-llama splits by tensors only, not {point['parallelism']}"
+        if point.get("transport") == "rdma":
+            return "distributed-llama knows tcp only"
+        if model is None:
+            return None
+        if point["parameters"]["buffer_float_type"] != "f32":
+            return "weights in f32 take buffer_float_type f32 (q40 weights take q80)"
+        if nodes > model.kv_heads:
+            return f"distributed-llama needs a key-value head a node: {model.kv_heads} for {nodes}"
+        for key in ("heads", "kv_heads", "feed_forward", "vocabulary"):
+            if getattr(model, key) % nodes:
+                return f"distributed-llama splits evenly, and {key} {getattr(model, key)} does not"
+        return random_dllama.problem(model)
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """Every node needs both, because any of them may be the head."""
+        return next((repr(name) for name in self.programs if name not in programs), None)
+
+    def start(self, run: Run) -> None:
+        """Start a worker on each node but the head, and wait until all listen."""
+        run.engine_facts["origin"] = run.program("dllama")
+        model_files(run)
+        for node in run.workers:
+            run.start(node, "dllama-worker", worker_argv(run, node), {}, background=True)
+        wait_until_listening(run)
+
+    def transport_problem(self, run: Run) -> str | None:
+        """It knows one transport, and the addresses that it was given are the fabric's."""
+        return None
+
+    def greedy_tokens(self, run: Run, count: int) -> list[str]:
+        """The pieces of text that `dllama inference` prints, one a token."""
+        # A token is at least a byte of the prompt, and one more begins it.
+        result = infer(run, "dllama-greedy", _PROMPT, len(_PROMPT) + 1 + count)
+        return [step.text for step in result.tokens[:count]]
+
+    @contextmanager
+    def endpoint(self, run: Run) -> Iterator[Endpoint]:
+        """dllama-api on the head's loopback address; it answers one request after another."""
+        wait_until_listening(run)
+        listen = ["--host", "127.0.0.1", "--port", str(_API_PORT)]
+        argv = [run.program("dllama-api"), *listen, *root_arguments(run)]
+        server = run.start(run.head, f"dllama-api-{len(run.owned)}", argv, {})
+        try:
+            with run.head.forwarded(f"127.0.0.1:{_API_PORT}") as local:
+                endpoint = Endpoint(local, model_files(run)[0].rpartition("/")[2], server)
+                _wait_until_ready(run, endpoint)
+                yield endpoint
+        finally:
+            server.stop()
+
+
+ENGINE = DistributedLlama()
+
+
+def model_files(run: Run) -> tuple[str, str]:
+    """The model and its tokenizer on the head; raises RunFailure when a sweep names no tokenizer."""
+    if run.tokenizer:
+        return run.model, run.tokenizer
+    if run.model.endswith(".m"):
+        raise RunFailure(
+            "failed",
+            f"The model {run.case.model!r} has no tokenizer; write 'tokenizer: /path/to/file.t' "
+            "beside its path in the sweep.",
+        )
+    return f"{run.model}/{random_dllama.MODEL}", f"{run.model}/{random_dllama.TOKENIZER}"
+
+
+def worker_argv(run: Run, node: Connection) -> list[str]:
+    """A worker's command line; it listens on the fabric's address only."""
+    program = run.facts[node.node.name].programs["dllama"]
+    listen = ["--host", run.data_address(node), "--port", str(_PORT)]
+    return [program, "worker", *listen, "--nthreads", str(_threads(run, node))]
+
+
+def root_arguments(run: Run) -> list[str]:
+    """What every root takes; workers come last, as many as there are."""
+    values = run.case.parameters
+    model, tokenizer = model_files(run)
+    arguments = ["--model", model, "--tokenizer", tokenizer]
+    arguments += ["--buffer-float-type", values["buffer_float_type"]]
+    arguments += ["--nthreads", str(_threads(run, run.head)), "--seed", str(run.case.seed)]
+    arguments += ["--temperature", "0"]
+    arguments += ["--max-seq-len", str(values["max_seq_len"])] if values["max_seq_len"] else []
+    addresses = [f"{run.data_address(node)}:{_PORT}" for node in run.workers]
+    return [*arguments, *(["--workers", *addresses] if addresses else [])]
+
+
+def infer_argv(run: Run, prompt: str, steps: int) -> list[str]:
+    """An inference's command line; steps: tokens of the prompt and after it, together."""
+    inference = [run.program("dllama"), "inference", "--prompt", prompt, "--steps", str(steps)]
+    return [*inference, *root_arguments(run)]
+
+
+def infer(run: Run, name: str, prompt: str, steps: int) -> dllama.Result:
+    """Run one inference to its end; raises RunFailure, ParseError."""
+    wait_until_listening(run)
+    label = f"{name}-{len(run.owned)}"
+    process = run.execute(run.head, label, infer_argv(run, prompt, steps), {})
+    text = process.stdout.read_text(errors="replace")
+    if process.returncode != 0:
+        words = _last_line(text) or process.last_line()
+        outcome = "unsupported" if _TOO_MANY in words else "failed"
+        raise RunFailure(outcome, f"dllama {process.ending()}: {words}")
+    return dllama.parse(text)
+
+
+def wait_until_listening(run: Run) -> None:
+    """Until every worker listens, which it does again each time after a root has left.
+
+    By what its node says: a worker ends when somebody connects who is no root.
+    """
+    limit = min(run.deadline, time.monotonic() + _START_LIMIT_S)
+    for node, worker in zip(run.workers, _workers(run), strict=True):
+        address = run.data_address(node)
+        while (address, _PORT) not in listeners(node.script(_LISTENING)):
+            if not worker.running:
+                words = _last_line(worker.stdout.read_text(errors="replace"))
+                raise RunFailure(
+                    "failed",
+                    f"The worker on {worker.node!r} {worker.ending()}: "
+                    f"{words or worker.last_line()}",
+                )
+            if time.monotonic() > limit:
+                reason = f"The worker on {worker.node!r} listens no more on {address}:{_PORT}."
+                raise RunFailure("failed", reason)
+            time.sleep(0.05)
+
+
+def _workers(run: Run) -> list[OwnedProcess]:
+    """The workers of this run's nodes."""
+    names = {node.node.name for node in run.workers}
+    return [process for process in run.owned if process.background and process.node in names]
+
+
+def _threads(run: Run, node: Connection) -> int:
+    """The case's, else as many as the node has processors: dllama itself takes one."""
+    return run.case.parameters["threads"] or max(1, run.facts[node.node.name].cpus)
+
+
+def _last_line(text: str) -> str:
+    """dllama tells its errors on standard output."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "error" in line.lower()), "")
+
+
+def _wait_until_ready(run: Run, endpoint: Endpoint) -> None:
+    """Until it lists its model, which it does once the weights are loaded."""
+    import httpx
+
+    clocks = Clocks(run, endpoint.server)
+    with endpoint.client() as client:
+        while True:
+            with suppress(httpx.TransportError):
+                if client.get("/v1/models", timeout=5).is_success:
+                    return
+            asking.require_running(run, endpoint)
+            clocks.check()
+            time.sleep(0.05)
