@@ -42,10 +42,10 @@ class Run:
     """A case in progress on connected nodes, the head first.
 
     deadline is in monotonic seconds; model is its path on the nodes that read it, empty where
-    there is none, and tokenizer that of its file where the sweep names one. engine_facts and warnings go into the record; engine_options are what an engine
-    found its programs on the head to offer. waived are names of gates that may refuse; power is
-    what the session knows of the power of its nodes. toolboxes are the case's on each node, empty
-    without one.
+    there is none, and tokenizer that of its file where the sweep names one. engine_facts and
+    warnings go into the record; engine_options are what an engine found its programs on the head to
+    offer. waived are names of gates that may refuse; power is what the session knows of the power
+    of its nodes. toolboxes are the case's on each node, empty without one.
     """
 
     name: str

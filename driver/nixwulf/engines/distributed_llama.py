@@ -130,7 +130,7 @@ ENGINE = DistributedLlama()
 
 
 def model_files(run: Run) -> tuple[str, str]:
-    """The model and its tokenizer on the head; raises RunFailure when a sweep names no tokenizer."""
+    """The model and its tokenizer on the head; raises RunFailure when there is no tokenizer."""
     if run.tokenizer:
         return run.model, run.tokenizer
     if run.model.endswith(".m"):

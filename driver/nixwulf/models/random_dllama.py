@@ -80,7 +80,7 @@ def problem(model: RandomModel) -> str | None:
 
 
 def write(model: RandomModel, folder: Path) -> None:
-    """Write the whole folder or nothing; raises InputError, or NixwulfError when it does not fit."""
+    """Write the whole folder or nothing; raises InputError, NixwulfError when it does not fit."""
     wrong = problem(model)
     if wrong:
         raise InputError(f"{wrong}; give it architecture: llama and weights: f32.")
@@ -119,7 +119,7 @@ def _model_header(model: RandomModel) -> bytes:
 
 
 def _weights(model: RandomModel) -> Iterator[np.ndarray[Any, Any]]:
-    """Tensors in the order of the file, one at a time; rotated pairs are neighbours, as in a GGUF."""
+    """Tensors in the order of the file; rotated pairs are neighbours, as in a GGUF."""
     tensors = {tensor.name.removesuffix(".weight"): tensor for tensor in model.tensors()}
     yield _words_first(values(tensors["token_embd"], model))
     for layer in range(model.layers):

@@ -59,17 +59,17 @@ def parse(text: str) -> Result:
         if match := _ERROR.match(line):
             _refuse(number, f"no error, but it says {match[1]!r}")
     batches, tokens = steps(text, "Eval"), steps(text, "Pred")
-    speeds = [_block(lines, name) for name in _BLOCKS]
-    if speeds[1].tokens != len(tokens):
-        _refuse(len(lines), f"{speeds[1].tokens} lines of tokens, not {len(tokens)}")
-    return Result(*speeds, batches, tokens)
+    evaluation, prediction = (_block(lines, name) for name in _BLOCKS)
+    if prediction.tokens != len(tokens):
+        _refuse(len(lines), f"{prediction.tokens} lines of tokens, not {len(tokens)}")
+    return Result(evaluation, prediction, batches, tokens)
 
 
 def steps(text: str, kind: str) -> tuple[Step, ...]:
     """The lines of batches (`Eval`) or of tokens (`Pred`), also of a text that is cut short."""
     matches = (_STEP.fullmatch(line) for line in text.split("\n"))
     return tuple(
-        Step(*(int(number) for number in match.group(2, 3, 4, 5)), match[6])
+        Step(int(match[2]), int(match[3]), int(match[4]), int(match[5]), match[6])
         for match in matches
         if match and match[1] == kind
     )
