@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -175,9 +176,9 @@ def infer(run: Run, name: str, prompt: str, steps: int) -> dllama.Result:
     process = run.execute(run.head, label, infer_argv(run, prompt, steps), {})
     text = process.stdout.read_text(errors="replace")
     if process.returncode != 0:
-        words = _last_line(text) or process.last_line()
+        words = _last_error(text) or process.last_line()
         outcome = "unsupported" if _TOO_MANY in words else "failed"
-        raise RunFailure(outcome, f"dllama {process.ending()}: {words}")
+        raise RunFailure(outcome, f"dllama {process.ending()}: {words}.")
     return dllama.parse(text)
 
 
@@ -191,7 +192,7 @@ def wait_until_listening(run: Run) -> None:
         address = run.data_address(node)
         while (address, _PORT) not in listeners(node.script(_LISTENING)):
             if not worker.running:
-                words = _last_line(worker.stdout.read_text(errors="replace"))
+                words = _last_error(worker.stdout.read_text(errors="replace"))
                 raise RunFailure(
                     "failed",
                     f"The worker on {worker.node!r} {worker.ending()}: "
@@ -214,10 +215,10 @@ def _threads(run: Run, node: Connection) -> int:
     return run.case.parameters["threads"] or max(1, run.facts[node.node.name].cpus)
 
 
-def _last_line(text: str) -> str:
+def _last_error(text: str) -> str:
     """dllama tells its errors on standard output."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if "error" in line.lower()), "")
+    errors = re.findall(r"^\S+ (?:Critical|Network|Execution) error: (.+)", text, re.MULTILINE)
+    return errors[-1].strip() if errors else ""
 
 
 def _wait_until_ready(run: Run, endpoint: Endpoint) -> None:
