@@ -127,6 +127,30 @@ HINTS = (
         "read the log tails of all nodes, and their kernel logs for the out-of-memory killer",
     ),
     Hint(
+        "more nodes than the number of KV heads",
+        "more nodes than the number of KV heads",
+        "distributed-llama gives each node a key-value head at least",
+        "use fewer nodes, or a model with more key-value heads",
+    ),
+    Hint(
+        "Unsupported CPU op code: MATMUL",
+        "Unsupported CPU op code: MATMUL|supports only Q40 weights with Q80 sync type",
+        "distributed-llama computes q40 weights with q80 values, and f32 with f32, nothing else",
+        "set the parameter buffer_float_type to what goes with the model's weights",
+    ),
+    Hint(
+        "Execution failed in one of the threads",
+        "Execution failed in one of the threads|dllama' on node .* was ended by",
+        "a worker of distributed-llama died during the run",
+        "read that node's log tail, and its kernel log for the out-of-memory killer",
+    ),
+    Hint(
+        "EXO_LIBP2P_NAMESPACE has been removed",
+        "EXO_LIBP2P_NAMESPACE has been removed|unrecognized arguments: --namespace",
+        "the version of exo names its namespace in another way",
+        "install exo 0.3.70 or later, and unset EXO_LIBP2P_NAMESPACE on the nodes",
+    ),
+    Hint(
         "a program was silent for longer than the progress limit",
         "was silent for",
         "a peer stopped answering, or one sample takes longer than the limit (llama-bench is "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
@@ -14,7 +15,7 @@ _STORE = "/nix/store/"
 
 @runtime_checkable
 class Versioned(Protocol):
-    """An engine one of whose programs prints its version, on lines that say 'version'."""
+    """An engine one of whose programs prints its version: a line, or those that say 'version'."""
 
     def version_command(self, programs: Mapping[str, str]) -> Sequence[str] | None:
         """What to run on a node with these programs, or none."""
@@ -52,8 +53,9 @@ def _build(subject: Subject, node: Node) -> str:
     places = {answers.get(other.name, "").partition("\n")[0] for other in subject.nodes}
     if len(places) == 1 and next(iter(places)).startswith(_STORE):
         return next(iter(places))
-    lines = answers.get(node.name, "").splitlines()[1:]
-    return " ".join(line.strip() for line in lines if "version" in line.lower())
+    lines = [line.strip() for line in answers.get(node.name, "").splitlines()[1:]]
+    alone = len(lines) == 1 and re.search(r"\d\.\d", lines[0])
+    return " ".join(line for line in lines if alone or "version" in line.lower())
 
 
 GATE = Gate(

@@ -15,7 +15,6 @@ _STEP = re.compile(
 _SPEED = re.compile(r"   tokens/s: (\d+\.\d\d) \((\d+\.\d\d) ms/tok\)")
 _COUNT = re.compile(r"    nTokens: (\d+)")
 _ERROR = re.compile(r"(?:\S+ )?Critical error: (.+)")
-_LOADED = ("Loading weights...", "Weights loaded", "Network is in non-blocking mode")
 _BLOCKS = ("Evaluation", "Prediction")
 
 
@@ -77,9 +76,7 @@ def steps(text: str, kind: str) -> tuple[Step, ...]:
 
 def recognises(text: str) -> bool:
     """Whether the text looks like dllama's, whole or cut short."""
-    return any(words in text for words in _LOADED) and (
-        "nKvHeads:" in text or bool(steps(text, "Eval")) or "RequiredMemory" in text
-    )
+    return "nKvHeads: " in text or bool(steps(text, "Eval"))
 
 
 def _block(lines: list[str], name: str) -> Speed:

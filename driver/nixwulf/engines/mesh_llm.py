@@ -1,0 +1,205 @@
+"""mesh-llm: llama.cpp over QUIC in a private mesh, joined by the token that the head prints."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nixwulf import asking
+from nixwulf.benchmarks import Parameter
+from nixwulf.endpoint import Endpoint
+from nixwulf.engines.local import Installation, Progress
+from nixwulf.errors import NixwulfError
+from nixwulf.models import random_gguf
+from nixwulf.models.random_model import RandomModel
+from nixwulf.process import OwnedProcess
+from nixwulf.run import Clocks, Run, RunFailure
+from nixwulf.ssh import Connection
+
+# The API, its console, and QUIC over UDP. The first two listen on the loopback only.
+_API_PORT, _CONSOLE_PORT, _PEER_PORT = 9337, 3131, 7842
+# These join or advertise public meshes, or choose what carries data beside the fabric.
+PUBLIC = ("--auto", "--publish", "--discover", "--nostr-relay", "--relay")
+# Unless told otherwise, a private mesh too signs in at two public relays, which then could carry
+# its data (https://github.com/Mesh-LLM/mesh-llm/blob/0809252/mesh-llm/src/mesh/mod.rs#L1436): here
+# nothing listens, and after five seconds it goes on without.
+_NO_RELAY = "https://127.0.0.1:1/"
+_FLAVORS = ("default", "cpu", "cuda", "rocm", "vulkan", "metal")
+_PROMPT = "The quick brown fox jumps over the lazy dog."
+
+
+class MeshLlm:
+    """mesh-llm, alone or with the model's layers split over all nodes."""
+
+    name = "mesh-llm"
+    parameters: ClassVar = {
+        "llama_flavor": Parameter(default="default", choices=_FLAVORS),
+        "max_vram_gb": Parameter(default=0),
+        "mesh_options": Parameter(default=""),
+    }
+    programs = ("mesh-llm",)
+    local_programs = programs
+    built_from = ""
+    ports = (_API_PORT, _CONSOLE_PORT)
+    model_on_every_node = True
+    hub_models = False
+
+    def find_local(self) -> Installation | None:
+        """On PATH."""
+        place = shutil.which("mesh-llm")
+        return Installation("path", {"mesh-llm": Path(place)}, "unknown") if place else None
+
+    def install_local(self, progress: Progress) -> Installation:
+        """On PATH; this driver installs none."""
+        found = self.find_local()
+        if found is None:
+            raise NixwulfError(
+                "mesh-llm is not on PATH; take a release of "
+                "https://github.com/Mesh-LLM/mesh-llm and put 'mesh-llm' on PATH."
+            )
+        return found
+
+    def random_model(self, model: RandomModel) -> Path:
+        """A GGUF."""
+        return random_gguf.ensure(model)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Options that leave the cluster, and what it does not split by."""
+        if point["parallelism"] == "tensor":
+            return "mesh-llm splits layers over nodes, a pipeline, not tensors"
+        if point.get("transport") == "rdma":
+            return "mesh-llm knows IP only (its QUIC counts as tcp here)"
+        return options_problem(point["parameters"]["mesh_options"])
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """Every node runs it."""
+        return None if "mesh-llm" in programs else repr("mesh-llm")
+
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """One line, its name and version."""
+        return [programs["mesh-llm"], "--version"] if "mesh-llm" in programs else []
+
+    def start(self, run: Run) -> None:
+        """Nothing yet: nodes that join would make one who serves alone split its model."""
+        run.engine_facts["origin"] = run.program("mesh-llm")
+
+    def transport_problem(self, run: Run) -> str | None:
+        """It picks interfaces by itself and does not tell them: the counters do."""
+        return None
+
+    def greedy_tokens(self, run: Run, count: int) -> list[str]:
+        """The texts of the tokens, as llama-server behind it gives them."""
+        with self.endpoint(run) as endpoint:
+            request = {
+                "model": endpoint.model,
+                "prompt": _PROMPT,
+                "max_tokens": count,
+                "temperature": 0,
+                "seed": run.case.seed,
+                "logprobs": 1,
+            }
+            answer = asking.post(run, endpoint, "/v1/completions", request)
+        try:
+            return [str(part["token"]) for part in answer["choices"][0]["logprobs"]["content"]]
+        except (KeyError, IndexError, TypeError):
+            reason = f"mesh-llm answered no tokens: {str(answer)[:200]}."
+            raise RunFailure("failed", reason) from None
+
+    @contextmanager
+    def endpoint(self, run: Run) -> Iterator[Endpoint]:
+        """A mesh of the case's nodes, which ends with the block; its API on the head's loopback."""
+        nodes = launch(run)
+        try:
+            with run.head.forwarded(f"127.0.0.1:{_API_PORT}") as local:
+                yield Endpoint(local, model_name(run, nodes[0]), nodes[0])
+        finally:
+            for process in reversed(nodes):
+                process.stop()
+
+
+ENGINE = MeshLlm()
+
+
+def options_problem(options: str) -> str | None:
+    """Why a user's options are refused, or none."""
+    try:
+        words = [word.partition("=")[0] for word in shlex.split(options)]
+    except ValueError as error:
+        return f"mesh_options {options!r} cannot be read: {error}"
+    found = next((word for word in words if word in PUBLIC), None)
+    if found is None:
+        return None
+    return f"mesh_options has {found!r}, which leaves the cluster for a public mesh; take it out"
+
+
+def argv(run: Run, node: Connection, token: str = "") -> list[str]:
+    """A node's command line; a token joins the mesh of the head."""
+    values = run.case.parameters
+    program = run.facts[node.node.name].programs["mesh-llm"]
+    argv = [program, "serve", "--gguf", run.model, "--headless", "--log-format", "json"]
+    argv += ["--port", str(_API_PORT), "--console", str(_CONSOLE_PORT)]
+    argv += ["--bind-port", str(_PEER_PORT), "--relay", _NO_RELAY, "--no-enumerate-host"]
+    argv += ["--join", token] if token else []
+    argv += ["--split"] if run.case.nodes > 1 else []
+    if values["llama_flavor"] != _FLAVORS[0]:
+        argv += ["--llama-flavor", values["llama_flavor"]]
+    argv += ["--max-vram", str(values["max_vram_gb"])] if values["max_vram_gb"] else []
+    return [*argv, *shlex.split(values["mesh_options"])]
+
+
+def launch(run: Run) -> list[OwnedProcess]:
+    """Start the head, then the others with its token, and wait until the head is ready."""
+    label = f"mesh-llm-{len(run.owned)}"
+    head = run.start(run.head, label, argv(run, run.head), {})
+    nodes = [head]
+    if run.workers:
+        token = str(wait_for(run, head, "invite_token")["token"])
+        for node in run.workers:
+            nodes.append(run.start(node, label, argv(run, node, token), {}, background=True))
+    wait_for(run, head, "ready")
+    return nodes
+
+
+def model_name(run: Run, head: OwnedProcess) -> str:
+    """What the mesh calls the model."""
+    return str(wait_for(run, head, "model_ready").get("model", ""))
+
+
+def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
+    """The first event of a name on a node; raises RunFailure when an error or no more comes."""
+    clocks = Clocks(run, process)
+    while True:
+        ended = not process.running
+        for event in events(process.stdout.read_text(errors="replace")):
+            if event["event"] == name:
+                return event
+            if event["event"] == "error":
+                words = str(event.get("message"))[:300]
+                raise RunFailure("failed", f"mesh-llm on node {process.node!r} says: {words}")
+        if ended:
+            words = f"{process.ending()}: {process.last_line()}"
+            raise RunFailure("failed", f"mesh-llm on node {process.node!r} {words}")
+        clocks.check()
+        time.sleep(0.05)
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    """The events of --log-format json, one a line, the last one perhaps cut short.
+
+    https://github.com/Mesh-LLM/mesh-llm/blob/0809252/mesh-llm/src/cli/output/EVENTS.md
+    """
+    found = []
+    for line in text.splitlines():
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict) and isinstance(event.get("event"), str):
+            found.append(event)
+    return found
