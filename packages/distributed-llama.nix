@@ -22,8 +22,15 @@ stdenv.mkDerivation {
     hash = "sha256-nASsYZ97WRqg3VW/QaQ6W705+afgOY7kv8jVzyiE4qk=";
   };
 
-  # The shaders are looked for in the current folder.
-  postPatch = lib.optionalString vulkanSupport ''
+  # After a prompt both go on from what lies behind its last token: 0, or whatever was in memory, which ends dllama-api
+  # on several nodes (docs/engines/distributed-llama.md). The shaders are looked for in the current folder.
+  postPatch = ''
+    substituteInPlace src/dllama.cpp \
+      --replace-fail 'token = inputTokens[pos + 1];' 'token = inputTokens[pos];'
+    substituteInPlace src/dllama-api.cpp \
+      --replace-fail 'token = promptTokens[i + 1];' 'token = promptTokens[i];'
+  ''
+  + lib.optionalString vulkanSupport ''
     substituteInPlace src/nn/nn-vulkan.cpp \
       --replace-fail '"./src/nn/vulkan/"' '"${placeholder "out"}/share/distributed-llama/"'
   '';

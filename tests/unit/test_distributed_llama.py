@@ -130,6 +130,7 @@ RANDOM = RandomModel(weights="f32", heads=12, kv_heads=4)
         ({"nodes": 3}, None, "on 1, 2, 4, 8, ... nodes, not 3"),
         ({"parallelism": "pipeline"}, None, "by tensors only"),
         ({"transport": "rdma"}, None, "tcp only"),
+        ({"parameters": {"api": "completions"}}, None, "chat only"),
         ({"nodes": 8}, RANDOM, "a key-value head a node: 4 for 8"),
         ({}, dataclasses.replace(RANDOM, feed_forward=1537), "feed_forward 1537 does not"),
         ({}, dataclasses.replace(RANDOM, weights="f16"), "llama in f32, not llama in f16"),

@@ -78,6 +78,8 @@ class DistributedLlama:
             return f"distributed-llama splits by tensors only, not {point['parallelism']}"
         if point.get("transport") == "rdma":
             return "distributed-llama knows tcp only"
+        if point["parameters"].get("api", "chat") != "chat":
+            return "dllama-api answers chat only; give the parameter api: [chat]"
         if model is None:
             return None
         if point["parameters"]["buffer_float_type"] != "f32":
