@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launch_plan import facts_with, planned
-from nixwulf.benchmarks.dllama import BENCHMARK, metrics
+from nixwulf.benchmarks.dllama import BENCHMARK, metrics, window
 from nixwulf.cluster import load_cluster
 from nixwulf.engines.distributed_llama import (
     ENGINE,
@@ -172,14 +172,25 @@ def test_a_missing_tokenizer_file_is_named_by_the_gate():
 
 def test_samples_and_the_share_of_waiting_come_from_the_runs():
     runs = [parse((FIXTURES / "two-nodes.txt").read_text())] * 2
-    found = {metric.name: metric for metric in metrics(runs, nodes=2)}
+    found = {metric.name: metric for metric in metrics(runs, 2, [(1.0, 2.0), (5.0, 7.0)])}
     assert list(found) == ["prompt", "decode", "sync_share", "sent", "received"]
     assert found["prompt"].samples == (29.32, 29.32)
     assert found["decode"].conditions == {"n_prompt": 32, "n_gen": 16}
+    assert found["decode"].windows == ((1.0, 2.0), (5.0, 7.0))
     assert found["sync_share"].samples[0] == pytest.approx(90.15, abs=0.01)
     assert (found["sent"].samples[0], found["sent"].unit) == (25.0, "KiB/token")
-    alone = metrics([parse((FIXTURES / "one-node.txt").read_text())], nodes=1)
+    alone = metrics([parse((FIXTURES / "one-node.txt").read_text())], 1, [])
     assert [metric.name for metric in alone] == ["prompt", "decode"]
+
+
+def test_watts_are_taken_of_the_time_between_the_last_batch_and_the_last_token(plan):
+    text = (FIXTURES / "two-nodes.txt").read_text()
+    process = plan(nodes=1).start(plan(nodes=1).head, "x", ["x"], {})
+    process.stdout_times.extend(float(number) for number in range(len(text.split("\n"))))
+    begin, end = window(parse(text), process)
+    lines = text.split("\n")
+    assert lines[int(begin)].endswith("(32 tokens)")
+    assert lines[int(end)].endswith(" banu")
 
 
 def test_the_sweep_of_the_repository_leaves_out_only_what_cannot_be():

@@ -191,7 +191,7 @@ def test_rows_of_exos_own_benchmark_are_read():
         ({"runs": []}, "at least one of 'runs'"),
         ({"runs": [{**ROW, "stats": None}]}, "figures of a whole answer"),
         ({"runs": [ROW, {**ROW, "placement_nodes": 0}]}, "figures of a whole answer"),
-        ({"runs": [{**ROW, "elapsed_s": float("nan")}]}, "figures of a whole answer"),
+        ({"runs": [{**ROW, "elapsed_s": -1}]}, "figures of a whole answer"),
         ({"runs": [{**ROW, "stats": {}}]}, "the key 'prompt_tokens'"),
     ],
 )

@@ -142,7 +142,7 @@ def test_passes_are_interleaved(lab):
         ({"nodes": ["2"]}, "matrix.nodes.0 is '2', expected integer"),
         ({"fabric": ["token-ring"]}, "the fabric 'token-ring' is not in"),
         ({"model": ["big"]}, "the model 'big' is not among models: tiny"),
-        ({"engine": ["llama"]}, "unknown engine 'llama'; known: llama.cpp"),
+        ({"engine": ["llama"]}, "unknown engine 'llama'; known: distributed-llama"),
         (
             {"parameters": {"n_gens": [1]}},
             "no benchmark or engine of the block has a parameter 'n_gens'; they have: n_prompt",

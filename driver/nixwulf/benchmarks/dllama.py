@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import starmap
 from typing import Any, ClassVar
 
 from nixwulf import prompts
 from nixwulf.benchmarks import Metric, Parameter
 from nixwulf.engines.distributed_llama import ENGINE, infer
 from nixwulf.parsers.dllama import Result
+from nixwulf.process import OwnedProcess
 from nixwulf.run import Run, RunFailure
 
 # A token's times are cut off to whole milliseconds: below this, their sum is no measure.
@@ -39,17 +42,18 @@ class Dllama:
         """Count the prompt's tokens in two short inferences, then measure; raises RunFailure."""
         values = run.case.parameters
         prompt = _prompt(run, values["n_prompt"])
-        results = [
+        inferences = [
             infer(run, self.name, prompt, values["n_prompt"] + values["n_gen"])
             for _ in range(run.case.samples)
         ]
+        results = [result for result, _ in inferences]
         short = [result for result in results if _short(result)]
         if short and run.case.nodes > 1:
             run.warnings.append(
                 f"A token took less than {_SHORT_MS} ms, and dllama prints whole milliseconds: "
                 "sync_share is rough."
             )
-        return metrics(results, run.case.nodes)
+        return metrics(results, run.case.nodes, list(filter(None, starmap(window, inferences))))
 
 
 BENCHMARK = Dllama()
@@ -62,7 +66,7 @@ def _prompt(run: Run, n_prompt: int) -> str:
     """
     seed = run.case.seed
     few, many = (
-        infer(run, "dllama-count", _row(number, words, seed), _most(words)).evaluation.tokens + 1
+        infer(run, "dllama-count", _row(number, words, seed), _most(words))[0].evaluation.tokens + 1
         for number, words in enumerate(prompts.PROBES)
     )
     counting = prompts.counting(few, many)
@@ -91,8 +95,18 @@ def _most(words: int) -> int:
     return 4 * words + 2
 
 
-def metrics(results: Sequence[Result], nodes: int) -> list[Metric]:
-    """What the inferences tell, a sample each.
+def window(result: Result, process: OwnedProcess) -> tuple[float, float] | None:
+    """When an inference predicted: from its last batch, which dllama flushes, to its last token."""
+    if result.predicted is None:
+        return None
+    begin, end = (process.stdout_times[line] for line in result.predicted)
+    return begin, end
+
+
+def metrics(
+    results: Sequence[Result], nodes: int, windows: Sequence[tuple[float, float]]
+) -> list[Metric]:
+    """What the inferences tell, a sample each; windows: when they predicted.
 
     prompt, decode: tok/s. On several nodes: sync_share, % of a token's time in which the root
     exchanged values; sent and received, KiB of the root a generated token.
@@ -105,7 +119,10 @@ def metrics(results: Sequence[Result], nodes: int) -> list[Metric]:
 
     found = [
         metric("prompt", "tok/s", [result.evaluation.tokens_s for result in results]),
-        metric("decode", "tok/s", [result.prediction.tokens_s for result in results]),
+        replace(
+            metric("decode", "tok/s", [result.prediction.tokens_s for result in results]),
+            windows=tuple(windows),
+        ),
     ]
     if nodes == 1:
         return found

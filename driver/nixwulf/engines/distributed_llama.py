@@ -110,7 +110,7 @@ class DistributedLlama:
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
         """The pieces of text that `dllama inference` prints, one a token."""
         # A token is at least a byte of the prompt, and one more begins it.
-        result = infer(run, "dllama-greedy", _PROMPT, len(_PROMPT) + 1 + count)
+        result, _ = infer(run, "dllama-greedy", _PROMPT, len(_PROMPT) + 1 + count)
         return [step.text for step in result.tokens[:count]]
 
     @contextmanager
@@ -171,8 +171,8 @@ def infer_argv(run: Run, prompt: str, steps: int) -> list[str]:
     return [*inference, *root_arguments(run)]
 
 
-def infer(run: Run, name: str, prompt: str, steps: int) -> dllama.Result:
-    """Run one inference to its end; raises RunFailure, ParseError."""
+def infer(run: Run, name: str, prompt: str, steps: int) -> tuple[dllama.Result, OwnedProcess]:
+    """Run one inference to its end; its process has ended. Raises RunFailure, ParseError."""
     wait_until_listening(run)
     label = f"{name}-{len(run.owned)}"
     process = run.execute(run.head, label, infer_argv(run, prompt, steps), {})
@@ -181,7 +181,7 @@ def infer(run: Run, name: str, prompt: str, steps: int) -> dllama.Result:
         words = _last_error(text) or process.last_line()
         outcome = "unsupported" if _TOO_MANY in words else "failed"
         raise RunFailure(outcome, f"dllama {process.ending()}: {words}.")
-    return dllama.parse(text)
+    return dllama.parse(text), process
 
 
 def wait_until_listening(run: Run) -> None:

@@ -43,12 +43,17 @@ class Speed:
 
 @dataclass(frozen=True)
 class Result:
-    """One inference, as the root node tells it."""
+    """One inference, as the root node tells it.
+
+    predicted: the lines, counted from 0, of the last batch and of the last token: what is between
+    their moments is prediction. None where the prompt had no batch.
+    """
 
     evaluation: Speed
     prediction: Speed
     batches: tuple[Step, ...]
     tokens: tuple[Step, ...]
+    predicted: tuple[int, int] | None
 
 
 def parse(text: str) -> Result:
@@ -61,7 +66,9 @@ def parse(text: str) -> Result:
     evaluation, prediction = (_block(lines, name) for name in _BLOCKS)
     if prediction.tokens != len(tokens):
         _refuse(len(lines), f"{prediction.tokens} lines of tokens, not {len(tokens)}")
-    return Result(evaluation, prediction, batches, tokens)
+    last = [_last(lines, kind) for kind in ("Eval", "Pred")]
+    predicted = (last[0], last[1]) if batches and tokens else None
+    return Result(evaluation, prediction, batches, tokens, predicted)
 
 
 def steps(text: str, kind: str) -> tuple[Step, ...]:
@@ -77,6 +84,16 @@ def steps(text: str, kind: str) -> tuple[Step, ...]:
 def recognises(text: str) -> bool:
     """Whether the text looks like dllama's, whole or cut short."""
     return "nKvHeads: " in text or bool(steps(text, "Eval"))
+
+
+def _last(lines: list[str], kind: str) -> int:
+    """The number of the last line of a kind, 0 when there is none."""
+    found = (
+        number
+        for number, line in enumerate(lines)
+        if (match := _STEP.fullmatch(line)) and match[1] == kind
+    )
+    return max(found, default=0)
 
 
 def _block(lines: list[str], name: str) -> Speed:

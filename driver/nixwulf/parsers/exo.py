@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from nixwulf.parsers import ParseError
+from nixwulf.parsers.json_text import json_object
 
 _ROW_KEYS = ("placement_sharding", "placement_instance_meta", "stats")
 
@@ -34,12 +34,7 @@ class Row:
 
 def parse(text: str) -> tuple[Row, ...]:
     """The rows; raises ParseError when there are none or one has no figures."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", 1)
-        raise ParseError(f"exo_bench: line {line}: expected JSON, whole.") from None
-    rows = document.get("runs") if isinstance(document, dict) else None
+    rows = json_object("exo_bench", text).get("runs")
     if not isinstance(rows, list) or not rows:
         _refuse(0, "at least one of 'runs'")
     return tuple(_row(number, row) for number, row in enumerate(rows, 1))
