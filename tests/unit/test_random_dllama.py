@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nixwulf.errors import InputError
+from nixwulf.models import dllama_header
 from nixwulf.models.random_dllama import MODEL, TOKENIZER, ensure, tokenizer, write
 from nixwulf.models.random_model import FIRST_WORD, RandomModel
 from nixwulf.models.random_weights import values, vocabulary
@@ -34,6 +35,23 @@ def test_the_header_says_the_sizes_by_the_formats_numbers(folder):
     assert magic == 0xA00ABCD
     assert [keys[key] for key in (2, 3, 4, 5, 6, 9, 10)] == [64, 96, 2, 4, 2, 400, 2048]
     assert (keys[1], keys[13], keys[19], keys[20]) == (0xABCD00, 0, 16, 5)
+
+
+def test_the_sizes_that_the_header_tells_are_those_of_the_file(folder):
+    data = (folder / MODEL).read_bytes()
+    sizes = dllama_header.parse(data[:4096])
+    assert sum(sizes.layers) + sizes.embedding + sizes.output == len(data) - header(data)[1]
+    assert (len(sizes.layers), sizes.hidden, sizes.feed_forward, sizes.heads) == (2, 64, 96, 4)
+    assert sizes.cache_widths == ((32, 32), (32, 32))
+
+
+@pytest.mark.parametrize("start", [b"", b"GGUF" + bytes(20), bytes.fromhex("cdab000aff0000000100")])
+def test_a_file_without_such_a_header_has_no_sizes(start):
+    class Node:
+        def first_bytes(self, path, count):
+            return start
+
+    assert dllama_header.read(Node(), "/models/x.m") is None
 
 
 def test_the_weights_are_those_of_the_gguf_with_special_tokens_last(folder):

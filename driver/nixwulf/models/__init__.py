@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nixwulf.models import header
+from nixwulf.models import dllama_header, header
 from nixwulf.models.random_model import RandomModel, parse_random_model
 from nixwulf.ssh import Connection
 
@@ -106,7 +106,7 @@ def place(
             if _size(node, model.tokenizer or "") is None:
                 return PlacedModel(model, model.tokenizer or "", None, node.node.name)
         least = min(size for size in sizes.values() if size is not None)
-        return PlacedModel(model, path, least, sizes=header.read(nodes[0], path))
+        return PlacedModel(model, path, least, sizes=_sizes(nodes[0], path))
     local = make(model.random)
     files = [local] if local.is_file() else sorted(f for f in local.rglob("*") if f.is_file())
     for node in nodes:
@@ -117,7 +117,12 @@ def place(
             if _size(node, remote) != file.stat().st_size:
                 node.put(file, remote)
     count = sum(file.stat().st_size for file in files)
-    return PlacedModel(model, path, count, sizes=header.read(nodes[0], path))
+    return PlacedModel(model, path, count, sizes=_sizes(nodes[0], path))
+
+
+def _sizes(node: Connection, path: str) -> header.Sizes | None:
+    """What the model's headers tell, none where they are of no known form."""
+    return dllama_header.read(node, path) if path.endswith(".m") else header.read(node, path)
 
 
 def _size(node: Connection, path: str) -> int | None:

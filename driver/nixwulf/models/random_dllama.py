@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf.errors import InputError
 from nixwulf.files import cache_dir
+from nixwulf.models.dllama_header import KEYS, MAGIC
 from nixwulf.models.random_model import BYTE_TOKENS, SPECIAL_TOKENS, RandomModel
 from nixwulf.models.random_weights import values, vocabulary
 from nixwulf.models.writing import whole
@@ -22,27 +23,9 @@ if TYPE_CHECKING:
 
 MODEL, TOKENIZER = "model.m", "tokenizer.t"
 _LAYOUT = 1  # raise it with any change of what the folder holds, so that cached ones are made anew
-_MODEL_MAGIC, _TOKENIZER_MAGIC = 0xA00ABCD, 0x567124
+_TOKENIZER_MAGIC = 0x567124
 _LLAMA, _SILU, _F32 = 0xABCD00, 1, 0
 _EPSILON = 5  # the exponent of 1e-5
-_MODEL_KEYS = {
-    "version": 0,
-    "architecture": 1,
-    "hidden": 2,
-    "feed_forward": 3,
-    "layers": 4,
-    "heads": 5,
-    "kv_heads": 6,
-    "experts": 7,
-    "experts_used": 8,
-    "vocabulary": 9,
-    "context": 10,
-    "activation": 11,
-    "rope_theta": 12,
-    "weights": 13,
-    "head_size": 19,
-    "epsilon": 20,
-}
 _TOKENIZER_KEYS = {
     "version": 0,
     "vocabulary": 1,
@@ -115,7 +98,7 @@ def _model_header(model: RandomModel) -> bytes:
         "head_size": model.head_size,
         "epsilon": _EPSILON,
     }
-    return _header(_MODEL_MAGIC, _MODEL_KEYS, given)
+    return _header(MAGIC, KEYS, given)
 
 
 def _weights(model: RandomModel) -> Iterator[np.ndarray[Any, Any]]:
