@@ -26,6 +26,7 @@ from nixwulf.ssh import Connection
 _PORT = 9999  # of a worker, as in modules/distributed-llama.nix
 _API_PORT = 9990
 _START_LIMIT_S = 30.0
+_WORKER = "dllama-worker"
 _LISTENING = "cat /proc/net/tcp"
 _PROMPT = "The quick brown fox jumps over the lazy dog."
 _TOO_MANY = "does not support more nodes than the number of KV heads"
@@ -95,12 +96,16 @@ class DistributedLlama:
         """Every node needs both, because any of them may be the head."""
         return next((repr(name) for name in self.programs if name not in programs), None)
 
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """It knows no such option and ends at once: the store path alone tells the build."""
+        return [programs["dllama"], "--version"] if "dllama" in programs else []
+
     def start(self, run: Run) -> None:
         """Start a worker on each node but the head, and wait until all listen."""
         run.engine_facts["origin"] = run.program("dllama")
         model_files(run)
         for node in run.workers:
-            run.start(node, "dllama-worker", worker_argv(run, node), {}, background=True)
+            run.start(node, _WORKER, worker_argv(run, node), {}, background=True)
         wait_until_listening(run)
 
     def transport_problem(self, run: Run) -> str | None:
@@ -209,7 +214,7 @@ def wait_until_listening(run: Run) -> None:
 def _workers(run: Run) -> list[OwnedProcess]:
     """The workers of this run's nodes."""
     names = {node.node.name for node in run.workers}
-    return [process for process in run.owned if process.background and process.node in names]
+    return [p for p in run.owned if p.node in names and f"-{_WORKER}-" in p.unit]
 
 
 def _threads(run: Run, node: Connection) -> int:
