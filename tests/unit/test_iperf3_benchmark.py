@@ -2,7 +2,7 @@
 
 import pytest
 
-from nixwulf.benchmarks.iperf3 import BENCHMARK, client_arguments, stalls
+from nixwulf.benchmarks.iperf3 import BENCHMARK, client_arguments, stalls, whole
 from nixwulf.cluster import load_cluster
 from nixwulf.link import RoundTrips, iperf3_server
 from nixwulf.parsers.iperf3 import Row
@@ -66,6 +66,12 @@ def test_rdma_and_one_node_are_no_cases():
 )
 def test_intervals_without_traffic_are_stalls(rates, expected):
     assert stalls(rows(*rates)) == expected
+
+
+def test_a_last_interval_of_milliseconds_is_no_stall_at_the_end():
+    measured = [*rows(9.1, 9.3), Row(2.0, 2.004, 0.0)]
+    assert stalls(measured) == "2.0-2.0 s"
+    assert whole(measured, 1.0) == list(rows(9.1, 9.3))
 
 
 def test_round_trips_say_their_median_and_95th_percentile():

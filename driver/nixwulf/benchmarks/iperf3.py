@@ -86,7 +86,7 @@ def _to_worker(run: Run, worker: Connection) -> list[Metric]:
     received = {**sent, **_received_by(server)}
     flows = {direction: received[direction] for direction in _FLOWS[_direction(run)]}
     for direction, flow in flows.items():
-        _check(run, worker, direction, flow.rows)
+        _check(run, worker, direction, whole(flow.rows, _interval_s(run)))
     return [
         _metric(run, name, direction, flow, sent[direction]) for direction, flow in flows.items()
     ]
@@ -119,6 +119,11 @@ def _check(run: Run, worker: Connection, direction: str, rows: Sequence[Row]) ->
     raise RunFailure("hang", reason)
 
 
+def whole(rows: Sequence[Row], interval_s: float) -> list[Row]:
+    """The rows of whole intervals: a last one of milliseconds may well have carried nothing."""
+    return [row for row in rows if row.end_s - row.start_s > interval_s / 2]
+
+
 def stalls(rows: Sequence[Row]) -> str:
     """The intervals without traffic, neighbours joined, as '2.0-4.0 s, 7.0-8.0 s'."""
     fastest = max((row.gbps for row in rows), default=0.0)
@@ -142,12 +147,12 @@ def _ping(run: Run, worker: Connection) -> str:
 
 
 def _metric(run: Run, worker: str, direction: str, flow: Flow, sent: Flow) -> Metric:
-    whole = [row for row in flow.rows if row.end_s - row.start_s > _interval_s(run) / 2]
-    stalled = stalls(whole)
+    rows = whole(flow.rows, _interval_s(run))
+    stalled = stalls(rows)
     return Metric(
         name="bandwidth",
         unit="Gbit/s",
-        samples=tuple(row.gbps for row in whole),
+        samples=tuple(row.gbps for row in rows),
         state="warm" if run.case.warm_up else "cold",
         conditions={
             "worker": worker,
