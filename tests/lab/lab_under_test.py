@@ -142,3 +142,25 @@ class Traces:
         while (names := self.left()) and time.monotonic() < deadline:
             time.sleep(0.02)
         return names
+
+
+class Silent:
+    """An observer of a sweep that says nothing."""
+
+    def step(self, words):
+        pass
+
+    def building(self, step, share):
+        pass
+
+    def sweep_starts(self, runs):
+        pass
+
+    def run_starts(self, case, repetition):
+        pass
+
+    def phase_starts(self, phase):
+        pass
+
+    def run_ends(self, record, seconds):
+        pass

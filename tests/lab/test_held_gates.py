@@ -4,8 +4,8 @@ import dataclasses
 from contextlib import contextmanager
 
 import pytest
-from lab_under_test import cluster_of
-from test_runs import Silent, plan_for
+from lab_under_test import Silent, cluster_of
+from test_runs import plan_for
 
 from nixwulf import bench
 from nixwulf.cluster import Shape

@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from test_runs import Silent
+from lab_under_test import Silent
 
 from nixwulf import bench
 from nixwulf.cluster import load_cluster

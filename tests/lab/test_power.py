@@ -5,7 +5,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from test_runs import Silent, plan_for
+from lab_under_test import Silent
+from test_runs import plan_for
 
 from meter_server import serving, unreachable
 from nixwulf import bench

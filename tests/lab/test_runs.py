@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from lab_under_test import Silent
 
 from nixwulf import bench, memory
 from nixwulf.cluster import load_cluster
@@ -19,26 +20,6 @@ from nixwulf.sweep import parse_sweep
 from nixwulf.transport import CHATTER_BYTES
 
 PROGRESS_S = 4
-
-
-class Silent:
-    def step(self, words):
-        pass
-
-    def building(self, step, share):
-        pass
-
-    def sweep_starts(self, runs):
-        pass
-
-    def run_starts(self, case, repetition):
-        pass
-
-    def phase_starts(self, phase):
-        pass
-
-    def run_ends(self, record, seconds):
-        pass
 
 
 def plan_for(cluster, **changes):

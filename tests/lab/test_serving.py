@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from lab_under_test import Silent
 
 from nixwulf import bench
 from nixwulf.cluster import load_cluster
@@ -16,14 +17,6 @@ from nixwulf.sweep import parse_sweep
 PROGRESS_S = 6
 THREADS = {"threads": 1}
 ALONE = {"nodes": [1], "parallelism": ["single"]}
-
-
-class Silent:
-    def step(self, words):
-        pass
-
-    def building(self, step, share):
-        pass
 
 
 def plan_for(cluster, samples=1, matrix=None, **parameters):

@@ -82,6 +82,14 @@ def percentile(samples: Sequence[float], percent: int) -> float:
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
+def too_few_requests(point: Mapping[str, Any]) -> str | None:
+    """Why a point that asks for fewer requests than are to be in flight at once cannot be run."""
+    values = point["parameters"]
+    if values["requests"] < values["concurrency"]:
+        return f"{values['requests']} requests cannot be {values['concurrency']} at once"
+    return None
+
+
 class Benchmark(Protocol):
     """What the driver asks of a benchmark."""
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from nixwulf import engines
 from nixwulf.asking import require_running
-from nixwulf.benchmarks import Metric, Parameter
+from nixwulf.benchmarks import Metric, Parameter, too_few_requests
 from nixwulf.endpoint import Endpoint
 from nixwulf.load import Load, Pass
 from nixwulf.openai_stream import PATHS, Answer
@@ -53,10 +53,7 @@ class Serve:
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Fewer requests than are to be in flight at once."""
-        values = point["parameters"]
-        if values["requests"] < values["concurrency"]:
-            return f"{values['requests']} requests cannot be {values['concurrency']} at once"
-        return None
+        return too_few_requests(point)
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """The client is the driver's own."""

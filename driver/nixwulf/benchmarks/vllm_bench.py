@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from nixwulf.benchmarks import Metric, Parameter
+from nixwulf.benchmarks import Metric, Parameter, too_few_requests
 from nixwulf.engines.vllm import ENGINE, base_url, environment
 from nixwulf.parsers import vllm as parser
 from nixwulf.run import Run, RunFailure
@@ -29,10 +29,7 @@ class VllmBench:
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Fewer requests than are to be in flight at once."""
-        values = point["parameters"]
-        if values["requests"] < values["concurrency"]:
-            return f"{values['requests']} requests cannot be {values['concurrency']} at once"
-        return None
+        return too_few_requests(point)
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """It is among the engine's programs."""

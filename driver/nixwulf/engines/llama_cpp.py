@@ -101,7 +101,9 @@ class LlamaCpp:
     def rpc_server_argv(self, run: Run, node: Connection) -> list[str]:
         """The command line of a node's RPC server, on the fabric's address only."""
         program = _rpc_server(run.facts[node.node.name].programs) or RPC_SERVER_NAMES[0]
-        argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT), *_threads(run)]
+        threads = {"threads": run.case.parameters["threads"]}
+        argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT)]
+        argv += llama_cpp_options.common(threads)
         devices = _own_devices(run, node)
         return [*argv, *(["-d", ",".join(devices)] if devices else [])]
 
@@ -289,11 +291,6 @@ def _owned(run: Run, *names: str) -> list[OwnedProcess]:
 def _output(process: OwnedProcess) -> str:
     paths = (process.stdout, process.stderr)
     return "\n".join(path.read_text(errors="replace") for path in paths if path.exists())
-
-
-def _threads(run: Run) -> list[str]:
-    threads = run.case.parameters["threads"]
-    return ["-t", str(threads)] if threads else []
 
 
 def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:

@@ -177,30 +177,6 @@ def _driver(provenance: dict[str, Any]) -> str:
     return ", ".join(filter(None, (f"nixwulf {provenance['nixwulf']}", revision)))
 
 
-def _power(power: dict[str, Any]) -> str:
-    """The sources of watts with their nodes, or why there are none."""
-    if "absent" in power:
-        return str(power["absent"])
-    nodes: dict[str, list[str]] = {}
-    for name, node in power.get("nodes", {}).items():
-        for source in node.get("watts", {}):
-            nodes.setdefault(source, []).append(name)
-    for meter in power.get("meters", ()):
-        if "watts" in meter:
-            nodes.setdefault("wall", []).extend(meter["nodes"])
-    return ", ".join(f"{source} of {', '.join(names)}" for source, names in nodes.items())
-
-
-def _throttled(records: Sequence[Record]) -> Iterable[str]:
-    """Which node was slowed down, by what and in how many runs."""
-    runs: dict[tuple[str, str], set[str]] = {}
-    for record in records:
-        for held in record.get("power", {}).get("throttled", ()):
-            runs.setdefault((held["node"], held["counter"]), set()).add(record["id"])
-    for (node, counter), ids in runs.items():
-        yield f"{node}: {counter} ({len(ids)} of {len(records)} runs)"
-
-
 def _flat(values: dict[str, Any]) -> str:
     return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items())
 
