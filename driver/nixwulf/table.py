@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TIDY_COLUMNS = {
-    "cluster": "name of the cluster",
-    "case": "id of the case",
+    "kind": "run: by this driver; imported: from a tool's output; published: from a source",
+    "platform": "platforms of its nodes, joined by '+'",
+    "cluster": "name of the cluster; of published numbers, who measured them",
+    "case": "id of the case; of what is no run, of the record",
     "engine": "engine",
     "benchmark": "benchmark",
     "model": "model",
+    "weights": "type of the model's weights: q4_0, mxfp4, bf16, ...",
     "parameters": "the benchmark's own parameters, as JSON with sorted keys",
     "nodes": "number of nodes",
     "fabric": "fabric; absent on one node",
@@ -31,7 +34,9 @@ TIDY_COLUMNS = {
     "parallelism": "single, pipeline or tensor",
     "repetition": "which pass over the cases, from 0",
     "record": "id of the record",
-    "started": "when the run started, UTC",
+    "source": "URL or file from which numbers come that are no run's",
+    "engine_version": "version or build of the engine, as it tells it",
+    "started": "when the run started, UTC; empty where a source does not say",
     "outcome": "how the run ended; only ok carries metrics",
     "phase": "phase in which a run failed; absent when ok",
     "reason": "why a run failed; absent when ok",
@@ -49,21 +54,19 @@ TIDY_COLUMNS = {
     "n_prompt": "prompt length, tokens",
     "n_gen": "generated tokens",
     "depth": "tokens in the context before the measurement",
-    "value": "mean of the samples",
+    "value": "mean of the samples, or what a source gives",
     "stddev": "standard deviation of the samples (n-1); absent for one sample",
     "p50": "median of a distribution, nearest rank; absent where the metric is none",
     "p95": "95th percentile of a distribution, nearest rank",
     "p99": "99th percentile of a distribution, nearest rank",
-    "n_samples": "number of samples",
+    "n_samples": "number of samples; absent where a source does not say",
     "samples": "every sample",
 }
 """The columns of the tidy table and what they hold."""
 
+_SETTING_KEYS = ("kind", "platform", "cluster", "engine", "benchmark", "model", "weights")
 CASE_KEYS = (
-    "cluster",
-    "engine",
-    "benchmark",
-    "model",
+    *_SETTING_KEYS,
     "parameters",
     "nodes",
     "parallelism",
@@ -73,10 +76,7 @@ CASE_KEYS = (
 )
 METRIC_KEYS = ("metric", "unit", "state", "variant")
 PERCENTILES = {"p50": 50, "p95": 95, "p99": 99}
-_BASELINE_KEYS = (
-    *("cluster", "engine", "benchmark", "model", "parameters"),
-    *METRIC_KEYS,
-)
+_BASELINE_KEYS = (*_SETTING_KEYS, "parameters", *METRIC_KEYS)
 _TOKEN_COUNTS = ("n_prompt", "n_gen", "depth")
 
 
@@ -103,9 +103,9 @@ def by_case(table: pd.DataFrame) -> pd.DataFrame:
     """The tidy table over its repetitions: one row per case, metric, state and variant.
 
     Columns: CASE_KEYS, METRIC_KEYS, and
-    mean, stddev: over all samples of all runs that ended ok (n-1);
+    mean, stddev: over all samples of all runs that ended ok (n-1), else as the source gives them;
     p50, p95, p99: of those samples, NaN where the metric is no distribution;
-    n_samples, n_runs: how many those are;
+    n_samples, n_runs: how many those are; no samples where a source gives none;
     rtt_us, bandwidth_gbps: medians over those runs;
     one_node: the mean, or median of a distribution, of the same engine, model, parameters and
     metric on one node; speed_up: mean or median over that;
@@ -161,17 +161,23 @@ def canonical(values: dict[str, Any]) -> str:
 def _rows(record: Record) -> list[dict[str, Any]]:
     case = record["case"]
     failure = record.get("failure", {})
+    source = record.get("source", {})
     common = {
+        "kind": record["kind"],
+        "platform": "+".join(record["cluster"]["platforms"]),
         "cluster": record["cluster"]["name"],
-        "case": case["id"],
+        "case": case["id"] if record["kind"] == "run" else record["id"],
         **{key: case.get(key, "") for key in ("engine", "benchmark", "model", "parallelism")},
+        "weights": record.get("model", {}).get("weights", ""),
         "nodes": case["nodes"],
         "parameters": canonical(case["parameters"]),
         "fabric": case.get("fabric", ""),
         "transport": case.get("transport", ""),
-        "repetition": record["repetition"],
+        "repetition": record.get("repetition"),
         "record": record["id"],
-        "started": record["started"],
+        "source": source.get("url", source.get("file", "")),
+        "engine_version": record.get("engine", {}).get("version", ""),
+        "started": record.get("started", ""),
         "outcome": record["outcome"],
         **{key: failure.get(key, "") for key in ("phase", "reason", "hint")},
         "rtt_us": record_rtt_us(record),
@@ -202,7 +208,7 @@ def _metric(
     return {
         "metric": metric["name"],
         "unit": metric["unit"],
-        "state": metric["state"],
+        "state": metric.get("state", ""),
         "variant": canonical(_variant(metric, metrics)),
         "conditions": canonical(metric["conditions"]),
         "observed": canonical(metric.get("observed", {})),
@@ -212,19 +218,27 @@ def _metric(
         "value": metric["value"],
         "stddev": metric.get("stddev"),
         **metric.get("percentiles", {}),
-        "n_samples": len(metric["samples"]),
-        "samples": tuple(metric["samples"]),
+        "n_samples": len(metric["samples"]) if "samples" in metric else None,
+        "samples": tuple(metric.get("samples", ())),
     }
 
 
 def _over_repetitions(group: pd.DataFrame) -> dict[str, Any]:
     samples = _pooled(group)
     spread = PERCENTILES if group["p50"].notna().any() else {}
+    if samples:
+        numbers: dict[str, Any] = {
+            "mean": statistics.fmean(samples),
+            "stddev": statistics.stdev(samples) if len(samples) > 1 else None,
+            **{name: percentile(samples, percent) for name, percent in spread.items()},
+            "n_samples": len(samples),
+        }
+    else:
+        alone: Any = group.iloc[0] if len(group) == 1 else {}
+        numbers = {name: alone.get(name) for name in ("stddev", *spread)}
+        numbers |= {"mean": group["value"].mean(), "n_samples": None}
     return {
-        "mean": statistics.fmean(samples),
-        "stddev": statistics.stdev(samples) if len(samples) > 1 else None,
-        **{name: percentile(samples, percent) for name, percent in spread.items()},
-        "n_samples": len(samples),
+        **numbers,
         "n_runs": len(group),
         "rtt_us": group["rtt_us"].median(),
         "bandwidth_gbps": group["bandwidth_gbps"].median(),

@@ -42,7 +42,7 @@ def test_report_writes_the_page_and_prints_its_path(folder):
 
 
 @pytest.mark.parametrize(
-    ("form", "start"), [("md", "## demo"), ("csv", "cluster,case,"), ("json", "{")]
+    ("form", "start"), [("md", "## demo"), ("csv", "kind,platform,cluster,"), ("json", "{")]
 )
 def test_the_other_forms_are_printed_and_write_nothing(folder, form, start):
     done = run(report, folder, "--format", form)
