@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import signal
 import sys
 from types import FrameType
@@ -17,6 +18,7 @@ _COMMANDS = {
     "cluster": "Check cluster files.",
     "deploy": "Image the nodes of a cluster, after a plan and a typed name.",
     "engines": "Show which engines are found where, and what would be built.",
+    "import": "Turn outputs of benchmarks that somebody ran into records.",
     "lab": "Bring a cluster of network namespaces on this machine up and down.",
     "nodes": "Run commands on the nodes of a cluster.",
     "preflight": "Hold every gate against every node of a cluster; run no case.",
@@ -35,8 +37,9 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"nixwulf.commands.{cmd_name}")
-        command: click.Command = getattr(module, cmd_name)
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        module = importlib.import_module(f"nixwulf.commands.{name}")
+        command: click.Command = getattr(module, name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

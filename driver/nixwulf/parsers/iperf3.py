@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -116,7 +117,10 @@ def _from_json(document: Mapping[str, Any]) -> dict[str, Flow]:
 
 
 def _gbps(entry: Mapping[str, Any]) -> float:
-    return round(float(entry["bits_per_second"]) / 1e9, 6)
+    rate = float(entry["bits_per_second"])
+    if not 0 <= rate < math.inf:
+        raise ValueError(f"bits_per_second {rate:g}")
+    return round(rate / 1e9, 6)
 
 
 def _from_text(text: str) -> tuple[dict[str, Flow], str | None]:

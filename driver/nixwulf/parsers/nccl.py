@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -119,4 +120,6 @@ def _row(words: Sequence[str], number: int) -> Row:
         times = [float(words[place]) for place in (5, 7, 9, 11)]
     except ValueError:
         raise ParseError(f"nccl-tests has a word for a number in line {number}.") from None
+    if not all(0 <= time < math.inf for time in times):
+        raise ParseError(f"nccl-tests has a time or rate in line {number} that is none.")
     return Row(int(words[0]), *times)

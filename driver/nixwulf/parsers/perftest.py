@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nixwulf.parsers import ParseError
@@ -23,7 +23,10 @@ _CSV = "timestamp_utc,"
 
 @dataclass(frozen=True)
 class Latency:
-    """Times in microseconds of one size; of write and send half a round trip, of read a whole."""
+    """Times in microseconds of one size; of write and send half a round trip, of read a whole.
+
+    details: what a runner's table says of the test: operation, direction, qps, device, connection.
+    """
 
     bytes: int
     iterations: int
@@ -34,17 +37,22 @@ class Latency:
     stddev: float
     p99: float
     p999: float
+    details: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Gbit/s of one size and million messages a second; peak is none where it was not measured."""
+    """Gbit/s of one size and million messages a second; peak is none where it was not measured.
+
+    details: as of a latency.
+    """
 
     bytes: int
     iterations: int
     peak_gbps: float | None
     average_gbps: float
     message_rate_mpps: float
+    details: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
 
 def parse(text: str) -> list[Latency | Bandwidth]:
@@ -116,8 +124,23 @@ def _from_csv(text: str) -> list[Latency | Bandwidth]:
 
 def _of_runner(row: Mapping[str, Any]) -> Latency | Bandwidth:
     size, iterations = int(row["size_bytes"]), int(row["iters"])
+    details: dict[str, Any] = {
+        "operation": row["verb"],
+        "direction": row["direction"],
+        "qps": int(row["qps"]),
+        "device": row["dev"],
+        "connection": row["connection"],
+        **({"bidirectional": True} if row["bidirectional"] == "1" else {}),
+    }
     if row["kind"] == "lat":
         names: Iterable[str] = ("min", "max", "typical", "avg", "stdev", "p99", "p999")
-        return Latency(size, iterations, *(float(row[f"lat_{name}_us"]) for name in names))
-    rates = (float(row[name]) for name in ("bw_peak_gbps", "bw_avg_gbps", "msg_rate_mpps"))
-    return Bandwidth(size, iterations, *rates)
+        found = [_finite(row[f"lat_{name}_us"]) for name in names]
+        return Latency(size, iterations, *found, details=details)
+    rates = (_finite(row[name]) for name in ("bw_peak_gbps", "bw_avg_gbps", "msg_rate_mpps"))
+    return Bandwidth(size, iterations, *rates, details=details)
+
+
+def _finite(text: str) -> float:
+    if not _NUMBER.match(text):
+        raise ValueError(text)
+    return float(text)

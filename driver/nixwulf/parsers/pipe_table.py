@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-NUMBER = r"[-+]?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][-+]?[0-9]{1,3})?"
+# Of speeds, times and sizes: none is negative, none so large that a float has no room for it.
+NUMBER = r"\+?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][-+]?[0-9]{1,2})?"
 _MEAN = re.compile(rf"({NUMBER})(?:\s*±\s*({NUMBER}))?")
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nixwulf.parsers import ParseError
@@ -25,6 +25,13 @@ _PRINTED = {
     "mean_tpot_ms": "Mean TPOT (ms)",
     "p99_tpot_ms": "P99 TPOT (ms)",
 }
+_PRINTED_SOMETIMES = {
+    "failed": "Failed requests",
+    "request_rate": "Request rate configured (RPS)",
+    "max_concurrency": "Maximum request concurrency",
+}
+# 'Median TTFT (ms)', in JSON median_ttft_ms: of the first token, of each, between them, of all.
+_TIME = re.compile(r"(mean|median|p[\d.]+)[_ ](ttft|tpot|itl|e2el)(?:_ms| \(ms\))", re.IGNORECASE)
 _LINE = re.compile(r"^ *(?P<key>[\w()/ .]+?): +(?P<value>[\d.eE+-]+)(?: +\w+)? *$")
 
 
@@ -33,7 +40,9 @@ class Serve:
     """One pass of requests; times in ms, rates in tok/s.
 
     output_throughput counts generated tokens only. ttfts_ms (a number a request) and itls_ms (the
-    gaps of each request) are empty unless every request's times were saved.
+    gaps of each request) are empty unless every request's times were saved. times_ms: the mean and
+    the percentiles (p50, p99, ...) of ttft, tpot, itl and e2el. model and backend are empty in
+    text; request_rate and concurrency are none where nothing bounds them.
     """
 
     completed: int
@@ -48,6 +57,11 @@ class Serve:
     p99_tpot_ms: float
     ttfts_ms: tuple[float, ...] = ()
     itls_ms: tuple[tuple[float, ...], ...] = ()
+    times_ms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    model: str = ""
+    backend: str = ""
+    request_rate: float | None = None
+    concurrency: int | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,7 @@ def parse_serve(text: str) -> Serve:
     numbers = {key: _number(values, key, _SERVE) for key in _PRINTED}
     failed = _number(values, "failed", _SERVE) if "failed" in values else 0.0
     gaps = _list(values, "itls")
+    concurrency = _bound(values, "max_concurrency")
     return Serve(
         completed=int(numbers["completed"]),
         failed=int(failed),
@@ -93,6 +108,11 @@ def parse_serve(text: str) -> Serve:
         p99_tpot_ms=numbers["p99_tpot_ms"],
         ttfts_ms=_milliseconds(_list(values, "ttfts")),
         itls_ms=tuple(_milliseconds(own if isinstance(own, list) else [None]) for own in gaps),
+        times_ms=_times(values),
+        model=str(values.get("model_id") or ""),
+        backend=str(values.get("backend") or ""),
+        request_rate=_bound(values, "request_rate"),
+        concurrency=int(concurrency) if concurrency else None,
     )
 
 
@@ -124,13 +144,31 @@ def _throughput(label: str, values: Mapping[str, Any], line: int) -> Throughput:
 
 def _printed(text: str) -> dict[str, Any]:
     """The numbers of the printed table by the keys of the JSON file."""
-    keys = {label: key for key, label in _PRINTED.items()} | {"Failed requests": "failed"}
+    keys = {label: key for key, label in (_PRINTED | _PRINTED_SOMETIMES).items()}
     values = {}
     for line in text.splitlines():
         match = _LINE.match(line)
-        if match and match["key"].strip() in keys:
-            values[keys[match["key"].strip()]] = match["value"]
+        label = match["key"].strip() if match else ""
+        if match and (label in keys or _TIME.fullmatch(label)):
+            values[keys.get(label, label)] = match["value"]
     return values
+
+
+def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Milliseconds by what they are of and by mean or percentile; the median is p50."""
+    found: dict[str, dict[str, float]] = {}
+    for key in values:
+        match = _TIME.fullmatch(key)
+        if match:
+            which = "p50" if match[1].lower() == "median" else match[1].lower()
+            found.setdefault(match[2].lower(), {})[which] = _number(values, key, _SERVE)
+    return {name: times for name, times in sorted(found.items()) if "mean" in times}
+
+
+def _bound(values: Mapping[str, Any], key: str) -> float | None:
+    """A number, or none where there is none or it is 'inf'."""
+    unbounded = str(values.get(key, "inf")) in {"inf", "None"}
+    return None if unbounded else _number(values, key, _SERVE)
 
 
 def _object(text: str, tool: str) -> dict[str, Any]:

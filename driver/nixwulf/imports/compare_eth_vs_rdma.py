@@ -1,0 +1,26 @@
+"""compare_eth_vs_rdma.sh: latency and bandwidth of each path between two nodes, a case a path."""
+
+from __future__ import annotations
+
+from nixwulf.imports import PAIR, Found, Tool, metric
+from nixwulf.parsers import compare_eth_vs_rdma as parser
+
+
+def _read(text: str) -> list[Found]:
+    return [
+        Found(
+            "compare_eth_vs_rdma",
+            [
+                metric("latency", "us", path.latency_us, conditions={}),
+                metric("bandwidth", "Gbit/s", path.gbps, conditions={}),
+            ],
+            machines=True,
+            nodes=PAIR,
+            fabric=path.name,
+            transport="rdma" if path.name.startswith("RDMA") else "tcp",
+        )
+        for path in parser.parse(text)
+    ]
+
+
+TOOL = Tool("compare_eth_vs_rdma", parser, _read)
