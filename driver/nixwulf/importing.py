@@ -19,6 +19,7 @@ from nixwulf.errors import InputError
 from nixwulf.foreign import foreign_record
 from nixwulf.imports import Found, Tool, all_tools
 from nixwulf.parsers import ParseError
+from nixwulf.parsers.last_words import last_words
 from nixwulf.record import Record, validate
 
 MOST_BYTES = 64_000_000
@@ -115,7 +116,7 @@ def _tool_of(text: str) -> Tool:
             )
     raise ParseError(
         "it looks like no tool's output that is known; name the tool with --tool, one of: "
-        f"{', '.join(tools)}."
+        f"{', '.join(tools)}{last_words(text)}"
     )
 
 

@@ -117,18 +117,20 @@ def _is_there(record: Record, out: Path) -> bool:
     path = _path(record, out)
     if not path.exists():
         return False
-    there = load(path)
-    differing = [
-        key
-        for key in sorted(record.keys() | there.keys())
-        if key not in {"digest", "provenance"} and record.get(key) != there.get(key)
-    ]
+    old, new = _content(load(path)), _content(record)
+    differing = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     if differing:
         raise InputError(
             f"{path} is of the same file and case and has another {', '.join(differing)}; delete "
             "it to have the new one, or choose another folder with --out."
         )
     return True
+
+
+def _content(record: Record) -> Record:
+    """What a record says; the driver's version and the file's name may change."""
+    told = {key: value for key, value in record.items() if key not in {"digest", "provenance"}}
+    return told | {"source": {**record["source"], "file": ""}}
 
 
 def _words(record: Record) -> str:

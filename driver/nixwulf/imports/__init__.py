@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import statistics
 import sys
 from collections import Counter
@@ -137,12 +136,10 @@ def told_apart(metrics: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def model_of(name: str) -> dict[str, str]:
-    """The model block of a name: what looks like one on Hugging Face, or the end of a path."""
-    name = name.strip()
-    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
-        return {"name": name, "hub": name}
-    last = PurePosixPath(name.replace("\\", "/")).name
-    return {"name": last} if last else {}
+    """The model block of a name; of a path, whose folders are nobody's business, its end."""
+    if name.startswith(("/", "~", ".")):
+        name = PurePosixPath(name).name
+    return {"name": name} if name.strip() else {}
 
 
 def _told(block: Mapping[str, Any]) -> dict[str, Any]:

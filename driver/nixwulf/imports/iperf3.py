@@ -16,7 +16,11 @@ from nixwulf.parsers import iperf3 as parser
 from nixwulf.parsers.iperf3 import Flow, Row
 
 _ENDS = re.compile(r"local (\S+) port \d+ connected (?:to|with) (\S+) port")
-_SUMMED = re.compile(r"^\[\s*(\d+)\](\[[TR]X-[CS]\])? .*\b(sender|receiver)\s*$", re.MULTILINE)
+_SUMMED = re.compile(
+    r"^\[\s*(?P<id>\d+)\](?P<role>\[[TR]X-[CS]\])?\s+0\.00-(?P<end>\d{1,9}\.\d\d)\s+sec .*"
+    r"\b(?P<side>sender|receiver)\s*$",
+    re.MULTILINE,
+)
 _DATAGRAMS = "Total Datagrams"
 
 
@@ -26,7 +30,7 @@ class _Test:
 
     protocol: str
     streams: int | None
-    seconds: float | None
+    seconds: int | None
     warm: bool | None
     ends: frozenset[tuple[str, str]]
 
@@ -116,15 +120,17 @@ def _count(value: Any) -> int | None:
 
 
 def _test_of_text(text: str) -> _Test:
-    """Its length is not in its text but in its last line; one stream each way has one number."""
-    roles: dict[str, set[str]] = {}
-    for number, role, side in _SUMMED.findall(text):
-        roles.setdefault(role + side, set()).add(number)
-    streams = max((len(found) for found in roles.values()), default=0)
+    """Of its sums: each stream has its number there, each way; the sender's end when it is over."""
+    streams: dict[str, set[str]] = {}
+    seconds: set[int] = set()
+    for line in _SUMMED.finditer(text):
+        streams.setdefault(f"{line['role']} {line['side']}", set()).add(line["id"])
+        if line["side"] == "sender":
+            seconds.add(round(float(line["end"])))
     return _Test(
         "UDP" if _DATAGRAMS in text else "TCP",
-        streams or None,
-        None,
+        max((len(found) for found in streams.values()), default=None),
+        seconds.pop() if len(seconds) == 1 else None,
         True if "(omitted)" in text else None,
         frozenset(_ENDS.findall(text)),
     )

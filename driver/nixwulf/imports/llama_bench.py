@@ -9,6 +9,7 @@ from typing import Any
 
 from nixwulf.imports import Found, Nodes, Tool, metric, told_apart
 from nixwulf.parsers import llama_bench as parser
+from nixwulf.parsers.last_words import last_words
 from nixwulf.parsers.llama_bench import Row
 
 # Columns of its table by the keys that its JSON has for them.
@@ -44,13 +45,23 @@ def _read(text: str) -> list[Found]:
         split = _settings(row).get("split_mode", "layer")
         key = (row.model, file, row.backend, row.rpc_servers, split, row.build_commit)
         groups.setdefault(key, []).append(row)
-    return [_case(rows) for rows in groups.values()]
+    warnings = _warnings(text)
+    return [_case(rows, warnings) for rows in groups.values()]
 
 
 TOOL = Tool("llama-bench", parser, _read)
 
 
-def _case(rows: Sequence[Row]) -> Found:
+def _warnings(text: str) -> tuple[str, ...]:
+    """What was printed whole before a crash is kept, and told of."""
+    failure, whole = last_words(text), text.strip()
+    if failure != ".":
+        return (f"The output tells of a failure{failure}",)
+    cut = whole.startswith("[") and not whole.endswith("]")
+    return ("The output is cut short after these results.",) if cut else ()
+
+
+def _case(rows: Sequence[Row], warnings: tuple[str, ...]) -> Found:
     first = rows[0]
     split = str(_settings(first).get("split_mode", "layer"))
     told = [_settings(row) for row in rows]
@@ -64,6 +75,7 @@ def _case(rows: Sequence[Row]) -> Found:
         engine=_engine(first),
         model=_model(first),
         parallelism=_PARALLELISM.get(split),
+        warnings=warnings,
     )
 
 

@@ -11,6 +11,7 @@ from nixwulf.parsers import mlx as parser
 _RUNNING = re.compile(r"\[INFO\] Running (?:\S*/)?mlx_lm\.benchmark (?P<arguments>[^\x1b\n]*)")
 _MODEL = re.compile(r"--model[ =](\S+)")
 _COMPLETED = re.compile(r"\[INFO\] Node with rank (\d{1,6}) completed")
+_CUT_SHORT = "The output has no averages: it ended before all trials were done."
 _TRANSPORTS = {"[ring]": "tcp", "[jaccl]": "rdma"}
 
 
@@ -43,6 +44,7 @@ def _read(text: str) -> list[Found]:
             model=model_of(model[1]) if model else {},
             transport=transports[0] if len(transports) == 1 else None,
             parallelism=_parallelism(arguments) if running else None,
+            warnings=() if "Averages: " in text else (_CUT_SHORT,),
         )
     ]
 

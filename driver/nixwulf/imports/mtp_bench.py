@@ -22,11 +22,7 @@ def _read(text: str) -> list[Found]:
         conditions={"mode": found.mode},
         observed=seen,
     )
-    return [
-        Found(
-            "mtp-bench", [decode], engine={"name": "llama.cpp"}, model=model_of(found.model or "")
-        )
-    ]
+    return [Found("mtp-bench", [decode], engine={"name": "llama.cpp"}, model=model_of(found.model))]
 
 
 TOOL = Tool("mtp-bench", parser, _read)
