@@ -43,9 +43,9 @@ class Run:
 
     deadline is in monotonic seconds; model is its path on the nodes that read it, empty where
     there is none, and tokenizer that of its file where the sweep names one. engine_facts and
-    warnings go into the record; engine_options are what an engine found its programs on the head to
-    offer. waived are names of gates that may refuse; power is what the session knows of the power
-    of its nodes. toolboxes are the case's on each node, empty without one.
+    warnings go into the record; engine_found is what an engine found out or made up for the run,
+    by kind and name. waived are names of gates that may refuse; power is what the session knows of
+    the power of its nodes. toolboxes are the case's on each node, empty without one.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Run:
     owned: list[OwnedProcess] = field(default_factory=list)
     toolboxes: dict[str, Toolbox] = field(default_factory=dict)
     engine_facts: dict[str, str] = field(default_factory=dict)
-    engine_options: set[str] = field(default_factory=set)
+    engine_found: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     waived: tuple[str, ...] = ()
     warnings: list[str] = field(default_factory=list)
     power: Known = field(default_factory=Known)

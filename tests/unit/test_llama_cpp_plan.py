@@ -67,8 +67,9 @@ def run_of(devices=(), nodes=2, transport="tcp", help_text=NEW_BENCH, **paramete
         deadline=time.monotonic(),
         facts={node.name: parse_facts(f"{places}--\n") for node in cluster.nodes},
     )
-    run.engine_options |= {f"device {n.name} {d}" for n in cluster.nodes for d in devices}
-    run.engine_options |= {f"llama-bench {flag}" for flag in llama_cpp_options.offered(help_text)}
+    run.engine_found |= {("devices", node.name): tuple(devices) for node in cluster.nodes}
+    offered = tuple(llama_cpp_options.offered(help_text))
+    run.engine_found |= {("flags", name): offered for name in ("llama-bench", "llama-server")}
     return run
 
 

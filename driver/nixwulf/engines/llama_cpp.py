@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from nixwulf import asking
 from nixwulf.endpoint import Endpoint, demand
 from nixwulf.engines import (
     llama_cpp_build,
+    llama_cpp_devices,
     llama_cpp_options,
     llama_cpp_programs,
     llama_cpp_proof,
@@ -33,12 +33,6 @@ _NO_CACHE = {"LLAMA_ARG_CACHE_PROMPT": "0", "LLAMA_ARG_CACHE_RAM": "0"}
 _START_LIMIT_S = 30.0
 # Prints the addresses ($2...) that do not accept a connection on the port ($1).
 _CONNECT = 'port=$1; shift; for a; do (: </dev/tcp/$a/$port) 2>/dev/null || echo "$a"; done'
-_LOOK = """
-llama-server --version 2>&1
-echo "--"
-llama-bench --list-devices 2>/dev/null
-exit 0
-"""
 _PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
@@ -83,7 +77,7 @@ class LlamaCpp:
 
     def start(self, run: Run) -> None:
         """Start an RPC server on each node that computes by one, and wait until all listen."""
-        _look(run)
+        llama_cpp_devices.look(run)
         if run.case.nodes == 1:
             return
         servers = [
@@ -94,7 +88,7 @@ class LlamaCpp:
                 self.environment(run, node),
                 background=True,
             )
-            for node in _served(run)
+            for node in llama_cpp_devices.served(run)
         ]
         _wait_until_listening(run, servers)
 
@@ -104,7 +98,7 @@ class LlamaCpp:
         threads = {"threads": run.case.parameters["threads"]}
         argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT)]
         argv += llama_cpp_options.common(threads)
-        devices = _own_devices(run, node)
+        devices = llama_cpp_devices.own_devices(run, node)
         return [*argv, *(["-d", ",".join(devices)] if devices else [])]
 
     def environment(self, run: Run, node: Connection) -> dict[str, str]:
@@ -117,7 +111,8 @@ class LlamaCpp:
         """What every client of llama.cpp takes to run a case."""
         arguments = ["-m", run.model, *llama_cpp_options.common(run.case.parameters)]
         if run.case.nodes > 1:
-            endpoints = ",".join(f"{run.data_address(node)}:{_RPC_PORT}" for node in _served(run))
+            served = llama_cpp_devices.served(run)
+            endpoints = ",".join(f"{run.data_address(node)}:{_RPC_PORT}" for node in served)
             split = _SPLIT_MODE[run.case.parallelism or ""]
             # RPC devices exist from --rpc on, so -dev comes later.
             arguments += ["--rpc", endpoints, "-sm", split]
@@ -125,8 +120,9 @@ class LlamaCpp:
 
     def bench_arguments(self, run: Run) -> list[str]:
         """What llama-bench takes beside its tests."""
-        arguments = [*self.arguments(run), *_device_arguments(run, "/")]
-        arguments += llama_cpp_options.of_bench(run.case.parameters, _flags(run, "llama-bench"))
+        arguments = [*self.arguments(run), *llama_cpp_devices.arguments(run, "/")]
+        flags = llama_cpp_devices.flags(run, "llama-bench")
+        arguments += llama_cpp_options.of_bench(run.case.parameters, flags)
         # Only -v shows its 'RDMA activated': seven hundred lines while it loads, none for a token.
         return [*arguments, *(["-v"] if run.case.transport == "rdma" else [])]
 
@@ -137,11 +133,11 @@ class LlamaCpp:
         """
         values = (str(row.get("backends", "")), str(row.get("gpu_info", "")))
         problem = llama_cpp_proof.device_problem(
-            _backend(run), run.head.node.name, *values, row.get("n_gpu_layers")
+            llama_cpp_devices.backend(run), run.head.node.name, *values, row.get("n_gpu_layers")
         )
         for server in _owned(run, "rpc-server"):
             problem = problem or llama_cpp_proof.server_device_problem(
-                _backend(run), server.node, _output(server)
+                llama_cpp_devices.backend(run), server.node, _output(server)
             )
         if problem:
             raise RunFailure("fallback", problem)
@@ -177,8 +173,9 @@ class LlamaCpp:
         label = f"llama-server-{len(run.owned)}"
         socket = f"/tmp/nixwulf-{run.name}-{label}.sock"  # noqa: S108 - on the node
         argv = [run.program("llama-server"), *self.arguments(run), "--host", socket]
-        argv += [*_device_arguments(run, ","), *options, "--no-webui", "--no-warmup"]
-        argv += llama_cpp_options.of_server(run.case.parameters, _flags(run, "llama-server"))
+        argv += [*llama_cpp_devices.arguments(run, ","), *options, "--no-webui", "--no-warmup"]
+        flags = llama_cpp_devices.flags(run, "llama-server")
+        argv += llama_cpp_options.of_server(run.case.parameters, flags)
         environment = {**self.environment(run, run.head), **_NO_CACHE}
         server = run.start(run.head, label, argv, environment)
         try:
@@ -186,7 +183,7 @@ class LlamaCpp:
                 endpoint = Endpoint(local, run.model.rpartition("/")[2], server)
                 asking.wait_until_healthy(run, endpoint)
                 problem = llama_cpp_proof.client_device_problem(
-                    _backend(run), server.node, _output(server)
+                    llama_cpp_devices.backend(run), server.node, _output(server)
                 )
                 if problem:
                     raise RunFailure("fallback", problem)
@@ -201,82 +198,6 @@ ENGINE = LlamaCpp()
 
 def _rpc_server(programs: Mapping[str, str]) -> str | None:
     return next((programs[name] for name in RPC_SERVER_NAMES if name in programs), None)
-
-
-def _served(run: Run) -> tuple[Connection, ...]:
-    """The nodes that compute through an RPC server.
-
-    A GPU of the head takes part by itself, and the head in its own list has crashed clients
-    (https://github.com/geerlingguy/beowulf-ai-cluster/issues/15). A CPU does not: llama.cpp splits
-    over devices, and with RPC devices only, the head looks up embeddings and samples, nothing else.
-    """
-    return run.workers if _uses_gpu(run, run.head) else run.nodes
-
-
-def _look(run: Run) -> None:
-    """What the builds on the nodes offer; raises RunFailure when one lacks the backend."""
-    for node, answer in zip(run.nodes, run.outputs(_LOOK), strict=True):
-        name = node.node.name
-        said, _, listed = answer.partition("--\n")
-        version = re.search(r"^version: (.*)", said, re.MULTILINE)
-        if version and node is run.head:
-            run.engine_facts["version"] = version[1]
-        devices = llama_cpp_options.listed_devices(listed)
-        run.engine_options |= {_device(name, device) for device in devices}
-        if _backend(run) in llama_cpp_options.DEVICE_PREFIXES and not _own_devices(run, node):
-            raise RunFailure(
-                "skipped",
-                f"Node {name!r} has no device of {_backend(run)} for llama.cpp, it lists "
-                f"{', '.join(devices) or 'the CPU only'}; see 'llama-bench --list-devices' there.",
-            )
-    run.engine_facts["origin"] = run.program("llama-bench")
-    for program in ("llama-bench", "llama-server"):
-        text = run.output(run.head, '"$1" --help 2>&1 || true', run.program(program))
-        run.engine_options |= {f"{program} {flag}" for flag in llama_cpp_options.offered(text)}
-
-
-def _flags(run: Run, program: str) -> set[str]:
-    start = f"{program} "
-    return {option[len(start) :] for option in run.engine_options if option.startswith(start)}
-
-
-def _device(node: str, device: str) -> str:
-    return f"device {node} {device}"
-
-
-def _devices(run: Run, node: Connection) -> list[str]:
-    """All devices that a node lists."""
-    start = _device(node.node.name, "")
-    return sorted(option[len(start) :] for option in run.engine_options if option.startswith(start))
-
-
-def _backend(run: Run) -> str:
-    return str(run.case.parameters.get("backend", "any"))
-
-
-def _own_devices(run: Run, node: Connection) -> tuple[str, ...]:
-    """The devices of a node that the case names; none when it leaves the choice to llama.cpp."""
-    backend = _backend(run)
-    if backend in {"any", "cpu"}:
-        return ("CPU",) if backend == "cpu" else ()
-    return llama_cpp_options.devices_of(backend, _devices(run, node))
-
-
-def _uses_gpu(run: Run, node: Connection) -> bool:
-    return _backend(run) != "cpu" and bool(_devices(run, node))
-
-
-def _device_arguments(run: Run, separator: str) -> list[str]:
-    """Which devices a client of a case computes on, RPC ones first as llama.cpp has them."""
-    layers = ["-ngl", "99"]
-    if _backend(run) == "any":
-        return layers if run.case.nodes > 1 or _uses_gpu(run, run.head) else []
-    devices: list[str] = []
-    if run.case.nodes > 1:
-        count = sum(len(_own_devices(run, node)) for node in _served(run))
-        devices += [f"RPC{number}" for number in range(count)]
-    devices += _own_devices(run, run.head) if _uses_gpu(run, run.head) else ()
-    return ["-dev", separator.join(devices), *layers] if devices else ["-dev", "none", "-ngl", "0"]
 
 
 def _owned(run: Run, *names: str) -> list[OwnedProcess]:
@@ -295,7 +216,7 @@ def _output(process: OwnedProcess) -> str:
 
 def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
     """Connect from the head to every server, as the engine will; their output is buffered."""
-    addresses = [run.data_address(node) for node in _served(run)]
+    addresses = [run.data_address(node) for node in llama_cpp_devices.served(run)]
     while True:
         answer = run.head.run(["bash", "-c", _CONNECT, "bash", str(_RPC_PORT), *addresses])
         closed = answer.stdout.split()

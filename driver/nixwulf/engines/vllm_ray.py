@@ -13,7 +13,7 @@ from nixwulf.ssh import Connection
 
 PORT = 6379
 _POLL_S = 1.0
-_TOKEN = "ray token "  # noqa: S105 - how the option that has it begins
+_TOKEN = ("ray", "token")
 _ENVIRONMENT = {
     # Where GPU and CPU share memory, Ray takes a loaded model for a leak and kills workers
     # (https://github.com/amd/playbooks/issues/771).
@@ -49,11 +49,7 @@ def environment(run: Run) -> dict[str, str]:
     Ray listens on every address of a node and runs the code of whoever reaches it, so that each run
     has a token of its own; versions that know none ignore it.
     """
-    token = next((option for option in run.engine_options if option.startswith(_TOKEN)), None)
-    if token is None:
-        token = _TOKEN + secrets.token_hex(32)
-        run.engine_options.add(token)
-    secret = token.removeprefix(_TOKEN)
+    (secret,) = run.engine_found.setdefault(_TOKEN, (secrets.token_hex(32),))
     return {**_ENVIRONMENT, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secret}
 
 
