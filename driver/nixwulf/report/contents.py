@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from nixwulf.report.folder import Entry, RunFolder
-from nixwulf.report.lines import Line, Metric, Setting, setting_of
+from nixwulf.report.lines import Line, Metric, Setting, case_of, cluster_of, setting_of
 from nixwulf.report.words import plural
 from nixwulf.units import better
 
@@ -43,7 +43,8 @@ class Failure:
     def log_tails(self) -> dict[str, str]:
         """The last lines of each node's log, of the first of the runs that kept any."""
         for entry in self.entries:
-            tails = {n["name"]: n["log_tail"] for n in entry.record["nodes"] if n.get("log_tail")}
+            nodes = entry.record.get("nodes", ())
+            tails = {n["name"]: n["log_tail"] for n in nodes if n.get("log_tail")}
             if tails:
                 return tails
         return {}
@@ -95,13 +96,13 @@ class Summary:
         found = [
             entry
             for entry in self.folder.entries
-            if setting == setting_of(entry.record["cluster"]["name"], entry.record["case"])
+            if setting == setting_of(cluster_of(entry.record), entry.record["case"])
         ]
-        return sorted(found, key=lambda entry: (entry.record["started"], entry.record["id"]))
+        return sorted(found, key=lambda one: (one.record.get("started", ""), one.record["id"]))
 
     def name_of(self, entry: Entry) -> str:
         """The case of a run among all of its setting, in words."""
-        return self.names[entry.record["case"]["id"]]
+        return self.names[case_of(entry.record)["id"]]
 
     def metrics(self, setting: Setting) -> list[Metric]:
         """What was measured in a setting: prompt, decode, ..., then rates, times and the rest."""

@@ -81,7 +81,7 @@ def _rows(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]
     for line in summary.lines_of(setting):
         for m in summary.metrics(setting):
             if value := line.values.get(m.name):
-                counts = f"{value.n_samples} ({value.n_runs})"
+                counts = f"{value.n_samples or '-'} ({value.n_runs})"
                 cells = [f"{m.words}, {unit_name(m.unit)}", value.text, *value.spread]
                 cells += [_scaling(line, m.name), counts, line.outcome]
                 rows.append([*_case(line), *cells])

@@ -121,10 +121,11 @@ def _rtt(lines: Sequence[Line], link: str) -> str:
 
 
 def _sample_counts(lines: Sequence[Line]) -> str:
-    """'9 samples in 3 runs', or the range over the points."""
+    """'9 samples in 3 runs', or the range over the points; '3 runs' where no samples are known."""
     values = [value for line in lines for value in line.values.values()]
-    samples = _span([value.n_samples for value in values], "sample")
-    return f"{samples} in {_span([value.n_runs for value in values], 'run')}"
+    known = [value.n_samples for value in values if value.n_samples]
+    runs = _span([value.n_runs for value in values], "run")
+    return f"{_span(known, 'sample')} in {runs}" if known else runs
 
 
 def _span(counts: Sequence[int], noun: str) -> str:

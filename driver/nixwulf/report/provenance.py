@@ -46,15 +46,15 @@ class Example:
 
 def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     """Pairs of a name and what the records say, in the order in which a reader asks."""
-    first = min(record["started"] for record in records)
-    last = max(record["finished"] for record in records)
     pairs = [
-        ("Measured", f"{_minute(first)} to {_minute(last)} UTC"),
+        ("Measured", _measured([record for record in records if record["kind"] == "run"])),
+        ("Imported", _imported(records)),
+        ("Published", _distinct(r["source"]["name"] for r in records if r["kind"] == "published")),
         ("Cluster", _distinct(_cluster(record["cluster"]) for record in records)),
         ("Engine", _distinct(_engine(r["engine"]) for r in records if "engine" in r)),
         ("Model", _distinct(_model(r["model"]) for r in records if "model" in r)),
         ("Driver", _distinct(_driver(record["provenance"]) for record in records)),
-        ("Driver's machine", _distinct(_flat(r["provenance"]["driver"]) for r in records)),
+        ("Driver's machine", _distinct(_flat(r["provenance"].get("driver", {})) for r in records)),
         ("Gates waived", _distinct(", ".join(record.get("waived", ())) for record in records)),
         ("Power", _distinct(sources(record.get("power", {})) for record in records)),
         *node_facts(records),
@@ -66,7 +66,7 @@ def node_facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     """Each fact of the nodes: one value, or a range, or each value with its nodes."""
     values: dict[str, dict[str, list[Any]]] = {}
     for record in records:
-        for node in record["nodes"]:
+        for node in record.get("nodes", ()):
             for key, value in node.get("facts", {}).items():
                 values.setdefault(key, {}).setdefault(node["name"], []).append(value)
     return [(f"Nodes: {_fact_name(key)}", _fact(key, found)) for key, found in values.items()]
@@ -88,7 +88,8 @@ def fabrics(records: Sequence[Record]) -> list[FabricRow]:
 def examples(entries: Sequence[Entry]) -> list[Example]:
     """The commands of the first run of each engine, benchmark, number of nodes and parallelism."""
     chosen: dict[tuple[Any, ...], Entry] = {}
-    for entry in sorted(entries, key=lambda e: (e.record["outcome"] != "ok", e.record["started"])):
+    runs = [entry for entry in entries if entry.record["kind"] == "run"]
+    for entry in sorted(runs, key=lambda e: (e.record["outcome"] != "ok", e.record["started"])):
         case = entry.record["case"]
         key = tuple(case.get(name, "") for name in _EXAMPLE_OF)
         if entry.record["commands"]:
@@ -97,6 +98,23 @@ def examples(entries: Sequence[Entry]) -> list[Example]:
         Example(entry, tuple(Command(c["node"], _line(c)) for c in entry.record["commands"]))
         for _, entry in sorted(chosen.items(), key=lambda item: item[0])
     ]
+
+
+def _measured(runs: Sequence[Record]) -> str:
+    if not runs:
+        return ""
+    first, last = min(run["started"] for run in runs), max(run["finished"] for run in runs)
+    return f"{_minute(first)} to {_minute(last)} UTC"
+
+
+def _imported(records: Sequence[Record]) -> str:
+    """The files by the tool that wrote them, for the names of the files tell who measured what."""
+    files: dict[str, set[str]] = {}
+    for record in records:
+        if record["kind"] == "imported":
+            source = record["source"]
+            files.setdefault(source["tool"], set()).add(source.get("file", ""))
+    return "; ".join(f"{tool}: {', '.join(sorted(names))}" for tool, names in sorted(files.items()))
 
 
 def _line(command: dict[str, Any]) -> str:
@@ -115,6 +133,12 @@ def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
         f"{asked['loss_percent']:g} % loss" if asked.get("loss_percent") else "",
         f"by {first['shaped_by']}" if "shaped_by" in first else "",
     ]
+    sold = [
+        first.get("kind", ""),
+        f"{first['speed_gbps']:g} Gbit/s" if "speed_gbps" in first else "",
+        f"MTU {first['mtu']}" if "mtu" in first else "",
+        first.get("stack", ""),
+    ]
     bandwidths = [
         link["bandwidth"]["value"]
         for fabric in found
@@ -123,7 +147,7 @@ def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
     ]
     return FabricRow(
         name=first["name"],
-        sold=f"{first['kind']}, {first['speed_gbps']:g} Gbit/s, MTU {first['mtu']}",
+        sold=", ".join(filter(None, sold)),
         asked=", ".join(filter(None, shape)),
         rtt=_range(_rtts(found), microseconds, "µs"),
         bandwidth=_range(bandwidths, figure, "Gbit/s"),

@@ -13,7 +13,7 @@ from nixwulf import table
 from nixwulf.record import Record
 from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.folder import Entry, RunFolder
-from nixwulf.report.lines import Line, Setting, Value, setting_of
+from nixwulf.report.lines import Line, Setting, Value, case_of, cluster_of, setting_of
 from nixwulf.report.words import case_name, link_name
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 
@@ -24,10 +24,10 @@ def summarize(folder: RunFolder) -> Summary:
     """The summary of a run folder; the order of its records does not matter."""
     by_case: dict[Key, list[Entry]] = defaultdict(list)
     cases: dict[Key, Mapping[str, Any]] = {}
-    for entry in sorted(folder.entries, key=lambda e: (e.record["id"], e.record["started"])):
-        key = _key(entry.record["cluster"]["name"], entry.record["case"])
+    for entry in sorted(folder.entries, key=_order):
+        key = _key(cluster_of(entry.record), case_of(entry.record))
         by_case[key].append(entry)
-        cases.setdefault(key, entry.record["case"])
+        cases.setdefault(key, case_of(entry.record))
     planned = None
     if folder.plan:
         planned = folder.plan["repetitions"]
@@ -56,6 +56,10 @@ def summarize(folder: RunFolder) -> Summary:
         outcomes=_ok_first(outcomes),
         names=names,
     )
+
+
+def _order(entry: Entry) -> tuple[str, str]:
+    return (entry.record["id"], entry.record.get("started", ""))
 
 
 def _key(cluster: str, case: Mapping[str, Any]) -> Key:
@@ -153,14 +157,14 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
     for row in rows:
         key = _key_of(row)
         axes: dict[str, Any] = json.loads(row["variant"]) if row["variant"] else {}
-        if len(states[key[0]]) > 1:
+        if len(states[key[0]]) > 1 and row["state"]:
             axes["state"] = row["state"]
         here = found[key].setdefault(table.canonical(axes), {})
         here[row["metric"]] = Value(
             unit=row["unit"],
             mean=row["mean"],
             deviation=row["stddev"],
-            n_samples=row["n_samples"],
+            n_samples=int(row["n_samples"] or 0),
             n_runs=row["n_runs"],
             percentiles=_percentiles(row),
             speed_up=row["speed_up"],
@@ -174,7 +178,8 @@ def _percentiles(row: Mapping[str, Any]) -> tuple[float, float, float] | None:
 
 
 def _key_of(row: Mapping[str, Any]) -> Key:
-    return (Setting(*(row[key] for key in Setting._fields)), row["case"])
+    cluster = row["cluster"] if row["kind"] == "run" else f"{row['cluster']}: {row['platform']}"
+    return (Setting(cluster, *(row[key] for key in Setting._fields[1:])), row["case"])
 
 
 def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failure, ...]:
@@ -185,7 +190,7 @@ def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failu
             key = (failure["phase"], failure["reason"], failure.get("hint", ""))
             groups[(entry.record["outcome"], *key)].append(entry)
     return tuple(
-        Failure(*key, tuple(group), tuple(names[entry.record["case"]["id"]] for entry in group))
+        Failure(*key, tuple(group), tuple(names[case_of(entry.record)["id"]] for entry in group))
         for key, group in sorted(groups.items())
     )
 
@@ -200,7 +205,7 @@ def _warnings(entries: Iterable[Entry], names: Mapping[str, str]) -> dict[str, t
             for gate in waived
         ]
         for sentence in (*entry.record.get("warnings", ()), *gates):
-            found[sentence][names[entry.record["case"]["id"]]] = None
+            found[sentence][names[case_of(entry.record)["id"]]] = None
     return {sentence: tuple(cases) for sentence, cases in found.items()}
 
 
