@@ -76,7 +76,7 @@ def _metrics(found: Serve) -> Iterator[Mapping[str, Any]]:
 def _throughput(found: Throughput) -> Found:
     """Its tokens are those of prompts too, which is no speed of decoding."""
     return Found(
-        "vllm-throughput",
+        "vllm-bench-throughput",
         [
             metric("total_throughput", "tok/s", found.total_per_s, conditions={}),
             metric("request_throughput", "req/s", found.requests_per_s, conditions={}),
