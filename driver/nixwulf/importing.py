@@ -23,6 +23,7 @@ from nixwulf.parsers.last_words import last_words
 from nixwulf.record import Record, validate
 
 MOST_BYTES = 64_000_000
+_TOO_LONG = re.compile(r"\d{101}")
 _APPLIES = {
     "fabric": "they are of one node",
     "transport": "they are of one node",
@@ -56,6 +57,9 @@ def records_of(path: Path, said: Said, tool: str | None = None) -> list[Record]:
     content = _content(path)
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
+        if digits := _TOO_LONG.search(text):
+            line = text.count("\n", 0, digits.start()) + 1
+            raise ParseError(f"line {line} has a number of more than 100 digits.")
         known = choose(all_tools(), tool, "tool", "--tool") if tool else _tool_of(text)
         cases = known.read(text)
         source = {

@@ -23,6 +23,8 @@ from nixwulf.discovery import discover
 from nixwulf.parsers import ParseError
 
 _MOST_SAMPLES = 1000
+# Above it, JSON's readers no longer agree on a number.
+_MOST = 2**53
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,10 @@ def metric(
     over all. more: stddev, state, percentiles, observed. What is none or empty is left out.
     Raises ParseError for a number that is NaN, infinite or negative, and for a speed of nothing.
     """
+    told = {**conditions, **more.get("observed", {})}
+    for key, number in told.items():
+        if isinstance(number, int | float) and not abs(number) <= _MOST:
+            raise ParseError(f"{name} has {key} {number:g}, expected a number below 2^53.")
     kept = list(samples)[:: max(1, math.ceil(len(samples) / _MOST_SAMPLES))]
     for number in (*kept, *([] if value is None else [value]), more.get("stddev") or 0):
         if not (math.isfinite(number) and number >= 0):

@@ -35,6 +35,7 @@ _NO_SETTING = re.compile(
 )
 # 'qwen3moe 235B.A22B Q2_K - Medium': architecture, size, weights.
 _DESCRIPTION = re.compile(r"(?P<architecture>\S+) \S+ (?P<weights>.+)")
+_BACKTRACE = re.compile(r"^#\d+ +0x[0-9a-f]+ in ", re.MULTILINE)
 _PARALLELISM = {"layer": "pipeline", "row": "tensor", "tensor": "tensor"}
 
 
@@ -54,11 +55,11 @@ TOOL = Tool("llama-bench", parser, _read)
 
 def _warnings(text: str) -> tuple[str, ...]:
     """What was printed whole before a crash is kept, and told of."""
-    failure, whole = last_words(text), text.strip()
+    failure, lines = last_words(text), text.splitlines()
     if failure != ".":
         return (f"The output tells of a failure{failure}",)
-    cut = whole.startswith("[") and not whole.endswith("]")
-    return ("The output is cut short after these results.",) if cut else ()
+    crashed = _BACKTRACE.search(text) or ("[" in lines and "]" not in lines)
+    return ("llama-bench ended before its end, after these results.",) if crashed else ()
 
 
 def _case(rows: Sequence[Row], warnings: tuple[str, ...]) -> Found:

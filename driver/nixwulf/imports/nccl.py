@@ -14,7 +14,7 @@ _STARTING = re.compile(
 )
 _RANK = re.compile(r"^#\s+Rank\s+\d+ .*?\bon\s+(\S+) device", re.MULTILINE)
 _WARM_UP = re.compile(r"warmup iters: (\d{1,9})")
-_SUMMARY = re.compile(r"^\s*collective\s+mode\b", re.MULTILINE)
+_SUMMARY = re.compile(r"^[ \t]*collective[ \t]+mode\b", re.MULTILINE)
 # As the benchmark of this driver names them.
 _NAMES = {"alltoall": "all_to_all", "sendrecv": "send_receive", "allreduce": "all_reduce"}
 _BITS = 8

@@ -52,8 +52,8 @@ def _metrics(found: Serve) -> Iterator[Mapping[str, Any]]:
         if len(found.itls_ms) == found.completed
         else (),
     }
-    for name, times in found.times_ms.items():
-        kept = samples.get(name, ())
+    for name in sorted({*found.times_ms, *(name for name, own in samples.items() if own)}):
+        kept, times = samples.get(name, ()), found.times_ms.get(name, {})
         spread = {key: times[key] for key in ("p50", "p95", "p99") if key in times}
         yield metric(
             name,

@@ -25,7 +25,7 @@ _TEST = re.compile(
 )
 _FIRST_COLUMNS = ("model", "size", "params", "backend")  # the same in every build
 _BUILD = re.compile(r"build: (\w+) \(([0-9]{1,9})\)")
-_COMMAND = re.compile(r"llama-bench\s.*-m\b")
+_MODEL_OPTION = re.compile(r"-m\b")
 _RPC_OPTION = re.compile(r"--rpc[ =](\S+)")
 _RPC_BUFFER = re.compile(r"RPC\[([^\]\s]+)\]")
 _RPC_DEVICE = re.compile(r"RPC\d+")
@@ -174,7 +174,7 @@ def _table_rows(text: str) -> Iterator[Row]:
             head = found
         elif len(found) > len(_FIRST_COLUMNS) and _TEST.fullmatch(found[-2]):
             open_rows.append(_table_row(found, head, number))
-        elif _COMMAND.search(line):
+        elif _MODEL_OPTION.search(line.partition("llama-bench ")[2]):
             yield from _ended(open_rows, endpoints, named, None)
             open_rows, endpoints = [], set()
             option = _RPC_OPTION.search(line)

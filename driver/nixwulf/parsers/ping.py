@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nixwulf.parsers import ParseError
 
 _REPLY = re.compile(r"time[=<](\d+(?:\.\d+)?) ms")
-_COUNTS = re.compile(r"(\d+) packets transmitted, (\d+) (?:packets )?received")
+_COUNTS = re.compile(r"(\d{1,15}) packets transmitted, (\d{1,15}) (?:packets )?received")
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ _PRINTED_SOMETIMES = {
 }
 # 'Median TTFT (ms)', in JSON median_ttft_ms: of the first token, of each, between them, of all.
 _TIME = re.compile(r"(mean|median|p[\d.]+)[_ ](ttft|tpot|itl|e2el)(?:_ms| \(ms\))", re.IGNORECASE)
-_LINE = re.compile(r"^ *(?P<key>[\w()/ .]+?): +(?P<value>[\d.eE+-]+)(?: +\w+)? *$")
+_LINE = re.compile(r"^ *(?P<key>[\w()/.][\w()/ .]*?): +(?P<value>[\d.eE+-]+)(?: +\w+)? *$")
 
 
 @dataclass(frozen=True)

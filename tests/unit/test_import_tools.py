@@ -1,0 +1,327 @@
+"""What outputs of tools become: the names, units and conditions of this driver's benchmarks."""
+
+import json
+
+import pytest
+
+from nixwulf.errors import InputError
+from nixwulf.importing import Said, records_of
+from nixwulf.imports import all_tools
+from test_exo import ROW
+from tool_outputs import FIXTURES, fixture
+
+SAID = Said(("generic-x86_64",))
+
+VLLM = {
+    "backend": "vllm",
+    "model_id": "/home/alice/models/tiny",
+    "max_concurrency": 2,
+    "request_rate": "inf",
+    "completed": 3,
+    "failed": 1,
+    "duration": 4.0,
+    "total_input_tokens": 384,
+    "total_output_tokens": 96,
+    "request_throughput": 0.75,
+    "output_throughput": 24.0,
+    "mean_ttft_ms": 50.0,
+    "median_ttft_ms": 49.0,
+    "p95_ttft_ms": 59.0,
+    "p99_ttft_ms": 60.0,
+    "mean_tpot_ms": 40.0,
+    "p99_tpot_ms": 44.0,
+    "ttfts": [0.04, 0.05, 0.06],
+    "itls": [[0.03, 0.05], [0.04, 0.04], [0.04, 0.04]],
+}
+NCCL = """\
+# Collective test starting: all_reduce_perf
+# nThread 1 nGpus 1 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 5 iters: 20
+#  Rank  0 Group  0 Pid   1 on  n1 device  0 [0f:01:00] GPU
+#  Rank  1 Group  0 Pid   2 on  n2 device  0 [0f:01:00] GPU
+n1:1:1 [0] NCCL INFO NET/IB : Using [0]device:1/RoCE
+    1024    256   float   sum   -1   26.5   0.04   0.04   0   26.1   0.04   0.05   0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 0.045
+"""
+IPERF3 = """\
+Connecting to host 10.0.0.2, port 5201
+[  5] local 10.0.0.1 port 50810 connected to 10.0.0.2 port 5201
+[ ID] Interval           Transfer     Bitrate         Retr  Cwnd
+[  5]   0.00-1.00   sec  1.06 GBytes  9.12 Gbits/sec    0   1.06 MBytes
+[  5]   1.00-2.00   sec  1.10 GBytes  9.42 Gbits/sec    0   2.75 MBytes
+- - - - - - - - - - - - - - - - - - - - - - - - -
+[  5]   0.00-2.00   sec  2.16 GBytes  9.27 Gbits/sec    3            sender
+[  5]   0.00-2.00   sec  2.16 GBytes  9.26 Gbits/sec                  receiver
+"""
+PERFTEST = """\
+                    RDMA_Read Latency Test
+ Number of qps   : 1\t\tTransport type : IB
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]\
+   99% percentile[usec]   99.9% percentile[usec]
+ 64       1000          1.76           6.12         1.79    1.80   0.06   1.88   6.12
+"""
+
+
+@pytest.fixture
+def records(tmp_path):
+    """The records of a text, or of one of our fixtures by its name."""
+
+    def read(text, said=SAID, tool=None):
+        path = FIXTURES / text
+        if "\n" in text or text.startswith("{"):
+            path = tmp_path / "output.txt"
+            path.write_text(text)
+        return records_of(path, said, tool)
+
+    return read
+
+
+def by_name(record):
+    return {metric["name"]: metric for metric in record["metrics"]}
+
+
+def test_each_parser_of_a_benchmark_has_its_import():
+    assert all_tools().keys() == {
+        *("compare_eth_vs_rdma", "distributed-llama", "exo-bench", "hpl", "iperf3"),
+        *("llama-batched-bench", "llama-bench", "llama-benchy", "mlx_lm.benchmark", "mtp-bench"),
+        *("nccl-tests", "perftest", "ping", "sockperf", "torch-all-to-all", "vllm-bench"),
+    }
+
+
+@pytest.mark.parametrize("form", ["md", "csv", "json", "jsonl", "sql"])
+def test_llama_bench_in_any_form_is_four_metrics_with_the_conditions_of_the_benchmark(
+    records, form
+):
+    (record,) = records(f"llama-bench/two-depths.{form}")
+    case = record["case"]
+    assert (case["engine"], case["benchmark"]) == ("llama.cpp", "llama-bench")
+    assert (case["nodes"], case["parallelism"], case["parameters"]) == (1, "single", {})
+    assert record["engine"] == {
+        "name": "llama.cpp",
+        "build_commit": "0c1e570",
+        "backends": "CPU",
+    }
+    assert record["model"]["name"] == "llama ?B F16"
+    assert record["model"]["weights"] == "F16"
+    told = [(m["name"], m["unit"], m["conditions"]["n_depth"]) for m in record["metrics"]]
+    assert told == [
+        ("prompt", "tok/s", 0),
+        ("decode", "tok/s", 0),
+        ("prompt", "tok/s", 32),
+        ("decode", "tok/s", 32),
+    ]
+    assert record["metrics"][0]["conditions"]["n_prompt"] == 16
+    assert record["metrics"][0]["conditions"]["n_threads"] == 1
+    assert "stddev" in record["metrics"][0]
+    assert ("samples" in record["metrics"][0]) == (form in {"json", "jsonl"})
+
+
+def test_llama_bench_says_what_its_json_alone_knows(records):
+    (record,) = records("llama-bench/two-depths.json")
+    assert record["model"] == {
+        "name": "llama ?B F16",
+        "file": "tiny.gguf",
+        "bytes": 11804160,
+        "parameters": 5506944,
+        "architecture": "llama",
+        "weights": "F16",
+    }
+    assert record["metrics"][0]["samples"] == [373.45, 6296.28]
+    assert record["metrics"][0]["value"] == pytest.approx(3334.865)
+
+
+def test_rows_of_other_settings_or_of_another_number_of_servers_are_told_apart(records):
+    head = "| model | size | params | backend | fa | dev | test | t/s |\n"
+    row = "| llama 7B Q4_0 | 3.56 GiB | 6.74 B | {} | {} | {} | tg32 | {} ± 0.1 |\n"
+    text = head + row.format("CUDA,RPC", 0, "CUDA0", 50) + row.format("CUDA,RPC", 1, "CUDA0", 55)
+    text += row.format("CUDA,RPC", 1, "CUDA0/RPC0", 40)
+    (two,) = [r for r in records(text, Said(("dgx-spark",), 1)) if r["case"]["nodes"] == 2]
+    assert (two["case"]["parallelism"], two["metrics"][0]["value"]) == ("pipeline", 40.0)
+    (one,) = [r for r in records(text, Said(("dgx-spark",), 1)) if r["case"]["nodes"] == 1]
+    speeds = {m["conditions"]["flash_attn"]: m["value"] for m in one["metrics"]}
+    assert speeds == {0: 50.0, 1: 55.0}
+
+
+def test_equal_rows_are_passes_and_not_lost(records):
+    row = "| llama 7B Q4_0 | 3.56 GiB | 6.74 B | CPU | tg32 | {} |\n"
+    head = "| model | size | params | backend | test | t/s |\n"
+    (record,) = records(head + row.format("50 ± 1") + row.format("52 ± 1"))
+    assert [m["conditions"].get("pass") for m in record["metrics"]] == [None, 2]
+
+
+def test_what_was_printed_before_a_crash_is_told_of(records):
+    said = Said(("lab",), nodes=2, transport="tcp")
+    (record,) = records("llama-bench/rpc-server-killed.json", said)
+    assert record["warnings"] == ["llama-bench ended before its end, after these results."]
+    assert record["cluster"]["lab"]
+    (record,) = records("mlx/mlx.ring2.pipe.qwen2.r0.txt", Said(("lab",), nodes=2))
+    assert "ended before all trials" in record["warnings"][0]
+
+
+def test_iperf3_of_several_streams_tells_them_and_what_arrived(records):
+    (record,) = records("iperf3-4-streams.json")
+    case = record["case"]
+    assert (case["nodes"], case["transport"]) == (2, "tcp")
+    assert case["parameters"] == {"streams": 4, "direction": "forward", "seconds": 2}
+    (metric,) = record["metrics"]
+    assert (metric["name"], metric["unit"], metric["state"]) == ("bandwidth", "Gbit/s", "cold")
+    # 1.4 % of what was sent in two seconds was still in buffers.
+    assert (metric["value"], metric["observed"]["sent_gbps"]) == (2.495769, 2.529818)
+    assert "samples" not in metric
+
+
+def test_iperf3_both_ways_is_a_metric_each_way_with_its_intervals(records):
+    (record,) = records("iperf3-bidir.json")
+    directions = {m["conditions"]["direction"]: m for m in record["metrics"]}
+    assert directions.keys() == {"forward", "reverse"}
+    assert len(directions["reverse"]["samples"]) == 2
+    assert record["case"]["parameters"]["direction"] == "bidir"
+
+
+def test_text_of_iperf3_tells_as_much_as_its_json(records):
+    (record,) = records(IPERF3)
+    assert record["case"]["parameters"] == {"streams": 1, "direction": "forward", "seconds": 2}
+    (metric,) = record["metrics"]
+    assert metric["samples"] == [9.12, 9.42]
+    assert metric["conditions"] == {"direction": "forward", "interval_s": 1.0}
+    assert metric["observed"] == {"sent_gbps": 9.27, "received_gbps": 9.26, "retransmits": 3}
+
+
+def test_intervals_with_one_left_out_are_no_samples(records):
+    lines = IPERF3.splitlines(keepends=True)
+    third = lines[4].replace("1.00-2.00", "2.00-3.00")
+    (record,) = records("".join([*lines[:4], third, *lines[5:]]).replace("0.00-2.00", "0.00-3.00"))
+    (metric,) = record["metrics"]
+    assert (metric["value"], "samples" in metric) == (9.26, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("10.0.0.2 port", "10.0.0.1 port"), "connected a machine to itself"),
+        (("Cwnd", "Lost/Total Datagrams"), "was of UDP"),
+    ],
+)
+def test_iperf3_of_one_machine_or_of_udp_is_refused(records, change, sentence):
+    with pytest.raises(InputError, match=sentence):
+        records(IPERF3.replace(*change))
+
+
+def test_round_trips_keep_their_samples_and_percentiles(records):
+    (ping,) = records("ping.txt")
+    metric = by_name(ping)["ping_round_trip"]
+    assert ping["case"]["benchmark"] == "latency"
+    assert metric["conditions"] == {"bytes": 64}
+    assert (len(metric["samples"]), metric["percentiles"]["p99"]) == (20, 353.0)
+    (sockperf,) = records("sockperf.txt")
+    metric = by_name(sockperf)["tcp_round_trip"]
+    assert (metric["state"], metric["observed"]) == ("warm", {"observations": 14})
+    assert sockperf["case"]["transport"] == "tcp"
+
+
+@pytest.mark.parametrize(("file", "nodes"), [("one-node", 1), ("two-nodes", 2), ("four-nodes", 4)])
+def test_distributed_llama_tells_its_nodes(records, file, nodes):
+    (record,) = records(f"dllama/{file}.txt")
+    case = record["case"]
+    assert (case["engine"], case["benchmark"], case["nodes"]) == (
+        "distributed-llama",
+        "dllama",
+        nodes,
+    )
+    assert case["parallelism"] == ("tensor" if nodes > 1 else "single")
+    assert case["parameters"].keys() == {"n_prompt", "n_gen"}
+    assert {"prompt", "decode"} <= by_name(record).keys()
+    assert ("sync_share" in by_name(record)) == (nodes > 1)
+
+
+def test_mlx_launch_tells_nodes_transport_parallelism_and_model(records):
+    (record,) = records("mlx/mlx.launch.ring2.txt")
+    case = record["case"]
+    assert (case["nodes"], case["transport"], case["parallelism"]) == (2, "tcp", "tensor")
+    assert case["model"] == "m/mlx-llama"
+    assert case["parameters"] == {"n_prompt": 32, "n_gen": 32}
+    assert by_name(record)["decode"]["samples"] == [7.570, 19.196]
+    assert by_name(record)["peak_memory"]["unit"] == "GB"
+
+
+def test_mlx_of_one_rank_says_nothing_of_nodes(records):
+    with pytest.raises(InputError, match="does not say on how many nodes it ran; add --nodes N"):
+        records("mlx/mlx.single.llama.txt")
+
+
+def test_hpcc_tells_its_program_and_at_most_how_many_nodes(records):
+    (record,) = records("hpccoutf.txt", Said(("lab",), nodes=2))
+    gflops = by_name(record)["gflops"]
+    assert gflops["unit"] == "Gflop/s"
+    assert gflops["conditions"]["program"] == "hpcc"
+    assert gflops["conditions"].keys() == {"n", "nb", "p", "q", "program"}
+    with pytest.raises(InputError, match="--nodes 3 contradicts .* which has 2 processes"):
+        records("hpccoutf.txt", Said(("lab",), nodes=3))
+
+
+def test_exo_tells_everything(records):
+    (record,) = records(json.dumps({"runs": [ROW, ROW]}))
+    case = record["case"]
+    assert (case["engine"], case["nodes"]) == ("exo", ROW["placement_nodes"])
+    assert len(by_name(record)["decode"]["samples"]) == 2
+    assert by_name(record)["decode"]["conditions"].keys() == {"n_prompt", "n_gen", "concurrency"}
+
+
+def test_vllm_bench_serve_keeps_the_times_of_requests(records):
+    (record,) = records(json.dumps(VLLM), Said(("dgx-spark",), nodes=1))
+    found = by_name(record)
+    assert record["case"]["model"] == "tiny"
+    assert record["engine"] == {"name": "vllm"}
+    assert found["ttft"]["samples"] == pytest.approx([40.0, 50.0, 60.0])
+    assert found["itl"]["samples"] == pytest.approx([30, 50, 40, 40, 40, 40])
+    assert found["decode"]["value"] == 25.0
+    assert found["throughput"]["observed"] == {"input_tokens": 384, "output_tokens": 96}
+    assert found["throughput"]["conditions"] == {"requests": 4, "concurrency": 2}
+    assert record["warnings"] == ["Of 4 requests 1 failed."]
+
+
+def test_vllm_bench_without_the_times_of_requests_has_their_percentiles(records):
+    short = {key: value for key, value in VLLM.items() if key not in {"ttfts", "itls"}}
+    (record,) = records(json.dumps(short), Said(("dgx-spark",), nodes=1))
+    found = by_name(record)
+    assert found["ttft"]["percentiles"] == {"p50": 49.0, "p95": 59.0, "p99": 60.0}
+    assert (found["ttft"]["value"], "samples" in found["ttft"]) == (50.0, False)
+    assert "percentiles" not in found["tpot"]
+    assert found["tpot"]["observed"] == {"p99_ms": 44.0}
+
+
+def test_of_another_server_vllm_bench_knows_no_engine(records):
+    text = json.dumps({**VLLM, "backend": "openai-chat"})
+    (record,) = records(text, Said(("dgx-spark",), nodes=1))
+    assert "engine" not in record
+    said = Said(("dgx-spark",), nodes=1, engine="sglang", engine_version="0.5")
+    assert records(text, said)[0]["engine"] == {"name": "sglang", "version": "0.5"}
+
+
+def test_nccl_tests_tell_collective_hosts_and_transport(records):
+    (record,) = records(NCCL)
+    case = record["case"]
+    assert (case["benchmark"], case["nodes"], case["transport"]) == ("collectives", 2, "rdma")
+    times = [m for m in record["metrics"] if m["name"] == "all_reduce_time"]
+    assert {m["conditions"]["placement"]: m["value"] for m in times} == {
+        "out-of-place": 26.5,
+        "in-place": 26.1,
+    }
+    assert by_name(record)["all_reduce_average_bandwidth"]["value"] == pytest.approx(0.36)
+    (cut,) = records(NCCL.split("\n", 4)[4], Said(("dgx-spark",), nodes=2))
+    assert "collective_time" in by_name(cut)
+
+
+def test_perftest_tells_its_operation(records):
+    (record,) = records(PERFTEST)
+    (metric,) = record["metrics"]
+    assert (metric["name"], metric["value"]) == ("rdma_latency", 1.79)
+    assert metric["conditions"] == {"operation": "read", "qps": 1, "bytes": 64}
+    assert (metric["observed"]["p99_us"], record["case"]["transport"]) == (1.88, "rdma")
+
+
+def test_no_address_and_no_folder_of_an_output_gets_into_a_record(records):
+    for name in ("iperf3-4-streams.json", "ping.txt", "sockperf.txt", "dllama/two-nodes.txt"):
+        assert "10.77" in fixture(name)
+        assert "10.77" not in json.dumps(records(name))
+    assert "alice" not in json.dumps(records(json.dumps(VLLM), Said(("dgx-spark",), nodes=1)))
