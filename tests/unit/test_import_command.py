@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from nixwulf import importing, record
+from nixwulf.cli import cli
 from nixwulf.commands.import_ import import_
 from nixwulf.commands.report import report
 from nixwulf.errors import InputError
@@ -346,3 +347,22 @@ def test_a_file_name_is_never_a_path(run, tmp_path):
     (path,) = records_in(tmp_path / "out")
     assert path.parent == Path(tmp_path / "out" / "records")
     assert record.load(path)["source"]["file"] == strange.name
+
+
+def test_the_session_in_the_docs_is_what_the_commands_print(tmp_path, monkeypatch):
+    """Lines of '...' stand for some that are left out."""
+    (session,) = re.findall(r"```console\n(.*?)```", Path("docs/import.md").read_text(), re.DOTALL)
+    (tmp_path / "tests").symlink_to(Path("tests").resolve())
+    monkeypatch.chdir(tmp_path)
+    for step in session.split("$ nixwulf ")[1:]:
+        command, shown = step.split("\n", 1)
+        done = CliRunner().invoke(cli, command.split())
+        assert done.exit_code == 0
+        at = 0
+        for part in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE):
+            at = done.output.index(part.strip("\n"), at)
+
+
+def test_each_tool_is_in_the_docs():
+    table = Path("docs/import.md").read_text().partition("## Tools")[2]
+    assert all(f"`{name}`" in table for name in all_tools())
