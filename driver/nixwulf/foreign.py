@@ -25,12 +25,13 @@ def foreign_record(
     engine: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
     warnings: Sequence[str] = (),
+    name: str | None = None,
 ) -> Record:
     """The sealed record of documents in the record schema's shape, the case without its id.
 
     The case's id is the hash of the case with its platforms and model, so that runs of one case
     share it. The record's id says what it is of, and ends in a hash of all but the driver's
-    version: the same numbers always give the same id.
+    version: the same numbers always give the same id, unless a name is given to be its id.
     """
     coordinates = {**case, "platforms": cluster["platforms"], "model_document": model or {}}
     document: dict[str, Any] = {
@@ -50,7 +51,7 @@ def foreign_record(
     for key in ("failure", "fabric", "engine", "model", "warnings"):
         if not document[key]:
             del document[key]
-    name = f"{_slug(document)}-{_hash(document)[:8]}"
+    name = name or f"{_slug(document)}-{_hash(document)[:8]}"
     return sealed({"id": name, **document, "provenance": {"nixwulf": __version__}})
 
 
