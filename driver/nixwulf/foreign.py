@@ -29,11 +29,16 @@ def foreign_record(
 ) -> Record:
     """The sealed record of documents in the record schema's shape, the case without its id.
 
-    The case's id is the hash of the case with its platforms and model, so that runs of one case
-    share it. The record's id says what it is of, and ends in a hash of all but the driver's
+    The case's id is the hash of the case with its platforms, engine and model, so that runs of one
+    case share it. The record's id says what it is of, and ends in a hash of all but the driver's
     version: the same numbers always give the same id, unless a name is given to be its id.
     """
-    coordinates = {**case, "platforms": cluster["platforms"], "model_document": model or {}}
+    coordinates = {
+        **case,
+        "platforms": cluster["platforms"],
+        "engine_document": engine or {},
+        "model_document": model or {},
+    }
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "kind": kind,
