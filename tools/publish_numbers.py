@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -27,10 +28,11 @@ GIB = 2**30
 
 Row = Mapping[str, str]
 RUN = (
-    *("source", "url", "cluster", "platforms", "machine", "nodes"),
-    *("fabric", "fabric_kind", "fabric_gbps", "mtu", "stack", "transport"),
-    *("engine", "version", "commit", "backends", "executor", "benchmark", "parallelism", "samples"),
-    *("model", "weights", "parameters_b", "active_b", "size_gib", "parameters"),
+    *("source", "source_url", "cluster", "platform", "machine", "nodes"),
+    *("interconnect", "fabric", "fabric_kind", "fabric_gbps", "mtu", "stack", "transport"),
+    *("engine", "engine_version", "engine_commit", "backends", "executor"),
+    *("benchmark", "parallelism", "samples"),
+    *("model", "quant", "model_params_b", "active_params_b", "model_size_gib", "parameters"),
 )
 """Columns that rows of one run have in common."""
 NUMBER = ("metric", "value", "stddev", "unit")
@@ -64,8 +66,14 @@ def records(rows: Iterable[Row]) -> list[Record]:
     prices = {(row["cluster"], row["nodes"]): row for row in told if row["metric"] == PRICE}
     runs = sorted((row for row in told if row["metric"] != PRICE), key=_key)
     made = [_record(list(group), prices) for _, group in groupby(runs, key=_run)]
+    ids = Counter(record["id"] for record in made)
     for record in made:
         validate(record, f"the record {record['id']!r}")
+        if ids[record["id"]] > 1:
+            raise InputError(
+                f"Two runs of {record['source']['url']} give the id {record['id']!r}; say in "
+                "'parameters' or 'machine' what differs."
+            )
     return sorted(made, key=lambda record: str(record["id"]))
 
 
@@ -93,7 +101,7 @@ def _record(rows: Sequence[Row], prices: Mapping[tuple[str, str], Row]) -> Recor
     row = rows[0]
     return foreign_record(
         "published",
-        source=_present(name=row["source"], url=row["url"], note=_note(rows)),
+        source=_present(name=row["source"], url=row["source_url"], note=_note(rows)),
         case=_case(row),
         cluster=_cluster(row, prices),
         metrics=_metrics(rows),
@@ -119,7 +127,7 @@ def _cluster(row: Row, prices: Mapping[tuple[str, str], Row]) -> dict[str, Any]:
     price = prices.get((row["cluster"], row["nodes"]))
     return {
         "name": row["cluster"],
-        "platforms": row["platforms"].split(";"),
+        "platforms": row["platform"].split(";"),
         "lab": False,
         "machine": row["machine"],
         **({} if price is None else {"price_usd": _number(price["value"])}),
@@ -136,22 +144,27 @@ def _fabric(row: Row) -> dict[str, Any]:
 def _engine(row: Row) -> dict[str, Any]:
     return _present(
         name=row["engine"],
-        version=row["version"],
-        build_commit=row["commit"],
+        version=row["engine_version"],
+        build_commit=row["engine_commit"],
         backends=row["backends"],
         executor=row["executor"],
     )
 
 
 def _model(row: Row) -> dict[str, Any]:
-    scales = {"size_gib": GIB, "parameters_b": 1e9, "active_b": 1e9}
-    names = {"size_gib": "bytes", "parameters_b": "parameters", "active_b": "active_parameters"}
+    if not row["model"]:
+        return {}
+    scales = {
+        "bytes": ("model_size_gib", GIB),
+        "parameters": ("model_params_b", 1e9),
+        "active_parameters": ("active_params_b", 1e9),
+    }
     counts = {
-        names[column]: round(float(row[column]) * scale)
-        for column, scale in scales.items()
+        key: round(float(row[column]) * scale)
+        for key, (column, scale) in scales.items()
         if row[column]
     }
-    return {**_present(name=row["model"], weights=row["weights"]), **counts} if row["model"] else {}
+    return {**_present(name=row["model"], weights=row["quant"]), **counts}
 
 
 def _metrics(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -178,8 +191,9 @@ def _metrics(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _note(rows: Sequence[Row]) -> str:
-    parts = [part for row in rows for part in row["note"].split("; ") if part]
-    return "; ".join(dict.fromkeys(parts))
+    """What no other key of a record holds, each part once."""
+    parts = [rows[0]["interconnect"], *(part for row in rows for part in row["note"].split("; "))]
+    return "; ".join(dict.fromkeys(part for part in parts if part))
 
 
 def _present(**values: str) -> dict[str, str]:
