@@ -10,6 +10,7 @@ it does not give are removed. docs/published.md says what the columns hold.
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +47,7 @@ def read_table(path: Path) -> list[Row]:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:
             raise InputError(f"{path}: the columns are not {', '.join(COLUMNS)}.")
-        rows = list(reader)
+        rows: list[Row] = list(reader)
     known: set[str] = set()
     for row in rows:
         if None in row or None in row.values():
@@ -114,7 +115,7 @@ def _record(rows: Sequence[Row], prices: Mapping[tuple[str, str], Row]) -> Recor
 def _case(row: Row) -> dict[str, Any]:
     return {
         **_present(engine=row["engine"], benchmark=row["benchmark"], model=row["model"]),
-        "nodes": int(row["nodes"]),
+        "nodes": _finite(row, "nodes"),
         **_present(
             fabric=row["fabric"], transport=row["transport"], parallelism=row["parallelism"]
         ),
@@ -130,7 +131,7 @@ def _cluster(row: Row, prices: Mapping[tuple[str, str], Row]) -> dict[str, Any]:
         "platforms": row["platform"].split(";"),
         "lab": False,
         "machine": row["machine"],
-        **({} if price is None else {"price_usd": _number(price["value"])}),
+        **({} if price is None else {"price_usd": _finite(price, "value")}),
     }
 
 
@@ -160,7 +161,7 @@ def _model(row: Row) -> dict[str, Any]:
         "active_parameters": ("active_params_b", 1e9),
     }
     counts = {
-        key: round(float(row[column]) * scale)
+        key: round(_finite(row, column) * scale)
         for key, (column, scale) in scales.items()
         if row[column]
     }
@@ -174,7 +175,7 @@ def _metrics(rows: Sequence[Row]) -> list[dict[str, Any]]:
         metric: dict[str, Any] = {
             "name": row["metric"],
             "unit": row["unit"],
-            "value": _number(row["value"]),
+            "value": _finite(row, "value"),
             **_numbers(row, {"stddev": "stddev"}),
             "conditions": {**tokens, **_pairs(row, "conditions")},
             **({"observed": _pairs(row, "observed")} if row["observed"] else {}),
@@ -201,7 +202,18 @@ def _present(**values: str) -> dict[str, str]:
 
 
 def _numbers(row: Row, columns: Mapping[str, str]) -> dict[str, int | float]:
-    return {key: _number(row[column]) for column, key in columns.items() if row[column]}
+    return {key: _finite(row, column) for column, key in columns.items() if row[column]}
+
+
+def _finite(row: Row, column: str) -> int | float:
+    """A cell's number; raises InputError when it is none, or not finite."""
+    try:
+        number = _number(row[column])
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"Row {row['id']!r}: {column} is {row[column]!r}, expected a number.")
+    return number
 
 
 def _pairs(row: Row, column: str) -> dict[str, str | int | float | bool]:
