@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -246,7 +247,7 @@ def main(arguments: Sequence[str]) -> None:
     made = records(read_table(table))
     write(made, folder)
     metrics = sum(len(record["metrics"]) for record in made)
-    print(f"{len(made)} records with {metrics} numbers in {folder}")
+    print(f"{len(made)} records with {metrics} numbers in {os.path.relpath(folder)}")
 
 
 if __name__ == "__main__":
