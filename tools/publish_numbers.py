@@ -65,7 +65,7 @@ def read_table(path: Path) -> list[Row]:
 def records(rows: Iterable[Row]) -> list[Record]:
     """The records of a table, sorted by id; raises InputError for what contradicts itself."""
     told = [row for row in rows if not row["same_as"]]
-    prices = {(row["cluster"], row["nodes"]): row for row in told if row["metric"] == PRICE}
+    prices = _prices(row for row in told if row["metric"] == PRICE)
     runs = sorted((row for row in told if row["metric"] != PRICE), key=_key)
     made = [_record(list(group), prices) for _, group in groupby(runs, key=_run)]
     ids = Counter(record["id"] for record in made)
@@ -87,6 +87,18 @@ def write(made: Iterable[Record], folder: Path) -> None:
             path.unlink()
     for name, record in names.items():
         write_json(folder / name, record)
+
+
+def _prices(rows: Iterable[Row]) -> dict[tuple[str, str], Row]:
+    found: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        other = found.setdefault((row["cluster"], row["nodes"]), row)
+        if other is not row:
+            raise InputError(
+                f"Rows {other['id']!r} and {row['id']!r} price {row['nodes']} nodes of "
+                f"{row['cluster']!r}; keep one."
+            )
+    return found
 
 
 def _run(row: Row) -> tuple[str, ...]:

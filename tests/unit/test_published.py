@@ -241,6 +241,9 @@ def test_a_price_is_that_of_all_nodes_of_a_cluster():
     assert price["geerlingguy-framework-desktop", 4] == 8004
     assert price["geerlingguy-raspberry-pi-cm5", 10] == 3000
     assert ("geerlingguy-raspberry-pi-cm5", 8) not in price
+    row = next(row for row in ROWS if row["metric"] == "price_usd")
+    with pytest.raises(InputError, match="keep one"):
+        publish.records([*ROWS, {**row, "id": "again", "value": "1"}])
 
 
 def test_the_files_are_small_enough_to_read():
