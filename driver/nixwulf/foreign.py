@@ -29,11 +29,17 @@ def foreign_record(
 ) -> Record:
     """The sealed record of documents in the record schema's shape, the case without its id.
 
-    The case's id is the hash of the case with its platforms and model, so that runs of one case
-    share it. The record's id says what it is of, and ends in a hash of all but the driver's
-    version: the same numbers always give the same id, unless a name is given to be its id.
+    The case's id is the hash of the case with its platforms, engine and model, so that runs of one
+    case share it. The record's id, unless a name is given to be it, says what it is of and ends in
+    a hash of where it is from and what was measured, not of the numbers: one that is corrected
+    keeps its id.
     """
-    coordinates = {**case, "platforms": cluster["platforms"], "model_document": model or {}}
+    coordinates = {
+        **case,
+        "platforms": cluster["platforms"],
+        "engine_document": engine or {},
+        "model_document": model or {},
+    }
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "kind": kind,
@@ -51,12 +57,25 @@ def foreign_record(
     for key in ("failure", "fabric", "engine", "model", "warnings"):
         if not document[key]:
             del document[key]
-    name = name or f"{_slug(document)}-{_hash(document)[:8]}"
+    name = name or f"{_slug(document)}-{_hash(_identity(document))[:8]}"
     return sealed({"id": name, **document, "provenance": {"nixwulf": __version__}})
 
 
 def _hash(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _identity(document: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("kind", "case", "fabric", "engine", "model")
+    return {
+        **{key: document.get(key) for key in kept},
+        "source": _without(document["source"], "note"),
+        "cluster": _without(document["cluster"], "price_usd"),
+    }
+
+
+def _without(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name != key}
 
 
 def _slug(document: Mapping[str, Any]) -> str:

@@ -153,15 +153,13 @@ def _open_toolboxes(run: Run, engine: Engine | None) -> None:
 def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> None:
     found.outcome = outcome
     found.metrics = []
-    background = [process for process in run.owned if process.background]
     # A client can hear of its server's death before the driver does, which hears of it over ssh.
-    until = time.monotonic() + (_DEATH_S if outcome == "failed" and background else 0)
-    while all(process.running for process in background) and time.monotonic() < until:
+    until = time.monotonic() + _DEATH_S
+    while outcome == "failed" and run.servers and time.monotonic() < until:
+        if deaths := run.deaths():
+            reason += deaths
+            break
         time.sleep(0.02)
-    for process in background:
-        if not process.running and not process.stopped_by_driver:
-            program = process.argv[0].rpartition("/")[2]
-            reason += f" {program!r} on node {process.node!r} {process.ending()}."
     found.failure = {"phase": phase, "reason": reason}
     hint = hint_for(reason) or next(filter(None, map(hint_for, log_tails(run).values())), None)
     if hint:

@@ -160,6 +160,22 @@ class Run:
             time.sleep(_POLL_S)
             clocks.check()
 
+    @property
+    def servers(self) -> list[OwnedProcess]:
+        """The processes that are there for others until the run ends."""
+        return [process for process in self.owned if process.background]
+
+    def deaths(self) -> str:
+        """A sentence, after a space, for each server that has ended by itself.
+
+        To be asked before a client is stopped: some servers do not survive that.
+        """
+        return "".join(
+            f" {server.argv[0].rpartition('/')[2]!r} on node {server.node!r} {server.ending()}."
+            for server in self.servers
+            if not server.running and not server.stopped_by_driver
+        )
+
     def stop(self) -> None:
         """Stop every process of this run that still goes on, the last started first."""
         for process in reversed(self.owned):
@@ -209,8 +225,10 @@ class Clocks:
         """Stop the process and raise RunFailure, timeout or hang, when a clock has run out."""
         run, process, now = self._run, self._process, time.monotonic()
         if now > run.deadline:
+            deaths = run.deaths()
             process.stop()
-            raise RunFailure("timeout", f"The run took longer than {run.limits.wall_s:g} s.")
+            reason = f"The run took longer than {run.limits.wall_s:g} s.{deaths}"
+            raise RunFailure("timeout", reason)
         came_at = max(process.output_at, self._heard_at)
         if came_at > self._progress_at:
             self._progress_at, self._life = came_at, None
@@ -220,12 +238,13 @@ class Clocks:
         elif self._life is not None and silent > run.limits.progress_s:
             grown = zip(self._life, self._observe(), strict=False)
             if all(after - before < 1 for before, after in grown):
+                deaths = run.deaths()
                 process.stop()
                 idle = "the fabric carried nothing" if run.fabric else "it used no CPU time"
                 raise RunFailure(
                     "hang",
                     f"{process.argv[0].rpartition('/')[2]!r} was silent for "
-                    f"{run.limits.progress_s:g} s, and {idle}.",
+                    f"{run.limits.progress_s:g} s, and {idle}.{deaths}",
                 )
             self._progress_at, self._life = now, None
 

@@ -106,6 +106,7 @@ python3Packages.buildPythonApplication {
   disabledTestPaths = [
     # Of the repository, not of the driver.
     "tests/unit/test_docs.py"
+    "tests/unit/test_published.py"
     "tests/unit/test_setup.py"
   ];
   # From a folder without clusters/: it has to be the installed one.

@@ -89,13 +89,15 @@ def test_a_report_says_how_many_planned_runs_have_a_record(tmp_path, records):
 
 
 def test_what_the_plan_left_out_is_shown_with_the_reason(tmp_path, records):
-    points = [{"nodes": nodes, "parallelism": "tensor"} for nodes in (8, 16)]
+    same_everywhere = {"model": "tiny", "parameters": {"n_prompt": 128}}
+    points = [{"nodes": n, "parallelism": "tensor", **same_everywhere} for n in (8, 16)]
     left_out = [{"case": point, "reason": "the cluster has 4 nodes"} for point in points]
     the_plan = plan([ONE, NEAR, FAR, HUNG], 2, left_out, "What is far costs.")
     summary = summarize(read_folder(write_run(tmp_path, records, the_plan)))
     for text in (to_html(summary), to_markdown(summary)):
         assert "the cluster has 4 nodes" in text
         assert "nodes 8, 16; parallelism tensor" in text
+        assert "parallelism tensor; model" not in text
         assert "What is far costs." in text
 
 

@@ -52,7 +52,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Points of a sweep that are no cases for the same reason, by their coordinates."""
+    """Points of a sweep that are no cases for the same reason, by what varies in the sweep."""
 
     reason: str
     points: tuple[Mapping[str, Any], ...]
@@ -132,9 +132,15 @@ class Summary:
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """Points that the plan made no case of, by reason."""
+        plan = self.folder.plan or {"cases": (), "left_out": ()}
+        left = [(entry["reason"], _coordinates(entry["case"])) for entry in plan["left_out"]]
+        values: dict[str, set[str]] = defaultdict(set)
+        for point in (*map(_coordinates, plan["cases"]), *(point for _, point in left)):
+            for key, value in point.items():
+                values[key].add(str(value))
         by_reason: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for entry in (self.folder.plan or {}).get("left_out", ()):
-            by_reason[entry["reason"]].append(_coordinates(entry["case"]))
+        for reason, point in left:
+            by_reason[reason].append({k: v for k, v in point.items() if len(values[k]) > 1})
         return tuple(LeftOut(reason, tuple(points)) for reason, points in by_reason.items())
 
     @property
