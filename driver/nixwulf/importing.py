@@ -24,6 +24,7 @@ from nixwulf.record import Record, validate
 
 MOST_BYTES = 64_000_000
 _TOO_LONG = re.compile(r"\d{101}")
+_OF_A_RECORD = ('"schema_version"', '"provenance"', '"digest"')
 _APPLIES = {
     "fabric": "they are of one node",
     "transport": "they are of one node",
@@ -88,7 +89,8 @@ def require_use(said: Said, records: Sequence[Record]) -> None:
 def _content(path: Path) -> bytes:
     try:
         if not path.is_file():
-            what = "a folder; name the files in it" if path.is_dir() else "no such file"
+            what = "not a file" if path.exists() else "no such file"
+            what = "a folder; name the files in it" if path.is_dir() else what
             raise InputError(f"{path}: {what}.")
         if path.stat().st_size > MOST_BYTES:
             raise InputError(
@@ -101,7 +103,9 @@ def _content(path: Path) -> bytes:
 
 
 def _tool_of(text: str) -> Tool:
-    """The one tool whose output a text is."""
+    """The one tool whose output a text is; raises ParseError."""
+    if text.startswith("{") and all(key in text for key in _OF_A_RECORD):
+        raise ParseError("it is a record already, which 'nixwulf report' and the others take.")
     tools = all_tools()
     found = [tool for tool in tools.values() if tool.parser.recognises(text)]
     if len(found) == 1:

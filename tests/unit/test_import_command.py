@@ -295,6 +295,13 @@ def test_outputs_of_two_tools_in_one_file_need_a_name(run, output):
     assert run(both, "--tool", "llama-batched-bench", "--nodes", 1).exit_code == 0
 
 
+def test_a_record_is_no_output(run, tmp_path):
+    run(LLAMA)
+    done = run(*records_in(tmp_path / "out"))
+    assert done.exit_code == 2
+    assert "it is a record already" in done.output
+
+
 def test_windows_line_ends_and_a_byte_order_mark_are_nothing_to_stumble_over(run, output):
     text = "\ufeff" + fixture("dllama/two-nodes.txt").replace("\n", "\r\n")
     assert run(output(text)).exit_code == 0

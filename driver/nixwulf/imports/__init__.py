@@ -93,17 +93,17 @@ def metric(
     *,
     conditions: Mapping[str, Any],
     samples: Sequence[float] = (),
+    observed: Mapping[str, Any] | None = None,
     spread: bool = False,
     **more: Any,
 ) -> dict[str, Any]:
     """A metric as in a record; its value is the mean of the samples where there are some.
 
     spread: percentiles of the samples are told too. Of very many, at most 1000 are kept, evenly
-    over all. more: stddev, state, percentiles, observed. What is none or empty is left out.
+    over all. more: stddev, state, percentiles. What is none or empty is left out.
     Raises ParseError for a number that is NaN, infinite or negative, and for a speed of nothing.
     """
-    told = {**conditions, **more.get("observed", {})}
-    for key, number in told.items():
+    for key, number in {**conditions, **(observed or {})}.items():
         if isinstance(number, int | float) and not abs(number) <= _MOST:
             raise ParseError(f"{name} has {key} {number:g}, expected a number below 2^53.")
     kept = list(samples)[:: max(1, math.ceil(len(samples) / _MOST_SAMPLES))]
@@ -125,7 +125,7 @@ def metric(
         **({"samples": kept} if kept else {}),
         **_told(more),
         "conditions": _told(conditions),
-        **({"observed": _told(more["observed"])} if more.get("observed") else {}),
+        **_told({"observed": _told(observed or {})}),
     }
 
 
