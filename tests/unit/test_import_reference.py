@@ -118,7 +118,10 @@ def hpl(records):
 def perftest(records):
     found = {"rows": sum(len(one["samples"]) for one in metrics(records))}
     for one in metrics(records, "rdma_bandwidth"):
-        seen = {"BW average": one["samples"][0], "BW peak": one["observed"].get("peak_gbps")}
+        seen = {
+            "BW average": one["samples"][0],
+            "BW peak": one.get("observed", {}).get("peak_gbps"),
+        }
         found = {**seen, **found}
     for one in metrics(records, "rdma_latency"):
         seen = one["observed"]
