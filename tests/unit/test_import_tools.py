@@ -6,7 +6,8 @@ import pytest
 
 from nixwulf.errors import InputError
 from nixwulf.importing import Said, records_of
-from nixwulf.imports import all_tools
+from nixwulf.imports import all_tools, metric
+from nixwulf.parsers import ParseError
 from test_exo import ROW
 from tool_outputs import FIXTURES, fixture
 
@@ -140,6 +141,33 @@ def test_rows_of_other_settings_or_of_another_number_of_servers_are_told_apart(r
     (one,) = [r for r in records(text, Said(("dgx-spark",), 1)) if r["case"]["nodes"] == 1]
     speeds = {m["conditions"]["flash_attn"]: m["value"] for m in one["metrics"]}
     assert speeds == {0: 50.0, 1: 55.0}
+
+
+def test_a_setting_that_differs_between_rows_of_json_is_a_condition(records):
+    line = fixture("llama-bench/two-depths.jsonl").splitlines()[0]
+    other = line.replace('"poll": 50', '"poll": 0')
+    (record,) = records(f"{line}\n{other}\n")
+    assert [m["conditions"].get("poll") for m in record["metrics"]] == [50, 0]
+    (record,) = records(f"{line}\n")
+    assert "poll" not in record["metrics"][0]["conditions"]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -3.0, 0.0])
+def test_no_number_that_is_none_gets_into_a_metric(number):
+    with pytest.raises(ParseError, match=r"^decode is .* tok/s, expected a "):
+        metric("decode", "tok/s", number, conditions={})
+    with pytest.raises(ParseError):
+        metric("decode", "tok/s", samples=[5.0, number], conditions={})
+    if number:
+        with pytest.raises(ParseError):
+            metric("decode", "tok/s", 5.0, stddev=number, conditions={})
+
+
+def test_of_very_many_samples_a_thousand_are_kept_evenly():
+    found = metric("round_trip", "us", samples=range(1, 100_001), spread=True, conditions={})
+    assert len(found["samples"]) == 1000
+    assert (found["samples"][0], found["samples"][-1]) == (1, 99_901)
+    assert found["percentiles"]["p50"] == pytest.approx(50_000, rel=0.01)
 
 
 def test_equal_rows_are_passes_and_not_lost(records):
