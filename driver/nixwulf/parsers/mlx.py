@@ -70,7 +70,8 @@ def _trial(text: str, number: int) -> Trial:
     for key in _KEYS:
         if not _NUMBER.fullmatch(pairs.get(key, "")):
             _refuse(number, f"{key}=NUMBER with three decimals")
-    return Trial(*(float(pairs[key]) for key in _KEYS), line=number - 1)
+    prompt, generation, peak, seconds = (float(pairs[key]) for key in _KEYS)
+    return Trial(prompt, generation, peak, seconds, line=number - 1)
 
 
 def _refuse(number: int, expected: str) -> NoReturn:
