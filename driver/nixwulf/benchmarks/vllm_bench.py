@@ -13,7 +13,7 @@ from nixwulf.power.energy import Window
 from nixwulf.run import Run, RunFailure
 
 _MS_A_SECOND = 1000.0
-_RESULT = " Serving Benchmark Result "
+_LAST = "Maximum request concurrency:"
 _UNKNOWN_SHARE = 0.1
 
 
@@ -101,15 +101,14 @@ def metrics(
 def window(text: str, came: Sequence[float], seconds: float) -> Window | None:
     """When the requests of a pass were, from the client's output and the moment of each line.
 
-    The client prints a line before the first request and the head of its result after the last,
-    with queries of the server's own metrics beside (vllm/benchmarks/serve.py): all of that has to
+    The client prints a line before the first request, and the next one when it computes its result
+    (vllm/benchmarks/serve.py), with queries of the server's own metrics beside: all of that has to
     be hardly more than the seconds for which the client says that the requests took.
     """
-    lines = text.split("\n")
-    head = next((number for number, line in enumerate(lines) if _RESULT in line), 0)
-    if not head:
+    last = next((i for i, line in enumerate(text.split("\n")) if line.startswith(_LAST)), None)
+    if last is None or last + 1 >= len(came):
         return None
-    end, around = came[head], came[head] - came[head - 1]
+    end, around = came[last + 1], came[last + 1] - came[last]
     return (end - seconds, end) if 0 <= around - seconds <= _UNKNOWN_SHARE * seconds else None
 
 
