@@ -76,7 +76,7 @@ def test_nodes_that_tell_nothing_say_why():
     absent = {name: told["absent"] for name, told in power["nodes"].items()}
     assert "no RAPL counter" in absent["n1"]["watts"]
     assert absent["n1"].keys() == {"watts", "celsius", "mhz", "throttling"}
-    assert "nixwulf.power-meter.enable = true" in absent["n2"]["watts"]
+    assert "'power-meter.enable = true' below [options]" in absent["n2"]["watts"]
     assert absent["n3"]["nvidia-smi"] == "it said 'Driver not loaded.'"
     assert absent["n4"]["watts"] == "its sampler ended with 127: sh: not found"
     assert power["absent"].startswith("Nothing tells watts. n1: no RAPL counter")
