@@ -119,6 +119,12 @@ def test_a_speed_is_divided_by_the_watts_of_all_nodes_in_its_own_windows():
     ]
 
 
+def test_the_time_between_two_samples_is_no_time_of_the_work():
+    apart = speed(windows=((112.0, 114.0), (114.15, 118.15)))
+    (entry,) = made({"n1": node()}, metrics=[apart])["efficiency"]
+    assert (entry["seconds"], entry["joules"]) == (6.0, 240.0)
+
+
 def test_gigaflops_have_no_tokens():
     (entry,) = made({"n1": node()}, metrics=[speed("Gflop/s")])["efficiency"]
     assert entry["unit"] == "Gflop/s/W"
