@@ -6,6 +6,8 @@ import pytest
 
 from nixwulf.benchmarks.mlx_lm import metrics, windows
 from nixwulf.parsers.mlx import parse
+from nixwulf.record import sealed, validate
+from record_factory import make_record
 
 TWO_TRIALS = Path("tests/fixtures/mlx/mlx.single.llama.txt").read_text()
 CAME = [1.0, 3.0, 10.0, 20.0, 20.0]
@@ -27,6 +29,11 @@ def test_only_speeds_have_windows():
         ("decode", 2),
         ("peak_memory", 0),
     ]
+
+
+def test_a_record_may_have_what_the_trials_tell():
+    told = [one.document() for one in metrics(parse(TWO_TRIALS), CAME)]
+    validate(sealed({**make_record(), "metrics": told}), "a record with these metrics")
 
 
 def test_a_trial_with_time_that_nothing_accounts_for_does_not_tell_when():
