@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _BASE_URL = "http://head"
 # Tokens of a slot beyond prompt and generation: what a server adds to a short prompt by itself.
-_MARGIN = 128
+MARGIN = 128
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Demand:
 def demand(case: Case) -> Demand:
     """The demand of a case's parameters; of a benchmark that has no such ones, a small one."""
     values = case.parameters
-    tokens = values.get("n_prompt", 0) + values.get("n_gen", 0) + _MARGIN
+    tokens = values.get("n_prompt", 0) + values.get("n_gen", 0) + MARGIN
     return Demand(values.get("concurrency", 1), tokens)
 
 

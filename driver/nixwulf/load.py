@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nixwulf import prompts
-from nixwulf.openai_stream import PATHS, Answer, Refused, StreamError, ask, body
+from nixwulf.openai_stream import PATHS, Answer, Refused, StreamError, ask, body, count_prompt
 
 if TYPE_CHECKING:
     import httpx
@@ -43,7 +43,7 @@ class Pass:
 
     @property
     def tokens(self) -> int:
-        """Generated tokens as the server counts them."""
+        """Generated tokens, by the server's usage where it streams it, else chunks with text."""
         return sum(answer.tokens for answer in self.answers)
 
     @property
@@ -68,8 +68,8 @@ class Load:
     extra: dict[str, Any] = field(default_factory=_IGNORE_EOS.copy)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    async def prepare(self) -> prompts.Counting:
-        """Learn how the server counts prompts, and whether it knows ignore_eos.
+    async def prepare(self) -> prompts.Counting | None:
+        """Learn how the server counts prompts, and whether it knows ignore_eos; none: it does not.
 
         Raises StreamError when it counts otherwise than by words, or more than n_prompt by itself.
         """
@@ -82,6 +82,8 @@ class Load:
             self.extra = {}
             first = await self._count(few)
         second = await self._count(many)
+        if first is None or second is None:
+            return None
         found = prompts.counting(first, second)
         if found is None:
             raise StreamError(
@@ -95,10 +97,16 @@ class Load:
             )
         return found
 
-    async def send(self, counting: prompts.Counting, requests: int, slots: int, n_gen: int) -> Pass:
-        """Send requests, each as soon as one of the slots is free; raises StreamError."""
+    async def send(
+        self, counting: prompts.Counting | None, requests: int, slots: int, n_gen: int
+    ) -> Pass:
+        """Send requests, each as soon as one of the slots is free; raises StreamError.
+
+        Without a counting, prompts are rows of n_prompt words.
+        """
+        prompt = counting.prompt if counting else prompts.row
         numbers = list(itertools.islice(self._numbers, requests))
-        texts = [counting.prompt(number, self.n_prompt, self.seed) for number in numbers]
+        texts = [prompt(number, self.n_prompt, self.seed) for number in numbers]
         answers: list[Answer] = []
         waiting = iter(texts)
 
@@ -115,10 +123,19 @@ class Load:
             raise failures.exceptions[0] from None
         return Pass(tuple(answers), time.thread_time() - cpu)
 
-    async def _count(self, words: int) -> int:
-        answer = await self._ask(prompts.row(next(self._numbers), words, self.seed), 1)
-        return answer.prompt_tokens
+    async def _count(self, words: int) -> int | None:
+        """By the stream's usage, else by that of an unstreamed answer to another such row."""
+        answer = await self._ask(self._row(words), 1)
+        if answer.counted:
+            return answer.prompt_tokens
+        request = self._request(self._row(words), 1)
+        return await count_prompt(self.client, PATHS[self.api], request)
+
+    def _row(self, words: int) -> str:
+        return prompts.row(next(self._numbers), words, self.seed)
+
+    def _request(self, text: str, n_gen: int) -> dict[str, Any]:
+        return body(self.api, self.model, text, n_gen, self.seed) | self.extra
 
     async def _ask(self, text: str, n_gen: int) -> Answer:
-        request = body(self.api, self.model, text, n_gen, self.seed) | self.extra
-        return await ask(self.client, PATHS[self.api], request, self.heard)
+        return await ask(self.client, PATHS[self.api], self._request(text, n_gen), self.heard)

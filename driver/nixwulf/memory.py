@@ -14,6 +14,7 @@ from typing import Any
 
 from nixwulf.case import Case
 from nixwulf.cluster import LAB_PLATFORM, Node
+from nixwulf.endpoint import MARGIN
 from nixwulf.facts import Facts
 from nixwulf.models.header import Sizes
 from nixwulf.platforms import load_platform
@@ -30,7 +31,7 @@ _CACHE_BYTES = {
     "q4_0": 18 / 32,
     "iq4_nl": 18 / 32,
 }
-_CONTEXT_STEP = 256  # llama.cpp rounds contexts up to it
+_CONTEXT_STEP = 256  # llama.cpp rounds contexts up to it, of a server each slot's
 _BATCH = 512  # llama.cpp's default of n_ubatch
 _FLOAT = 4
 _GIB = 2**30
@@ -49,9 +50,11 @@ class Work:
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Work:
         """By the parameters of the benchmark and the engine; a key that is absent has a default."""
-        tokens = int(parameters.get("n_prompt", 0)) + int(parameters.get("n_gen", 0))
-        tokens = tokens * int(parameters.get("concurrency", 1)) + int(parameters.get("depth", 0))
-        context = -(-max(1, tokens) // _CONTEXT_STEP) * _CONTEXT_STEP
+        tokens = sum(int(parameters.get(key, 0)) for key in ("n_prompt", "n_gen", "depth"))
+        if "concurrency" in parameters:
+            tokens += MARGIN
+        each = -(-max(1, tokens) // _CONTEXT_STEP) * _CONTEXT_STEP
+        context = each * int(parameters.get("concurrency", 1))
         return cls(
             context,
             min(context, int(parameters.get("n_ubatch", 0)) or _BATCH),

@@ -39,8 +39,7 @@ _AS_ROOT = {
 class Job:
     """What runs: ranks_per_node copies of argv on each node, in a folder that every node has.
 
-    environment: by node, for its ranks. log: the file in that folder of the head that it writes
-    instead of its standard output. yields: whether ranks share cores, so that one that waits
+    environment: by node, for its ranks. yields: whether ranks share cores, so that one that waits
     has to let the others go on (a round trip took 158 us with it and 4009 us without).
     """
 
@@ -49,7 +48,6 @@ class Job:
     ranks_per_node: int
     folder: str
     environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    log: str = ""
     yields: bool = False
 
 
@@ -121,7 +119,7 @@ def shares_cores(run: Run, ranks_per_node: int) -> bool:
 def signs_of_life(
     run: Run, job: Job, launchers: Sequence[OwnedProcess]
 ) -> Callable[[], tuple[float, ...]]:
-    """Traffic, the job's log, and the CPU time of the rank that used least: one that stopped tells.
+    """Traffic, and the CPU time of the rank that used least: one that stopped tells.
 
     Only time that the kernel's does not outweigh: a rank that waits polls its sockets for ever.
     """
@@ -138,16 +136,9 @@ def signs_of_life(
         all_there = len(ranks) == job.ranks_per_node * len(run.nodes)
         computed = min(ranks) / PROGRESS_CPU_S if all_there else 0.0
         carried = run.signs_of_life(launchers[0])[0] if run.fabric is not None else 0.0
-        return computed, carried * _SMALL_MESSAGES, _log_bytes(run, job)
+        return computed, carried * _SMALL_MESSAGES
 
     return observe
-
-
-def _log_bytes(run: Run, job: Job) -> float:
-    if not job.log:
-        return 0.0
-    script = 'test ! -e "$1" || wc -c <"$1"'
-    return float(run.head.script(script, f"{job.folder}/{job.log}").strip() or 0)
 
 
 def _environment(node: Connection, job: Job) -> Mapping[str, str]:

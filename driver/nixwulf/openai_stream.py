@@ -51,16 +51,22 @@ class Answer:
 
     sent: when the request was sent; came: when each chunk with text came; both in seconds of this
     machine's monotonic clock. prompt_tokens, tokens and cached_tokens are the server's own counts
-    (usage); finish is why it ended; timings are its own figures where it gives any (llama-server).
+    (usage). Where it streams no usage, prompt_tokens is none and tokens are the chunks with text.
+    finish is why it ended; timings are its own figures where it gives any (llama-server).
     """
 
     sent: float
     came: tuple[float, ...]
-    prompt_tokens: int
+    prompt_tokens: int | None
     tokens: int
     cached_tokens: int
     finish: str
     timings: Mapping[str, float]
+
+    @property
+    def counted(self) -> bool:
+        """Whether the tokens were counted by the server."""
+        return self.prompt_tokens is not None
 
     @property
     def ttft_ms(self) -> float:
@@ -74,14 +80,15 @@ class Answer:
 
     @property
     def decode(self) -> float | None:
-        """Tokens a second after the first one, counted by the server; none of a single piece."""
+        """Tokens a second after the first one; none of a single piece."""
         seconds = self.came[-1] - self.came[0]
         return (self.tokens - 1) / seconds if seconds > 0 and self.tokens > 1 else None
 
     def document(self) -> dict[str, Any]:
         """As a line of the raw file: came in milliseconds after sent."""
         came_ms = [round((moment - self.sent) * 1e3, 4) for moment in self.came]
-        return {**asdict(self), "came": came_ms, "timings": dict(self.timings)}
+        known = {key: value for key, value in asdict(self).items() if value is not None}
+        return {**known, "came": came_ms, "timings": dict(self.timings)}
 
 
 def body(api: str, model: str, prompt: str, n_gen: int, seed: int) -> dict[str, Any]:
@@ -124,6 +131,20 @@ async def ask(
             f"{words}."
         ) from None
     return reader.answer(sent)
+
+
+async def count_prompt(
+    client: httpx.AsyncClient, path: str, request: Mapping[str, Any]
+) -> int | None:
+    """The tokens of a request's prompt by the usage of an unstreamed answer; none without one."""
+    import httpx
+
+    whole = {key: value for key, value in request.items() if not key.startswith("stream")}
+    try:
+        response = await client.post(path, json=whole, headers=_HEADERS)
+        return int(response.json()["usage"]["prompt_tokens"])
+    except (httpx.RequestError, ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 class Reader:
@@ -185,17 +206,13 @@ class Reader:
             raise StreamError(f"The endpoint closed its stream after {chunks} chunks, unfinished.")
         if not chunks:
             raise StreamError("The endpoint's stream ended without any text.")
-        if self._usage is None:
-            raise StreamError(
-                "The endpoint gave no usage in its stream, though stream_options.include_usage "
-                "asks for it: its tokens cannot be counted."
-            )
+        usage = self._usage or _Usage(None, chunks, 0)
         return Answer(
             sent=sent,
             came=tuple(self.came),
-            prompt_tokens=self._usage.prompt_tokens,
-            tokens=self._usage.completion_tokens,
-            cached_tokens=self._usage.cached_tokens,
+            prompt_tokens=usage.prompt_tokens,
+            tokens=usage.completion_tokens,
+            cached_tokens=usage.cached_tokens,
             finish=self._finish,
             timings=self._timings,
         )
@@ -220,7 +237,7 @@ class Reader:
 
 
 class _Usage(NamedTuple):
-    prompt_tokens: int
+    prompt_tokens: int | None
     completion_tokens: int
     cached_tokens: int
 

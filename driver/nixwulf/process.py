@@ -26,17 +26,23 @@ _AFTER_S = 30
 _SIGNAL_BASE = 128
 _EXIT_MARK = b"nixwulf-exit:"
 
-# A process number alone could by now be a stranger's: the start time (proc(5), field 22) tells.
+# A process number alone could by now be a stranger's: the start time (proc(5), field 22) tells;
+# macOS, which has no /proc, tells it to the second.
 _STARTED = """
 started() {
-  read -r line 2>/dev/null <"/proc/$1/stat" || return
-  set -- ${line##*) }
-  echo "${20}"
+  if read -r line 2>/dev/null <"/proc/$1/stat"; then
+    set -- ${line##*) }
+    echo "${20}"
+  else
+    set -- $(TZ=UTC0 LC_ALL=C ps -o lstart= -p "$1" 2>/dev/null)
+    echo "$*"
+  fi
 }
 """
 
 # Launchers such as MPI's give each child a process group of its own, inside the session of the
 # process that is owned (proc(5), field 6): what is left of the session at the end is ours too.
+# macOS tells nobody of sessions, so there such a child is not found.
 _SESSION = """
 session() {
   for found in /proc/[0-9]*/stat; do
@@ -52,7 +58,8 @@ end_session() {
 
 # $1 is the name of the process, $2 what to run when it has ended, however that came about, quoted
 # for a shell, and the rest its command line. The exit status travels on stderr,
-# because ssh's own 255 could be either the program's or the connection's.
+# because ssh's own 255 could be either the program's or the connection's. macOS has no setsid, but
+# a sh (bash) whose job control makes the process group.
 _OWNER = f"""
 {_STARTED}{_SESSION}
 name=$1; after=$2; shift 2
@@ -64,7 +71,13 @@ if [ -d /run/systemd/system ]; then
   if $scope true 2>/dev/null; then scope="$scope --unit=$name"; else scope=; fi
 fi
 exec 3<&0
-setsid $scope "$@" </dev/null 3<&- &
+if command -v setsid >/dev/null; then
+  setsid $scope "$@" </dev/null 3<&- &
+else
+  set -m
+  $scope "$@" </dev/null 3<&- &
+  set +m
+fi
 child=$!
 {{ echo "$child $$ $(started "$child")"; echo "$after"; }} >"$state/$name.pid"
 stop() {{

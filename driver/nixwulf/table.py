@@ -212,7 +212,7 @@ def _metric(
         "variant": canonical(_variant(metric, metrics)),
         "conditions": canonical(metric["conditions"]),
         "observed": canonical(metric.get("observed", {})),
-        "n_prompt": known.get("n_prompt"),
+        "n_prompt": None if "prompt_words" in known else known.get("n_prompt"),
         "n_gen": known.get("n_gen"),
         "depth": known.get("n_depth", known.get("depth")),
         "value": metric["value"],

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 import pytest
+import test_machine_benchmarks
 from lab_under_test import Silent
 from test_runs import plan_for
 
@@ -97,6 +98,18 @@ def test_a_run_tells_the_watts_of_a_machine_once_and_those_of_its_meter(run, clu
     assert power["throttled"] == []
     assert f"raw/{record['id']}/power-meter-n1.stdout" in record["raw"]
     assert "127.0.0.1" not in str(power)
+
+
+def test_hpl_has_the_watts_of_the_time_in_which_it_solved(run, cluster):
+    options = {"n": 2400, "nb": 80, "threads": 1}
+    record = run(test_machine_benchmarks.plan_for(cluster, "hpl", nodes=1, **options))
+    assert record["outcome"] == "ok", record.get("failure")
+    gflops, seconds = record["metrics"]
+    told = next(one for one in record["power"]["efficiency"] if one["source"] == "amdgpu")
+    assert (told["name"], told["unit"], told["watts"]) == ("gflops", "Gflop/s/W", 15.0)
+    assert told["seconds"] == pytest.approx(seconds["value"], abs=0.002)
+    assert told["value"] == pytest.approx(gflops["value"] / 15, rel=1e-3)
+    assert seconds["value"] < record["power"]["seconds"] / 2, "hpcc does much else before"
 
 
 def test_meters_that_do_not_answer_cost_no_run(run, cluster):

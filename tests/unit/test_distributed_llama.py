@@ -22,8 +22,10 @@ from nixwulf.models import Model, PlacedModel, parse_model
 from nixwulf.models.random_model import RandomModel
 from nixwulf.parsers.dllama import parse
 from nixwulf.plan import make_plan
+from nixwulf.record import sealed, validate
 from nixwulf.run import RunFailure
 from nixwulf.sweep import parse_sweep
+from record_factory import make_record
 
 MODEL = {"path": "/models/llama3.m", "tokenizer": "/models/llama3.t"}
 # 192.168.1.41 to .44, port 9999, as /proc/net/tcp shows them.
@@ -179,6 +181,8 @@ def test_samples_and_the_share_of_waiting_come_from_the_runs():
     assert found["decode"].windows == ((1.0, 2.0), (5.0, 7.0))
     assert found["sync_share"].samples[0] == pytest.approx(90.15, abs=0.01)
     assert (found["sent"].samples[0], found["sent"].unit) == (25.0, "KiB/token")
+    told = [metric.document() for metric in found.values()]
+    validate(sealed({**make_record(), "metrics": told}), "a record with these metrics")
     alone = metrics([parse((FIXTURES / "one-node.txt").read_text())], 1, [])
     assert [metric.name for metric in alone] == ["prompt", "decode"]
 

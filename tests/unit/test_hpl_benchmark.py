@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine_runs import run_of
-from nixwulf.benchmarks.hpl import BENCHMARK, grid_of, input_text, order_of
+from nixwulf.benchmarks.hpl import BENCHMARK, grid_of, input_text, order_of, windows
+from nixwulf.parsers.hpl import parse
 from nixwulf.run import RunFailure
 
 GIB = 2**30
@@ -43,6 +44,25 @@ def test_the_input_file_is_that_of_lib_hpl_nix_with_a_problem_for_each_sample():
     numbers[1] = "2"
     made = input_text(1000, 80, (1, 2), 2).splitlines()
     assert [re.match(r"[\d. ]*[\d.]", row)[0].strip() for row in made[3:]] == numbers
+
+
+TWO_PROBLEMS = parse(
+    """T/V N NB P Q Time Gflops
+WR11C2R4 20000 256 1 2 40.00 1.333e+02
+||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)= 0.0072510 ...... PASSED
+WR11C2R4 20000 256 1 2 38.00 1.404e+02
+||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)= 0.0072510 ...... PASSED
+"""
+)
+
+
+def test_a_problem_was_being_solved_until_its_result_came():
+    came = [100.0, 150.0, 153.0, 194.0, 197.0]
+    assert windows(TWO_PROBLEMS, came) == ((110.0, 150.0), (156.0, 194.0))
+
+
+def test_lines_that_came_together_do_not_tell_when_a_problem_was_solved():
+    assert windows(TWO_PROBLEMS, [100.0, 197.0, 197.0, 197.0, 197.0]) == ()
 
 
 def sentence(run):

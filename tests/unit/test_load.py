@@ -1,6 +1,7 @@
 """How a load learns what an endpoint can do, and what it says of one that cannot."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -13,6 +14,11 @@ from nixwulf.prompts import Counting
 def streamed(prompt_tokens, tokens=1):
     pieces = [text(" a")] * tokens
     return [HEAD, *pieces, FINISH, usage(prompt_tokens, tokens), DONE, END]
+
+
+def prompt_tokens(request):
+    """A word is a token, and three are the server's own."""
+    return 3 + len(request["prompt"].split())
 
 
 def prepared(folder, answer, n_prompt=64):
@@ -48,6 +54,47 @@ def test_an_error_of_the_server_is_not_taken_for_a_refusal(tmp_path):
     with pytest.raises(StreamError, match="answered 500"):
         prepared(tmp_path, answer)
     assert len(asked) == 1
+
+
+UNCOUNTED = [HEAD, text(" a"), FINISH, DONE, END]
+
+
+def test_a_server_that_counts_in_unstreamed_answers_only_is_asked_for_those(tmp_path):
+    def answer(request):
+        if request.get("stream"):
+            return UNCOUNTED
+        assert "stream_options" not in request
+        return plain("200 OK", json.dumps({"usage": {"prompt_tokens": prompt_tokens(request)}}))
+
+    assert prepared(tmp_path, answer)[0] == Counting(3, 1)
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        plain("400 Bad Request", "streams only"),
+        plain("200 OK", '{"usage": null}'),
+        plain("200 OK", "[]"),
+        [],
+    ],
+    ids=["refused", "no usage", "another document", "no answer"],
+)
+def test_a_server_that_counts_nowhere_gets_as_many_words_as_tokens_were_asked_for(tmp_path, whole):
+    asked = []
+
+    def answer(request):
+        asked.append(request)
+        return UNCOUNTED if request.get("stream") else whole
+
+    async def go():
+        async with serving(tmp_path, answer) as endpoint, endpoint.async_client() as client:
+            load = Load(client, "m", "completions", 1, 16, lambda: None)
+            assert await load.prepare() is None
+            return await load.send(None, 2, 1, 1)
+
+    sent = asyncio.run(go())
+    assert [len(request["prompt"].split()) for request in asked[-2:]] == [16, 16]
+    assert sent.tokens == 2
 
 
 def test_a_server_that_does_not_count_words_is_refused(tmp_path):

@@ -192,8 +192,11 @@ def test_a_sliding_window_bounds_the_cache(dense):
     assert needs(short, work, "single", [1])[0].cache == 8 * (128 + 512) * 2 * 384 * 2
 
 
-def test_requests_at_once_keep_their_tokens_at_once(dense):
-    assert Work.of({"n_prompt": 128, "n_gen": 128, "concurrency": 4}).context == 1024
+@pytest.mark.parametrize(("slots", "context"), [(4, 2048), (3, 1536)])
+def test_a_server_keeps_a_context_for_each_request_at_once_with_its_margin(slots, context):
+    """llama-server (0c1e570) said so: n_ctx 2048 with -np 4 -c 1280, 1536 with -np 3 -c 960."""
+    work = Work.of({"n_prompt": 128, "n_gen": 64, "concurrency": slots})
+    assert work.context == context
 
 
 @given(

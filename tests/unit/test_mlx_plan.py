@@ -38,6 +38,7 @@ class Ended:
     running = False
     returncode = 0
     output_at = 0.0
+    stdout_times = (0.0,) * 5
 
     def stop(self):
         pass

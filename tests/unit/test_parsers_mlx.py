@@ -27,8 +27,8 @@ def test_trials_are_read_with_their_sizes_and_units():
         generation_tokens=32,
         batch_size=1,
         trials=(
-            Trial(93.220, 62.675, peak_memory_gb=0.120, seconds=1.884),
-            Trial(92.833, 59.315, peak_memory_gb=0.121, seconds=1.918),
+            Trial(93.220, 62.675, peak_memory_gb=0.120, seconds=1.884, line=2),
+            Trial(92.833, 59.315, peak_memory_gb=0.121, seconds=1.918, line=3),
         ),
     )
 

@@ -76,7 +76,7 @@ def test_nodes_that_tell_nothing_say_why():
     absent = {name: told["absent"] for name, told in power["nodes"].items()}
     assert "no RAPL counter" in absent["n1"]["watts"]
     assert absent["n1"].keys() == {"watts", "celsius", "mhz", "throttling"}
-    assert "nixwulf.power-meter.enable = true" in absent["n2"]["watts"]
+    assert "'power-meter.enable = true' below [options]" in absent["n2"]["watts"]
     assert absent["n3"]["nvidia-smi"] == "it said 'Driver not loaded.'"
     assert absent["n4"]["watts"] == "its sampler ended with 127: sh: not found"
     assert power["absent"].startswith("Nothing tells watts. n1: no RAPL counter")
@@ -117,6 +117,12 @@ def test_a_speed_is_divided_by_the_watts_of_all_nodes_in_its_own_windows():
             "joules_per_token": 4.918033,
         }
     ]
+
+
+def test_the_time_between_two_samples_is_no_time_of_the_work():
+    apart = speed(windows=((112.0, 114.0), (114.15, 118.15)))
+    (entry,) = made({"n1": node()}, metrics=[apart])["efficiency"]
+    assert (entry["seconds"], entry["joules"]) == (6.0, 240.0)
 
 
 def test_gigaflops_have_no_tokens():

@@ -2,11 +2,12 @@
 
 import pytest
 
-from nixwulf.benchmarks.serve import metrics, warnings
+from nixwulf.benchmarks.serve import conditions, metrics, warnings
 from nixwulf.cluster import load_cluster
 from nixwulf.load import Pass
 from nixwulf.openai_stream import Answer
 from nixwulf.plan import make_plan
+from nixwulf.prompts import Counting
 from nixwulf.run import RunFailure
 from nixwulf.sweep import parse_sweep
 
@@ -23,8 +24,11 @@ def by_name(*passes):
     return {metric.name: metric for metric in metrics(passes, "warm", {"n_gen": 3})}
 
 
-def told(*passes, own=1):
-    return warnings(passes, 16, 3, own)
+COUNTING = Counting(1, 1)
+
+
+def told(*passes, counting=COUNTING):
+    return warnings(passes, 16, 3, counting)
 
 
 def test_times_and_speeds_are_of_what_came_when():
@@ -105,7 +109,35 @@ def test_what_is_odd_is_a_warning(one, words):
 
 
 def test_a_chats_template_in_the_cache_is_nothing_odd():
-    assert told(a_pass(answer(cached=8)), own=8) == []
+    assert told(a_pass(answer(cached=8)), counting=Counting(8, 1)) == []
+
+
+ASKED = {"concurrency": 1, "requests": 1, "n_prompt": 16, "n_gen": 3, "api": "chat"}
+UNCOUNTED = a_pass(answer(prompt=None))
+
+
+def test_without_usage_a_record_says_that_chunks_were_taken_for_tokens():
+    (words,) = told(UNCOUNTED)
+    assert "Of 1 answers 1 streamed no usage, the first 3 chunks with text" in words
+    found = conditions({**ASKED, "ignore_eos": True}, [UNCOUNTED], COUNTING)
+    assert found == {**ASKED, "ignore_eos": True, "counted_by": "chunks"}
+
+
+def test_without_any_count_a_record_tells_the_words_of_a_prompt_and_no_tokens():
+    assert any("had 16 words of three letters" in words for words in told(UNCOUNTED, counting=None))
+    found = conditions({**ASKED, "ignore_eos": True}, [UNCOUNTED], None)
+    assert found["prompt_words"] == 16
+    assert "n_prompt" not in found
+
+
+def test_counts_of_the_server_are_not_mentioned_in_the_conditions():
+    found = conditions({**ASKED, "threads": 4, "ignore_eos": False}, [a_pass()], COUNTING)
+    assert found == {**ASKED, "ignore_eos": False}
+
+
+def test_an_answer_that_is_short_in_chunks_is_not_called_short_in_tokens():
+    short = a_pass(answer(came=(1.0, 1.25), tokens=2, prompt=None))
+    assert any("the first 2 chunks with text instead of 3 (" in words for words in told(short))
 
 
 def test_fewer_requests_than_slots_are_left_out_of_the_plan():

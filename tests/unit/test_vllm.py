@@ -199,3 +199,29 @@ def test_the_client_uses_random_prompts_of_another_seed_in_each_pass(plan):
         "--num-warmups 2 --ignore-eos --temperature 0 --seed 2 "
         "--save-result --save-detailed --result-dir /tmp/r --result-filename 1.json"
     )
+
+
+OUTPUT = """Starting main benchmark run...
+Maximum request concurrency: 2
+tip: install termplotlib and gnuplot to plot the metrics
+============ Serving Benchmark Result ============
+Successful requests:                     4
+"""
+
+
+def test_the_requests_were_between_two_lines_of_the_client():
+    assert vllm_bench.window(OUTPUT, [1.0, 1.0, 31.2, 31.2, 31.2], 30.0) == (31.2 - 30.0, 31.2)
+
+
+@pytest.mark.parametrize(
+    ("text", "came"),
+    [
+        (OUTPUT, [31.2] * 5),
+        (OUTPUT, [1.0, 1.0, 41.2, 41.2, 41.2]),
+        (OUTPUT[:61], [1.0, 1.0]),
+        ("", []),
+    ],
+    ids=["lines held back", "much else between", "nothing after", "nothing"],
+)
+def test_lines_that_do_not_enclose_the_requests_do_not_tell_when_they_were(text, came):
+    assert vllm_bench.window(text, came, 30.0) is None

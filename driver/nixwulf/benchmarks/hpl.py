@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from nixwulf import mpi
@@ -14,11 +14,13 @@ from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import run_all
 
 _DOUBLE = 8
+_ROUNDED_S = 0.005  # HPL prints hundredths of a second
 # Of the order that the share of the memory gives, for the rest of the system; the formula is that
 # of lib/hpl.nix and https://github.com/geerlingguy/top500-benchmark: 61 % of all memory by default.
 _MARGIN = 0.9
 _INPUT = {"xhpl": "HPL.dat", "hpcc": "hpccinf.txt"}
-# hpcc writes there, xhpl to its standard output.
+# hpcc writes there, xhpl to its standard output: hpcc's is made to go there as well, whose lines
+# the driver sees when they are written.
 _HPCC_OUTPUT = "hpccoutf.txt"
 
 
@@ -68,34 +70,50 @@ class Hpl:
             ranks,
             folder,
             {node.node.name: _threads(run, node.node.name) for node in run.nodes},
-            log=_HPCC_OUTPUT if program == "hpcc" else "",
             yields=mpi.shares_cores(run, ranks),
         )
         try:
             run_all(run.nodes, ["mkdir", "-p", folder])
             run.head.put(run.raw / _INPUT[program], f"{folder}/{_INPUT[program]}")
-            process = mpi.execute(run, job)
-            output = process.stdout.read_text(errors="replace")
             if program == "hpcc":
-                output += run.head.run(["cat", f"{folder}/{_HPCC_OUTPUT}"]).stdout
-                (run.raw / _HPCC_OUTPUT).write_text(output, "utf-8")
+                run.head.script('ln -s /dev/stdout "$1"', f"{folder}/{_HPCC_OUTPUT}")
+            process = mpi.execute(run, job)
         finally:
             run_all(run.nodes, ["rm", "-rf", folder])
         if process.returncode != 0:
             raise RunFailure("failed", f"{program} {process.ending()}: {process.last_line()}")
-        solved = parser.parse(output)
+        solved = parser.parse(process.stdout.read_text(errors="replace"))
         if len(solved) != run.case.samples:
             raise RunFailure(
                 "failed", f"{program} gave {len(solved)} results, expected {run.case.samples}."
             )
         conditions = {"n": n, "nb": values["nb"], "p": grid[0], "q": grid[1], "program": program}
+        speeds = tuple(s.gflops for s in solved)
+        when = windows(solved, process.stdout_times)
         return [
-            Metric("gflops", "Gflop/s", tuple(s.gflops for s in solved), "warm", conditions),
+            Metric("gflops", "Gflop/s", speeds, "warm", conditions, windows=when),
             Metric("time", "s", tuple(s.seconds for s in solved), "warm", conditions),
         ]
 
 
 BENCHMARK = Hpl()
+
+
+def windows(
+    solved: Sequence[parser.Solution], came: Sequence[float]
+) -> tuple[tuple[float, float], ...]:
+    """When each problem was being solved; came: the moment of each line, in seconds.
+
+    HPL prints a result as soon as the problem is solved, before it checks it, and flushes each line
+    (https://github.com/icl-utk-edu/hpl/blob/main/src/auxil/HPL_fprintf.c). None where a build
+    kept its lines back: then a problem would have begun before the one before it was checked.
+    """
+    found = [(came[one.line] - one.seconds, came[one.line]) for one in solved]
+    checked = [came[one.last_line] for one in solved]
+    held_back = any(
+        begin < before - _ROUNDED_S for (begin, _), before in zip(found[1:], checked, strict=False)
+    )
+    return () if held_back else tuple(found)
 
 
 def grid_of(ranks: int) -> tuple[int, int]:

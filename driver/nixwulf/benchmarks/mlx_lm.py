@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from nixwulf.benchmarks import Metric, Parameter
@@ -11,7 +11,11 @@ from nixwulf.engines.mlx import ENGINE
 from nixwulf.parsers import mlx
 from nixwulf.run import Run, RunFailure
 
+Windows = tuple[tuple[float, float], ...]
+
 _PROGRAM = "mlx_lm.benchmark"
+# Of the shorter of the two parts of a trial: an average over a window that is so far off is fine.
+_UNKNOWN_SHARE = 0.1
 
 
 class MlxLm:
@@ -59,23 +63,49 @@ class MlxLm:
                     f"{_PROGRAM} on node {process.node!r} printed results, which only rank 0 does: "
                     "it found no group and ran the whole model alone.",
                 )
-        return _metrics(result)
+        return metrics(result, ranks.head.stdout_times)
 
 
 BENCHMARK = MlxLm()
 
 
-def _metrics(result: mlx.Result) -> list[Metric]:
+def metrics(result: mlx.Result, came: Sequence[float]) -> list[Metric]:
+    """What the trials tell, a sample each; came: the moment of each line, in seconds."""
     conditions = {
         "n_prompt": result.prompt_tokens,
         "n_gen": result.generation_tokens,
         "n_batch": result.batch_size,
     }
-    samples = {
-        ("prompt", "tok/s"): tuple(trial.prompt_tps for trial in result.trials),
-        ("decode", "tok/s"): tuple(trial.generation_tps for trial in result.trials),
-        ("peak_memory", "GB"): tuple(trial.peak_memory_gb for trial in result.trials),
-    }
+    prompt, decode = windows(result, came)
+
+    def metric(name: str, unit: str, samples: Iterable[float], when: Windows = ()) -> Metric:
+        return Metric(name, unit, tuple(samples), "warm", conditions, windows=when)
+
     return [
-        Metric(name, unit, values, "warm", conditions) for (name, unit), values in samples.items()
+        metric("prompt", "tok/s", (trial.prompt_tps for trial in result.trials), prompt),
+        metric("decode", "tok/s", (trial.generation_tps for trial in result.trials), decode),
+        metric("peak_memory", "GB", (trial.peak_memory_gb for trial in result.trials)),
     ]
+
+
+def windows(result: mlx.Result, came: Sequence[float]) -> tuple[Windows, Windows]:
+    """When the trials read their prompts, and when they generated.
+
+    A trial reads, generates, and prints its line (mlx_lm/benchmark.py). None at all where the two
+    are not nearly all of some trial: then it is not known where in it they lie.
+    """
+    prompt, decode = [], []
+    for trial in result.trials:
+        end = came[trial.line]
+        begin = end - trial.seconds
+        reading = _seconds(result.prompt_tokens, trial.prompt_tps)
+        generating = _seconds(result.generation_tokens, trial.generation_tps)
+        if abs(trial.seconds - reading - generating) > _UNKNOWN_SHARE * min(reading, generating):
+            return (), ()
+        prompt.append((begin, begin + reading))
+        decode.append((end - generating, end))
+    return tuple(prompt), tuple(decode)
+
+
+def _seconds(tokens: int, rate: float) -> float:
+    return tokens / rate if rate > 0 else 0.0

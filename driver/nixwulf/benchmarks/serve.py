@@ -14,6 +14,7 @@ from nixwulf.benchmarks import Metric, Parameter, too_few_requests
 from nixwulf.endpoint import Endpoint
 from nixwulf.load import Load, Pass
 from nixwulf.openai_stream import PATHS, Answer
+from nixwulf.prompts import NUMBER_WORDS, Counting
 from nixwulf.run import Clocks, Run, RunFailure
 
 _CHECK_S = 0.1
@@ -108,9 +109,21 @@ async def _load(run: Run, endpoint: Endpoint, heard: Callable[[], None]) -> list
         for _ in range(case.samples):
             passes.append(await load.send(counting, values["requests"], slots, n_gen))
             _keep(run, passes)
-    run.warnings += warnings(passes, n_prompt, n_gen, counting.own)
-    conditions = {key: values[key] for key in Serve.parameters} | {"ignore_eos": bool(load.extra)}
-    return metrics(passes, "warm" if case.warm_up else "cold", conditions)
+    run.warnings += warnings(passes, n_prompt, n_gen, counting)
+    known = {**values, "ignore_eos": bool(load.extra)}
+    return metrics(passes, "warm" if case.warm_up else "cold", conditions(known, passes, counting))
+
+
+def conditions(
+    values: Mapping[str, Any], passes: Sequence[Pass], counting: Counting | None
+) -> dict[str, Any]:
+    """What the metrics hold for; what nobody has counted is not said in tokens."""
+    found = {key: values[key] for key in (*Serve.parameters, "ignore_eos")}
+    if counting is None:
+        found["prompt_words"] = max(NUMBER_WORDS, found.pop("n_prompt"))
+    if not all(answer.counted for one in passes for answer in one.answers):
+        found["counted_by"] = "chunks"
+    return found
 
 
 def _keep(run: Run, passes: Sequence[Pass]) -> None:
@@ -171,11 +184,10 @@ def came_in_bulk(answer: Answer) -> bool:
     return sum(gap < TOGETHER_MS for gap in gaps) > _BULK_SHARE * len(gaps)
 
 
-def warnings(passes: Sequence[Pass], n_prompt: int, n_gen: int, own: int) -> list[str]:
-    """What a reader of the numbers has to know: counts that disagree, caches, a busy client.
-
-    own is how many tokens of a prompt are the server's own, such as a chat's template.
-    """
+def warnings(
+    passes: Sequence[Pass], n_prompt: int, n_gen: int, counting: Counting | None
+) -> list[str]:
+    """What a reader of the numbers has to know: counts that disagree, caches, a busy client."""
     answers = [answer for one in passes for answer in one.answers]
     total = len(answers)
     found = []
@@ -200,7 +212,19 @@ def warnings(passes: Sequence[Pass], n_prompt: int, n_gen: int, own: int) -> lis
         ),
     )
     told(
-        [answer for answer in answers if answer.prompt_tokens != n_prompt],
+        [answer for answer in answers if not answer.counted],
+        lambda first: (
+            f"streamed no usage, the first {len(first.came)} chunks with text: each is taken for a "
+            "token, which it need not be"
+        ),
+    )
+    if counting is None:
+        found.append(
+            f"The server does not count prompts: they had {max(NUMBER_WORDS, n_prompt)} words of "
+            "three letters, and nobody knows how many tokens."
+        )
+    told(
+        [answer for answer in answers if answer.counted and answer.prompt_tokens != n_prompt],
         lambda first: (
             "had a prompt of another length than n_prompt by the server's usage, the first "
             f"{first.prompt_tokens} tokens instead of {n_prompt}"
@@ -209,10 +233,12 @@ def warnings(passes: Sequence[Pass], n_prompt: int, n_gen: int, own: int) -> lis
     told(
         [answer for answer in answers if answer.tokens != n_gen],
         lambda first: (
-            f"had another length than n_gen, the first {first.tokens} tokens instead of {n_gen} "
+            f"had another length than n_gen, the first {first.tokens} "
+            f"{'tokens' if first.counted else 'chunks with text'} instead of {n_gen} "
             f"(finish_reason {first.finish!r})"
         ),
     )
+    own = counting.own if counting else 0
     told(
         [answer for answer in answers if answer.cached_tokens > own + _CACHED_SHARE * n_prompt],
         lambda first: (

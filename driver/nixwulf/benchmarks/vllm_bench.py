@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from nixwulf.benchmarks import Metric, Parameter, too_few_requests
 from nixwulf.engines.vllm import ENGINE, base_url, environment
 from nixwulf.parsers import vllm as parser
+from nixwulf.power.energy import Window
 from nixwulf.run import Run, RunFailure
 
 _MS_A_SECOND = 1000.0
+_LAST = "Maximum request concurrency:"
+_UNKNOWN_SHARE = 0.1
 
 
 class VllmBench:
@@ -38,8 +42,8 @@ class VllmBench:
     def measure(self, run: Run) -> list[Metric]:
         """Every sample is a pass of all requests; raises RunFailure when one of them failed."""
         with ENGINE.endpoint(run):
-            passes = [_measure(run, number) for number in range(run.case.samples)]
-        return metrics(run, passes)
+            measured = [_measure(run, number) for number in range(run.case.samples)]
+        return metrics(run, [one for one, _ in measured], [when for _, when in measured])
 
 
 BENCHMARK = VllmBench()
@@ -63,8 +67,13 @@ def arguments(run: Run, number: int, result: str) -> list[str]:
     ]
 
 
-def metrics(run: Run, passes: list[parser.Serve]) -> list[Metric]:
-    """Time to first token, gaps between tokens, decode speed of a request, and of all at once."""
+def metrics(
+    run: Run, passes: Sequence[parser.Serve], windows: Sequence[Window | None]
+) -> list[Metric]:
+    """Time to first token, gaps between tokens, decode speed of a request, and of all at once.
+
+    windows: when each pass was, where that is known.
+    """
     values = run.case.parameters
     conditions = {key: values[key] for key in VllmBench.parameters}
     state = "warm" if run.case.warm_up else "cold"
@@ -82,14 +91,32 @@ def metrics(run: Run, passes: list[parser.Serve]) -> list[Metric]:
         # Of the mean time, not the mean of speeds: an answer that a busy client read in one go has
         # next to no time between its tokens, and one such answer outweighs all others.
         metric("decode", "tok/s", [_MS_A_SECOND / one.mean_tpot_ms for one in passes]),
-        metric("throughput", "tok/s", [one.output_throughput for one in passes]),
+        replace(
+            metric("throughput", "tok/s", [one.output_throughput for one in passes]),
+            windows=() if None in windows else tuple(filter(None, windows)),
+        ),
     ]
 
 
-def _measure(run: Run, number: int) -> parser.Serve:
+def window(text: str, came: Sequence[float], seconds: float) -> Window | None:
+    """When the requests of a pass were, from the client's output and the moment of each line.
+
+    The client prints a line before the first request, and the next one when it computes its result
+    (vllm/benchmarks/serve.py), with queries of the server's own metrics beside: all of that has to
+    be hardly more than the seconds for which the client says that the requests took.
+    """
+    last = next((i for i, line in enumerate(text.split("\n")) if line.startswith(_LAST)), None)
+    if last is None or last + 1 >= len(came):
+        return None
+    end, around = came[last + 1], came[last + 1] - came[last]
+    return (end - seconds, end) if 0 <= around - seconds <= _UNKNOWN_SHARE * seconds else None
+
+
+def _measure(run: Run, number: int) -> tuple[parser.Serve, Window | None]:
     label = f"vllm-bench-{number}"
     result = f"/tmp/nixwulf-{run.name}-{label}.json"  # noqa: S108 - on the node
-    variables = environment(run, run.head)
+    # Unbuffered: its lines tell when the requests were.
+    variables = {**environment(run, run.head), "PYTHONUNBUFFERED": "1"}
     process = run.execute(run.head, label, arguments(run, number, result), variables)
     if process.returncode != 0:
         raise RunFailure("failed", f"vllm bench serve {process.ending()}: {process.last_line()}")
@@ -104,4 +131,5 @@ def _measure(run: Run, number: int) -> parser.Serve:
             f"vllm bench serve completed {found.completed} of {wanted} requests with "
             f"{found.output_tokens} of {tokens} tokens.",
         )
-    return found
+    output = process.stdout.read_text(errors="replace")
+    return found, window(output, process.stdout_times, found.duration_s)

@@ -18,7 +18,10 @@ _ERROR = re.compile(r"^(?:HPL ERROR from process # \d+|>>>)(?P<words>.*)$")
 
 @dataclass(frozen=True)
 class Solution:
-    """A problem of order n in blocks of nb on a p x q grid; residual is HPL's scaled one."""
+    """A problem of order n in blocks of nb on a p x q grid; residual is HPL's scaled one.
+
+    line and last_line are the numbers (from 0) of the lines of its result and of its residual.
+    """
 
     n: int
     nb: int
@@ -27,13 +30,15 @@ class Solution:
     seconds: float
     gflops: float
     residual: float
+    line: int
+    last_line: int
 
 
 def parse(text: str) -> list[Solution]:
     """The problems whose residual check passed; raises ParseError unless all that ran did."""
     solutions: list[Solution] = []
     row: tuple[int, re.Match[str]] | None = None
-    for number, raw in enumerate(text.splitlines(), 1):
+    for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip()
         failed = _ERROR.match(line)
         if failed and line.startswith(">>>"):
@@ -50,7 +55,7 @@ def parse(text: str) -> list[Solution]:
                     f"HPL's residual check FAILED in line {number} with {match['value']}: the "
                     "result is wrong."
                 )
-            solutions.append(_solution(row[1], match["value"], number))
+            solutions.append(_solution(row[1], match["value"], row[0] - 1, number - 1))
             row = None
     if row:
         raise ParseError(f"HPL's result in line {row[0]} has no residual check that PASSED.")
@@ -65,7 +70,7 @@ def recognises(text: str) -> bool:
     return any(_ROW.match(line) or line.startswith("HPLinpack ") for line in lines)
 
 
-def _solution(row: re.Match[str], residual: str, number: int) -> Solution:
+def _solution(row: re.Match[str], residual: str, line: int, last_line: int) -> Solution:
     try:
         return Solution(
             n=int(row["n"]),
@@ -75,6 +80,8 @@ def _solution(row: re.Match[str], residual: str, number: int) -> Solution:
             seconds=float(row["time"]),
             gflops=float(row["gflops"]),
             residual=float(residual),
+            line=line,
+            last_line=last_line,
         )
     except ValueError:
-        raise ParseError(f"HPL's numbers before line {number} are none.") from None
+        raise ParseError(f"HPL's numbers before line {last_line + 1} are none.") from None

@@ -16,12 +16,16 @@ _KEYS = ("prompt_tps", "generation_tps", "peak_memory", "total_time")
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial: tokens a second, the peak of rank 0's memory in GB (1e9 bytes), seconds."""
+    """One trial: tokens a second, the peak of rank 0's memory in GB (1e9 bytes), seconds.
+
+    line is the number (from 0) of its line, which is printed when the trial has ended.
+    """
 
     prompt_tps: float
     generation_tps: float
     peak_memory_gb: float
     seconds: float
+    line: int
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ def parse(text: str) -> Result:
     sizes: tuple[int, int, int] | None = None
     trials: list[Trial] = []
     number = 0
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if match := _TIMING.match(line):
             sizes, trials = (int(match[1]), int(match[2]), int(match[3])), []
         elif match := _TRIAL.match(line):
@@ -66,7 +70,8 @@ def _trial(text: str, number: int) -> Trial:
     for key in _KEYS:
         if not _NUMBER.fullmatch(pairs.get(key, "")):
             _refuse(number, f"{key}=NUMBER with three decimals")
-    return Trial(*(float(pairs[key]) for key in _KEYS))
+    prompt, generation, peak, seconds = (float(pairs[key]) for key in _KEYS)
+    return Trial(prompt, generation, peak, seconds, line=number - 1)
 
 
 def _refuse(number: int, expected: str) -> NoReturn:

@@ -15,7 +15,8 @@ from nixwulf.power.told import MeterPoints, NodeSamples
 
 COVERS = "the whole benchmark: its start, the loading of the model and its warm-up as well"
 RAPL_FIX = (
-    "only root may read RAPL's energy counters; set nixwulf.power-meter.enable = true, or run "
+    "only root may read RAPL's energy counters; put 'power-meter.enable = true' below [options] of "
+    "the cluster file and deploy, or run "
     "'sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj' there"
 )
 POWERMETRICS_FIX = (

@@ -52,7 +52,8 @@ def _per_watt(
             entries.append({"source": source, "absent": reason})
             continue
         watts = sum(mean for mean in means if mean is not None)
-        seconds = sum(end - begin for begin, end in windows)
+        # Their own time: watts are those of the gaps that merging took in, the work is not.
+        seconds = sum(end - begin for begin, end in metric.windows)
         work, joules_told = _work(metric), watts * seconds
         if joules_told <= 0:
             entries.append({"source": source, "absent": "It told 0 W."})

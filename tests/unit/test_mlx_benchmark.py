@@ -1,0 +1,41 @@
+"""When the trials of mlx_lm.benchmark read their prompts and generated, by their lines."""
+
+from pathlib import Path
+
+import pytest
+
+from nixwulf.benchmarks.mlx_lm import metrics, windows
+from nixwulf.parsers.mlx import parse
+from nixwulf.record import sealed, validate
+from record_factory import make_record
+
+TWO_TRIALS = Path("tests/fixtures/mlx/mlx.single.llama.txt").read_text()
+CAME = [1.0, 3.0, 10.0, 20.0, 20.0]
+
+
+def test_a_trial_reads_and_then_generates_until_its_line_comes():
+    prompt, decode = windows(parse(TWO_TRIALS), CAME)
+    first, second = 128 / 93.220, 32 / 62.675
+    assert prompt[0] == pytest.approx((10 - 1.884, 10 - 1.884 + first))
+    assert decode[0] == pytest.approx((10 - second, 10))
+    assert prompt[0][1] == pytest.approx(decode[0][0], abs=0.001), "and does nothing between"
+    assert [begin for begin, _ in prompt] == pytest.approx([10 - 1.884, 20 - 1.918])
+
+
+def test_only_speeds_have_windows():
+    found = metrics(parse(TWO_TRIALS), CAME)
+    assert [(one.name, len(one.windows)) for one in found] == [
+        ("prompt", 2),
+        ("decode", 2),
+        ("peak_memory", 0),
+    ]
+
+
+def test_a_record_may_have_what_the_trials_tell():
+    told = [one.document() for one in metrics(parse(TWO_TRIALS), CAME)]
+    validate(sealed({**make_record(), "metrics": told}), "a record with these metrics")
+
+
+def test_a_trial_with_time_that_nothing_accounts_for_does_not_tell_when():
+    text = TWO_TRIALS.replace("total_time=1.918", "total_time=2.418")
+    assert windows(parse(text), CAME) == ((), ())
