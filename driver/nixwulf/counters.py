@@ -7,16 +7,18 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from nixwulf import macos
 from nixwulf.ssh import Connection, Unreachable, run_all
 
 SOFT_ROCE = "rdma_rxe"
 
 # $SSH_CONNECTION is "client port server port": the third word is the node's own address, whatever
 # name, jump host or network led to it. `ip -o` prints one address a line.
-_SCRIPT = """
+_SCRIPT = f"""
 export LC_ALL=C
 set -- $SSH_CONNECTION
 echo "management:$3"
+if ! [ -e /proc/net/dev ]; then echo "system:$(uname -s)"; {macos.NETWORK}; exit; fi
 ip -o addr 2>/dev/null
 exec grep -sH '' /proc/net/dev /sys/class/infiniband/*/ports/1/counters/port_xmit_data \
   /sys/class/infiniband/*/ports/1/counters/port_rcv_data \
@@ -59,11 +61,13 @@ class Counters:
     """What a node's interfaces have carried, both ways, in bytes, and its RDMA devices.
 
     management: the interface by which ssh reaches the node; none when that cannot be read.
+    counts_rdma: whether the system has counters of RDMA devices at all.
     """
 
     interfaces: Mapping[str, int]
     management: str | None
     rdma: Mapping[str, RdmaDevice]
+    counts_rdma: bool = True
 
 
 def read(connections: Iterable[Connection]) -> dict[str, Counters]:
@@ -85,7 +89,8 @@ def parse(text: str) -> Counters:
     addresses: dict[str, str] = {}
     management = ""
     files: dict[str, list[str]] = {}
-    for line in text.splitlines():
+    lines = text.splitlines()
+    for line in lines:
         path, _, content = line.partition(":")
         assigned = re.match(r"\d+: (\S+)\s+inet6? ([^/\s]+)", line)
         if assigned:
@@ -99,7 +104,20 @@ def parse(text: str) -> Counters:
                 interfaces[name.strip()] = int(numbers[0]) + int(numbers[8])
         else:
             files.setdefault(path, []).append(content)
+    if files.get("system") == [macos.SYSTEM]:
+        return _of_macos(lines, management)
     return Counters(interfaces, addresses.get(management), _devices(files))
+
+
+def _of_macos(lines: list[str], management: str) -> Counters:
+    """No counter of RDMA over Thunderbolt is known to this project."""
+    names = {
+        _plain(address): name
+        for name, port in macos.ports(lines).items()
+        for address in port.addresses
+    }
+    interfaces = {name: sum(both) for name, both in macos.carried(lines).items()}
+    return Counters(interfaces, names.get(management), {}, counts_rdma=False)
 
 
 def _plain(address: str) -> str:

@@ -1,7 +1,7 @@
 """Facts: what is read from a node, in one round trip, by one program that starts no others.
 
 `grep -sH ''` prints every line of many small files, each with its path, in one process: sixteen
-lab nodes on two cores have no time for a fork a file.
+lab nodes on two cores have no time for a fork a file. macOS has no such files, but four programs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nixwulf import macos
 from nixwulf.hardware import FILES, Hardware, parse_hardware
 from nixwulf.ssh import Connection, Unreachable, run_all
 
@@ -24,6 +25,7 @@ echo "--"
 export LC_ALL=C
 ulimit -l
 echo "clock:${{EPOCHREALTIME:-}}"
+if ! [ -e /proc/meminfo ]; then {macos.FACTS}; exit 0; fi
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
   /etc/os-release /sys/class/dmi/id/product_name /sys/class/dmi/id/bios_version \
   /sys/devices/system/cpu/online /sys/class/net/*/mtu /proc/net/dev /proc/net/fib_trie \
@@ -59,9 +61,9 @@ class Clock:
 class Facts:
     """What is known of a node. Memory is in bytes; what could not be read is absent.
 
-    Of a system that is no Linux only the programs are known, and kernel is empty. memlock is what
-    a process of this login may lock, infinite where there is no limit. time_of_day, in seconds
-    since 1970, is of the shells that have it; clock is the same against the driver's.
+    system is 'Linux' or 'Darwin'; of any other only the programs are known, and it is empty.
+    memlock is what a process of this login may lock, infinite where there is no limit. time_of_day,
+    in seconds since 1970, is of the shells that have it; clock is the same against the driver's.
     """
 
     hostname: str
@@ -80,12 +82,13 @@ class Facts:
     memlock: float | None = None
     time_of_day: float | None = None
     clock: Clock | None = None
+    system: str = ""
 
     def document(self) -> dict[str, Any]:
         """What a record keeps: nothing that changes from one second to the next but memory."""
         return {
             "kernel": self.kernel,
-            "command_line": self.command_line,
+            **({"command_line": self.command_line} if self.command_line else {}),
             "memory_total_bytes": self.memory_total,
             "memory_available_bytes": self.memory_available,
             "cpu": self.cpu,
@@ -126,12 +129,15 @@ def parse_facts(text: str) -> Facts:
         path, _, content = line.partition(":")
         files.setdefault(path, []).append(content)
     first = {path: lines[0] for path, lines in files.items() if lines}
+    if files.get("kern.ostype") == [f" {macos.SYSTEM}"]:
+        return _of_macos(programs, lines)
     memory = dict(_pairs(files.get("/proc/meminfo", [])))
     cpuinfo = list(_pairs(files.get("/proc/cpuinfo", [])))
     release = dict(line.partition("=")[::2] for line in files.get("/etc/os-release", []))
+    kernel = first.get("/proc/sys/kernel/osrelease", "")
     return Facts(
         hostname=first.get("/proc/sys/kernel/hostname", ""),
-        kernel=first.get("/proc/sys/kernel/osrelease", ""),
+        kernel=kernel,
         command_line=first.get("/proc/cmdline", ""),
         memory_total=_kib(memory.get("MemTotal", "")),
         memory_available=_kib(memory.get("MemAvailable", "")),
@@ -145,7 +151,37 @@ def parse_facts(text: str) -> Facts:
         hardware=parse_hardware(files),
         memlock=_memlock(lines[0] if lines else ""),
         time_of_day=_seconds(first.get("clock", "")),
+        system="Linux" if kernel else "",
     )
+
+
+def _of_macos(programs: Mapping[str, str], lines: list[str]) -> Facts:
+    values, ports, carried = macos.values(lines), macos.ports(lines), macos.carried(lines)
+    version = values.get("kern.osproductversion", ""), values.get("kern.osversion", "")
+    kept = {"product": "hw.model", "iogpu.wired_limit_mb": "iogpu.wired_limit_mb"}
+    return Facts(
+        hostname=values.get("kern.hostname", ""),
+        kernel=f"{macos.SYSTEM} {values.get('kern.osrelease', '')}".strip(),
+        command_line="",
+        memory_total=_whole(values.get("hw.memsize", "")),
+        memory_available=macos.memory_available(lines),
+        cpu=values.get("machdep.cpu.brand_string", ""),
+        cpus=_whole(values.get("hw.ncpu", "")),
+        os=f"macOS {version[0]} ({version[1]})" if all(version) else "macOS",
+        programs=programs,
+        interfaces={
+            name: Interface(port.mtu, *carried.get(name, (0, 0))) for name, port in ports.items()
+        },
+        addresses=frozenset(address for port in ports.values() for address in port.addresses),
+        other={name: values[key] for name, key in kept.items() if key in values},
+        memlock=_memlock(lines[0]),
+        time_of_day=next((_seconds(line[6:]) for line in lines if line.startswith("clock:")), None),
+        system=macos.SYSTEM,
+    )
+
+
+def _whole(text: str) -> int:
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0
 
 
 def _memlock(text: str) -> float | None:

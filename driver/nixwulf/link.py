@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nixwulf import macos
 from nixwulf.benchmarks import percentile
 from nixwulf.cluster import Fabric
 from nixwulf.errors import NixwulfError
@@ -15,10 +16,14 @@ from nixwulf.parsers import ParseError, iperf3, ping
 from nixwulf.process import OwnedProcess
 from nixwulf.ssh import Connection, Unreachable
 
+# What a user may ask of ping: seconds between packets, and how long to wait for each. Below 0.1 s
+# macOS wants root, and its -W is in milliseconds (ping(8), macOS 13.6.5 and 10.13.6:
+# https://man.freebsd.org/cgi/man.cgi?manpath=macOS+13.6.5&query=ping&sektion=8).
+_PAUSE_S = 0.01
+_PAUSE_MACOS_S = 0.1
 # ping -s takes the payload alone: 56 + 8 = 64 bytes.
 _ICMP_HEADER = 8
 _SIZE = 64
-_PAUSE_S = 0.01
 PORT = 50151
 PROGRAMS = ("iperf3", "ping")
 # Long enough to leave slow start at 1 ms, short enough for every run of a sweep.
@@ -51,10 +56,10 @@ class RoundTrips:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """What one TCP stream carried, Gbit/s as received."""
+    """What one TCP stream carried, Gbit/s as received; a sender on macOS tells no retransmits."""
 
     gbps: float
-    retransmits: int
+    retransmits: int | None
 
     def document(self) -> dict[str, Any]:
         """As in a record."""
@@ -62,13 +67,19 @@ class Bandwidth:
             "unit": "Gbit/s",
             "value": self.gbps,
             "tool": "iperf3",
-            "retransmits": self.retransmits,
+            **({} if self.retransmits is None else {"retransmits": self.retransmits}),
         }
 
 
-def round_trips(source: Connection, address: str, *, count: int = 30) -> RoundTrips | None:
-    """Round trips of 64 bytes from a node to an address; none when no packet came back."""
-    done = source.run(ping_arguments(address, count, _SIZE), timeout_s=count * _PAUSE_S + 20)
+def round_trips(
+    source: Connection, address: str, *, count: int = 30, system: str = "Linux"
+) -> RoundTrips | None:
+    """Round trips of 64 bytes from a node, whose system may be macOS, to an address.
+
+    None when no packet came back.
+    """
+    argv = ping_arguments(address, count, _SIZE, system)
+    done = source.run(argv, timeout_s=count * _PAUSE_MACOS_S + 20)
     try:
         replies = ping.parse(done.stdout)
     except ParseError:
@@ -76,9 +87,12 @@ def round_trips(source: Connection, address: str, *, count: int = 30) -> RoundTr
     return RoundTrips(replies.samples, replies.lost) if replies.samples else None
 
 
-def ping_arguments(address: str, count: int, size: int) -> list[str]:
-    """A ping of COUNT packets, 10 ms apart, of SIZE bytes with their ICMP headers."""
-    pace = ["-c", str(count), "-i", str(_PAUSE_S), "-W", "1"]
+def ping_arguments(address: str, count: int, size: int, system: str) -> list[str]:
+    """A ping of COUNT packets of SIZE bytes with their ICMP headers, as fast as a user may."""
+    pace = ["-i", str(_PAUSE_S), "-W", "1"]
+    if system == macos.SYSTEM:
+        pace = ["-i", str(_PAUSE_MACOS_S), "-W", "1000"]
+    pace = ["-c", str(count), *pace]
     return ["ping", "-n", *pace, "-s", str(size - _ICMP_HEADER), address]
 
 
@@ -101,7 +115,7 @@ def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Pa
     finally:
         server.stop()
     flow = iperf3.parse(done.stdout or done.stderr)["forward"]
-    return Bandwidth(gbps=round(flow.received_gbps or 0.0, 4), retransmits=flow.retransmits or 0)
+    return Bandwidth(gbps=round(flow.received_gbps or 0.0, 4), retransmits=flow.retransmits)
 
 
 def iperf3_server(address: str) -> list[str]:

@@ -171,7 +171,7 @@ def _probe(run: Run, found: Findings, moment: str) -> None:
     for index, worker in enumerate(run.workers):
         if moment == "rtt_before":
             found.links.append({"from": run.head.node.name, "to": worker.node.name})
-        trips = link.round_trips(run.head, run.data_address(worker))
+        trips = link.round_trips(run.head, run.data_address(worker), system=run.head_system)
         if trips is None:
             raise RunFailure(
                 "failed",
@@ -267,15 +267,15 @@ def _measure(
     before = run.counters()
     with watch.measuring():
         found.metrics = benchmark.measure(run)
-    _check_transport(engine, run, found, benchmark.proof_bytes, before)
+    _check_transport(engine, benchmark, run, found, before)
     _probe(run, found, "rtt_after")
 
 
 def _check_transport(
     engine: Engine | None,
+    benchmark: Benchmark,
     run: Run,
     found: Findings,
-    least: int,
     before: dict[str, Counters],
 ) -> None:
     """Counters of all nodes, then the engine's own words, have to say what the case says."""
@@ -289,8 +289,13 @@ def _check_transport(
         )
         for node in run.nodes
     }
-    problem = transport.problem(fabric, asked, nodes, least)
+    judged = engine or benchmark
+    known_by = judged.rdma_known_by if isinstance(judged, transport.KnowsRdma) else None
+    problem = transport.problem(fabric, asked, nodes, benchmark.proof_bytes, known_by)
     problem = problem or (engine.transport_problem(run) if engine else None)
-    found.sanity["transport"] = transport.document(asked, nodes, problem)
+    unproved = None if problem else transport.uncounted(asked, nodes, known_by)
+    found.sanity["transport"] = transport.document(asked, nodes, problem, unproved)
     if problem:
         raise RunFailure("fallback", problem)
+    if unproved:
+        run.warnings.append(f"The transport is not proved: {unproved}.")

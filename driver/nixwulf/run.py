@@ -72,6 +72,11 @@ class Run:
         return self.nodes[0]
 
     @property
+    def head_system(self) -> str:
+        """What its facts say it runs, such as 'Linux'; empty where they do not."""
+        return self.facts[self.head.node.name].system
+
+    @property
     def workers(self) -> tuple[Connection, ...]:
         """The other nodes."""
         return self.nodes[1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from nixwulf.cluster import Attachment
 from nixwulf.counters import SOFT_ROCE, Counters, RdmaDevice
@@ -14,9 +14,23 @@ from nixwulf.counters import SOFT_ROCE, Counters, RdmaDevice
 CHATTER_BYTES = 1_000_000
 
 
+@runtime_checkable
+class KnowsRdma(Protocol):
+    """An engine, or a benchmark without one, that shows rdma where no counter does.
+
+    rdma_known_by: how, as a clause after 'because'.
+    """
+
+    rdma_known_by: str
+
+
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that crossed a node while measuring; none is what could not be read."""
+    """Bytes that crossed a node while measuring; none is what could not be read.
+
+    busiest: where the node's system has no counters of RDMA devices, as macOS, the interface that
+    carried most, and its bytes; none where it has.
+    """
 
     interface: str
     interface_bytes: int
@@ -24,6 +38,7 @@ class Traffic:
     management_bytes: int | None
     device: str | None = None
     rdma: RdmaDevice | None = None
+    busiest: tuple[str, int] | None = None
 
     @property
     def shared(self) -> bool:
@@ -64,6 +79,16 @@ def traffic(attachment: Attachment, before: Counters, after: Counters) -> Traffi
         _grown(before.interfaces.get(management or ""), after.interfaces.get(management or "")),
         device,
         _rdma(before.rdma.get(device or ""), after.rdma.get(device or "")),
+        None if after.counts_rdma else _busiest(before.interfaces, after.interfaces),
+    )
+
+
+def _busiest(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[str, int]:
+    grown = {name: after[name] - before[name] for name in before.keys() & after.keys()}
+    return max(
+        ((name, count) for name, count in sorted(grown.items()) if not name.startswith("lo")),
+        key=lambda pair: pair[1],
+        default=("", 0),
     )
 
 
@@ -79,14 +104,25 @@ def _rdma(before: RdmaDevice | None, after: RdmaDevice | None) -> RdmaDevice | N
     )
 
 
-def problem(fabric: str, transport: str, nodes: Mapping[str, Traffic], least: int) -> str | None:
+def problem(
+    fabric: str,
+    transport: str,
+    nodes: Mapping[str, Traffic],
+    least: int,
+    known_by: str | None = None,
+) -> str | None:
     """Why the traffic did not cross what was asked for, in one sentence; none when it did.
 
-    least: bytes that each node's part of the run takes at the least.
+    least: bytes that each node's part of the run takes at the least. known_by: how rdma is known
+    where nothing counts it, none where it is not.
     """
     judge = _tcp_problem if transport == "tcp" else _rdma_problem
     for name, moved in nodes.items():
-        found = judge(fabric, name, moved, least) or _management_problem(transport, name, moved)
+        if transport == "rdma" and moved.busiest:
+            found = _uncounted_problem(name, *moved.busiest, known_by)
+        else:
+            found = judge(fabric, name, moved, least)
+        found = found or _management_problem(transport, name, moved)
         if found:
             return found
     return None
@@ -131,6 +167,37 @@ def _rdma_problem(fabric: str, name: str, moved: Traffic, least: int) -> str | N
     return None
 
 
+def _uncounted_problem(name: str, interface: str, carried: int, known_by: str | None) -> str | None:
+    """What speaks against rdma on a node that counts none.
+
+    RDMA over Thunderbolt is a service of the cable beside that of the Internet Protocol, which the
+    interfaces are (system_profiler in https://github.com/exo-explore/exo/issues/1390).
+    """
+    if known_by is None:
+        return (
+            f"Node {name!r} runs macOS, which has no counters of RDMA devices, and the engine does "
+            "not tell what it used, so nothing proves rdma; take transport: [tcp]."
+        )
+    if carried <= CHATTER_BYTES:
+        return None
+    return (
+        f"The interface {interface!r} of node {name!r} carried {carried} bytes while measuring, "
+        "and RDMA passes none: the bulk crossed tcp."
+    )
+
+
+def uncounted(transport: str, nodes: Mapping[str, Traffic], known_by: str | None) -> str | None:
+    """What to know of rdma that no counter shows, as a clause; none where counters show it."""
+    names = [name for name, moved in nodes.items() if moved.busiest]
+    if transport != "rdma" or not names:
+        return None
+    return (
+        f"macOS has no counters of RDMA devices, so none shows rdma on {', '.join(names)}: that it "
+        f"was used is known only because {known_by}, and because no interface carried "
+        f"more than {CHATTER_BYTES // 1_000_000} MB"
+    )
+
+
 def _management_problem(transport: str, name: str, moved: Traffic) -> str | None:
     if moved.shared or moved.management_bytes is None:
         return None
@@ -149,8 +216,13 @@ def _elsewhere(moved: Traffic) -> str:
     return f" (the management interface {moved.management!r} carried {moved.management_bytes})"
 
 
-def document(transport: str, nodes: Mapping[str, Traffic], found: str | None) -> dict[str, Any]:
-    """As in a record: the verdict, the bytes of the transport, and every counter by its kind."""
+def document(
+    transport: str, nodes: Mapping[str, Traffic], found: str | None, unproved: str | None = None
+) -> dict[str, Any]:
+    """As in a record: the verdict, the bytes of the transport, and every counter by its kind.
+
+    found: the problem, if any; unproved: what no counter shows.
+    """
     shared = [name for name, moved in nodes.items() if moved.shared]
     unknown = [name for name, moved in nodes.items() if moved.management_bytes is None]
     notes = []
@@ -161,9 +233,15 @@ def document(transport: str, nodes: Mapping[str, Traffic], found: str | None) ->
         )
     if unknown:
         notes.append(f"the management interface of {', '.join(unknown)} could not be read")
+    if unproved:
+        notes.append(unproved)
     return {
-        "proved": found is None,
-        "bytes": {name: moved.carried(transport) for name, moved in nodes.items()},
+        "proved": found is None and unproved is None,
+        "bytes": {
+            name: moved.carried(transport)
+            for name, moved in nodes.items()
+            if transport == "tcp" or not moved.busiest
+        },
         "counters": {name: moved.document() for name, moved in nodes.items()},
         **({"note": "; ".join(notes)} if notes else {}),
     }

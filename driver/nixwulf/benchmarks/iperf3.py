@@ -139,7 +139,8 @@ def stalls(rows: Sequence[Row]) -> str:
 
 
 def _ping(run: Run, worker: Connection) -> str:
-    trips = link.round_trips(run.head, run.data_address(worker), count=10)
+    address = run.data_address(worker)
+    trips = link.round_trips(run.head, address, count=10, system=run.head_system)
     name = worker.node.name
     if trips is None:
         return f"No ping to {name!r} came back after it: the link is down."

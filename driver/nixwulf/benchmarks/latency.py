@@ -69,7 +69,8 @@ BENCHMARK = Latency()
 
 
 def _ping(run: Run, worker: Connection, size: int) -> Metric:
-    argv = link.ping_arguments(run.data_address(worker), run.case.parameters["count"], size)
+    count = run.case.parameters["count"]
+    argv = link.ping_arguments(run.data_address(worker), count, size, run.head_system)
     process = run.execute(run.head, f"ping-{size}-{worker.node.name}", argv, {})
     replies = ping.parse(process.stdout.read_text(errors="replace") or process.last_line())
     if not replies.samples:

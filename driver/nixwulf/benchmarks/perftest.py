@@ -35,6 +35,7 @@ class Perftest:
     }
     engines = ()
     programs = tuple(f"ib_{verb}_{tool}" for verb in _OPERATIONS for tool in _TOOLS.values())
+    rdma_known_by = "perftest moves data by RDMA alone"
     proof_bytes = 10_000
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:

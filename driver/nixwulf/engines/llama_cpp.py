@@ -45,6 +45,7 @@ class LlamaCpp:
     local_programs = tuple(llama_cpp_programs.PROGRAMS)
     built_from = llama_cpp_programs.BUILT_FROM
     model_on_every_node = False
+    rdma_known_by = "both sides of llama.cpp's RPC say that they activated it"
     hub_models = False
     ports = (_RPC_PORT,)
 

@@ -37,6 +37,11 @@ class Mlx:
     ports = (mlx_ranks.PORT, _SERVER_PORT)
     model_on_every_node = True
     hub_models = True
+    # Of MLX's backends jaccl alone finds what it needs then, and its data cross RDMA alone.
+    rdma_known_by = (
+        "MLX was told of RDMA devices and of nothing else, and a rank that finds no group works "
+        "alone and is seen"
+    )
 
     def find_local(self) -> Installation | None:
         """On PATH, else installed before."""
@@ -78,8 +83,8 @@ class Mlx:
             run.engine_facts["backends"] = mlx_ranks.BACKENDS[run.case.transport or ""]
 
     def transport_problem(self, run: Run) -> str | None:
-        """MLX says nothing of its transport."""
-        return None
+        """MLX does not tell its transport; a rank without a group serves by itself, as rank 0."""
+        return mlx_ranks.alone(run.owned)
 
     def arguments(self, run: Run) -> list[str]:
         """What every program of mlx-lm takes to run a case; it splits by tensors unless told."""

@@ -27,6 +27,7 @@ ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
 _LAST_WORDS_S = 5.0
 _POLL_S = 0.02
 _NO_PIPELINE = "does not support pipelining"
+_LISTENS = "Starting httpd"
 _PEER_LOST = "connection to a peer was lost"
 # The last line of a Python traceback, or what the server says of one.
 _ERROR = re.compile(r"^(?:\w+(?:Error|Exception)|.*generation thread died): (.+)", re.MULTILINE)
@@ -130,6 +131,18 @@ def _group(run: Run, label: str) -> Iterator[list[dict[str, str]]]:
         yield [group_environment(run, rank, path) for rank, path in enumerate(paths)]
     finally:
         run_all(run.nodes, ["sh", "-c", _REMOVE, "sh", name])
+
+
+def alone(processes: Sequence[OwnedProcess]) -> str | None:
+    """A rank of mlx_lm.server but 0 that listens, in a sentence: it found no group."""
+    for process in processes:
+        served = process.background and process.argv[0].endswith("mlx_lm.server")
+        if served and _LISTENS in process.stderr.read_text(errors="replace"):
+            return (
+                f"mlx_lm.server on node {process.node!r} listens, which only rank 0 does: it "
+                "found no group, and each rank ran the whole model alone."
+            )
+    return None
 
 
 def _path(node: Connection, answer: object) -> str:

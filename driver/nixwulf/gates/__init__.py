@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from nixwulf import macos
 from nixwulf.cluster import LAB_PLATFORM, Cluster, Fabric, Node
 from nixwulf.discovery import discover
 from nixwulf.errors import InputError
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from nixwulf.models import PlacedModel
     from nixwulf.run import Run
 
+LINUX = ("Linux",)
+MACOS = macos.SYSTEM
+LINUX_AND_MACOS = (*LINUX, MACOS)
 State = Literal["ok", "refused", "waived", "unknown", "not applicable"]
 
 
@@ -98,8 +102,8 @@ def unknown(sentence: str) -> Verdict:
 class Gate:
     """One condition; holds, reads and fix document it, and judge says nothing when it holds.
 
-    linux: whether it reads what only Linux has. command: what to run on a node before judging, none
-    where the facts are enough.
+    systems: those of which it can read what it judges by, none for any. command: what to run on a
+    node before judging, none where the facts are enough.
     """
 
     name: str
@@ -109,7 +113,11 @@ class Gate:
     concerns: Callable[[Subject, Node], bool]
     judge: Callable[[Subject, Node], Iterable[Verdict]]
     command: Callable[[Subject, Node], Sequence[str] | None] = lambda subject, node: None
-    linux: bool = True
+    systems: tuple[str, ...] | None = LINUX
+
+    def reads_of(self, facts: Facts) -> bool:
+        """Whether it can be judged by what a node of this system tells."""
+        return self.systems is None or facts.system in self.systems
 
 
 @dataclass(frozen=True)
@@ -175,8 +183,9 @@ def result_of(gate: Gate, subject: Subject, node: Node, waived: Sequence[str]) -
     """Judge one gate on one node by what is known."""
     if not gate.concerns(subject, node):
         return Result(gate.name, node.name, "not applicable")
-    if gate.linux and not subject.facts[node.name].kernel:
-        why = f"Node {node.name!r} runs no Linux, and nixwulf reads this of Linux only."
+    if not gate.reads_of(subject.facts[node.name]):
+        only = " and macOS" if MACOS in (gate.systems or ()) else ""
+        why = f"Node {node.name!r} runs no Linux, and nixwulf reads this of Linux{only} only."
         return Result(gate.name, node.name, "unknown", (why,))
     verdicts = list(gate.judge(subject, node))
     against = tuple(v.sentence for v in verdicts if v.state == "refused")

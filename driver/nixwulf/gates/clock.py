@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from nixwulf.cluster import Node
 from nixwulf.facts import Clock
-from nixwulf.gates import Gate, Subject, Verdict, refused, unknown
+from nixwulf.gates import LINUX_AND_MACOS, Gate, Subject, Verdict, refused, unknown
 
 # NTP keeps nodes within milliseconds; without it they drift apart by seconds a day.
 _LIMIT_S = 1.0
@@ -21,8 +21,11 @@ def _command(subject: Subject, node: Node) -> Sequence[str] | None:
 
 def _clock(subject: Subject, node: Node) -> Clock | None:
     answer = subject.answers.get(GATE.name, {}).get(node.name, "")
-    if re.fullmatch(r"[0-9]{1,12}\.[0-9]{9}", answer):
-        return Clock.of(float(answer), *subject.asked)
+    told = re.fullmatch(r"([0-9]{1,12})\.(?:([0-9]{9})|%?N)", answer)
+    if told:
+        seen = Clock.of(float(f"{told[1]}.{told[2] or 0}"), *subject.asked)
+        # A date that knows no %N, as macOS's, is anywhere in its second.
+        return seen if told[2] else Clock(seen.least, seen.most + 1)
     return subject.facts[node.name].clock
 
 
@@ -38,7 +41,7 @@ def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
         way = "ahead of" if ahead > behind else "behind"
         yield refused(
             f"The clock of node {node.name!r} is at least {max(ahead, behind):.1f} s {way} that of "
-            f"{first.name!r}; see 'timedatectl' on both, and run NTP."
+            f"{first.name!r}; run NTP on both."
         )
 
 
@@ -50,4 +53,5 @@ GATE = Gate(
     concerns=lambda subject, node: len(subject.nodes) > 1,
     judge=_judge,
     command=_command,
+    systems=LINUX_AND_MACOS,
 )

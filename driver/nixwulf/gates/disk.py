@@ -34,5 +34,5 @@ GATE = Gate(
     concerns=lambda subject, node: True,
     judge=_judge,
     command=lambda subject, node: ["sh", "-c", 'df -Pk "$HOME" /tmp'],
-    linux=False,
+    systems=None,
 )

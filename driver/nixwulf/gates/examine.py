@@ -62,8 +62,7 @@ def examine(
 
 
 def _answerable(gate: Gate, subject: Subject, node: Node) -> bool:
-    linux = bool(subject.facts[node.name].kernel)
-    return gate.concerns(subject, node) and (linux or not gate.linux)
+    return gate.concerns(subject, node) and gate.reads_of(subject.facts[node.name])
 
 
 def _ask(

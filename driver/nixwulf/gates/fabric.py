@@ -6,24 +6,27 @@ from collections.abc import Iterator
 
 from nixwulf.cluster import Fabric, Node
 from nixwulf.facts import Facts
-from nixwulf.gates import Gate, Subject, Verdict, refused
+from nixwulf.gates import LINUX_AND_MACOS, MACOS, Gate, Subject, Verdict, refused
 
 
 def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
     """What a node's facts say against its place on a fabric, or none."""
     name, attachment = node.name, node.fabrics[fabric.name]
     interface = facts.interfaces.get(attachment.interface)
+    mac = facts.system == MACOS
     if interface is None:
-        return f"Node {name!r} has no interface {attachment.interface!r}; see 'ip link' there."
+        see = "ifconfig" if mac else "ip link"
+        return f"Node {name!r} has no interface {attachment.interface!r}; see {see!r} there."
     if attachment.address not in facts.addresses:
-        return (
-            f"Node {name!r} does not have the address {attachment.address!r}; see 'ip addr' there."
-        )
+        see = "ifconfig" if mac else "ip addr"
+        return f"Node {name!r} does not have the address {attachment.address!r}; see {see!r} there."
     if interface.mtu != fabric.mtu:
+        setting = f"ip link set {attachment.interface} mtu {fabric.mtu}"
+        if mac:
+            setting = f"sudo networksetup -setMTU {attachment.interface} {fabric.mtu}"
         return (
             f"Node {name!r} has MTU {interface.mtu} on {attachment.interface!r}, and the fabric "
-            f"{fabric.name!r} says {fabric.mtu}; run 'ip link set {attachment.interface} mtu "
-            f"{fabric.mtu}' there."
+            f"{fabric.name!r} says {fabric.mtu}; run '{setting}' there."
         )
     return None
 
@@ -38,8 +41,9 @@ def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
 GATE = Gate(
     name="fabric",
     holds="the node has its interface, its address and the fabric's MTU",
-    reads="`/sys/class/net/*/mtu`, `/proc/net/fib_trie`",
+    reads="`/sys/class/net/*/mtu`, `/proc/net/fib_trie`; `ifconfig` on macOS",
     fix="`ip link set INTERFACE mtu N`, or correct the cluster file",
     concerns=lambda subject, node: bool(subject.crossings_of(node)),
     judge=_judge,
+    systems=LINUX_AND_MACOS,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nixwulf import memory
 from nixwulf.cluster import Node
-from nixwulf.gates import Gate, Subject, Verdict, refused
+from nixwulf.gates import LINUX_AND_MACOS, Gate, Subject, Verdict, refused
 
 
 def _concerns(subject: Subject, node: Node) -> bool:
@@ -25,8 +25,9 @@ def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
 GATE = Gate(
     name="memory",
     holds="every node has room for its weights, KV cache and compute buffers",
-    reads="the model's headers, `MemAvailable`, the GPU's `mem_info_*_total`",
+    reads="the model's headers, `MemAvailable`, the GPU's `mem_info_*_total`; `vm_stat` on macOS",
     fix="use more nodes, a smaller model or a shorter context",
     concerns=_concerns,
     judge=_judge,
+    systems=LINUX_AND_MACOS,
 )

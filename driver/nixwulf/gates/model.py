@@ -25,5 +25,5 @@ GATE = Gate(
     fix="copy it there, or correct the path in the sweep",
     concerns=lambda subject, node: subject.model is not None,
     judge=_judge,
-    linux=False,
+    systems=None,
 )

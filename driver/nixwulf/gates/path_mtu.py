@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nixwulf.cluster import Node
-from nixwulf.gates import Gate, Subject, Verdict, pairs, refused, unknown
+from nixwulf.gates import LINUX_AND_MACOS, MACOS, Gate, Subject, Verdict, pairs, refused, unknown
 
 # IPv4's and ICMP's headers, bytes.
 _HEADERS = 28
 # $@ are pairs of a payload and an address. The first packets over a cable may find no neighbour.
+# macOS's ping forbids fragments by -D, and waits for milliseconds.
 _PROBE = """
+if [ -e /proc/meminfo ]; then whole="-M do"; wait=1; else whole=-D; wait=1000; fi
+ping="ping -n -q -c 1 -W $wait"
 try() {
   for _ in 1 2 3; do
-    if ping -n -q -c 1 -W 1 -M do -s "$1" "$2" >/dev/null 2>&1; then echo "$2 passes"; return; fi
+    if $ping $whole -s "$1" "$2" >/dev/null 2>&1; then echo "$2 passes"; return; fi
   done
-  if ping -n -q -c 1 -W 1 "$2" >/dev/null 2>&1; then echo "$2 small"; else echo "$2 silent"; fi
+  if $ping "$2" >/dev/null 2>&1; then echo "$2 small"; else echo "$2 silent"; fi
 }
 while [ $# -gt 1 ]; do try "$1" "$2" & shift 2; done
 wait
@@ -37,7 +40,8 @@ def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
         fabric = crossing.fabric
         address = other.fabrics[fabric.name].address
         way = f"from {node.name!r} to {other.name!r} over {fabric.name!r}"
-        ping = f"ping -M do -s {fabric.mtu - _HEADERS} {address}"
+        whole = "-D" if subject.facts[node.name].system == MACOS else "-M do"
+        ping = f"ping {whole} -s {fabric.mtu - _HEADERS} {address}"
         if found.get(address) == "small":
             yield refused(
                 f"Small packets pass {way}, and those of its MTU, {fabric.mtu} bytes, do not; set "
@@ -56,9 +60,10 @@ def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
 GATE = Gate(
     name="path-mtu",
     holds="packets of the fabric's MTU pass to every other node, unfragmented",
-    reads="`ping -M do -s MTU-28`, each way",
+    reads="`ping -M do -s MTU-28` (macOS: `-D`), each way",
     fix="set the MTU of switches, bridges and routes between them",
     concerns=lambda subject, node: any(True for _ in pairs(subject, node)),
     judge=_judge,
     command=_command,
+    systems=LINUX_AND_MACOS,
 )

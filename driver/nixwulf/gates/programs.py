@@ -39,5 +39,5 @@ GATE = Gate(
     fix="deploy the node, or install them",
     concerns=_concerns,
     judge=_judge,
-    linux=False,
+    systems=None,
 )

@@ -66,5 +66,5 @@ GATE = Gate(
     concerns=_concerns,
     judge=_judge,
     command=_command,
-    linux=False,
+    systems=None,
 )
