@@ -207,6 +207,20 @@ def test_a_rank_that_printed_results_ran_alone_and_is_a_fallback(sent, tmp_path,
     assert failure.value.outcome == "fallback"
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_server_that_listens_where_rank_0_is_not_ran_alone(tmp_path, rank):
+    run = run_of(load_cluster("mac-studio-4"), tmp_path, fabric=["cable-ab"], transport=["rdma"])
+    for number, node in enumerate(run.nodes):
+        process = run.start(node, "mlx-server", ["/bin/mlx_lm.server"], {}, background=number > 0)
+        words = "Starting httpd at 127.0.0.1 on port 50054..." if number == rank else "loaded"
+        process.stderr = tmp_path / f"stderr-{number}"
+        process.stderr.write_text(f"2026-01-02 03:04:05,678 - INFO - {words}\n")
+    problem = ENGINE.transport_problem(run)
+    assert (problem is None) == (rank == 0)
+    if problem:
+        assert problem.startswith("mlx_lm.server on node 'mac-b' listens, which only rank 0 does")
+
+
 @pytest.mark.parametrize(
     ("random", "nodes", "parallelism", "reason"),
     [

@@ -3,8 +3,10 @@
 import pytest
 
 from nixwulf import counters, transport
+from nixwulf.benchmarks import all_benchmarks
 from nixwulf.cluster import Attachment
 from nixwulf.counters import Counters, RdmaDevice
+from nixwulf.engines import all_engines
 from nixwulf.transport import CHATTER_BYTES, Traffic
 
 DATA = Attachment("eth1", "10.0.0.1")
@@ -198,3 +200,64 @@ def test_rdma_without_a_device_or_a_counter_is_not_proved():
 def test_a_counter_that_was_reset_has_carried_nothing():
     nodes = moved(DATA, reading(9 * MB, 0), reading(500, 0))
     assert nodes["n1"] == Traffic("eth1", 0, "eth0", 0)
+
+
+KNOWN = "the engine says so"
+
+
+def on_macs(carried):
+    """Two Macs: en3 is the fabric, en0 management, en4 another cable; RDMA is not counted."""
+    before, after = (
+        Counters({"en3": 0, "en0": 0, "en4": 0, "lo0": 0} | moved, "en0", {}, counts_rdma=False)
+        for moved in ({}, carried)
+    )
+    at = Attachment("en3", "10.50.12.1", "rdma_en3")
+    return {name: transport.traffic(at, before, after) for name in ("mac-a", "mac-b")}
+
+
+def test_tcp_between_macs_is_proved_like_any_other():
+    nodes = on_macs({"en3": 20 * MB})
+    assert transport.problem("cable", "tcp", nodes, 10_000) is None
+    assert transport.uncounted("tcp", nodes, None) is None
+    document = transport.document("tcp", nodes, None)
+    assert (document["proved"], document["bytes"]["mac-b"]) == (True, 20 * MB)
+    wrong = transport.problem("cable", "tcp", on_macs({"en0": 20 * MB}), 10_000)
+    assert wrong is not None
+    assert "the management interface 'en0' carried 20000000" in wrong
+
+
+def test_rdma_that_nothing_counts_is_no_proof_and_says_what_it_rests_on():
+    nodes = on_macs({"en3": 4000, "lo0": 90 * MB})
+    assert transport.problem("cable", "rdma", nodes, 10_000, KNOWN) is None
+    unproved = transport.uncounted("rdma", nodes, KNOWN)
+    assert unproved == (
+        "macOS has no counters of RDMA devices, so none shows rdma on mac-a, mac-b: that it was "
+        "used is known only because the engine says so, and because no interface carried more "
+        "than 1 MB"
+    )
+    document = transport.document("rdma", nodes, None, unproved)
+    assert (document["proved"], document["bytes"], document["note"]) == (False, {}, unproved)
+
+
+def test_rdma_that_nothing_counts_and_no_engine_shows_is_refused():
+    problem = transport.problem("cable", "rdma", on_macs({}), 10_000)
+    assert problem == (
+        "Node 'mac-a' runs macOS, which has no counters of RDMA devices, and the engine does not "
+        "tell what it used, so nothing proves rdma; take transport: [tcp]."
+    )
+
+
+@pytest.mark.parametrize("interface", ["en3", "en4"])
+def test_bulk_on_any_interface_of_a_mac_speaks_against_rdma(interface):
+    problem = transport.problem("cable", "rdma", on_macs({interface: 2 * MB}), 10_000, KNOWN)
+    assert problem == (
+        f"The interface '{interface}' of node 'mac-a' carried 2000000 bytes while measuring, and "
+        "RDMA passes none: the bulk crossed tcp."
+    )
+
+
+def test_only_what_shows_rdma_by_itself_may_do_without_counters():
+    shows = {e for e in all_engines().values() if isinstance(e, transport.KnowsRdma)}
+    assert {engine.name for engine in shows} == {"llama.cpp", "mlx"}
+    alone = {b for b in all_benchmarks().values() if isinstance(b, transport.KnowsRdma)}
+    assert {benchmark.name for benchmark in alone} == {"perftest"}
