@@ -6,8 +6,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from nixwulf import bench
+from nixwulf import bench, counters, facts
 from nixwulf.cluster import load_cluster
+from nixwulf.gates import path_mtu
 from nixwulf.models import place, random_safetensors
 from nixwulf.plan import make_plan
 from nixwulf.record import load, save
@@ -175,3 +176,41 @@ def test_mlx_and_llama_cpp_give_the_same_greedy_tokens_of_the_same_model(nodes, 
         assert record["outcome"] == "ok", record.get("failure")
         observed.append(record["sanity"]["text"]["observed"])
     assert observed[0] == observed[1]
+
+
+# What macOS's own tools would print of a node of the lab, in the form of its manual pages: a link
+# without an address has a column less. They stand in for these tools alone; all else is as ever.
+AS_ON_A_MAC = {
+    "uname -s": "echo Darwin",
+    "sysctl ": "printf '%s\\n' 'kern.ostype: Darwin' 'kern.osrelease: 25.2.0' 'hw.ncpu: 2' "
+    "'hw.memsize: 17179869184' #",
+    "vm_stat ": "printf '%s\\n' 'Mach Virtual Memory Statistics: (page size of 16384 bytes)' "
+    "'Pages free: 300000.' 'File-backed pages: 100000.' 'Pages purgeable: 100.' #",
+    "ifconfig ": """ip addr | awk '
+      /^[0-9]/ { split($2, n, "[@:]"); printf "%s: flags=8863<UP,RUNNING> mtu %s\\n", n[1], $5 }
+      $1 ~ /^inet/ { split($2, a, "/"); printf "\\t%s %s prefixlen 24\\n", $1, a[1] }' #""",
+    "netstat ": """awk 'NR > 2 { sub(":", " ")
+      printf "%-10s 1500  <Link#%d>  %s  %s 0 %s %s 0 %s 0\\n", $1, NR,
+        $1 == "lo" ? "" : "02:00:5e:00:53:01", $3, $2, $11, $10 }' /proc/net/dev #""",
+}
+
+
+def test_a_ring_of_nodes_that_are_read_as_macs_is_ok_and_proved_by_netstat(
+    run, cluster, monkeypatch
+):
+    for module in (facts, counters):
+        script = module._SCRIPT.replace("/proc/", "/no-proc/").replace("; ", "\n")
+        for called, stand_in in AS_ON_A_MAC.items():
+            script = script.replace(called, stand_in)
+        monkeypatch.setattr(module, "_SCRIPT", script)
+    monkeypatch.setattr(path_mtu, "_PROBE", path_mtu._PROBE.replace("/proc/", "/no-proc/"))
+    record = run(plan_for(cluster))
+    assert record["outcome"] == "ok", record.get("failure")
+    assert {node["facts"]["kernel"] for node in record["nodes"]} == {"Darwin 25.2.0"}
+    transport = record["sanity"]["transport"]
+    assert transport["proved"]
+    assert min(transport["bytes"].values()) > 10_000
+    assert all("management" in counted for counted in transport["counters"].values())
+    assert record["fabric"]["links"][0]["rtt_before"]["lost"] == 0
+    assert {gate["gate"] for gate in record["gates"]} >= {"ports"}
+    assert {gate["state"] for gate in record["gates"]} == {"unknown"}

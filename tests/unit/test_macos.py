@@ -184,6 +184,14 @@ def test_no_gate_refuses_a_mac_that_is_as_its_cluster_file_says(tmp_path, rdma):
     assert states["unknown"] >= ({"gid", "memlock", "rdma-vendor"} if rdma else {"governor"})
 
 
+def test_a_program_that_ssh_does_not_find_on_a_mac_may_be_there(tmp_path):
+    found = dataclasses.replace(facts_of_a_mac(tmp_path), programs={"ping": "/sbin/ping"})
+    assert held("programs", subject(found, CABLE)).sentences == (
+        "Node 'mac-a' lacks 'iperf3' on PATH (ssh sees the PATH of ~/.zshenv), which measures the "
+        "link; deploy it or install it.",
+    )
+
+
 def test_a_clock_that_tells_whole_seconds_refuses_only_what_is_certain(tmp_path):
     found = facts_of_a_mac(tmp_path)
     for theirs, state in (("1800000002.N", "ok"), ("1800000003.N", "refused")):

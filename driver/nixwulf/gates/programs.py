@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nixwulf.cluster import Node
-from nixwulf.gates import Gate, Subject, Verdict, refused
+from nixwulf.gates import MACOS, Gate, Subject, Verdict, refused
 from nixwulf.link import PROGRAMS
 
 
@@ -15,20 +15,23 @@ def _concerns(subject: Subject, node: Node) -> bool:
 
 def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
     programs = subject.facts[node.name].programs
+    # zsh reads no other file for what ssh starts.
+    mac = subject.facts[node.name].system == MACOS
+    seen = " (ssh sees the PATH of ~/.zshenv)" if mac else ""
     lacking = subject.engine.missing(programs) if subject.engine else None
     if subject.engine and lacking:
         yield refused(
-            f"Node {node.name!r} lacks {lacking} on PATH; deploy it or install "
+            f"Node {node.name!r} lacks {lacking} on PATH{seen}; deploy it or install "
             f"{subject.engine.name}."
         )
     lacking = subject.benchmark.missing(programs) if subject.benchmark else None
     if lacking:
-        yield refused(f"Node {node.name!r} lacks {lacking}.")
+        yield refused(f"Node {node.name!r} lacks {lacking}{seen}.")
     for name in PROGRAMS if subject.crossings_of(node) else ():
         if name not in programs:
             yield refused(
-                f"Node {node.name!r} lacks {name!r} on PATH, which measures the link; deploy it or "
-                "install it."
+                f"Node {node.name!r} lacks {name!r} on PATH{seen}, which measures the link; "
+                "deploy it or install it."
             )
 
 
