@@ -15,6 +15,7 @@ from nixwulf.errors import EXIT_INTERRUPTED
 _COMMANDS = {
     "bench": "Run a sweep on a cluster, or on the lab, and report on it.",
     "cluster": "Check cluster files.",
+    "compare": "Compare two sets of records where all conditions are equal.",
     "deploy": "Image the nodes of a cluster, after a plan and a typed name.",
     "engines": "Show which engines are found where, and what would be built.",
     "lab": "Bring a cluster of network namespaces on this machine up and down.",

@@ -1,0 +1,196 @@
+"""The words of a comparison: what its pairs have in common, and what tells them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nixwulf.compare.comparison import Comparison, Difference
+from nixwulf.compare.pairs import Alone, Ending, Pair, Value
+from nixwulf.compare.sides import Identity, Key
+from nixwulf.report.words import case_name, clean, figure, link_name, plural, unit_name
+
+_NAMED = ("nodes", "parallelism", "fabric", "transport")
+_NOT_SHOWN = frozenset({"metric", "unit"})
+_SHORT = {"ttft": "TTFT", "itl": "ITL"}
+_MOST_VALUES = 3
+_MOST_ALONE = 8
+
+
+@dataclass(frozen=True)
+class Line:
+    """A pair in words."""
+
+    case: str
+    metric: str
+    a: str
+    b: str
+    ratio: str
+    interval: str
+    word: str
+    judgement: str
+
+
+class Names:
+    """How the cases of a comparison are told apart: by the conditions that vary among them."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        pairs = [pair.shared for pair in comparison.pairs]
+        self._pairs = pairs or [ending.shared for ending in comparison.endings]
+        rest = [e.shared for e in comparison.endings] + [one.case for one in comparison.alone]
+        self._varying = self._vary(self._pairs) | self._vary(
+            [_without_conditions(one) for one in (*self._pairs, *rest)]
+        )
+
+    @staticmethod
+    def _vary(identities: Sequence[Identity]) -> set[Key]:
+        keys = {key for identity in identities for key in identity}
+        return {key for key in keys if len({str(i.get(key)) for i in identities}) > 1}
+
+    @property
+    def common(self) -> str:
+        """The conditions that all pairs have."""
+        first = self._pairs[0]
+        told = [
+            str(value)
+            for key, value in first.items()
+            if not key.group and key not in self._varying and self._is_told(key, value)
+        ]
+        told += _deduplicated(
+            f"{key.name} {value}"
+            for key, value in sorted(first.items(), key=lambda item: item[0])
+            if key.group and key not in self._varying
+        )
+        return ", ".join(told)
+
+    def case(self, identity: Identity) -> str:
+        """What tells it from the others: '2 nodes, tensor, lan, depth 8192'."""
+        nodes = identity.get(Key("", "nodes"))
+        texts = [str(identity.get(Key("", name)) or "") for name in _NAMED[1:]]
+        base = case_name(nodes, texts[0], link_name(*texts[1:])) if nodes else ""
+        others = [
+            str(value)
+            for key, value in identity.items()
+            if not key.group and key in self._varying and self._is_told(key, value)
+        ]
+        varying = _deduplicated(
+            f"{key.name} {value}"
+            for key, value in sorted(identity.items(), key=lambda item: item[0])
+            if key.group and key in self._varying
+        )
+        return clean(", ".join(filter(None, [*others, base, *varying])))
+
+    @staticmethod
+    def _is_told(key: Key, value: Any) -> bool:
+        return value not in (None, "") and key.name not in {*_NAMED, *_NOT_SHOWN}
+
+
+def lines(comparison: Comparison, names: Names) -> list[Line]:
+    """Each pair in words."""
+    return [
+        Line(
+            names.case(pair.shared),
+            f"{_SHORT.get(pair.metric, pair.metric.replace('_', ' '))} {unit_name(pair.unit)}",
+            _value(pair.a),
+            _value(pair.b),
+            "" if pair.ratio is None else f"{pair.ratio:.3f}",
+            _interval(pair),
+            pair.word,
+            pair.judgement,
+        )
+        for pair in comparison.pairs
+    ]
+
+
+def sentences(comparison: Comparison, names: Names, limit: float | None) -> list[str]:
+    """What is to be said below the pairs: failures, what was left out, what is below the limit."""
+    said = [f"{names.case(e.shared)}: {_ending(e)}." for e in comparison.endings]
+    said += _alone(comparison.alone, names)
+    unjudged = comparison.unjudged
+    if unjudged:
+        said.append(
+            f"{plural(len(unjudged), 'pair')} without an interval: it takes 3 samples on each "
+            "side, above 0."
+        )
+    single = sum(pair.single for pair in comparison.pairs if pair.interval is not None)
+    if single:
+        said.append(
+            f"{plural(single, 'pair')} with one run on a side: the interval is of the noise inside "
+            "a run, and two runs of the same differ by more; give the sweep more 'repetitions'."
+        )
+    if limit is not None:
+        said += _verdict(comparison, names, limit)
+    return [clean(sentence) for sentence in said]
+
+
+def differences(comparison: Comparison) -> list[str]:
+    """'engine version b1 -> b2'; of many values, how many."""
+    return [clean(f"{d.what} {_values(d.a)} -> {_values(d.b)}") for d in comparison.differences]
+
+
+def _values(values: tuple[str, ...]) -> str:
+    if len(values) > _MOST_VALUES:
+        return f"{len(values)} values"
+    return ", ".join(values) or "none"
+
+
+def _value(value: Value) -> str:
+    return figure(value.value) if value.value else "0"
+
+
+def _interval(pair: Pair) -> str:
+    if pair.interval is None:
+        return ""
+    return f"{pair.interval.low:.3f} to {pair.interval.high:.3f}"
+
+
+def _ending(ending: Ending) -> str:
+    return ", ".join(
+        f"{side} ended {_outcomes(e)}" for side, e in (("A", ending.a), ("B", ending.b))
+    )
+
+
+def _outcomes(outcomes: Any) -> str:
+    if len(outcomes) == 1:
+        return str(next(iter(outcomes)))
+    return ", ".join(f"{name} ({count})" for name, count in sorted(outcomes.items()))
+
+
+def _alone(alone: Sequence[Alone], names: Names) -> list[str]:
+    said = []
+    for why in dict.fromkeys(one.why for one in alone):
+        found = [one for one in alone if one.why == why]
+        count = sum(len(one.metrics) for one in found)
+        some = [f"{names.case(one.case)} ({', '.join(one.metrics)})" for one in found[:_MOST_ALONE]]
+        more = f"; and {len(found) - _MOST_ALONE} more" if len(found) > _MOST_ALONE else ""
+        said.append(f"Not compared, {why}: {plural(count, 'metric')} of {'; '.join(some)}{more}.")
+    return said
+
+
+def _verdict(comparison: Comparison, names: Names, limit: float) -> list[str]:
+    below = comparison.below(limit)
+    judged = sum(pair.best_case is not None for pair in comparison.pairs)
+    if not below:
+        of = plural(judged, "judged pair")
+        return [f"None of {of} is shown to be below {limit:g} of A."] if judged else []
+    cases = dict.fromkeys(
+        f"{names.case(one.shared)} ({one.metric.replace('_', ' ')})"
+        if isinstance(one, Pair)
+        else f"{names.case(one.shared)} (failed)"
+        for one in below
+    )
+    return [f"Below {limit:g} of A: {'; '.join(cases)}."]
+
+
+def _deduplicated(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
+
+
+def _without_conditions(identity: Identity) -> Identity:
+    return {k: v for k, v in identity.items() if k.group != "conditions" and k.name != "state"}
+
+
+def difference_document(difference: Difference) -> dict[str, Any]:
+    """A difference as JSON has it."""
+    return {"what": difference.what, "a": list(difference.a), "b": list(difference.b)}
