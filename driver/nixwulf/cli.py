@@ -21,6 +21,7 @@ _COMMANDS = {
     "lab": "Bring a cluster of network namespaces on this machine up and down.",
     "nodes": "Run commands on the nodes of a cluster.",
     "preflight": "Hold every gate against every node of a cluster; run no case.",
+    "publish": "Take what is private out of a run, for others to see and compare with.",
     "report": "Make the report of a run again, in any format.",
     "update": "Switch deployed nodes to what the flake says, or back.",
     "validate": "Check records, clusters, sweeps and platforms against their schemas.",
