@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -141,13 +140,15 @@ def _table(records: Sequence[Record]) -> tuple[str, list[list[str]]]:
 
 
 def _row(row: Mapping[Any, Any], parameters: str) -> list[str]:
+    import pandas as pd
+
     what = " ".join(filter(None, (row["engine"], row["benchmark"], row["model"], row["weights"])))
     link = link_name(row["fabric"], row["transport"])
     case = [what, row["platform"], case_name(row["nodes"], row["parallelism"], link), parameters]
     if "outcome" in row:
         return [*case, "", f"ended {row['outcome']}", ""]
-    deviation = None if math.isnan(row["stddev"]) else row["stddev"]
-    samples = "" if math.isnan(row["n_samples"]) else f"{row['n_samples']:.0f} ({row['n_runs']})"
+    deviation = None if pd.isna(row["stddev"]) else row["stddev"]
+    samples = "" if pd.isna(row["n_samples"]) else f"{row['n_samples']:.0f} ({row['n_runs']})"
     metric = f"{row['metric'].replace('_', ' ')}, {unit_name(row['unit'])}"
     return [*case, metric, with_deviation(row["mean"], deviation), samples]
 

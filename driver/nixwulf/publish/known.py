@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ _EVERYBODYS = frozenset(
     }
 )
 _SHORTEST = 3
+_PLACE = re.compile(r"n[1-9][0-9]*")
+_ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 _PRIVATE_FACT = re.compile(
     r"(?i)host_?name|serial|uuid|guid|machine_?id|mac(_address)?$|address|user$"
 )
@@ -62,8 +65,7 @@ def known_words(
     texts = [text for record in kept for text in strings(record)]
     words: Words = {}
     for host in (*hosts, *_found(HOST_TEXTS, texts), *_variables(kept, _HOST_VARIABLES)):
-        for name in (host, host.partition(".")[0]):
-            _add(words, name, "host name", "[host]")
+        _add_host(words, host, "[host]")
     for user in (*users, *_found(USER_TEXTS, texts), *_variables(kept, _USER_VARIABLES)):
         _add(words, user, "user name", "[user]")
     for serial in _found(SERIAL_TEXTS, texts):
@@ -81,10 +83,10 @@ def known_words(
         _add(words, " ".join(key.split(" ")[2:]), "key", "[key]")
     of_cluster = {node["name"]: node for node in cluster.get("nodes", ())}
     of_records = [node["name"] for record in kept for node in record.get("nodes", ())]
-    for place, name in enumerate(dict.fromkeys((*of_cluster, *of_records)), 1):
+    for name, place in _places(dict.fromkeys((*of_cluster, *of_records))).items():
         if name in of_cluster:
-            _add_node(words, of_cluster[name], f"n{place}")
-        words[name.lower()] = Word("host name", f"n{place}")
+            _add_node(words, of_cluster[name], place)
+        words[name.lower()] = Word("host name", place)
     return words | {other.lower(): Word("word", "[...]") for other in others}
 
 
@@ -107,18 +109,34 @@ def _add(words: Words, word: str, kind: Kind, instead: str) -> None:
         words[bare] = Word(kind, instead)
 
 
+def _add_host(words: Words, host: str, instead: str) -> None:
+    """A host by its whole name and by the first part of it."""
+    if _ADDRESS.fullmatch(host):
+        _add(words, host, "address", instead)
+    else:
+        for name in (host, host.partition(".")[0]):
+            _add(words, name, "host name", instead)
+
+
+def _places(names: Iterable[str]) -> dict[str, str]:
+    """n1, n2, ... for nodes in order; those that are called so already keep their names."""
+    kept = {name: name for name in names if _PLACE.fullmatch(name)}
+    free = (place for number in itertools.count(1) if (place := f"n{number}") not in kept)
+    return kept | {name: next(free) for name in names if name not in kept}
+
+
 def _add_node(words: Words, node: Mapping[str, Any], place: str) -> None:
     """The private words of a node of the cluster file."""
     user, _, host = node["ssh"].rpartition("@")
     _add(words, user, "user name", "[user]")
-    for name in (host, host.partition(".")[0]):
-        _add(words, name, "host name", place)
+    for name in (host, *(fabric["address"] for fabric in node.get("fabrics", {}).values())):
+        _add_host(words, name, place)
     disk = node.get("disk", "").rpartition("/")[2]
     _add(words, disk, "serial number", "[serial]")
     _add(words, disk.rpartition("_")[2], "serial number", "[serial]")
     _add(words, "".join(node.get("host_key", "").split(" ")[1:2]), "key", "[key]")
     for outside in (node.get("meter", {}), node.get("power_switch", {})):
-        _add(words, urlsplit(outside.get("url", "")).hostname or "", "host name", "[host]")
+        _add_host(words, urlsplit(outside.get("url", "")).hostname or "", "[host]")
 
 
 def _facts(records: Iterable[Record]) -> Iterator[tuple[str, Any]]:

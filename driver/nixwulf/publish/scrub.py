@@ -48,7 +48,7 @@ class Scrubber:
         long = "|".join(re.escape(word) for word in ordered if len(word) >= _SHORT)
         short = "|".join(re.escape(word) for word in ordered if len(word) < _SHORT)
         parts = [f"(?<![A-Za-z0-9])(?:{long})(?![A-Za-z0-9])"] if long else []
-        parts += [rf"(?<=['\"@])(?:{short})(?=['\":])|\A(?:{short})\Z"] if short else []
+        parts += [rf"(?<=['\"@])(?:{short})(?=['\":])"] if short else []
         self._known = re.compile("|".join(parts), re.IGNORECASE) if parts else None
 
     def record(self, record: Record) -> Record:
@@ -77,6 +77,8 @@ class Scrubber:
         """A text without what is known or looks private."""
         if not text or text in self._closed:
             return text
+        if text.lower() in self.words:
+            return self._instead(text)
         # The hash of a store path is no serial number, nor its version an address.
         parts = re.split(f"({_STORE_PATH.pattern})", text)
         return "".join(
@@ -102,14 +104,13 @@ class Scrubber:
     def _words(self, text: str) -> str:
         if self._known is None:
             return text
+        return self._known.sub(lambda match: self._instead(match[0]), text)
 
-        def instead(match: re.Match[str]) -> str:
-            word = self.words[match[0].lower()]
-            if word.instead != match[0]:
-                self._note(word.kind, match[0], word.instead)
-            return word.instead
-
-        return self._known.sub(instead, text)
+    def _instead(self, was: str) -> str:
+        word = self.words[was.lower()]
+        if word.instead != was:
+            self._note(word.kind, was, word.instead)
+        return word.instead
 
     def _replace(self, text: str, kind: str, spans: Iterator[tuple[int, int]], instead: str) -> str:
         if kind in self.keep:
