@@ -187,6 +187,38 @@ def test_a_node_called_like_a_word_of_the_schema_leaves_the_record_valid():
     assert published["outcome"] == "ok"
 
 
+def test_an_import_is_published_without_the_path_and_host_in_it(tmp_path):
+    document = ok(case(1), {"decode": [20.0, 21.0]})
+    for key in ("nodes", "commands", "raw", "phases", "started", "finished", "repetition"):
+        del document[key]
+    metrics = [{k: v for k, v in m.items() if k != "samples"} for m in document["metrics"]]
+    document |= {
+        "schema_version": "1.2",
+        "kind": "imported",
+        "id": "spark9.local-llama-bench-00ff",
+        "cluster": {"name": "mine", "platforms": ["dgx-spark"], "lab": False},
+        "source": {"tool": "llama-bench", "sha256": "0" * 64, "file": "10.0.0.7.md"},
+        "metrics": metrics,
+    }
+    write_run(tmp_path / "run", [record.sealed(document)])
+    done = command(tmp_path / "run", "--out", tmp_path / "results")
+    assert done.exit_code == 0, done.output
+    (path,) = (tmp_path / "results").rglob("*.json")
+    published = record.load(path)
+    assert (published["id"], path.stem) == ("host-llama-bench-00ff", "host-llama-bench-00ff")
+    assert published["source"]["file"] == "[address].md"
+
+
+def test_published_numbers_are_not_published_again(tmp_path):
+    source = {"name": "them", "url": "https://example.com/"}
+    document = {**ok(case(1), {"decode": [20.0]}), "schema_version": "1.2"}
+    folder = write_run(
+        tmp_path / "run", [record.sealed({**document, "kind": "published", "source": source})]
+    )
+    done = command(folder, "--out", tmp_path / "results")
+    assert (done.exit_code, "which are public already" in done.output) == (2, True)
+
+
 NAMES = st.text("ghjkmpqrtvwxyz", min_size=8, max_size=12)
 ADDRESSES = st.one_of(
     st.ip_addresses(v=4).map(str).filter(lambda a: not a.startswith(("127.", "0.", "255."))),

@@ -120,7 +120,7 @@ PATTERNS = (
     ),
     _pattern(
         "host name",
-        rf"(?i)(?<![\w.-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:{_PRIVATE})(?![\w-])",
+        rf"(?i)(?<![\w.-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:{_PRIVATE})(?!\w)",
         "[host]",
     ),
     _pattern("host name", r"(?<![A-Za-z0-9])ip(?:-\d{1,3}){4}(?!\d)", "[host]"),
