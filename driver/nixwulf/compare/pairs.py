@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from nixwulf.compare.interval import Interval, ratio_interval, typical
-from nixwulf.compare.sides import Identity, Key, Row, Side
+from nixwulf.compare.sides import Identity, Key, Row, Side, ordered
 from nixwulf.errors import InputError
 from nixwulf.units import better, is_time
 
@@ -130,7 +130,7 @@ def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
         one, two = groups_a.get(shared, []), groups_b.get(shared, [])
         why = _why_not(one, two)
         if not why:
-            pairs.append(_pair(dict(shared), one, two))
+            pairs.append(_pair(ordered(shared), one, two))
         elif _case(shared) not in failed:
             metric = next(str(value) for key, value in shared if key == Key("", "metric"))
             alone[why, _case(shared)].append(metric)
@@ -140,7 +140,7 @@ def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
         tuple(pairs),
         endings,
         tuple(
-            Alone(why, dict(case), tuple(dict.fromkeys(metrics)))
+            Alone(why, ordered(case), tuple(dict.fromkeys(metrics)))
             for (why, case), metrics in alone.items()
         ),
     )
@@ -199,7 +199,7 @@ def _endings(a: Side, b: Side, over: Sequence[str]) -> tuple[Ending, ...]:
     """The cases that both sides have and in which a run of one of them failed."""
     found_a, found_b = (_outcomes(side, over) for side in (a, b))
     return tuple(
-        Ending(dict(case), dict(found_a[case]), dict(found_b[case]))
+        Ending(ordered(case), dict(found_a[case]), dict(found_b[case]))
         for case in found_a
         if case in found_b and set(found_a[case]) | set(found_b[case]) != {"ok"}
     )

@@ -39,6 +39,14 @@ class Key:
 Identity = Mapping[Key, Any]
 
 
+def ordered(items: Iterable[tuple[Key, Any]]) -> Identity:
+    """An identity in the order in which people read it: what is measured, where, then the rest."""
+    places = {name: i for i, name in enumerate((*_CASE_KEYS, *_LINK_KEYS, *_METRIC_KEYS))}
+    return dict(
+        sorted(items, key=lambda item: (item[0].group, places.get(item[0].name, 0), item[0]))
+    )
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of the tidy table, and what has to be equal for it to be compared."""

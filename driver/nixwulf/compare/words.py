@@ -38,31 +38,30 @@ class Names:
     def __init__(self, comparison: Comparison) -> None:
         pairs = [pair.shared for pair in comparison.pairs]
         self._pairs = pairs or [ending.shared for ending in comparison.endings]
-        rest = [e.shared for e in comparison.endings] + [one.case for one in comparison.alone]
-        self._varying = self._vary(self._pairs) | self._vary(
-            [_without_conditions(one) for one in (*self._pairs, *rest)]
-        )
-
-    @staticmethod
-    def _vary(identities: Sequence[Identity]) -> set[Key]:
-        keys = {key for identity in identities for key in identity}
-        return {key for key in keys if len({str(i.get(key)) for i in identities}) > 1}
+        cases = [_without_conditions(one) for one in self._pairs]
+        cases += [ending.shared for ending in comparison.endings]
+        cases += [one.case for one in comparison.alone]
+        self._varying = _varying(cases)
+        # What all pairs of one metric have tells none of them apart.
+        for metric in {pair.metric for pair in comparison.pairs}:
+            self._varying |= _varying([p.shared for p in comparison.pairs if p.metric == metric])
 
     @property
     def common(self) -> str:
-        """The conditions that all pairs have."""
-        first = self._pairs[0]
-        told = [
-            str(value)
-            for key, value in first.items()
-            if not key.group and key not in self._varying and self._is_told(key, value)
-        ]
-        told += _deduplicated(
+        """The conditions that all pairs have, without parameters that conditions tell too."""
+        told = {
+            key: value
+            for key, value in self._pairs[0].items()
+            if all(one.get(key) == value for one in self._pairs)
+        }
+        names = {key.name for key in told if key.group == "conditions"}
+        texts = [str(v) for key, v in told.items() if not key.group and self._is_told(key, v)]
+        texts += [
             f"{key.name} {value}"
-            for key, value in sorted(first.items(), key=lambda item: item[0])
-            if key.group and key not in self._varying
-        )
-        return ", ".join(told)
+            for key, value in told.items()
+            if key.group == "conditions" or (key.group and key.name not in names)
+        ]
+        return ", ".join(texts)
 
     def case(self, identity: Identity) -> str:
         """What tells it from the others: '2 nodes, tensor, lan, depth 8192'."""
@@ -75,8 +74,8 @@ class Names:
             if not key.group and key in self._varying and self._is_told(key, value)
         ]
         varying = _deduplicated(
-            f"{key.name} {value}"
-            for key, value in sorted(identity.items(), key=lambda item: item[0])
+            f"{_asked(key, identity)}{key.name} {value}"
+            for key, value in identity.items()
             if key.group and key in self._varying
         )
         return clean(", ".join(filter(None, [*others, base, *varying])))
@@ -181,6 +180,18 @@ def _verdict(comparison: Comparison, names: Names, limit: float) -> list[str]:
         for one in below
     )
     return [f"Below {limit:g} of A: {'; '.join(cases)}."]
+
+
+def _asked(key: Key, identity: Identity) -> str:
+    """A parameter that a condition of its name differs from: each way of a test in both ways."""
+    other = identity.get(Key("conditions", key.name))
+    differs = other is not None and other != identity[key]
+    return "asked " if differs and key.group == "parameters" else ""
+
+
+def _varying(identities: Sequence[Identity]) -> set[Key]:
+    keys = {key for identity in identities for key in identity}
+    return {key for key in keys if len({str(i.get(key)) for i in identities}) > 1}
 
 
 def _deduplicated(texts: Iterable[str]) -> list[str]:
