@@ -13,6 +13,7 @@ from nixwulf import record
 from nixwulf.cli import cli
 from nixwulf.publish import kernel
 from nixwulf.publish.folder import publication
+from nixwulf.publish.known import Word
 from nixwulf.publish.scrub import Scrubber
 from nixwulf.report.folder import Entry, RunFolder
 from record_factory import case, failed, ok, plan, write_run
@@ -215,6 +216,11 @@ def test_an_import_is_published_without_the_path_and_host_in_it(tmp_path):
     published = record.load(path)
     assert (published["id"], path.stem) == ("host-llama-bench-00ff", "host-llama-bench-00ff")
     assert published["source"]["file"] == "[address].md"
+
+
+def test_letters_that_only_look_alike_without_case_do_no_harm():
+    words = {"spark": Word("host name", "n1")}
+    assert scrubbed("SPARK \u017fpark", words=words) == "n1 [...]"
 
 
 def test_published_numbers_are_not_published_again(tmp_path):

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nixwulf.publish import kernel
-from nixwulf.publish.known import Words, closed_words
+from nixwulf.publish.known import Word, Words, closed_words
 from nixwulf.publish.patterns import PATTERNS, ipv6_spans
 from nixwulf.record import SCHEMA_VERSION, Record, sealed
 from nixwulf.schema import schema
 
 _CLUSTER_NAME = "cluster"
+# Ignoring case, an s is also the long one, whose small letter is none of the word.
+_OTHER_CASE = Word("word", "[...]")
 _SHORT = 3  # Shorter words are everywhere; they are names only alone, or in quotes.
 _SECRET_NAME = re.compile(r"(?i)(api[_-]?key|token|secret|passw(or)?d|passphrase|credentials?)s?$")
 _NOT_OF_AN_ID = re.compile(r"[^A-Za-z0-9._-]+")
@@ -107,7 +109,7 @@ class Scrubber:
         return self._known.sub(lambda match: self._instead(match[0]), text)
 
     def _instead(self, was: str) -> str:
-        word = self.words[was.lower()]
+        word = self.words.get(was.lower(), _OTHER_CASE)
         if word.instead != was:
             self._note(word.kind, was, word.instead)
         return word.instead
