@@ -13,7 +13,7 @@ from nixwulf.compare.comparison import Comparison
 from nixwulf.compare.pairs import Ending, Pair
 from nixwulf.compare.sides import Identity
 from nixwulf.compare.words import Names, difference_document, differences, lines, sentences
-from nixwulf.report.markdown import escaped, pipe_table
+from nixwulf.report.pipes import escaped, pipe_table
 from nixwulf.report.words import clean
 
 _PIPE_WIDTH = 120

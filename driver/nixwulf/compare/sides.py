@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nixwulf import record as records_of
 from nixwulf.errors import InputError
 from nixwulf.query import Term, matches, parse_query
-from nixwulf.record import Record
-from nixwulf.report.folder import record_paths
+from nixwulf.record import Record, load
+from nixwulf.report.folder import read_folder
 from nixwulf.table import TIDY_COLUMNS, tidy
 
 _CASE_KEYS = ("platform", "benchmark", "engine", "model", "weights", "nodes")
@@ -116,12 +115,8 @@ def side_of(name: str, records: Iterable[Record]) -> Side:
     return Side(name, kept, tuple(Row(row, _identity(row)) for row in rows))
 
 
-def _read(path: Path) -> Iterator[Record]:
-    paths = [path] if path.is_file() else record_paths(path)
-    if not paths:
-        raise InputError(f"{str(path)!r} holds no record (no file records/*.json).")
-    by_digest = {record["digest"]: record for record in map(records_of.load, paths)}
-    return iter(by_digest.values())
+def _read(path: Path) -> Iterable[Record]:
+    return [load(path)] if path.is_file() else read_folder(path).records
 
 
 def _with_positions(record: Record) -> Record:

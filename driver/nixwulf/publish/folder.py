@@ -18,7 +18,7 @@ from nixwulf.publish.known import known_words
 from nixwulf.publish.scrub import Finding, Scrubber
 from nixwulf.record import Record
 from nixwulf.report.folder import RunFolder
-from nixwulf.report.markdown import escaped, pipe_table
+from nixwulf.report.pipes import escaped, pipe_table
 from nixwulf.report.words import case_name, link_name, unit_name, with_deviation
 from nixwulf.table import by_case, tidy
 

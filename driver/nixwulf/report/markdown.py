@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.findings import findings
 from nixwulf.report.lines import Line, Setting
+from nixwulf.report.pipes import escaped as _text
+from nixwulf.report.pipes import pipe_table as _table
 from nixwulf.report.provenance import fabrics, facts
-from nixwulf.report.words import clean, microseconds, percent, plural, times, unit_name
+from nixwulf.report.words import microseconds, percent, plural, times, unit_name
 
 _CASE = ("nodes", "parallelism", "fabric", "conditions", "RTT, µs", "link, Gbit/s")
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|#~@])")
 
 
 def to_markdown(summary: Summary) -> str:
     """Findings, tables of values, failures, warnings, what was left out, fabrics and provenance."""
     records = summary.folder.records
     parts = [
-        f"## {escaped(summary.folder.title)}",
-        escaped(summary.folder.description),
-        escaped(summary.counts) + ".",
+        f"## {_text(summary.folder.title)}",
+        _text(summary.folder.description),
+        _text(summary.counts) + ".",
         *(part for setting in summary.settings for part in _setting(summary, setting)),
         *_failures(summary.failures),
         *_warnings(summary),
         *_left_out(summary),
         *_fabrics(summary),
         "### What was measured on what",
-        pipe_table(("", ""), [(name, text) for name, text in facts(records)]),
+        _table(("", ""), [(name, text) for name, text in facts(records)]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -46,9 +46,9 @@ def _setting(summary: Summary, setting: Setting) -> list[str]:
         + "RTT is the median round trip measured in those runs, link what one TCP stream carried."
     )
     return [
-        f"### {escaped(summary.setting_name(setting))}",
-        "\n".join(f"* {escaped(sentence)}" for sentence in sentences),
-        pipe_table(head, rows),
+        f"### {_text(summary.setting_name(setting))}",
+        "\n".join(f"* {_text(sentence)}" for sentence in sentences),
+        _table(head, rows),
         note,
     ]
 
@@ -109,7 +109,7 @@ def _warnings(summary: Summary) -> list[str]:
     if not summary.warnings:
         return []
     rows = [(sentence, "; ".join(cases)) for sentence, cases in summary.warnings.items()]
-    return ["### Warnings", pipe_table(("what", "cases"), rows)]
+    return ["### Warnings", _table(("what", "cases"), rows)]
 
 
 def _failures(failures: Sequence[Failure]) -> list[str]:
@@ -117,10 +117,10 @@ def _failures(failures: Sequence[Failure]) -> list[str]:
         return []
     parts = ["### Failures"]
     for failure in failures:
-        hint = f" {escaped(failure.hint)}" if failure.hint else ""
+        hint = f" {_text(failure.hint)}" if failure.hint else ""
         parts.append(
             f"**{failure.outcome}** in {failure.phase}, {plural(len(failure.entries), 'run')} of "
-            f"{escaped(failure.cases)}: {escaped(failure.reason)}{hint}"
+            f"{_text(failure.cases)}: {_text(failure.reason)}{hint}"
         )
     return parts
 
@@ -129,30 +129,12 @@ def _left_out(summary: Summary) -> list[str]:
     if not summary.left_out:
         return []
     rows = [(left.reason, str(len(left.points)), left.words) for left in summary.left_out]
-    return ["### Left out of the plan", pipe_table(("reason", "points", "which"), rows)]
+    return ["### Left out of the plan", _table(("reason", "points", "which"), rows)]
 
 
 def _fabrics(summary: Summary) -> list[str]:
     rows = [(f.name, f.sold, f.asked, f.rtt, f.bandwidth) for f in fabrics(summary.folder.records)]
     head = ("fabric", "kind", "asked", "measured RTT, median (range)")
     return (
-        ["### Fabrics", pipe_table((*head, "measured bandwidth, median (range)"), rows)]
-        if rows
-        else []
+        ["### Fabrics", _table((*head, "measured bandwidth, median (range)"), rows)] if rows else []
     )
-
-
-def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table without the columns of which no row has anything."""
-    kept = [i for i, name in enumerate(head) if not name or any(row[i] for row in rows)]
-    lines = [
-        [head[i] for i in kept],
-        ["---"] * len(kept),
-        *([escaped(row[i]) for i in kept] for row in rows),
-    ]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def escaped(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
-    return _SPECIAL.sub(r"\\\1", " ".join(clean(text).split()))
