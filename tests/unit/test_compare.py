@@ -124,10 +124,10 @@ def test_cases_without_a_partner_are_counted_and_named(tmp_path):
     b = [*runs(case(2), SLOW), *runs(case(2, "cable"), FAST)]
     found = as_json(tmp_path, a, b)
     assert len(found["pairs"]) == 1
-    assert [(one["why"], one["case"]["nodes"], one["case"]["fabric"], one["metrics"])
+    assert [(one["why"], one["case"]["nodes"], one["case"]["fabric"], one["case"]["metric"])
             for one in found["not_compared"]] == [
-        ("only in A", 4, "lan", ["decode"]),
-        ("only in B", 2, "cable", ["decode"]),
+        ("only in A", 4, "lan", "decode"),
+        ("only in B", 2, "cable", "decode"),
     ]  # fmt: skip
     _, output = command(tmp_path / "a", tmp_path / "b")
     assert "Not compared, only in A: 1 metric of 4 nodes, tensor, lan (decode)." in output
@@ -157,6 +157,13 @@ def test_conditions_of_a_metric_have_to_be_equal_too(tmp_path):
         "Error: Nothing pairs: the nearest differ in n_depth (0 -> 4096); to compare over that, "
         "give --over n_depth.\n"
     )
+
+
+def test_what_only_a_condition_tells_apart_is_named_by_it(tmp_path):
+    a = [ok(case(), [metric("decode", FAST[0], depth) for depth in (0, 4096)])]
+    b = [ok(case(), [metric("decode", FAST[0])])]
+    _, output = compare(tmp_path, a, b)
+    assert "Not compared, only in A: 1 metric of one node, n_depth 4096 (decode)." in output
 
 
 def test_over_compares_what_differs_in_that_alone(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.compare.pairs import Alone, Ending, Pair, pair_up
-from nixwulf.compare.sides import Key, Side, read_side
+from nixwulf.compare.sides import Identity, Key, Side, read_side
 from nixwulf.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
 from nixwulf.record import Record
 
@@ -67,9 +67,9 @@ def compare(a: Side, b: Side, over: Sequence[str] = ()) -> Comparison:
         b,
         tuple(over),
         tuple(_differences(a, b, over)),
-        tuple(sorted(found.pairs, key=_order)),
+        tuple(sorted(found.pairs, key=lambda pair: _order(pair.shared))),
         tuple(sorted(found.endings, key=lambda ending: _case_order(ending.shared))),
-        tuple(sorted(found.alone, key=lambda one: (one.why, _case_order(one.case)))),
+        tuple(sorted(found.alone, key=lambda one: (one.why, _order(one.shared)))),
     )
 
 
@@ -130,11 +130,12 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _order(pair: Pair) -> tuple[Any, ...]:
-    return (*_case_order(pair.shared), _METRIC_ORDER.get(pair.metric, 9), pair.metric)
+def _order(identity: Identity) -> tuple[Any, ...]:
+    metric = str(identity[Key("", "metric")])
+    return (*_case_order(identity), _METRIC_ORDER.get(metric, 9), metric)
 
 
-def _case_order(identity: Any) -> tuple[Any, ...]:
+def _case_order(identity: Identity) -> tuple[Any, ...]:
     """By what is measured, then nodes, then the rest; numbers by their size."""
     first = ("platform", "engine", "benchmark", "model", "weights", "nodes", "parallelism")
     named = [_sortable(identity.get(Key("", name))) for name in (*first, "fabric", "transport")]

@@ -13,6 +13,7 @@ from nixwulf.errors import InputError
 from nixwulf.units import better, is_time
 
 Shared = frozenset[tuple[Key, Any]]
+Why = Literal["only in A", "only in B", "several values in A", "several values in B"]
 _MOST_LOOKED_AT = 300
 
 
@@ -98,11 +99,10 @@ class Ending:
 
 @dataclass(frozen=True)
 class Alone:
-    """What was not compared: metrics of one case, and why."""
+    """A metric that was not compared, and why."""
 
-    why: Literal["only in A", "only in B", "several values in A", "several values in B"]
-    case: Identity
-    metrics: tuple[str, ...]
+    why: Why
+    shared: Identity
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
     groups_a, groups_b = (_without(groups, over) for groups in (metrics_a, metrics_b))
     endings = _endings(a, b, over)
     failed = {frozenset(ending.shared.items()) for ending in endings}
-    alone: dict[tuple[Any, ...], list[str]] = defaultdict(list)
+    alone = []
     pairs = []
     for shared in {**groups_a, **groups_b}:
         one, two = groups_a.get(shared, []), groups_b.get(shared, [])
@@ -132,18 +132,10 @@ def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
         if not why:
             pairs.append(_pair(ordered(shared), one, two))
         elif _case(shared) not in failed:
-            metric = next(str(value) for key, value in shared if key == Key("", "metric"))
-            alone[why, _case(shared)].append(metric)
+            alone.append(Alone(why, ordered(shared)))
     if not pairs and not endings:
         raise InputError(_nothing(a, b, list(metrics_a), list(metrics_b), alone, over))
-    return Pairing(
-        tuple(pairs),
-        endings,
-        tuple(
-            Alone(why, ordered(case), tuple(dict.fromkeys(metrics)))
-            for (why, case), metrics in alone.items()
-        ),
-    )
+    return Pairing(tuple(pairs), endings, tuple(alone))
 
 
 def _grouped(rows: Iterable[tuple[Identity, Row]]) -> dict[Shared, list[Row]]:
@@ -163,12 +155,12 @@ def _without(
     return found
 
 
-def _why_not(a: list[list[Row]], b: list[list[Row]]) -> str:
+def _why_not(a: list[list[Row]], b: list[list[Row]]) -> Why | None:
     if not a or not b:
         return "only in B" if not a else "only in A"
-    if len(a) > 1 or len(b) > 1:
-        return f"several values in {'A' if len(a) > 1 else 'B'}"
-    return ""
+    if len(a) > 1:
+        return "several values in A"
+    return "several values in B" if len(b) > 1 else None
 
 
 def _pair(shared: Identity, a: list[list[Row]], b: list[list[Row]]) -> Pair:
@@ -234,14 +226,14 @@ def _nothing(
     b: Side,
     metrics_a: list[Shared],
     metrics_b: list[Shared],
-    alone: Mapping[tuple[Any, ...], list[str]],
+    alone: Sequence[Alone],
     over: Sequence[str],
 ) -> str:
     """Why nothing pairs, with the options that would pair the two that are nearest."""
     for side, found in (("A", metrics_a), ("B", metrics_b)):
         if not found:
             return f"{side} ({(a if side == 'A' else b).name}) has no number: no run ended ok."
-    several = sorted({why for why, _ in alone if why.startswith("several")})
+    several = sorted({one.why for one in alone if one.why.startswith("several")})
     if several:
         side = several[0][-1]
         return (

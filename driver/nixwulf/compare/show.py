@@ -73,10 +73,7 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
         "differences": [difference_document(one) for one in comparison.differences],
         "pairs": [_pair(pair) for pair in comparison.pairs],
         "failures": [_ending(ending) for ending in comparison.endings],
-        "not_compared": [
-            {"why": one.why, "case": _flat(one.case), "metrics": list(one.metrics)}
-            for one in comparison.alone
-        ],
+        "not_compared": [{"why": one.why, "case": _flat(one.shared)} for one in comparison.alone],
     }
     if limit is not None:
         below = comparison.below(limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,13 +39,10 @@ class Names:
     def __init__(self, comparison: Comparison) -> None:
         pairs = [pair.shared for pair in comparison.pairs]
         self._pairs = pairs or [ending.shared for ending in comparison.endings]
-        cases = [_without_conditions(one) for one in self._pairs]
-        cases += [ending.shared for ending in comparison.endings]
-        cases += [one.case for one in comparison.alone]
-        self._varying = _varying(cases)
-        # What all pairs of one metric have tells none of them apart.
-        for metric in {pair.metric for pair in comparison.pairs}:
-            self._varying |= _varying([p.shared for p in comparison.pairs if p.metric == metric])
+        alone = [one.shared for one in comparison.alone]
+        endings = [ending.shared for ending in comparison.endings]
+        self._of_pairs = _telling(self._pairs, endings)
+        self._of_all = _telling([*self._pairs, *alone], endings)
 
     @property
     def common(self) -> str:
@@ -64,21 +62,28 @@ class Names:
         return ", ".join(texts)
 
     def case(self, identity: Identity) -> str:
-        """What tells it from the others: '2 nodes, tensor, lan, depth 8192'."""
+        """What tells it from the other pairs: '2 nodes, tensor, lan, depth 8192'."""
+        return self._case(identity, self._of_pairs)
+
+    def alone(self, identity: Identity) -> str:
+        """What tells it from all others, those that were not compared too."""
+        return self._case(identity, self._of_all)
+
+    def _case(self, identity: Identity, varying: set[Key]) -> str:
         nodes = identity.get(Key("", "nodes"))
         texts = [str(identity.get(Key("", name)) or "") for name in _NAMED[1:]]
         base = case_name(nodes, texts[0], link_name(*texts[1:])) if nodes else ""
         others = [
             str(value)
             for key, value in identity.items()
-            if not key.group and key in self._varying and self._is_told(key, value)
+            if not key.group and key in varying and self._is_told(key, value)
         ]
-        varying = _deduplicated(
+        rest = _deduplicated(
             f"{_asked(key, identity)}{key.name} {value}"
             for key, value in identity.items()
-            if key.group and key in self._varying
+            if key.group and key in varying
         )
-        return clean(", ".join(filter(None, [*others, base, *varying])))
+        return clean(", ".join(filter(None, [*others, base, *rest])))
 
     @staticmethod
     def _is_told(key: Key, value: Any) -> bool:
@@ -159,11 +164,14 @@ def _outcomes(outcomes: Any) -> str:
 def _alone(alone: Sequence[Alone], names: Names) -> list[str]:
     said = []
     for why in dict.fromkeys(one.why for one in alone):
+        cases: dict[str, dict[str, None]] = defaultdict(dict)
         found = [one for one in alone if one.why == why]
-        count = sum(len(one.metrics) for one in found)
-        some = [f"{names.case(one.case)} ({', '.join(one.metrics)})" for one in found[:_MOST_ALONE]]
-        more = f"; and {len(found) - _MOST_ALONE} more" if len(found) > _MOST_ALONE else ""
-        said.append(f"Not compared, {why}: {plural(count, 'metric')} of {'; '.join(some)}{more}.")
+        for one in found:
+            cases[names.alone(one.shared)][str(one.shared[Key("", "metric")])] = None
+        texts = [f"{case} ({', '.join(metrics)})" for case, metrics in cases.items()]
+        more = f"; and {len(texts) - _MOST_ALONE} more" if len(texts) > _MOST_ALONE else ""
+        some = "; ".join(texts[:_MOST_ALONE])
+        said.append(f"Not compared, {why}: {plural(len(found), 'metric')} of {some}{more}.")
     return said
 
 
@@ -187,6 +195,15 @@ def _asked(key: Key, identity: Identity) -> str:
     other = identity.get(Key("conditions", key.name))
     differs = other is not None and other != identity[key]
     return "asked " if differs and key.group == "parameters" else ""
+
+
+def _telling(measured: Sequence[Identity], endings: Sequence[Identity]) -> set[Key]:
+    """The keys that tell some apart; what all of one metric have tells none of them."""
+    keys = _varying([*map(_without_conditions, measured), *endings])
+    by_metric: dict[str, list[Identity]] = defaultdict(list)
+    for one in measured:
+        by_metric[str(one.get(Key("", "metric")))].append(one)
+    return keys.union(*(_varying(found) for found in by_metric.values()))
 
 
 def _varying(identities: Sequence[Identity]) -> set[Key]:
