@@ -100,6 +100,8 @@ def command(*arguments):
         (f"machine-id {'0af1' * 8}", "machine-id [serial]"),
         ("ip-10-1-2-3: up", "[host]: up"),
         ("GUID 3c6d:6603:000a:1b2c", "GUID [address]"),
+        ("GID: 00:00:00:00:00:00:00:00:00:00:255:255:10:50:00:02", "GID: [address]"),
+        (f"peer 12D3KooW{'aB3' * 14}xy left", "peer [serial] left"),
         ("n_tokens = 2048, 31.25 tok/s, tokens: 1024,", None),
         ("Authorization: Bearer abc.def-ghi_jkl", "Authorization: Bearer [key]"),
         ("http://me:pa55@proxy/", "http://[key]@proxy/"),

@@ -104,6 +104,8 @@ PATTERNS = (
         r"(?<![0-9A-Za-z])[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}(?![0-9A-Za-z])",
         "[serial]",
     ),
+    # Of libp2p, and so of exo: a node's identity for as long as its key lasts.
+    _pattern("serial number", r"12D3KooW[1-9A-HJ-NP-Za-km-z]{44}", "[serial]"),
     _pattern("serial number", r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])", "[serial]"),
     _pattern(
         "serial number",
@@ -125,6 +127,8 @@ PATTERNS = (
     ),
     _pattern("host name", r"(?<![A-Za-z0-9])ip(?:-\d{1,3}){4}(?!\d)", "[host]"),
     _pattern("host name", r"nixos-system-(?P<it>[^\s/\[]+?)-\d\d\.\d\d", "[host]"),
+    # perftest writes GIDs, and so the IPv4 addresses in them, as sixteen decimal numbers.
+    _pattern("address", r"(?<![0-9:])(?:[0-9]{2,3}:){15}[0-9]{2,3}(?![0-9:])", "[address]"),
     _pattern(
         "address",
         r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}(?![0-9A-Fa-f])",
