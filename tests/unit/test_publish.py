@@ -17,6 +17,7 @@ from nixwulf.publish.known import Word
 from nixwulf.publish.scrub import Scrubber
 from nixwulf.report.folder import Entry, RunFolder
 from record_factory import case, failed, ok, plan, write_run
+from tool_outputs import reference
 
 STORE = "/nix/store/0c5x1b2d3f4g5h6i7j8k9l0m1n2p3q4r"
 UUID = "0b6f7c1e-3a52-4d1b-9a35-7c1f0b7e2d11"
@@ -162,6 +163,24 @@ def test_a_run_of_a_real_cluster_is_published_without_its_names_and_addresses():
     assert "ended hang" in made.readme()
 
 
+@pytest.mark.parametrize(
+    ("output", "private"),
+    [
+        ("nvidia-ib_write_bw-spark-client1.txt", ["nvidia@", "bd26", "192:168:", "192.168."]),
+        ("nccl-allreduce-roce-pod.txt", ["pod-vf01", "pod-vf02", "192.168."]),
+        ("hellas-iperf3-tbnet-1stream.txt", ["10.0.5.", "10.50.0."]),
+        ("lab/mpirun.badhost.txt", ["10.77.0.", "node0"]),
+    ],
+)
+def test_a_log_of_a_real_tool_loses_its_hosts_and_addresses(output, private):
+    text = reference(output)
+    assert any(word in text for word in private)
+    run = real(failed(case(2), log_tail=text))
+    (published,) = publication(folder_of(run)).records
+    for word in private:
+        assert word not in published["nodes"][0]["log_tail"]
+
+
 def test_secret_options_and_variables_lose_their_values():
     run = real(ok(case(1), {"decode": [20.0]}))
     run["commands"][0] |= {
@@ -218,6 +237,11 @@ def test_an_import_is_published_without_the_path_and_host_in_it(tmp_path):
     published = record.load(path)
     assert (published["id"], path.stem) == ("host-llama-bench-00ff", "host-llama-bench-00ff")
     assert published["source"]["file"] == "[address].md"
+
+
+def test_a_login_to_a_known_host_loses_its_user():
+    words = {"gate.example.com": Word("host name", "[host]")}
+    assert scrubbed("ssh carol@gate.example.com", words=words) == "ssh [user]@[host]"
 
 
 def test_letters_that_only_look_alike_without_case_do_no_harm():

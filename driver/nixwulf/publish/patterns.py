@@ -19,7 +19,7 @@ _COLONS = re.compile(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:]*")
 _PRIVATE = (
     r"local|lan|home|internal|localdomain|intranet|intra|corp|private|home\.arpa|fritz\.box|ts\.net"
 )
-_USER_AT_HOST = re.compile(r"(?<![\w.+-])[A-Za-z_][\w.+-]*@(?P<host>[A-Za-z0-9][\w.-]*)")
+_USER_AT_HOST = re.compile(r"(?<![\w.+-])[A-Za-z_][\w.+-]*@(?P<host>\[host\]|[A-Za-z0-9][\w.-]*)")
 
 
 @dataclass(frozen=True)
