@@ -76,6 +76,9 @@ def command(*arguments):
         ("failed to connect to 10.77.0.11:50052", "failed to connect to [address]:50052"),
         ("-H 192.168.1.7,10.0.0.2/24", "-H [address],[address]/24"),
         ("bind fe80::1%eth0, [2001:db8::7]:80", "bind [address]%eth0, [[address]]:80"),
+        ("at:::ffff:7d1e:abfd,fe80:::x", "at:[address],[address]:x"),
+        ("_2001:db8:0:0:0:0:0:7_x", "_[address]_x"),
+        ("ether 3c-6d-66-0a-1b-2c", "ether [address]"),
         ("::ffff:10.1.2.3", "[address]:[address]"),
         ("ether 3c:6d:66:0a:1b:2c up", "ether [address] up"),
         ("enx3c6d660a1b2c: link", "enx[address]: link"),
@@ -275,7 +278,7 @@ PLANTS = st.one_of(
     ),
     st.uuids().map(lambda uuid: (str(uuid), f"UUID={uuid}")),
 )
-AROUND = st.sampled_from([" ", "\n", "(", ")", '"', "'", "=", ",", ";", "/", "|"])
+AROUND = st.sampled_from(list(" \n\t()[]<>\"'=,;:/|\\.-_@%+"))
 
 
 def leaves(value, place=()):

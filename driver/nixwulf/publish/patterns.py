@@ -13,13 +13,16 @@ Kind = Literal["key", "serial number", "host name", "user name", "address"]
 # Same-machine addresses are everybody's.
 _NO_ADDRESSES = re.compile(r"127\..*|0\.0\.0\.0|255\.255\..*|::1?")
 _SHORTEST_SECRET = 8
+_NUMBERS = 4
+_OF_A_GAP = len("::")
 _NO_HOSTS = re.compile(r"sha256|entry|plt|GLIBC.*|GCC.*|CXXABI.*", re.IGNORECASE)
-_IPV4 = re.compile(r"(?<!\d)(?<!\d\.)(?:\d{1,3}\.){3}\d{1,3}(?!\d)(?!\.\d)")
+# A version of four numbers cannot be told from an address, nor an address behind a version.
+_IPV4 = re.compile(r"(?<!\d)(?:\d{1,3}\.){3,}\d{1,3}(?!\d)")
 _COLONS = re.compile(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:]*")
 _PRIVATE = (
     r"local|lan|home|internal|localdomain|intranet|intra|corp|private|home\.arpa|fritz\.box|ts\.net"
 )
-_USER_AT_HOST = re.compile(r"(?<![\w.+-])[A-Za-z_][\w.+-]*@(?P<host>\[host\]|[A-Za-z0-9][\w.-]*)")
+_USER_AT_HOST = re.compile(r"(?<![\w.+-])[\w.+-]+@(?P<host>\[host\]|[A-Za-z0-9][\w.-]*)")
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,10 @@ def _no_login(match: re.Match[str]) -> bool:
 
 
 def _no_ipv4(match: re.Match[str]) -> bool:
-    return bool(_NO_ADDRESSES.fullmatch(match[0])) or not _is_ip(match[0])
+    numbers = match[0].split(".")
+    return bool(_NO_ADDRESSES.fullmatch(match[0])) or (
+        len(numbers) == _NUMBERS and not _is_ip(match[0])
+    )
 
 
 PATTERNS = (
@@ -122,25 +128,21 @@ PATTERNS = (
     ),
     _pattern(
         "host name",
-        rf"(?i)(?<![\w.-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:{_PRIVATE})(?!\w)",
+        rf"(?i)(?<![a-z0-9])(?:[a-z0-9_](?:[a-z0-9_-]*[a-z0-9])?\.)+(?:{_PRIVATE})(?![a-z0-9])",
         "[host]",
     ),
     _pattern("host name", r"(?<![A-Za-z0-9])ip(?:-\d{1,3}){4}(?!\d)", "[host]"),
     _pattern("host name", r"nixos-system-(?P<it>[^\s/\[]+?)-\d\d\.\d\d", "[host]"),
-    # perftest writes GIDs, and so the IPv4 addresses in them, as sixteen decimal numbers.
-    _pattern("address", r"(?<![0-9:])(?:[0-9]{2,3}:){15}[0-9]{2,3}(?![0-9:])", "[address]"),
+    # Four groups and more, whatever is around: IPv6, MAC and InfiniBand addresses, GUIDs, and GIDs,
+    # which perftest writes as sixteen decimal numbers, the IPv4 address in them too.
+    _pattern("address", r"(?:[0-9A-Fa-f]{1,4}:){3,}[0-9A-Fa-f:]*", "[address]"),
     _pattern(
         "address",
-        r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}(?![0-9A-Fa-f])",
+        r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}-){5,19}[0-9A-Fa-f]{2}(?![0-9A-Fa-f])",
         "[address]",
     ),
     _pattern(
         "address", r"(?<![A-Za-z0-9])(?:enx|wlx)(?P<it>[0-9a-f]{12})(?![0-9A-Za-z])", "[address]"
-    ),
-    _pattern(
-        "address",
-        r"(?<![0-9A-Fa-f:])(?:[0-9A-Fa-f]{4}:){3}[0-9A-Fa-f]{4}(?![0-9A-Fa-f:])",
-        "[address]",
     ),
     Pattern("address", _IPV4, "[address]", _no_ipv4),
 )
@@ -152,7 +154,7 @@ HOST_TEXTS = tuple(
         r"\b(?i:local host|remote host|hostname)[\"']?\s*[:=]\s*[\"']?([A-Za-z0-9][\w.-]*)",
         r"^([A-Za-z0-9][\w.-]*):\d+:\d+ \[\d+\] NCCL",
         r"nixos-system-([^\s/\[]+?)-\d\d\.\d\d",
-        r"(?<![\w.+-])[A-Za-z_][\w.+-]*@(?!entry|plt|sha256|GLIBC)([A-Za-z][\w-]*)(?![\w.-])",
+        r"(?<!\w)[A-Za-z_][\w.+-]*@(?!entry|plt|sha256|GLIBC)([A-Za-z][\w-]*)(?![\w.-])",
     )
 )
 """Where programs tell the names of hosts: Open MPI, HPCC, NCCL, NixOS, prompts and logins."""
@@ -162,7 +164,7 @@ USER_TEXTS = tuple(
     for expression in (
         r"[/\\](?:home|Users)[/\\]([A-Za-z_][\w.-]*)",
         r"\b(?:USER|LOGNAME|USERNAME)=([A-Za-z_][\w.-]*)",
-        r"(?<![\w.+-])([A-Za-z_][\w.+-]*)@(?!entry|plt|sha256|GLIBC)[A-Za-z][\w-]*(?![\w.-])",
+        r"(?<!\w)([A-Za-z_][\w.+-]*)@(?!entry|plt|sha256|GLIBC)[A-Za-z][\w-]*(?![\w.-])",
     )
 )
 """Where the names of users stand."""
@@ -176,15 +178,15 @@ SERIAL_TEXTS = tuple(
 
 
 def ipv6_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where a text has IPv6 addresses, but for ::1 and ::, which all machines have.
+    """Where a text has short IPv6 addresses, such as fe80::1, but ::1 and ::, which all machines have.
 
     Colons in other things, such as std::add, are told by the letters beside them.
     """
     for match in _COLONS.finditer(text):
         begin, end = match.span()
-        if begin and (text[begin - 1].isalnum() or text[begin - 1] == "_"):
+        if begin and text[begin - 1].isalnum():
             begin = _after_colons(text, begin, end)
-        if end < len(text) and (text[end].isalnum() or text[end] == "_"):
+        if end < len(text) and text[end].isalnum():
             end = _before_colons(text, begin, end)
         while begin < end and not _is_ip(text[begin:end]):
             if text[end - 1] == ":":
@@ -198,18 +200,22 @@ def ipv6_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _after_colons(text: str, begin: int, end: int) -> int:
-    """Past the first word, which belongs to what is before, and the colons after it."""
-    place = text.index(":", begin, end)
-    while place < end and text[place] == ":":
-        place += 1
-    return place
+    """Past the first word, which belongs to what is before, and the colons after it.
+
+    Of three colons and more, two belong to an address.
+    """
+    colons = re.compile(":+").search(text, begin, end)
+    if colons is None:
+        return end
+    return colons.end() - (_OF_A_GAP if len(colons[0]) > _OF_A_GAP else 0)
 
 
 def _before_colons(text: str, begin: int, end: int) -> int:
-    place = text.rfind(":", begin, end)
-    while place > begin and text[place - 1] == ":":
-        place -= 1
-    return max(place, begin)
+    """The same from the other end."""
+    colons = list(re.compile(":+").finditer(text, begin, end))
+    if not colons:
+        return begin
+    return colons[-1].start() + (_OF_A_GAP if len(colons[-1][0]) > _OF_A_GAP else 0)
 
 
 def _is_ip(text: str) -> bool:
