@@ -178,7 +178,7 @@ SERIAL_TEXTS = tuple(
 
 
 def ipv6_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where a text has short IPv6 addresses, such as fe80::1, but ::1 and ::, which all machines have.
+    """Where a text has short IPv6 addresses, such as fe80::1, but for ::1 and ::.
 
     Colons in other things, such as std::add, are told by the letters beside them.
     """
