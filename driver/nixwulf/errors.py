@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+EXIT_OK = 0
 EXIT_RUN_FAILED = 1
 EXIT_USAGE = 2
 EXIT_GATE = 3

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.findings import findings
 from nixwulf.report.lines import Line, Setting
+from nixwulf.report.pipes import escaped as _text
+from nixwulf.report.pipes import pipe_table as _table
 from nixwulf.report.provenance import fabrics, facts
-from nixwulf.report.words import clean, microseconds, percent, plural, times, unit_name
+from nixwulf.report.words import microseconds, percent, plural, times, unit_name
 
 _CASE = ("nodes", "parallelism", "fabric", "conditions", "RTT, µs", "link, Gbit/s")
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|#~@])")
 
 
 def to_markdown(summary: Summary) -> str:
@@ -138,19 +138,3 @@ def _fabrics(summary: Summary) -> list[str]:
     return (
         ["### Fabrics", _table((*head, "measured bandwidth, median (range)"), rows)] if rows else []
     )
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table without the columns of which no row has anything."""
-    kept = [i for i, name in enumerate(head) if not name or any(row[i] for row in rows)]
-    lines = [
-        [head[i] for i in kept],
-        ["---"] * len(kept),
-        *([_text(row[i]) for i in kept] for row in rows),
-    ]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _text(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
-    return _SPECIAL.sub(r"\\\1", " ".join(clean(text).split()))
