@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from nixwulf.report.folder import Entry, RunFolder
+from nixwulf.collection import Entry
+from nixwulf.report.folder import RunFolder
 from nixwulf.report.lines import Line, Metric, Setting, setting_of
 from nixwulf.report.words import plural
 from nixwulf.units import better

@@ -8,10 +8,10 @@ from importlib import resources
 from pathlib import PurePath
 from urllib.parse import quote
 
+from nixwulf.collection import Entry
 from nixwulf.report import provenance, words
 from nixwulf.report.contents import Summary
 from nixwulf.report.findings import findings
-from nixwulf.report.folder import Entry
 from nixwulf.report.lines import Line, Metric, Setting, Value
 from nixwulf.report.plots import Plots, plots
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nixwulf.collection import Entry
 from nixwulf.power.reading import sources
 from nixwulf.record import Record
-from nixwulf.report.folder import Entry
 from nixwulf.report.words import figure, microseconds
 from nixwulf.table import canonical
 

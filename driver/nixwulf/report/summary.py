@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nixwulf import table
+from nixwulf.collection import Entry
 from nixwulf.record import Record
 from nixwulf.report.contents import Failure, Summary
-from nixwulf.report.folder import Entry, RunFolder
+from nixwulf.report.folder import RunFolder
 from nixwulf.report.lines import Line, Setting, Value, setting_of
 from nixwulf.report.words import case_name, link_name
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us
