@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nixwulf.errors import InputError
+from nixwulf.errors import InputError, quoted
 from nixwulf.files import read_json
 from nixwulf.record import Record, load
 
@@ -19,7 +19,6 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _NO_RECORDS = frozenset({"raw", "references"})
 # What two records of the same numbers may differ in: the driver that wrote them down.
 _OF_THE_WRITER = frozenset({"digest", "provenance"})
-_MOST_SHOWN = 40
 
 
 @dataclass(frozen=True)
@@ -119,8 +118,7 @@ def _first_difference(key: str, first: Any, second: Any) -> tuple[str, Any, Any]
 
 
 def _short(value: object) -> str:
-    text = "nothing" if value is None else repr(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return "nothing" if value is None else quoted(value)
 
 
 def _each(paths: Paths) -> list[Path]:

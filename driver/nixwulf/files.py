@@ -13,6 +13,8 @@ import yaml
 
 from nixwulf.errors import InputError
 
+_NEAR = 20
+
 
 def cache_dir() -> Path:
     """Where built engines and made models are kept: $XDG_CACHE_HOME/nixwulf or ~/.cache/nixwulf."""
@@ -75,11 +77,20 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """The document of a JSON file; raises InputError with the line."""
+    """The document of a JSON file; raises InputError with the line.
+
+    Strict where the standard library is not: no NaN, no number beyond 64 bits, no half of a
+    character, no bottomless nesting.
+    """
+    import orjson
+
+    text = read_text(path)
     try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: line {error.lineno}: not JSON: {error.msg}.") from None
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        near = text[error.pos : error.pos + _NEAR].split("\n")[0]
+        at = f" at {near!r}" if near else ""
+        raise InputError(f"{path}: line {error.lineno}: not JSON: {error.msg}{at}.") from None
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
