@@ -87,7 +87,7 @@ def _where(path: Iterable[object]) -> str:
 
 
 def _order(error: Any) -> tuple[bool, list[str]]:
-    """By key; last what is asked for only because of the value of another key, maybe a wrong one."""
+    """By key; last what is asked for because of the value of another key, which may be wrong."""
     asked_for = {"then", "else"} & set(error.absolute_schema_path)
     return bool(asked_for), list(map(str, error.absolute_path))
 

@@ -1,0 +1,76 @@
+"""Numbers of groups of a tidy table's rows, over all of their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pandas as pd
+
+PERCENTILES = {"p50": 50, "p95": 95, "p99": 99}
+_MEDIANS = ("rtt_us", "bandwidth_gbps")
+_MEANS = ("watts", "per_watt", "joules_per_token", "price_usd", "per_usd")
+_TEXTS = ("watts_source", "price_source")
+
+
+def pooled(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """One row for each value of the keys, sorted by them.
+
+    Columns: the keys; mean, stddev (n-1), p50, p95, p99 (nearest rank, of distributions only) and
+    n_samples of the samples of all rows; where no row has samples, the mean of the values, and of
+    a row alone the rest as it gives it; n_runs; medians of rtt_us and bandwidth_gbps; means of what
+    a speed costs, and the first source of each that is there.
+    """
+    import numpy as np
+    import pandas as pd
+
+    groups = rows.groupby(list(keys), dropna=False, sort=True)
+    frame = groups.agg(n_runs=("value", "size"), mean=("value", "mean")).reset_index()
+    for name in ("stddev", *PERCENTILES):
+        frame[name] = groups[name].first().to_numpy()
+    frame.loc[frame["n_runs"] > 1, ["stddev", *PERCENTILES]] = np.nan
+
+    lengths = rows["samples"].map(len).to_numpy(dtype="int64")
+    samples = np.fromiter(chain.from_iterable(rows["samples"]), "float64", lengths.sum())
+    owner = np.repeat(groups.ngroup().to_numpy(dtype="int64"), lengths)
+    counts = np.bincount(owner, minlength=len(frame))
+    spread = groups["p50"].count().to_numpy() > 0
+    for name, values in _of_samples(samples, owner, counts).items():
+        kept = (counts > 0) & (spread if name in PERCENTILES else True)
+        frame[name] = np.where(kept, values, np.where(counts > 0, np.nan, frame[name]))
+    frame["n_samples"] = pd.array(np.where(counts > 0, counts, 0), dtype="Int64")
+    frame.loc[counts == 0, "n_samples"] = pd.NA
+
+    for name in _MEDIANS:
+        frame[name] = groups[name].median().to_numpy()
+    for name in _MEANS:
+        frame[name] = groups[name].mean().to_numpy()
+    for name in _TEXTS:
+        first: Any = rows[name].where(rows[name] != "").groupby(groups.ngroup()).first()
+        frame[name] = first.fillna("").to_numpy()
+    return frame
+
+
+def _of_samples(
+    samples: npt.NDArray[np.float64], owner: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Mean, deviation and percentiles of each owner's samples; nonsense where it has none."""
+    import numpy as np
+
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        mean = np.bincount(owner, samples, len(counts)) / counts
+        squares = np.bincount(owner, (samples - mean[owner]) ** 2, len(counts))
+        found = {
+            "mean": mean,
+            "stddev": np.where(counts > 1, np.sqrt(squares / (counts - 1)), np.nan),
+        }
+    in_order = np.append(samples[np.lexsort((samples, owner))], np.nan)
+    before = np.cumsum(counts) - counts
+    for name, percent in PERCENTILES.items():
+        rank = np.maximum(0, -(-counts * percent // 100) - 1)
+        found[name] = in_order[before + rank]
+    return found
