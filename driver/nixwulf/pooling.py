@@ -56,7 +56,9 @@ def pooled(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def _of_samples(
-    samples: npt.NDArray[np.float64], owner: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
+    samples: npt.NDArray[np.float64],
+    owner: npt.NDArray[np.integer[Any]],
+    counts: npt.NDArray[np.integer[Any]],
 ) -> dict[str, npt.NDArray[np.float64]]:
     """Mean, deviation and percentiles of each owner's samples; nonsense where it has none."""
     import numpy as np

@@ -143,7 +143,7 @@ def by_case(table: pd.DataFrame) -> pd.DataFrame:
     watts, per_watt, joules_per_token, price_usd, per_usd: means over those runs, and watts_source,
     price_source, as in the tidy table;
     one_node: the mean, or median of a distribution, of the same engine, model, parameters and
-    metric on one node, of published numbers also of the same URL, version and conditions;
+    metric on one node, of what is no run also of the same version and conditions;
     speed_up: mean or median over that; efficiency: speed_up over the number of nodes, a fraction.
     The last three are NaN where one node was not measured, and for units of which nodes do not
     give more: times, and what a link carries.
@@ -163,11 +163,15 @@ def by_case(table: pd.DataFrame) -> pd.DataFrame:
 def _same(measured: pd.DataFrame) -> pd.Series[str]:
     """What one node of numbers that are no run's has to share besides, as a text.
 
-    Runs of one cluster and case are of one engine; of others one source may hold several.
+    The cases of one cluster's runs hold all of it; who publishes may have tried several versions.
     """
     texts = measured["engine_version"] + " " + measured["conditions"]
-    published = measured["source"].where(measured["kind"] == "published", "") + " " + texts
-    return published.where(measured["kind"] != "run", "")
+    return texts.where(measured["kind"] != "run", "")
+
+
+def case_of(record: Record) -> str:
+    """What tells a case from others: its id; of what is no run, whose cases nobody knows, its own."""
+    return str(record["case"]["id"] if record["kind"] == "run" else record["id"])
 
 
 def record_rtt_us(record: Record) -> float | None:
@@ -201,7 +205,7 @@ def _of_record(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "kind": record["kind"],
         "platform": "+".join(record["cluster"]["platforms"]),
         "cluster": record["cluster"]["name"],
-        "case": case["id"] if record["kind"] == "run" else record["id"],
+        "case": case_of(record),
         **{key: case.get(key, "") for key in ("engine", "benchmark", "model", "parallelism")},
         "weights": record.get("model", {}).get("weights", ""),
         "nodes": case["nodes"],
