@@ -33,6 +33,11 @@ class Entry:
         """The raw outputs of the run, beside its folder of records; none of what is no run."""
         return tuple(self.path.parent.parent / name for name in self.record.get("raw", ()))
 
+    @property
+    def started(self) -> str:
+        """When the run started, UTC; empty where that is not known."""
+        return str(self.record.get("started", ""))
+
 
 def record_paths(paths: Paths) -> list[Path]:
     """The record files of files, run folders and folders of those, in the order given.

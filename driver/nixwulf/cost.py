@@ -18,6 +18,9 @@ SPEEDS = frozenset({"tok/s", "Gflop/s"})
 """Units of metrics that are set against watts and US$."""
 
 
+_NOT_AT_WORK = {"idle", "sleep", "off"}
+
+
 class Watts(NamedTuple):
     """Mean watts of all nodes while a metric was measured, and the metric over them.
 
@@ -52,22 +55,30 @@ def watts_by_metric(record: Record) -> dict[int, Watts]:
     }
     if found:
         return found
-    powers = [metric for metric in metrics if (metric["name"], metric["unit"]) == ("power", "W")]
+    powers = [
+        metric
+        for metric in metrics
+        if (metric["name"], metric["unit"]) == ("power", "W")
+        and metric["conditions"].get("state") not in _NOT_AT_WORK
+    ]
     beside = ((index, _beside(speed, powers)) for index, speed in enumerate(metrics))
-    return {index: _over(metrics[index], watts) for index, watts in beside if watts}
+    return {index: watts for index, watts in beside if watts}
 
 
-def _beside(speed: Mapping[str, Any], powers: Sequence[Mapping[str, Any]]) -> float | None:
-    if speed["unit"] not in SPEEDS:
-        return None
+def _beside(speed: Mapping[str, Any], powers: Sequence[Mapping[str, Any]]) -> Watts | None:
+    """Which watts they are, such as the highest ones, is said in the source."""
     alike = [power for power in powers if power["conditions"] == speed["conditions"]] or powers
-    return float(alike[0]["value"]) if len(alike) == 1 else None
-
-
-def _over(speed: Mapping[str, Any], watts: float) -> Watts:
-    value = speed["value"]
-    joules = watts / value if speed["unit"] == "tok/s" else None
-    return Watts(watts, "beside the speed", value / watts, joules)
+    if speed["unit"] not in SPEEDS or len(alike) != 1 or not alike[0]["value"]:
+        return None
+    power, value = alike[0], speed["value"]
+    own = power["conditions"].items() - speed["conditions"].items()
+    which = f" ({', '.join(f'{key} {word}' for key, word in sorted(own))})" if own else ""
+    return Watts(
+        power["value"],
+        f"beside the speed{which}",
+        value / power["value"],
+        power["value"] / value if speed["unit"] == "tok/s" else None,
+    )
 
 
 def price(record: Record) -> Price | None:

@@ -170,7 +170,7 @@ def _same(measured: pd.DataFrame) -> pd.Series[str]:
 
 
 def case_of(record: Record) -> str:
-    """What tells a case from others: its id; of what is no run, whose cases nobody knows, its own."""
+    """What tells its case from others: the case's id, and of what is no run the record's own."""
     return str(record["case"]["id"] if record["kind"] == "run" else record["id"])
 
 

@@ -12,6 +12,7 @@ from nixwulf.collection import Entry
 from nixwulf.report.folder import RunFolder
 from nixwulf.report.lines import Line, Metric, Setting, setting_of
 from nixwulf.report.words import plural
+from nixwulf.table import case_of
 from nixwulf.units import better
 
 _METRIC_ORDER = {"prompt": 0, "decode": 1, "throughput": 2, "ttft": 3, "itl": 4}
@@ -44,7 +45,8 @@ class Failure:
     def log_tails(self) -> dict[str, str]:
         """The last lines of each node's log, of the first of the runs that kept any."""
         for entry in self.entries:
-            tails = {n["name"]: n["log_tail"] for n in entry.record["nodes"] if n.get("log_tail")}
+            nodes = entry.record.get("nodes", ())
+            tails = {node["name"]: node["log_tail"] for node in nodes if node.get("log_tail")}
             if tails:
                 return tails
         return {}
@@ -98,11 +100,11 @@ class Summary:
             for entry in self.folder.entries
             if setting == setting_of(entry.record["cluster"]["name"], entry.record["case"])
         ]
-        return sorted(found, key=lambda entry: (entry.record["started"], entry.record["id"]))
+        return sorted(found, key=lambda entry: (entry.started, entry.record["id"]))
 
     def name_of(self, entry: Entry) -> str:
         """The case of a run among all of its setting, in words."""
-        return self.names[entry.record["case"]["id"]]
+        return self.names[case_of(entry.record)]
 
     def metrics(self, setting: Setting) -> list[Metric]:
         """What was measured in a setting: prompt, decode, ..., then rates, times and the rest."""
@@ -141,9 +143,11 @@ class Summary:
     def counts(self) -> str:
         """'36 runs of 12 cases: 33 ok, 2 hang, 1 failed (36 of 40 planned)'."""
         runs = len(self.folder.entries)
+        kinds = {entry.record["kind"] for entry in self.folder.entries}
+        noun = "run" if "run" in kinds else "record"
         cases = len({(line.setting, line.case) for line in self.lines if line.outcomes})
         outcomes = ", ".join(f"{count} {name}" for name, count in self.outcomes.items())
-        text = f"{plural(runs, 'run')} of {plural(cases, 'case')}: {outcomes}"
+        text = f"{plural(runs, noun)} of {plural(cases, 'case')}: {outcomes}"
         planned = self.folder.planned_runs
         if planned is not None and planned != runs:
             text += f"; {runs} of {planned} planned runs have a record"

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from nixwulf.collection import Entry
 from nixwulf.report import provenance, words
 from nixwulf.report.contents import Summary
+from nixwulf.report.costs import Costs, costs
 from nixwulf.report.findings import findings
 from nixwulf.report.lines import Line, Metric, Setting, Value
 from nixwulf.report.plots import Plots, plots
@@ -43,6 +44,8 @@ class Section:
     scaling: list[list[ScalingRow]]
     scaling_nodes: list[int]
     entries: list[Entry]
+    costs: Costs | None
+    from_runs: bool
 
 
 def to_html(summary: Summary) -> str:
@@ -97,6 +100,8 @@ def _section(summary: Summary, setting: Setting, sentences: list[str]) -> Sectio
         scaling=scaling,
         scaling_nodes=sorted({nodes for rows in scaling for row in rows for nodes in row.by_nodes}),
         entries=summary.entries_of(setting),
+        costs=costs(summary, setting),
+        from_runs=any("source" not in e.record for e in summary.entries_of(setting)),
     )
 
 

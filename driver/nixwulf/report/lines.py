@@ -40,23 +40,42 @@ class Metric(NamedTuple):
         return _SHORT.get(self.name, self.name.replace("_", " "))
 
 
+class Cost(NamedTuple):
+    """Watts, US$ and a speed over them, as the table has them; what is not known is none."""
+
+    watts: float | None
+    watts_source: str
+    per_watt: float | None
+    joules_per_token: float | None
+    price_usd: float | None
+    price_source: str
+    per_usd: float | None
+
+
 @dataclass(frozen=True)
 class Value:
     """A metric over the runs of a case that ended ok, in its unit.
 
     deviation is over all samples (n-1), none for one sample; percentiles are the 50th, 95th and
-    99th, none where they tell no more than the mean; speed_up and efficiency are against one node,
+    99th, none where they tell no more than the mean; n_samples is none where a source gives but the
+    mean; speed_up and efficiency are against one node,
     none where that was not measured or means nothing.
     """
 
     unit: str
     mean: float
     deviation: float | None
-    n_samples: int
+    n_samples: int | None
     n_runs: int
     percentiles: tuple[float, float, float] | None = None
     speed_up: float | None = None
     efficiency: float | None = None
+    cost: Cost | None = None
+
+    @property
+    def counts(self) -> str:
+        """Samples and runs: '9 (3)'; empty where a source gives no samples."""
+        return f"{self.n_samples} ({self.n_runs})" if self.n_samples else ""
 
     @property
     def above_linear(self) -> bool:
@@ -128,8 +147,9 @@ class Line:
     @property
     def counts(self) -> str:
         """Samples and runs that its values rest on: '9 (3)'; several where the metrics differ."""
-        counts = {(value.n_samples, value.n_runs) for value in self.values.values()}
-        return ", ".join(f"{n} ({runs})" for n, runs in sorted(counts))
+        values = (value for value in self.values.values() if value.n_samples)
+        counts = sorted({(value.n_samples, value.n_runs) for value in values})
+        return ", ".join(f"{n} ({runs})" for n, runs in counts)
 
     @property
     def what(self) -> str:

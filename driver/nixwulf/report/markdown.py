@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from nixwulf.report.contents import Failure, Summary
+from nixwulf.report.costs import costs
 from nixwulf.report.findings import findings
 from nixwulf.report.lines import Line, Setting
 from nixwulf.report.provenance import fabrics, facts
@@ -50,7 +51,15 @@ def _setting(summary: Summary, setting: Setting) -> list[str]:
         "\n".join(f"* {_text(sentence)}" for sentence in sentences),
         _table(head, rows),
         note,
+        *_costs(summary, setting),
     ]
+
+
+def _costs(summary: Summary, setting: Setting) -> list[str]:
+    found = costs(summary, setting)
+    if found is None:
+        return []
+    return ["#### Watts and US$", _table(found.heads, found.rows), _text(" ".join(found.sources))]
 
 
 def _columns(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]]]:
@@ -81,9 +90,8 @@ def _rows(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]
     for line in summary.lines_of(setting):
         for m in summary.metrics(setting):
             if value := line.values.get(m.name):
-                counts = f"{value.n_samples} ({value.n_runs})"
                 cells = [f"{m.words}, {unit_name(m.unit)}", value.text, *value.spread]
-                cells += [_scaling(line, m.name), counts, line.outcome]
+                cells += [_scaling(line, m.name), value.counts, line.outcome]
                 rows.append([*_case(line), *cells])
         if not line.values:
             rows.append([*_case(line), *[""] * 7, line.outcome])

@@ -16,6 +16,7 @@ from nixwulf.report.lines import Line, Metric, Setting
 from nixwulf.report.words import clean, microseconds, plural
 from nixwulf.units import adds_up
 
+_AS_GIVEN = "As their sources give them"
 _DECODE = Metric("decode", "tok/s")
 
 
@@ -100,7 +101,8 @@ def decode_by_rtt(summary: Summary) -> str:
         variants = sorted({line.variant for line in lines})
         drawn = [panel for one in variants for panel in panels.by_rtt(lines, _DECODE, one)]
         if drawn:
-            caption = f"Means ± one standard deviation, n = {_sample_counts(lines)}"
+            counts = _sample_counts(lines)
+            caption = f"Means ± one standard deviation, n = {counts}" if counts else _AS_GIVEN
             names = [f"{clean(link)} {_rtt(lines, link)}" for link in panels.links_of(lines)]
             found.append((drawn, names, caption))
     if len(found) != 1:
@@ -121,9 +123,12 @@ def _rtt(lines: Sequence[Line], link: str) -> str:
 
 
 def _sample_counts(lines: Sequence[Line]) -> str:
-    """'9 samples in 3 runs', or the range over the points."""
+    """'9 samples in 3 runs', or the range over the points; empty where sources give none."""
     values = [value for line in lines for value in line.values.values()]
-    samples = _span([value.n_samples for value in values], "sample")
+    counted = [value.n_samples for value in values if value.n_samples]
+    if not counted:
+        return ""
+    samples = _span(counted, "sample")
     return f"{samples} in {_span([value.n_runs for value in values], 'run')}"
 
 

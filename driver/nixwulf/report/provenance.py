@@ -46,15 +46,16 @@ class Example:
 
 def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     """Pairs of a name and what the records say, in the order in which a reader asks."""
-    first = min(record["started"] for record in records)
-    last = max(record["finished"] for record in records)
+    begun = [record["started"] for record in records if "started" in record]
+    ended = [record["finished"] for record in records if "finished" in record] or begun
     pairs = [
-        ("Measured", f"{_minute(first)} to {_minute(last)} UTC"),
+        ("Measured", f"{_minute(min(begun))} to {_minute(max(ended))} UTC" if begun else ""),
+        ("Source", _distinct(_source(record.get("source", {})) for record in records)),
         ("Cluster", _distinct(_cluster(record["cluster"]) for record in records)),
         ("Engine", _distinct(_engine(r["engine"]) for r in records if "engine" in r)),
         ("Model", _distinct(_model(r["model"]) for r in records if "model" in r)),
         ("Driver", _distinct(_driver(record["provenance"]) for record in records)),
-        ("Driver's machine", _distinct(_flat(r["provenance"]["driver"]) for r in records)),
+        ("Driver's machine", _distinct(_flat(r["provenance"].get("driver", {})) for r in records)),
         ("Gates waived", _distinct(", ".join(record.get("waived", ())) for record in records)),
         ("Power", _distinct(sources(record.get("power", {})) for record in records)),
         *node_facts(records),
@@ -66,7 +67,7 @@ def node_facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     """Each fact of the nodes: one value, or a range, or each value with its nodes."""
     values: dict[str, dict[str, list[Any]]] = {}
     for record in records:
-        for node in record["nodes"]:
+        for node in record.get("nodes", ()):
             for key, value in node.get("facts", {}).items():
                 values.setdefault(key, {}).setdefault(node["name"], []).append(value)
     return [(f"Nodes: {_fact_name(key)}", _fact(key, found)) for key, found in values.items()]
@@ -88,10 +89,10 @@ def fabrics(records: Sequence[Record]) -> list[FabricRow]:
 def examples(entries: Sequence[Entry]) -> list[Example]:
     """The commands of the first run of each engine, benchmark, number of nodes and parallelism."""
     chosen: dict[tuple[Any, ...], Entry] = {}
-    for entry in sorted(entries, key=lambda e: (e.record["outcome"] != "ok", e.record["started"])):
+    for entry in sorted(entries, key=lambda e: (e.record["outcome"] != "ok", e.started)):
         case = entry.record["case"]
         key = tuple(case.get(name, "") for name in _EXAMPLE_OF)
-        if entry.record["commands"]:
+        if entry.record.get("commands"):
             chosen.setdefault(key, entry)
     return [
         Example(entry, tuple(Command(c["node"], _line(c)) for c in entry.record["commands"]))
@@ -109,6 +110,12 @@ def _line(command: dict[str, Any]) -> str:
 def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
     first, asked = found[0], found[0].get("asked", {})
     delay = f"{asked['delay_us']:g} µs one way" if asked.get("delay_us") else "no delay added"
+    sold = [
+        first.get("kind", ""),
+        f"{first['speed_gbps']:g} Gbit/s" if "speed_gbps" in first else "",
+        f"MTU {first['mtu']}" if "mtu" in first else "",
+        first.get("stack", ""),
+    ]
     shape = [
         delay if asked else "",
         f"{asked['rate_gbps']:g} Gbit/s" if "rate_gbps" in asked else "",
@@ -123,7 +130,7 @@ def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
     ]
     return FabricRow(
         name=first["name"],
-        sold=f"{first['kind']}, {first['speed_gbps']:g} Gbit/s, MTU {first['mtu']}",
+        sold=", ".join(filter(None, sold)),
         asked=", ".join(filter(None, shape)),
         rtt=_range(_rtts(found), microseconds, "µs"),
         bandwidth=_range(bandwidths, figure, "Gbit/s"),
@@ -151,6 +158,11 @@ def _range(values: Sequence[float], text: Callable[[float], str], unit: str) -> 
 def _cluster(cluster: dict[str, Any]) -> str:
     where = "lab: namespaces of one machine" if cluster["lab"] else ", ".join(cluster["platforms"])
     return f"{cluster['name']} ({where})"
+
+
+def _source(source: dict[str, Any]) -> str:
+    said = (source.get("name", ""), source.get("tool", ""), source.get("url", ""))
+    return " ".join(filter(None, (*said, source.get("file", ""))))
 
 
 def _engine(engine: dict[str, Any]) -> str:

@@ -11,12 +11,13 @@ from typing import Any
 
 from nixwulf import table
 from nixwulf.collection import Entry
+from nixwulf.power.reading import per_watt
 from nixwulf.record import Record
 from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.folder import RunFolder
-from nixwulf.report.lines import Line, Setting, Value, setting_of
+from nixwulf.report.lines import Cost, Line, Setting, Value, setting_of
 from nixwulf.report.words import case_name, link_name
-from nixwulf.table import record_bandwidth_gbps, record_rtt_us
+from nixwulf.table import case_of, record_bandwidth_gbps, record_rtt_us
 
 Key = tuple[Setting, str]
 
@@ -25,10 +26,11 @@ def summarize(folder: RunFolder) -> Summary:
     """The summary of a run folder; the order of its records does not matter."""
     by_case: dict[Key, list[Entry]] = defaultdict(list)
     cases: dict[Key, Mapping[str, Any]] = {}
-    for entry in sorted(folder.entries, key=lambda e: (e.record["id"], e.record["started"])):
-        key = _key(entry.record["cluster"]["name"], entry.record["case"])
+    for entry in sorted(folder.entries, key=lambda e: (e.record["id"], e.started)):
+        case = _case(entry.record)
+        key = _key(entry.record["cluster"]["name"], case)
         by_case[key].append(entry)
-        cases.setdefault(key, entry.record["case"])
+        cases.setdefault(key, case)
     planned = None
     if folder.plan:
         planned = folder.plan["repetitions"]
@@ -61,6 +63,21 @@ def summarize(folder: RunFolder) -> Summary:
 
 def _key(cluster: str, case: Mapping[str, Any]) -> Key:
     return (setting_of(cluster, case), case["id"])
+
+
+def _case(record: Record) -> Mapping[str, Any]:
+    """The case of a record; of what is no run with all that tells its numbers apart."""
+    case: dict[str, Any] = record["case"]
+    if record["kind"] == "run":
+        return case
+    told = {
+        "platform": "+".join(record["cluster"]["platforms"]),
+        "weights": record.get("model", {}).get("weights"),
+        "version": record.get("engine", {}).get("version"),
+        "stack": record.get("fabric", {}).get("stack"),
+    }
+    present = {key: value for key, value in told.items() if value}
+    return {**case, "id": case_of(record), "parameters": {**case["parameters"], **present}}
 
 
 def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
@@ -142,7 +159,10 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
     """
     import pandas as pd
 
+    records = list(records)
+    known = {metric["name"] for record in records for metric in per_watt(record)}
     frame = table.by_case(table.tidy(records))
+    frame = frame[~frame["metric"].isin(known)]  # they stand with their watts, as costs
     rows: list[dict[str, Any]] = [
         {str(k): None if pd.isna(v) else v for k, v in row.items()}
         for row in frame.to_dict("records")
@@ -166,8 +186,14 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
             percentiles=_percentiles(row),
             speed_up=row["speed_up"],
             efficiency=row["efficiency"],
+            cost=_cost(row),
         )
     return found
+
+
+def _cost(row: Mapping[str, Any]) -> Cost | None:
+    cost = Cost(*(row[name] for name in Cost._fields))
+    return cost if cost.watts is not None or cost.price_usd is not None else None
 
 
 def _percentiles(row: Mapping[str, Any]) -> tuple[float, float, float] | None:
@@ -186,7 +212,7 @@ def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failu
             key = (failure["phase"], failure["reason"], failure.get("hint", ""))
             groups[(entry.record["outcome"], *key)].append(entry)
     return tuple(
-        Failure(*key, tuple(group), tuple(names[entry.record["case"]["id"]] for entry in group))
+        Failure(*key, tuple(group), tuple(names[case_of(entry.record)] for entry in group))
         for key, group in sorted(groups.items())
     )
 
@@ -201,7 +227,7 @@ def _warnings(entries: Iterable[Entry], names: Mapping[str, str]) -> dict[str, t
             for gate in waived
         ]
         for sentence in (*entry.record.get("warnings", ()), *gates):
-            found[sentence][names[entry.record["case"]["id"]]] = None
+            found[sentence][names[case_of(entry.record)]] = None
     return {sentence: tuple(cases) for sentence, cases in found.items()}
 
 
