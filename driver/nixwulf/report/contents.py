@@ -131,6 +131,11 @@ class Summary:
         values = (line.values.get(metric.name) for line in self.lines_of(setting))
         return any(value is not None and value.percentiles for value in values)
 
+    def as_given(self, setting: Setting) -> bool:
+        """Whether no value rests on samples: sources give them as they are."""
+        values = [value for line in self.lines_of(setting) for value in line.values.values()]
+        return bool(values) and not any(value.n_samples for value in values)
+
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """Points that the plan made no case of, by reason."""

@@ -16,6 +16,8 @@ from nixwulf.report.findings import findings
 from nixwulf.report.lines import Line, Metric, Setting, Value
 from nixwulf.report.plots import Plots, plots
 
+_MOST_ABOVE = 8  # settings of which the first finding stands above all tables
+
 
 @dataclass(frozen=True)
 class ScalingRow:
@@ -45,6 +47,7 @@ class Section:
     scaling_nodes: list[int]
     entries: list[Entry]
     costs: Costs | None
+    as_given: bool
     from_runs: bool
 
 
@@ -75,6 +78,7 @@ def to_html(summary: Summary) -> str:
     return environment.get_template("page.html.j2").render(
         css=(resources.files("nixwulf") / "report" / "page.css").read_text("utf-8"),
         summary=summary,
+        most_above=_MOST_ABOVE,
         sections=[
             _section(summary, setting, found.get(setting, [])) for setting in summary.settings
         ],
@@ -101,6 +105,7 @@ def _section(summary: Summary, setting: Setting, sentences: list[str]) -> Sectio
         scaling_nodes=sorted({nodes for rows in scaling for row in rows for nodes in row.by_nodes}),
         entries=summary.entries_of(setting),
         costs=costs(summary, setting),
+        as_given=summary.as_given(setting),
         from_runs=any("source" not in e.record for e in summary.entries_of(setting)),
     )
 

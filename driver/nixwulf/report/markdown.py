@@ -40,17 +40,23 @@ def _setting(summary: Summary, setting: Setting) -> list[str]:
     scaled = any(
         value.speed_up for line in summary.lines_of(setting) for value in line.values.values()
     )
-    note = (
-        "Values are means over all samples of all runs that ended ok, ± their standard deviation; "
-        "n is samples (runs). "
-        + ("× is against one node, efficiency is × over the number of nodes. " if scaled else "")
-        + "RTT is the median round trip measured in those runs, link what one TCP stream carried."
-    )
+    given = summary.as_given(setting)
+    note = [
+        "Values are as their sources give them."
+        if given
+        else "Values are means over all samples of all runs that ended ok, ± their standard "
+        "deviation; n is samples (runs).",
+        "× is against one node, efficiency is × over the number of nodes." if scaled else "",
+        ""
+        if given
+        else "RTT is the median round trip measured in those runs, link what one TCP stream "
+        "carried.",
+    ]
     return [
         f"### {_text(summary.setting_name(setting))}",
         "\n".join(f"* {_text(sentence)}" for sentence in sentences),
         _table(head, rows),
-        note,
+        " ".join(filter(None, note)),
         *_costs(summary, setting),
     ]
 

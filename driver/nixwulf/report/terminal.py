@@ -57,7 +57,7 @@ def _table(summary: Summary, setting: Setting, narrow: bool) -> Table:
         title=Text(clean(summary.setting_name(setting))),
         title_justify="left",
         title_style="bold",
-        caption=_caption(list(units), scaled),
+        caption=_caption(list(units), scaled, summary.as_given(setting)),
         caption_justify="left",
         box=None,
         padding=(0, 1 if narrow else 2, 0, 0),
@@ -88,10 +88,11 @@ def _table(summary: Summary, setting: Setting, narrow: bool) -> Table:
     return table
 
 
-def _caption(units: Sequence[str], scaled: Metric | None) -> str:
-    what = f"{units[0]} ± standard deviation" if len(units) == 1 else "± standard deviation"
+def _caption(units: Sequence[str], scaled: Metric | None, as_given: bool) -> str:
+    what = "as the sources give it" if as_given else "± standard deviation of all samples"
+    one = f"{units[0]}{',' if as_given else ''} " if len(units) == 1 else ""
     against = "; × and eff. against one node" if scaled else ""
-    return f"{what} of all samples{against}" if units else ""
+    return f"{one}{what}{against}" if units else ""
 
 
 def _print_rows(summary: Summary, setting: Setting, console: Console) -> None:
