@@ -17,7 +17,6 @@ from nixwulf.record import Record
 SPEEDS = frozenset({"tok/s", "Gflop/s"})
 """Units of metrics that are set against watts and US$."""
 
-
 _NOT_AT_WORK = {"idle", "sleep", "off"}
 
 
@@ -89,7 +88,8 @@ def price(record: Record) -> Price | None:
     """
     cluster = record["cluster"]
     if "price_usd" in cluster:
-        return Price(float(cluster["price_usd"]), "record")
+        source = "the cluster file" if record["kind"] == "run" else "the source"
+        return Price(float(cluster["price_usd"]), source)
     counts = Counter(node["platform"] for node in record.get("nodes", ()))
     if not counts and len(cluster["platforms"]) == 1:
         counts = Counter({cluster["platforms"][0]: record["case"]["nodes"]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 import tomllib
@@ -59,9 +60,17 @@ def read_text(path: Path) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """The table of a TOML file; raises InputError with the line."""
     try:
-        return tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(read_text(path), parse_float=_finite)
+    except ValueError as error:
         raise InputError(f"{path}: not TOML: {error}.") from None
+
+
+def _finite(text: str) -> float:
+    """TOML knows nan and inf; no file of ours has a use for them."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no finite number")
+    return value
 
 
 def read_yaml(path: Path) -> Any:

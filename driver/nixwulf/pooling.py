@@ -63,15 +63,17 @@ def _of_samples(
     """Mean, deviation and percentiles of each owner's samples; nonsense where it has none."""
     import numpy as np
 
+    before = np.cumsum(counts) - counts
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        mean = np.bincount(owner, samples, len(counts)) / counts
+        # From the first sample on, so that equal samples have exactly that mean and no deviation.
+        first = np.append(samples, np.nan)[before]
+        mean = first + np.bincount(owner, samples - first[owner], len(counts)) / counts
         squares = np.bincount(owner, (samples - mean[owner]) ** 2, len(counts))
         found = {
             "mean": mean,
             "stddev": np.where(counts > 1, np.sqrt(squares / (counts - 1)), np.nan),
         }
     in_order = np.append(samples[np.lexsort((samples, owner))], np.nan)
-    before = np.cumsum(counts) - counts
     for name, percent in PERCENTILES.items():
         rank = np.maximum(0, -(-counts * percent // 100) - 1)
         found[name] = in_order[before + rank]

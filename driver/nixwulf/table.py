@@ -66,11 +66,12 @@ TIDY_COLUMNS = {
     "watts": "mean of all nodes while it was measured, W; of speeds (tok/s, Gflop/s) only, as are "
     "all that follow",
     "watts_source": "wall, powermetrics, pmic, nvidia, amdgpu or rapl: the fullest of a run; "
-    "'beside the speed' where the source gives both",
+    "'beside the speed' where a source gives both",
     "per_watt": "the speed over the watts, unit/W",
     "joules_per_token": "the watts over the speed, J/token",
     "price_usd": "price of its nodes together, US$, without switches and cables",
-    "price_source": "record, or the platform facts and where they have it from",
+    "price_source": "the cluster file, the source of published numbers, or the platform facts and "
+    "where they have it from",
     "per_usd": "the speed over the price, unit/$",
 }
 """The columns of the tidy table and what they hold."""

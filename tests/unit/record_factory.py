@@ -122,7 +122,7 @@ def published(
         "source": {"name": "Somebody", "url": "https://example.org/numbers"},
         "cluster": {"name": "Somebody", "platforms": list(platforms), "lab": False},
         "metrics": [
-            {key: value for key, value in one.items() if key not in {"samples", "state", "stddev"}}
+            {key: value for key, value in one.items() if key not in {"samples", "state"}}
             for one in measured
         ],
         "provenance": {"nixwulf": "0.1.0"},

@@ -92,13 +92,18 @@ def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
 
 def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Setting, list[str]]:
     """For each setting the parameters that are not the same for all its cases."""
-    values: dict[Setting, dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    values: dict[Setting, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for (setting, _), case in cases.items():
         for key, value in case["parameters"].items():
-            values[setting][key].add(value)
+            values[setting][key].append(value)
+    counts = Counter(setting for setting, _ in cases)
     return {
-        setting: [key for key, found in values[setting].items() if len(found) > 1]
-        for setting, _ in cases
+        setting: [
+            key
+            for key, found in values[setting].items()
+            if len(set(found)) > 1 or len(found) < count
+        ]
+        for setting, count in counts.items()
     }
 
 
