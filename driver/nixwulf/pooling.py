@@ -28,11 +28,15 @@ def pooled(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    groups = rows.groupby(list(keys), dropna=False, sort=True)
-    frame = groups.agg(n_runs=("value", "size"), mean=("value", "mean")).reset_index()
-    for name in ("stddev", *PERCENTILES):
-        frame[name] = groups[name].first().to_numpy()
-    frame.loc[frame["n_runs"] > 1, ["stddev", *PERCENTILES]] = np.nan
+    texts = {name: rows[name].where(rows[name] != "", None) for name in _TEXTS}
+    groups = rows.assign(**texts).groupby(list(keys), dropna=False, sort=True)
+    frame = groups.size().reset_index(name="n_runs")
+    alone = ["stddev", *PERCENTILES]
+    frame[["mean", *_MEANS]] = groups[["value", *_MEANS]].mean().to_numpy()
+    frame[list(_MEDIANS)] = groups[list(_MEDIANS)].median().to_numpy()
+    frame[[*alone, *_TEXTS]] = groups[[*alone, *_TEXTS]].first().to_numpy()
+    frame[alone] = frame[alone].astype("float64").where(frame["n_runs"] == 1)
+    frame[list(_TEXTS)] = frame[list(_TEXTS)].fillna("")
 
     lengths = rows["samples"].map(len).to_numpy(dtype="int64")
     samples = np.fromiter(chain.from_iterable(rows["samples"]), "float64", lengths.sum())
@@ -42,16 +46,7 @@ def pooled(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     for name, values in _of_samples(samples, owner, counts).items():
         kept = (counts > 0) & (spread if name in PERCENTILES else True)
         frame[name] = np.where(kept, values, np.where(counts > 0, np.nan, frame[name]))
-    frame["n_samples"] = pd.array(np.where(counts > 0, counts, 0), dtype="Int64")
-    frame.loc[counts == 0, "n_samples"] = pd.NA
-
-    for name in _MEDIANS:
-        frame[name] = groups[name].median().to_numpy()
-    for name in _MEANS:
-        frame[name] = groups[name].mean().to_numpy()
-    for name in _TEXTS:
-        first: Any = rows[name].where(rows[name] != "").groupby(groups.ngroup()).first()
-        frame[name] = first.fillna("").to_numpy()
+    frame["n_samples"] = pd.array([count or None for count in counts.tolist()], dtype="Int64")
     return frame
 
 
@@ -63,18 +58,19 @@ def _of_samples(
     """Mean, deviation and percentiles of each owner's samples; nonsense where it has none."""
     import numpy as np
 
+    order = np.lexsort((samples, owner))
+    samples, owner = np.append(samples[order], np.nan), owner[order]
     before = np.cumsum(counts) - counts
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # From the first sample on, so that equal samples have exactly that mean and no deviation.
-        first = np.append(samples, np.nan)[before]
-        mean = first + np.bincount(owner, samples - first[owner], len(counts)) / counts
-        squares = np.bincount(owner, (samples - mean[owner]) ** 2, len(counts))
-        found = {
-            "mean": mean,
-            "stddev": np.where(counts > 1, np.sqrt(squares / (counts - 1)), np.nan),
-        }
-    in_order = np.append(samples[np.lexsort((samples, owner))], np.nan)
-    for name, percent in PERCENTILES.items():
-        rank = np.maximum(0, -(-counts * percent // 100) - 1)
-        found[name] = in_order[before + rank]
-    return found
+        # From the least sample on, so that equal samples have exactly that mean and no deviation.
+        least = samples[before]
+        above = np.bincount(owner, samples[:-1] - least[owner], len(counts))
+        mean = least + above / counts
+        squares = np.bincount(owner, (samples[:-1] - mean[owner]) ** 2, len(counts))
+        deviation = np.where(counts > 1, np.sqrt(squares / (counts - 1)), np.nan)
+    ranks = {
+        name: np.maximum(0, -(-counts * percent // 100) - 1)
+        for name, percent in PERCENTILES.items()
+    }
+    percentiles = {name: samples[before + rank] for name, rank in ranks.items()}
+    return {"mean": mean, "stddev": deviation, **percentiles}

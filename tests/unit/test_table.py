@@ -5,7 +5,7 @@ import statistics
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nixwulf.record import sealed
@@ -35,10 +35,17 @@ def test_a_record_has_one_row_for_each_metric():
     assert row(table, metric="decode")[["n_gen", "depth"]].tolist() == [32, 0]
 
 
+@settings(max_examples=25)
 @given(runs=st.lists(SAMPLES, min_size=1, max_size=4))
 def test_a_mean_and_deviation_are_over_all_samples_of_all_repetitions(runs):
-    records = [ok(TWO, {"decode": values}, repetition=i) for i, values in enumerate(runs)]
-    found = row(by_case(tidy(records)), metric="decode")
+    records = [
+        ok(of, {"prompt": [7.0, 8.0], "decode": values}, repetition=i)
+        for i, values in enumerate(runs)
+        for of in (TWO, case(4))
+    ]
+    table = by_case(tidy(records))
+    assert set(table[table["metric"] == "prompt"]["mean"]) == {7.5}
+    found = row(table, metric="decode", nodes=2)
     pooled = [value for values in runs for value in values]
     assert found["mean"] == pytest.approx(statistics.fmean(pooled))
     assert (found["n_samples"], found["n_runs"]) == (len(pooled), len(runs))
@@ -53,6 +60,7 @@ MIXED = [
 ]
 
 
+@settings(max_examples=25)
 @given(shuffled=st.permutations(MIXED))
 def test_the_order_of_records_does_not_matter(shuffled):
     assert to_csv(shuffled) == to_csv(MIXED)
@@ -102,6 +110,7 @@ def test_work_of_any_unit_is_compared_with_one_node():
     assert row(by_case(tidy(records)), nodes=2)["efficiency"] == 0.75
 
 
+@settings(max_examples=25)
 @given(runs=st.lists(SAMPLES, min_size=1, max_size=4))
 def test_percentiles_of_a_distribution_are_of_all_samples_of_all_repetitions(runs):
     case_ = machines("latency", 2, {"bytes": 64})
