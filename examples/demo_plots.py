@@ -21,7 +21,7 @@ def main(paths: list[str], plot: str) -> None:
     decode = cases[cases["metric"] == "decode"]
     several = decode[decode["nodes"] > 1]
 
-    sheet = Figure(figsize=(11, 4.5), layout="constrained")
+    sheet = Figure(figsize=(11, 5.5), layout="constrained")
     left, right = sheet.subplots(1, 2, sharey=True)
     for (parallelism, fabric), line in several.groupby(["parallelism", "fabric"]):
         draw(left, line, "nodes", f"{parallelism}, {fabric}")
@@ -30,10 +30,10 @@ def main(paths: list[str], plot: str) -> None:
     for speed in decode[decode["nodes"] == 1]["mean"]:
         left.axhline(speed, color="grey", linestyle="--", label=f"one node, {speed:.0f}")
         right.axhline(speed, color="grey", linestyle="--")
-    left.set(xlabel="nodes", ylabel="decode, tok/s", yscale="log")
+    left.set(xlabel="nodes", ylabel="decode, tok/s", yscale="log", xticks=several["nodes"].unique())
     right.set(xlabel="measured round trip, µs", xscale="log")
-    left.legend(fontsize="x-small")
-    right.legend(fontsize="x-small")
+    for axes in (left, right):
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize="small")
     sheet.savefig(plot, dpi=120)
 
     columns = ["nodes", "parallelism", "fabric", "rtt_us", "mean", "speed_up", "efficiency"]

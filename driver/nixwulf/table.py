@@ -77,6 +77,31 @@ TIDY_COLUMNS = {
 """The columns of the tidy table and what they hold."""
 
 _SETTING_KEYS = ("kind", "platform", "cluster", "engine", "benchmark", "model", "weights")
+OF_CASE_COLUMNS = {
+    "n_runs": "runs, or records, that ended ok",
+    "mean": "mean over all samples of those runs, in unit; else of the values that sources give",
+    "watts": "mean of the runs' watts, W",
+    "per_watt": "mean of the runs' per_watt, unit/W",
+    "joules_per_token": "mean of the runs', J/token",
+    "price_usd": "as in the tidy table, US$",
+    "per_usd": "mean of the runs' per_usd, unit/$",
+    "rtt_us": "median of the runs' round trips, microseconds",
+    "bandwidth_gbps": "median of the runs' bandwidths, Gbit/s",
+    "stddev": "standard deviation of all those samples (n-1); else as a source gives it",
+    "p50": "their median, nearest rank; absent where the metric is no distribution",
+    "p95": "their 95th percentile, nearest rank",
+    "p99": "their 99th percentile, nearest rank",
+    "watts_source": "as in the tidy table, of the first run that has one",
+    "price_source": "as in the tidy table",
+    "n_samples": "number of samples; absent where sources give none",
+    "one_node": "the mean, of a distribution the median, on one node of the same kind, platform, "
+    "cluster, engine, model, weights, parameters and metric; of what is no run also of the same "
+    "engine_version and conditions",
+    "speed_up": "mean, or median, over one_node",
+    "efficiency": "speed_up over the number of nodes, a fraction",
+}
+"""The columns of by_case beside the keys of a case and of its metric, and what they hold."""
+
 CASE_KEYS = (
     *_SETTING_KEYS,
     "parameters",
@@ -136,18 +161,9 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
 def by_case(table: pd.DataFrame) -> pd.DataFrame:
     """The tidy table over its repetitions: one row per case, metric, state and variant.
 
-    Columns: CASE_KEYS, METRIC_KEYS, and
-    mean, stddev: over all samples of all runs that ended ok (n-1), else as the source gives them;
-    p50, p95, p99: of those samples, NaN where the metric is no distribution;
-    n_samples, n_runs: how many those are; no samples where a source gives none;
-    rtt_us, bandwidth_gbps: medians over those runs;
-    watts, per_watt, joules_per_token, price_usd, per_usd: means over those runs, and watts_source,
-    price_source, as in the tidy table;
-    one_node: the mean, or median of a distribution, of the same engine, model, parameters and
-    metric on one node, of what is no run also of the same version and conditions;
-    speed_up: mean or median over that; efficiency: speed_up over the number of nodes, a fraction.
-    The last three are NaN where one node was not measured, and for units of which nodes do not
-    give more: times, and what a link carries.
+    Columns: CASE_KEYS, METRIC_KEYS and OF_CASE_COLUMNS. one_node, speed_up and efficiency are NaN
+    where one node was not measured, and for units of which nodes do not give more: times, and what
+    a link carries.
     """
     measured = table[(table["outcome"] == "ok") & (table["metric"] != "")]
     measured = measured.assign(same=_same(measured))

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from nixwulf.record import sealed
 from nixwulf.report.export import to_csv, to_json
-from nixwulf.table import TIDY_COLUMNS, by_case, record_rtt_us, tidy
+from nixwulf.table import (
+    CASE_KEYS,
+    METRIC_KEYS,
+    OF_CASE_COLUMNS,
+    TIDY_COLUMNS,
+    by_case,
+    record_rtt_us,
+    tidy,
+)
 from record_factory import case, failed, link, machines, metric, ok, published
 
 ONE = case(1)
@@ -164,9 +172,12 @@ def test_a_speed_that_a_failed_record_smuggles_in_is_not_read():
     assert by_case(tidy([smuggled])).empty
 
 
-def test_no_records_make_empty_tables():
+def test_no_records_make_empty_tables_with_all_columns():
     assert tidy([]).empty
     assert by_case(tidy([])).empty
+    for records in ([], [ok(ONE, {"decode": [1.0]})]):
+        assert list(tidy(records)) == list(TIDY_COLUMNS)
+        assert list(by_case(tidy(records))) == [*CASE_KEYS, *METRIC_KEYS, *OF_CASE_COLUMNS]
 
 
 def test_csv_has_a_unit_in_each_row_and_every_sample():
