@@ -13,6 +13,9 @@ import nixwulf
 from nixwulf import record
 from nixwulf.commands.validate import validate
 from nixwulf.errors import InputError
+from nixwulf.report import summary_of
+from nixwulf.report.export import to_csv, to_json
+from nixwulf.report.markdown import to_markdown
 from record_factory import case, ok, published
 
 RECORDS = [ok(case(2), {"decode": [9.0, 10.0]}), published(case(2), {"decode": [9.0]})]
@@ -176,7 +179,7 @@ ANYTHING = st.recursive(
 
 
 @given(st.sampled_from(PLACES), ANYTHING, st.sampled_from(["1.2", LATER]))
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_any_place_is_tabulated_or_refused_in_one_sentence(
     tmp_path, of_place, value, version
 ):
@@ -189,3 +192,44 @@ def test_any_value_in_any_place_is_tabulated_or_refused_in_one_sentence(
     except InputError as error:
         table = [error.message.removeprefix(f"{path}: ")]
     assert len(table) == 1
+
+
+LIKE = {
+    str: ["", "$x^{$", "<b>", "\n\n", "a" * 500, "%s{}{{1}}", "../..", "furlong/s", "\x1b[31m"],
+    int: [0, 1.5, 2**63 - 1, 2**64 - 1, 1e18, 1e308, 5e-324],
+    float: [0, 2**64 - 1, 1e308, 5e-324],
+    list: [[]],
+    dict: [{}],
+    bool: [True, False],
+}
+
+
+def like(of_place):
+    """A place of a record, and another value of the kind that it has, or none to take it away."""
+    of, place = of_place
+    inner = of
+    for key in place:
+        inner = inner[key]
+    return st.tuples(st.just(of), st.just(place), st.sampled_from([*LIKE[type(inner)], None]))
+
+
+@given(st.sampled_from(PLACES).flatmap(like), st.sampled_from(["1.2", LATER]))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_read_can_be_reported_however_odd(tmp_path, changes, version):
+    of, place, value = changes
+    document = changed(place, value, {**of, "schema_version": version})
+    if value is None:
+        inner = document
+        for key in place[:-1]:
+            inner = inner[key]
+        del inner[place[-1]]
+        document = record.sealed(document)
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    try:
+        summary = summary_of(tmp_path)
+    except InputError as error:
+        forms = [error.message]
+    else:
+        forms = [to_markdown(summary), to_csv(summary.folder.records)]
+        forms.append(to_json(summary.folder.records))
+    assert all(forms)
