@@ -186,11 +186,6 @@ def _same(measured: pd.DataFrame) -> pd.Series[str]:
     return texts.where(measured["kind"] != "run", "")
 
 
-def case_of(record: Record) -> str:
-    """What tells its case from others: the case's id, and of what is no run the record's own."""
-    return str(record["case"]["id"] if record["kind"] == "run" else record["id"])
-
-
 def record_rtt_us(record: Record) -> float | None:
     """Round trip of a run, microseconds: median over its links of the medians before and after."""
     medians = [
@@ -222,7 +217,7 @@ def _of_record(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "kind": record["kind"],
         "platform": "+".join(record["cluster"]["platforms"]),
         "cluster": record["cluster"]["name"],
-        "case": case_of(record),
+        "case": case["id"] if record["kind"] == "run" else record["id"],
         **{key: case.get(key, "") for key in ("engine", "benchmark", "model", "parallelism")},
         "weights": record.get("model", {}).get("weights", ""),
         "nodes": case["nodes"],
@@ -276,7 +271,7 @@ def _metric(
         "variant": canonical({key: conditions[key] for key in conditions if key in telling}),
         "conditions": canonical(conditions),
         "observed": canonical(metric.get("observed", {})),
-        "n_prompt": _count(known.get("n_prompt")),
+        "n_prompt": None if "prompt_words" in known else _count(known.get("n_prompt")),
         "n_gen": _count(known.get("n_gen")),
         "depth": _count(known.get("n_depth", known.get("depth"))),
         "value": metric["value"],

@@ -54,7 +54,7 @@ def test_it_counts_records_says_where_they_are_from_and_claims_no_samples(folder
         assert "nan" not in re.sub(r"<svg.*?</svg>", "", shown, flags=re.DOTALL)
     assert 'href="https://example.org/numbers">Somebody</a>' in page
     assert "Each point is what its source gives" in page
-    assert "Somebody https://example.org/numbers" in text
+    assert "| Published | Somebody |" in text
     assert "as their sources give them" in text
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from nixwulf.collection import Entry
 from nixwulf.report.folder import RunFolder
-from nixwulf.report.lines import Line, Metric, Setting, setting_of
+from nixwulf.report.lines import Line, Metric, Setting, case_of, cluster_of, setting_of
 from nixwulf.report.words import plural
-from nixwulf.table import case_of
 from nixwulf.units import better
 
 _METRIC_ORDER = {"prompt": 0, "decode": 1, "throughput": 2, "ttft": 3, "itl": 4}
@@ -46,7 +45,7 @@ class Failure:
         """The last lines of each node's log, of the first of the runs that kept any."""
         for entry in self.entries:
             nodes = entry.record.get("nodes", ())
-            tails = {node["name"]: node["log_tail"] for node in nodes if node.get("log_tail")}
+            tails = {n["name"]: n["log_tail"] for n in nodes if n.get("log_tail")}
             if tails:
                 return tails
         return {}
@@ -54,7 +53,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Points of a sweep that are no cases for the same reason, by their coordinates."""
+    """Points of a sweep that are no cases for the same reason, by what varies in the sweep."""
 
     reason: str
     points: tuple[Mapping[str, Any], ...]
@@ -98,13 +97,13 @@ class Summary:
         found = [
             entry
             for entry in self.folder.entries
-            if setting == setting_of(entry.record["cluster"]["name"], entry.record["case"])
+            if setting == setting_of(cluster_of(entry.record), entry.record["case"])
         ]
         return sorted(found, key=lambda entry: (entry.started, entry.record["id"]))
 
     def name_of(self, entry: Entry) -> str:
         """The case of a run among all of its setting, in words."""
-        return self.names[case_of(entry.record)]
+        return self.names[case_of(entry.record)["id"]]
 
     def metrics(self, setting: Setting) -> list[Metric]:
         """What was measured in a setting: prompt, decode, ..., then rates, times and the rest."""
@@ -139,9 +138,15 @@ class Summary:
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """Points that the plan made no case of, by reason."""
+        plan = self.folder.plan or {"cases": (), "left_out": ()}
+        left = [(entry["reason"], _coordinates(entry["case"])) for entry in plan["left_out"]]
+        values: dict[str, set[str]] = defaultdict(set)
+        for point in (*map(_coordinates, plan["cases"]), *(point for _, point in left)):
+            for key, value in point.items():
+                values[key].add(str(value))
         by_reason: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for entry in (self.folder.plan or {}).get("left_out", ()):
-            by_reason[entry["reason"]].append(_coordinates(entry["case"]))
+        for reason, point in left:
+            by_reason[reason].append({k: v for k, v in point.items() if len(values[k]) > 1})
         return tuple(LeftOut(reason, tuple(points)) for reason, points in by_reason.items())
 
     @property

@@ -159,5 +159,5 @@ def _against_one(line: Line, metric: Metric) -> str:
 def _case(line: Line) -> str:
     rtt = f" (round trip {round_trip(line.rtt_us)})" if line.rtt_us is not None else ""
     split = f" in {line.parallelism}" if line.parallelism else ""
-    over = f" over {line.link}" if line.link else ""
-    return f"{plural(line.nodes, 'node')}{split}{over}{rtt}"
+    link = f" over {line.link}" if line.link else ""
+    return f"{plural(line.nodes, 'node')}{split}{link}{rtt}"

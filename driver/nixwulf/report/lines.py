@@ -28,6 +28,23 @@ def setting_of(cluster: str, case: Mapping[str, Any]) -> Setting:
     return Setting(cluster, case.get("engine", ""), case["benchmark"], case.get("model", ""))
 
 
+def case_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The case of a record; of one that is no run by the record's own id, as in the tables.
+
+    Nobody knows that two outputs of equal conditions are repetitions of one case.
+    """
+    case: dict[str, Any] = record["case"]
+    return case if record["kind"] == "run" else {**case, "id": record["id"]}
+
+
+def cluster_of(record: Mapping[str, Any]) -> str:
+    """The cluster of a record; of one that is no run with its platforms: it may be of any."""
+    cluster = record["cluster"]
+    if record["kind"] == "run":
+        return str(cluster["name"])
+    return f"{cluster['name']}: {'+'.join(cluster['platforms'])}"
+
+
 class Metric(NamedTuple):
     """A quantity of a setting: its name in the records and its unit."""
 
@@ -56,16 +73,15 @@ class Cost(NamedTuple):
 class Value:
     """A metric over the runs of a case that ended ok, in its unit.
 
-    deviation is over all samples (n-1), none for one sample; percentiles are the 50th, 95th and
-    99th, none where they tell no more than the mean; n_samples is none where a source gives but the
-    mean; speed_up and efficiency are against one node,
-    none where that was not measured or means nothing.
+    deviation is over all samples (n-1), none for one sample; n_samples is 0 where they are not
+    known; percentiles are the 50th, 95th and 99th, none where they tell no more than the mean;
+    speed_up and efficiency are against one node, none where that was not measured or means nothing.
     """
 
     unit: str
     mean: float
     deviation: float | None
-    n_samples: int | None
+    n_samples: int
     n_runs: int
     percentiles: tuple[float, float, float] | None = None
     speed_up: float | None = None
@@ -74,8 +90,8 @@ class Value:
 
     @property
     def counts(self) -> str:
-        """Samples and runs: '9 (3)'; empty where a source gives no samples."""
-        return f"{self.n_samples} ({self.n_runs})" if self.n_samples else ""
+        """Samples and runs: '9 (3)'; '- (1)' where a source gives no samples."""
+        return f"{self.n_samples or '-'} ({self.n_runs})"
 
     @property
     def above_linear(self) -> bool:
@@ -147,9 +163,8 @@ class Line:
     @property
     def counts(self) -> str:
         """Samples and runs that its values rest on: '9 (3)'; several where the metrics differ."""
-        values = (value for value in self.values.values() if value.n_samples)
-        counts = sorted({(value.n_samples, value.n_runs) for value in values})
-        return ", ".join(f"{n} ({runs})" for n, runs in counts)
+        counts = {(value.n_samples, value.n_runs) for value in self.values.values()}
+        return ", ".join(f"{n or '-'} ({runs})" for n, runs in sorted(counts))
 
     @property
     def what(self) -> str:

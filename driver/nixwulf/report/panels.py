@@ -160,11 +160,10 @@ def _point(line: Line, metric: Metric, x: float, style: int | None) -> Point:
         p50, p95, p99 = value.percentiles
         spread = (0.0, p95 - p50)
         text = f"median {amount(p50, metric.unit)}, p95 {figure(p95)}, p99 {figure(p99)}"
-    counts = ""
-    if value.n_samples:
-        counts = f", {plural(value.n_samples, 'sample')} in {plural(value.n_runs, 'run')}"
+    samples = f"{plural(value.n_samples, 'sample')} in " if value.n_samples else ""
+    counts = f"{samples}{plural(value.n_runs, 'run')}"
     rtt = f", round trip {microseconds(line.rtt_us)} µs" if line.rtt_us else ""
-    return Point(x, value.typical, spread, style, f"{line.what}{rtt}: {text}{counts}")
+    return Point(x, value.typical, spread, style, f"{line.what}{rtt}: {text}, {counts}")
 
 
 def _extent(lines: Sequence[Line], metric: Metric) -> list[float]:

@@ -16,7 +16,6 @@ from nixwulf.report.lines import Line, Metric, Setting
 from nixwulf.report.words import clean, microseconds, plural
 from nixwulf.units import adds_up
 
-_AS_GIVEN = "As their sources give them"
 _DECODE = Metric("decode", "tok/s")
 
 
@@ -101,8 +100,7 @@ def decode_by_rtt(summary: Summary) -> str:
         variants = sorted({line.variant for line in lines})
         drawn = [panel for one in variants for panel in panels.by_rtt(lines, _DECODE, one)]
         if drawn:
-            counts = _sample_counts(lines)
-            caption = f"Means ± one standard deviation, n = {counts}" if counts else _AS_GIVEN
+            caption = f"Means ± one standard deviation, n = {_sample_counts(lines)}"
             names = [f"{clean(link)} {_rtt(lines, link)}" for link in panels.links_of(lines)]
             found.append((drawn, names, caption))
     if len(found) != 1:
@@ -123,13 +121,11 @@ def _rtt(lines: Sequence[Line], link: str) -> str:
 
 
 def _sample_counts(lines: Sequence[Line]) -> str:
-    """'9 samples in 3 runs', or the range over the points; empty where sources give none."""
+    """'9 samples in 3 runs', or the range over the points; '3 runs' where no samples are known."""
     values = [value for line in lines for value in line.values.values()]
-    counted = [value.n_samples for value in values if value.n_samples]
-    if not counted:
-        return ""
-    samples = _span(counted, "sample")
-    return f"{samples} in {_span([value.n_runs for value in values], 'run')}"
+    known = [value.n_samples for value in values if value.n_samples]
+    runs = _span([value.n_runs for value in values], "run")
+    return f"{_span(known, 'sample')} in {runs}" if known else runs
 
 
 def _span(counts: Sequence[int], noun: str) -> str:

@@ -46,11 +46,10 @@ class Example:
 
 def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     """Pairs of a name and what the records say, in the order in which a reader asks."""
-    begun = [record["started"] for record in records if "started" in record]
-    ended = [record["finished"] for record in records if "finished" in record] or begun
     pairs = [
-        ("Measured", f"{_minute(min(begun))} to {_minute(max(ended))} UTC" if begun else ""),
-        ("Source", _distinct(_source(record.get("source", {})) for record in records)),
+        ("Measured", _measured([record for record in records if record["kind"] == "run"])),
+        ("Imported", _imported(records)),
+        ("Published", _distinct(r["source"]["name"] for r in records if r["kind"] == "published")),
         ("Cluster", _distinct(_cluster(record["cluster"]) for record in records)),
         ("Engine", _distinct(_engine(r["engine"]) for r in records if "engine" in r)),
         ("Model", _distinct(_model(r["model"]) for r in records if "model" in r)),
@@ -89,7 +88,8 @@ def fabrics(records: Sequence[Record]) -> list[FabricRow]:
 def examples(entries: Sequence[Entry]) -> list[Example]:
     """The commands of the first run of each engine, benchmark, number of nodes and parallelism."""
     chosen: dict[tuple[Any, ...], Entry] = {}
-    for entry in sorted(entries, key=lambda e: (e.record["outcome"] != "ok", e.started)):
+    runs = [entry for entry in entries if entry.record["kind"] == "run"]
+    for entry in sorted(runs, key=lambda e: (e.record["outcome"] != "ok", e.started)):
         case = entry.record["case"]
         key = tuple(case.get(name, "") for name in _EXAMPLE_OF)
         if entry.record.get("commands"):
@@ -98,6 +98,23 @@ def examples(entries: Sequence[Entry]) -> list[Example]:
         Example(entry, tuple(Command(c["node"], _line(c)) for c in entry.record["commands"]))
         for _, entry in sorted(chosen.items(), key=lambda item: item[0])
     ]
+
+
+def _measured(runs: Sequence[Record]) -> str:
+    if not runs:
+        return ""
+    first, last = min(run["started"] for run in runs), max(run["finished"] for run in runs)
+    return f"{_minute(first)} to {_minute(last)} UTC"
+
+
+def _imported(records: Sequence[Record]) -> str:
+    """The files by the tool that wrote them, for the names of the files tell who measured what."""
+    files: dict[str, set[str]] = {}
+    for record in records:
+        if record["kind"] == "imported":
+            source = record["source"]
+            files.setdefault(source["tool"], set()).add(source.get("file", ""))
+    return "; ".join(f"{tool}: {', '.join(sorted(names))}" for tool, names in sorted(files.items()))
 
 
 def _line(command: dict[str, Any]) -> str:
@@ -121,6 +138,12 @@ def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
         f"{asked['rate_gbps']:g} Gbit/s" if "rate_gbps" in asked else "",
         f"{asked['loss_percent']:g} % loss" if asked.get("loss_percent") else "",
         f"by {first['shaped_by']}" if "shaped_by" in first else "",
+    ]
+    sold = [
+        first.get("kind", ""),
+        f"{first['speed_gbps']:g} Gbit/s" if "speed_gbps" in first else "",
+        f"MTU {first['mtu']}" if "mtu" in first else "",
+        first.get("stack", ""),
     ]
     bandwidths = [
         link["bandwidth"]["value"]
@@ -158,11 +181,6 @@ def _range(values: Sequence[float], text: Callable[[float], str], unit: str) -> 
 def _cluster(cluster: dict[str, Any]) -> str:
     where = "lab: namespaces of one machine" if cluster["lab"] else ", ".join(cluster["platforms"])
     return f"{cluster['name']} ({where})"
-
-
-def _source(source: dict[str, Any]) -> str:
-    said = (source.get("name", ""), source.get("tool", ""), source.get("url", ""))
-    return " ".join(filter(None, (*said, source.get("file", ""))))
 
 
 def _engine(engine: dict[str, Any]) -> str:

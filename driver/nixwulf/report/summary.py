@@ -15,9 +15,9 @@ from nixwulf.power.reading import per_watt
 from nixwulf.record import Record
 from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.folder import RunFolder
-from nixwulf.report.lines import Cost, Line, Setting, Value, setting_of
+from nixwulf.report.lines import Cost, Line, Setting, Value, case_of, cluster_of, setting_of
 from nixwulf.report.words import case_name, link_name
-from nixwulf.table import case_of, record_bandwidth_gbps, record_rtt_us
+from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 
 Key = tuple[Setting, str]
 
@@ -27,8 +27,8 @@ def summarize(folder: RunFolder) -> Summary:
     by_case: dict[Key, list[Entry]] = defaultdict(list)
     cases: dict[Key, Mapping[str, Any]] = {}
     for entry in sorted(folder.entries, key=lambda e: (e.record["id"], e.started)):
-        case = _case(entry.record)
-        key = _key(entry.record["cluster"]["name"], case)
+        case = _told_apart(entry.record)
+        key = _key(cluster_of(entry.record), case)
         by_case[key].append(entry)
         cases.setdefault(key, case)
     planned = None
@@ -65,19 +65,18 @@ def _key(cluster: str, case: Mapping[str, Any]) -> Key:
     return (setting_of(cluster, case), case["id"])
 
 
-def _case(record: Record) -> Mapping[str, Any]:
-    """The case of a record; of what is no run with all that tells its numbers apart."""
-    case: dict[str, Any] = record["case"]
+def _told_apart(record: Record) -> Mapping[str, Any]:
+    """The case of a record; of what is no run with all that tells its numbers from others."""
+    case = case_of(record)
     if record["kind"] == "run":
         return case
     told = {
-        "platform": "+".join(record["cluster"]["platforms"]),
         "weights": record.get("model", {}).get("weights"),
         "version": record.get("engine", {}).get("version"),
         "stack": record.get("fabric", {}).get("stack"),
     }
     present = {key: value for key, value in told.items() if value}
-    return {**case, "id": case_of(record), "parameters": {**case["parameters"], **present}}
+    return {**case, "parameters": {**case["parameters"], **present}}
 
 
 def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
@@ -179,14 +178,14 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
     for row in rows:
         key = _key_of(row)
         axes: dict[str, Any] = json.loads(row["variant"]) if row["variant"] else {}
-        if len(states[key[0]]) > 1:
+        if len(states[key[0]]) > 1 and row["state"]:
             axes["state"] = row["state"]
         here = found[key].setdefault(table.canonical(axes), {})
         here[row["metric"]] = Value(
             unit=row["unit"],
             mean=row["mean"],
             deviation=row["stddev"],
-            n_samples=row["n_samples"],
+            n_samples=int(row["n_samples"] or 0),
             n_runs=row["n_runs"],
             percentiles=_percentiles(row),
             speed_up=row["speed_up"],
@@ -206,7 +205,8 @@ def _percentiles(row: Mapping[str, Any]) -> tuple[float, float, float] | None:
 
 
 def _key_of(row: Mapping[str, Any]) -> Key:
-    return (Setting(*(row[key] for key in Setting._fields)), row["case"])
+    cluster = row["cluster"] if row["kind"] == "run" else f"{row['cluster']}: {row['platform']}"
+    return (Setting(cluster, *(row[key] for key in Setting._fields[1:])), row["case"])
 
 
 def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failure, ...]:
@@ -217,7 +217,7 @@ def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failu
             key = (failure["phase"], failure["reason"], failure.get("hint", ""))
             groups[(entry.record["outcome"], *key)].append(entry)
     return tuple(
-        Failure(*key, tuple(group), tuple(names[case_of(entry.record)] for entry in group))
+        Failure(*key, tuple(group), tuple(names[case_of(entry.record)["id"]] for entry in group))
         for key, group in sorted(groups.items())
     )
 
@@ -232,7 +232,7 @@ def _warnings(entries: Iterable[Entry], names: Mapping[str, str]) -> dict[str, t
             for gate in waived
         ]
         for sentence in (*entry.record.get("warnings", ()), *gates):
-            found[sentence][names[case_of(entry.record)]] = None
+            found[sentence][names[case_of(entry.record)["id"]]] = None
     return {sentence: tuple(cases) for sentence, cases in found.items()}
 
 

@@ -75,7 +75,9 @@ def plural(count: int, noun: str) -> str:
 
 
 def link_name(fabric: str, transport: str) -> str:
-    """A fabric and, where it is not TCP, how it is crossed."""
+    """A fabric and, where it is not TCP, how it is crossed; of an unnamed one, how alone."""
+    if not fabric:
+        return transport
     return f"{fabric} ({transport})" if transport not in {"", "tcp"} else fabric
 
 
