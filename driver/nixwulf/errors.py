@@ -11,6 +11,15 @@ EXIT_GATE = 3
 EXIT_INTERRUPTED = 130
 
 
+_MOST_QUOTED = 60
+
+
+def quoted(value: object) -> str:
+    """A value for a sentence, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}..."
+
+
 class NixwulfError(click.ClickException):
     """One sentence with the quoted value and the next command; a run or an effect failed."""
 

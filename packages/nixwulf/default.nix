@@ -68,6 +68,7 @@ python3Packages.buildPythonApplication {
       ../../driver
       ../../clusters
       ../../sweeps
+      ../../examples
       ../../tests/unit
       ../../tests/fixtures
       ../../tests/conftest.py

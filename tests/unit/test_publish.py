@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from nixwulf import record
 from nixwulf.cli import cli
+from nixwulf.collection import Entry
 from nixwulf.publish import kernel
 from nixwulf.publish.folder import publication
 from nixwulf.publish.known import Word
 from nixwulf.publish.scrub import Scrubber
-from nixwulf.report.folder import Entry, RunFolder
+from nixwulf.report.folder import RunFolder
 from record_factory import case, failed, ok, plan, write_run
 from tool_outputs import reference
 

@@ -8,12 +8,15 @@ from importlib import resources
 from pathlib import PurePath
 from urllib.parse import quote
 
+from nixwulf.collection import Entry
 from nixwulf.report import provenance, words
 from nixwulf.report.contents import Summary
+from nixwulf.report.costs import Costs, costs
 from nixwulf.report.findings import findings
-from nixwulf.report.folder import Entry
 from nixwulf.report.lines import Line, Metric, Setting, Value
 from nixwulf.report.plots import Plots, plots
+
+_MOST_ABOVE = 8  # settings of which the first finding stands above all tables
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,9 @@ class Section:
     scaling: list[list[ScalingRow]]
     scaling_nodes: list[int]
     entries: list[Entry]
+    costs: Costs | None
+    as_given: bool
+    from_runs: bool
 
 
 def to_html(summary: Summary) -> str:
@@ -72,6 +78,7 @@ def to_html(summary: Summary) -> str:
     return environment.get_template("page.html.j2").render(
         css=(resources.files("nixwulf") / "report" / "page.css").read_text("utf-8"),
         summary=summary,
+        most_above=_MOST_ABOVE,
         sections=[
             _section(summary, setting, found.get(setting, [])) for setting in summary.settings
         ],
@@ -97,6 +104,9 @@ def _section(summary: Summary, setting: Setting, sentences: list[str]) -> Sectio
         scaling=scaling,
         scaling_nodes=sorted({nodes for rows in scaling for row in rows for nodes in row.by_nodes}),
         entries=summary.entries_of(setting),
+        costs=costs(summary, setting),
+        as_given=summary.as_given(setting),
+        from_runs=any("source" not in e.record for e in summary.entries_of(setting)),
     )
 
 
