@@ -6,12 +6,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from nixwulf import engines, lab
+from nixwulf import engines, lab, report
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster
 from nixwulf.errors import GateError
@@ -81,7 +82,11 @@ def run_plan(plan: Plan, folder: Path, observer: Observer) -> None:
     todo = missing_runs(plan, folder)
     if not todo:
         return
-    with session(plan, observer) as connected:
+    with ExitStack() as stack:
+        # Nothing may run beside what is measured, so the report's libraries come before it.
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(report.load)
+            connected = stack.enter_context(session(_of_used_nodes(plan, todo), observer))
         observer.sweep_starts(todo)
         for case, repetition in todo:
             observer.run_starts(case, repetition)
@@ -91,6 +96,14 @@ def run_plan(plan: Plan, folder: Path, observer: Observer) -> None:
             observer.run_ends(record, time.monotonic() - begin)
             if record["outcome"] == "hang" and plan.sweep.recover_after_hang:
                 _recover(connected, plan, case, observer)
+
+
+def _of_used_nodes(plan: Plan, todo: Sequence[tuple[Case, int]]) -> Plan:
+    """The plan on a lab of the nodes that it takes; a recovery may also need their neighbours."""
+    if not plan.cluster.is_lab or plan.sweep.recover_after_hang:
+        return plan
+    most = max(case.nodes for case, _ in todo)
+    return replace(plan, cluster=replace(plan.cluster, nodes=plan.cluster.nodes[:most]))
 
 
 def _recover(connected: Session, plan: Plan, case: Case, observer: Observer) -> None:
@@ -137,8 +150,8 @@ def _connected(opened: Session) -> Session:
     failures = open_all(opened.nodes.values())
     if failures:
         raise GateError(next(iter(failures.values())))
-    for node in opened.nodes.values():
-        stop_orphans(node)
+    with ThreadPoolExecutor(len(opened.nodes)) as pool:
+        list(pool.map(stop_orphans, opened.nodes.values()))
     return opened
 
 
