@@ -14,9 +14,10 @@ from nixwulf.report.summary import summarize
 
 
 def load() -> None:
-    """Import what reports are made with, which takes half a second."""
-    for name in ("jinja2", "matplotlib.backends.backend_svg", "matplotlib.figure", "pandas"):
+    """Load what reports are made with, which takes half a second."""
+    for name in ("matplotlib.backends.backend_svg", "matplotlib.figure", "pandas"):
         importlib.import_module(name)
+    html.template()
 
     # It stays until the end: to look through it for garbage, at the end again, takes 0.1 s.
     gc.freeze()
