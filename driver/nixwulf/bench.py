@@ -87,6 +87,7 @@ def run_plan(plan: Plan, folder: Path, observer: Observer) -> None:
         with ThreadPoolExecutor(1) as beside:
             beside.submit(report.load)
             connected = stack.enter_context(session(_of_used_nodes(plan, todo), observer))
+            _placed(connected, plan, todo[0][0])
         observer.sweep_starts(todo)
         for case, repetition in todo:
             observer.run_starts(case, repetition)
@@ -102,8 +103,9 @@ def _of_used_nodes(plan: Plan, todo: Sequence[tuple[Case, int]]) -> Plan:
     """The plan on a lab of the nodes that it takes; a recovery may also need their neighbours."""
     if not plan.cluster.is_lab or plan.sweep.recover_after_hang:
         return plan
-    most = max(case.nodes for case, _ in todo)
-    return replace(plan, cluster=replace(plan.cluster, nodes=plan.cluster.nodes[:most]))
+    used = {node.name for case, _ in todo for node in case.nodes_of(plan.cluster)}
+    nodes = tuple(node for node in plan.cluster.nodes if node.name in used)
+    return replace(plan, cluster=replace(plan.cluster, nodes=nodes))
 
 
 def _recover(connected: Session, plan: Plan, case: Case, observer: Observer) -> None:
@@ -165,7 +167,7 @@ def run_one(
 ) -> Record:
     """One run of a plan on connected nodes; what an earlier, unfinished run left raw is removed."""
     nodes = tuple(connected.nodes[node.name] for node in case.nodes_of(plan.cluster))
-    placed = _placed(connected, plan, case, nodes)
+    placed = _placed(connected, plan, case)
     name = f"{case.id}-r{repetition}"
     run = Run(
         name=name,
@@ -185,14 +187,13 @@ def run_one(
     return run_case(run, placed, repetition, References(folder / "references"), shaped_by, observer)
 
 
-def _placed(
-    connected: Session, plan: Plan, case: Case, nodes: tuple[Connection, ...]
-) -> PlacedModel | None:
+def _placed(connected: Session, plan: Plan, case: Case) -> PlacedModel | None:
     """The case's model on the nodes that read it, brought there once in a session."""
     if case.engine is None or case.model is None:
         return None
     engine = engines.find(case.engine)
-    readers = nodes if engine.model_on_every_node else nodes[:1]
+    count = case.nodes if engine.model_on_every_node else 1
+    readers = [connected.nodes[node.name] for node in case.nodes_of(plan.cluster)[:count]]
     key = (case.engine, case.model_digest or "", *(node.node.name for node in readers))
     if key not in connected.placed:
         connected.placed[key] = place(plan.sweep.models[case.model], readers, engine.random_model)
