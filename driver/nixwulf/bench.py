@@ -16,6 +16,7 @@ from nixwulf import engines, lab, report
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster
 from nixwulf.errors import GateError
+from nixwulf.lab.checks import NODES_MINIMUM
 from nixwulf.models import PlacedModel, place
 from nixwulf.phases import References, run_case
 from nixwulf.plan import Plan
@@ -86,7 +87,7 @@ def run_plan(plan: Plan, folder: Path, observer: Observer) -> None:
         # Nothing may run beside what is measured, so the report's libraries come before it.
         with ThreadPoolExecutor(1) as beside:
             beside.submit(report.load)
-            connected = stack.enter_context(session(_of_used_nodes(plan, todo), observer))
+            connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
             _placed(connected, plan, todo[0][0])
         observer.sweep_starts(todo)
         for case, repetition in todo:
@@ -99,13 +100,12 @@ def run_plan(plan: Plan, folder: Path, observer: Observer) -> None:
                 _recover(connected, plan, case, observer)
 
 
-def _of_used_nodes(plan: Plan, todo: Sequence[tuple[Case, int]]) -> Plan:
+def of_used_nodes(plan: Plan, todo: Sequence[tuple[Case, int]]) -> Plan:
     """The plan on a lab of the nodes that it takes; a recovery may also need their neighbours."""
     if not plan.cluster.is_lab or plan.sweep.recover_after_hang:
         return plan
-    used = {node.name for case, _ in todo for node in case.nodes_of(plan.cluster)}
-    nodes = tuple(node for node in plan.cluster.nodes if node.name in used)
-    return replace(plan, cluster=replace(plan.cluster, nodes=nodes))
+    most = max(NODES_MINIMUM, *(case.nodes for case, _ in todo))
+    return replace(plan, cluster=replace(plan.cluster, nodes=plan.cluster.nodes[:most]))
 
 
 def _recover(connected: Session, plan: Plan, case: Case, observer: Observer) -> None:
