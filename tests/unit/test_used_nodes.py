@@ -31,5 +31,8 @@ def test_a_recovery_may_need_all_nodes():
 
 
 def test_machines_are_all_connected():
-    plan = make_plan(load_sweep("demo"), load_cluster("mac-studio-4"), "nodes=1")
-    assert len(nodes_for(plan)) == len(plan.cluster.nodes)
+    document = load_sweep("smoke").document
+    alone = {"model": ["tiny"], "nodes": [1], "parallelism": ["single"]}
+    sweep = parse_sweep(document | {"matrix": alone}, "smoke.yaml")
+    plan = make_plan(sweep, load_cluster("ms-s1-max-4"))
+    assert len(nodes_for(plan)) == 4
