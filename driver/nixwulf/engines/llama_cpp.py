@@ -39,8 +39,6 @@ echo "--"
 llama-bench --list-devices 2>/dev/null
 exit 0
 """
-_MARK = "nixwulf-help:"
-_HELP = f'for program; do echo "{_MARK}"; "$program" --help 2>&1; done; exit 0'
 _PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
@@ -232,9 +230,8 @@ def _look(run: Run) -> None:
                 f"{', '.join(devices) or 'the CPU only'}; see 'llama-bench --list-devices' there.",
             )
     run.engine_facts["origin"] = run.program("llama-bench")
-    clients = ("llama-bench", "llama-server")
-    helps = run.output(run.head, _HELP, *map(run.program, clients)).split(f"{_MARK}\n")[1:]
-    for program, text in zip(clients, helps, strict=True):
+    for program in ("llama-bench", "llama-server"):
+        text = run.output(run.head, '"$1" --help 2>&1 || true', run.program(program))
         run.engine_options |= {f"{program} {flag}" for flag in llama_cpp_options.offered(text)}
 
 
