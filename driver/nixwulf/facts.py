@@ -26,20 +26,11 @@ ulimit -l
 echo "clock:${{EPOCHREALTIME:-}}"
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
   /etc/os-release /sys/class/dmi/id/product_name /sys/class/dmi/id/bios_version \
-  /sys/devices/system/cpu/online /sys/class/net/*/mtu /proc/net/dev /proc/net/fib_trie \
+  /sys/devices/system/cpu/online /sys/class/net/*/mtu /proc/net/fib_trie \
   {" ".join(FILES)} /proc/cpuinfo -m 2000
 """
 
 _CPU_FIELDS = {"model name", "Model"}
-
-
-@dataclass(frozen=True)
-class Interface:
-    """A network interface of a node; bytes are its counters since it came up."""
-
-    mtu: int
-    rx_bytes: int
-    tx_bytes: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +64,7 @@ class Facts:
     cpus: int
     os: str
     programs: Mapping[str, str]
-    interfaces: Mapping[str, Interface]
+    mtus: Mapping[str, int]
     addresses: frozenset[str]
     other: Mapping[str, str]
     hardware: Hardware = field(default_factory=Hardware)
@@ -139,7 +130,7 @@ def parse_facts(text: str) -> Facts:
         cpus=_count(first.get("/sys/devices/system/cpu/online", "")),
         os=release.get("PRETTY_NAME", "").strip('"'),
         programs=programs,
-        interfaces=_interfaces(first, files.get("/proc/net/dev", [])),
+        mtus=_mtus(first),
         addresses=frozenset(_addresses(files.get("/proc/net/fib_trie", []))),
         other=_other(first),
         hardware=parse_hardware(files),
@@ -184,19 +175,13 @@ def _count(cpu_list: str) -> int:
     return count
 
 
-def _interfaces(first: Mapping[str, str], counters: Iterable[str]) -> dict[str, Interface]:
-    """MTUs are files of their own; in /proc/net/dev received bytes come first, sent ones ninth."""
-    carried = {name: values.split() for name, values in _pairs(counters)}
+def _mtus(first: Mapping[str, str]) -> dict[str, int]:
+    """By network interface."""
     found = {}
     for path, mtu in first.items():
         match = re.fullmatch(r"/sys/class/net/([^/]+)/mtu", path)
         if match and mtu.isdecimal():
-            values = carried.get(match[1], [])
-            received, sent = (
-                int(values[place]) if len(values) > place and values[place].isdecimal() else 0
-                for place in (0, 8)
-            )
-            found[match[1]] = Interface(int(mtu), received, sent)
+            found[match[1]] = int(mtu)
     return found
 
 

@@ -12,16 +12,16 @@ from nixwulf.gates import Gate, Subject, Verdict, refused
 def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
     """What a node's facts say against its place on a fabric, or none."""
     name, attachment = node.name, node.fabrics[fabric.name]
-    interface = facts.interfaces.get(attachment.interface)
-    if interface is None:
+    mtu = facts.mtus.get(attachment.interface)
+    if mtu is None:
         return f"Node {name!r} has no interface {attachment.interface!r}; see 'ip link' there."
     if attachment.address not in facts.addresses:
         return (
             f"Node {name!r} does not have the address {attachment.address!r}; see 'ip addr' there."
         )
-    if interface.mtu != fabric.mtu:
+    if mtu != fabric.mtu:
         return (
-            f"Node {name!r} has MTU {interface.mtu} on {attachment.interface!r}, and the fabric "
+            f"Node {name!r} has MTU {mtu} on {attachment.interface!r}, and the fabric "
             f"{fabric.name!r} says {fabric.mtu}; run 'ip link set {attachment.interface} mtu "
             f"{fabric.mtu}' there."
         )
