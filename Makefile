@@ -1,4 +1,4 @@
-PYTHON_FILES = driver tests tools
+PYTHON_FILES = driver examples tests tools
 
 .PHONY: setup demo test lint format figures
 

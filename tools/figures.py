@@ -87,7 +87,7 @@ def figure_overhead() -> None:
     between = phases["sanity"] + phases["measure"] - engine
     parts = {
         "start, plan, lab up and down, report": wall - sum(phases.values()),
-        **{name: phases[name] for name in ("facts", "gates", "link", "launch", "teardown")},
+        **{name: phases[name] for name in ("facts", "gates", "link", "idle", "launch", "teardown")},
         "sanity and measure, beside the engines": between,
     }
     for name, value in parts.items():

@@ -6,15 +6,17 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from nixwulf import engines, lab
+from nixwulf import engines, lab, report
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster
 from nixwulf.errors import GateError
+from nixwulf.lab.checks import NODES_MINIMUM
 from nixwulf.models import PlacedModel, place
 from nixwulf.phases import References, run_case
 from nixwulf.plan import Plan
@@ -81,7 +83,12 @@ def run_plan(plan: Plan, folder: Path, observer: Observer) -> None:
     todo = missing_runs(plan, folder)
     if not todo:
         return
-    with session(plan, observer) as connected:
+    with ExitStack() as stack:
+        # Nothing may run beside what is measured, so the report's libraries come before it.
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(report.load)
+            connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
+            _placed(connected, plan, todo[0][0])
         observer.sweep_starts(todo)
         for case, repetition in todo:
             observer.run_starts(case, repetition)
@@ -91,6 +98,14 @@ def run_plan(plan: Plan, folder: Path, observer: Observer) -> None:
             observer.run_ends(record, time.monotonic() - begin)
             if record["outcome"] == "hang" and plan.sweep.recover_after_hang:
                 _recover(connected, plan, case, observer)
+
+
+def of_used_nodes(plan: Plan, todo: Sequence[tuple[Case, int]]) -> Plan:
+    """The plan on a lab of the nodes that it takes; a recovery may also need their neighbours."""
+    if not plan.cluster.is_lab or plan.sweep.recover_after_hang:
+        return plan
+    most = max(NODES_MINIMUM, *(case.nodes for case, _ in todo))
+    return replace(plan, cluster=replace(plan.cluster, nodes=plan.cluster.nodes[:most]))
 
 
 def _recover(connected: Session, plan: Plan, case: Case, observer: Observer) -> None:
@@ -137,8 +152,8 @@ def _connected(opened: Session) -> Session:
     failures = open_all(opened.nodes.values())
     if failures:
         raise GateError(next(iter(failures.values())))
-    for node in opened.nodes.values():
-        stop_orphans(node)
+    with ThreadPoolExecutor(len(opened.nodes)) as pool:
+        list(pool.map(stop_orphans, opened.nodes.values()))
     return opened
 
 
@@ -152,7 +167,7 @@ def run_one(
 ) -> Record:
     """One run of a plan on connected nodes; what an earlier, unfinished run left raw is removed."""
     nodes = tuple(connected.nodes[node.name] for node in case.nodes_of(plan.cluster))
-    placed = _placed(connected, plan, case, nodes)
+    placed = _placed(connected, plan, case)
     name = f"{case.id}-r{repetition}"
     run = Run(
         name=name,
@@ -172,14 +187,13 @@ def run_one(
     return run_case(run, placed, repetition, References(folder / "references"), shaped_by, observer)
 
 
-def _placed(
-    connected: Session, plan: Plan, case: Case, nodes: tuple[Connection, ...]
-) -> PlacedModel | None:
+def _placed(connected: Session, plan: Plan, case: Case) -> PlacedModel | None:
     """The case's model on the nodes that read it, brought there once in a session."""
     if case.engine is None or case.model is None:
         return None
     engine = engines.find(case.engine)
-    readers = nodes if engine.model_on_every_node else nodes[:1]
+    count = case.nodes if engine.model_on_every_node else 1
+    readers = [connected.nodes[node.name] for node in case.nodes_of(plan.cluster)[:count]]
     key = (case.engine, case.model_digest or "", *(node.node.name for node in readers))
     if key not in connected.placed:
         connected.placed[key] = place(plan.sweep.models[case.model], readers, engine.random_model)

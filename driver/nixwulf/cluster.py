@@ -87,7 +87,7 @@ class Node:
 
     disk: what deploy wipes, by id; host_key: the only host key that is accepted of it; meter: what
     measures its power at the wall, maybe together with other nodes; power_switch: what recovering
-    it may use last.
+    it may use last; price_usd: what it cost, US$.
     """
 
     name: str
@@ -98,6 +98,7 @@ class Node:
     host_key: str | None = None
     meter: Meter | None = None
     power_switch: PowerSwitch | None = None
+    price_usd: float | None = None
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,7 @@ def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> No
         values.get("host_key"),
         Meter(**values["meter"]) if "meter" in values else None,
         _power_switch(values["power_switch"]) if "power_switch" in values else None,
+        values.get("price_usd"),
     )
 
 

@@ -18,7 +18,7 @@ _SCRIPT = f"""
 export LC_ALL=C
 set -- $SSH_CONNECTION
 echo "management:$3"
-if ! [ -e /proc/net/dev ]; then echo "system:$(uname -s)"; {macos.NETWORK}; exit; fi
+if ! [ -e /proc/net/dev ]; then echo "system:$(uname -s)"; {macos.COUNTERS}; exit; fi
 ip -o addr 2>/dev/null
 exec grep -sH '' /proc/net/dev /sys/class/infiniband/*/ports/1/counters/port_xmit_data \
   /sys/class/infiniband/*/ports/1/counters/port_rcv_data \

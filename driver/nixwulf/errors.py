@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import click
 
+EXIT_OK = 0
 EXIT_RUN_FAILED = 1
 EXIT_USAGE = 2
 EXIT_GATE = 3
 EXIT_INTERRUPTED = 130
+
+
+_MOST_QUOTED = 60
+
+
+def quoted(value: object) -> str:
+    """A value for a sentence, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}..."
 
 
 class NixwulfError(click.ClickException):

@@ -1,7 +1,7 @@
 """Facts: what is read from a node, in one round trip, by one program that starts no others.
 
 `grep -sH ''` prints every line of many small files, each with its path, in one process: sixteen
-lab nodes on two cores have no time for a fork a file. macOS has no such files, but four programs.
+lab nodes on two cores have no time for a fork a file. macOS has no such files, but three programs.
 """
 
 from __future__ import annotations
@@ -28,20 +28,11 @@ echo "clock:${{EPOCHREALTIME:-}}"
 if ! [ -e /proc/meminfo ]; then {macos.FACTS}; exit 0; fi
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
   /etc/os-release /sys/class/dmi/id/product_name /sys/class/dmi/id/bios_version \
-  /sys/devices/system/cpu/online /sys/class/net/*/mtu /proc/net/dev /proc/net/fib_trie \
+  /sys/devices/system/cpu/online /sys/class/net/*/mtu /proc/net/fib_trie \
   {" ".join(FILES)} /proc/cpuinfo -m 2000
 """
 
 _CPU_FIELDS = {"model name", "Model"}
-
-
-@dataclass(frozen=True)
-class Interface:
-    """A network interface of a node; bytes are its counters since it came up."""
-
-    mtu: int
-    rx_bytes: int
-    tx_bytes: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,7 @@ class Facts:
     cpus: int
     os: str
     programs: Mapping[str, str]
-    interfaces: Mapping[str, Interface]
+    mtus: Mapping[str, int]
     addresses: frozenset[str]
     other: Mapping[str, str]
     hardware: Hardware = field(default_factory=Hardware)
@@ -145,7 +136,7 @@ def parse_facts(text: str) -> Facts:
         cpus=_count(first.get("/sys/devices/system/cpu/online", "")),
         os=release.get("PRETTY_NAME", "").strip('"'),
         programs=programs,
-        interfaces=_interfaces(first, files.get("/proc/net/dev", [])),
+        mtus=_mtus(first),
         addresses=frozenset(_addresses(files.get("/proc/net/fib_trie", []))),
         other=_other(first),
         hardware=parse_hardware(files),
@@ -156,7 +147,7 @@ def parse_facts(text: str) -> Facts:
 
 
 def _of_macos(programs: Mapping[str, str], lines: list[str]) -> Facts:
-    values, ports, carried = macos.values(lines), macos.ports(lines), macos.carried(lines)
+    values, ports = macos.values(lines), macos.ports(lines)
     version = values.get("kern.osproductversion", ""), values.get("kern.osversion", "")
     kept = {"product": "hw.model", "iogpu.wired_limit_mb": "iogpu.wired_limit_mb"}
     return Facts(
@@ -169,9 +160,7 @@ def _of_macos(programs: Mapping[str, str], lines: list[str]) -> Facts:
         cpus=_whole(values.get("hw.ncpu", "")),
         os=f"macOS {version[0]} ({version[1]})" if all(version) else "macOS",
         programs=programs,
-        interfaces={
-            name: Interface(port.mtu, *carried.get(name, (0, 0))) for name, port in ports.items()
-        },
+        mtus={name: port.mtu for name, port in ports.items()},
         addresses=frozenset(address for port in ports.values() for address in port.addresses),
         other={name: values[key] for name, key in kept.items() if key in values},
         memlock=_memlock(lines[0]),
@@ -220,19 +209,13 @@ def _count(cpu_list: str) -> int:
     return count
 
 
-def _interfaces(first: Mapping[str, str], counters: Iterable[str]) -> dict[str, Interface]:
-    """MTUs are files of their own; in /proc/net/dev received bytes come first, sent ones ninth."""
-    carried = {name: values.split() for name, values in _pairs(counters)}
+def _mtus(first: Mapping[str, str]) -> dict[str, int]:
+    """By network interface."""
     found = {}
     for path, mtu in first.items():
         match = re.fullmatch(r"/sys/class/net/([^/]+)/mtu", path)
         if match and mtu.isdecimal():
-            values = carried.get(match[1], [])
-            received, sent = (
-                int(values[place]) if len(values) > place and values[place].isdecimal() else 0
-                for place in (0, 8)
-            )
-            found[match[1]] = Interface(int(mtu), received, sent)
+            found[match[1]] = int(mtu)
     return found
 
 

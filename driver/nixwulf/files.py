@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 import tomllib
@@ -12,6 +13,8 @@ from typing import Any
 import yaml
 
 from nixwulf.errors import InputError
+
+_NEAR = 20
 
 
 def cache_dir() -> Path:
@@ -57,9 +60,17 @@ def read_text(path: Path) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """The table of a TOML file; raises InputError with the line."""
     try:
-        return tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(read_text(path), parse_float=_finite)
+    except ValueError as error:
         raise InputError(f"{path}: not TOML: {error}.") from None
+
+
+def _finite(text: str) -> float:
+    """TOML knows nan and inf; no file of ours has a use for them."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no finite number")
+    return value
 
 
 def read_yaml(path: Path) -> Any:
@@ -75,11 +86,20 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """The document of a JSON file; raises InputError with the line."""
+    """The document of a JSON file; raises InputError with the line.
+
+    Strict where the standard library is not: no NaN, no number beyond 64 bits, no half of a
+    character, no bottomless nesting.
+    """
+    import orjson
+
+    text = read_text(path)
     try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: line {error.lineno}: not JSON: {error.msg}.") from None
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        near = text[error.pos : error.pos + _NEAR].split("\n")[0]
+        at = f" at {near!r}" if near else ""
+        raise InputError(f"{path}: line {error.lineno}: not JSON: {error.msg}{at}.") from None
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -24,6 +24,9 @@ _PAUSE_MACOS_S = 0.1
 # ping -s takes the payload alone: 56 + 8 = 64 bytes.
 _ICMP_HEADER = 8
 _SIZE = 64
+# Each takes 16 ms where the kernel counts time in 250 ticks a second. The median of 20 is within
+# 1-3 % of that of 30 or more in the lab, and the machine's mood changes it by more than that.
+_COUNT = 20
 PORT = 50151
 PROGRAMS = ("iperf3", "ping")
 # Long enough to leave slow start at 1 ms, short enough for every run of a sweep.
@@ -72,7 +75,7 @@ class Bandwidth:
 
 
 def round_trips(
-    source: Connection, address: str, *, count: int = 30, system: str = "Linux"
+    source: Connection, address: str, *, count: int = _COUNT, system: str = "Linux"
 ) -> RoundTrips | None:
     """Round trips of 64 bytes from a node, whose system may be macOS, to an address.
 

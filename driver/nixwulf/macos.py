@@ -27,9 +27,10 @@ _VALUES = (
     "machdep.cpu.brand_string",
     "iogpu.wired_limit_mb",
 )
-# For a shell on a Mac: all interfaces with their addresses, then what each has carried.
-NETWORK = "ifconfig -a 2>/dev/null; netstat -ibn 2>/dev/null"
-FACTS = f"sysctl {' '.join(_VALUES)} 2>/dev/null; vm_stat 2>/dev/null; {NETWORK}"
+# For a shell on a Mac: interfaces with their addresses; and what each has carried.
+_INTERFACES = "ifconfig -a 2>/dev/null"
+FACTS = f"sysctl {' '.join(_VALUES)} 2>/dev/null; vm_stat 2>/dev/null; {_INTERFACES}"
+COUNTERS = f"{_INTERFACES}; netstat -ibn 2>/dev/null"
 
 _VALUE = re.compile(rf"({'|'.join(map(re.escape, _VALUES))}): (.*)")
 _PAGE_SIZE = re.compile(r"Mach Virtual Memory Statistics: \(page size of ([0-9]{1,9}) bytes\)")

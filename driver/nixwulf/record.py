@@ -9,7 +9,7 @@ from typing import Any
 
 from nixwulf.errors import InputError
 from nixwulf.files import read_json, write_json
-from nixwulf.schema import check
+from nixwulf.schema import check_one_of_many
 
 SCHEMA_VERSION = "1.2"
 _MAJOR = SCHEMA_VERSION.partition(".")[0]
@@ -30,20 +30,33 @@ def sealed(document: Record) -> Record:
 
 
 def validate(document: Any, source: str) -> None:
-    """Raise InputError when a record is of another version, breaks the schema, or was edited."""
+    """Raise InputError when a record is of another version, breaks the schema, or was edited.
+
+    A later minor version may have keys, and values of lists, that this schema does not know.
+    """
     version = document.get("schema_version") if isinstance(document, dict) else None
     if isinstance(version, str) and version.partition(".")[0] != _MAJOR:
         raise InputError(
             f"{source}: schema_version is {version!r}, and this nixwulf reads "
             f"{_MAJOR}.x; use the nixwulf that wrote it."
         )
-    check(document, "record", source)
-    if document["digest"] != digest(document):
+    try:
+        check_one_of_many(document, "record", source, tolerant=_is_later(version))
+        found = digest(document)
+    except (ValueError, RecursionError) as error:  # NaN, half of a character, bottomless nesting
+        raise InputError(f"{source}: no record can hold a value of it: {error}.") from None
+    if document["digest"] != found:
         raise InputError(
             f"{source}: digest is {document['digest'][:12]!r}, but the content gives "
-            f"{digest(document)[:12]!r}: the record was edited after the run; restore it, or run "
+            f"{found[:12]!r}: the record was edited after the run; restore it, or run "
             "the case again with 'nixwulf bench --resume'."
         )
+
+
+def _is_later(version: object) -> bool:
+    """Whether a version of this major number has a higher minor one: '1.10' after '1.9'."""
+    minor = str(version).partition(".")[2]
+    return minor.isdecimal() and int(minor) > int(SCHEMA_VERSION.partition(".")[2])
 
 
 def save(document: Record, path: Path) -> None:

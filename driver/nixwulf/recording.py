@@ -64,6 +64,7 @@ def record_of(
             "name": run.cluster.name,
             "platforms": sorted({node.node.platform for node in run.nodes}),
             "lab": run.head.node.platform == LAB_PLATFORM,
+            **_price(run),
         },
         "nodes": _nodes(run, tails),
         "fabric": _fabric(run, found, shaped_by),
@@ -115,6 +116,12 @@ def _nodes(run: Run, tails: dict[str, str]) -> list[dict[str, Any]]:
             document["log_tail"] = tails[name]
         nodes.append(document)
     return nodes
+
+
+def _price(run: Run) -> dict[str, float]:
+    """US$ for the nodes of this case together, where the cluster file has that of each."""
+    prices = [node.node.price_usd for node in run.nodes if node.node.price_usd is not None]
+    return {"price_usd": sum(prices)} if len(prices) == len(run.nodes) else {}
 
 
 def _fabric(run: Run, found: Findings, shaped_by: str | None) -> dict[str, Any]:

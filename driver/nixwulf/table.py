@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nixwulf.benchmarks import percentile
+from nixwulf.cost import SPEEDS, price, watts_by_metric
+from nixwulf.pooling import PERCENTILES, pooled
 from nixwulf.power.reading import per_watt
 from nixwulf.record import Record
 from nixwulf.units import adds_up
@@ -61,10 +63,45 @@ TIDY_COLUMNS = {
     "p99": "99th percentile of a distribution, nearest rank",
     "n_samples": "number of samples; absent where a source does not say",
     "samples": "every sample",
+    "watts": "mean of all nodes while it was measured, W; of speeds (tok/s, Gflop/s) only, as are "
+    "all that follow",
+    "watts_source": "wall, powermetrics, pmic, nvidia, amdgpu or rapl: the fullest of a run; "
+    "'beside the speed' where a source gives both",
+    "per_watt": "the speed over the watts, unit/W",
+    "joules_per_token": "the watts over the speed, J/token",
+    "price_usd": "price of its nodes together, US$, without switches and cables",
+    "price_source": "the cluster file, the source of published numbers, or the platform facts and "
+    "where they have it from",
+    "per_usd": "the speed over the price, unit/$",
 }
 """The columns of the tidy table and what they hold."""
 
 _SETTING_KEYS = ("kind", "platform", "cluster", "engine", "benchmark", "model", "weights")
+OF_CASE_COLUMNS = {
+    "n_runs": "runs, or records, that ended ok",
+    "mean": "mean over all samples of those runs, in unit; else of the values that sources give",
+    "watts": "mean of the runs' watts, W",
+    "per_watt": "mean of the runs' per_watt, unit/W",
+    "joules_per_token": "mean of the runs', J/token",
+    "price_usd": "as in the tidy table, US$",
+    "per_usd": "mean of the runs' per_usd, unit/$",
+    "rtt_us": "median of the runs' round trips, microseconds",
+    "bandwidth_gbps": "median of the runs' bandwidths, Gbit/s",
+    "stddev": "standard deviation of all those samples (n-1); else as a source gives it",
+    "p50": "their median, nearest rank; absent where the metric is no distribution",
+    "p95": "their 95th percentile, nearest rank",
+    "p99": "their 99th percentile, nearest rank",
+    "watts_source": "as in the tidy table, of the first run that has one",
+    "price_source": "as in the tidy table",
+    "n_samples": "number of samples; absent where sources give none",
+    "one_node": "the mean, of a distribution the median, on one node of the same kind, platform, "
+    "cluster, engine, model, weights, parameters and metric; of what is no run also of the same "
+    "engine_version and conditions",
+    "speed_up": "mean, or median, over one_node",
+    "efficiency": "speed_up over the number of nodes, a fraction",
+}
+"""The columns of by_case beside the keys of a case and of its metric, and what they hold."""
+
 CASE_KEYS = (
     *_SETTING_KEYS,
     "parameters",
@@ -75,9 +112,17 @@ CASE_KEYS = (
     "case",
 )
 METRIC_KEYS = ("metric", "unit", "state", "variant")
-PERCENTILES = {"p50": 50, "p95": 95, "p99": 99}
-_BASELINE_KEYS = (*_SETTING_KEYS, "parameters", *METRIC_KEYS)
-_TOKEN_COUNTS = ("n_prompt", "n_gen", "depth")
+_BASELINE_KEYS = (*_SETTING_KEYS, "parameters", *METRIC_KEYS, "same")
+_WATTS_COLUMNS = ("watts", "watts_source", "per_watt", "joules_per_token")
+_TOO_MANY = 2**62
+_METRIC_COLUMNS = tuple(TIDY_COLUMNS)[tuple(TIDY_COLUMNS).index("metric") :]
+_COUNTS = ("nodes", "repetition", "n_samples", "n_prompt", "n_gen", "depth")
+_NUMBERS = ("rtt_us", "bandwidth_gbps", "value", "stddev", *PERCENTILES)
+_NUMBERS += ("watts", "per_watt", "joules_per_token", "price_usd", "per_usd")
+_NO_COST = {"watts_source": "", "price_source": ""}
+_NO_METRIC = (
+    dict.fromkeys((*METRIC_KEYS, "conditions", "observed"), "") | _NO_COST | {"samples": ()}
+)
 
 
 def tidy(records: Iterable[Record]) -> pd.DataFrame:
@@ -87,12 +132,26 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = [row for record in records for row in _rows(record)]
-    frame = pd.DataFrame(rows, columns=list(TIDY_COLUMNS))
-    for column in ("nodes", "repetition", "n_samples", *_TOKEN_COUNTS):
-        frame[column] = frame[column].astype("Int64")
-    for column in ("rtt_us", "bandwidth_gbps", "value", "stddev", *PERCENTILES):
-        frame[column] = frame[column].astype("float64")
+    columns: dict[str, list[Any]] = {name: [] for name in TIDY_COLUMNS}
+    known: dict[str, str] = {}  # the same text, once in memory
+    for record in records:
+        shared, metrics = _of_record(record)
+        for name, value in shared.items():
+            same = known.setdefault(value, value) if isinstance(value, str) else value
+            columns[name].extend([same] * len(metrics))
+        for metric in metrics:
+            for name in _METRIC_COLUMNS:
+                value = metric.get(name)
+                columns[name].append(
+                    known.setdefault(value, value) if isinstance(value, str) else value
+                )
+    types: dict[str, Any] = dict.fromkeys(_COUNTS, "Int64") | dict.fromkeys(_NUMBERS, "float64")
+    frame = pd.DataFrame(
+        {
+            name: pd.Series(values, dtype=types.get(name, "object"))
+            for name, values in columns.items()
+        }
+    )
     return frame.sort_values(
         [*CASE_KEYS, "repetition", "metric", "state", "conditions", "record", "started"],
         ignore_index=True,
@@ -102,38 +161,29 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
 def by_case(table: pd.DataFrame) -> pd.DataFrame:
     """The tidy table over its repetitions: one row per case, metric, state and variant.
 
-    Columns: CASE_KEYS, METRIC_KEYS, and
-    mean, stddev: over all samples of all runs that ended ok (n-1), else as the source gives them;
-    p50, p95, p99: of those samples, NaN where the metric is no distribution;
-    n_samples, n_runs: how many those are; no samples where a source gives none;
-    rtt_us, bandwidth_gbps: medians over those runs;
-    one_node: the mean, or median of a distribution, of the same engine, model, parameters and
-    metric on one node; speed_up: mean or median over that;
-    efficiency: speed_up over the number of nodes, a fraction.
-    The last three are NaN where one node was not measured, and for units of which nodes do not
-    give more: times, and what a link carries.
+    Columns: CASE_KEYS, METRIC_KEYS and OF_CASE_COLUMNS. one_node, speed_up and efficiency are NaN
+    where one node was not measured, and for units of which nodes do not give more: times, and what
+    a link carries.
     """
-    import pandas as pd
-
-    measured = table[table["outcome"] == "ok"]
-    keys = [*CASE_KEYS, *METRIC_KEYS]
-    rows = [
-        dict(zip(keys, key, strict=True)) | _over_repetitions(group)
-        for key, group in measured.groupby(keys, dropna=False, sort=True)
-    ]
-    values = ["mean", "stddev", *PERCENTILES]
-    values += ["n_samples", "n_runs", "rtt_us", "bandwidth_gbps"]
-    frame = pd.DataFrame(rows, columns=[*keys, *values])
-    comparable = measured[(measured["nodes"] == 1) & measured["unit"].map(adds_up).astype(bool)]
-    baselines = {
-        key: _typical(_over_repetitions(group))
-        for key, group in comparable.groupby(list(_BASELINE_KEYS))
-    }
-    own = frame[list(_BASELINE_KEYS)].itertuples(index=False, name=None)
-    frame["one_node"] = pd.Series([baselines.get(key) for key in own], dtype="float64")
-    frame["speed_up"] = frame["p50"].fillna(frame["mean"]).astype("float64") / frame["one_node"]
+    measured = table[(table["outcome"] == "ok") & (table["metric"] != "")]
+    measured = measured.assign(same=_same(measured))
+    frame = pooled(measured, [*CASE_KEYS, *METRIC_KEYS, "same"])
+    shared = measured["unit"].map({unit: adds_up(unit) for unit in measured["unit"].unique()})
+    one = pooled(measured[(measured["nodes"] == 1) & shared.astype(bool)], _BASELINE_KEYS)
+    one["one_node"] = one["p50"].fillna(one["mean"])
+    frame = frame.merge(one[[*_BASELINE_KEYS, "one_node"]], on=list(_BASELINE_KEYS), how="left")
+    frame["speed_up"] = frame["p50"].fillna(frame["mean"]) / frame["one_node"]
     frame["efficiency"] = frame["speed_up"] / frame["nodes"].astype("float64")
-    return frame
+    return frame.drop(columns="same")
+
+
+def _same(measured: pd.DataFrame) -> pd.Series[str]:
+    """What one node of numbers that are no run's has to share besides, as a text.
+
+    The cases of one cluster's runs hold all of it; who publishes may have tried several versions.
+    """
+    texts = measured["engine_version"] + " " + measured["conditions"]
+    return texts.where(measured["kind"] != "run", "")
 
 
 def record_rtt_us(record: Record) -> float | None:
@@ -158,11 +208,12 @@ def canonical(values: dict[str, Any]) -> str:
     return json.dumps(values, sort_keys=True) if values else ""
 
 
-def _rows(record: Record) -> list[dict[str, Any]]:
+def _of_record(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What all rows of a record share, and what each of them has: one empty where it failed."""
     case = record["case"]
     failure = record.get("failure", {})
     source = record.get("source", {})
-    common = {
+    shared = {
         "kind": record["kind"],
         "platform": "+".join(record["cluster"]["platforms"]),
         "cluster": record["cluster"]["name"],
@@ -184,70 +235,72 @@ def _rows(record: Record) -> list[dict[str, Any]]:
         "bandwidth_gbps": record_bandwidth_gbps(record),
     }
     # The schema says the same; a reader that trusts a number checks again.
-    metrics = [*record["metrics"], *per_watt(record)] if record["outcome"] == "ok" else []
-    if not metrics:
-        empty = dict.fromkeys((*METRIC_KEYS, "conditions", "observed"), "")
-        return [common | empty | {"samples": ()}]
-    return [common | _metric(metric, case["parameters"], metrics) for metric in metrics]
+    if record["outcome"] != "ok" or not record["metrics"]:
+        return shared, [_NO_METRIC]
+    of_metrics = [*record["metrics"], *per_watt(record)]
+    varying = _varying(of_metrics)
+    costs = _costs(record)
+    return shared, [
+        _NO_COST | _metric(metric, case["parameters"], varying) | costs.get(index, {})
+        for index, metric in enumerate(of_metrics)
+    ]
 
 
-def _variant(metric: dict[str, Any], metrics: list[dict[str, Any]]) -> dict[str, Any]:
-    """The conditions of a metric that are not those of all metrics of its name in a record."""
-    alike = [other["conditions"] for other in metrics if other["name"] == metric["name"]]
-    return {
-        key: value
-        for key, value in metric["conditions"].items()
-        if any(other.get(key) != value for other in alike)
-    }
+def _varying(metrics: Iterable[dict[str, Any]]) -> dict[str, set[str]]:
+    """By name of a metric, the conditions that are not the same for all metrics of that name."""
+    first: dict[str, dict[str, Any]] = {}
+    varying: dict[str, set[str]] = defaultdict(set)
+    for metric in metrics:
+        name, own = metric["name"], metric["conditions"]
+        other = first.setdefault(name, own)
+        varying[name] |= {key for key in own.keys() | other if own.get(key) != other.get(key)}
+    return varying
 
 
 def _metric(
-    metric: dict[str, Any], parameters: dict[str, Any], metrics: list[dict[str, Any]]
+    metric: dict[str, Any], parameters: dict[str, Any], varying: Mapping[str, set[str]]
 ) -> dict[str, Any]:
-    known = {**parameters, **metric["conditions"]}
+    conditions = metric["conditions"]
+    known = {**parameters, **conditions}
+    telling = varying[metric["name"]]
+    samples = tuple(metric["samples"]) if "samples" in metric else None
     return {
         "metric": metric["name"],
         "unit": metric["unit"],
         "state": metric.get("state", ""),
-        "variant": canonical(_variant(metric, metrics)),
-        "conditions": canonical(metric["conditions"]),
+        "variant": canonical({key: conditions[key] for key in conditions if key in telling}),
+        "conditions": canonical(conditions),
         "observed": canonical(metric.get("observed", {})),
-        "n_prompt": None if "prompt_words" in known else known.get("n_prompt"),
-        "n_gen": known.get("n_gen"),
-        "depth": known.get("n_depth", known.get("depth")),
+        "n_prompt": None if "prompt_words" in known else _count(known.get("n_prompt")),
+        "n_gen": _count(known.get("n_gen")),
+        "depth": _count(known.get("n_depth", known.get("depth"))),
         "value": metric["value"],
         "stddev": metric.get("stddev"),
         **metric.get("percentiles", {}),
-        "n_samples": len(metric["samples"]) if "samples" in metric else None,
-        "samples": tuple(metric.get("samples", ())),
+        "n_samples": len(samples) if samples else None,
+        "samples": samples or (),
     }
 
 
-def _over_repetitions(group: pd.DataFrame) -> dict[str, Any]:
-    samples = _pooled(group)
-    spread = PERCENTILES if group["p50"].notna().any() else {}
-    if samples:
-        numbers: dict[str, Any] = {
-            "mean": statistics.fmean(samples),
-            "stddev": statistics.stdev(samples) if len(samples) > 1 else None,
-            **{name: percentile(samples, percent) for name, percent in spread.items()},
-            "n_samples": len(samples),
-        }
-    else:
-        alone: Any = group.iloc[0] if len(group) == 1 else {}
-        numbers = {name: alone.get(name) for name in ("stddev", *spread)}
-        numbers |= {"mean": group["value"].mean(), "n_samples": None}
-    return {
-        **numbers,
-        "n_runs": len(group),
-        "rtt_us": group["rtt_us"].median(),
-        "bandwidth_gbps": group["bandwidth_gbps"].median(),
-    }
+def _count(value: object) -> int | None:
+    """A number of tokens, however it was written; none where it is no such number."""
+    if isinstance(value, int | float) and float(value).is_integer() and abs(value) < _TOO_MANY:
+        return int(value)
+    return None
 
 
-def _typical(values: dict[str, Any]) -> float:
-    return float(values.get("p50", values["mean"]))
-
-
-def _pooled(group: pd.DataFrame) -> list[float]:
-    return [sample for samples in group["samples"] for sample in samples]
+def _costs(record: Record) -> dict[int, dict[str, Any]]:
+    """The columns of watts and US$ of a record's speeds, by the index of the metric."""
+    watts = watts_by_metric(record)
+    paid = price(record)
+    costs: dict[int, dict[str, Any]] = {}
+    for index, metric in enumerate(record["metrics"]):
+        if metric["unit"] in SPEEDS:
+            cost: dict[str, Any] = {}
+            if index in watts:
+                cost = dict(zip(_WATTS_COLUMNS, watts[index], strict=True))
+            if paid:
+                cost |= {"price_usd": paid.usd, "price_source": paid.source}
+                cost["per_usd"] = metric["value"] / paid.usd
+            costs[index] = cost
+    return costs

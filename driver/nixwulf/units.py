@@ -7,12 +7,12 @@ from typing import Literal
 
 _TIME = re.compile(r"(n|u|m)?s(/[a-z]+)?")
 _ENERGY = re.compile(r"[kMm]?(J|Wh)(/[a-z]+)?")
-_RATE = re.compile(r"(?P<counted>.+)/s(/W)?")
+_RATE = re.compile(r"(?P<counted>.+)/s(/(W|\$))?")
 _DATA = re.compile(r"[kKMGT]?i?(bit|b|B)")
 
 
 def better(unit: str) -> Literal["more", "less", ""]:
-    """More of a rate (tok/s, Gbit/s, tok/s/W), less of a time or an energy, else neither."""
+    """More of a rate (tok/s, tok/s/W, tok/s/$), less of a time or an energy, else neither."""
     if _TIME.fullmatch(unit) or _ENERGY.fullmatch(unit):
         return "less"
     return "more" if _RATE.fullmatch(unit) else ""
@@ -26,4 +26,4 @@ def is_time(unit: str) -> bool:
 def adds_up(unit: str) -> bool:
     """Whether N nodes should give N times one: rates of work (tok/s, Gflop/s), not of a link."""
     rate = _RATE.fullmatch(unit)
-    return bool(rate and not unit.endswith("/W") and not _DATA.fullmatch(rate["counted"]))
+    return bool(rate and not unit.endswith(("/W", "/$")) and not _DATA.fullmatch(rate["counted"]))

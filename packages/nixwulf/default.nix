@@ -6,9 +6,11 @@
   coreutils,
   gitMinimal,
   gnugrep,
+  hpl-openblas,
   iperf3,
   iproute2,
   iputils,
+  mpi,
   nix,
   nixos-anywhere,
   nixwulf-llama-cpp-cpu,
@@ -48,8 +50,10 @@ let
   ]
   # The lab, a cluster of network namespaces on this machine.
   ++ lib.optionals stdenv.hostPlatform.isLinux [
+    hpl-openblas
     iproute2
     iputils
+    mpi
     nixwulf-llama-cpp-cpu
     sockperf
     util-linux
@@ -68,6 +72,7 @@ python3Packages.buildPythonApplication {
       ../../driver
       ../../clusters
       ../../sweeps
+      ../../examples
       ../../tests/unit
       ../../tests/fixtures
       ../../tests/conftest.py

@@ -86,6 +86,7 @@ def test_an_interrupted_sweep_keeps_its_records_and_resumes_only_what_is_missing
 
     code, output, errors = finish("--resume", folder)
     assert code == 0, errors
+    assert "Bringing up the lab: 2 nodes" in errors, "more than its runs take"
     assert f"[1/{4 - len(kept)}]" in errors
     after = records(folder)
     assert len(after) == 4

@@ -101,6 +101,8 @@ def test_iperf3_keeps_the_intervals_of_both_directions(run, cluster):
     for metric in (forward, reverse):
         assert len(metric["samples"]) > 3
         assert 0 < metric["value"] < 5, "more than the link was shaped to"
+        assert metric["conditions"].keys() == {"worker", "direction", "interval_s"}
+    assert forward["observed"]["retransmits"] >= 0
 
 
 def test_a_receiver_that_stops_inside_a_test_is_a_hang_with_its_stall(run, nodes, cluster):
@@ -127,6 +129,8 @@ def test_latency_is_a_distribution_of_each_method_and_size(run, cluster):
     for metric in metrics:
         spread = metric["percentiles"]
         assert 400 < spread["p50"] <= spread["p95"] <= spread["p99"], "less than was shaped"
+        assert metric["conditions"].keys() == {"worker", "bytes"}
+    assert [m["observed"].keys() for m in metrics] == [{"lost"}] * 2 + [{"round_trips"}] * 2
 
 
 def hpl_plan(cluster, **options):

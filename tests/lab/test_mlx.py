@@ -1,14 +1,18 @@
 """MLX in the lab: its ring across nodes, its two splits, and how its failures end."""
 
+import re
 import threading
 import time
 from unittest.mock import Mock
 
 import pytest
 
-from nixwulf import bench, counters, facts
+from nixwulf import bench, counters, facts, gates
 from nixwulf.cluster import load_cluster
+from nixwulf.engines.mlx import ENGINE
+from nixwulf.facts import gather
 from nixwulf.gates import path_mtu
+from nixwulf.gates.examine import examine
 from nixwulf.models import place, random_safetensors
 from nixwulf.plan import make_plan
 from nixwulf.record import load, save
@@ -55,6 +59,19 @@ def nodes(cluster):
     )
     with bench.session(plan, Mock()) as connected:
         yield connected
+
+
+def test_the_versions_of_mlx_are_told_without_starting_it(nodes):
+    subject = gates.Subject(
+        nodes=nodes.cluster.nodes[:2],
+        facts=gather(list(nodes.nodes.values())[:2], ENGINE.programs),
+        engine=ENGINE,
+    )
+    told = examine(subject, nodes.nodes, (), [gates.all_gates()["versions"]])
+    assert [(result.node, result.state) for result in told] == [("n1", "ok"), ("n2", "ok")]
+    program = subject.facts["n1"].programs[ENGINE.programs[0]]
+    line = nodes.nodes["n1"].script('"$@"', *ENGINE.version_command({ENGINE.programs[0]: program}))
+    assert re.fullmatch(r"mlx version [\d.]+\nmlx-lm version [\d.]+\n", line)
 
 
 @pytest.fixture(scope="module")

@@ -168,7 +168,7 @@ def test_facts_of_a_node_are_its_own(nodes):
     assert "no-such-program" not in facts["n1"].programs
     attachment = nodes["n2"].node.fabrics["plain"]
     assert attachment.address in facts["n2"].addresses
-    assert facts["n2"].interfaces[attachment.interface].mtu == 1500
+    assert facts["n2"].mtus[attachment.interface] == 1500
 
 
 def test_nodes_exec_names_each_node_and_keeps_the_exit_code(nodes):

@@ -100,6 +100,43 @@ def ok(
     return _sealed(of, ending, repetition=repetition, rtt_us=rtt_us, gbps=gbps, asked=asked)
 
 
+def published(
+    of: Mapping[str, Any],
+    measured: Samples | Sequence[Mapping[str, Any]],
+    *,
+    id: str = "",  # noqa: A002 - the record's own word
+    price_usd: float | None = None,
+    platforms: Sequence[str] = ("dgx-spark",),
+    fabric: Mapping[str, Any] | None = None,
+) -> Record:
+    """A sealed record of numbers that a source gives: no samples, no state, no run."""
+    if isinstance(measured, Mapping):
+        measured = [metric(name, values) for name, values in measured.items()]
+    without = {"seed", "samples", "warm_up"}
+    document: dict[str, Any] = {
+        "schema_version": record.SCHEMA_VERSION,
+        "kind": "published",
+        "id": id or f"published-{of['id']}",
+        "case": {key: value for key, value in of.items() if key not in without},
+        "outcome": "ok",
+        "source": {"name": "Somebody", "url": "https://example.org/numbers"},
+        "cluster": {"name": "Somebody", "platforms": list(platforms), "lab": False},
+        "metrics": [
+            {key: value for key, value in one.items() if key not in {"samples", "state"}}
+            for one in measured
+        ],
+        "provenance": {"nixwulf": "0.1.0"},
+    }
+    if "engine" in of:
+        document["engine"] = {"name": of["engine"]}
+        document["model"] = {"name": of["model"]}
+    if "fabric" in of:
+        document["fabric"] = dict(fabric or {"name": of["fabric"]})
+    if price_usd is not None:
+        document["cluster"]["price_usd"] = price_usd
+    return record.sealed(document)
+
+
 def make_record() -> Record:
     """A record that ended ok, for a test that needs any."""
     return ok(case(), {"prompt": [2600.0, 2650.0], "decode": [410.0, 420.0]})

@@ -27,6 +27,7 @@ def clocks():
         limits=Limits(progress_s=PROGRESS_S),
         fabric=None,
         signs_of_life=lambda process: (0.0,),
+        deaths=str,
     )
     return Clocks(run, Silent())
 

@@ -14,6 +14,8 @@ from nixwulf.gates import all_gates
 from nixwulf.hints import HINTS, hint_for
 from nixwulf.platforms import load_platform, platform_names
 from nixwulf.sweep import parse_sweep
+from nixwulf.table import OF_CASE_COLUMNS, TIDY_COLUMNS
+from record_factory import case, ok, write_run
 
 
 def blocks(path, language):
@@ -33,6 +35,22 @@ def test_the_table_of_gates_is_that_of_the_code():
         f"| `{gate.name}` | {gate.holds} | {gate.reads} | {gate.fix} |"
         for gate in all_gates().values()
     ]
+
+
+def test_the_tables_of_columns_are_those_of_the_code():
+    rows = [line for line in Path("docs/python.md").read_text().splitlines() if line[:3] == "| `"]
+    columns = [*TIDY_COLUMNS.items(), *OF_CASE_COLUMNS.items()]
+    assert rows[: len(columns)] == [f"| `{name}` | {text} |" for name, text in columns]
+
+
+def test_the_python_in_the_documents_runs_as_it_is_written(tmp_path, monkeypatch, capsys):
+    (code,) = blocks("docs/python.md", "python")
+    (folder,) = re.findall(r'load\("([^"]*)"', code)
+    records = [ok(case(nodes), {"decode": [9.0, 10.0]}) for nodes in (1, 2)]
+    write_run(tmp_path / folder, records)
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})  # noqa: S102 - our own
+    assert "efficiency" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,7 @@ def test_facts_of_a_mac_come_from_its_programs(tmp_path):
     assert (found.cpu, found.cpus, found.memory_total) == ("Apple M3 Ultra", 32, 512 * 2**30)
     assert found.programs.keys() == {"ping", "iperf3"}
     assert found.memlock is not None
-    en3 = found.interfaces["en3"]
-    assert (en3.mtu, en3.rx_bytes, en3.tx_bytes) == (1500, 5000, 300)
+    assert (found.mtus["en3"], found.mtus["lo0"]) == (1500, 16384)
     assert {"192.168.1.51", "10.50.12.1", "fe80::10aa:1bff:fe5c:77"} <= found.addresses
     document = found.document()
     assert document["product"] == "Mac15,14"
@@ -46,7 +45,7 @@ def test_facts_of_a_mac_come_from_its_programs(tmp_path):
 
 def test_what_a_mac_does_not_print_is_absent_and_the_rest_is_there(tmp_path):
     found = facts_of_a_mac(tmp_path, PRINTED | {"vm_stat": "", "ifconfig": "", "netstat": ""})
-    assert (found.kernel, found.memory_available, found.interfaces) == ("Darwin 25.2.0", 0, {})
+    assert (found.kernel, found.memory_available, found.mtus) == ("Darwin 25.2.0", 0, {})
 
 
 def test_free_memory_is_what_is_free_repeats_files_or_may_be_thrown_away():
@@ -102,7 +101,7 @@ def test_outputs_cut_short_anywhere_are_read_as_far_as_they_go(name, cut):
     texts = PRINTED | {name: PRINTED[name][:cut]}
     found = facts.parse_facts("--\nunlimited\nclock:\n" + "\n".join(texts.values()))
     assert found.memory_available in {0, FREE}
-    assert found.interfaces.keys() <= {"lo0", "gif0", "en0", "en3", "utun0"}
+    assert found.mtus.keys() <= {"lo0", "gif0", "en0", "en3", "utun0"}
     told = counters.parse("management:192.168.1.51\nsystem:Darwin\n" + "\n".join(texts.values()))
     assert told.interfaces.get("en3", 5300) == 5300
     assert told.management in {None, "en0"}

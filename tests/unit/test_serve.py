@@ -4,10 +4,10 @@ import pytest
 
 from nixwulf.benchmarks.serve import conditions, metrics, warnings
 from nixwulf.cluster import load_cluster
-from nixwulf.load import Pass
 from nixwulf.openai_stream import Answer
 from nixwulf.plan import make_plan
 from nixwulf.prompts import Counting
+from nixwulf.request_load import Pass
 from nixwulf.run import RunFailure
 from nixwulf.sweep import parse_sweep
 

@@ -3,13 +3,23 @@ import io
 import json
 import statistics
 
+import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nixwulf.record import sealed
 from nixwulf.report.export import to_csv, to_json
-from nixwulf.table import TIDY_COLUMNS, by_case, record_rtt_us, tidy
-from record_factory import case, failed, link, machines, metric, ok
+from nixwulf.table import (
+    CASE_KEYS,
+    METRIC_KEYS,
+    OF_CASE_COLUMNS,
+    TIDY_COLUMNS,
+    by_case,
+    record_rtt_us,
+    tidy,
+)
+from record_factory import case, failed, link, machines, metric, ok, published
 
 ONE = case(1)
 TWO = case(2)
@@ -33,10 +43,17 @@ def test_a_record_has_one_row_for_each_metric():
     assert row(table, metric="decode")[["n_gen", "depth"]].tolist() == [32, 0]
 
 
+@settings(max_examples=25)
 @given(runs=st.lists(SAMPLES, min_size=1, max_size=4))
 def test_a_mean_and_deviation_are_over_all_samples_of_all_repetitions(runs):
-    records = [ok(TWO, {"decode": values}, repetition=i) for i, values in enumerate(runs)]
-    found = row(by_case(tidy(records)), metric="decode")
+    records = [
+        ok(of, {"prompt": [7.0, 8.0], "decode": values}, repetition=i)
+        for i, values in enumerate(runs)
+        for of in (TWO, case(4))
+    ]
+    table = by_case(tidy(records))
+    assert set(table[table["metric"] == "prompt"]["mean"]) == {7.5}
+    found = row(table, metric="decode", nodes=2)
     pooled = [value for values in runs for value in values]
     assert found["mean"] == pytest.approx(statistics.fmean(pooled))
     assert (found["n_samples"], found["n_runs"]) == (len(pooled), len(runs))
@@ -51,6 +68,7 @@ MIXED = [
 ]
 
 
+@settings(max_examples=25)
 @given(shuffled=st.permutations(MIXED))
 def test_the_order_of_records_does_not_matter(shuffled):
     assert to_csv(shuffled) == to_csv(MIXED)
@@ -100,6 +118,7 @@ def test_work_of_any_unit_is_compared_with_one_node():
     assert row(by_case(tidy(records)), nodes=2)["efficiency"] == 0.75
 
 
+@settings(max_examples=25)
 @given(runs=st.lists(SAMPLES, min_size=1, max_size=4))
 def test_percentiles_of_a_distribution_are_of_all_samples_of_all_repetitions(runs):
     case_ = machines("latency", 2, {"bytes": 64})
@@ -153,9 +172,12 @@ def test_a_speed_that_a_failed_record_smuggles_in_is_not_read():
     assert by_case(tidy([smuggled])).empty
 
 
-def test_no_records_make_empty_tables():
+def test_no_records_make_empty_tables_with_all_columns():
     assert tidy([]).empty
     assert by_case(tidy([])).empty
+    for records in ([], [ok(ONE, {"decode": [1.0]})]):
+        assert list(tidy(records)) == list(TIDY_COLUMNS)
+        assert list(by_case(tidy(records))) == [*CASE_KEYS, *METRIC_KEYS, *OF_CASE_COLUMNS]
 
 
 def test_csv_has_a_unit_in_each_row_and_every_sample():
@@ -174,3 +196,48 @@ def test_json_says_what_each_column_holds_and_leaves_out_what_has_no_value():
     assert measured["samples"] == [20.0]
     assert not {"fabric", "rtt_us", "stddev", "reason"} & measured.keys()
     assert not {"value", "metric", "hint"} & lost.keys()
+
+
+def test_one_node_of_the_same_source_is_a_baseline_of_published_numbers():
+    records = [published(ONE, {"decode": [20.0]}), published(TWO, {"decode": [30.0]})]
+    found = row(by_case(tidy(records)), nodes=2)
+    assert (found["one_node"], found["efficiency"]) == (20.0, 0.75)
+
+
+def differing(**changes):
+    one = published(ONE, {"decode": [20.0]})
+    return sealed({**one, **changes})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        differing(cluster={"name": "Somebody else", "platforms": ["dgx-spark"], "lab": False}),
+        differing(cluster={"name": "Somebody", "platforms": ["lab"], "lab": False}),
+        differing(engine={"name": "llama.cpp", "version": "b2"}),
+        differing(model={"name": "tiny", "weights": "q4_0"}),
+        differing(metrics=[{**metric("decode", [20.0], depth=512), "unit": "tok/s"}]),
+        ok(ONE, {"decode": [20.0]}),
+    ],
+    ids=["source", "platform", "version", "weights", "conditions", "run"],
+)
+def test_one_node_of_another_source_or_under_other_conditions_is_none(other):
+    found = by_case(tidy([other, published(TWO, {"decode": [30.0]})]))
+    assert row(found, nodes=2).isna()["efficiency"]
+
+
+def test_numbers_without_samples_stand_as_they_are():
+    of = [{"name": "decode", "unit": "tok/s", "value": 9.5, "stddev": 0.5, "conditions": {}}]
+    found = row(by_case(tidy([published(ONE, of)])), nodes=1)
+    assert (found["mean"], found["stddev"], found["n_runs"]) == (9.5, 0.5, 1)
+    assert found[["n_samples"]].isna().all()
+
+
+def test_samples_count_and_not_the_numbers_of_those_that_have_none():
+    """Two imports of one case, of which only one says its samples, are one line in a table."""
+    with_samples, without = (
+        tidy([ok(ONE, {"decode": [10.0, 20.0]}, repetition=n)]) for n in (0, 1)
+    )
+    without = without.assign(samples=[()], n_samples=None, value=99.0)
+    found = row(by_case(pd.concat([with_samples, without])), nodes=1)
+    assert (found["mean"], found["n_samples"], found["n_runs"]) == (15.0, 2, 2)

@@ -159,6 +159,8 @@ def _metric(run: Run, worker: str, direction: str, flow: Flow, sent: Flow) -> Me
             "worker": worker,
             "direction": direction,
             "interval_s": _interval_s(run),
+        },
+        observed={
             **({} if sent.retransmits is None else {"retransmits": sent.retransmits}),
             **({"stalled": stalled} if stalled else {}),
         },

@@ -12,9 +12,9 @@ from nixwulf import engines
 from nixwulf.asking import require_running
 from nixwulf.benchmarks import Metric, Parameter, too_few_requests
 from nixwulf.endpoint import Endpoint
-from nixwulf.load import Load, Pass
 from nixwulf.openai_stream import PATHS, Answer
 from nixwulf.prompts import NUMBER_WORDS, Counting
+from nixwulf.request_load import Load, Pass
 from nixwulf.run import Clocks, Run, RunFailure
 
 _CHECK_S = 0.1

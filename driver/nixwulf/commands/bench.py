@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, InputError
+from nixwulf.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
+
+if TYPE_CHECKING:
+    from nixwulf.compare.sides import Side
+    from nixwulf.report.folder import RunFolder
 
 
 @click.command()
@@ -26,6 +31,13 @@ from nixwulf.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, InputEr
 @click.option(
     "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
 )
+@click.option("--baseline", metavar="DIR", help="End with a comparison with this run folder.")
+@click.option(
+    "--fail-below",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="RATIO",
+    help="Exit with 1 when it is shown to be below this share of the baseline, such as 0.95.",
+)
 @click.pass_context
 def bench(
     ctx: click.Context,
@@ -36,6 +48,8 @@ def bench(
     dry_run: bool,
     resume: Path | None,
     waive: tuple[str, ...],
+    baseline: str | None,
+    fail_below: float | None,
 ) -> None:
     """Run a sweep on a cluster, or on the lab, and report on it.
 
@@ -48,9 +62,11 @@ def bench(
       nixwulf bench sweeps/smoke.yaml --only 'nodes<=2 parallelism!=tensor'
       nixwulf bench smoke --cluster clusters/mine.toml --out runs/first
       nixwulf bench --resume runs/first
+      nixwulf bench mine --out runs/second --baseline runs/first --fail-below 0.95
     """
     from nixwulf.bench import record_path, run_plan
     from nixwulf.cluster import load_cluster
+    from nixwulf.compare.sides import read_side
     from nixwulf.plan import make_plan, plan_to_resume, save_plan
     from nixwulf.power.meters import complaints
     from nixwulf.progress import make_progress, print_plan
@@ -59,6 +75,9 @@ def bench(
 
     if resume is not None and out is not None:
         raise InputError("--resume names the folder of the run; leave out --out.")
+    if fail_below is not None and baseline is None:
+        raise InputError("--fail-below needs something to compare with; name it with --baseline.")
+    before = None if baseline is None else read_side(baseline, Path("results"))
     named = None
     if resume is None or sweep or cluster or only or waive:
         named = make_plan(load_sweep(sweep or "demo"), load_cluster(cluster or "lab"), only, waive)
@@ -94,9 +113,28 @@ def bench(
     print_summary(summary)
     click.echo(f"Report: {page}")
     records = summary.folder.records
+    code = _compare(before, summary.folder, fail_below) if before else EXIT_OK
     failures = [record["failure"]["phase"] for record in records if record["outcome"] != "ok"]
     if failures:
         ctx.exit(EXIT_GATE if all(phase == "gates" for phase in failures) else EXIT_RUN_FAILED)
+    ctx.exit(code)
+
+
+def _compare(before: Side, folder: RunFolder, limit: float | None) -> int:
+    """Print how the run compares with its baseline; gives the exit code."""
+    from nixwulf.compare import show
+    from nixwulf.compare.comparison import compare
+    from nixwulf.compare.sides import side_of
+
+    try:
+        comparison = compare(before, side_of(str(folder.path), folder.records))
+    except InputError as error:
+        if limit is not None:
+            raise
+        click.echo(error.format_message(), err=True)
+        return EXIT_OK
+    show.to_terminal(comparison, limit)
+    return EXIT_OK if limit is None else comparison.exit_code(limit)
 
 
 def _check_new(folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from nixwulf.collection import PLAN, Identities, record_paths
 from nixwulf.errors import EXIT_USAGE, InputError
 from nixwulf.files import read_json, read_toml
 from nixwulf.report.words import plural
@@ -28,9 +29,10 @@ def validate(paths: tuple[Path, ...]) -> None:
     """
     counts: Counter[str] = Counter()
     problems: list[str] = []
+    known = Identities()
     for path in _files(paths, problems):
         try:
-            counts[_check(path)] += 1
+            counts[_check(path, known)] += 1
         except InputError as error:
             problems.append(error.format_message())
     for problem in problems:
@@ -42,23 +44,20 @@ def validate(paths: tuple[Path, ...]) -> None:
 
 
 def _files(paths: Iterable[Path], problems: list[str]) -> Iterable[Path]:
-    from nixwulf.report.folder import PLAN, record_paths
-
     for path in paths:
-        if not path.exists():
-            problems.append(f"{str(path)!r} does not exist; name a file or a run folder.")
-        elif path.is_file():
-            yield path
-        else:
-            found = [*path.glob(PLAN), *record_paths(path)]
-            if not found:
-                problems.append(f"{str(path)!r} holds no record (no file records/*.json).")
-            yield from found
+        if path.is_dir():
+            yield from path.glob(PLAN)
+        try:
+            yield from record_paths(path)
+        except InputError as error:
+            problems.append(error.format_message())
 
 
-def _check(path: Path) -> str:
+def _check(path: Path, known: Identities) -> str:
     """The kind of a valid file; raises InputError."""
-    kinds = {".json": _json, ".toml": _toml, ".yaml": _sweep, ".yml": _sweep}
+    if path.suffix == ".json":
+        return _json(path, known)
+    kinds = {".toml": _toml, ".yaml": _sweep, ".yml": _sweep}
     if path.suffix not in kinds:
         raise InputError(
             f"{str(path)!r} is not a .json, .toml or .yaml file; name a record, a run folder, a "
@@ -67,7 +66,7 @@ def _check(path: Path) -> str:
     return kinds[path.suffix](path)
 
 
-def _json(path: Path) -> str:
+def _json(path: Path, known: Identities) -> str:
     from nixwulf import record
     from nixwulf.plan import read_plan
 
@@ -76,6 +75,7 @@ def _json(path: Path) -> str:
         read_plan(path)
         return "plan"
     record.validate(document, str(path))
+    known.add(path, document)
     return "record"
 
 

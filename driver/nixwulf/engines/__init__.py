@@ -56,6 +56,12 @@ class Engine(Protocol):
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """What a node with these programs lacks, or none."""
 
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """What prints the version on a node with these programs; empty where nothing does.
+
+        A version is one line with a number in it, or the lines that say 'version'.
+        """
+
     def start(self, run: Run) -> None:
         """Start what must listen on the nodes and wait until it does; raises RunFailure."""
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from nixwulf import asking
 from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines import exo_api
+from nixwulf.engines import exo_api, python_versions
 from nixwulf.engines.exo_api import Instance, Request
 from nixwulf.engines.local import Installation, Progress
 from nixwulf.errors import InputError, NixwulfError
@@ -73,6 +73,10 @@ class Exo:
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node runs it."""
         return None if "exo" in programs else repr("exo")
+
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """It has no option that tells it."""
+        return python_versions.command(programs.get("exo"), "exo", "mlx", "mlx-lm")
 
     def start(self, run: Run) -> None:
         """Start it on every node, alone in a namespace, and wait until all have met."""

@@ -233,7 +233,7 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
             raise RunFailure(
                 "failed", f"Nothing listens on {closed[0]}:{_RPC_PORT} after {_START_LIMIT_S:g} s."
             )
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:

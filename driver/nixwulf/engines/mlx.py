@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from nixwulf import asking
 from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines import mlx_install, mlx_ranks
+from nixwulf.engines import mlx_install, mlx_ranks, python_versions
 from nixwulf.engines.local import Installation, Progress
 from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
@@ -74,6 +74,10 @@ class Mlx:
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node runs the same program."""
         return next((repr(name) for name in self.programs if name not in programs), None)
+
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """Its programs take seconds to tell theirs."""
+        return python_versions.command(programs.get(self.programs[0]), "mlx", "mlx-lm")
 
     def start(self, run: Run) -> None:
         """Nothing listens beforehand: each program of MLX is started on all nodes at once."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from nixwulf import asking, container, nccl
 from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines import vllm_ray
+from nixwulf.engines import python_versions, vllm_ray
 from nixwulf.engines.local import Installation, Progress
 from nixwulf.errors import NixwulfError
 from nixwulf.models import random_safetensors
@@ -90,6 +90,10 @@ class Vllm:
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node runs a rank."""
         return None if "vllm" in programs else repr("vllm")
+
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """Its own --version takes 15 seconds; nodes with different Rays do not meet either."""
+        return python_versions.command(programs.get("vllm"), "vllm", "ray", "torch")
 
     def start(self, run: Run) -> None:
         """Start Ray where it is asked for; the server starts when it is first asked."""

@@ -12,20 +12,20 @@ from nixwulf.gates import LINUX_AND_MACOS, MACOS, Gate, Subject, Verdict, refuse
 def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
     """What a node's facts say against its place on a fabric, or none."""
     name, attachment = node.name, node.fabrics[fabric.name]
-    interface = facts.interfaces.get(attachment.interface)
+    mtu = facts.mtus.get(attachment.interface)
     mac = facts.system == MACOS
-    if interface is None:
+    if mtu is None:
         see = "ifconfig" if mac else "ip link"
         return f"Node {name!r} has no interface {attachment.interface!r}; see {see!r} there."
     if attachment.address not in facts.addresses:
         see = "ifconfig" if mac else "ip addr"
         return f"Node {name!r} does not have the address {attachment.address!r}; see {see!r} there."
-    if interface.mtu != fabric.mtu:
+    if mtu != fabric.mtu:
         setting = f"ip link set {attachment.interface} mtu {fabric.mtu}"
         if mac:
             setting = f"sudo networksetup -setMTU {attachment.interface} {fabric.mtu}"
         return (
-            f"Node {name!r} has MTU {interface.mtu} on {attachment.interface!r}, and the fabric "
+            f"Node {name!r} has MTU {mtu} on {attachment.interface!r}, and the fabric "
             f"{fabric.name!r} says {fabric.mtu}; run '{setting}' there."
         )
     return None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterator, Sequence
 
 from nixwulf.cluster import Node
 from nixwulf.gates import Gate, Subject, Verdict, refused, unknown
@@ -13,25 +12,19 @@ from nixwulf.gates import Gate, Subject, Verdict, refused, unknown
 _STORE = "/nix/store/"
 
 
-@runtime_checkable
-class Versioned(Protocol):
-    """An engine one of whose programs prints its version: a line, or those that say 'version'."""
-
-    def version_command(self, programs: Mapping[str, str]) -> Sequence[str] | None:
-        """What to run on a node with these programs, or none."""
-
-
 def _concerns(subject: Subject, node: Node) -> bool:
-    return subject.engine is not None and len(subject.nodes) > 1
+    # Images are named by digest, and so are one build.
+    own = subject.case is None or subject.case.image is None
+    return subject.engine is not None and own and len(subject.nodes) > 1
 
 
 def _command(subject: Subject, node: Node) -> Sequence[str] | None:
-    programs = subject.facts[node.name].programs
-    engine = subject.engine
-    command = engine.version_command(programs) if isinstance(engine, Versioned) else None
-    if not command:
+    programs, engine = subject.facts[node.name].programs, subject.engine
+    command = engine.version_command(programs) if engine else []
+    if engine is None or not command:
         return None
-    return ["sh", "-c", f'readlink -f "$1"; {shlex.join(command)}', "sh", command[0]]
+    place = next(programs[name] for name in engine.programs if name in programs)
+    return ["sh", "-c", f'readlink -f "$1"; {shlex.join(command)}', "sh", place]
 
 
 def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
@@ -61,7 +54,7 @@ def _build(subject: Subject, node: Node) -> str:
 GATE = Gate(
     name="versions",
     holds="all nodes of the case have one build of the engine",
-    reads="the store path of its program (`readlink -f`), else its `--version`",
+    reads="the store path of its program (`readlink -f`), else the version that it tells",
     fix="deploy all nodes from one flake, or install one version",
     concerns=_concerns,
     judge=_judge,

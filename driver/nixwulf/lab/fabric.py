@@ -28,8 +28,9 @@ class ShapedFabric:
         if shaping != "switch":
             self._stop_switch()
         if not (shaping == "switch" and self._switch):
-            for port in self.ports:
-                links.run(links.shape_port(port, shape, shaping))
+            commands = [c for port in self.ports for c in links.shape_port(port, shape, shaping)]
+            links.run_batch("tc", [words for program, *words in commands if program == "tc"])
+            links.run_batch("ip", [words for program, *words in commands if program == "ip"])
         if shaping == "switch":
             self._tell_switch(shape)
         self.shape, self.shaping = shape, shaping

@@ -209,9 +209,9 @@ def run(commands: list[Argv]) -> None:
         _checked(argv, subprocess.run(argv, capture_output=True, text=True, check=False))
 
 
-def run_ip(commands: list[Argv]) -> None:
-    """Run `ip` once for many commands: a process for each would take seconds for 16 nodes."""
-    argv = ["ip", "-batch", "-"]
+def run_batch(program: Literal["ip", "tc"], commands: list[Argv]) -> None:
+    """Run it once for many commands: a process for each would take seconds for 16 nodes."""
+    argv = [program, "-batch", "-"]
     text = "".join(" ".join(command) + "\n" for command in commands)
     result = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
     _checked(argv, result)

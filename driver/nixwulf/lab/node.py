@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from nixwulf.errors import NixwulfError
-from nixwulf.lab.links import node_links, run, run_ip
+from nixwulf.lab.links import node_links, run, run_batch
 from nixwulf.lab.linux import Mount, Namespace, mount, unshare
 from nixwulf.lab.ssh_files import NODE_FOLDER
 from nixwulf.lab.state import Definition, State
@@ -92,7 +92,7 @@ def _set_up(state: State, definition: Definition, number: int) -> None:
     if os.getuid() != 0:
         _sysctl("net/ipv4/ip_unprivileged_port_start", "0")
         _sysctl("net/ipv4/ping_group_range", f"{os.getgid()} {os.getgid()}")
-    run_ip(node_links(definition.cluster, definition.subnet, number))
+    run_batch("ip", node_links(definition.cluster, definition.subnet, number))
 
 
 def _mount_private(own: Path, hidden: Sequence[Path], shown: Sequence[str]) -> None:

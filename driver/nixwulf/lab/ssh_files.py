@@ -89,7 +89,9 @@ def _make_keys(keys: Sequence[Path]) -> None:
 
 
 def _client(state: State, definition: Definition, addresses: dict[str, str]) -> str:
-    # -I -S: the helper needs the standard library only, and starts in a third of the time.
+    # -I -S: the helper needs the standard library only, and starts in a third of the time. The
+    # lab's wires are this machine's memory: its ssh prefers what is cheap. A key exchange that is
+    # safe from quantum computers takes 65 ms of CPU at each end.
     helper = shlex.join([sys.executable, "-I", "-S", connect.__file__, str(state.control)])
     common = f"""\
 Host {" ".join(addresses)}
@@ -102,6 +104,8 @@ Host {" ".join(addresses)}
   StrictHostKeyChecking yes
   PasswordAuthentication no
   BatchMode yes
+  KexAlgorithms ^curve25519-sha256
+  Ciphers ^aes128-gcm@openssh.com
   ControlMaster auto
   ControlPath "{state.connections}/%n"
   ControlPersist yes

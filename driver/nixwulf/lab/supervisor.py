@@ -53,7 +53,7 @@ class Supervisor:
         for number in range(1, len(cluster.nodes) + 1):
             self.nodes.append(spawn(self.state, self.definition, number))
         process_ids = {node.name: node.pid for node in self.nodes}
-        links.run_ip(links.hub_links(cluster, subnet, process_ids))
+        links.run_batch("ip", links.hub_links(cluster, subnet, process_ids))
         for node in self.nodes:
             node.start.send(b"g")
         for node in self.nodes:

@@ -6,6 +6,7 @@ from typing import Any
 
 # Of the sources that a run has, reports show the one with the most of the machine in it.
 _FULLEST_FIRST = ("wall", "powermetrics", "pmic", "nvidia", "amdgpu", "rapl")
+_WHOLE = {"source", "watts", "unit", "value"}
 
 
 def sources(power: dict[str, Any]) -> str:
@@ -30,18 +31,31 @@ def warnings(power: dict[str, Any]) -> list[str]:
     ]
 
 
+def fullest(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The entries of efficiency that have a value, of the source with the most of the machine."""
+    entries = [
+        entry
+        for entry in record.get("power", {}).get("efficiency", ())
+        if entry.keys() >= _WHOLE and entry["metric"] < len(record["metrics"])
+    ]
+    best = min((_rank(entry["source"]) for entry in entries), default=0)
+    return [entry for entry in entries if _rank(entry["source"]) == best]
+
+
+def _rank(source: str) -> int:
+    return _FULLEST_FIRST.index(source) if source in _FULLEST_FIRST else len(_FULLEST_FIRST)
+
+
 def per_watt(record: dict[str, Any]) -> list[dict[str, Any]]:
     """The speeds of a record over its watts, as its metrics are, with the source in the name."""
-    entries = [e for e in record.get("power", {}).get("efficiency", ()) if "value" in e]
-    best = min((_FULLEST_FIRST.index(entry["source"]) for entry in entries), default=0)
     return [
         {
+            **{key: of[key] for key in ("state", "conditions") if key in of},
             "name": f"{entry['name']}_per_{entry['source']}_watt",
             "unit": entry["unit"],
             "value": entry["value"],
             "samples": [entry["value"]],
-            **{key: record["metrics"][entry["metric"]][key] for key in ("state", "conditions")},
         }
-        for entry in entries
-        if entry["source"] == _FULLEST_FIRST[best]
+        for entry in fullest(record)
+        for of in [record["metrics"][entry["metric"]]]
     ]

@@ -106,8 +106,8 @@ class Watch:
 
     def stop(self) -> None:
         """Stop what was started, when there is a sample from after the measurement."""
-        if self._window and self._samplers:
-            time.sleep(max(0.0, self._window[1] + 2 * INTERVAL_S - time.monotonic()))
+        if self._window:
+            self._wait_while_sampling(self._window[1] + 2 * INTERVAL_S)
         stops = [process.stop for process in self._samplers.values()]
         stops += [wall.reader.stop for wall in self._walls]
         with ThreadPoolExecutor(max(1, len(stops))) as pool:
@@ -154,10 +154,16 @@ class Watch:
             if name in self._reasons:
                 self._samplers.pop(name).stop()
 
+    def _wait_while_sampling(self, until: float) -> None:
+        """Until a moment of this machine's monotonic clock, unless no sampler goes on."""
+        while time.monotonic() < until and any(p.running for p in self._samplers.values()):
+            time.sleep(_POLL_S)
+
     def _lacks_idle(self) -> bool:
         """Whether some watts here were not yet seen idle; nodes that have none are remembered."""
         known = self._run.power
-        time.sleep(INTERVAL_S if self._samplers else 0)  # what has watts has told some by then
+        # What has watts has told some by then; a sampler that finds nothing has ended before.
+        self._wait_while_sampling(time.monotonic() + INTERVAL_S)
         for wall in self._walls:
             wall.reader.answered.wait(_READY_S)
         lacking = any(

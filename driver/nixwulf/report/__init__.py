@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 from pathlib import Path
 
 from nixwulf.files import write_atomically
@@ -9,6 +11,16 @@ from nixwulf.report import html, markdown, terminal
 from nixwulf.report.contents import Summary
 from nixwulf.report.folder import read_folder
 from nixwulf.report.summary import summarize
+
+
+def load() -> None:
+    """Load what reports are made with, which takes half a second."""
+    for name in ("matplotlib.backends.backend_svg", "matplotlib.figure", "pandas"):
+        importlib.import_module(name)
+    html.template()
+
+    # It stays until the end: to look through it for garbage, at the end again, takes 0.1 s.
+    gc.freeze()
 
 
 def summary_of(folder: Path) -> Summary:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from nixwulf.report.folder import Entry, RunFolder
+from nixwulf.collection import Entry
+from nixwulf.report.folder import RunFolder
 from nixwulf.report.lines import Line, Metric, Setting, case_of, cluster_of, setting_of
 from nixwulf.report.words import plural
 from nixwulf.units import better
@@ -98,7 +99,7 @@ class Summary:
             for entry in self.folder.entries
             if setting == setting_of(cluster_of(entry.record), entry.record["case"])
         ]
-        return sorted(found, key=lambda one: (one.record.get("started", ""), one.record["id"]))
+        return sorted(found, key=lambda entry: (entry.started, entry.record["id"]))
 
     def name_of(self, entry: Entry) -> str:
         """The case of a run among all of its setting, in words."""
@@ -129,6 +130,11 @@ class Summary:
         values = (line.values.get(metric.name) for line in self.lines_of(setting))
         return any(value is not None and value.percentiles for value in values)
 
+    def as_given(self, setting: Setting) -> bool:
+        """Whether no value rests on samples: sources give them as they are."""
+        values = [value for line in self.lines_of(setting) for value in line.values.values()]
+        return bool(values) and not any(value.n_samples for value in values)
+
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """Points that the plan made no case of, by reason."""
@@ -147,9 +153,11 @@ class Summary:
     def counts(self) -> str:
         """'36 runs of 12 cases: 33 ok, 2 hang, 1 failed (36 of 40 planned)'."""
         runs = len(self.folder.entries)
+        kinds = {entry.record["kind"] for entry in self.folder.entries}
+        noun = "run" if "run" in kinds else "record"
         cases = len({(line.setting, line.case) for line in self.lines if line.outcomes})
         outcomes = ", ".join(f"{count} {name}" for name, count in self.outcomes.items())
-        text = f"{plural(runs, 'run')} of {plural(cases, 'case')}: {outcomes}"
+        text = f"{plural(runs, noun)} of {plural(cases, 'case')}: {outcomes}"
         planned = self.folder.planned_runs
         if planned is not None and planned != runs:
             text += f"; {runs} of {planned} planned runs have a record"

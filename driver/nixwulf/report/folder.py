@@ -6,25 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nixwulf import record
+from nixwulf.collection import PLAN, Entry, read_entries
 from nixwulf.errors import InputError
 from nixwulf.plan import read_plan
 from nixwulf.record import Record
-
-PLAN = "plan.json"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A validated record and where it lies, relative to the run folder."""
-
-    path: Path
-    record: Record
-
-    @property
-    def raw(self) -> tuple[Path, ...]:
-        """The raw outputs of the run, relative to the run folder."""
-        return tuple(self.path.parent.parent / name for name in self.record["raw"])
 
 
 @dataclass(frozen=True)
@@ -67,18 +52,7 @@ def read_folder(folder: Path) -> RunFolder:
         problem = "is a file" if folder.exists() else "does not exist"
         raise InputError(f"{str(folder)!r} {problem}; name the folder that 'nixwulf bench' wrote.")
     plan = read_plan(folder / PLAN) if (folder / PLAN).exists() else None
-    entries = tuple(
-        Entry(path.relative_to(folder), record.load(path)) for path in record_paths(folder)
+    entries = (
+        Entry(entry.path.relative_to(folder), entry.record) for entry in read_entries(folder)
     )
-    if not entries:
-        raise InputError(
-            f"{str(folder)!r} holds no record (no file records/*.json); name the folder that "
-            "'nixwulf bench' wrote, or run it again with --resume."
-        )
-    return RunFolder(folder, entries, plan)
-
-
-def record_paths(folder: Path) -> list[Path]:
-    """The record files of a run folder, of a folder of those, or lying loose in a folder."""
-    inside = sorted(folder.glob("**/records/*.json"))
-    return inside or sorted(path for path in folder.glob("*.json") if path.name != PLAN)
+    return RunFolder(folder, tuple(entries), plan)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from nixwulf.collection import Entry
 from nixwulf.report import provenance, words
 from nixwulf.report.contents import Summary
+from nixwulf.report.costs import Costs, costs
 from nixwulf.report.findings import findings
-from nixwulf.report.folder import Entry
 from nixwulf.report.lines import Line, Metric, Setting, Value
 from nixwulf.report.plots import Plots, plots
+
+if TYPE_CHECKING:
+    import jinja2
+
+_MOST_ABOVE = 8  # settings of which the first finding stands above all tables
 
 
 @dataclass(frozen=True)
@@ -43,10 +51,31 @@ class Section:
     scaling: list[list[ScalingRow]]
     scaling_nodes: list[int]
     entries: list[Entry]
+    costs: Costs | None
+    as_given: bool
+    from_runs: bool
 
 
 def to_html(summary: Summary) -> str:
     """The page; every value from a record is escaped."""
+    records = summary.folder.records
+    found = findings(summary)
+    return template().render(
+        css=(resources.files("nixwulf") / "report" / "page.css").read_text("utf-8"),
+        summary=summary,
+        most_above=_MOST_ABOVE,
+        sections=[
+            _section(summary, setting, found.get(setting, [])) for setting in summary.settings
+        ],
+        fabrics=provenance.fabrics(records),
+        facts=provenance.facts(records),
+        examples=provenance.examples(summary.folder.entries),
+    )
+
+
+@cache
+def template() -> jinja2.Template:
+    """The page's template, which takes longer to compile than to fill in."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -67,18 +96,7 @@ def to_html(summary: Summary) -> str:
         unbroken=_unbroken,
     )
     environment.globals.update(plural=words.plural, with_deviation=words.with_deviation)
-    records = summary.folder.records
-    found = findings(summary)
-    return environment.get_template("page.html.j2").render(
-        css=(resources.files("nixwulf") / "report" / "page.css").read_text("utf-8"),
-        summary=summary,
-        sections=[
-            _section(summary, setting, found.get(setting, [])) for setting in summary.settings
-        ],
-        fabrics=provenance.fabrics(records),
-        facts=provenance.facts(records),
-        examples=provenance.examples(summary.folder.entries),
-    )
+    return environment.get_template("page.html.j2")
 
 
 def _section(summary: Summary, setting: Setting, sentences: list[str]) -> Section:
@@ -97,6 +115,9 @@ def _section(summary: Summary, setting: Setting, sentences: list[str]) -> Sectio
         scaling=scaling,
         scaling_nodes=sorted({nodes for rows in scaling for row in rows for nodes in row.by_nodes}),
         entries=summary.entries_of(setting),
+        costs=costs(summary, setting),
+        as_given=summary.as_given(setting),
+        from_runs=any("source" not in e.record for e in summary.entries_of(setting)),
     )
 
 

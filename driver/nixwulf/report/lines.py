@@ -57,14 +57,25 @@ class Metric(NamedTuple):
         return _SHORT.get(self.name, self.name.replace("_", " "))
 
 
+class Cost(NamedTuple):
+    """Watts, US$ and a speed over them, as the table has them; what is not known is none."""
+
+    watts: float | None
+    watts_source: str
+    per_watt: float | None
+    joules_per_token: float | None
+    price_usd: float | None
+    price_source: str
+    per_usd: float | None
+
+
 @dataclass(frozen=True)
 class Value:
     """A metric over the runs of a case that ended ok, in its unit.
 
     deviation is over all samples (n-1), none for one sample; n_samples is 0 where they are not
-    known; percentiles are the 50th, 95th and
-    99th, none where they tell no more than the mean; speed_up and efficiency are against one node,
-    none where that was not measured or means nothing.
+    known; percentiles are the 50th, 95th and 99th, none where they tell no more than the mean;
+    speed_up and efficiency are against one node, none where that was not measured or means nothing.
     """
 
     unit: str
@@ -75,6 +86,12 @@ class Value:
     percentiles: tuple[float, float, float] | None = None
     speed_up: float | None = None
     efficiency: float | None = None
+    cost: Cost | None = None
+
+    @property
+    def counts(self) -> str:
+        """Samples and runs: '9 (3)'; '- (1)' where a source gives no samples."""
+        return f"{self.n_samples or '-'} ({self.n_runs})"
 
     @property
     def above_linear(self) -> bool:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from nixwulf.report.contents import Failure, Summary
+from nixwulf.report.costs import costs
 from nixwulf.report.findings import findings
 from nixwulf.report.lines import Line, Setting
+from nixwulf.report.pipes import escaped as _text
+from nixwulf.report.pipes import pipe_table as _table
 from nixwulf.report.provenance import fabrics, facts
-from nixwulf.report.words import clean, microseconds, percent, plural, times, unit_name
+from nixwulf.report.words import microseconds, percent, plural, times, unit_name
 
 _CASE = ("nodes", "parallelism", "fabric", "conditions", "RTT, µs", "link, Gbit/s")
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|#~@])")
 
 
 def to_markdown(summary: Summary) -> str:
@@ -39,18 +40,32 @@ def _setting(summary: Summary, setting: Setting) -> list[str]:
     scaled = any(
         value.speed_up for line in summary.lines_of(setting) for value in line.values.values()
     )
-    note = (
-        "Values are means over all samples of all runs that ended ok, ± their standard deviation; "
-        "n is samples (runs). "
-        + ("× is against one node, efficiency is × over the number of nodes. " if scaled else "")
-        + "RTT is the median round trip measured in those runs, link what one TCP stream carried."
-    )
+    given = summary.as_given(setting)
+    note = [
+        "Values are as their sources give them."
+        if given
+        else "Values are means over all samples of all runs that ended ok, ± their standard "
+        "deviation; n is samples (runs).",
+        "× is against one node, efficiency is × over the number of nodes." if scaled else "",
+        ""
+        if given
+        else "RTT is the median round trip measured in those runs, link what one TCP stream "
+        "carried.",
+    ]
     return [
         f"### {_text(summary.setting_name(setting))}",
         "\n".join(f"* {_text(sentence)}" for sentence in sentences),
         _table(head, rows),
-        note,
+        " ".join(filter(None, note)),
+        *_costs(summary, setting),
     ]
+
+
+def _costs(summary: Summary, setting: Setting) -> list[str]:
+    found = costs(summary, setting)
+    if found is None:
+        return []
+    return ["#### Watts and US$", _table(found.heads, found.rows), _text(" ".join(found.sources))]
 
 
 def _columns(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]]]:
@@ -81,9 +96,8 @@ def _rows(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]
     for line in summary.lines_of(setting):
         for m in summary.metrics(setting):
             if value := line.values.get(m.name):
-                counts = f"{value.n_samples or '-'} ({value.n_runs})"
                 cells = [f"{m.words}, {unit_name(m.unit)}", value.text, *value.spread]
-                cells += [_scaling(line, m.name), counts, line.outcome]
+                cells += [_scaling(line, m.name), value.counts, line.outcome]
                 rows.append([*_case(line), *cells])
         if not line.values:
             rows.append([*_case(line), *[""] * 7, line.outcome])
@@ -138,19 +152,3 @@ def _fabrics(summary: Summary) -> list[str]:
     return (
         ["### Fabrics", _table((*head, "measured bandwidth, median (range)"), rows)] if rows else []
     )
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table without the columns of which no row has anything."""
-    kept = [i for i, name in enumerate(head) if not name or any(row[i] for row in rows)]
-    lines = [
-        [head[i] for i in kept],
-        ["---"] * len(kept),
-        *([_text(row[i]) for i in kept] for row in rows),
-    ]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _text(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
-    return _SPECIAL.sub(r"\\\1", " ".join(clean(text).split()))

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nixwulf.collection import Entry
 from nixwulf.power.reading import sources
 from nixwulf.record import Record
-from nixwulf.report.folder import Entry
 from nixwulf.report.words import figure, microseconds
 from nixwulf.table import canonical
 
@@ -89,10 +89,10 @@ def examples(entries: Sequence[Entry]) -> list[Example]:
     """The commands of the first run of each engine, benchmark, number of nodes and parallelism."""
     chosen: dict[tuple[Any, ...], Entry] = {}
     runs = [entry for entry in entries if entry.record["kind"] == "run"]
-    for entry in sorted(runs, key=lambda e: (e.record["outcome"] != "ok", e.record["started"])):
+    for entry in sorted(runs, key=lambda e: (e.record["outcome"] != "ok", e.started)):
         case = entry.record["case"]
         key = tuple(case.get(name, "") for name in _EXAMPLE_OF)
-        if entry.record["commands"]:
+        if entry.record.get("commands"):
             chosen.setdefault(key, entry)
     return [
         Example(entry, tuple(Command(c["node"], _line(c)) for c in entry.record["commands"]))
@@ -127,6 +127,12 @@ def _line(command: dict[str, Any]) -> str:
 def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
     first, asked = found[0], found[0].get("asked", {})
     delay = f"{asked['delay_us']:g} µs one way" if asked.get("delay_us") else "no delay added"
+    sold = [
+        first.get("kind", ""),
+        f"{first['speed_gbps']:g} Gbit/s" if "speed_gbps" in first else "",
+        f"MTU {first['mtu']}" if "mtu" in first else "",
+        first.get("stack", ""),
+    ]
     shape = [
         delay if asked else "",
         f"{asked['rate_gbps']:g} Gbit/s" if "rate_gbps" in asked else "",

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nixwulf import table
+from nixwulf.collection import Entry
+from nixwulf.power.reading import per_watt
 from nixwulf.record import Record
 from nixwulf.report.contents import Failure, Summary
-from nixwulf.report.folder import Entry, RunFolder
-from nixwulf.report.lines import Line, Setting, Value, case_of, cluster_of, setting_of
+from nixwulf.report.folder import RunFolder
+from nixwulf.report.lines import Cost, Line, Setting, Value, case_of, cluster_of, setting_of
 from nixwulf.report.words import case_name, link_name
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 
@@ -24,10 +26,11 @@ def summarize(folder: RunFolder) -> Summary:
     """The summary of a run folder; the order of its records does not matter."""
     by_case: dict[Key, list[Entry]] = defaultdict(list)
     cases: dict[Key, Mapping[str, Any]] = {}
-    for entry in sorted(folder.entries, key=_order):
-        key = _key(cluster_of(entry.record), case_of(entry.record))
+    for entry in sorted(folder.entries, key=lambda e: (e.record["id"], e.started)):
+        case = _told_apart(entry.record)
+        key = _key(cluster_of(entry.record), case)
         by_case[key].append(entry)
-        cases.setdefault(key, case_of(entry.record))
+        cases.setdefault(key, case)
     planned = None
     if folder.plan:
         planned = folder.plan["repetitions"]
@@ -66,6 +69,20 @@ def _key(cluster: str, case: Mapping[str, Any]) -> Key:
     return (setting_of(cluster, case), case["id"])
 
 
+def _told_apart(record: Record) -> Mapping[str, Any]:
+    """The case of a record; of what is no run with all that tells its numbers from others."""
+    case = case_of(record)
+    if record["kind"] == "run":
+        return case
+    told = {
+        "weights": record.get("model", {}).get("weights"),
+        "version": record.get("engine", {}).get("version"),
+        "stack": record.get("fabric", {}).get("stack"),
+    }
+    present = {key: value for key, value in told.items() if value}
+    return {**case, "parameters": {**case["parameters"], **present}}
+
+
 def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
     """A case among all of its setting: '2 nodes, tensor, lan', or 'one node, api chat'."""
     link = link_name(case.get("fabric", ""), case.get("transport", ""))
@@ -78,13 +95,18 @@ def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
 
 def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Setting, list[str]]:
     """For each setting the parameters that are not the same for all its cases."""
-    values: dict[Setting, dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    values: dict[Setting, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for (setting, _), case in cases.items():
         for key, value in case["parameters"].items():
-            values[setting][key].add(value)
+            values[setting][key].append(value)
+    counts = Counter(setting for setting, _ in cases)
     return {
-        setting: [key for key, found in values[setting].items() if len(found) > 1]
-        for setting, _ in cases
+        setting: [
+            key
+            for key, found in values[setting].items()
+            if len(set(found)) > 1 or len(found) < count
+        ]
+        for setting, count in counts.items()
     }
 
 
@@ -145,7 +167,10 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
     """
     import pandas as pd
 
+    records = list(records)
+    known = {metric["name"] for record in records for metric in per_watt(record)}
     frame = table.by_case(table.tidy(records))
+    frame = frame[~frame["metric"].isin(known)]  # they stand with their watts, as costs
     rows: list[dict[str, Any]] = [
         {str(k): None if pd.isna(v) else v for k, v in row.items()}
         for row in frame.to_dict("records")
@@ -169,8 +194,14 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
             percentiles=_percentiles(row),
             speed_up=row["speed_up"],
             efficiency=row["efficiency"],
+            cost=_cost(row),
         )
     return found
+
+
+def _cost(row: Mapping[str, Any]) -> Cost | None:
+    cost = Cost(*(row[name] for name in Cost._fields))
+    return cost if cost.watts is not None or cost.price_usd is not None else None
 
 
 def _percentiles(row: Mapping[str, Any]) -> tuple[float, float, float] | None:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nixwulf.report.contents import Failure, Summary
+from nixwulf.report.costs import costs
 from nixwulf.report.lines import Line, Metric, Setting
 from nixwulf.report.words import (
     clean,
@@ -36,6 +37,7 @@ def show(summary: Summary, console: Console | None = None) -> None:
             _print_rows(summary, setting, console)
         else:
             console.print(_table(summary, setting, narrow=console.width < _WIDE))
+        _print_costs(summary, setting, console)
         console.print()
     for failure in summary.failures:
         console.print(_failure(failure))
@@ -55,7 +57,7 @@ def _table(summary: Summary, setting: Setting, narrow: bool) -> Table:
         title=Text(clean(summary.setting_name(setting))),
         title_justify="left",
         title_style="bold",
-        caption=_caption(list(units), scaled),
+        caption=_caption(list(units), scaled, summary.as_given(setting)),
         caption_justify="left",
         box=None,
         padding=(0, 1 if narrow else 2, 0, 0),
@@ -86,10 +88,11 @@ def _table(summary: Summary, setting: Setting, narrow: bool) -> Table:
     return table
 
 
-def _caption(units: Sequence[str], scaled: Metric | None) -> str:
-    what = f"{units[0]} ± standard deviation" if len(units) == 1 else "± standard deviation"
+def _caption(units: Sequence[str], scaled: Metric | None, as_given: bool) -> str:
+    what = "as the sources give it" if as_given else "± standard deviation of all samples"
+    one = f"{units[0]}{',' if as_given else ''} " if len(units) == 1 else ""
     against = "; × and eff. against one node" if scaled else ""
-    return f"{what} of all samples{against}" if units else ""
+    return f"{one}{what}{against}" if units else ""
 
 
 def _print_rows(summary: Summary, setting: Setting, console: Console) -> None:
@@ -112,6 +115,20 @@ def _print_rows(summary: Summary, setting: Setting, console: Console) -> None:
             table.add_row(*map(Text, cells + _scaling(line, metric)[:1] * scales))
         if table.rows:
             console.print(table)
+
+
+def _print_costs(summary: Summary, setting: Setting, console: Console) -> None:
+    """The small table of watts and US$, where there are any."""
+    found = costs(summary, setting)
+    if found is None:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for index, head in enumerate(found.heads):
+        table.add_column(Text(head), justify="right" if index > 1 else "left", overflow="fold")
+    for row in found.rows:
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    console.print(table)
+    console.print(Text(clean(" ".join(found.sources)), style="dim"))
 
 
 def _outcome(line: Line) -> Text:

@@ -39,9 +39,11 @@ in
   "bench, the lab and deploy find their programs" =
     let
       packages = with pkgs; [
+        hpl-openblas
         iperf3
         iproute2
         iputils
+        mpi
         nixos-anywhere
         nixwulf-llama-cpp-cpu
         openssh

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from broken_endpoint import DONE, END, FINISH, HEAD, plain, serving, text, usage
-from nixwulf.load import Load
 from nixwulf.openai_stream import StreamError
 from nixwulf.prompts import Counting
+from nixwulf.request_load import Load
 
 
 def streamed(prompt_tokens, tokens=1):

@@ -1,0 +1,1 @@
+"""Comparisons of two sets of records: equal conditions only, with intervals."""

@@ -1,0 +1,1 @@
+"""Records made fit for others: what is private is taken out, and said."""
