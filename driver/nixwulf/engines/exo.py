@@ -42,6 +42,10 @@ class Exo:
     ports = (_API_PORT, _PEER_PORT)
     model_on_every_node = True
     hub_models = True
+    # Its mlx_distributed_init: an MlxJacclInstance initialises jaccl strictly.
+    rdma_known_by = (
+        "exo was asked for an instance of MlxJaccl, which starts MLX with jaccl or not at all"
+    )
 
     def find_local(self) -> Installation | None:
         """On PATH; it tells no version."""
