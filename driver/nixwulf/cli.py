@@ -21,6 +21,7 @@ _COMMANDS = {
     "nodes": "Run commands on the nodes of a cluster.",
     "preflight": "Hold every gate against every node of a cluster; run no case.",
     "report": "Make the report of a run again, in any format.",
+    "site": "Make a static site of records: a table, plots, a page for each of them.",
     "update": "Switch deployed nodes to what the flake says, or back.",
     "validate": "Check records, clusters, sweeps and platforms against their schemas.",
 }

@@ -1,0 +1,163 @@
+"""Small charts as SVG elements of a page: marks that link to records, colours from the page's CSS.
+
+The report's plots are matplotlib's. A site has some hundred charts, each with a link at every
+mark: they are written here, in a few milliseconds and kilobytes each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import count, pairwise
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+
+COLOURS = 6
+"""c0 ... c5 of the report's page.css."""
+SHAPES = ("●", "■", "▲", "◆", "▼")
+STYLES = COLOURS * len(SHAPES)
+
+# In the order of SHAPES, around the point where the mark stands.
+_PATHS = (
+    "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
+    "m-3.5-3.5h7v7h-7z",
+    "m0-4.6l4.4 8h-8.8z",
+    "m0-4.9l4.9 4.9-4.9 4.9-4.9-4.9z",
+    "m0 4.6l4.4-8h-8.8z",
+)
+_WIDTH, _HEIGHT = 360, 250
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 46, 40
+_LOG_ABOVE = 12.0
+_LOG_MARGIN = 1.25
+_FINE_DECADES = 2.0  # up to which a log scale has ticks at 1, 2 and 5
+_MOST_TICKS = 6
+_THOUSANDS_FROM = 10_000
+
+
+class Mark(NamedTuple):
+    """A value at x: how it looks, the record's page, and words for who points at it.
+
+    style is an index into colours and shapes, none for grey.
+    """
+
+    x: float
+    y: float
+    style: int | None
+    kind: str
+    href: str
+    words: str
+
+
+class Chart(NamedTuple):
+    """Marks, and lines through those that differ in x alone.
+
+    steps: whether x has few values, each with a tick, a doubling being one step.
+    """
+
+    title: str
+    unit: str
+    over: str
+    steps: bool
+    marks: Sequence[Mark]
+    lines: Sequence[tuple[int | None, Sequence[tuple[float, float]]]]
+
+
+def colour(style: int | None) -> str:
+    """The class of a style's colour."""
+    return "grey" if style is None else f"c{style % COLOURS}"
+
+
+def shape(style: int | None) -> int:
+    """The number of a style's shape: colours and shapes both change from style to style."""
+    return 0 if style is None else style % len(SHAPES)
+
+
+class _Scale:
+    """From values to coordinates: linear from zero, or logarithmic where they span a lot."""
+
+    def __init__(self, values: Sequence[float], start: float, end: float, *, steps: bool) -> None:
+        low, high = min(values), max(values)
+        self.log = low > 0 and (steps or high > _LOG_ABOVE * low)
+        self.start, self.length = start, end - start
+        if self.log:
+            self.low, self.high = low / _LOG_MARGIN, high * _LOG_MARGIN
+            self.ticks = sorted(set(values)) if steps else _log_ticks(self.low, self.high)
+        else:
+            self.ticks = _linear_ticks(high)
+            self.low, self.high = 0.0, self.ticks[-1]
+        if steps:
+            self.ticks = self.ticks[:: -(-len(self.ticks) // _MOST_TICKS)]
+
+    def at(self, value: float) -> float:
+        low, high = self.low, self.high
+        if self.log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return self.start + self.length * (value - low) / (high - low)
+
+
+def _linear_ticks(high: float) -> list[float]:
+    high = high if high > 0 else 1.0
+    size = 10.0 ** math.floor(math.log10(high / 4))
+    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor * 4.5 >= high)
+    return [step * index for index in range(math.ceil(round(high / step, 9)) + 1)]
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    factors = (1, 2, 5) if math.log10(high / low) < _FINE_DECADES else (1,)
+    ticks: list[float] = []
+    for exponent in count(math.floor(math.log10(low))):
+        if 10.0**exponent > high:
+            break
+        ticks += [factor * 10.0**exponent for factor in factors]
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    return ticks[:: -(-len(ticks) // _MOST_TICKS)] if ticks else [low * _LOG_MARGIN]
+
+
+def _short(value: float) -> str:
+    return f"{value / 1000:.3g}k" if value >= _THOUSANDS_FROM else f"{value:.3g}"
+
+
+def _at(x: float, y: float) -> str:
+    return f"{x:.1f} {y:.1f}"
+
+
+def svg(chart: Chart) -> Markup:
+    """A chart as an svg element; every text in it is escaped."""
+    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+    x = _Scale([mark.x for mark in chart.marks], _LEFT, right, steps=chart.steps)
+    y = _Scale([mark.y for mark in chart.marks], bottom, _TOP, steps=False)
+    y_words = chart.unit + (", log scale" if y.log else "")
+    x_words = chart.over + (", log scale" if x.log and not chart.steps else "")
+    parts = [
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{escape(f"{chart.title}: {y_words} by {x_words}")}">',
+        f'<text class="title" x="0" y="13">{escape(chart.title)}</text>',
+        f'<text x="0" y="31">{escape(y_words)}</text>',
+    ]
+    grid = "".join(f"M{_LEFT} {y.at(tick):.1f}H{right}" for tick in y.ticks)
+    feet = "".join(f"M{x.at(tick):.1f} {bottom}v4" for tick in x.ticks)
+    parts.append(f'<path class="grid" d="{grid}"/><path class="axis" d="M{_LEFT} {bottom}H{right}{feet}"/>')
+    for tick in y.ticks:
+        parts.append(f'<text class="y" x="{_LEFT - 6}" y="{y.at(tick) + 4:.1f}">{_short(tick)}</text>')
+    for tick in x.ticks:
+        parts.append(f'<text class="x" x="{x.at(tick):.1f}" y="{bottom + 17}">{_short(tick)}</text>')
+    middle = (_LEFT + right) / 2
+    parts.append(f'<text class="x" x="{middle}" y="{_HEIGHT - 5}">{escape(x_words)}</text>')
+    for style, points in chart.lines:
+        path = "L".join(_at(x.at(one), y.at(other)) for one, other in points)
+        parts.append(f'<path class="line {colour(style)}" d="M{path}"/>')
+    for mark in chart.marks:
+        place = _at(x.at(mark.x), y.at(mark.y))
+        parts.append(
+            f'<a href="{escape(mark.href)}" tabindex="-1" class="{colour(mark.style)} '
+            f'{escape(mark.kind)}"><title>{escape(mark.words)}</title>'
+            f'<path d="M{place}{_PATHS[shape(mark.style)]}"/></a>'
+        )
+    return Markup("".join([*parts, "</svg>"]))  # noqa: S704 - every text in it is escaped
+
+
+def apart(values: Sequence[float]) -> bool:
+    """Whether there are two values or more that a chart can show apart."""
+    distinct = sorted(set(values))
+    return any(second > first * 1.001 for first, second in pairwise(distinct))
