@@ -115,11 +115,17 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 
 def _short(value: float) -> str:
-    return f"{value / 1000:.3g}k" if value >= _THOUSANDS_FROM else f"{value:.3g}"
+    if value >= _THOUSANDS_FROM:
+        return f"{value / 1000:.4g}k"
+    return f"{value:.4g}"
 
 
 def _at(x: float, y: float) -> str:
     return f"{x:.1f} {y:.1f}"
+
+
+def _text(name: str, x: float, y: float, words: str) -> str:
+    return f'<text class="{name}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
 
 
 def svg(chart: Chart) -> Markup:
@@ -132,18 +138,16 @@ def svg(chart: Chart) -> Markup:
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
         f'aria-label="{escape(f"{chart.title}: {y_words} by {x_words}")}">',
-        f'<text class="title" x="0" y="13">{escape(chart.title)}</text>',
-        f'<text x="0" y="31">{escape(y_words)}</text>',
+        _text("title", 0, 13, chart.title),
+        _text("unit", 0, 31, y_words),
     ]
     grid = "".join(f"M{_LEFT} {y.at(tick):.1f}H{right}" for tick in y.ticks)
     feet = "".join(f"M{x.at(tick):.1f} {bottom}v4" for tick in x.ticks)
-    parts.append(f'<path class="grid" d="{grid}"/><path class="axis" d="M{_LEFT} {bottom}H{right}{feet}"/>')
-    for tick in y.ticks:
-        parts.append(f'<text class="y" x="{_LEFT - 6}" y="{y.at(tick) + 4:.1f}">{_short(tick)}</text>')
-    for tick in x.ticks:
-        parts.append(f'<text class="x" x="{x.at(tick):.1f}" y="{bottom + 17}">{_short(tick)}</text>')
-    middle = (_LEFT + right) / 2
-    parts.append(f'<text class="x" x="{middle}" y="{_HEIGHT - 5}">{escape(x_words)}</text>')
+    parts.append(f'<path class="grid" d="{grid}"/>')
+    parts.append(f'<path class="axis" d="M{_LEFT} {bottom}H{right}{feet}"/>')
+    parts += [_text("y", _LEFT - 6, y.at(tick) + 4, _short(tick)) for tick in y.ticks]
+    parts += [_text("x", x.at(tick), bottom + 17, _short(tick)) for tick in x.ticks]
+    parts.append(_text("x", (_LEFT + right) / 2, _HEIGHT - 5, x_words))
     for style, points in chart.lines:
         path = "L".join(_at(x.at(one), y.at(other)) for one, other in points)
         parts.append(f'<path class="line {colour(style)}" d="M{path}"/>')

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -62,11 +61,11 @@ def _swap(new: Path, out: Path) -> None:
     """Put `new` where `out` is, and what was there where `new` was."""
     old = new.with_name(f"{new.name}.old")
     if out.exists():
-        os.replace(out, old)
+        out.replace(old)
     try:
-        os.replace(new, out)
+        new.replace(out)
     except OSError:
         if old.exists():
-            os.replace(old, out)
+            old.replace(out)
         raise
     shutil.rmtree(old, ignore_errors=True)

@@ -133,7 +133,7 @@ def _platform(name: str, rows: Sequence[Row]) -> tuple[str, list[Fact]]:
                 fact = document[key]
                 value = fact["value"] if isinstance(fact["value"], str) else f"{fact['value']:g}"
                 url, note = web_address(fact["source"]), fact.get("note", "")
-                text = f"{value} {unit}".strip()
+                text = f"US$ {value}" if unit == "US$" else f"{value} {unit}".strip()
                 facts.append(Fact(words, text, url, note or ("" if url else fact["source"])))
         for port in document.get("ports", ()):
             speed = f", {port['speed_gbps']:g} Gbit/s" if "speed_gbps" in port else ""

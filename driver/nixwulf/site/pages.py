@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -24,38 +23,37 @@ from nixwulf.site.rows import Row, Source, by_value, rows_of, scalar, shorten, w
 if TYPE_CHECKING:
     import jinja2
 
-COLUMNS = ("kind", "model", "platform", "nodes", "fabric", "engine", "metric", "value", "conditions", "source")
+COLUMNS = (
+    "model",
+    "metric",
+    "value",
+    "nodes",
+    "platform",
+    "fabric",
+    "engine",
+    "conditions",
+    "kind",
+    "source",
+)
 FOLDERS = {"models": "model", "platforms": "platform", "fabrics": "fabric"}
 MOST_BYTES = 500_000
 """Of any page; a record whose page would be longer leaves its details to its JSON."""
 _LIST_COLUMNS = ("name", "values", "kinds", "best decode", "where")
 _LONGEST_CELL = 100
-_MOST_WAYS = 40
+_MOST_WAYS = 12
 _MOST_OPTIONS = 300
-_MOST_HIGHLIGHTS = 8
+_MOST_HIGHLIGHTS = 5
 _SHOWN_ABOVE = frozenset({"schema_version", "kind", "id", "outcome", "failure", "metrics"})
 
 
-@dataclass(frozen=True)
-class _Facet:
-    """What a filter picks of a row."""
-
-    column: str
-
-    def of(self, row: Row) -> Sequence[str]:
-        """The row's values in the column."""
-        known: dict[str, Sequence[str]] = {
-            "kind": (row.kind,),
-            "platform": row.platforms,
-            "model": (row.model,),
-            "engine": (row.program,),
-            "nodes": (str(row.nodes),),
-            "metric": (row.metric_words or "no number",),
-        }
-        return [value for value in known[self.column] if value]
-
-
-_FACETS = tuple(map(_Facet, ("kind", "platform", "model", "engine", "nodes", "metric")))
+_FACETS: dict[str, Callable[[Row], Sequence[str]]] = {
+    "kind": lambda row: (row.kind,),
+    "platform": lambda row: row.platforms,
+    "model": lambda row: (row.model,),
+    "engine": lambda row: (row.program,),
+    "nodes": lambda row: (str(row.nodes),),
+    "metric": lambda row: (row.metric_words or "no number",),
+}
 
 
 class Site:
@@ -127,8 +125,8 @@ class Site:
         names = [page_file("index", number + 1) for number in range(len(parts))]
         later = {f"rows~{number}.js": part for number, part in enumerate(parts[1:], 2)}
         for name, part in later.items():
-            rows = "".join(row for table in part for row in table.rows)
-            yield name, f"nixwulfRows({json.dumps(name)}, {json.dumps(rows)});\n"
+            text = "".join(row for table in part for row in table.rows)
+            yield name, f"nixwulfRows({json.dumps(name)}, {json.dumps(text)});\n"
         context = {
             "root": "./",
             "files": names,
@@ -138,7 +136,7 @@ class Site:
             "rest": " ".join(later),
             "ways": list(self._ways()),
             "highlights": list(self._highlights()),
-            "facets": {facet.column: _options(self.rows, facet) for facet in _FACETS},
+            "facets": {column: _options(self.rows, of) for column, of in _FACETS.items()},
         }
         for number, (name, part) in enumerate(zip(names, parts, strict=True), 1):
             rows = [row for table in part for row in table.rows]
@@ -149,7 +147,7 @@ class Site:
         for folder in FOLDERS:
             own = [group for group in self.groups if group.folder == folder]
             most = sorted(own, key=lambda group: -len(group.rows))[:_MOST_WAYS]
-            yield folder, [g for g in own if g in most], len(own) if len(own) > len(most) else 0
+            yield folder, most, len(own) if len(own) > len(most) else 0
 
     def _highlights(self) -> Iterator[tuple[str, str, list[Markup]]]:
         newest: dict[str, Row] = {}
@@ -163,8 +161,8 @@ class Site:
         best = [best_decode(group.rows) for group in models[:_MOST_HIGHLIGHTS]]
         yield (
             "Best",
-            "The fastest decode of each of the models with most values, with whatever nodes, weights "
-            "and conditions that took: where to look first, not a ranking of machines.",
+            "The fastest decode of each of the models with most values, with whatever nodes, "
+            "weights and conditions that took: where to look first, not a ranking of machines.",
             self._table([row for row in best if row], COLUMNS, "./"),
         )
 
@@ -199,9 +197,7 @@ class Site:
 
     def _group(self, group: Group) -> Iterator[tuple[str, str]]:
         own = FOLDERS[group.folder]
-        columns = [
-            name for name in COLUMNS if name != "metric" and (name != own or own != "model")
-        ]
+        columns = [name for name in COLUMNS if name != "metric" and (name != own or own != "model")]
         tables: dict[str, list[Row]] = defaultdict(list)
         for row in sorted(group.rows, key=by_value):
             tables[_heading(row)].append(row)
@@ -282,10 +278,11 @@ def _heading(row: Row) -> str:
     return f"{words[:1].upper()}{words[1:]}, {row.unit_words}"
 
 
-def _options(rows: Iterable[Row], facet: _Facet) -> list[tuple[str, int]]:
-    counts = Counter(value for row in rows for value in facet.of(row))
+def _options(rows: Iterable[Row], of: Callable[[Row], Sequence[str]]) -> list[tuple[str, int]]:
+    """The values that a filter offers with their numbers of rows, digits in order of their size."""
+    counts = Counter(value for row in rows for value in of(row) if value)
     common = counts.most_common(_MOST_OPTIONS)
-    return sorted(common, key=lambda option: (len(option[0]) if option[0].isdigit() else 0, option[0].lower()))
+    return sorted(common, key=lambda option: (option[0].isdigit() * len(option[0]), option[0]))
 
 
 def unscrubbed(records: Iterable[Mapping[str, Any]]) -> int:

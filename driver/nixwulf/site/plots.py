@@ -94,8 +94,8 @@ _KINDS = (
     ),
     _Kind(
         "Against watts",
-        "Speed over the power of all nodes in the same record.",
-        "W",
+        "Speed over the power that the same record gives of all nodes.",
+        "power of all nodes, W",
         lambda row: row.watts,
         lambda row: adds_up(row.unit),
     ),
@@ -182,7 +182,18 @@ def _lines(kind: _Kind, rows: Sequence[Row]) -> list[list[Row]]:
         else:
             for crossing in crossings[_alone(row)]:
                 groups[_alone(row), crossing].append(row)
-    return [own for own in groups.values() if apart([kind.x(row) or 0.0 for row in own])]
+    return [own for own in groups.values() if _joins(kind, own)]
+
+
+def _joins(kind: _Kind, rows: Sequence[Row]) -> bool:
+    """Whether they are at two values of x, and repeat nothing but runs.
+
+    Two published values at one x differ in something that their sources do not say, and so they
+    may differ in it from those at another x.
+    """
+    places = [kind.x(row) or 0.0 for row in rows]
+    repeated = len(set(places)) < len(places)
+    return apart(places) and not (repeated and any(row.kind != "run" for row in rows))
 
 
 def _worth(kind: _Kind, rows: Sequence[Row], lines: Sequence[Sequence[Row]]) -> bool:
@@ -290,7 +301,8 @@ def _means(kind: _Kind, rows: Sequence[Row]) -> list[tuple[float, float]]:
 
 def _title(row: Row, name: str) -> str:
     about = row.model or row.benchmark
-    words = row.metric_words if about == name else f"{row.metric_words}, {about}"
+    named = about in {name, row.metric}
+    words = row.metric_words if named else f"{row.metric_words}, {about}"
     return shorten(words[:1].upper() + words[1:], _LONGEST_TITLE)
 
 

@@ -172,7 +172,9 @@ def rows_of(sources: Iterable[Source]) -> list[Row]:
     by_page = {source.page: source for source in sources}
     # A page's name tells runs of one case apart, which have one id in every run folder.
     table = tidy({**source.record, "id": page} for page, source in by_page.items())
-    fields = [{key: _given(value) for key, value in row.items()} for row in table.to_dict("records")]
+    fields = [
+        {key: _given(value) for key, value in row.items()} for row in table.to_dict("records")
+    ]
     rows = [_row(by_page[row["record"]], row) for row in fields]
     return sorted(rows, key=_by_model)
 

@@ -180,6 +180,6 @@ for (const table of document.querySelectorAll("table[data-all]")) {
       rows.recall();
       rows.show();
     });
-    if (rows.recall()) rows.show();
+    if (rows.recall()) rows.show().then(() => form.closest("section").scrollIntoView());
   }
 }
