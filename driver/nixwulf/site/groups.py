@@ -102,8 +102,8 @@ def _model(_: str, rows: Sequence[Row]) -> tuple[str, list[Fact]]:
     documents = [row.source.record.get("model", {}) for row in rows]
 
     def among(key: str, words: Callable[[Any], str] = str) -> str:
-        known = {document[key] for document in documents if key in document}
-        return ", ".join(words(value) for value in sorted(known))
+        known = sorted({document[key] for document in documents if key in document})
+        return ", ".join(dict.fromkeys(map(words, known)))
 
     facts = [
         Fact("weights", among("weights")),

@@ -10,7 +10,7 @@ from typing import Any
 
 from nixwulf.record import Record
 from nixwulf.report.folder import Entry
-from nixwulf.report.words import clean, figure, link_name, plural, unit_name, with_deviation
+from nixwulf.report.words import clean, decimals, figure, link_name, plural, unit_name
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us, tidy
 from nixwulf.units import better
 
@@ -18,6 +18,7 @@ NOT_STATED = "not stated"
 _TOKENS = {"n_prompt": "prompt", "n_gen": "generate", "depth": "depth"}
 _OTHER_NAMES = {"n_depth": "depth"}
 _URL = re.compile(r"https?://[^\s<>\"'`\\]+")
+_MOST_DECIMALS = 4
 _METRIC_ORDER = {"decode": 0, "prompt": 1, "throughput": 2}
 _UNIT_ORDER = {"more": 3, "less": 4, "": 5}
 _KIND_ORDER = {"run": 0, "imported": 1, "published": 2}
@@ -110,7 +111,12 @@ class Row:
     @property
     def number(self) -> str:
         """The value with its deviation; empty where there is none."""
-        return "" if self.value is None else with_deviation(self.value, self.stddev)
+        if self.value is None or self.stddev is None:
+            return "" if self.value is None else figure(self.value)
+        places = decimals(float(f"{self.value:.3g}"))
+        if 0 < self.stddev < 0.5 * 0.1**places:  # it would read as ± 0
+            places = min(_MOST_DECIMALS, decimals(self.stddev) - 2)
+        return f"{self.value:.{places}f} ± {self.stddev:.{places}f}"
 
     @property
     def spread(self) -> str:
@@ -173,7 +179,7 @@ def rows_of(sources: Iterable[Source]) -> list[Row]:
     # A page's name tells runs of one case apart, which have one id in every run folder.
     table = tidy({**source.record, "id": page} for page, source in by_page.items())
     fields = [
-        {key: _given(value) for key, value in row.items()} for row in table.to_dict("records")
+        {str(key): _given(value) for key, value in row.items()} for row in table.to_dict("records")
     ]
     rows = [_row(by_page[row["record"]], row) for row in fields]
     return sorted(rows, key=_by_model)

@@ -33,11 +33,11 @@ function names(cell) {
 
 const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
-// Values of one unit stand together: 300 ms is neither more nor less than 200 tok/s.
-function compare(a, b, ascending) {
+// Values of one unit stand together, those of the most common one first: 300 ms is neither more nor
+// less than 200 tok/s.
+function compare(a, b, ascending, units) {
   if (a.empty !== b.empty) return a.empty ? 1 : -1;
-  const units = collator.compare(a.unit, b.unit);
-  if (units) return units;
+  if (a.unit !== b.unit) return units.indexOf(a.unit) - units.indexOf(b.unit);
   const order = a.number === null ? collator.compare(a.text, b.text) : a.number - b.number;
   return ascending ? order : -order;
 }
@@ -48,6 +48,12 @@ function keyOf(cell, column) {
   const unit = Number.isNaN(number) ? "" : (cell.querySelector("small")?.textContent ?? "");
   const empty = text === "" || (column === "value" && Number.isNaN(number));
   return { text, unit, empty, number: Number.isNaN(number) ? null : number };
+}
+
+function byFrequency(words) {
+  const counts = new Map();
+  for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);
+  return [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a) || collator.compare(a, b));
 }
 
 class Rows {
@@ -106,7 +112,8 @@ class Rows {
     if (this.sort) {
       const at = this.columns.indexOf(this.sort);
       const keys = new Map(found.map((row) => [row, keyOf(row.cells[at], this.sort)]));
-      found.sort((a, b) => compare(keys.get(a), keys.get(b), this.ascending));
+      const units = byFrequency([...keys.values()].map((key) => key.unit));
+      found.sort((a, b) => compare(keys.get(a), keys.get(b), this.ascending, units));
     }
     this.heads.forEach((head) => {
       if (head.dataset.column !== this.sort) head.removeAttribute("aria-sort");
