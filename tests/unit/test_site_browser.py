@@ -157,7 +157,7 @@ def test_a_mark_leads_to_its_record(open_page):
     page = open_page("models/big.html")
     page.locator("svg a.published").first.click()
     assert "/records/spark-" in page.url
-    assert "Record of kind published" in page.inner_text("main")
+    assert "of kind published" in page.inner_text("main")
 
 
 def test_dark_mode_follows_the_system(open_page):

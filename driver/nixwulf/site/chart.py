@@ -28,6 +28,8 @@ _PATHS = (
 )
 _WIDTH, _HEIGHT = 360, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 46, 40
+_NAMES, _STRIP = 160, 19  # where the names of strips end, and how high each is
+_LABELS = 54  # beside the ends of lines that have labels
 _LOG_ABOVE = 12.0
 _LOG_MARGIN = 1.25
 _FINE_DECADES = 2.0  # up to which a log scale has ticks at 1, 2 and 5
@@ -49,6 +51,14 @@ class Mark(NamedTuple):
     words: str
 
 
+class Line(NamedTuple):
+    """Points in the order of x, and what they have in common where marks do not tell it."""
+
+    style: int | None
+    points: Sequence[tuple[float, float]]
+    label: str
+
+
 class Chart(NamedTuple):
     """Marks, and lines through those that differ in x alone.
 
@@ -60,7 +70,7 @@ class Chart(NamedTuple):
     over: str
     steps: bool
     marks: Sequence[Mark]
-    lines: Sequence[tuple[int | None, Sequence[tuple[float, float]]]]
+    lines: Sequence[Line]
 
 
 def colour(style: int | None) -> str:
@@ -128,16 +138,53 @@ def _text(name: str, x: float, y: float, words: str) -> str:
     return f'<text class="{name}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
 
 
+def _mark(mark: Mark, x: float, y: float) -> str:
+    return (
+        f'<a href="{escape(mark.href)}" tabindex="-1" class="{colour(mark.style)} '
+        f'{escape(mark.kind)}"><title>{escape(mark.words)}</title>'
+        f'<path d="M{_at(x, y)}{_PATHS[shape(mark.style)]}"/></a>'
+    )
+
+
+def _start(height: float, title: str, words: str) -> str:
+    label = escape(f"{title}: {words}")
+    return f'<svg viewBox="0 0 {_WIDTH} {height:g}" role="img" aria-label="{label}">'
+
+
+def strips(title: str, unit: str, names: Sequence[str], marks: Sequence[Mark]) -> Markup:
+    """Marks on a line for each name, one below the other: y of a mark is the index of its name."""
+    height = _TOP + _STRIP * len(names) + _BOTTOM - 8
+    bottom, right = height - _BOTTOM + 8, _WIDTH - _RIGHT
+    x = _Scale([mark.x for mark in marks], _NAMES, right, steps=False)
+    words = unit + (", log scale" if x.log else "")
+    rows = [_TOP + _STRIP * (index + 0.5) for index in range(len(names))]
+    grid = "".join(f"M{_NAMES} {row:.1f}H{right}" for row in rows)
+    feet = "".join(f"M{x.at(tick):.1f} {bottom}v4" for tick in x.ticks)
+    parts = [
+        _start(height, title, words),
+        _text("title", 0, 13, title),
+        _text("unit", 0, 31, words),
+        f'<path class="grid" d="{grid}"/>',
+        f'<path class="axis" d="M{_NAMES} {bottom}H{right}{feet}"/>',
+    ]
+    parts += [_text("x", x.at(tick), bottom + 17, _short(tick)) for tick in x.ticks]
+    parts += [
+        _text("name", _NAMES - 8, row + 4, name) for row, name in zip(rows, names, strict=True)
+    ]
+    parts += [_mark(mark, x.at(mark.x), rows[int(mark.y)]) for mark in marks]
+    return Markup("".join([*parts, "</svg>"]))  # noqa: S704 - every text in it is escaped
+
+
 def svg(chart: Chart) -> Markup:
     """A chart as an svg element; every text in it is escaped."""
-    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+    labels = any(line.label for line in chart.lines)
+    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - (_LABELS if labels else _RIGHT)
     x = _Scale([mark.x for mark in chart.marks], _LEFT, right, steps=chart.steps)
     y = _Scale([mark.y for mark in chart.marks], bottom, _TOP, steps=False)
     y_words = chart.unit + (", log scale" if y.log else "")
     x_words = chart.over + (", log scale" if x.log and not chart.steps else "")
     parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{escape(f"{chart.title}: {y_words} by {x_words}")}">',
+        _start(_HEIGHT, chart.title, f"{y_words} by {x_words}"),
         _text("title", 0, 13, chart.title),
         _text("unit", 0, 31, y_words),
     ]
@@ -148,16 +195,13 @@ def svg(chart: Chart) -> Markup:
     parts += [_text("y", _LEFT - 6, y.at(tick) + 4, _short(tick)) for tick in y.ticks]
     parts += [_text("x", x.at(tick), bottom + 17, _short(tick)) for tick in x.ticks]
     parts.append(_text("x", (_LEFT + right) / 2, _HEIGHT - 5, x_words))
-    for style, points in chart.lines:
-        path = "L".join(_at(x.at(one), y.at(other)) for one, other in points)
-        parts.append(f'<path class="line {colour(style)}" d="M{path}"/>')
-    for mark in chart.marks:
-        place = _at(x.at(mark.x), y.at(mark.y))
-        parts.append(
-            f'<a href="{escape(mark.href)}" tabindex="-1" class="{colour(mark.style)} '
-            f'{escape(mark.kind)}"><title>{escape(mark.words)}</title>'
-            f'<path d="M{place}{_PATHS[shape(mark.style)]}"/></a>'
-        )
+    for line in chart.lines:
+        places = [(x.at(one), y.at(other)) for one, other in line.points]
+        path = "L".join(_at(*place) for place in places)
+        parts.append(f'<path class="line {colour(line.style)}" d="M{path}"/>')
+        if line.label:
+            parts.append(_text("label", places[-1][0] + 8, places[-1][1] + 4, line.label))
+    parts += [_mark(mark, x.at(mark.x), y.at(mark.y)) for mark in chart.marks]
     return Markup("".join([*parts, "</svg>"]))  # noqa: S704 - every text in it is escaped
 
 

@@ -15,10 +15,12 @@ from markupsafe import Markup
 from nixwulf.report.folder import Entry
 from nixwulf.report.words import clean, plural
 from nixwulf.site.groups import Group, count_words, fabric_name, groups
+from nixwulf.site.look import Figure
 from nixwulf.site.names import page_names
 from nixwulf.site.paging import page_file, paged
 from nixwulf.site.plots import figures
 from nixwulf.site.rows import Row, Source, by_value, rows_of, scalar, shorten, web_address
+from nixwulf.site.strips import by_machines, by_models
 
 if TYPE_CHECKING:
     import jinja2
@@ -207,7 +209,7 @@ class Site:
         page = self.pages[group.folder][group.name]
         files = [page_file(page, number + 1) for number in range(len(parts))]
         for number, (file, part) in enumerate(zip(files, parts, strict=True), 1):
-            found = figures(group.rows, _record_href, group.name) if number == 1 else []
+            found = _figures(group) if number == 1 else []
             yield (
                 f"{group.folder}/{file}",
                 self._render(
@@ -233,7 +235,7 @@ class Site:
                 "source": source,
                 "record": source.record,
                 "title": own[0].model or own[0].program,
-                "what": own[0].where,
+                "what": own[0].on,
                 "rows": [row for row in own if row.value is not None],
                 "platform": own[0].platforms[0],
                 "model": own[0].model,
@@ -269,6 +271,14 @@ def _identity(entry: Entry) -> str:
 
 def _record_href(row: Row) -> str:
     return f"../records/{row.source.page}.html"
+
+
+def _figures(group: Group) -> list[Figure]:
+    """The figures of a page: what is fast first, then what it depends on."""
+    first = {"models": by_machines, "platforms": by_models}.get(group.folder)
+    overview = first(group.rows, _record_href, group.name) if first else None
+    rest = figures(group.rows, _record_href, group.name)
+    return [overview, *rest] if overview else rest
 
 
 def _heading(row: Row) -> str:

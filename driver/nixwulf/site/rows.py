@@ -126,16 +126,20 @@ class Row:
         return "p50 {}, p95 {}, p99 {}".format(*map(figure, self.percentiles))
 
     @property
-    def where(self) -> str:
-        """What was measured on what: '2 nodes of dgx-spark, roce (rdma), vllm, tensor'."""
+    def on(self) -> str:
+        """What was measured on what: '2 nodes of dgx-spark, roce (rdma), vllm 0.11, tensor'."""
         parts = [
             f"{plural(self.nodes, 'node')} of {'+'.join(self.platforms)}",
             self.link,
             f"{self.program} {self.engine_version}".strip(),
             self.parallelism if self.nodes > 1 else "",
-            self.condition_words,
         ]
         return ", ".join(filter(None, parts))
+
+    @property
+    def where(self) -> str:
+        """The same with the conditions."""
+        return ", ".join(filter(None, (self.on, self.condition_words)))
 
     @property
     def condition_words(self) -> str:
@@ -155,8 +159,11 @@ class Row:
     @property
     def work(self) -> str:
         """Those conditions that make up the work: lengths, depth and requests at once."""
-        wanted = {key: self.conditions[key] for key in _WORK if self.conditions.get(key)}
-        return ", ".join(f"{_TOKENS.get(key, key)} {value}" for key, value in wanted.items())
+        return ", ".join(
+            f"{_TOKENS.get(key, key)} {clean(str(self.conditions[key]))}"
+            for key in _WORK
+            if key in self.conditions and (key == "depth" or self.conditions[key])
+        )
 
 
 _WORK = ("n_prompt", "n_gen", "depth", "concurrency", "bytes", "size", "operation")
