@@ -145,17 +145,32 @@ def test_marks_are_filled_for_runs_and_hollow_for_published_numbers(site):
 
 
 def charts_of(page):
-    """By its label, the number of lines of each chart."""
+    """By its label, the number of lines of each chart over something."""
     found = re.findall(r'<svg [^>]*aria-label="([^"]*)">(.*?)</svg>', page.read_text(), re.S)
-    return {label: chart.count('class="line ') for label, chart in found}
+    return {label: chart.count('class="line ') for label, chart in found if " by " in label}
 
 
 def test_a_model_has_charts_by_nodes_latency_and_bandwidth(site):
     charts = charts_of(site / "models" / "big.html")
-    runs = next(n for label, n in charts.items() if "depth" not in label and "by nodes" in label)
-    assert runs == 2  # two fabrics, each from one node on
-    assert any("by measured round trip" in label for label in charts)
+    assert charts["Decode: tok/s; generate 32, depth 0 by nodes"] == 2  # one for each fabric
+    rtt = "Decode: tok/s; generate 32, depth 0 by measured round trip, µs, log scale"
+    assert charts[rtt] == 2  # one for each number of nodes above one
     assert any("by measured bandwidth" in label for label in charts)
+
+
+def test_models_stand_side_by_side_on_a_platforms_page_only_where_their_work_is_the_same(tmp_path):
+    def record(model, speed, **conditions):
+        of = case(model=model, parameters={})
+        return foreign(f"{model}-{speed:g}", [value("decode", speed, **conditions)], of=of)
+
+    short = [record(model, 20.0 + i, n_gen=32, depth=0) for i, model in enumerate(("a", "b"))]
+    long = [record("c", 12.0, n_gen=32, depth=32768)]
+    text = (site_of(tmp_path, short + long) / "platforms" / "dgx-spark.html").read_text()
+    (chart,) = re.findall(
+        r'<svg [^>]*aria-label="Decode: tok/s; [^"]*">.*?</svg>', page.read_text()
+    )
+    names = re.findall(r'<text class="name"[^>]*>([^<]*)<', chart)
+    assert names == ["b q4_0", "a q4_0"]  # the fastest on top
 
 
 def test_speed_over_watts_is_drawn_where_a_record_has_both(tmp_path):
