@@ -166,9 +166,7 @@ def test_models_stand_side_by_side_on_a_platforms_page_only_where_their_work_is_
     short = [record(model, 20.0 + i, n_gen=32, depth=0) for i, model in enumerate(("a", "b"))]
     long = [record("c", 12.0, n_gen=32, depth=32768)]
     text = (site_of(tmp_path, short + long) / "platforms" / "dgx-spark.html").read_text()
-    (chart,) = re.findall(
-        r'<svg [^>]*aria-label="Decode: tok/s; [^"]*">.*?</svg>', page.read_text()
-    )
+    (chart,) = re.findall(r'<svg [^>]*aria-label="Decode: tok/s; [^"]*">.*?</svg>', text)
     names = re.findall(r'<text class="name"[^>]*>([^<]*)<', chart)
     assert names == ["b q4_0", "a q4_0"]  # the fastest on top
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from nixwulf.record import Record
@@ -169,6 +170,7 @@ class Row:
 _WORK = ("n_prompt", "n_gen", "depth", "concurrency", "bytes", "size", "operation")
 
 
+@lru_cache(4096)  # names come again in hundreds of rows
 def shorten(text: str, longest: int) -> str:
     """Text on one line without control characters, at most so many characters."""
     words = " ".join(clean(text).split())
