@@ -133,17 +133,6 @@ def test_failures_are_rows_and_counts_without_a_speed(site):
     assert "no number" in index
 
 
-def test_marks_are_filled_for_runs_and_hollow_for_published_numbers(site):
-    page = (site / "models" / "big.html").read_text()
-    charts = re.findall(r"<svg.*?</svg>", page, re.S)
-    marks = [mark for chart in charts for mark in re.findall(r'<a href="[^"]+"[^>]*>', chart)]
-    assert any(" run" in mark for mark in marks)
-    assert any(" published" in mark for mark in marks)
-    css = (site / "site.css").read_text()
-    assert ".panels a > path { fill: var(--paper);" in css
-    assert ".panels .run > path { fill: currentColor;" in css
-
-
 def charts_of(page):
     """By its label, the number of lines of each chart over something."""
     found = re.findall(r'<svg [^>]*aria-label="([^"]*)">(.*?)</svg>', page.read_text(), re.S)

@@ -160,6 +160,14 @@ def test_a_mark_leads_to_its_record(open_page):
     assert "of kind published" in page.inner_text("main")
 
 
+def test_marks_are_filled_for_runs_and_hollow_for_published_numbers(open_page):
+    page = open_page("models/big.html")
+    fill = "([kind]) => getComputedStyle(document.querySelector(`svg a.${kind} > path`)).fill"
+    paper = page.evaluate(BACKGROUND)
+    assert page.evaluate(fill, ["published"]) == paper
+    assert page.evaluate(fill, ["run"]) != paper
+
+
 def test_dark_mode_follows_the_system(open_page):
     light = open_page(color_scheme="light").evaluate(BACKGROUND)
     dark = open_page(color_scheme="dark").evaluate(BACKGROUND)

@@ -28,7 +28,7 @@ _PATHS = (
 )
 _WIDTH, _HEIGHT = 360, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 46, 40
-_NAMES, _STRIP = 160, 19  # where the names of strips end, and how high each is
+_NAMES, _STRIP = 168, 19  # where the names of strips end, and how high each is
 _LABELS = 54  # beside the ends of lines that have labels
 _LOG_ABOVE = 12.0
 _LOG_MARGIN = 1.25

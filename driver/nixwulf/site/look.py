@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,10 +56,12 @@ def some(rows: Sequence[Row], most: int = MOST_MARKS) -> list[Row]:
 class Look:
     """Colours and shapes of a figure's marks, by what its rows differ in."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Row], known: Collection[str] = ()) -> None:
+        """Known: which of the parts the chart tells otherwise."""
         parts = [_parts(row) for row in rows]
-        differing = [i for i in range(len(parts[0])) if len({part[i] for part in parts}) > 1]
-        self._shown = differing
+        self._shown = [
+            name for name in parts[0] if name not in known and len({p[name] for p in parts}) > 1
+        ]
         counts = Counter(map(self._words, rows))
         while len(counts) > _MOST_IN_LEGEND and len(self._shown) > 1:
             self._shown = self._shown[:-1]
@@ -92,18 +94,18 @@ class Look:
 
     def _words(self, row: Row) -> str:
         parts = _parts(row)
-        return ", ".join(filter(None, (parts[index] for index in self._shown)))
+        return ", ".join(filter(None, (parts[name] for name in self._shown)))
 
 
-def _parts(row: Row) -> tuple[str, ...]:
+def _parts(row: Row) -> dict[str, str]:
     """What may tell marks apart, the most important first."""
-    return (
-        "+".join(row.platforms),
-        row.program,
-        row.weights,
-        row.link or "one node",
-        row.parallelism if row.nodes > 1 else "",
-    )
+    return {
+        "platform": "+".join(row.platforms),
+        "program": row.program,
+        "weights": row.weights,
+        "fabric": row.link or "one node",
+        "parallelism": row.parallelism if row.nodes > 1 else "",
+    }
 
 
 def title_of(row: Row, name: str) -> str:

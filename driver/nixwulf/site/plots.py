@@ -36,8 +36,8 @@ class _Kind:
 _KINDS = (
     _Kind(
         "By number of nodes",
-        "A line joins one node and more of them: all else is the same but the fabric, which one "
-        "node has none of, and how the work is split.",
+        "A line joins numbers of nodes where all else is the same; one node has no fabric, and "
+        "nothing to split.",
         "nodes",
         lambda row: float(row.nodes),
         lambda row: adds_up(row.unit),

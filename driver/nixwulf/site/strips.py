@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 
 from nixwulf.site.chart import strips
@@ -25,6 +25,7 @@ def by_machines(rows: Sequence[Row], href: Callable[[Row], str], name: str) -> F
         rows,
         panel_of,
         lambda row: f"{row.nodes} × {'+'.join(row.platforms)}",
+        ("platform",),
         href,
         name,
     )
@@ -38,6 +39,7 @@ def by_models(rows: Sequence[Row], href: Callable[[Row], str], name: str) -> Fig
         [row for row in rows if row.model and row.nodes == 1],
         lambda row: panel_of(replace(row, model="")),
         _model,
+        ("weights",),
         href,
         name,
     )
@@ -55,10 +57,14 @@ def _figure(
     rows: Sequence[Row],
     panel: Callable[[Row], Hashable],
     line: Callable[[Row], str],
+    known: Collection[str],
     href: Callable[[Row], str],
     name: str,
 ) -> Figure | None:
-    """Charts of rows with the same panel, in which rows with the same line stand side by side."""
+    """Charts of rows with the same panel, in which rows with the same line stand side by side.
+
+    known: what the names of the lines tell of their marks.
+    """
     panels: dict[Hashable, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row.value and row.metric in _METRICS:
@@ -68,7 +74,8 @@ def _figure(
     shown = [_best(lines) for lines in found[:_MOST_CHARTS]]
     if not shown:
         return None
-    look = Look([row for lines in shown for own in lines.values() for row in own])
+    drawn = [row for lines in shown for own in lines.values() for row in own]
+    look = Look(drawn, known)
     charts = []
     for lines in shown:
         first = next(iter(lines.values()))[0]
