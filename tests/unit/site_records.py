@@ -23,6 +23,8 @@ def foreign(
     weights: str = "q4_0",
     fabric: dict[str, Any] | None = None,
     url: str = SOURCE,
+    version: str = "b1234",
+    machine: str = "",
 ) -> Record:
     """A sealed record that is no run: published, or imported."""
     of = of or case(model="big")
@@ -40,8 +42,10 @@ def foreign(
         "provenance": {"nixwulf": "0.1.0"},
     }
     if "engine" in of:
-        document["engine"] = {"name": of["engine"], "version": "b1234"}
+        document["engine"] = {"name": of["engine"], "version": version}
         document["model"] = {"name": of["model"], "weights": weights, "parameters": 120_000_000_000}
+    if machine:
+        document["cluster"]["machine"] = machine
     if of["nodes"] > 1:
         document["fabric"] = fabric or {"name": of["fabric"], "kind": "roce", "speed_gbps": 200}
     return record.sealed(document)

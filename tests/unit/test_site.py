@@ -174,6 +174,9 @@ def test_speed_over_watts_is_drawn_where_a_record_has_both(tmp_path):
     assert "Gflops, hpl: Gflop/s by power of all nodes, W" in charts
 
 
+_KEYWORDS = {"weights", "platforms", "kind", "version"}
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -183,6 +186,7 @@ def test_speed_over_watts_is_drawn_where_a_record_has_both(tmp_path):
         {"engine": "vllm"},
         {"platforms": ("mac-studio-m3-ultra",)},
         {"kind": "imported"},
+        {"version": "b1235"},
         {"threads": 8},
     ],
     ids=lambda other: next(iter(other)),
@@ -192,7 +196,7 @@ def test_no_line_joins_values_of_different_conditions(tmp_path, other):
         conditions = {"n_gen": 128, "depth": 0}
         conditions |= {k: v for k, v in changes.items() if k in {"n_gen", "depth", "threads"}}
         engine = changes.get("engine", "llama.cpp")
-        keywords = {k: v for k, v in changes.items() if k in {"weights", "platforms", "kind"}}
+        keywords = {k: v for k, v in changes.items() if k in _KEYWORDS}
         return foreign(
             f"r{nodes}",
             [value("decode", 20.0 * nodes, **conditions)],
@@ -217,17 +221,21 @@ def test_values_that_a_source_does_not_tell_apart_are_not_joined(tmp_path):
 
 
 def test_markup_and_paths_in_names_are_text_and_stay_in_the_folder(tmp_path):
-    of = case(2, EVIL, model=EVIL, engine=EVIL)
-    evil = foreign(
-        "evil",
-        [value("decode", 1.0, note=EVIL), value("prompt", 2.0, **{EVIL: EVIL})],
-        of=of,
-        platforms=(EVIL, "../x"),
-        weights=EVIL,
-        fabric={"name": EVIL, "kind": EVIL},
-    )
+    evil = [
+        foreign(
+            f"evil-{nodes}",
+            [value("decode", 1.0 + nodes, note=EVIL), value("prompt", 2.0, **{EVIL: EVIL})],
+            of=case(nodes, EVIL, model=EVIL, engine=EVIL, parameters={"operation": EVIL}),
+            platforms=(EVIL, "../x"),
+            weights=EVIL,
+            version=EVIL,
+            machine=EVIL,
+            fabric={"name": EVIL, "kind": EVIL, "speed_gbps": float(nodes)},
+        )
+        for nodes in (1, 2, 4)
+    ]
     broken = failed(case(2, EVIL, model=EVIL), reason=EVIL, hint=EVIL, log_tail=EVIL)
-    site = site_of(tmp_path, [evil, broken])
+    site = site_of(tmp_path, [*evil, broken])
     assert {path.name for path in tmp_path.iterdir()} == {"results", "site"}
     assert {path.name for path in site.iterdir() if path.is_dir()} == {
         "models",
@@ -245,6 +253,11 @@ def test_markup_and_paths_in_names_are_text_and_stay_in_the_folder(tmp_path):
             if not link.startswith("https:")
         )
     assert any(EVIL[:60] in page.text for page in pages_of(site))
+    (model,) = (path for path in (site / "models").iterdir() if path.name != "index.html")
+    text = model.read_text()
+    assert text.count("<svg") >= 4
+    assert "<script>" not in text
+    assert "<img" not in text
 
 
 @pytest.mark.parametrize(
@@ -303,8 +316,15 @@ def test_pages_stay_under_500_kb_however_many_values_a_model_has(tmp_path):
 
 
 def test_long_names_and_long_records_keep_their_page_small(tmp_path):
-    long = failed(case(model="m" * 50_000), reason="r" * 100_000, log_tail="log\n" * 200_000)
-    site = site_of(tmp_path, [long, ok(case(model="m" * 50_000), {"decode": [1.0] * 50_000})])
+    long = failed(case(4, model="m" * 50_000), reason="r" * 100_000, log_tail="log\n" * 200_000)
+    for node in long["nodes"]:
+        node["facts"] = {f"fact {number}": "f" * 5000 for number in range(100)}
+    records = [sealed(long), ok(case(model="m" * 50_000), {"decode": [1.0] * 50_000})]
+    records += [
+        foreign(f"r{number}", [value("decode", 1.0 + number)], machine="x" * 50_000)
+        for number in range(12)
+    ]
+    site = site_of(tmp_path, records)
     assert max(path.stat().st_size for path in site.rglob("*.html")) < 500_000
 
 
