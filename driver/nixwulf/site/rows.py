@@ -53,8 +53,8 @@ class Source:
 class Row:
     """A value with everything that is shown beside it; without a value of a run that failed.
 
-    conditions: parameters of the case and conditions of the metric, by one name each; watts: the
-    power of the same record where it has one value of it, W.
+    conditions: parameters of the case and conditions of the metric, by one name each; watts (W) and
+    price_usd (US$) are of all nodes together, per_watt and per_usd in the unit over them.
     """
 
     source: Source
@@ -86,6 +86,12 @@ class Row:
     bandwidth_gbps: float | None
     speed_gbps: float | None
     watts: float | None
+    watts_source: str
+    per_watt: float | None
+    joules_per_token: float | None
+    price_usd: float | None
+    price_source: str
+    per_usd: float | None
 
     @property
     def link(self) -> str:
@@ -125,6 +131,24 @@ class Row:
         if self.percentiles is None:
             return ""
         return "p50 {}, p95 {}, p99 {}".format(*map(figure, self.percentiles))
+
+    @property
+    def costs(self) -> str:
+        """The speed over watts and price in words, each with what it was divided by."""
+        words = []
+        if self.per_watt is not None and self.watts:
+            words.append(
+                f"{figure(self.per_watt)} {self.unit_words}/W of {figure(self.watts)} W "
+                f"({self.watts_source})"
+            )
+        if self.joules_per_token is not None:
+            words.append(f"{figure(self.joules_per_token)} J/token")
+        if self.per_usd is not None and self.price_usd:
+            words.append(
+                f"{figure(self.per_usd)} {self.unit_words}/US$ of US$ {self.price_usd:,.0f} "
+                f"({self.price_source})"
+            )
+        return "; ".join(words)
 
     @property
     def on(self) -> str:
@@ -227,7 +251,13 @@ def _row(source: Source, row: Mapping[str, Any]) -> Row:
         rtt_us=record_rtt_us(record),
         bandwidth_gbps=record_bandwidth_gbps(record),
         speed_gbps=fabric.get("speed_gbps"),
-        watts=_watts(record),
+        watts=row.get("watts") or _watts(record),
+        watts_source=row.get("watts_source") or "",
+        per_watt=row.get("per_watt"),
+        joules_per_token=row.get("joules_per_token"),
+        price_usd=row.get("price_usd"),
+        price_source=row.get("price_source") or "",
+        per_usd=row.get("per_usd"),
     )
 
 

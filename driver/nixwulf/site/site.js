@@ -2,6 +2,7 @@
 "use strict";
 
 const SHOWN_AT_ONCE = 300;
+const NUMBERS = ["value", "nodes", "per W", "per US$", "values", "best decode"];
 const waiting = new Map(); // files of further rows, by name: what to do with them
 
 // Called by the files rows~N.js, which hold the rows of the other pages of the table of all results.
@@ -44,9 +45,9 @@ function compare(a, b, ascending, units) {
 
 function keyOf(cell, column) {
   const text = names(cell).join(" ");
-  const number = ["value", "nodes", "values", "best decode"].includes(column) ? parseFloat(text) : NaN;
-  const unit = Number.isNaN(number) ? "" : (cell.querySelector("small")?.textContent ?? "");
-  const empty = text === "" || (column === "value" && Number.isNaN(number));
+  const number = NUMBERS.includes(column) ? parseFloat(text) : NaN;
+  const unit = column === "value" ? (cell.querySelector("small")?.textContent ?? "") : "";
+  const empty = text === "" || (NUMBERS.includes(column) && Number.isNaN(number));
   return { text, unit, empty, number: Number.isNaN(number) ? null : number };
 }
 
