@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from nixwulf.report.folder import Entry
-from nixwulf.report.words import clean, plural
+from nixwulf.report.words import clean, figure, plural
 from nixwulf.site.groups import Group, count_words, fabric_name, groups
 from nixwulf.site.look import Figure
 from nixwulf.site.names import page_names
@@ -29,6 +29,8 @@ COLUMNS = (
     "model",
     "metric",
     "value",
+    "per W",
+    "per US$",
     "nodes",
     "platform",
     "fabric",
@@ -69,6 +71,15 @@ class Site:
         self.groups = groups(self.rows)
 
     @cached_property
+    def columns(self) -> list[str]:
+        """The columns of tables of rows; those of watts and prices where any row has them."""
+        empty = {
+            "per W": all(row.per_watt is None for row in self.rows),
+            "per US$": all(row.per_usd is None for row in self.rows),
+        }
+        return [column for column in COLUMNS if not empty.get(column)]
+
+    @cached_property
     def pages(self) -> dict[str, dict[str, str]]:
         """The file name without suffix of each model, platform and kind of fabric."""
         return {
@@ -103,6 +114,7 @@ class Site:
         environment.filters.update(
             brief=brief,
             clean=clean,
+            figure=figure,
             fabric_name=fabric_name,
             scalar=scalar,
             web_address=web_address,
@@ -123,7 +135,7 @@ class Site:
         ]
 
     def _index(self) -> Iterator[tuple[str, str]]:
-        parts = paged([("", self._table(self.rows, COLUMNS, "./"))])
+        parts = paged([("", self._table(self.rows, self.columns, "./"))])
         names = [page_file("index", number + 1) for number in range(len(parts))]
         later = {f"rows~{number}.js": part for number, part in enumerate(parts[1:], 2)}
         for name, part in later.items():
@@ -132,7 +144,7 @@ class Site:
         context = {
             "root": "./",
             "files": names,
-            "columns": COLUMNS,
+            "columns": self.columns,
             "counts": count_words(self.rows),
             "total": len(self.rows),
             "rest": " ".join(later),
@@ -157,7 +169,7 @@ class Site:
             if row.started:
                 newest.setdefault(row.source.page, row)
         shown = list(newest.values())[:_MOST_HIGHLIGHTS]
-        yield "Newest", "The runs that started last.", self._table(shown, COLUMNS, "./")
+        yield "Newest", "The runs that started last.", self._table(shown, self.columns, "./")
         models = [group for group in self.groups if group.folder == "models"]
         models.sort(key=lambda group: -len(group.rows))
         best = [best_decode(group.rows) for group in models[:_MOST_HIGHLIGHTS]]
@@ -165,7 +177,7 @@ class Site:
             "Best",
             "The fastest decode of each of the models with most values, with whatever nodes, "
             "weights and conditions that took: where to look first, not a ranking of machines.",
-            self._table([row for row in best if row], COLUMNS, "./"),
+            self._table([row for row in best if row], self.columns, "./"),
         )
 
     def _list(self, folder: str) -> Iterator[tuple[str, str]]:
@@ -199,7 +211,9 @@ class Site:
 
     def _group(self, group: Group) -> Iterator[tuple[str, str]]:
         own = FOLDERS[group.folder]
-        columns = [name for name in COLUMNS if name != "metric" and (name != own or own != "model")]
+        # A platform's and a fabric's own column stay: they say what they worked with.
+        left_out = {"metric", "model"} if own == "model" else {"metric"}
+        columns = [name for name in self.columns if name not in left_out]
         tables: dict[str, list[Row]] = defaultdict(list)
         for row in sorted(group.rows, key=by_value):
             tables[_heading(row)].append(row)
