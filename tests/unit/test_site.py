@@ -15,6 +15,7 @@ from nixwulf.record import sealed
 from nixwulf.site import make
 from nixwulf.site.folder import MARKER
 from nixwulf.site.paging import paged
+from nixwulf.table import TIDY_COLUMNS
 from record_factory import case, failed, ok
 from site_records import SOURCE, foreign, mixed, site_of, value, write
 
@@ -175,6 +176,19 @@ def test_speed_over_watts_is_drawn_where_a_record_has_both(tmp_path):
 
 
 _KEYWORDS = {"weights", "platforms", "kind", "version"}
+
+
+@pytest.mark.skipif("per_usd" not in TIDY_COLUMNS, reason="the table has no watts and prices yet")
+def test_watts_and_prices_stand_beside_the_speed_with_what_it_was_divided_by(tmp_path):
+    metrics = [value("decode", 20.0, n_gen=128), value("power", 80.0, "W", n_gen=128)]
+    site = site_of(tmp_path, [foreign("one", metrics)])
+    index = Page(site / "index.html").text
+    assert "per W" in index
+    assert "0.250 of 80.0 W" in index  # 20 tok/s over 80 W
+    assert "5.00 of 3,999 US$" in index  # 20 tok/s over the platform's price
+    record = Page(site / "records" / "one.html").text
+    assert "0.250 tok/s/W of 80.0 W (beside the speed); 4.00 J/token" in record
+    assert "5.00 tok/s for 1000 of 3,999 US$" in record
 
 
 @pytest.mark.parametrize(
@@ -397,8 +411,8 @@ def test_the_command_names_the_page_and_warns_of_runs_that_were_not_scrubbed(tmp
     results = write(tmp_path / "results", [sealed(private)])
     done = CliRunner().invoke(cli, ["site", str(results), "--out", str(tmp_path / "site")])
     assert done.exit_code == 0
-    assert done.stdout == f"{tmp_path / 'site' / 'index.html'}\n"
-    assert "1 run in it may hold addresses and host names" in done.stderr
+    assert f"{tmp_path / 'site' / 'index.html'}\n" in done.output
+    assert "1 run in it may hold addresses and host names" in done.output
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ COLUMNS = (
     "metric",
     "value",
     "per W",
-    "per US$",
+    "per 1000 US$",
     "nodes",
     "platform",
     "fabric",
@@ -75,7 +75,7 @@ class Site:
         """The columns of tables of rows; those of watts and prices where any row has them."""
         empty = {
             "per W": all(row.per_watt is None for row in self.rows),
-            "per US$": all(row.per_usd is None for row in self.rows),
+            "per 1000 US$": all(row.per_usd is None for row in self.rows),
         }
         return [column for column in COLUMNS if not empty.get(column)]
 

@@ -145,8 +145,8 @@ class Row:
             words.append(f"{figure(self.joules_per_token)} J/token")
         if self.per_usd is not None and self.price_usd:
             words.append(
-                f"{figure(self.per_usd)} {self.unit_words}/US$ of US$ {self.price_usd:,.0f} "
-                f"({self.price_source})"
+                f"{figure(1000 * self.per_usd)} {self.unit_words} for 1000 of "
+                f"{self.price_usd:,.0f} US$ ({self.price_source})"
             )
         return "; ".join(words)
 

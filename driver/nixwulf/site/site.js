@@ -2,7 +2,7 @@
 "use strict";
 
 const SHOWN_AT_ONCE = 300;
-const NUMBERS = ["value", "nodes", "per W", "per US$", "values", "best decode"];
+const NUMBERS = ["value", "nodes", "per W", "per 1000 US$", "values", "best decode"];
 const waiting = new Map(); // files of further rows, by name: what to do with them
 
 // Called by the files rows~N.js, which hold the rows of the other pages of the table of all results.
