@@ -16,7 +16,7 @@ from nixwulf.report.words import plural
 from nixwulf.site.chart import Chart, Line, apart, svg
 from nixwulf.site.look import MOST_MARKS, Figure, Look, note_of, panel_of, some, title_of
 from nixwulf.site.rows import Row
-from nixwulf.units import adds_up, better
+from nixwulf.units import adds_up
 
 MOST_CHARTS = 6
 
@@ -179,10 +179,9 @@ def _chart(
     name: str,
 ) -> Chart:
     first = rows[0]
-    unit = first.unit_words + (", less is better" if better(first.unit) == "less" else "")
     return Chart(
         title=title_of(first, name),
-        unit=f"{unit}; {first.work}" if first.work else unit,
+        unit=first.unit_and_work,
         over=kind.over,
         steps=kind.by_nodes,
         marks=[look.mark(row, kind.x(row) or 0.0, row.value or 0.0, href(row)) for row in rows],

@@ -190,6 +190,13 @@ class Row:
             if key in self.conditions and (key == "depth" or self.conditions[key])
         )
 
+    @property
+    def unit_and_work(self) -> str:
+        """What stands over a chart of such rows; of tokens also that the work is not known."""
+        unit = self.unit_words + (", less is better" if better(self.unit) == "less" else "")
+        unknown = "lengths not stated" if self.unit == "tok/s" else ""
+        return "; ".join(filter(None, (unit, self.work or unknown)))
+
 
 _WORK = ("n_prompt", "n_gen", "depth", "concurrency", "bytes", "size", "operation")
 

@@ -43,12 +43,14 @@ function compare(a, b, ascending, units) {
   return ascending ? order : -order;
 }
 
-function keyOf(cell, column) {
-  const text = names(cell).join(" ");
+// What a row is sorted by; unit is that of its value, which its value per W is in too.
+function keyOf(row, columns, column) {
+  const text = names(row.cells[columns.indexOf(column)]).join(" ");
+  const value = row.cells[columns.indexOf("value")];
   const number = NUMBERS.includes(column) ? parseFloat(text) : NaN;
-  const unit = column === "value" ? (cell.querySelector("small")?.textContent ?? "") : "";
+  const unit = column === "nodes" ? "" : (value?.querySelector("small")?.textContent ?? "");
   const empty = text === "" || (NUMBERS.includes(column) && Number.isNaN(number));
-  return { text, unit, empty, number: Number.isNaN(number) ? null : number };
+  return { text, unit: Number.isNaN(number) ? "" : unit, empty, number: Number.isNaN(number) ? null : number };
 }
 
 function byFrequency(words) {
@@ -111,8 +113,7 @@ class Rows {
     }
     const found = this.rows.filter((row) => this.wanted(row));
     if (this.sort) {
-      const at = this.columns.indexOf(this.sort);
-      const keys = new Map(found.map((row) => [row, keyOf(row.cells[at], this.sort)]));
+      const keys = new Map(found.map((row) => [row, keyOf(row, this.columns, this.sort)]));
       const units = byFrequency([...keys.values()].map((key) => key.unit));
       found.sort((a, b) => compare(keys.get(a), keys.get(b), this.ascending, units));
     }

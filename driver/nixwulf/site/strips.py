@@ -21,7 +21,8 @@ def by_machines(rows: Sequence[Row], href: Callable[[Row], str], name: str) -> F
     """Of a model: machines, and how many of them."""
     return _figure(
         "By machines",
-        "The same model and the same work in each chart; what else differs, the marks tell.",
+        "The same model and, as far as sources say it, the same work in each chart; what else "
+        "differs, the marks tell.",
         rows,
         panel_of,
         lambda row: f"{row.nodes} × {'+'.join(row.platforms)}",
@@ -35,7 +36,7 @@ def by_models(rows: Sequence[Row], href: Callable[[Row], str], name: str) -> Fig
     """Of a platform: models with their weights on one node."""
     return _figure(
         "Models on one node",
-        "The same work in each chart; what else differs, the marks tell.",
+        "As far as sources say it, the same work in each chart; what else differs, the marks tell.",
         [row for row in rows if row.model and row.nodes == 1],
         lambda row: panel_of(replace(row, model="")),
         _model,
@@ -84,9 +85,10 @@ def _figure(
             for index, own in enumerate(lines.values())
             for row in own
         ]
-        unit = f"{first.unit_words}; {first.work}" if first.work else first.unit_words
         names = [shorten(words, _LONGEST_NAME) for words in lines]
-        charts.append(strips(title_of(first, first.model or name), unit, names, marks))
+        charts.append(
+            strips(title_of(first, first.model or name), first.unit_and_work, names, marks)
+        )
     left_out = sum(len(found[index]) - len(lines) for index, lines in enumerate(shown))
     note = f"Not drawn, but in the table: {left_out} lines." if left_out else ""
     return Figure(heading, about, look.legend, tuple(charts), note)
