@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
@@ -19,6 +20,7 @@ from nixwulf.table import TIDY_COLUMNS
 from record_factory import case, failed, ok
 from site_records import SOURCE, foreign, mixed, site_of, value, write
 
+PUBLISHED = Path("results/published")
 EVIL = '"><script>alert(1)</script><img src=//evil.example/x onerror=alert(2)>../../../x'
 
 
@@ -329,6 +331,16 @@ def test_pages_stay_under_500_kb_however_many_values_a_model_has(tmp_path):
     assert whole >= 1500
 
 
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="results/ is not beside these tests")
+def test_the_site_of_all_published_records_is_small_and_takes_seconds(tmp_path):
+    before = time.process_time()
+    made = make([PUBLISHED], tmp_path / "site")
+    assert time.process_time() - before < 60
+    assert made.records == len(list((tmp_path / "site" / "records").glob("*.json"))) > 300
+    assert max(path.stat().st_size for path in (tmp_path / "site").rglob("*.html")) < 500_000
+    assert all(page.links for page in pages_of(tmp_path / "site"))
+
+
 def test_long_names_and_long_records_keep_their_page_small(tmp_path):
     long = failed(case(12, model="m" * 50_000), reason="r" * 100_000, log_tail="log\n" * 200_000)
     for node in long["nodes"]:
@@ -367,6 +379,14 @@ def test_a_site_among_the_records_is_refused(tmp_path, place):
     results = write(tmp_path / "results", mixed()[:1])
     with pytest.raises(InputError, match="whose records would then be read twice"):
         make([results], tmp_path / place)
+
+
+def test_records_inside_an_old_site_are_not_replaced_by_the_new_one(tmp_path):
+    out = site_of(tmp_path, mixed()[:1])
+    mine = write(out / "mine", mixed()[:1])
+    with pytest.raises(InputError, match="lies in .*/site', and all of a site's folder is repl"):
+        make([mine], out)
+    assert list((mine / "records").iterdir())
 
 
 def test_a_file_or_a_link_is_refused(tmp_path):

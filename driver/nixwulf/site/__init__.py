@@ -26,7 +26,7 @@ def make(paths: Sequence[Path], out: Path) -> Made:
 
     Raises InputError for a bad record, and for a folder that is not a site's.
     """
-    check_out(out, [path for path in paths if path.is_dir()])
+    check_out(out, paths)
     site = Site(read_entries(paths))
     with replaced(out) as folder:
         for name, text in site.files():

@@ -17,11 +17,16 @@ _ABOUT = "Made by 'nixwulf site', which replaces this folder as a whole.\n"
 def check_out(out: Path, inputs: Iterable[Path]) -> None:
     """Raise InputError unless a site may be written to a folder."""
     name = str(out)
-    for folder in inputs:
-        if out.resolve().is_relative_to(folder.resolve()):
+    for path in inputs:
+        if out.resolve().is_relative_to(path.resolve()):
             raise InputError(
-                f"{name!r} lies in {str(folder)!r}, whose records would then be read twice; "
+                f"{name!r} lies in {str(path)!r}, whose records would then be read twice; "
                 "name a folder beside it with --out."
+            )
+        if path.resolve().is_relative_to(out.resolve()):
+            raise InputError(
+                f"{str(path)!r} lies in {name!r}, and all of a site's folder is replaced; name "
+                "another one with --out."
             )
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise InputError(f"{name!r} is not a folder; name another one with --out.")
