@@ -9,12 +9,14 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 from click.testing import CliRunner
+from markupsafe import Markup
 
 from nixwulf.cli import cli
 from nixwulf.errors import InputError
 from nixwulf.record import sealed
 from nixwulf.site import make
 from nixwulf.site.folder import MARKER
+from nixwulf.site.look import Figure, within
 from nixwulf.site.paging import paged
 from nixwulf.table import TIDY_COLUMNS
 from record_factory import case, failed, ok
@@ -349,6 +351,14 @@ def test_long_names_and_long_records_keep_their_page_small(tmp_path):
     records.append(foreign("wide", [value("decode", 1.0)], machine="x" * 600_000))
     site = site_of(tmp_path, records)
     assert max(path.stat().st_size for path in site.rglob("*.html")) < 500_000
+
+
+def test_a_page_draws_as_many_charts_as_it_has_room_for_and_says_so():
+    charts = tuple(Markup("x") * size for size in (40, 50, 30))
+    figures = [Figure("one", "", (), charts, ""), Figure("two", "", (), charts[:1], "")]
+    (figure,) = within(figures, 100)
+    assert figure.charts == charts[:2]
+    assert figure.note == "1 more chart would belong here; the table has their values."
 
 
 def test_rows_are_split_over_pages_by_their_bytes_and_none_is_lost():

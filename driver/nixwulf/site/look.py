@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -14,7 +14,7 @@ from nixwulf.site.chart import SHAPES, Mark, colour, shape
 from nixwulf.site.rows import Row, shorten
 
 MOST_MARKS = 60
-"""Of one chart: a mark is up to 600 bytes, and a page has up to four kinds of charts."""
+"""Of one chart; a mark is up to 600 bytes."""
 _MOST_IN_LEGEND = 12
 _LONGEST_WORDS = 240
 _LONGEST_TITLE = 44
@@ -51,6 +51,23 @@ def some(rows: Sequence[Row], most: int = MOST_MARKS) -> list[Row]:
     ordered = sorted(rows, key=lambda row: -(row.value or 0.0))
     step = (len(ordered) - 1) / (most - 1)
     return [ordered[round(index * step)] for index in range(most)]
+
+
+def within(figures: Iterable[Figure], most: int) -> list[Figure]:
+    """Figures with as many of their charts, in their order, as have so many bytes together."""
+    kept, left = [], most
+    for figure in figures:
+        charts: list[Markup] = []
+        for chart in figure.charts:
+            size = len(chart.encode())
+            if size <= left:
+                charts.append(chart)
+                left -= size
+        undrawn = len(figure.charts) - len(charts)
+        note = " ".join(filter(None, (figure.note, note_of(undrawn, ()))))
+        if charts:
+            kept.append(replace(figure, charts=tuple(charts), note=note))
+    return kept
 
 
 class Look:
@@ -142,7 +159,9 @@ def note_of(undrawn: int, counts: Iterable[int]) -> str:
     """What is left out of charts: whole ones, and marks of those with so many."""
     notes = []
     if undrawn:
-        notes.append(f"{plural(undrawn, 'more chart')} would fit here; the table has their values.")
+        notes.append(
+            f"{plural(undrawn, 'more chart')} would belong here; the table has their values."
+        )
     if any(count > MOST_MARKS for count in counts):
         notes.append(
             f"Of a chart with more than {MOST_MARKS} values as many are drawn, evenly from the "

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from nixwulf.report.folder import Entry
 from nixwulf.report.words import clean, figure, plural
 from nixwulf.site.groups import Group, count_words, fabric_name, groups
-from nixwulf.site.look import Figure
+from nixwulf.site.look import Figure, within
 from nixwulf.site.names import page_names
 from nixwulf.site.paging import page_file, paged
 from nixwulf.site.plots import figures
@@ -42,6 +42,7 @@ COLUMNS = (
 FOLDERS = {"models": "model", "platforms": "platform", "fabrics": "fabric"}
 MOST_BYTES = 500_000
 """Of any page; a record whose page would be longer leaves its details to its JSON."""
+_FIGURES_BYTES = 180_000  # beside 250,000 of rows
 _LIST_COLUMNS = ("name", "values", "kinds", "best decode", "where")
 _LONGEST_CELL = 100
 _MOST_WAYS = 12
@@ -292,7 +293,7 @@ def _figures(group: Group) -> list[Figure]:
     first = {"models": by_machines, "platforms": by_models}.get(group.folder)
     overview = first(group.rows, _record_href, group.name) if first else None
     rest = figures(group.rows, _record_href, group.name)
-    return [overview, *rest] if overview else rest
+    return within([overview, *rest] if overview else rest, _FIGURES_BYTES)
 
 
 def _heading(row: Row) -> str:

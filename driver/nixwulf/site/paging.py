@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 PAGE_BYTES = 250_000
-"""Of the rows of one page; what stands around them, the charts above all, takes as much at most."""
+"""Of the rows of one page."""
 
 
 @dataclass(frozen=True)
