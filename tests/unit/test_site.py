@@ -182,6 +182,22 @@ def test_speed_over_watts_is_drawn_where_a_record_has_both(tmp_path):
 _KEYWORDS = {"weights", "platforms", "kind", "version"}
 
 
+def test_a_line_over_latency_passes_the_means_of_the_runs_of_each_fabric(tmp_path):
+    records = [
+        ok(
+            case(2, fabric, model="big"),
+            {"decode": [speed + run]},
+            repetition=run,
+            rtt_us=rtt + 50 * run,
+        )
+        for fabric, rtt, speed in (("cable", 20, 100), ("office", 300, 50))
+        for run in range(3)
+    ]
+    text = (site_of(tmp_path, records) / "models" / "big.html").read_text()
+    (line,) = re.findall(r'<path class="line [^"]*" d="([^"]*)"', text)
+    assert line.count("L") == 1
+
+
 @pytest.mark.skipif("per_usd" not in TIDY_COLUMNS, reason="the table has no watts and prices yet")
 def test_watts_and_prices_stand_beside_the_speed_with_what_it_was_divided_by(tmp_path):
     metrics = [value("decode", 20.0, n_gen=128), value("power", 80.0, "W", n_gen=128)]

@@ -11,6 +11,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from nixwulf.report.words import plural
 from nixwulf.site.chart import Chart, Line, apart, svg
@@ -23,14 +24,23 @@ MOST_CHARTS = 6
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of chart: its x, and which rows have no place in it."""
+    """A kind of chart: its x, which rows have a place in it, and what its lines join."""
 
     heading: str
     about: str
     over: str
     x: Callable[[Row], float | None]
     wanted: Callable[[Row], bool]
-    by_nodes: bool = False
+    joined: Literal["nodes", "fabrics", "nothing"]
+
+    @property
+    def by_nodes(self) -> bool:
+        """Whether x is the number of nodes."""
+        return self.joined == "nodes"
+
+    def place(self, row: Row) -> float | str:
+        """What rows of one case share, whose mean a line passes: their nodes, or their fabric."""
+        return row.nodes if self.by_nodes else row.fabric
 
 
 _KINDS = (
@@ -41,7 +51,7 @@ _KINDS = (
         "nodes",
         lambda row: float(row.nodes),
         lambda row: adds_up(row.unit),
-        by_nodes=True,
+        "nodes",
     ),
     _Kind(
         "Against latency",
@@ -50,6 +60,7 @@ _KINDS = (
         "measured round trip, µs",
         lambda row: row.rtt_us,
         lambda row: row.nodes > 1 and row.metric == "decode",
+        "fabrics",
     ),
     _Kind(
         "Against bandwidth",
@@ -58,6 +69,7 @@ _KINDS = (
         "measured bandwidth, Gbit/s",
         lambda row: row.bandwidth_gbps,
         lambda row: row.nodes > 1 and row.metric == "prompt",
+        "fabrics",
     ),
     _Kind(
         "Against the fabric's nominal speed",
@@ -65,6 +77,7 @@ _KINDS = (
         "nominal speed, Gbit/s",
         lambda row: row.speed_gbps,
         lambda row: row.nodes > 1 and row.metric == "prompt",
+        "fabrics",
     ),
     _Kind(
         "Against watts",
@@ -72,6 +85,7 @@ _KINDS = (
         "power of all nodes, W",
         lambda row: row.watts,
         lambda row: adds_up(row.unit),
+        "nothing",
     ),
     _Kind(
         "Watts",
@@ -79,7 +93,7 @@ _KINDS = (
         "nodes",
         lambda row: float(row.nodes),
         lambda row: row.unit == "W",
-        by_nodes=True,
+        "nodes",
     ),
 )
 
@@ -155,14 +169,16 @@ def _lines(kind: _Kind, rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def _joins(kind: _Kind, rows: Sequence[Row]) -> bool:
-    """Whether they are at two values of x, and repeat nothing but runs.
+    """Whether they are at two places apart, and repeat nothing but runs.
 
-    Two published values at one x differ in something that their sources do not say, and so they
-    may differ in it from those at another x.
+    Two published values at one place differ in something that their sources do not say, and so
+    they may differ in it from those at another.
     """
-    places = [kind.x(row) or 0.0 for row in rows]
-    repeated = len(set(places)) < len(places)
-    return apart(places) and not (repeated and any(row.kind != "run" for row in rows))
+    places = {kind.place(row) for row in rows}
+    repeated = len(places) < len(rows)
+    if kind.joined == "nothing" or (repeated and any(row.kind != "run" for row in rows)):
+        return False
+    return len(places) > 1 and apart([x for x, _ in _means(kind, rows)])
 
 
 def _worth(kind: _Kind, rows: Sequence[Row], lines: Sequence[Sequence[Row]]) -> bool:
@@ -179,27 +195,38 @@ def _chart(
     name: str,
 ) -> Chart:
     first = rows[0]
+    several = len({row.parallelism for own in lines for row in own}) > 1
     return Chart(
         title=title_of(first, name),
         unit=first.unit_and_work,
         over=kind.over,
         steps=kind.by_nodes,
         marks=[look.mark(row, kind.x(row) or 0.0, row.value or 0.0, href(row)) for row in rows],
-        lines=[_line(kind, own, look) for own in lines[:MOST_MARKS]],
+        lines=[_line(kind, own, look, several) for own in lines[:MOST_MARKS]],
     )
 
 
-def _line(kind: _Kind, rows: Sequence[Row], look: Look) -> Line:
-    """Over nodes a line has the look of its marks; else it joins marks of several looks."""
+def _line(kind: _Kind, rows: Sequence[Row], look: Look, several: bool) -> Line:
+    """Over nodes a line has the look of its marks; else it joins marks of several looks.
+
+    several: whether the chart has more than one way to split the work.
+    """
     points = _means(kind, rows)
     if kind.by_nodes:
         return Line(look.style(max(rows, key=lambda row: row.nodes)), points, "")
-    return Line(None, points, plural(rows[0].nodes, "node"))
+    nodes, parallelism = rows[0].nodes, rows[0].parallelism
+    return Line(None, points, f"{nodes}, {parallelism}" if several else plural(nodes, "node"))
 
 
 def _means(kind: _Kind, rows: Sequence[Row]) -> list[tuple[float, float]]:
     """A line's points: runs of one case are joined at their mean."""
-    values: dict[float, list[float]] = defaultdict(list)
+    found: dict[float | str, list[Row]] = defaultdict(list)
     for row in rows:
-        values[kind.x(row) or 0.0].append(row.value or 0.0)
-    return [(x, statistics.fmean(found)) for x, found in sorted(values.items())]
+        found[kind.place(row)].append(row)
+    return sorted(
+        (
+            statistics.fmean(kind.x(row) or 0.0 for row in own),
+            statistics.fmean(row.value or 0.0 for row in own),
+        )
+        for own in found.values()
+    )
