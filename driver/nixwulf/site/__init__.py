@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nixwulf.collection import read_entries
 from nixwulf.site.folder import check_out, replaced
 from nixwulf.site.pages import Site, unscrubbed
-from nixwulf.site.reading import read_entries
 
 
 @dataclass(frozen=True)

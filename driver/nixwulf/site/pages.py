@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from nixwulf.report.folder import Entry
+from nixwulf.collection import Entry
 from nixwulf.report.words import clean, figure, plural
 from nixwulf.site.groups import Group, count_words, fabric_name, groups
 from nixwulf.site.look import Figure, within

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from nixwulf.collection import Entry
 from nixwulf.record import Record
-from nixwulf.report.folder import Entry
 from nixwulf.report.words import clean, decimals, figure, link_name, plural, unit_name
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us, tidy
 from nixwulf.units import better
