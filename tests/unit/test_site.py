@@ -18,7 +18,6 @@ from nixwulf.site import make
 from nixwulf.site.folder import MARKER
 from nixwulf.site.look import Figure, within
 from nixwulf.site.paging import paged
-from nixwulf.table import TIDY_COLUMNS
 from record_factory import case, failed, ok
 from site_records import SOURCE, foreign, mixed, site_of, value, write
 
@@ -198,7 +197,6 @@ def test_a_line_over_latency_passes_the_means_of_the_runs_of_each_fabric(tmp_pat
     assert line.count("L") == 1
 
 
-@pytest.mark.skipif("per_usd" not in TIDY_COLUMNS, reason="the table has no watts and prices yet")
 def test_watts_and_prices_stand_beside_the_speed_with_what_it_was_divided_by(tmp_path):
     metrics = [value("decode", 20.0, n_gen=128), value("power", 80.0, "W", n_gen=128)]
     site = site_of(tmp_path, [foreign("one", metrics)])

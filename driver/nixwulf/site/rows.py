@@ -258,13 +258,13 @@ def _row(source: Source, row: Mapping[str, Any]) -> Row:
         rtt_us=record_rtt_us(record),
         bandwidth_gbps=record_bandwidth_gbps(record),
         speed_gbps=fabric.get("speed_gbps"),
-        watts=row.get("watts") or _watts(record),
-        watts_source=row.get("watts_source") or "",
-        per_watt=row.get("per_watt"),
-        joules_per_token=row.get("joules_per_token"),
-        price_usd=row.get("price_usd"),
-        price_source=row.get("price_source") or "",
-        per_usd=row.get("per_usd"),
+        watts=row["watts"],
+        watts_source=row["watts_source"],
+        per_watt=row["per_watt"],
+        joules_per_token=row["joules_per_token"],
+        price_usd=row["price_usd"],
+        price_source=row["price_source"],
+        per_usd=row["per_usd"],
     )
 
 
@@ -278,17 +278,6 @@ def _given(value: Any) -> Any:
 def _conditions(*documents: Mapping[str, Any]) -> dict[str, Any]:
     """Later ones win; a condition that two tools name differently has one name."""
     return {_OTHER_NAMES.get(key, key): value for one in documents for key, value in one.items()}
-
-
-def _watts(record: Record) -> float | None:
-    """The power of a record, W: the only value in that unit, or what its speed was divided by."""
-    values = {metric["value"] for metric in record["metrics"] if metric["unit"] == "W"}
-    values = values or {
-        entry["watts"]
-        for entry in record.get("power", {}).get("efficiency", ())
-        if "watts" in entry and entry["name"] == "decode"
-    }
-    return float(values.pop()) if len(values) == 1 else None
 
 
 def scalar(value: Any) -> str:
