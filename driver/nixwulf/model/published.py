@@ -1,0 +1,229 @@
+"""Rows of the table of published numbers as cases of the model, or why a row is none.
+
+The columns are those of results/published/numbers.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from nixwulf.errors import InputError
+from nixwulf.files import read_text, read_toml
+from nixwulf.model.catalog import find
+from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way, platform_facts
+from nixwulf.model.links import fabric_facts
+from nixwulf.model.quantization import weights_of
+from nixwulf.platforms import load_platform
+
+_MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
+COLUMNS = (
+    "id platform nodes interconnect transport engine parallelism model quant model_size_gib metric value "
+    "unit n_prompt n_gen note"
+).split()
+_ENGINES = (
+    ("distributed-llama", "distributed-llama"),
+    ("vllm", "vllm"),
+    ("exo", "mlx"),
+    ("MLX", "mlx"),
+    ("llama.cpp", "llama.cpp"),
+)
+_DECODE = {"tg", "tg128", "tpot_ms"}
+_GIGABITS = re.compile(r"(\d+(?:\.\d+)?)\s*G(?:bE|b/s|bit)")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Published rows of one configuration: ids, and the median of what they say, in tok/s."""
+
+    ids: tuple[str, ...]
+    machine: str
+    platforms: tuple[PlatformFacts, ...]
+    model: ModelFacts
+    way: Way
+    fabric: FabricFacts | None
+    metric: str
+    value: float
+    values: tuple[float, ...]
+    interconnect: str
+
+    @property
+    def nodes(self) -> int:
+        """How many."""
+        return len(self.platforms)
+
+    @property
+    def label(self) -> str:
+        """In a few words."""
+        way = self.way
+        extra = "".join(
+            f" {name} {value}"
+            for name, value, usual in (
+                ("batch", way.batch, 1),
+                ("depth", way.depth, 0),
+                ("drafts", way.drafts, 0),
+            )
+            if value != usual
+        )
+        link = f" {self.fabric.transport}" if self.fabric else ""
+        return (
+            f"{self.machine} x{self.nodes}{link} {way.engine} {way.parallelism} {self.model.name} "
+            f"{self.model.weights.routed_bits:.1f} bit {self.metric}{extra}"
+        )
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV with the table's columns; raises InputError that names a column it lacks."""
+    rows = list(csv.DictReader(read_text(path).splitlines()))
+    missing = [column for column in COLUMNS if not rows or column not in rows[0]]
+    if missing:
+        raise InputError(
+            f"{path}: lacks {', '.join(missing)}; expected the columns of results/published/numbers.csv."
+        )
+    return rows
+
+
+def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]]:
+    """Cases of all rows that are speeds of language models, and by id why another such row is none."""
+    found: dict[Any, list[tuple[str, float]]] = {}
+    left_out: dict[str, str] = {}
+    for row in rows:
+        if row["unit"] not in {"tok/s", "ms"} or row["metric"] == "ttft_ms":
+            continue
+        try:
+            key, value = _parse(row)
+        except InputError as error:
+            left_out[row["id"]] = error.message
+        else:
+            found.setdefault(key, []).append((row["id"], value))
+    return [
+        Case(
+            tuple(one for one, _ in seen),
+            *key[:-1],
+            value=median(value for _, value in seen),
+            values=tuple(value for _, value in seen),
+            interconnect=key[-1],
+        )
+        for key, seen in found.items()
+    ], left_out
+
+
+def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
+    note, value = row["note"], float(row["value"])
+    machine = _machine(row["platform"])
+    engine = next((ours for word, ours in _ENGINES if word in row["engine"]), None)
+    if engine is None:
+        raise InputError(f"engine {row['engine']!r} has no model")
+    if "on CPU" in note and "gpu" in _documents(machine)[0]:
+        raise InputError("computed on the CPU of a machine whose GPU is what the facts are about")
+    model = find(row["model"])
+    label = f"{row['quant']} {row['model']}"
+    if "not stated" in row["quant"]:
+        raise InputError("its quantization is not stated")
+    size = float(row["model_size_gib"] or 0)
+    model = model.quantized(weights_of(label, model, size))
+    metric, way = _way(row, engine)
+    if row["unit"] == "ms":
+        value = 1000 * way.batch / value
+    nodes = int(row["nodes"] or 1)
+    if engine == "distributed-llama" and "8 of 10" in row["engine"]:
+        nodes = 8
+    known = [platform_facts(document) for document in _documents(machine)]
+    platforms = tuple(known) if len(known) > 1 else tuple(known * nodes)
+    fabric = _fabric(row, machine) if nodes > 1 else None
+    return (
+        (machine["name"], platforms, model, way, fabric, metric, row["interconnect"]),
+        value,
+    )
+
+
+def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
+    """The metric and the way; raises InputError where a row does not say what the model needs."""
+    note, name = row["note"], row["metric"]
+
+    def number(pattern: str) -> float | None:
+        found = re.search(pattern, note)
+        return float(found[1]) if found else None
+
+    n_prompt, n_gen = int(row["n_prompt"] or 0), int(row["n_gen"] or 0)
+    batch = int(
+        number(r"(?:batch=|concurrency |\bC=|max_num_seqs=)(\d+)") or number(r"\bc(\d+)\b") or 1
+    )
+    batch = min(batch, int(number(r"num_prompts=(\d+)") or batch))
+    if name.startswith("pp"):
+        metric = "prompt"
+    elif name in _DECODE or (name == "tput_agg" and "total" not in note):
+        metric = "serve" if "output tok/s" in note else "decode"
+    else:
+        raise InputError(f"metric {name!r} counts tokens of prompt and answer together")
+    if metric == "serve" and not (n_prompt and n_gen):
+        raise InputError("its time has prompts of unknown length in it")
+    drafts, acceptance = 0, 0.0
+    speculates = re.search(r"MTP|speculative|num_spec|spec$", f"{note}{row['quant']}")
+    if speculates and "no spec" not in note and metric != "prompt":
+        drafts = int(number(r"MTP ?(\d)") or number(r"num_spec=(\d+)") or 0)
+        share = number(r"acceptance (\d+\.\d+)%")
+        if not drafts or share is None:
+            raise InputError("it guesses tokens ahead, and how many were kept is not stated")
+        acceptance = share / 100
+    graphs = None
+    if engine == "vllm" and (drafts or "graphs" in note or "eager" in note):
+        graphs = "eager" not in note
+    return metric, Way(
+        engine,
+        row["parallelism"] if int(row["nodes"] or 1) > 1 else "single",
+        n_prompt=n_prompt if metric != "decode" else 0,
+        n_gen=n_gen or 128,
+        # llama-benchy and batched-bench decode behind a prompt.
+        depth=int(number(r"depth=(\d+)") or (n_prompt if metric == "decode" else 0)),
+        batch=batch,
+        drafts=drafts,
+        acceptance=acceptance,
+        graphs=graphs,
+    )
+
+
+@cache
+def _machines() -> list[dict[str, Any]]:
+    machines: list[dict[str, Any]] = read_toml(_MACHINES)["machines"]
+    return machines
+
+
+def _machine(platform: str) -> dict[str, Any]:
+    for machine in _machines():
+        if re.search(machine["match"], platform):
+            return machine
+    raise InputError(f"of platform {platform!r} no facts are known")
+
+
+def _documents(machine: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    names = machine.get("platforms", ())
+    return [load_platform(name) for name in names] or [machine["facts"]]
+
+
+def _fabric(row: Mapping[str, str], machine: Mapping[str, Any]) -> FabricFacts:
+    text = row["interconnect"]
+    transport = "rdma" if row["transport"].startswith("rdma") else "tcp"
+    found = _GIGABITS.search(text)
+    speed = float(found[1]) if found else 1.0
+    if "Thunderbolt 5" in text:
+        kind = "thunderbolt5-rdma"
+    elif "USB4" in text:
+        kind = "usb4-rdma" if transport == "rdma" else "thunderbolt-net"
+    else:
+        kind = "roce" if transport == "rdma" else "ethernet"
+        if "cloud VM" in text:
+            speed = 20.0
+    known = {}
+    for link in machine.get("links", ()):
+        if link["transport"] == transport and re.search(link["interconnect"], text):
+            known = {key: link[key] for key in ("rtt_us", "bandwidth_gbps")}
+            break
+    return fabric_facts(kind, transport, speed, **known)
