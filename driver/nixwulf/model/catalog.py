@@ -85,6 +85,7 @@ def parse(model: Mapping[str, Any]) -> ModelFacts:
         ),
         window=limit or model.get("window", 0),
         linear_layers=linear,
+        streams=model.get("streams", 1),
     )
 
 

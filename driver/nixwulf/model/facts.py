@@ -9,8 +9,8 @@ from typing import Any
 
 from nixwulf.errors import InputError
 
-NOMINAL_SHARE = 0.8
-"""Of a nominal memory bandwidth, where none was measured: 0.86, 0.75 and 0.67 of the platforms that have both."""
+NOMINAL_SHARE = 0.86
+"""Of a nominal memory bandwidth, where none was measured: what the Framework Desktop's GPU reads."""
 PARALLELISMS = ("single", "pipeline", "tensor")
 
 
@@ -55,7 +55,7 @@ class ModelFacts:
     which a token reads a row (untied embeddings), and what decoding does not touch (vision, MTP).
     cache_width: values a token that all layers without a window keep; window_width: the same of the
     layers that look back window tokens only; width: what one such layer keeps. linear_layers: layers
-    whose state does not grow. kv_heads: how many nodes the cache can be shared out to (1: latent
+    whose state does not grow; streams: residual streams that hyper-connections mix. kv_heads: how many nodes the cache can be shared out to (1: latent
     attention, which every node keeps whole).
     """
 
@@ -76,6 +76,7 @@ class ModelFacts:
     window_width: float = 0.0
     window: int = 0
     linear_layers: int = 0
+    streams: int = 1
     assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

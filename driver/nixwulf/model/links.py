@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def fabric_facts(
             f"Nothing is known of {kind!r} by {transport!r}; give its latency_us and bandwidth_gbps, "
             f"or one of: {', '.join(known)}."
         )
-    row = min(rows, key=lambda row: abs(row.get("speed_gbps", speed_gbps) - speed_gbps))
+    row = min(rows, key=lambda row: abs(log(row.get("speed_gbps", 1.0) / (speed_gbps or 1.0))))
     said = []
     if rtt_us is None:
         rtt_us = float(row["rtt_us"])

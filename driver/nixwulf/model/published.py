@@ -41,7 +41,10 @@ _GIGABITS = re.compile(r"(\d+(?:\.\d+)?)\s*G(?:bE|b/s|bit)")
 
 @dataclass(frozen=True)
 class Case:
-    """Published rows of one configuration: ids, and the median of what they say, in tok/s."""
+    """Published rows of one configuration: ids, and the median of what they say, in tok/s.
+
+    complete: whether its quantization is stated, so that the value can be judged.
+    """
 
     ids: tuple[str, ...]
     machine: str
@@ -50,9 +53,10 @@ class Case:
     way: Way
     fabric: FabricFacts | None
     metric: str
+    interconnect: str
+    complete: bool
     value: float
     values: tuple[float, ...]
-    interconnect: str
 
     @property
     def nodes(self) -> int:
@@ -106,10 +110,9 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
     return [
         Case(
             tuple(one for one, _ in seen),
-            *key[:-1],
+            *key,
             value=median(value for _, value in seen),
             values=tuple(value for _, value in seen),
-            interconnect=key[-1],
         )
         for key, seen in found.items()
     ], left_out
@@ -125,10 +128,10 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
         raise InputError("computed on the CPU of a machine whose GPU is what the facts are about")
     model = find(row["model"])
     label = f"{row['quant']} {row['model']}"
-    if "not stated" in row["quant"]:
-        raise InputError("its quantization is not stated")
     size = float(row["model_size_gib"] or 0)
-    model = model.quantized(weights_of(label, model, size))
+    complete = "not stated" not in row["quant"]
+    # What is not stated is no fact: such a row only tells which of two ways is faster.
+    model = model.quantized(weights_of(label if complete else "Q8_0", model, size))
     metric, way = _way(row, engine)
     if row["unit"] == "ms":
         value = 1000 * way.batch / value
@@ -139,7 +142,7 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     platforms = tuple(known) if len(known) > 1 else tuple(known * nodes)
     fabric = _fabric(row, machine) if nodes > 1 else None
     return (
-        (machine["name"], platforms, model, way, fabric, metric, row["interconnect"]),
+        (machine["name"], platforms, model, way, fabric, metric, row["interconnect"], complete),
         value,
     )
 
@@ -163,8 +166,10 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
         metric = "serve" if "output tok/s" in note else "decode"
     else:
         raise InputError(f"metric {name!r} counts tokens of prompt and answer together")
+    if name == "tput_agg" and n_prompt and not n_gen:
+        metric = "serve"
     if metric == "serve" and not (n_prompt and n_gen):
-        raise InputError("its time has prompts of unknown length in it")
+        raise InputError("prompts or answers of unknown length are in its time")
     drafts, acceptance = 0, 0.0
     speculates = re.search(r"MTP|speculative|num_spec|spec$", f"{note}{row['quant']}")
     if speculates and "no spec" not in note and metric != "prompt":

@@ -19,6 +19,7 @@ _CACHE_BYTES = 2  # f16 and bf16, the default of every engine
 _ACTIVATION_BYTES = 2
 _FLOPS = 2  # a multiplication and an addition for each weight
 _TILE = 32
+_VECTORS = 128
 _CHUNKS = {"llama.cpp": 512, "distributed-llama": 32, "mlx": 2048}
 _CHUNK = 2048
 
@@ -77,7 +78,8 @@ def forward(
     shares = _shares(platforms, tensor=tensor)
     read = _weight_bytes(model, tokens)
     cached = _cache_bytes(model, depth) * sequences
-    flops = _flops(model, tokens, depth)
+    # One token a sequence waits for memory on every machine; its multiplications cost no time.
+    flops = _flops(model, tokens, depth) if tokens > 1 else 0.0
     # A latent cache, or fewer heads of it than nodes, is whole on each of them.
     spread = min(nodes, max(1, model.kv_heads)) if tensor else 1
     seconds = [
@@ -170,13 +172,15 @@ def _cache_bytes(model: ModelFacts, depth: float) -> float:
 def _flops(model: ModelFacts, tokens: float, depth: float) -> float:
     """Multiplications of weights, which small groups of tokens fill badly, and of attention."""
     group = tokens * model.experts_used / model.experts if model.routed else tokens
-    experts = model.routed * model.share(1) * (1 + _TILE / max(group, 1e-9) if tokens > 1 else 1.0)
+    # Few tokens go through kernels of vectors, which fill no tiles.
+    padding = 1 + _TILE / group if tokens > _VECTORS else 1.0
+    experts = model.routed * model.share(1) * padding
     attending = model.layers - model.linear_layers
     attention = 2 * attending * model.heads * model.head_dim * depth
     return _FLOPS * tokens * (model.always + experts + attention)
 
 
 def _launches(model: ModelFacts) -> float:
-    """Layers to start, in plain ones: routing, and attention with a state, have more kernels."""
-    routed = 1.0 if model.routed else 0.0
-    return model.layers * (1 + routed) + model.linear_layers
+    """Layers to start, in plain ones: routing, a state, and residual streams have kernels as well."""
+    more = bool(model.routed) + (model.streams > 1)
+    return model.layers * (1 + more) + model.linear_layers
