@@ -15,7 +15,6 @@ from nixwulf.model.facts import ModelFacts, Weights
 
 FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "models.toml"
 NEEDED = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "parameters_b")
-_UNKNOWN = Weights(16.0, 16.0)
 _BILLION = 1e9
 
 
@@ -34,7 +33,7 @@ def table(path: Path = FILE) -> tuple[Mapping[str, Any], ...]:
 
 
 def find(name: str, path: Path = FILE) -> ModelFacts:
-    """The model that a name is about, in 16-bit weights: 'MiniMax-M2-UD-Q6_K_XL' is MiniMax-M2.
+    """The model that a name is about, as first published: 'MiniMax-M2-UD-Q6_K_XL' is MiniMax-M2.
 
     Raises InputError that says which facts are needed and where they go.
     """
@@ -68,7 +67,7 @@ def parse(model: Mapping[str, Any]) -> ModelFacts:
         layers=layers,
         hidden=hidden,
         parameters=model["parameters_b"] * _BILLION,
-        weights=_UNKNOWN,
+        weights=Weights(model.get("routed_bits", 16.0), 16.0),
         vocabulary=vocabulary,
         unread=embedding + model.get("unread_b", 0.0) * _BILLION,
         experts=model.get("experts", 0),

@@ -27,8 +27,9 @@ class Constants:
     Shares of what the hardware can: weights (of the memory's bandwidth, reading weights), cache (the
     same, reading the KV cache), compute. Times in us that the host needs: layer (to start the
     kernels of one simple layer), hop (to hand a pipeline's state to the next node), sync (a
-    collective, beside what the link needs). spread: standard deviation of the logarithm of measured
-    over predicted, seen on platforms that had no part in the fit.
+    collective, beside what the link needs). deviations: standard deviations of their logarithms, in
+    the order of NAMES. spread: that of what the constants do not explain, as errors on machines that
+    had no part in a fit show it.
     """
 
     weights: float
@@ -37,10 +38,11 @@ class Constants:
     layer_us: float
     hop_us: float
     sync_us: float
+    deviations: tuple[float, ...]
     spread: float
 
 
-NAMES = tuple(field.name for field in fields(Constants) if field.name != "spread")
+NAMES = tuple(field.name for field in fields(Constants))[:6]
 
 
 def family(engine: str, kind: str, *, graphs: bool | None, parallelism: str) -> str:
@@ -72,7 +74,8 @@ def load(path: Path = FILE) -> Mapping[str, Mapping[str, Constants]]:
 
 def _parse(table: Mapping[str, Any]) -> Constants:
     values = {name: float(table[name]["value"]) for name in NAMES}
-    return Constants(**values, spread=float(table["spread"]["value"]))
+    deviations = tuple(float(table[name]["deviation"]) for name in NAMES)
+    return Constants(**values, deviations=deviations, spread=float(table["spread"]["value"]))
 
 
 def choose(

@@ -97,6 +97,12 @@ class ModelFacts:
         """Parameters that every step reads, whatever the router says."""
         return max(0.0, self.parameters - self.unread - self.routed)
 
+    @property
+    def weight_bytes(self) -> float:
+        """All weights, in bytes; embeddings as the other weights."""
+        others = (self.parameters - self.routed) * self.weights.other_bits
+        return (others + self.routed * self.weights.routed_bits) / 8
+
     def share(self, tokens: float) -> float:
         """Of the experts, how many that many tokens touch, if a router chooses evenly."""
         if not self.routed:

@@ -9,12 +9,11 @@ from math import exp, sqrt
 from nixwulf.errors import InputError
 from nixwulf.model.constants import Constants, choose, family
 from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way
-from nixwulf.model.work import Work, decode_step, prompt_pass, tokens_a_step
+from nixwulf.model.work import PARTS, Work, decode_step, prompt_pass, tokens_a_step
 
 METRICS = ("decode", "prompt", "serve")
 QUANTILE_80 = 1.2816
 """Of the normal distribution: 80 % are within so many standard deviations."""
-_AN_ASSUMPTION = 0.05
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,15 @@ def predict(
         assumptions += [said for said in platform.assumptions if said not in assumptions]
     if fabric is not None and len(platforms) > 1:
         assumptions += fabric.assumptions
-    spread = sqrt(known.spread**2 + len(assumptions) * _AN_ASSUMPTION**2)
-    width = exp(QUANTILE_80 * spread)
+    width = exp(QUANTILE_80 * sqrt(known.spread**2 + doubt(parts, known)))
     return Prediction(value, value / width, value * width, parts, tuple(assumptions))
+
+
+def doubt(parts: Mapping[str, float], known: Constants) -> float:
+    """Variance of the logarithm of a time that its constants give it, each by its share."""
+    whole = sum(parts.values())
+    shares = (parts[name] / whole for name in PARTS)
+    return sum((share * one) ** 2 for share, one in zip(shares, known.deviations, strict=True))
 
 
 def total(

@@ -129,9 +129,9 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     model = find(row["model"])
     label = f"{row['quant']} {row['model']}"
     size = float(row["model_size_gib"] or 0)
-    complete = "not stated" not in row["quant"]
-    # What is not stated is no fact: such a row only tells which of two ways is faster.
-    model = model.quantized(weights_of(label if complete else "Q8_0", model, size))
+    complete = "not stated" not in row["quant"] and "total" not in row["note"]
+    # What is not stated is no fact: such rows only tell which of two ways is faster.
+    model = model.quantized(weights_of("Q8_0" if "not stated" in label else label, model, size))
     metric, way = _way(row, engine)
     if row["unit"] == "ms":
         value = 1000 * way.batch / value
@@ -140,6 +140,10 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
         nodes = 8
     known = [platform_facts(document) for document in _documents(machine)]
     platforms = tuple(known) if len(known) > 1 else tuple(known * nodes)
+    memory = sum(platform.memory_gib for platform in platforms)
+    needed = model.weight_bytes / 2**30
+    if all(platform.memory_gib for platform in platforms) and needed > memory:
+        raise InputError(f"{needed:.0f} GiB of weights are more than {memory:.0f} GiB of memory")
     fabric = _fabric(row, machine) if nodes > 1 else None
     return (
         (machine["name"], platforms, model, way, fabric, metric, row["interconnect"], complete),
@@ -164,8 +168,11 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
         metric = "prompt"
     elif name in _DECODE or (name == "tput_agg" and "total" not in note):
         metric = "serve" if "output tok/s" in note else "decode"
+    elif name == "tput_agg":
+        # Prompts of a chat's usual length, and the tokens of both counted: good for a direction only.
+        metric, n_prompt, n_gen, batch = "serve", 256, 256, 64
     else:
-        raise InputError(f"metric {name!r} counts tokens of prompt and answer together")
+        raise InputError(f"metric {name!r} is no speed that the model has")
     if name == "tput_agg" and n_prompt and not n_gen:
         metric = "serve"
     if metric == "serve" and not (n_prompt and n_gen):

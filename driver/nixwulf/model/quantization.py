@@ -15,7 +15,6 @@ from nixwulf.model.facts import ModelFacts, Weights
 _GIB_BITS = 8 * 2**30
 _FINER = 2.0
 _FINEST = 8.5
-_FILE = re.compile(r"(IQ|TQ|Q)\d|MXFP4", re.IGNORECASE)
 # Patterns of names, and bits of a weight of experts and of the rest. The first that is found counts.
 _NAMES: tuple[tuple[str, float, float], ...] = (
     (r"INT4 ?\+ ?BF16", 4.25, 16.0),
@@ -50,7 +49,7 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
     found = next(((r, o) for p, r, o in _NAMES if re.search(p, name, re.IGNORECASE)), None)
     if size_gib > 0:
         mean = size_gib * _GIB_BITS / model.parameters
-        if not model.routed or mean >= _FINEST or not _FILE.search(name):
+        if not model.routed or mean >= _FINEST:
             return Weights(mean, mean)
         other = min(_FINEST, mean + _FINER)
         rest = model.parameters - model.routed
@@ -61,6 +60,7 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
             "'Q4_K_M' or 'FP8', or the size of the model's files in GiB."
         )
     routed, other = found
+    routed = min(routed, model.weights.routed_bits)
     if not model.routed:
         # What is left finer in a mixture (output, attention) is a small part of a dense model.
         other = routed

@@ -14,6 +14,8 @@ from nixwulf.model.constants import Constants
 from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way
 from nixwulf.model.links import exchange, hop
 
+PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync")
+"""Parts of a time that a constant scales, in the order of constants.NAMES; the others are the link's."""
 _BITS = 8
 _CACHE_BYTES = 2  # f16 and bf16, the default of every engine
 _ACTIVATION_BYTES = 2
