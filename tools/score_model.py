@@ -1,26 +1,30 @@
 """Score the performance model against published numbers that had no part in its constants.
 
-Usage: .venv/bin/python tools/score_model.py CSV... [--all] [--worst N]
+Usage: .venv/bin/python tools/score_model.py CSV... [--all | --worst N]
 
 The files have the columns of results/published/numbers.csv. Each machine is judged with constants
-fitted without it, and with intervals from errors on the others, fitted without it too. --all prints
-every case, --worst N the N cases that are furthest off. A configuration that was published several
-times (another build, another run) is one case: the median of what was published.
+fitted without it, and with intervals from errors on the others, fitted without it too. A
+configuration that was published several times is one case, the median; 'by rows' counts each row.
+--all prints every case of several nodes, --worst N the N that are furthest off.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections import Counter
 from collections.abc import Sequence
-from math import exp
 from pathlib import Path
 from statistics import median
 
-from nixwulf.model.published import Case, cases, read_rows
-from nixwulf.model.score import Judged, Pair, judge, pairs
+# Many small matrices: threads of BLAS would only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-TARGETS = {"error": 0.15, "naive": 0.5, "inside": 0.8, "direction": 0.9}
+from nixwulf.model.hpl import predict_hpl  # noqa: E402
+from nixwulf.model.published import cases, hpl_cases, read_rows  # noqa: E402
+from nixwulf.model.score import Judged, Pair, direction, judge, pairs  # noqa: E402
+
+_SENTENCE = 80
 
 
 def main() -> None:
@@ -32,50 +36,99 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = [row for path in arguments.csv for row in read_rows(path)]
     found, left_out = cases(rows)
-    judged = judge([case for case in found if case.complete])
-    split = [one for one in judged if one.case.nodes > 1 and one.case.metric != "prompt"]
-    if not split:
-        parser.error("no published speed of several nodes is in these files")
-    figures(judged, split)
-    compared = pairs(judge(found))
-    directions(compared)
-    excluded(found, left_out, {row["id"] for row in rows if row["nodes"] not in {"", "1"}})
-    if arguments.all or arguments.worst:
-        shown = sorted(split, key=lambda one: -abs(one.off))
-        print("\nmeasured predicted  80 % interval     off  case")
-        for one in shown if arguments.all else shown[: arguments.worst]:
-            print(line(one))
-
-
-def figures(judged: Sequence[Judged], split: Sequence[Judged]) -> None:
-    """The errors, of the model and of the naive roofline."""
-    groups = (
-        ("decode, several nodes", split),
-        ("  with the one-node speed measured", [one for one in split if one.anchored is not None]),
-        ("decode, one node", [o for o in judged if o.case.nodes == 1 and o.case.metric != "prompt"]),
-        ("prompt, several nodes", [o for o in judged if o.case.nodes > 1 and o.case.metric == "prompt"]),
-        ("prompt, one node", [o for o in judged if o.case.nodes == 1 and o.case.metric == "prompt"]),
+    everything = judge(found)
+    judged = [one for one in everything if one.case.complete]
+    split = sorted(
+        (one for one in judged if one.case.nodes > 1 and one.case.metric != "prompt"),
+        key=lambda one: -abs(one.off),
     )
-    print("from facts alone; leave one machine out      cases  rows  median error  by rows  naive  inside")
-    for name, group in groups:
+    if not split:
+        parser.error("these files have no speed of several nodes that the model can be asked for")
+    print_figures(judged, split)
+    print_hpl(rows)
+    print_directions(pairs(everything))
+    several = {row["id"]: row["model"] or row["engine"] for row in rows if row["nodes"] not in {"", "1"}}
+    print_left_out({i: why for i, why in left_out.items() if i in several}, several, everything)
+    shown = split if arguments.all else split[: arguments.worst]
+    if shown:
+        print("\n  measured predicted    80 % interval   off  case")
+    for one in shown:
+        forecast = one.prediction
+        print(
+            f"{one.case.value:10.2f} {forecast.value:9.2f} {forecast.low:8.2f} {forecast.high:7.2f} "
+            f"{forecast.value / one.case.value - 1:+5.0%}  {one.case.ids[0]} {one.case.label}"
+        )
+
+
+def print_figures(judged: Sequence[Judged], split: Sequence[Judged]) -> None:
+    """Errors of the model from facts alone and of the naive roofline, by what is predicted."""
+    alone = [one for one in split if one.case.way.batch == 1]
+    groups = {
+        "decode, several nodes": split,
+        "decode, several nodes, one sequence": alone,
+        "decode, one node": [o for o in judged if o.case.nodes == 1 and o.case.metric != "prompt"],
+        "prompt, several nodes": [o for o in judged if o.case.nodes > 1 and o.case.metric == "prompt"],
+        "prompt, one node": [o for o in judged if o.case.nodes == 1 and o.case.metric == "prompt"],
+    }
+    print(f"{'one machine left out, from facts alone':40} cases  rows  median  by rows  naive  inside 80 %")
+    for name, group in groups.items():
         if not group:
             continue
-        errors = [
-            abs(one.anchored / one.case.value - 1)
-            if name.startswith("  ") and one.anchored
-            else one.error
-            for one in group
-        ]
-        by_row = [
-            abs(value / one.case.value * (one.error_sign + 1) - 1) if False else abs(
-                one.prediction.value / value - 1
-            )
-            for one in group
-            for value in one.case.values
-        ]
-        inside = sum(one.inside for one in group) / len(group)
-        naive = median(one.naive_error for one in group)
+        by_row = [abs(o.prediction.value / value - 1) for o in group for value in o.case.values]
+        naive = median(o.naive_error for o in group) if name.startswith("decode") else None
         print(
-            f"{name:44} {len(group):5} {len(by_row):5} {median(errors):12.1%} {median(by_row):8.1%} "
-            f"{naive:7.0%} {inside:7.0%}"
+            f"{name:40} {len(group):5} {len(by_row):5} {median(o.error for o in group):7.1%} "
+            f"{median(by_row):8.1%} {f'{naive:6.0%}' if naive is not None else '      '} "
+            f"{sum(o.inside for o in group) / len(group):11.0%}"
         )
+    anchored = [abs(o.anchored / o.case.value - 1) for o in split if o.anchored is not None]
+    if anchored:
+        same = median(o.error for o in split if o.anchored is not None)
+        print(
+            f"\nwith the speed of one node measured: {median(anchored):.1%} over {len(anchored)} cases; "
+            f"the same cases from facts alone: {same:.1%}"
+        )
+
+
+def print_hpl(rows: Sequence[dict[str, str]]) -> None:
+    """Errors of HPL on several nodes."""
+    off = [
+        abs(predict_hpl(platform, nodes, fabric) / value - 1)
+        for _, platform, nodes, fabric, value in hpl_cases(rows)
+    ]
+    if off:
+        print(f"HPL, several nodes, nothing fitted: median {median(off):.1%} over {len(off)} rows")
+
+
+def print_directions(found: Sequence[Pair]) -> None:
+    """How many pairs are said to go the way they went, and those that are not."""
+    if not found:
+        return
+    right = sum(pair.right for pair in found)
+    near = sum(pair.near for pair in found)
+    print(
+        f"\ndirection (faster, slower, within 5 %): {right} of {len(found)} pairs right, "
+        f"{right / len(found):.1%}; right or its factor within 5 %: {near}, {near / len(found):.1%}"
+    )
+    for pair in found:
+        if not pair.right:
+            first, second = pair.first.case, pair.second.case
+            print(
+                f"  {second.ids[0]} after {first.ids[0]} ({pair.what}): {direction(pair.measured)} "
+                f"{pair.measured:.2f}, said {direction(pair.predicted)} {pair.predicted:.2f}; {second.label}"
+            )
+
+
+def print_left_out(why: dict[str, str], models: dict[str, str], judged: Sequence[Judged]) -> None:
+    """Rows of several nodes that are not judged, and why."""
+    reasons = Counter(f"{reason.split('.')[0][:_SENTENCE]} ({models[i]})" for i, reason in why.items())
+    for one in judged:
+        if one.case.nodes > 1 and not one.case.complete:
+            reasons[f"only its direction is judged ({one.case.model.name})"] += len(one.case.values)
+    print("\nrows of several nodes that are not judged")
+    for reason, count in reasons.most_common():
+        print(f"  {count:3} {reason}")
+
+
+if __name__ == "__main__":
+    main()

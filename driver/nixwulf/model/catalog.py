@@ -75,7 +75,7 @@ def parse(model: Mapping[str, Any]) -> ModelFacts:
         routed=3.0 * model.get("moe_layers", 0) * model.get("experts", 0) * hidden
         * model.get("expert_width", 0),
         heads=model["heads"],
-        head_dim=model["head_dim"],
+        head_dim=model.get("latent_width", model["head_dim"]),
         kv_heads=model["kv_heads"],
         # Sparse attention picks a limited number of tokens: it costs what a window of them does.
         cache_width=0.0 if limit else float(width * growing),
@@ -83,6 +83,7 @@ def parse(model: Mapping[str, Any]) -> ModelFacts:
             model.get("window_width", width) * looking + (width * growing if limit else 0)
         ),
         window=limit or model.get("window", 0),
+        window_layers=looking + (growing if limit else 0),
         linear_layers=linear,
         streams=model.get("streams", 1),
     )
@@ -126,7 +127,7 @@ def of_gguf(name: str, fields: Mapping[str, Any], tensors: Mapping[str, Any]) ->
         experts_used=int(value("expert_used_count")),
         routed=float(sum(tensor.weights for tensor in routed)),
         heads=heads,
-        head_dim=head_dim,
+        head_dim=width if latent else head_dim,
         kv_heads=1 if latent else kv_heads,
         cache_width=float(width * layers),
     )

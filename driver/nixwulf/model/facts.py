@@ -54,9 +54,9 @@ class ModelFacts:
     parameters: all of them; routed: those in experts that a router chooses among; unread: tables of
     which a token reads a row (untied embeddings), and what decoding does not touch (vision, MTP).
     cache_width: values a token that all layers without a window keep; window_width: the same of the
-    layers that look back window tokens only; width: what one such layer keeps. linear_layers: layers
-    whose state does not grow; streams: residual streams that hyper-connections mix. kv_heads: how many nodes the cache can be shared out to (1: latent
-    attention, which every node keeps whole).
+    window_layers that look back window tokens only. linear_layers: layers state does not grow. streams: residual streams that hyper-connections mix. head_dim: values that a
+    query is compared by (of latent attention, the latent's). kv_heads: how many nodes the cache can be
+    shared out to (1: latent attention, which every node keeps whole).
     """
 
     name: str
@@ -75,6 +75,7 @@ class ModelFacts:
     cache_width: float = 0.0
     window_width: float = 0.0
     window: int = 0
+    window_layers: int = 0
     linear_layers: int = 0
     streams: int = 1
     assumptions: tuple[str, ...] = ()
@@ -137,6 +138,7 @@ class Way:
 
     drafts and acceptance: tokens that are guessed ahead a step, and the share of them that is kept.
     graphs: whether the engine replays recorded kernels (none: as the engine does by itself).
+    chunk: tokens of a prompt that are computed at once, 0: the engine's default.
     """
 
     engine: str
@@ -148,13 +150,14 @@ class Way:
     drafts: int = 0
     acceptance: float = 0.0
     graphs: bool | None = None
+    chunk: int = 0
 
     def __post_init__(self) -> None:
         if self.parallelism not in PARALLELISMS:
             raise InputError(
                 f"Parallelism {self.parallelism!r} is not one of {', '.join(PARALLELISMS)}."
             )
-        if self.batch < 1 or min(self.n_prompt, self.n_gen, self.depth, self.drafts) < 0:
+        if self.batch < 1 or min(self.n_prompt, self.n_gen, self.depth, self.drafts, self.chunk) < 0:
             raise InputError(
                 f"Batch {self.batch}, n_prompt {self.n_prompt}, n_gen {self.n_gen}, depth {self.depth}: "
                 "expected a batch of 1 or more, and no count below 0."

@@ -19,9 +19,9 @@ from nixwulf.model.published import Case
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
 KINDS = ("amd", "nvidia", "apple", "cpu")
 _SHARES = ("weights", "cache", "compute")
-_NOISE = 0.08
+_NOISE = 0.05
 _TOGETHER = "together"
-_TOGETHER_DEVIATION = 0.15
+_TOGETHER_DEVIATION = 0.12
 _ROUNDS = 60
 _SMALL = 2e-3
 
@@ -148,8 +148,13 @@ def _parts() -> list[str]:
 
 
 def _together(case: Case) -> str:
-    """What cases are off together: a model on a machine, whose kernels are good or bad for it."""
-    return f"{case.machine} {case.way.engine} {case.model.name} {case.model.weights.routed_bits:.1f}"
+    """What cases are off together: a model on a machine, whose kernels are good or bad for it.
+
+    Those for one token and for many are different ones, and a batch's routing is not even.
+    """
+    size = min(2, case.way.batch)
+    bits = f"{case.model.weights.routed_bits:.1f}"
+    return f"{case.machine} {case.way.engine} {case.model.name} {bits} {size}"
 
 
 def _deviation(name: str, part: str) -> float:

@@ -118,6 +118,25 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
     ], left_out
 
 
+def hpl_cases(
+    rows: Iterable[Mapping[str, str]],
+) -> list[tuple[str, PlatformFacts, int, FabricFacts, float]]:
+    """Id, platform, nodes, link and Gflop/s of HPL on several nodes of machines that are known."""
+    found = []
+    for row in rows:
+        if row["metric"] != "hpl_gflops" or int(row["nodes"] or 1) < 2:  # noqa: PLR2004
+            continue
+        try:
+            machine = _machine(row["platform"])
+            platform = platform_facts(_documents(machine)[0])
+            if platform.hpl_gflops and platform.memory_gib:
+                link = _fabric(row, machine)
+                found.append((row["id"], platform, int(row["nodes"]), link, float(row["value"])))
+        except InputError:
+            continue
+    return found
+
+
 def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     note, value = row["note"], float(row["value"])
     machine = _machine(row["platform"])
@@ -199,6 +218,7 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
         drafts=drafts,
         acceptance=acceptance,
         graphs=graphs,
+        chunk=int(number(r"\bub=(\d+)") or 0),
     )
 
 

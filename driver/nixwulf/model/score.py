@@ -72,6 +72,11 @@ class Pair:
         """Whether faster, slower or the same is said as it was measured."""
         return direction(self.predicted) == direction(self.measured)
 
+    @property
+    def near(self) -> bool:
+        """Whether right, or the factor itself is predicted within the same share."""
+        return self.right or abs(self.predicted / self.measured - 1) <= SAME
+
 
 def direction(factor: float) -> str:
     """In a word."""

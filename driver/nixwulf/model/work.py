@@ -133,7 +133,7 @@ def prompt_pass(
 ) -> Work:
     """All tokens of the batch's prompts, in chunks as the engine takes them."""
     tokens = way.n_prompt * way.batch
-    chunk = _CHUNKS.get(way.engine, _CHUNK)
+    chunk = way.chunk or _CHUNKS.get(way.engine, _CHUNK)
     count = ceil(tokens / chunk)
     if not count:
         return Work()
@@ -177,8 +177,10 @@ def _flops(model: ModelFacts, tokens: float, depth: float) -> float:
     # Few tokens go through kernels of vectors, which fill no tiles.
     padding = 1 + _TILE / group if tokens > _VECTORS else 1.0
     experts = model.routed * model.share(1) * padding
-    attending = model.layers - model.linear_layers
-    attention = 2 * attending * model.heads * model.head_dim * depth
+    looking = model.window_layers
+    seen = (model.layers - model.linear_layers - looking) * depth
+    seen += looking * min(depth, model.window)
+    attention = 2 * seen * model.heads * model.head_dim
     return _FLOPS * tokens * (model.always + experts + attention)
 
 
