@@ -14,16 +14,16 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from nixwulf.files import write_atomically  # noqa: E402
-from nixwulf.model.constants import FILE, NAMES  # noqa: E402
-from nixwulf.model.fit import KINDS, fit, place  # noqa: E402
-from nixwulf.model.published import cases, read_rows  # noqa: E402
-from nixwulf.model.score import spreads  # noqa: E402
+from nixwulf.files import write_atomically
+from nixwulf.model.constants import FILE, NAMES
+from nixwulf.model.fit import KINDS, fit, place
+from nixwulf.model.published import cases, read_rows
+from nixwulf.model.score import spreads
 
 _HEAD = """\
 # Written by tools/fit_model.py from published numbers; docs/model.md says what each one means.
-# deviation: standard deviation of the logarithm (0.1: about 10 %). cases: of this engine on this kind
-# of device; with none, the values are what other engines and devices have.
+# deviation: standard deviation of the logarithm (0.1: about 10 %). cases: of this engine on this
+# kind of device; with none, the values are what other engines and devices have.
 """
 
 

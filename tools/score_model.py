@@ -20,9 +20,9 @@ from statistics import median
 # Many small matrices: threads of BLAS would only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from nixwulf.model.hpl import predict_hpl  # noqa: E402
-from nixwulf.model.published import cases, hpl_cases, read_rows  # noqa: E402
-from nixwulf.model.score import Judged, Pair, direction, judge, pairs  # noqa: E402
+from nixwulf.model.hpl import predict_hpl
+from nixwulf.model.published import cases, hpl_cases, read_rows
+from nixwulf.model.score import Judged, Pair, direction, judge, pairs
 
 _SENTENCE = 80
 
@@ -47,7 +47,9 @@ def main() -> None:
     print_figures(judged, split)
     print_hpl(rows)
     print_directions(pairs(everything))
-    several = {row["id"]: row["model"] or row["engine"] for row in rows if row["nodes"] not in {"", "1"}}
+    several = {
+        row["id"]: row["model"] or row["engine"] for row in rows if row["nodes"] not in {"", "1"}
+    }
     print_left_out({i: why for i, why in left_out.items() if i in several}, several, everything)
     shown = split if arguments.all else split[: arguments.worst]
     if shown:
@@ -55,8 +57,9 @@ def main() -> None:
     for one in shown:
         forecast = one.prediction
         print(
-            f"{one.case.value:10.2f} {forecast.value:9.2f} {forecast.low:8.2f} {forecast.high:7.2f} "
-            f"{forecast.value / one.case.value - 1:+5.0%}  {one.case.ids[0]} {one.case.label}"
+            f"{one.case.value:10.2f} {forecast.value:9.2f} {forecast.low:8.2f} "
+            f"{forecast.high:7.2f} {forecast.value / one.case.value - 1:+5.0%}  "
+            f"{one.case.ids[0]} {one.case.label}"
         )
 
 
@@ -67,10 +70,15 @@ def print_figures(judged: Sequence[Judged], split: Sequence[Judged]) -> None:
         "decode, several nodes": split,
         "decode, several nodes, one sequence": alone,
         "decode, one node": [o for o in judged if o.case.nodes == 1 and o.case.metric != "prompt"],
-        "prompt, several nodes": [o for o in judged if o.case.nodes > 1 and o.case.metric == "prompt"],
+        "prompt, several nodes": [
+            o for o in judged if o.case.nodes > 1 and o.case.metric == "prompt"
+        ],
         "prompt, one node": [o for o in judged if o.case.nodes == 1 and o.case.metric == "prompt"],
     }
-    print(f"{'one machine left out, from facts alone':40} cases  rows  median  by rows  naive  inside 80 %")
+    print(
+        f"{'one machine left out, from facts alone':40} "
+        "cases  rows  median  by rows  naive  inside 80 %"
+    )
     for name, group in groups.items():
         if not group:
             continue
@@ -85,8 +93,8 @@ def print_figures(judged: Sequence[Judged], split: Sequence[Judged]) -> None:
     if anchored:
         same = median(o.error for o in split if o.anchored is not None)
         print(
-            f"\nwith the speed of one node measured: {median(anchored):.1%} over {len(anchored)} cases; "
-            f"the same cases from facts alone: {same:.1%}"
+            f"\nwith the speed of one node measured: {median(anchored):.1%} over "
+            f"{len(anchored)} cases; the same cases from facts alone: {same:.1%}"
         )
 
 
@@ -115,13 +123,16 @@ def print_directions(found: Sequence[Pair]) -> None:
             first, second = pair.first.case, pair.second.case
             print(
                 f"  {second.ids[0]} after {first.ids[0]} ({pair.what}): {direction(pair.measured)} "
-                f"{pair.measured:.2f}, said {direction(pair.predicted)} {pair.predicted:.2f}; {second.label}"
+                f"{pair.measured:.2f}, said {direction(pair.predicted)} {pair.predicted:.2f}; "
+                f"{second.label}"
             )
 
 
 def print_left_out(why: dict[str, str], models: dict[str, str], judged: Sequence[Judged]) -> None:
     """Rows of several nodes that are not judged, and why."""
-    reasons = Counter(f"{reason.split('.')[0][:_SENTENCE]} ({models[i]})" for i, reason in why.items())
+    reasons = Counter(
+        f"{reason.split('.')[0][:_SENTENCE]} ({models[i]})" for i, reason in why.items()
+    )
     for one in judged:
         if one.case.nodes > 1 and not one.case.complete:
             reasons[f"only its direction is judged ({one.case.model.name})"] += len(one.case.values)

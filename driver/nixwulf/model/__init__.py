@@ -1,5 +1,5 @@
-"""The performance model: what a way to run a language model should give, from facts and few constants.
+"""The performance model: what a way to run a language model should give.
 
-docs/model.md has every formula, its source and its limits. All of it is pure: facts in, Prediction
-out; nothing here reaches a node.
+From facts and few constants; docs/model.md has every formula, its source and its limits. All of it
+is pure: facts in, Prediction out; nothing here reaches a node.
 """

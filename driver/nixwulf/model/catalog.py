@@ -1,4 +1,4 @@
-"""Facts of language models by name: the checked-in table, a file of the same form, or a GGUF's header."""
+"""Facts of language models: a checked-in table, a file of its form, or the header of a GGUF."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def table(path: Path = FILE) -> tuple[Mapping[str, Any], ...]:
         missing = [key for key in ("name", *NEEDED) if key not in model]
         if missing:
             raise InputError(
-                f"{path}: model {model.get('name', '?')!r} lacks {', '.join(missing)}; its config.json "
-                "has them."
+                f"{path}: model {model.get('name', '?')!r} lacks {', '.join(missing)}; its "
+                "config.json has them."
             )
     return tuple(models)
 
@@ -48,8 +48,8 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
         known = ", ".join(str(model["name"]) for model in table(path))
         raise InputError(
             f"Model {name!r} is not known. Give its facts in a TOML file as [[models]] with name, "
-            f"{', '.join(NEEDED)}, and for experts: experts, experts_used, expert_width, moe_layers "
-            f"(all in its config.json), or a GGUF file; known are: {known}."
+            f"{', '.join(NEEDED)}, and for experts: experts, experts_used, expert_width, "
+            f"moe_layers (all in its config.json), or a GGUF file; known are: {known}."
         )
     return parse(max(found, key=lambda one: one[0])[1])
 
@@ -72,7 +72,10 @@ def parse(model: Mapping[str, Any]) -> ModelFacts:
         unread=embedding + model.get("unread_b", 0.0) * _BILLION,
         experts=model.get("experts", 0),
         experts_used=model.get("experts_used", 0),
-        routed=3.0 * model.get("moe_layers", 0) * model.get("experts", 0) * hidden
+        routed=3.0
+        * model.get("moe_layers", 0)
+        * model.get("experts", 0)
+        * hidden
         * model.get("expert_width", 0),
         heads=model["heads"],
         head_dim=model.get("latent_width", model["head_dim"]),
@@ -134,7 +137,9 @@ def of_gguf(name: str, fields: Mapping[str, Any], tensors: Mapping[str, Any]) ->
 
 
 def _bits(tensors: list[Any]) -> float:
-    return 8 * sum(tensor.bytes for tensor in tensors) / sum(tensor.weights for tensor in tensors)
+    size: int = sum(tensor.bytes for tensor in tensors)
+    weights: int = sum(tensor.weights for tensor in tensors)
+    return 8 * size / weights
 
 
 def _plain(name: str) -> str:

@@ -24,12 +24,12 @@ FAMILIES = {"exo": "mlx", "mesh-llm": "llama.cpp", "ollama": "llama.cpp"}
 class Constants:
     """Of one engine on one kind of device.
 
-    Shares of what the hardware can: weights (of the memory's bandwidth, reading weights), cache (the
-    same, reading the KV cache), compute. Times in us that the host needs: layer (to start the
+    Shares of what the hardware can: weights (of the memory's bandwidth, reading weights), cache
+    (the same, reading the KV cache), compute. Times in us that the host needs: layer (to start the
     kernels of one simple layer), hop (to hand a pipeline's state to the next node), sync (a
     collective, beside what the link needs). deviations: standard deviations of their logarithms, in
-    the order of NAMES. spread: that of what the constants do not explain, as errors on machines that
-    had no part in a fit show it.
+    the order of NAMES. spread: that of what the constants do not explain, as errors on machines
+    that had no part in a fit show it.
     """
 
     weights: float
@@ -90,6 +90,7 @@ def choose(
     kinds = known[engine]
     if kind not in kinds:
         raise InputError(
-            f"Device {kind!r} has no constants for {engine}; those that have: {', '.join(sorted(kinds))}."
+            f"Device {kind!r} has no constants for {engine}; those that have: "
+            f"{', '.join(sorted(kinds))}."
         )
     return kinds[kind]

@@ -1,4 +1,4 @@
-"""What the model is told: machines, language models, links, and a way to run one on the others."""
+"""What the model is told: machines, language models, links, and a way to run one on others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from nixwulf.errors import InputError
 
 NOMINAL_SHARE = 0.86
-"""Of a nominal memory bandwidth, where none was measured: what the Framework Desktop's GPU reads."""
+"""Of a nominal memory bandwidth where none was measured: what the Framework's GPU reads."""
 PARALLELISMS = ("single", "pipeline", "tensor")
 
 
@@ -54,8 +54,9 @@ class ModelFacts:
     parameters: all of them; routed: those in experts that a router chooses among; unread: tables of
     which a token reads a row (untied embeddings), and what decoding does not touch (vision, MTP).
     cache_width: values a token that all layers without a window keep; window_width: the same of the
-    window_layers that look back window tokens only. linear_layers: layers state does not grow. streams: residual streams that hyper-connections mix. head_dim: values that a
-    query is compared by (of latent attention, the latent's). kv_heads: how many nodes the cache can be
+    window_layers that look back window tokens only. linear_layers: layers whose state does not
+    grow. streams: residual streams that hyper-connections mix. head_dim: values that a query is
+    compared by (of latent attention, the latent's). kv_heads: how many nodes the cache can be
     shared out to (1: latent attention, which every node keeps whole).
     """
 
@@ -85,7 +86,8 @@ class ModelFacts:
             _positive(f"{what} of {self.name!r}", value, "or more")
         if self.routed and not 0 < self.experts_used <= self.experts:
             raise InputError(
-                f"{self.name!r} uses {self.experts_used} of {self.experts} experts; expected 1 to all."
+                f"{self.name!r} uses {self.experts_used} of {self.experts} experts; expected 1 to "
+                "all."
             )
 
     @property
@@ -108,7 +110,7 @@ class ModelFacts:
         """Of the experts, how many that many tokens touch, if a router chooses evenly."""
         if not self.routed:
             return 0.0
-        return 1.0 - (1.0 - self.experts_used / self.experts) ** tokens
+        return 1.0 - float((1.0 - self.experts_used / self.experts) ** tokens)
 
     def quantized(self, weights: Weights) -> ModelFacts:
         """The same model in other weights."""
@@ -117,7 +119,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class FabricFacts:
-    """A link as a program sees it: round trip of a small message in us, rate of one way in Gbit/s."""
+    """A link as a program sees it: us of a small message's round trip, Gbit/s of one way."""
 
     kind: str
     transport: str
@@ -157,17 +159,20 @@ class Way:
             raise InputError(
                 f"Parallelism {self.parallelism!r} is not one of {', '.join(PARALLELISMS)}."
             )
-        if self.batch < 1 or min(self.n_prompt, self.n_gen, self.depth, self.drafts, self.chunk) < 0:
+        if (
+            self.batch < 1
+            or min(self.n_prompt, self.n_gen, self.depth, self.drafts, self.chunk) < 0
+        ):
             raise InputError(
-                f"Batch {self.batch}, n_prompt {self.n_prompt}, n_gen {self.n_gen}, depth {self.depth}: "
-                "expected a batch of 1 or more, and no count below 0."
+                f"Batch {self.batch}, n_prompt {self.n_prompt}, n_gen {self.n_gen}, depth "
+                f"{self.depth}: expected a batch of 1 or more, and no count below 0."
             )
         if not 0 <= self.acceptance <= 1:
             raise InputError(f"Acceptance {self.acceptance!r} is no share; expected 0 to 1.")
 
 
 def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
-    """Of a file of data/platforms; raises InputError where it does not say how fast its memory is."""
+    """Of a file of data/platforms; raises InputError where its memory's bandwidth is missing."""
 
     def value(key: str, table: Mapping[str, Any] = document) -> float:
         return float(table.get(key, {}).get("value", 0.0))
@@ -177,10 +182,10 @@ def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
     measured, nominal = value("memory_bandwidth_gbs"), value("memory_bandwidth_nominal_gbs")
     if not (measured or nominal):
         raise InputError(
-            f"Platform {name!r} has no memory bandwidth; add memory_bandwidth_gbs with its source to "
-            f"driver/nixwulf/data/platforms/{name}.toml, or give it with --what-if."
+            f"Platform {name!r} has no memory bandwidth; add memory_bandwidth_gbs with its source "
+            f"to driver/nixwulf/data/platforms/{name}.toml."
         )
-    said = f"{name}: {NOMINAL_SHARE:g} of its nominal {nominal:g} GB/s of memory, for none was measured"
+    said = f"{name}: {NOMINAL_SHARE:g} of its nominal {nominal:g} GB/s of memory, none was measured"
     return PlatformFacts(
         name,
         gpu["vendor"] if gpu else "cpu",

@@ -28,7 +28,7 @@ _SMALL = 2e-3
 
 @dataclass(frozen=True)
 class Prior:
-    """What a constant is taken to be before any case: value, and standard deviations in logarithms."""
+    """What a constant is taken to be before any case; standard deviations in logarithms."""
 
     value: float
     all: float
@@ -45,8 +45,8 @@ _PRIORS = {
     "hop_us": Prior(2000.0, 1.0, 0.7, 0.1, 0.1),
     "sync_us": Prior(40.0, 0.3, 0.4, 0.1, 0.1),
 }
-# Where a constant is known better or worse than its prior: no collective of llama.cpp was measured by
-# itself; a CPU starts no kernels, its threads meet at a barrier.
+# Where a constant is known better or worse than its prior: no collective of llama.cpp was measured
+# by itself; a CPU starts no kernels, its threads meet at a barrier.
 _KNOWN = {
     ("sync_us", "llama.cpp"): 3.0,
     ("layer_us", "cpu"): 0.1,
@@ -79,10 +79,7 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
     # Which unknowns make up the logarithm of each constant of each case: cases x constants x 4.
     places = [place(case) for case in cases]
     made_of = np.array(
-        [
-            [[index[name, part] for part in _made_of(*place)] for name in NAMES]
-            for place in places
-        ]
+        [[[index[name, part] for part in _made_of(*place)] for name in NAMES] for place in places]
     ).reshape(len(cases), len(NAMES), -1)
     base = np.log([_unit(name, _PRIORS[name].value) for name in NAMES])
 

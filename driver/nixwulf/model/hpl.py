@@ -20,15 +20,16 @@ def problem_size(memory_gib: float, nodes: int) -> float:
 def predict_hpl(platform: PlatformFacts, nodes: int, fabric: FabricFacts | None) -> float:
     """Gflop/s of that many nodes; raises InputError where a fact is missing.
 
-    2/3 N^3 operations are shared out; on a grid of P x Q each node sends about N^2 (1/P + 1/Q) values
-    of its panels (https://www.netlib.org/benchmark/hpl/scalability.html). Nothing is fitted: overlap
-    of the two is left out, so a slow network is judged a little too hard.
+    2/3 N^3 operations are shared out; on a grid of P x Q each node sends about N^2 (1/P + 1/Q)
+    values of its panels (https://www.netlib.org/benchmark/hpl/scalability.html). Nothing is fitted:
+    overlap of the two is left out, so a slow network is judged a little too hard.
     """
     if nodes < 1:
         raise InputError(f"HPL on {nodes} nodes; expected 1 or more.")
     if not platform.hpl_gflops:
         raise InputError(
-            f"Platform {platform.name!r} has no hpl_gflops; measure one node with the hpl benchmark."
+            f"Platform {platform.name!r} has no hpl_gflops; measure one node with the hpl "
+            "benchmark."
         )
     if nodes == 1:
         return platform.hpl_gflops

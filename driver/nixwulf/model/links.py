@@ -1,4 +1,4 @@
-"""Links: what is usual of a kind where nothing was measured, and what an exchange over one takes."""
+"""Links: what is usual where nothing was measured, and what an exchange over one takes."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def fabric_facts(
     if not rows:
         known = sorted({f"{row['kind']} by {row['transport']}" for row in _table()})
         raise InputError(
-            f"Nothing is known of {kind!r} by {transport!r}; give its latency_us and bandwidth_gbps, "
-            f"or one of: {', '.join(known)}."
+            f"Nothing is known of {kind!r} by {transport!r}; give its latency_us and "
+            f"bandwidth_gbps, or one of: {', '.join(known)}."
         )
     row = min(rows, key=lambda row: abs(log(row.get("speed_gbps", 1.0) / (speed_gbps or 1.0))))
     said = []

@@ -20,8 +20,8 @@ QUANTILE_80 = 1.2816
 class Prediction:
     """Tokens a second of all sequences, and the interval that should hold 80 % of measurements.
 
-    parts: seconds a token by what takes them (weights, cache, compute, dispatch, hops, sync, latency,
-    transfer); they add up to 1 / value. assumptions: what was not known, one sentence each.
+    parts: seconds a token by what takes them (weights, cache, compute, dispatch, hops, sync,
+    latency, transfer); they add up to 1 / value. assumptions: what was not known, a sentence each.
     """
 
     value: float
@@ -77,7 +77,7 @@ def total(
     *,
     metric: str,
 ) -> tuple[Work, float]:
-    """The work that a metric is about, and the tokens it counts; raises InputError as predict does."""
+    """The work that a metric is about, and the tokens it counts; raises as predict does."""
     _check(platforms, way, fabric, metric)
     if metric == "decode":
         return decode_step(platforms, model, fabric, way), tokens_a_step(way)
@@ -100,13 +100,13 @@ def _check(
         raise InputError("No nodes to predict for; give at least one platform.")
     if (len(platforms) > 1) == (way.parallelism == "single"):
         raise InputError(
-            f"{len(platforms)} nodes and parallelism {way.parallelism!r} do not go together; one node is "
-            "'single', several are 'pipeline' or 'tensor'."
+            f"{len(platforms)} nodes and parallelism {way.parallelism!r} do not go together; one "
+            "node is 'single', several are 'pipeline' or 'tensor'."
         )
     if len(platforms) > 1 and fabric is None:
         raise InputError(
-            f"{len(platforms)} nodes and no fabric; name one of the cluster's, or give its kind and "
-            "transport."
+            f"{len(platforms)} nodes and no fabric; name one of the cluster's, or give its kind "
+            "and transport."
         )
     if metric != "decode" and not way.n_prompt:
         raise InputError(f"Metric {metric!r} with n_prompt 0; give the tokens of a prompt.")

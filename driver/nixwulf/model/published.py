@@ -24,10 +24,24 @@ from nixwulf.model.quantization import weights_of
 from nixwulf.platforms import load_platform
 
 _MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
-COLUMNS = (
-    "id platform nodes interconnect transport engine parallelism model quant model_size_gib metric value "
-    "unit n_prompt n_gen note"
-).split()
+COLUMNS = [
+    "id",
+    "platform",
+    "nodes",
+    "interconnect",
+    "transport",
+    "engine",
+    "parallelism",
+    "model",
+    "quant",
+    "model_size_gib",
+    "metric",
+    "value",
+    "unit",
+    "n_prompt",
+    "n_gen",
+    "note",
+]
 _ENGINES = (
     ("distributed-llama", "distributed-llama"),
     ("vllm", "vllm"),
@@ -41,12 +55,13 @@ _GIGABITS = re.compile(r"(\d+(?:\.\d+)?)\s*G(?:bE|b/s|bit)")
 
 @dataclass(frozen=True)
 class Case:
-    """Published rows of one configuration: ids, and the median of what they say, in tok/s.
+    """Published rows of one configuration: their ids and values in tok/s, and the median.
 
-    complete: whether its quantization is stated, so that the value can be judged.
+    complete: whether its quantization and lengths are stated, so that the value can be judged.
     """
 
-    ids: tuple[str, ...]
+    rows: tuple[tuple[str, float], ...]
+    value: float
     machine: str
     platforms: tuple[PlatformFacts, ...]
     model: ModelFacts
@@ -55,8 +70,16 @@ class Case:
     metric: str
     interconnect: str
     complete: bool
-    value: float
-    values: tuple[float, ...]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Of its rows."""
+        return tuple(one for one, _ in self.rows)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Of its rows."""
+        return tuple(value for _, value in self.rows)
 
     @property
     def nodes(self) -> int:
@@ -89,13 +112,14 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     missing = [column for column in COLUMNS if not rows or column not in rows[0]]
     if missing:
         raise InputError(
-            f"{path}: lacks {', '.join(missing)}; expected the columns of results/published/numbers.csv."
+            f"{path}: lacks {', '.join(missing)}; expected the columns of "
+            "results/published/numbers.csv."
         )
     return rows
 
 
 def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]]:
-    """Cases of all rows that are speeds of language models, and by id why another such row is none."""
+    """Cases of the rows that are speeds of language models, and by id why other such are none."""
     found: dict[Any, list[tuple[str, float]]] = {}
     left_out: dict[str, str] = {}
     for row in rows:
@@ -108,13 +132,7 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
         else:
             found.setdefault(key, []).append((row["id"], value))
     return [
-        Case(
-            tuple(one for one, _ in seen),
-            *key,
-            value=median(value for _, value in seen),
-            values=tuple(value for _, value in seen),
-        )
-        for key, seen in found.items()
+        Case(tuple(seen), median(value for _, value in seen), *key) for key, seen in found.items()
     ], left_out
 
 
@@ -188,7 +206,7 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
     elif name in _DECODE or (name == "tput_agg" and "total" not in note):
         metric = "serve" if "output tok/s" in note else "decode"
     elif name == "tput_agg":
-        # Prompts of a chat's usual length, and the tokens of both counted: good for a direction only.
+        # Prompts of a chat's usual length, tokens of both counted: good for a direction only.
         metric, n_prompt, n_gen, batch = "serve", 256, 256, 64
     else:
         raise InputError(f"metric {name!r} is no speed that the model has")

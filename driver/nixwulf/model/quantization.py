@@ -1,8 +1,8 @@
 """Bits of a weight by the name of a quantization, or by the size of a file.
 
 Blocks of llama.cpp: https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-common.h
-(a block of Q4_0 has 32 weights in 18 bytes: 4.5 bits). A mix such as Q4_K_M has some tensors in finer
-blocks, and the figures here are what whole files come to.
+(a block of Q4_0 has 32 weights in 18 bytes: 4.5 bits). A mix such as Q4_K_M has some tensors in
+finer blocks, and the figures here are what whole files come to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nixwulf.model.facts import ModelFacts, Weights
 _GIB_BITS = 8 * 2**30
 _FINER = 2.0
 _FINEST = 8.5
-# Patterns of names, and bits of a weight of experts and of the rest. The first that is found counts.
+# Patterns of names, bits of a weight of experts, and of the rest. The first that is found counts.
 _NAMES: tuple[tuple[str, float, float], ...] = (
     (r"INT4 ?\+ ?BF16", 4.25, 16.0),
     (r"NVFP4", 4.5, 16.0),
@@ -43,8 +43,8 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
     """Weights of a model by the name of its quantization and, where it is known, its size in GiB.
 
     A size says what the mean is. In a file of mixed blocks the tensors that are no experts have
-    about two bits more than the mean, up to Q8_0 (llama_tensor_get_type of llama.cpp; Unsloth's mixes
-    more so). Raises InputError for a name that is not known when there is no size.
+    about two bits more than the mean, up to Q8_0 (llama_tensor_get_type of llama.cpp; Unsloth's
+    mixes more so). Raises InputError for a name that is not known when there is no size.
     """
     found = next(((r, o) for p, r, o in _NAMES if re.search(p, name, re.IGNORECASE)), None)
     if size_gib > 0:
@@ -56,8 +56,8 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
         return Weights((mean * model.parameters - other * rest) / model.routed, other)
     if found is None:
         raise InputError(
-            f"Quantization {name!r} is not known and there is no size of the files; give one such as "
-            "'Q4_K_M' or 'FP8', or the size of the model's files in GiB."
+            f"Quantization {name!r} is not known and there is no size of the files; give one such "
+            "as 'Q4_K_M' or 'FP8', or the size of the model's files in GiB."
         )
     routed, other = found
     routed = min(routed, model.weights.routed_bits)

@@ -19,8 +19,8 @@ SAME = 0.05
 class Judged:
     """A case beside its prediction from facts alone, and the naive roofline's.
 
-    anchored: the prediction times what the machine's own one-node speed is over its prediction, where
-    that of the same engine and model was published too.
+    anchored: the prediction times what the machine's own one-node speed is over its prediction,
+    where that of the same engine and model was published too.
     """
 
     case: Case
@@ -123,9 +123,7 @@ def spreads(cases: Sequence[Case]) -> dict[str, float]:
         return {}
     of_all = _at_80(everything)
     found = {"": sqrt(of_all)}
-    return found | {
-        engine: sqrt((_at_80(group) + of_all) / 2) for engine, group in excess.items()
-    }
+    return found | {engine: sqrt((_at_80(group) + of_all) / 2) for engine, group in excess.items()}
 
 
 def _at_80(values: Sequence[float]) -> float:
@@ -199,9 +197,7 @@ def _difference(first: Case, second: Case) -> str:
         return "link" if split and first.fabric != second.fabric else ""
     single = first.nodes == 1
     link = single or (
-        first.fabric is not None
-        and second.fabric is not None
-        and first.fabric == second.fabric
+        first.fabric is not None and second.fabric is not None and first.fabric == second.fabric
     )
     return "nodes" if (single or split) and link else ""
 

@@ -1,7 +1,8 @@
-"""How much of each thing a step asks for, before any constant: what decode, prompt and serve sum up.
+"""How much of each thing a step asks for, before any constant.
 
-Times here are those of perfect hardware, counts are of what the host has to do. A prediction is
-their sum, each over or times its constant, so the constants can be fitted by least squares.
+Decode, prompt and serve are sums of it. Times here are those of perfect hardware, counts are of
+what the host has to do. A prediction is their sum, each over or times its constant, so the
+constants can be fitted by least squares.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way
 from nixwulf.model.links import exchange, hop
 
 PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync")
-"""Parts of a time that a constant scales, in the order of constants.NAMES; the others are the link's."""
+"""Parts of a time that a constant scales, in the order of constants.NAMES."""
 _BITS = 8
 _CACHE_BYTES = 2  # f16 and bf16, the default of every engine
 _ACTIVATION_BYTES = 2
@@ -30,8 +31,8 @@ _CHUNK = 2048
 class Work:
     """Seconds of perfect hardware (weights, cache, compute, latency, transfer), and counts.
 
-    launches: layers to start, in layers of a plain dense model; hops, syncs: exchanges of a pipeline
-    and of split tensors.
+    launches: layers to start, in layers of a plain dense model; hops, syncs: exchanges of a
+    pipeline and of split tensors.
     """
 
     weights: float = 0.0
@@ -93,8 +94,10 @@ def forward(
         for share, platform in zip(shares, platforms, strict=True)
     ]
     # Tensors are computed side by side, and the slowest node is waited for; a pipeline is a queue.
-    total = [max(column) if tensor else sum(column) for column in zip(*seconds, strict=True)]
-    work = Work(*total, launches=_launches(model))
+    weights, cache, compute = (
+        max(column) if tensor else sum(column) for column in zip(*seconds, strict=True)
+    )
+    work = Work(weights, cache, compute, launches=_launches(model))
     if nodes == 1 or fabric is None:
         return work
     size = _ACTIVATION_BYTES * model.hidden * tokens
@@ -113,15 +116,11 @@ def decode_step(
     """One step of a batch, with the cache as it is half way; with drafts, all of them checked."""
     depth = way.depth + way.n_prompt + way.n_gen / 2
     checked = way.batch * (1 + way.drafts)
-    step = forward(
-        platforms, model, fabric, way, tokens=checked, sequences=way.batch, depth=depth
-    )
+    step = forward(platforms, model, fabric, way, tokens=checked, sequences=way.batch, depth=depth)
     if not way.drafts:
         return step
     # A draft is one layer and the output matrix (https://arxiv.org/abs/2412.19437, 2.2).
-    one = forward(
-        platforms, model, fabric, way, tokens=way.batch, sequences=way.batch, depth=depth
-    )
+    one = forward(platforms, model, fabric, way, tokens=way.batch, sequences=way.batch, depth=depth)
     output = model.vocabulary * model.hidden / max(model.active, 1.0)
     share = 1 / model.layers
     draft = one.times(share) + Work(weights=output * one.weights)
@@ -139,9 +138,7 @@ def prompt_pass(
         return Work()
     each = tokens / count
     depth = way.depth + way.n_prompt / 2
-    one = forward(
-        platforms, model, fabric, way, tokens=each, sequences=1, depth=depth
-    )
+    one = forward(platforms, model, fabric, way, tokens=each, sequences=1, depth=depth)
     return one.times(count)
 
 
@@ -185,6 +182,6 @@ def _flops(model: ModelFacts, tokens: float, depth: float) -> float:
 
 
 def _launches(model: ModelFacts) -> float:
-    """Layers to start, in plain ones: routing, a state, and residual streams have kernels as well."""
+    """Layers to start, in plain ones: routing, a state and residual streams have kernels too."""
     more = bool(model.routed) + (model.streams > 1)
     return model.layers * (1 + more) + model.linear_layers
