@@ -63,7 +63,10 @@ Table = Mapping[str, Mapping[str, Constants]]
 
 
 def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Table:
-    """The constants that fit cases best, by engine and kind; spread by engine ('': any other)."""
+    """The constants that fit cases best, by engine and kind; spread by engine ('': any other).
+
+    Without cases they are what was taken for granted, which is what the priors say.
+    """
     import numpy as np
 
     groups = sorted({_together(case) for case in cases})
@@ -80,7 +83,7 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
     places = [place(case) for case in cases]
     made_of = np.array(
         [[[index[name, part] for part in _made_of(*place)] for name in NAMES] for place in places]
-    ).reshape(len(cases), len(NAMES), -1)
+    ).reshape(len(cases), len(NAMES), 4)
     base = np.log([_unit(name, _PRIORS[name].value) for name in NAMES])
 
     def solve(used: Any, free: Any, unknown: Any, inverse: Any) -> None:
@@ -106,9 +109,11 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
         inverse[np.ix_(free, free)] = covariance
 
     # Prompts tell about compute alone: how far it hides the reading of weights is not in the sums.
-    prompts = np.array([case.metric == "prompt" for case in cases])
+    prompts = np.array([case.metric == "prompt" for case in cases], dtype=bool)
     unknown, inverse = np.zeros(len(keys)), np.diag(prior**2)
-    solve(~prompts, np.unique([*made_of[~prompts].ravel(), *group[~prompts]]), unknown, inverse)
+    if not prompts.all():
+        free = np.unique([*made_of[~prompts].ravel(), *group[~prompts]])
+        solve(~prompts, free, unknown, inverse)
     if prompts.any():
         column = NAMES.index("compute")
         solve(prompts, np.unique(made_of[prompts][:, column]), unknown, inverse)
