@@ -16,7 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from nixwulf.files import write_atomically
 from nixwulf.model.constants import FILE, NAMES
-from nixwulf.model.fit import KINDS, fit, place
+from nixwulf.model.fit import KINDS, fit
 from nixwulf.model.published import cases, read_rows
 from nixwulf.model.score import spreads
 
@@ -40,8 +40,7 @@ def main() -> None:
     for engine, kinds in table.items():
         for kind in KINDS:
             constants = kinds[kind]
-            count = sum(place(case) == (engine, kind) for case in used)
-            lines.append(f'\n[engines."{engine}".{kind}]\ncases = {count}')
+            lines.append(f'\n[engines."{engine}".{kind}]\ncases = {constants.cases}')
             for name, deviation in zip(NAMES, constants.deviations, strict=True):
                 value = f"{getattr(constants, name):.4g}"
                 lines.append(f"{name} = {{ value = {value}, deviation = {deviation:.3f} }}")

@@ -1,10 +1,11 @@
 """Score the performance model against published numbers that had no part in its constants.
 
-Usage: .venv/bin/python tools/score_model.py CSV... [--all | --worst N]
+Usage: .venv/bin/python tools/score_model.py CSV... [--chip] [--all | --worst N]
 
 The files have the columns of results/published/numbers.csv. Each machine is judged with constants
 fitted without it, and with intervals from errors on the others, fitted without it too. A
 configuration that was published several times is one case, the median; 'by rows' counts each row.
+--chip leaves out all machines with the same chip, not one alone;
 --all prints every case of several nodes, --worst N the N that are furthest off.
 """
 
@@ -14,6 +15,7 @@ import argparse
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -21,7 +23,7 @@ from statistics import median
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from nixwulf.model.hpl import predict_hpl
-from nixwulf.model.published import cases, hpl_cases, read_rows
+from nixwulf.model.published import cases, chip, hpl_cases, read_rows
 from nixwulf.model.score import Judged, Pair, direction, judge, pairs
 
 _SENTENCE = 80
@@ -31,11 +33,14 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("csv", nargs="+", type=Path)
+    parser.add_argument("--chip", action="store_true")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--worst", type=int, default=0)
     arguments = parser.parse_args()
     rows = [row for path in arguments.csv for row in read_rows(path)]
     found, left_out = cases(rows)
+    if arguments.chip:
+        found = [replace(case, machine=chip(case.machine)) for case in found]
     everything = judge(found)
     judged = [one for one in everything if one.case.complete]
     split = sorted(
@@ -44,7 +49,7 @@ def main() -> None:
     )
     if not split:
         parser.error("these files have no speed of several nodes that the model can be asked for")
-    print_figures(judged, split)
+    print_figures(judged, split, "chip" if arguments.chip else "machine")
     print_hpl(rows)
     print_directions(pairs(everything))
     several = {
@@ -63,7 +68,7 @@ def main() -> None:
         )
 
 
-def print_figures(judged: Sequence[Judged], split: Sequence[Judged]) -> None:
+def print_figures(judged: Sequence[Judged], split: Sequence[Judged], what: str) -> None:
     """Errors of the model from facts alone and of the naive roofline, by what is predicted."""
     alone = [one for one in split if one.case.way.batch == 1]
     groups = {
@@ -76,7 +81,7 @@ def print_figures(judged: Sequence[Judged], split: Sequence[Judged]) -> None:
         "prompt, one node": [o for o in judged if o.case.nodes == 1 and o.case.metric == "prompt"],
     }
     print(
-        f"{'one machine left out, from facts alone':40} "
+        f"{f'one {what} left out, from facts alone':40} "
         "cases  rows  median  by rows  naive  inside 80 %"
     )
     for name, group in groups.items():

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import inf
+from statistics import median
 
 import pytest
 from hypothesis import given, settings
@@ -368,3 +369,38 @@ def test_hpl_scales_less_the_slower_its_network():
     assert predict_hpl(node, 4, slow) < predict_hpl(node, 4, fast) < 4 * 307.84
     with pytest.raises(InputError, match="needs a fabric"):
         predict_hpl(node, 4, None)
+
+
+def test_an_engine_without_numbers_on_a_device_is_said_to_have_none():
+    told = speed(2, platform=replace(NODE, kind="nvidia"), constants=None, engine="mlx")
+
+    assert "mlx on nvidia: no published numbers, so constants of others" in told.assumptions
+    assert not any("mlx" in said for said in speed(2, constants=None, engine="vllm").assumptions)
+
+
+# tok/s of a random llama of 8 layers on the lab's two cores, by the link's round trip in us.
+LAB = {
+    ("pipeline", 2): {10: 330, 300: 364, 1000: 245, 2000: 165},
+    ("pipeline", 4): {10: 351, 50: 246, 300: 278, 1000: 155, 2000: 97},
+    ("tensor", 2): {10: 73, 50: 70, 300: 54, 1000: 24, 2000: 13.5},
+    ("tensor", 4): {10: 22, 50: 26, 300: 14, 1000: 6.4, 2000: 3.5},
+}
+
+
+def test_the_lab_at_one_delay_tells_its_speed_at_the_others():
+    """The host's time is taken from the shortest round trip of each way; the rest is the link's."""
+    tiny = replace(DENSE, layers=8, parameters=1e5, cache_width=0)
+    errors = []
+    for (split, nodes), measured in LAB.items():
+
+        def told(rtt, layer_us, split=split, nodes=nodes):
+            return speed(
+                nodes, tiny, FabricFacts("ethernet", "tcp", rtt, 10), engine="llama.cpp",
+                parallelism=split, constants=replace(PERFECT, layer_us=layer_us),
+            ).value  # fmt: skip
+
+        first, *others = measured
+        layer_us = (1 / measured[first] - 1 / told(first, 0)) / 8 * 1e6
+        errors += [abs(told(rtt, layer_us) / measured[rtt] - 1) for rtt in others]
+
+    assert median(errors) <= 0.20

@@ -29,7 +29,7 @@ class Constants:
     kernels of one simple layer), hop (to hand a pipeline's state to the next node), sync (a
     collective, beside what the link needs). deviations: standard deviations of their logarithms, in
     the order of NAMES. spread: that of what the constants do not explain, as errors on machines
-    that had no part in a fit show it.
+    that had no part in a fit show it. cases: published ones of this engine on this kind of device.
     """
 
     weights: float
@@ -40,6 +40,7 @@ class Constants:
     sync_us: float
     deviations: tuple[float, ...]
     spread: float
+    cases: int = 1
 
 
 NAMES = tuple(field.name for field in fields(Constants))[:6]
@@ -75,7 +76,8 @@ def load(path: Path = FILE) -> Mapping[str, Mapping[str, Constants]]:
 def _parse(table: Mapping[str, Any]) -> Constants:
     values = {name: float(table[name]["value"]) for name in NAMES}
     deviations = tuple(float(table[name]["deviation"]) for name in NAMES)
-    return Constants(**values, deviations=deviations, spread=float(table["spread"]["value"]))
+    spread = float(table["spread"]["value"])
+    return Constants(**values, deviations=deviations, spread=spread, cases=int(table["cases"]))
 
 
 def choose(

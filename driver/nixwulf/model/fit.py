@@ -131,6 +131,7 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
                 **values,
                 deviations=tuple(deviations),
                 spread=spread.get(engine, spread.get("", 0.0)),
+                cases=places.count((engine, kind)),
             )
     return table
 

@@ -47,10 +47,9 @@ def predict(
     for what cannot be: several nodes without a fabric or without a way to split, one node split.
     """
     work, tokens = total(platforms, model, way, fabric, metric=metric)
-    known = constants or choose(
-        family(way.engine, platforms[0].kind, graphs=way.graphs, parallelism=way.parallelism),
-        platforms[0].kind,
-    )
+    kind = platforms[0].kind
+    engine = family(way.engine, kind, graphs=way.graphs, parallelism=way.parallelism)
+    known = constants or choose(engine, kind)
     parts = {name: seconds / tokens for name, seconds in work.parts(known).items()}
     value = 1 / sum(parts.values())
     assumptions = list(model.weights.assumptions + model.assumptions)
@@ -58,6 +57,8 @@ def predict(
         assumptions += [said for said in platform.assumptions if said not in assumptions]
     if fabric is not None and len(platforms) > 1:
         assumptions += fabric.assumptions
+    if not known.cases:
+        assumptions.append(f"{engine} on {kind}: no published numbers, so constants of others")
     width = exp(QUANTILE_80 * sqrt(known.spread**2 + doubt(parts, known)))
     return Prediction(value, value / width, value * width, parts, tuple(assumptions))
 

@@ -136,6 +136,14 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
     ], left_out
 
 
+def chip(machine: str) -> str:
+    """The chip of a machine, where several machines have the same; else the machine."""
+    for known in _machines():
+        if known["name"] == machine:
+            return str(known.get("chip", machine))
+    return machine
+
+
 def hpl_cases(
     rows: Iterable[Mapping[str, str]],
 ) -> list[tuple[str, PlatformFacts, int, FabricFacts, float]]:
