@@ -83,6 +83,9 @@ def test_known_links_of_a_machine_are_used_and_others_assumed():
     [
         ({"model": "not stated"}, "'not stated' is not known"),
         ({"platform": "Cray-1"}, "of platform 'Cray-1' no facts are known"),
+        ({"value": "fast"}, "its value 'fast' is no number"),
+        ({"value": "0"}, "its value '0' is no speed"),
+        ({"nodes": "two"}, "its nodes 'two' is no number"),
         ({"engine": "abacus"}, "engine 'abacus' has no model"),
         ({"note": "C=1 greedy MTP3"}, "how many were kept is not stated"),
         ({"note": "output tok/s; ShareGPT"}, "of unknown length are in its time"),
@@ -105,6 +108,16 @@ def test_a_file_without_the_columns_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("id,value\n1,2\n")
     with pytest.raises(InputError, match="a.csv: lacks platform, nodes.*numbers.csv"):
         read_rows(tmp_path / "a.csv")
+
+
+def test_the_tools_refuse_a_bad_file_in_one_sentence(tmp_path):
+    for tool in ("score_model.py", "fit_model.py"):
+        ran = subprocess.run(
+            [sys.executable, str(ROOT / "tools" / tool), str(tmp_path / "none.csv")],
+            check=False, capture_output=True, text=True,
+        )  # fmt: skip
+        assert ran.returncode == 2
+        assert ran.stderr == f"Error: {tmp_path}/none.csv: no such file.\n"
 
 
 def test_hpl_rows_of_known_machines_are_found():

@@ -150,21 +150,22 @@ def hpl_cases(
     """Id, platform, nodes, link and Gflop/s of HPL on several nodes of machines that are known."""
     found = []
     for row in rows:
-        if row["metric"] != "hpl_gflops" or int(row["nodes"] or 1) < 2:  # noqa: PLR2004
+        if row["metric"] != "hpl_gflops":
             continue
         try:
+            nodes = int(_number(row, "nodes", 1))
             machine = _machine(row["platform"])
             platform = platform_facts(_documents(machine)[0])
-            if platform.hpl_gflops and platform.memory_gib:
+            if nodes > 1 and platform.hpl_gflops and platform.memory_gib:
                 link = _fabric(row, machine)
-                found.append((row["id"], platform, int(row["nodes"]), link, float(row["value"])))
+                found.append((row["id"], platform, nodes, link, _number(row, "value")))
         except InputError:
             continue
     return found
 
 
 def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
-    note, value = row["note"], float(row["value"])
+    note, value = row["note"], _number(row, "value")
     machine = _machine(row["platform"])
     engine = next((ours for word, ours in _ENGINES if word in row["engine"]), None)
     if engine is None:
@@ -173,14 +174,16 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
         raise InputError("computed on the CPU of a machine whose GPU is what the facts are about")
     model = find(row["model"])
     label = f"{row['quant']} {row['model']}"
-    size = float(row["model_size_gib"] or 0)
+    size = _number(row, "model_size_gib")
     complete = "not stated" not in row["quant"] and "total" not in row["note"]
     # What is not stated is no fact: such rows only tell which of two ways is faster.
     model = model.quantized(weights_of("Q8_0" if "not stated" in label else label, model, size))
     metric, way = _way(row, engine)
+    if value <= 0:
+        raise InputError(f"its value {row['value']!r} is no speed")
     if row["unit"] == "ms":
         value = 1000 * way.batch / value
-    nodes = int(row["nodes"] or 1)
+    nodes = int(_number(row, "nodes", 1))
     if engine == "distributed-llama" and "8 of 10" in row["engine"]:
         nodes = 8
     known = [platform_facts(document) for document in _documents(machine)]
@@ -196,6 +199,13 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     )
 
 
+def _number(row: Mapping[str, str], column: str, default: float = 0.0) -> float:
+    try:
+        return float(row[column] or default)
+    except ValueError:
+        raise InputError(f"its {column} {row[column]!r} is no number") from None
+
+
 def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
     """The metric and the way; raises InputError where a row does not say what the model needs."""
     note, name = row["note"], row["metric"]
@@ -204,7 +214,7 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
         found = re.search(pattern, note)
         return float(found[1]) if found else None
 
-    n_prompt, n_gen = int(row["n_prompt"] or 0), int(row["n_gen"] or 0)
+    n_prompt, n_gen = int(_number(row, "n_prompt")), int(_number(row, "n_gen"))
     batch = int(
         number(r"(?:batch=|concurrency |\bC=|max_num_seqs=)(\d+)") or number(r"\bc(\d+)\b") or 1
     )
@@ -235,7 +245,7 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
         graphs = "eager" not in note
     return metric, Way(
         engine,
-        row["parallelism"] if int(row["nodes"] or 1) > 1 else "single",
+        row["parallelism"] if _number(row, "nodes", 1) > 1 else "single",
         n_prompt=n_prompt if metric != "decode" else 0,
         n_gen=n_gen or 128,
         # llama-benchy and batched-bench decode behind a prompt.
