@@ -116,7 +116,8 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
         solve(~prompts, free, unknown, inverse)
     if prompts.any():
         column = NAMES.index("compute")
-        solve(prompts, np.unique(made_of[prompts][:, column]), unknown, inverse)
+        free = np.unique([*made_of[prompts][:, column].ravel(), *group[prompts]])
+        solve(prompts, free, unknown, inverse)
     table: dict[str, dict[str, Constants]] = {}
     spread = spread or {}
     for engine in ENGINES:
@@ -155,7 +156,7 @@ def _together(case: Case) -> str:
 
     Those for one token and for many are different ones, and a batch's routing is not even.
     """
-    size = min(2, case.way.batch)
+    size = case.metric if case.metric == "prompt" else min(2, case.way.batch)
     bits = f"{case.model.weights.routed_bits:.1f}"
     return f"{case.machine} {case.way.engine} {case.model.name} {bits} {size}"
 

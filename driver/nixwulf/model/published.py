@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -155,7 +155,7 @@ def hpl_cases(
         try:
             nodes = int(_number(row, "nodes", 1))
             machine = _machine(row["platform"])
-            platform = platform_facts(_documents(machine)[0])
+            platform = _platforms(machine)[0]
             if nodes > 1 and platform.hpl_gflops and platform.memory_gib:
                 link = _fabric(row, machine)
                 found.append((row["id"], platform, nodes, link, _number(row, "value")))
@@ -186,7 +186,7 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     nodes = int(_number(row, "nodes", 1))
     if engine == "distributed-llama" and "8 of 10" in row["engine"]:
         nodes = 8
-    known = [platform_facts(document) for document in _documents(machine)]
+    known = _platforms(machine)
     platforms = tuple(known) if len(known) > 1 else tuple(known * nodes)
     memory = sum(platform.memory_gib for platform in platforms)
     needed = model.weight_bytes / 2**30
@@ -274,6 +274,12 @@ def _machine(platform: str) -> dict[str, Any]:
 def _documents(machine: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     names = machine.get("platforms", ())
     return [load_platform(name) for name in names] or [machine["facts"]]
+
+
+def _platforms(machine: Mapping[str, Any]) -> list[PlatformFacts]:
+    known = [platform_facts(document) for document in _documents(machine)]
+    memory = machine.get("memory_gib")
+    return [replace(one, memory_gib=float(memory)) for one in known] if memory else known
 
 
 def _fabric(row: Mapping[str, str], machine: Mapping[str, Any]) -> FabricFacts:
