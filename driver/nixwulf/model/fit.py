@@ -118,22 +118,21 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
         column = NAMES.index("compute")
         free = np.unique([*made_of[prompts][:, column].ravel(), *group[prompts]])
         solve(prompts, free, unknown, inverse)
-    table: dict[str, dict[str, Constants]] = {}
     spread = spread or {}
-    for engine in ENGINES:
-        for kind in KINDS:
-            values, deviations = {}, []
-            for column, name in enumerate(NAMES):
-                chosen = np.zeros(len(keys))
-                chosen[[index[name, part] for part in _made_of(engine, kind)]] = 1.0
-                values[name] = _value(name, float(np.exp(base[column] + chosen @ unknown)))
-                deviations.append(float(np.sqrt(chosen @ inverse @ chosen)))
-            table.setdefault(engine, {})[kind] = Constants(
-                **values,
-                deviations=tuple(deviations),
-                spread=spread.get(engine, spread.get("", 0.0)),
-                cases=places.count((engine, kind)),
-            )
+    table: dict[str, dict[str, Constants]] = {engine: {} for engine in ENGINES}
+    for engine, kind in ((engine, kind) for engine in ENGINES for kind in KINDS):
+        chosen = np.zeros((len(NAMES), len(keys)))
+        for column, name in enumerate(NAMES):
+            chosen[column, [index[name, part] for part in _made_of(engine, kind)]] = 1.0
+        factors = np.exp(base + chosen @ unknown)
+        deviations = np.sqrt(np.einsum("ij,jk,ik->i", chosen, inverse, chosen))
+        values = {name: _value(name, float(one)) for name, one in zip(NAMES, factors, strict=True)}
+        table[engine][kind] = Constants(
+            **values,
+            deviations=tuple(float(one) for one in deviations),
+            spread=spread.get(engine, spread.get("", 0.0)),
+            cases=places.count((engine, kind)),
+        )
     return table
 
 
