@@ -18,9 +18,10 @@ from typing import Any
 from nixwulf.errors import InputError
 from nixwulf.files import read_text, read_toml
 from nixwulf.model.catalog import find
-from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way, platform_facts
+from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way, Weights, platform_facts
 from nixwulf.model.links import fabric_facts
 from nixwulf.model.quantization import weights_of
+from nixwulf.model.reviewed import plain
 from nixwulf.platforms import load_platform
 
 _MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
@@ -48,6 +49,7 @@ _ENGINES = (
     ("exo", "mlx"),
     ("MLX", "mlx"),
     ("llama.cpp", "llama.cpp"),
+    ("ollama", "llama.cpp"),
 )
 _DECODE = {"tg", "tg128", "tpot_ms"}
 _GIGABITS = re.compile(r"(\d+(?:\.\d+)?)\s*G(?:bE|b/s|bit)")
@@ -107,7 +109,10 @@ class Case:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV with the table's columns; raises InputError that names a column it lacks."""
+    """Rows of a CSV with the table's columns; raises InputError that names a column it lacks.
+
+    Rows that say what another row says (same_as) are left out.
+    """
     rows = list(csv.DictReader(read_text(path).splitlines()))
     missing = [column for column in COLUMNS if not rows or column not in rows[0]]
     if missing:
@@ -115,7 +120,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
             f"{path}: lacks {', '.join(missing)}; expected the columns of "
             "results/published/numbers.csv."
         )
-    return rows
+    return [plain(row) for row in rows if not row.get("same_as")]
 
 
 def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]]:
@@ -173,11 +178,9 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     if "on CPU" in note and "gpu" in _documents(machine)[0]:
         raise InputError("computed on the CPU of a machine whose GPU is what the facts are about")
     model = find(row["model"])
-    label = f"{row['quant']} {row['model']}"
     size = _number(row, "model_size_gib")
-    complete = "not stated" not in row["quant"] and "total" not in row["note"]
-    # What is not stated is no fact: such rows only tell which of two ways is faster.
-    model = model.quantized(weights_of("Q8_0" if "not stated" in label else label, model, size))
+    weights, complete = _weights(row, model, size)
+    model = model.quantized(weights)
     metric, way = _way(row, engine)
     if value <= 0:
         raise InputError(f"its value {row['value']!r} is no speed")
@@ -197,6 +200,19 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
         (machine["name"], platforms, model, way, fabric, metric, row["interconnect"], complete),
         value,
     )
+
+
+def _weights(row: Mapping[str, str], model: ModelFacts, size: float) -> tuple[Weights, bool]:
+    """The weights, and whether the row says enough of it and of what it counts to be judged."""
+    counts = "total" not in row["note"]
+    if "not stated" not in row["quant"]:
+        try:
+            return weights_of(f"{row['quant']} {row['model']}", model, size), counts
+        except InputError:
+            if row["quant"]:
+                raise
+    # What is not stated is no fact: such rows only tell which of two ways is faster.
+    return weights_of("Q8_0", model, size), False
 
 
 def _number(row: Mapping[str, str], column: str, default: float = 0.0) -> float:
@@ -286,7 +302,7 @@ def _fabric(row: Mapping[str, str], machine: Mapping[str, Any]) -> FabricFacts:
     text = row["interconnect"]
     transport = "rdma" if row["transport"].startswith("rdma") else "tcp"
     found = _GIGABITS.search(text)
-    speed = float(found[1]) if found else 1.0
+    speed = float(row.get("fabric_gbps") or (found[1] if found else 1.0))
     if "Thunderbolt 5" in text:
         kind = "thunderbolt5-rdma"
     elif "USB4" in text:
