@@ -1,6 +1,6 @@
 PYTHON_FILES = driver examples tests tools
 
-.PHONY: setup demo test lint format figures
+.PHONY: setup setup-tests demo test lint format figures
 
 setup:
 	@tools/setup.sh
@@ -8,8 +8,11 @@ setup:
 demo: setup
 	.venv/bin/nixwulf bench sweeps/demo.yaml
 
-test: setup lint
+test: setup-tests lint
 	.venv/bin/pytest
+
+setup-tests:
+	@tools/setup.sh tests
 
 lint: setup
 	.venv/bin/ruff check $(PYTHON_FILES)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv/ with .venv/bin/nixwulf, and sees to it that the lab's programs are on this machine.
+# With the argument 'tests' also what the tests need besides: a browser, and what drives it.
 #
 # System packages come through apt: as root or by sudo after saying which, else by a command that
 # you run. No service is started or enabled: the lab needs the program sshd, and where it is missing
@@ -9,6 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/nixwulf"
+purpose="${1:-}"
 
 fail() {
   echo "setup: $1" >&2
@@ -41,6 +43,9 @@ missing_packages() {
     has cmake || echo cmake
     has c++ || echo g++
     has make || echo make
+  fi
+  if [ "$purpose" = tests ]; then
+    has chromium || has chromium-browser || has google-chrome || echo chromium
   fi
   local python
   python=$(find_python)
@@ -92,12 +97,13 @@ missing_libraries() {
 }
 
 make_venv() {
-  local stamp=.venv/setup-done
+  local extras=dev stamp=.venv/setup-done
+  if [ "$purpose" = tests ]; then extras=dev,browser stamp=.venv/setup-tests-done; fi
   if [ "$stamp" -nt driver/pyproject.toml ] && [ -x .venv/bin/nixwulf ]; then return; fi
   echo "setup: making .venv"
   "$(find_python)" -m venv .venv
-  .venv/bin/pip install --quiet --disable-pip-version-check -e 'driver[dev]'
-  touch "$stamp"
+  .venv/bin/pip install --quiet --disable-pip-version-check -e "driver[$extras]"
+  touch .venv/setup-done "$stamp"
 }
 
 mapfile -t packages < <(missing_packages)

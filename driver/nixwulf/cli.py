@@ -25,6 +25,7 @@ _COMMANDS = {
     "preflight": "Hold every gate against every node of a cluster; run no case.",
     "publish": "Take what is private out of a run, for others to see and compare with.",
     "report": "Make the report of a run again, in any format.",
+    "site": "Make a static site of records: a table, plots, a page for each of them.",
     "update": "Switch deployed nodes to what the flake says, or back.",
     "validate": "Check records, clusters, sweeps and platforms against their schemas.",
 }

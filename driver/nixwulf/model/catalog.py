@@ -1,0 +1,96 @@
+"""Facts of language models by name: the checked-in table, or a file of its form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nixwulf.errors import InputError
+from nixwulf.files import read_toml
+from nixwulf.model.facts import ModelFacts, Weights
+
+FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "models.toml"
+NEEDED = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "parameters_b")
+_BILLION = 1e9
+
+
+@cache
+def table(path: Path = FILE) -> tuple[Mapping[str, Any], ...]:
+    """The models of a table; raises InputError for one that lacks what every model needs."""
+    models = read_toml(path).get("models", [])
+    for model in models:
+        missing = [key for key in ("name", *NEEDED) if key not in model]
+        if missing:
+            raise InputError(
+                f"{path}: model {model.get('name', '?')!r} lacks {', '.join(missing)}; its "
+                "config.json has them."
+            )
+    return tuple(models)
+
+
+def find(name: str, path: Path = FILE) -> ModelFacts:
+    """The model that a name is about, as first published: 'MiniMax-M2-UD-Q6_K_XL' is MiniMax-M2.
+
+    Raises InputError that says which facts are needed and where they go.
+    """
+    plain = _plain(name)
+    found = [
+        (len(alias), model)
+        for model in table(path)
+        for alias in (*model.get("aliases", ()), _plain(model["name"]))
+        if alias in plain
+    ]
+    if not found:
+        known = ", ".join(str(model["name"]) for model in table(path))
+        raise InputError(
+            f"Model {name!r} is not known. Give its facts in a TOML file as [[models]] with name, "
+            f"{', '.join(NEEDED)}, and for experts: experts, experts_used, expert_width, "
+            f"moe_layers (all in its config.json), or a GGUF file; known are: {known}."
+        )
+    return parse(max(found, key=lambda one: one[0])[1])
+
+
+def parse(model: Mapping[str, Any]) -> ModelFacts:
+    """The facts of an entry of a table."""
+    layers, hidden, vocabulary = model["layers"], model["hidden"], model["vocabulary"]
+    linear, looking = model.get("linear_layers", 0), model.get("window_layers", 0)
+    width = model.get("latent_width") or 2 * model["kv_heads"] * model["head_dim"]
+    growing = layers - linear - looking
+    limit = model.get("cache_limit", 0)
+    embedding = 0 if model.get("tied") else vocabulary * hidden
+    return ModelFacts(
+        name=model["name"],
+        layers=layers,
+        hidden=hidden,
+        parameters=model["parameters_b"] * _BILLION,
+        weights=Weights(model.get("routed_bits", 16.0), 16.0),
+        vocabulary=vocabulary,
+        unread=embedding + model.get("unread_b", 0.0) * _BILLION,
+        experts=model.get("experts", 0),
+        experts_used=model.get("experts_used", 0),
+        routed=3.0
+        * model.get("moe_layers", 0)
+        * model.get("experts", 0)
+        * hidden
+        * model.get("expert_width", 0),
+        heads=model["heads"],
+        head_dim=model.get("latent_width", model["head_dim"]),
+        kv_heads=model["kv_heads"],
+        # Sparse attention picks a limited number of tokens: it costs what a window of them does.
+        cache_width=0.0 if limit else float(width * growing),
+        window_width=float(
+            model.get("window_width", width) * looking + (width * growing if limit else 0)
+        ),
+        window=limit or model.get("window", 0),
+        window_layers=looking + (growing if limit else 0),
+        linear_layers=linear,
+        streams=model.get("streams", 1),
+    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
