@@ -19,7 +19,7 @@ def clean(text: str) -> str:
 
 def decimals(value: float) -> int:
     """Decimals that show a positive number with three significant digits."""
-    return max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
+    return max(0, 2 - math.floor(math.log10(value))) if 0 < value < math.inf else 0
 
 
 def figure(value: float) -> str:
