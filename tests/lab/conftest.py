@@ -13,7 +13,7 @@ import pytest
 from lab_under_test import Running, Traces, namespaces_of, processes_of
 
 from nixwulf import lab
-from nixwulf.cluster import Cluster
+from nixwulf.cluster import Cluster, load_cluster
 from nixwulf.errors import InputError
 
 
@@ -46,6 +46,12 @@ def bring_up() -> Callable[..., Running]:
             raise
 
     return up
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    """The lab as it comes."""
+    return load_cluster("lab")
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nixwulf import lab
+from nixwulf import bench, lab
 from nixwulf.cluster import Cluster, Shape, parse_cluster, with_lab_nodes
+from nixwulf.record import load, save
 
 
 def cluster_of(nodes: int, **shapes: Shape) -> Cluster:
@@ -142,6 +143,16 @@ class Traces:
         while (names := self.left()) and time.monotonic() < deadline:
             time.sleep(0.02)
         return names
+
+
+def recorded(nodes, folder, left, plan, on_phase=lambda phase: None):
+    """The record of a plan's first case, saved and valid; the script `left` may print nothing."""
+    record = bench.run_one(nodes, plan, folder, plan.cases[0], 0, on_phase)
+    path = folder / "records" / f"{record['id']}.json"
+    save(record, path)
+    assert load(path) == record
+    assert "".join(node.script(left) for node in nodes.nodes.values()) == ""
+    return record
 
 
 class Silent:

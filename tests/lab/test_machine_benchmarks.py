@@ -2,17 +2,19 @@
 
 import threading
 import time
+from functools import partial
 
 import pytest
-from lab_under_test import Silent
+from lab_under_test import Silent, recorded
 
 from nixwulf import bench
-from nixwulf.cluster import load_cluster
 from nixwulf.plan import make_plan
-from nixwulf.record import load, save
 from nixwulf.sweep import parse_sweep
 
 PROGRESS_S = 4
+PROGRAMS_LEFT = """
+grep -ls -e iperf3 -e sockperf -e hpcc -e xhpl -e orted /proc/[0-9]*/comm || true
+"""
 
 
 def plan_for(cluster, benchmark, nodes=2, fabric="gbe5", limits=None, samples=1, **parameters):
@@ -31,11 +33,6 @@ def plan_for(cluster, benchmark, nodes=2, fabric="gbe5", limits=None, samples=1,
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    return load_cluster("lab")
-
-
-@pytest.fixture(scope="module")
 def nodes(cluster):
     with bench.session(plan_for(cluster, "iperf3"), Silent()) as connected:
         yield connected
@@ -43,22 +40,7 @@ def nodes(cluster):
 
 @pytest.fixture
 def run(nodes, tmp_path):
-    def one(plan, on_phase=lambda phase: None):
-        case = plan.cases[0]
-        record = bench.run_one(nodes, plan, tmp_path, case, 0, on_phase)
-        path = tmp_path / "records" / f"{record['id']}.json"
-        save(record, path)
-        assert load(path) == record
-        assert programs_left(nodes) == ""
-        return record
-
-    return one
-
-
-def programs_left(nodes):
-    names = " ".join(f"-e {name}" for name in ("iperf3", "sockperf", "hpcc", "xhpl", "orted"))
-    script = f"grep -ls {names} /proc/[0-9]*/comm || true"
-    return "".join(node.script(script) for node in nodes.nodes.values())
+    return partial(recorded, nodes, tmp_path, PROGRAMS_LEFT)
 
 
 def signal_program(nodes, name, program, signal):

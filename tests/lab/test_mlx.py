@@ -3,22 +3,23 @@
 import re
 import threading
 import time
+from functools import partial
 from unittest.mock import Mock
 
 import pytest
+from lab_under_test import recorded
 
 from nixwulf import bench, counters, facts, gates
-from nixwulf.cluster import load_cluster
 from nixwulf.engines.mlx import ENGINE
 from nixwulf.facts import gather
 from nixwulf.gates import path_mtu
 from nixwulf.gates.examine import examine
 from nixwulf.models import place, random_safetensors
 from nixwulf.plan import make_plan
-from nixwulf.record import load, save
 from nixwulf.sweep import parse_sweep
 
 PROGRESS_S = 15
+RANKS_LEFT = "ls /tmp/nixwulf-*/ 2>/dev/null; grep -ls mlx_lm /proc/[0-9]*/comm || true"
 SMALL = {"layers": 2, "hidden": 128, "heads": 4, "kv_heads": 4, "feed_forward": 256}
 EXPERTS = {"architecture": "qwen3moe", "experts": 4, "experts_used": 2}
 MODELS = {
@@ -45,11 +46,6 @@ def plan_for(cluster, *, parameters=None, models=None, samples=2, **matrix):
         "limits": {"wall_s": 120, "progress_s": PROGRESS_S},
     }
     return make_plan(parse_sweep(document, "mlx.yaml"), cluster)
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    return load_cluster("lab")
 
 
 @pytest.fixture(scope="module")
@@ -82,17 +78,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def run(nodes, folder):
-    def one(plan, on_phase=lambda phase: None):
-        record = bench.run_one(nodes, plan, folder, plan.cases[0], 0, on_phase)
-        path = folder / "records" / f"{record['id']}.json"
-        save(record, path)
-        assert load(path) == record
-        for node in nodes.nodes.values():
-            left = "ls /tmp/nixwulf-*/ 2>/dev/null; grep -ls mlx_lm /proc/[0-9]*/comm || true"
-            assert node.script(left) == ""
-        return record
-
-    return one
+    return partial(recorded, nodes, folder, RANKS_LEFT)
 
 
 def signal_while_measuring(nodes, folder, signal, moments):

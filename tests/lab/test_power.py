@@ -3,10 +3,11 @@
 import shutil
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import test_machine_benchmarks
-from lab_under_test import Silent
+from lab_under_test import Silent, recorded
 from test_runs import plan_for
 
 from meter_server import serving, unreachable
@@ -14,7 +15,6 @@ from nixwulf import bench
 from nixwulf.cluster import Meter, load_cluster
 from nixwulf.power import watch
 from nixwulf.power.known import Known
-from nixwulf.record import load, save
 
 ENERGY = {"StatusSNS": {"ENERGY": {"Power": 88}}}
 SAMPLER_LEFT = "grep -lsa 'intel-rap[l]' /proc/[0-9]*/cmdline || true"
@@ -63,14 +63,7 @@ def nodes(cluster):
 
 @pytest.fixture
 def run(nodes, tmp_path):
-    def one(plan, on_phase=lambda phase: None):
-        record = bench.run_one(nodes, plan, tmp_path, plan.cases[0], 0, on_phase)
-        path = tmp_path / "records" / f"{record['id']}.json"
-        save(record, path)
-        assert "".join(node.script(SAMPLER_LEFT) for node in nodes.nodes.values()) == ""
-        return load(path)
-
-    return one
+    return partial(recorded, nodes, tmp_path, SAMPLER_LEFT)
 
 
 def test_a_run_tells_the_watts_of_a_machine_once_and_those_of_its_meter(run, cluster, tmp_path):

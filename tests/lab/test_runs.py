@@ -3,23 +3,23 @@
 import dataclasses
 import threading
 import time
+from functools import partial
 
 import pytest
-from lab_under_test import Silent
+from lab_under_test import Silent, recorded
 
 from nixwulf import bench, memory
-from nixwulf.cluster import load_cluster
 from nixwulf.engines.llama_cpp import LlamaCpp
 from nixwulf.files import write_json
 from nixwulf.lab.links import MANAGEMENT_INTERFACE, management_addresses, management_subnet
 from nixwulf.models import place, random_gguf
 from nixwulf.plan import make_plan
-from nixwulf.record import load, save
 from nixwulf.run import RunFailure
 from nixwulf.sweep import parse_sweep
 from nixwulf.transport import CHATTER_BYTES
 
 PROGRESS_S = 4
+SERVERS_LEFT = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
 
 
 def plan_for(cluster, **changes):
@@ -44,11 +44,6 @@ def plan_for(cluster, **changes):
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    return load_cluster("lab")
-
-
-@pytest.fixture(scope="module")
 def nodes(cluster):
     with bench.session(plan_for(cluster), Silent()) as connected:
         yield connected
@@ -56,21 +51,7 @@ def nodes(cluster):
 
 @pytest.fixture
 def run(nodes, tmp_path):
-    def one(plan, on_phase=lambda phase: None):
-        case = plan.cases[0]
-        record = bench.run_one(nodes, plan, tmp_path, case, 0, on_phase)
-        path = tmp_path / "records" / f"{record['id']}.json"
-        save(record, path)
-        assert load(path) == record
-        assert servers_left(nodes) == ""
-        return record
-
-    return one
-
-
-def servers_left(nodes):
-    script = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
-    return "".join(node.script(script) for node in nodes.nodes.values())
+    return partial(recorded, nodes, tmp_path, SERVERS_LEFT)
 
 
 def signal_server(nodes, name, signal):

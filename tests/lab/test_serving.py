@@ -4,19 +4,19 @@ import json
 import statistics
 import threading
 import time
+from functools import partial
 
 import pytest
-from lab_under_test import Silent
+from lab_under_test import Silent, recorded
 
 from nixwulf import bench
-from nixwulf.cluster import load_cluster
 from nixwulf.plan import make_plan
-from nixwulf.record import load, save
 from nixwulf.sweep import parse_sweep
 
 PROGRESS_S = 6
 THREADS = {"threads": 1}
 ALONE = {"nodes": [1], "parallelism": ["single"]}
+SERVERS_LEFT = "grep -lsE 'rpc-server|llama-server' /proc/[0-9]*/comm || true"
 
 
 def plan_for(cluster, samples=1, matrix=None, **parameters):
@@ -39,11 +39,6 @@ def plan_for(cluster, samples=1, matrix=None, **parameters):
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    return load_cluster("lab")
-
-
-@pytest.fixture(scope="module")
 def nodes(cluster):
     with bench.session(plan_for(cluster), Silent()) as connected:
         yield connected
@@ -51,16 +46,7 @@ def nodes(cluster):
 
 @pytest.fixture
 def run(nodes, tmp_path):
-    def one(plan, on_phase=lambda phase: None):
-        record = bench.run_one(nodes, plan, tmp_path, plan.cases[0], 0, on_phase)
-        path = tmp_path / "records" / f"{record['id']}.json"
-        save(record, path)
-        assert load(path) == record
-        left = "grep -lsE 'rpc-server|llama-server' /proc/[0-9]*/comm || true"
-        assert [node.script(left) for node in nodes.nodes.values()] == [""] * len(nodes.nodes)
-        return record
-
-    return one
+    return partial(recorded, nodes, tmp_path, SERVERS_LEFT)
 
 
 def metrics_of(record):

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from nixwulf.discovery import choose, discover
 
@@ -91,22 +91,24 @@ def too_few_requests(point: Mapping[str, Any]) -> str | None:
 
 
 class Benchmark(Protocol):
-    """What the driver asks of a benchmark."""
+    """What the driver asks of a benchmark; what most have in common need not be said again."""
 
     name: str
-    parameters: Mapping[str, Parameter]
+    parameters: ClassVar[Mapping[str, Parameter]]
     engines: tuple[str, ...] | None
     """What it measures: engines of these names; none: every engine; empty: the machines."""
-    programs: tuple[str, ...]
+    programs: tuple[str, ...] = ()
     """Programs of its own that are looked for on PATH of every node."""
-    proof_bytes: int
+    proof_bytes: int = 10_000
     """Fewer bytes on a worker's interface of the fabric are not the traffic of its run."""
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Why a point of a sweep cannot be run, or none."""
+        """Why a point of a sweep cannot be run, or none: all that its engine can run."""
+        return None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """What a node with these programs lacks, and how to get it, or none."""
+        return None
 
     def measure(self, run: Run) -> list[Metric]:
         """Measure the engine that was started, or the machines; raises RunFailure."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from nixwulf import mpi
-from nixwulf.benchmarks import Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric, Parameter
 from nixwulf.parsers import nccl as parser
 from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection, run_all
@@ -16,7 +16,7 @@ _PROGRAM = "all_reduce_perf"
 _RANGES = {"decode": ("1K", "256K"), "large": ("1M", "256M")}
 
 
-class Collectives:
+class Collectives(Benchmark):
     """all_reduce_perf, one rank and one GPU a node; a result that was not checked is none."""
 
     name = "collectives"
@@ -26,7 +26,6 @@ class Collectives:
     }
     engines = ()
     programs = ("mpirun", _PROGRAM)
-    proof_bytes = 10_000
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """It needs more than one node."""

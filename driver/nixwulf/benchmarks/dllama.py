@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import starmap
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nixwulf import prompts
-from nixwulf.benchmarks import Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric, Parameter
 from nixwulf.engines.distributed_llama import ENGINE, infer
 from nixwulf.parsers.dllama import Result
 from nixwulf.process import OwnedProcess
@@ -18,7 +18,7 @@ from nixwulf.run import Run, RunFailure
 _SHORT_MS = 10
 
 
-class Dllama:
+class Dllama(Benchmark):
     """dllama inference, a process a sample, each of which loads and hands out the model anew."""
 
     name = "dllama"
@@ -27,16 +27,6 @@ class Dllama:
         "n_gen": Parameter(default=32, minimum=1),
     }
     engines = (ENGINE.name,)
-    programs = ()
-    proof_bytes = 10_000
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Any point that distributed-llama can run."""
-        return None
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """It is among the engine's programs."""
-        return None
 
     def measure(self, run: Run) -> list[Metric]:
         """Count the prompt's tokens in two short inferences, then measure; raises RunFailure."""

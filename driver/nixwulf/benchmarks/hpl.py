@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from nixwulf import mpi
-from nixwulf.benchmarks import Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric, Parameter
 from nixwulf.cluster import LAB_PLATFORM
 from nixwulf.parsers import hpl as parser
 from nixwulf.run import Run, RunFailure
@@ -24,7 +24,7 @@ _INPUT = {"xhpl": "HPL.dat", "hpcc": "hpccinf.txt"}
 _HPCC_OUTPUT = "hpccoutf.txt"
 
 
-class Hpl:
+class Hpl(Benchmark):
     """High-Performance Linpack; a result without a residual check that PASSED is none."""
 
     name = "hpl"
@@ -37,7 +37,6 @@ class Hpl:
     }
     engines = ()
     programs = ("mpirun", *_INPUT)
-    proof_bytes = 10_000
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Open MPI is driven over TCP."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from nixwulf import link
-from nixwulf.benchmarks import Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric, Parameter
 from nixwulf.parsers import iperf3
 from nixwulf.parsers.iperf3 import Flow, Row
 from nixwulf.process import OwnedProcess
@@ -24,7 +24,7 @@ _FLAGS = {"forward": [], "reverse": ["-R"], "bidir": ["--bidir"]}
 _FLOWS = {"forward": ["forward"], "reverse": ["reverse"], "bidir": ["forward", "reverse"]}
 
 
-class Iperf3:
+class Iperf3(Benchmark):
     """iperf3 from the head to one worker after another; the worker's server serves one test."""
 
     name = "iperf3"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from nixwulf import link
-from nixwulf.benchmarks import Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric, Parameter
 from nixwulf.parsers import ping, sockperf
 from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection
@@ -26,7 +26,7 @@ _EXCHANGES_A_SECOND = 10_000
 _PORT = 50152
 
 
-class Latency:
+class Latency(Benchmark):
     """ping and sockperf (TCP) with 64 B and 4 KiB, from the head to one worker after another.
 
     iperf3 and qperf give means only; netperf has percentiles but is not free, and a program of our
@@ -40,7 +40,6 @@ class Latency:
     }
     engines = ()
     programs = ("ping", "sockperf")
-    proof_bytes = 10_000
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """It needs a fabric, and neither program knows RDMA."""

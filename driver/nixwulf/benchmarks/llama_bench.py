@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from nixwulf.benchmarks import Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric, Parameter
 from nixwulf.engines.llama_cpp import ENGINE
 from nixwulf.parsers.llama_bench import Row, parse
 from nixwulf.run import Run, RunFailure
 
 
-class LlamaBench:
+class LlamaBench(Benchmark):
     """llama-bench with its JSON lines, which keep the finished rows when it crashes."""
 
     name = "llama-bench"
@@ -22,16 +22,6 @@ class LlamaBench:
         "depth": Parameter(default=0, minimum=0),
     }
     engines = (ENGINE.name,)
-    programs = ()
-    proof_bytes = 10_000
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Any point that llama.cpp can run."""
-        return None
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """It is among the engine's programs."""
-        return None
 
     def measure(self, run: Run) -> list[Metric]:
         """Run it once with all samples; raises RunFailure or ParseError without both."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
-from nixwulf.benchmarks import Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric, Parameter
 from nixwulf.engines import mlx_ranks
 from nixwulf.engines.mlx import ENGINE
 from nixwulf.parsers import mlx
@@ -18,7 +18,7 @@ _PROGRAM = "mlx_lm.benchmark"
 _UNKNOWN_SHARE = 0.1
 
 
-class MlxLm:
+class MlxLm(Benchmark):
     """mlx_lm.benchmark, which warms up once, always, and prints each of its trials."""
 
     name = _PROGRAM
@@ -27,16 +27,6 @@ class MlxLm:
         "n_gen": Parameter(default=32, minimum=2),
     }
     engines = (ENGINE.name,)
-    programs = ()
-    proof_bytes = 10_000
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Any point that MLX can run."""
-        return None
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """It is among the engine's programs."""
-        return None
 
     def measure(self, run: Run) -> list[Metric]:
         """Run it once with all samples; raises RunFailure, ParseError when a result is missing."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from nixwulf.benchmarks import Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric, Parameter
 from nixwulf.parsers import ParseError
 from nixwulf.parsers import perftest as parser
 from nixwulf.parsers.perftest import Bandwidth, Latency
@@ -24,7 +24,7 @@ _CONNECT_LIMIT_S = 15.0
 _PAUSE_S = 0.2
 
 
-class Perftest:
+class Perftest(Benchmark):
     """One of ib_{write,read,send}_{lat,bw}, size by size, from the head to each worker in turn."""
 
     name = "perftest"
@@ -36,7 +36,6 @@ class Perftest:
     engines = ()
     programs = tuple(f"ib_{verb}_{tool}" for verb in _OPERATIONS for tool in _TOOLS.values())
     rdma_known_by = "perftest moves data by RDMA alone"
-    proof_bytes = 10_000
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """It speaks RDMA alone."""

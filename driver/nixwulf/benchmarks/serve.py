@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from nixwulf import engines
 from nixwulf.asking import require_running
-from nixwulf.benchmarks import Metric, Parameter, too_few_requests
+from nixwulf.benchmarks import Benchmark, Metric, Parameter, too_few_requests
 from nixwulf.endpoint import Endpoint
 from nixwulf.openai_stream import PATHS, Answer
 from nixwulf.prompts import NUMBER_WORDS, Counting
@@ -37,7 +37,7 @@ _SERVER_FIGURES = {
 }
 
 
-class Serve:
+class Serve(Benchmark):
     """A closed loop: as many requests in flight as asked; a slot that is free sends the next."""
 
     name = "serve"
@@ -49,16 +49,10 @@ class Serve:
         "api": Parameter(default="completions", choices=tuple(PATHS)),
     }
     engines = None
-    programs = ()
-    proof_bytes = 10_000
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Fewer requests than are to be in flight at once."""
         return too_few_requests(point)
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """The client is the driver's own."""
-        return None
 
     def measure(self, run: Run) -> list[Metric]:
         """Send all requests once for each sample; raises RunFailure or StreamError."""

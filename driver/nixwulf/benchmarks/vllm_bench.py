@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from nixwulf.benchmarks import Metric, Parameter, too_few_requests
+from nixwulf.benchmarks import Benchmark, Metric, Parameter, too_few_requests
 from nixwulf.engines.vllm import ENGINE, base_url, environment
 from nixwulf.parsers import vllm as parser
 from nixwulf.power.energy import Window
@@ -17,7 +17,7 @@ _LAST = "Maximum request concurrency:"
 _UNKNOWN_SHARE = 0.1
 
 
-class VllmBench:
+class VllmBench(Benchmark):
     """Random prompts of one length; the data set that vLLM would download is never used."""
 
     name = "vllm-bench"
@@ -28,16 +28,10 @@ class VllmBench:
         "n_gen": Parameter(default=128, minimum=2),
     }
     engines = (ENGINE.name,)
-    programs = ()
-    proof_bytes = 10_000
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Fewer requests than are to be in flight at once."""
         return too_few_requests(point)
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """It is among the engine's programs."""
-        return None
 
     def measure(self, run: Run) -> list[Metric]:
         """Every sample is a pass of all requests; raises RunFailure when one of them failed."""
