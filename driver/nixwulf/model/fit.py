@@ -1,0 +1,196 @@
+"""Fitting the constants: least squares in logarithms, each constant pulled to what others have.
+
+The logarithm of a constant is a sum: of all engines, of this engine, of this kind of device, and of
+the two together. Each part is pulled to zero as by a measurement with the standard deviation of
+_PRIORS, so what no case tells about is taken from engines and devices that are told about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from nixwulf.model.constants import NAMES, Constants, family
+from nixwulf.model.predict import total
+from nixwulf.model.published import Case
+
+ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
+KINDS = ("amd", "nvidia", "apple", "cpu")
+_SHARES = ("weights", "cache", "compute")
+_NOISE = 0.05
+_TOGETHER = "together"
+_TOGETHER_DEVIATION = 0.12
+_ROUNDS = 60
+_SMALL = 2e-3
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What a constant is taken to be before any case; standard deviations in logarithms."""
+
+    value: float
+    all: float
+    engine: float
+    kind: float
+    both: float
+
+
+_PRIORS = {
+    "weights": Prior(0.9, 0.1, 0.2, 0.1, 0.1),
+    "cache": Prior(0.6, 0.5, 0.3, 0.4, 0.2),
+    "compute": Prior(0.3, 0.7, 0.5, 0.5, 0.5),
+    "layer_us": Prior(60.0, 1.0, 0.7, 0.7, 0.4),
+    "hop_us": Prior(2000.0, 1.0, 0.7, 0.1, 0.1),
+    "sync_us": Prior(40.0, 0.3, 0.4, 0.1, 0.1),
+}
+# Where a constant is known better or worse than its prior: no collective of llama.cpp was measured
+# by itself; a CPU starts no kernels, its threads meet at a barrier.
+_KNOWN = {
+    ("sync_us", "llama.cpp"): 3.0,
+    ("layer_us", "cpu"): 0.1,
+    ("layer_us", "distributed-llama"): 0.1,
+    ("layer_us", "distributed-llama.cpu"): 0.1,
+    ("layer_us", "llama.cpp.cpu"): 0.1,
+}
+_FIELDS = dict(
+    zip(NAMES, ("weights", "cache", "compute", "launches", "hops", "syncs"), strict=True)
+)
+
+
+Table = Mapping[str, Mapping[str, Constants]]
+
+
+def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Table:
+    """The constants that fit cases best, by engine and kind; spread by engine ('': any other).
+
+    Without cases they are what was taken for granted, which is what the priors say.
+    """
+    import numpy as np
+
+    groups = sorted({_together(case) for case in cases})
+    keys = [(name, part) for name in NAMES for part in _parts()]
+    keys += [(_TOGETHER, group) for group in groups]
+    index = {key: number for number, key in enumerate(keys)}
+    prior = np.array([_deviation(name, part) for name, part in keys])
+    group = np.array([index[_TOGETHER, _together(case)] for case in cases])
+    rows = [_row(case) for case in cases]
+    counts = np.array([row[0] for row in rows]).reshape(-1, len(NAMES))
+    fixed = np.array([row[1] for row in rows])
+    seen = np.log(np.array([row[2] for row in rows]))
+    # Which unknowns make up the logarithm of each constant of each case: cases x constants x 4.
+    places = [place(case) for case in cases]
+    made_of = np.array(
+        [[[index[name, part] for part in _made_of(*place)] for name in NAMES] for place in places]
+    ).reshape(len(cases), len(NAMES), 4)
+    base = np.log([_unit(name, _PRIORS[name].value) for name in NAMES])
+
+    def solve(used: Any, free: Any, unknown: Any, inverse: Any) -> None:
+        """Move the free unknowns to where they fit the used cases, and put in their covariance."""
+        which, shared, wanted = made_of[used], group[used], prior[free]
+        start, row = unknown[free].copy(), np.arange(int(used.sum()))
+        for _ in range(_ROUNDS):
+            terms = counts[used] * np.exp(base + unknown[which].sum(axis=2))
+            times = terms.sum(axis=1) + fixed[used]
+            slope = np.zeros((len(row), len(keys)))
+            slope[row[:, None, None], which] = (terms / times[:, None])[:, :, None]
+            slope[row, shared] = 1.0
+            slope = slope[:, free]
+            off = seen[used] - np.log(times) - unknown[shared]
+            # Cases that are far off count less (Huber): no single record bends the constants.
+            weight = np.minimum(1.0, 1.5 * _NOISE / np.maximum(np.abs(off), 1e-9)) / _NOISE**2
+            covariance = np.linalg.inv(slope.T @ (weight[:, None] * slope) + np.diag(wanted**-2))
+            pull = (unknown[free] - start) / wanted**2
+            step = np.clip(covariance @ (slope.T @ (weight * off) - pull), -0.5, 0.5)
+            unknown[free] += step
+            if np.abs(step).max() < _SMALL:
+                break
+        inverse[np.ix_(free, free)] = covariance
+
+    # Prompts tell about compute alone: how far it hides the reading of weights is not in the sums.
+    prompts = np.array([case.metric == "prompt" for case in cases], dtype=bool)
+    unknown, inverse = np.zeros(len(keys)), np.diag(prior**2)
+    if not prompts.all():
+        free = np.unique([*made_of[~prompts].ravel(), *group[~prompts]])
+        solve(~prompts, free, unknown, inverse)
+    if prompts.any():
+        column = NAMES.index("compute")
+        solve(prompts, np.unique(made_of[prompts][:, column]), unknown, inverse)
+    table: dict[str, dict[str, Constants]] = {}
+    spread = spread or {}
+    for engine in ENGINES:
+        for kind in KINDS:
+            values, deviations = {}, []
+            for column, name in enumerate(NAMES):
+                chosen = np.zeros(len(keys))
+                chosen[[index[name, part] for part in _made_of(engine, kind)]] = 1.0
+                values[name] = _value(name, float(np.exp(base[column] + chosen @ unknown)))
+                deviations.append(float(np.sqrt(chosen @ inverse @ chosen)))
+            table.setdefault(engine, {})[kind] = Constants(
+                **values,
+                deviations=tuple(deviations),
+                spread=spread.get(engine, spread.get("", 0.0)),
+                cases=places.count((engine, kind)),
+            )
+    return table
+
+
+def overlaps(case: Case, machine: str) -> bool:
+    """Whether a case is of a machine, or of a mixed cluster with one of its nodes."""
+    return bool(set(case.machine.split(" and ")) & set(machine.split(" and ")))
+
+
+def _made_of(engine: str, kind: str) -> tuple[str, ...]:
+    return ("", engine, kind, f"{engine}.{kind}")
+
+
+def _parts() -> list[str]:
+    both = [f"{engine}.{kind}" for engine in ENGINES for kind in KINDS]
+    return ["", *ENGINES, *KINDS, *both]
+
+
+def _together(case: Case) -> str:
+    """What cases are off together: a model on a machine, whose kernels are good or bad for it.
+
+    Those for one token and for many are different ones, and a batch's routing is not even.
+    """
+    size = min(2, case.way.batch)
+    bits = f"{case.model.weights.routed_bits:.1f}"
+    return f"{case.machine} {case.way.engine} {case.model.name} {bits} {size}"
+
+
+def _deviation(name: str, part: str) -> float:
+    if name == _TOGETHER:
+        return _TOGETHER_DEVIATION
+    prior = _PRIORS[name]
+    if not part:
+        return prior.all
+    if (name, part) in _KNOWN:
+        return _KNOWN[name, part]
+    if part in ENGINES:
+        return prior.engine
+    return prior.kind if part in KINDS else prior.both
+
+
+def place(case: Case) -> tuple[str, str]:
+    """The engine and the kind of device whose constants hold for a case."""
+    kind = case.platforms[0].kind
+    way = case.way
+    return family(way.engine, kind, graphs=way.graphs, parallelism=way.parallelism), kind
+
+
+@cache
+def _row(case: Case) -> tuple[list[float], float, float]:
+    work, tokens = total(case.platforms, case.model, case.way, case.fabric, metric=case.metric)
+    counts = [getattr(work, _FIELDS[name]) for name in NAMES]
+    return counts, work.latency + work.transfer, tokens / case.value
+
+
+def _unit(name: str, value: float) -> float:
+    """The factor of a count: one over a share, or seconds."""
+    return 1 / value if name in _SHARES else value / 1e6
+
+
+def _value(name: str, factor: float) -> float:
+    return 1 / factor if name in _SHARES else factor * 1e6

@@ -1,0 +1,88 @@
+"""Links: what is usual where nothing was measured, and what an exchange over one takes."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from math import log
+from pathlib import Path
+from typing import Any
+
+from nixwulf.errors import InputError
+from nixwulf.files import read_toml
+from nixwulf.model.facts import FabricFacts
+
+_FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "links.toml"
+_PIPELINE_TRIPS = 1.5
+
+
+def hop(engine: str, fabric: FabricFacts, size: float) -> tuple[float, float]:
+    """Seconds of latency and of transfer for a pipeline's hand-over of size bytes.
+
+    llama.cpp's client sends the state, asks for the result and fetches it: of two and four nodes of
+    the lab, 1.5 and 1.2 round trips a hop were seen. Others send it on.
+    """
+    trips = _PIPELINE_TRIPS if engine in {"llama.cpp", "mesh-llm"} else 0.5
+    return trips * fabric.rtt_us / 1e6, size / _bytes_a_second(fabric)
+
+
+def exchange(engine: str, nodes: int, fabric: FabricFacts, size: float) -> tuple[float, float]:
+    """Seconds of latency and of transfer for the sum of size bytes over all nodes.
+
+    Ring (NCCL, RCCL, MLX's ring): 2(N-1) messages one after the other, each of size/N
+    (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). Mesh (JACCL): everyone
+    sends to everyone at once. Star (distributed-llama): the root serves one worker after the other,
+    out and back. llama.cpp over RPC: all pairs through the client; of two and four nodes of the lab
+    2 and 8 round trips a sum were seen, N^2/2.
+    """
+    one_way, rate = fabric.rtt_us / 2e6, _bytes_a_second(fabric)
+    if engine == "distributed-llama":
+        packed = size * 34 / 64  # Q80: 34 bytes for 32 values
+        return 4 * (nodes - 1) * one_way, 2 * (nodes - 1) * packed / nodes / rate
+    if engine in {"llama.cpp", "mesh-llm"}:
+        return nodes**2 * one_way, 2 * (nodes - 1) * size / rate
+    if fabric.kind == "thunderbolt5-rdma":
+        return one_way, size / rate
+    return 2 * (nodes - 1) * one_way, 2 * (nodes - 1) / nodes * size / rate
+
+
+def _bytes_a_second(fabric: FabricFacts) -> float:
+    return fabric.bandwidth_gbps * 1e9 / 8
+
+
+@cache
+def _table() -> list[dict[str, Any]]:
+    links: list[dict[str, Any]] = read_toml(_FILE)["links"]
+    return links
+
+
+def fabric_facts(
+    kind: str,
+    transport: str,
+    speed_gbps: float = 0.0,
+    *,
+    rtt_us: float | None = None,
+    bandwidth_gbps: float | None = None,
+) -> FabricFacts:
+    """A link by its kind and what is known of it; what is not, is taken from the table and said.
+
+    speed_gbps is nominal. Raises InputError for a kind or transport that has no usual latency.
+    """
+    rows = [row for row in _table() if row["kind"] == kind and row["transport"] == transport]
+    if not rows:
+        known = sorted({f"{row['kind']} by {row['transport']}" for row in _table()})
+        raise InputError(
+            f"Nothing is known of {kind!r} by {transport!r}; give its latency_us and "
+            f"bandwidth_gbps, or one of: {', '.join(known)}."
+        )
+    row = min(rows, key=lambda row: abs(log(row.get("speed_gbps", 1.0) / (speed_gbps or 1.0))))
+    said = []
+    if rtt_us is None:
+        rtt_us = float(row["rtt_us"])
+        said.append(f"{kind} by {transport}: {rtt_us:g} us a round trip ({row['source']})")
+    if bandwidth_gbps is None:
+        bandwidth_gbps = float(row.get("bandwidth_gbps", 0.0))
+        if row.get("share"):
+            bandwidth_gbps = row["share"] * (speed_gbps or row["speed_gbps"])
+        said.append(f"{kind} by {transport}: {bandwidth_gbps:g} Gbit/s ({row['source']})")
+    return FabricFacts(kind, transport, rtt_us, bandwidth_gbps, tuple(said))

@@ -1,0 +1,287 @@
+"""Rows of the table of published numbers as cases of the model, or why a row is none.
+
+The columns are those of results/published/numbers.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from nixwulf.errors import InputError
+from nixwulf.files import read_text, read_toml
+from nixwulf.model.catalog import find
+from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way, platform_facts
+from nixwulf.model.links import fabric_facts
+from nixwulf.model.quantization import weights_of
+from nixwulf.platforms import load_platform
+
+_MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
+COLUMNS = [
+    "id",
+    "platform",
+    "nodes",
+    "interconnect",
+    "transport",
+    "engine",
+    "parallelism",
+    "model",
+    "quant",
+    "model_size_gib",
+    "metric",
+    "value",
+    "unit",
+    "n_prompt",
+    "n_gen",
+    "note",
+]
+_ENGINES = (
+    ("distributed-llama", "distributed-llama"),
+    ("vllm", "vllm"),
+    ("exo", "mlx"),
+    ("MLX", "mlx"),
+    ("llama.cpp", "llama.cpp"),
+)
+_DECODE = {"tg", "tg128", "tpot_ms"}
+_GIGABITS = re.compile(r"(\d+(?:\.\d+)?)\s*G(?:bE|b/s|bit)")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Published rows of one configuration: their ids and values in tok/s, and the median.
+
+    complete: whether its quantization and lengths are stated, so that the value can be judged.
+    """
+
+    rows: tuple[tuple[str, float], ...]
+    value: float
+    machine: str
+    platforms: tuple[PlatformFacts, ...]
+    model: ModelFacts
+    way: Way
+    fabric: FabricFacts | None
+    metric: str
+    interconnect: str
+    complete: bool
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Of its rows."""
+        return tuple(one for one, _ in self.rows)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Of its rows."""
+        return tuple(value for _, value in self.rows)
+
+    @property
+    def nodes(self) -> int:
+        """How many."""
+        return len(self.platforms)
+
+    @property
+    def label(self) -> str:
+        """In a few words."""
+        way = self.way
+        extra = "".join(
+            f" {name} {value}"
+            for name, value, usual in (
+                ("batch", way.batch, 1),
+                ("depth", way.depth, 0),
+                ("drafts", way.drafts, 0),
+            )
+            if value != usual
+        )
+        link = f" {self.fabric.transport}" if self.fabric else ""
+        return (
+            f"{self.machine} x{self.nodes}{link} {way.engine} {way.parallelism} {self.model.name} "
+            f"{self.model.weights.routed_bits:.1f} bit {self.metric}{extra}"
+        )
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV with the table's columns; raises InputError that names a column it lacks."""
+    rows = list(csv.DictReader(read_text(path).splitlines()))
+    missing = [column for column in COLUMNS if not rows or column not in rows[0]]
+    if missing:
+        raise InputError(
+            f"{path}: lacks {', '.join(missing)}; expected the columns of "
+            "results/published/numbers.csv."
+        )
+    return rows
+
+
+def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]]:
+    """Cases of the rows that are speeds of language models, and by id why other such are none."""
+    found: dict[Any, list[tuple[str, float]]] = {}
+    left_out: dict[str, str] = {}
+    for row in rows:
+        if row["unit"] not in {"tok/s", "ms"} or row["metric"] == "ttft_ms":
+            continue
+        try:
+            key, value = _parse(row)
+        except InputError as error:
+            left_out[row["id"]] = error.message
+        else:
+            found.setdefault(key, []).append((row["id"], value))
+    return [
+        Case(tuple(seen), median(value for _, value in seen), *key) for key, seen in found.items()
+    ], left_out
+
+
+def chip(machine: str) -> str:
+    """The chip of a machine, where several machines have the same; else the machine."""
+    for known in _machines():
+        if known["name"] == machine:
+            return str(known.get("chip", machine))
+    return machine
+
+
+def hpl_cases(
+    rows: Iterable[Mapping[str, str]],
+) -> list[tuple[str, PlatformFacts, int, FabricFacts, float]]:
+    """Id, platform, nodes, link and Gflop/s of HPL on several nodes of machines that are known."""
+    found = []
+    for row in rows:
+        if row["metric"] != "hpl_gflops" or int(row["nodes"] or 1) < 2:  # noqa: PLR2004
+            continue
+        try:
+            machine = _machine(row["platform"])
+            platform = platform_facts(_documents(machine)[0])
+            if platform.hpl_gflops and platform.memory_gib:
+                link = _fabric(row, machine)
+                found.append((row["id"], platform, int(row["nodes"]), link, float(row["value"])))
+        except InputError:
+            continue
+    return found
+
+
+def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
+    note, value = row["note"], float(row["value"])
+    machine = _machine(row["platform"])
+    engine = next((ours for word, ours in _ENGINES if word in row["engine"]), None)
+    if engine is None:
+        raise InputError(f"engine {row['engine']!r} has no model")
+    if "on CPU" in note and "gpu" in _documents(machine)[0]:
+        raise InputError("computed on the CPU of a machine whose GPU is what the facts are about")
+    model = find(row["model"])
+    label = f"{row['quant']} {row['model']}"
+    size = float(row["model_size_gib"] or 0)
+    complete = "not stated" not in row["quant"] and "total" not in row["note"]
+    # What is not stated is no fact: such rows only tell which of two ways is faster.
+    model = model.quantized(weights_of("Q8_0" if "not stated" in label else label, model, size))
+    metric, way = _way(row, engine)
+    if row["unit"] == "ms":
+        value = 1000 * way.batch / value
+    nodes = int(row["nodes"] or 1)
+    if engine == "distributed-llama" and "8 of 10" in row["engine"]:
+        nodes = 8
+    known = [platform_facts(document) for document in _documents(machine)]
+    platforms = tuple(known) if len(known) > 1 else tuple(known * nodes)
+    memory = sum(platform.memory_gib for platform in platforms)
+    needed = model.weight_bytes / 2**30
+    if all(platform.memory_gib for platform in platforms) and needed > memory:
+        raise InputError(f"{needed:.0f} GiB of weights are more than {memory:.0f} GiB of memory")
+    fabric = _fabric(row, machine) if nodes > 1 else None
+    return (
+        (machine["name"], platforms, model, way, fabric, metric, row["interconnect"], complete),
+        value,
+    )
+
+
+def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
+    """The metric and the way; raises InputError where a row does not say what the model needs."""
+    note, name = row["note"], row["metric"]
+
+    def number(pattern: str) -> float | None:
+        found = re.search(pattern, note)
+        return float(found[1]) if found else None
+
+    n_prompt, n_gen = int(row["n_prompt"] or 0), int(row["n_gen"] or 0)
+    batch = int(
+        number(r"(?:batch=|concurrency |\bC=|max_num_seqs=)(\d+)") or number(r"\bc(\d+)\b") or 1
+    )
+    batch = min(batch, int(number(r"num_prompts=(\d+)") or batch))
+    if name.startswith("pp"):
+        metric = "prompt"
+    elif name in _DECODE or (name == "tput_agg" and "total" not in note):
+        metric = "serve" if "output tok/s" in note else "decode"
+    elif name == "tput_agg":
+        # Prompts of a chat's usual length, tokens of both counted: good for a direction only.
+        metric, n_prompt, n_gen, batch = "serve", 256, 256, 64
+    else:
+        raise InputError(f"metric {name!r} is no speed that the model has")
+    if name == "tput_agg" and n_prompt and not n_gen:
+        metric = "serve"
+    if metric == "serve" and not (n_prompt and n_gen):
+        raise InputError("prompts or answers of unknown length are in its time")
+    drafts, acceptance = 0, 0.0
+    speculates = re.search(r"MTP|speculative|num_spec|spec$", f"{note}{row['quant']}")
+    if speculates and "no spec" not in note and metric != "prompt":
+        drafts = int(number(r"MTP ?(\d)") or number(r"num_spec=(\d+)") or 0)
+        share = number(r"acceptance (\d+\.\d+)%")
+        if not drafts or share is None:
+            raise InputError("it guesses tokens ahead, and how many were kept is not stated")
+        acceptance = share / 100
+    graphs = None
+    if engine == "vllm" and (drafts or "graphs" in note or "eager" in note):
+        graphs = "eager" not in note
+    return metric, Way(
+        engine,
+        row["parallelism"] if int(row["nodes"] or 1) > 1 else "single",
+        n_prompt=n_prompt if metric != "decode" else 0,
+        n_gen=n_gen or 128,
+        # llama-benchy and batched-bench decode behind a prompt.
+        depth=int(number(r"depth=(\d+)") or (n_prompt if metric == "decode" else 0)),
+        batch=batch,
+        drafts=drafts,
+        acceptance=acceptance,
+        graphs=graphs,
+        chunk=int(number(r"\bub=(\d+)") or 0),
+    )
+
+
+@cache
+def _machines() -> list[dict[str, Any]]:
+    machines: list[dict[str, Any]] = read_toml(_MACHINES)["machines"]
+    return machines
+
+
+def _machine(platform: str) -> dict[str, Any]:
+    for machine in _machines():
+        if re.search(machine["match"], platform):
+            return machine
+    raise InputError(f"of platform {platform!r} no facts are known")
+
+
+def _documents(machine: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    names = machine.get("platforms", ())
+    return [load_platform(name) for name in names] or [machine["facts"]]
+
+
+def _fabric(row: Mapping[str, str], machine: Mapping[str, Any]) -> FabricFacts:
+    text = row["interconnect"]
+    transport = "rdma" if row["transport"].startswith("rdma") else "tcp"
+    found = _GIGABITS.search(text)
+    speed = float(found[1]) if found else 1.0
+    if "Thunderbolt 5" in text:
+        kind = "thunderbolt5-rdma"
+    elif "USB4" in text:
+        kind = "usb4-rdma" if transport == "rdma" else "thunderbolt-net"
+    else:
+        kind = "roce" if transport == "rdma" else "ethernet"
+        if "cloud VM" in text:
+            speed = 20.0
+    known = {}
+    for link in machine.get("links", ()):
+        if link["transport"] == transport and re.search(link["interconnect"], text):
+            known = {key: link[key] for key in ("rtt_us", "bandwidth_gbps")}
+            break
+    return fabric_facts(kind, transport, speed, **known)

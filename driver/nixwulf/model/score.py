@@ -1,0 +1,207 @@
+"""Judging the model: each machine by constants that were fitted without it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import exp, log, sqrt
+
+from nixwulf.model.fit import Table, fit, overlaps, place
+from nixwulf.model.predict import QUANTILE_80, Prediction, doubt, predict
+from nixwulf.model.published import Case
+from nixwulf.model.work import forward, tokens_a_step
+
+SAME = 0.05
+"""Speeds within this share of each other are the same."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A case beside its prediction from facts alone, and the naive roofline's.
+
+    anchored: the prediction times what the machine's own one-node speed is over its prediction,
+    where that of the same engine and model was published too.
+    """
+
+    case: Case
+    prediction: Prediction
+    naive: float
+    anchored: float | None = None
+
+    @property
+    def off(self) -> float:
+        """Logarithm of predicted over measured."""
+        return log(self.prediction.value / self.case.value)
+
+    @property
+    def error(self) -> float:
+        """Share by which the prediction is off."""
+        return abs(self.prediction.value / self.case.value - 1)
+
+    @property
+    def naive_error(self) -> float:
+        """Share by which bandwidth over active bytes is off."""
+        return abs(self.naive / self.case.value - 1)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the interval holds the measurement."""
+        return self.prediction.low <= self.case.value <= self.prediction.high
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two published ways that differ in one thing, and by which factor the second is faster."""
+
+    what: str
+    first: Judged
+    second: Judged
+
+    @property
+    def measured(self) -> float:
+        """Factor."""
+        return self.second.case.value / self.first.case.value
+
+    @property
+    def predicted(self) -> float:
+        """Factor."""
+        return self.second.prediction.value / self.first.prediction.value
+
+    @property
+    def right(self) -> bool:
+        """Whether faster, slower or the same is said as it was measured."""
+        return direction(self.predicted) == direction(self.measured)
+
+    @property
+    def near(self) -> bool:
+        """Whether right, or the factor itself is predicted within the same share."""
+        return self.right or abs(self.predicted / self.measured - 1) <= SAME
+
+
+def direction(factor: float) -> str:
+    """In a word."""
+    if abs(factor - 1) <= SAME:
+        return "the same"
+    return "faster" if factor > 1 else "slower"
+
+
+def judge(cases: Sequence[Case]) -> list[Judged]:
+    """Every case, judged by a fit without its machine; incomplete cases are in no fit."""
+    complete = [case for case in cases if case.complete]
+    judged = []
+    for machine in sorted({case.machine for case in cases}):
+        known = without(complete, machine)
+        own = [case for case in cases if case.machine == machine]
+        judged += [Judged(case, predict_case(case, known), naive(case)) for case in own]
+    return [anchor(one, judged) for one in judged]
+
+
+def without(cases: Sequence[Case], machine: str) -> Table:
+    """Constants and their spread from all machines but one."""
+    others = [case for case in cases if not overlaps(case, machine)]
+    return fit(others, spreads(others))
+
+
+def spreads(cases: Sequence[Case]) -> dict[str, float]:
+    """By engine, what intervals need to hold 80 % of several nodes' values of left out machines.
+
+    An engine has few machines, and what they have in common is not what the next one will show: its
+    own variance and that of all ('') count half each.
+    """
+    excess: dict[str, list[float]] = {}
+    split = [case for case in cases if case.nodes > 1 and case.metric != "prompt"]
+    for machine in sorted({case.machine for case in split}):
+        known = fit([case for case in cases if not overlaps(case, machine)])
+        for case in (case for case in split if case.machine == machine):
+            engine, kind = place(case)
+            prediction = predict_case(case, known)
+            off = log(prediction.value / case.value) / QUANTILE_80
+            more = off**2 - doubt(prediction.parts, known[engine][kind])
+            excess.setdefault(engine, []).append(max(0.0, more))
+    everything = [one for group in excess.values() for one in group]
+    if not everything:
+        return {}
+    of_all = _at_80(everything)
+    found = {"": sqrt(of_all)}
+    return found | {engine: sqrt((_at_80(group) + of_all) / 2) for engine, group in excess.items()}
+
+
+def _at_80(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(0.8 * len(ordered)))]
+
+
+def predict_case(case: Case, known: Table) -> Prediction:
+    """Of a published case, by a fit."""
+    engine, kind = place(case)
+    return predict(
+        case.platforms,
+        case.model,
+        case.way,
+        case.fabric,
+        metric=case.metric,
+        constants=known[engine][kind],
+    )
+
+
+def naive(case: Case) -> float:
+    """Bandwidth over active bytes, for tensors times the nodes: tokens a second of the batch."""
+    single = replace(case.way, parallelism="single")
+    work = forward(case.platforms[:1], case.model, None, single, tokens=1, sequences=1, depth=0)
+    nodes = case.nodes if case.way.parallelism == "tensor" else 1
+    return nodes * tokens_a_step(case.way) / work.weights
+
+
+def anchor(one: Judged, judged: Sequence[Judged]) -> Judged:
+    """With the speed that one node of the machine was measured at, where it was."""
+    case = one.case
+    for other in judged:
+        same = (
+            other.case.nodes == 1
+            and other.case.machine == case.machine
+            and other.case.model == case.model
+            and _plain(other.case) == _plain(case)
+        )
+        if case.nodes > 1 and same:
+            return replace(one, anchored=one.prediction.value * exp(-other.off))
+    return one
+
+
+def pairs(judged: Sequence[Judged]) -> list[Pair]:
+    """All published pairs that differ in nodes alone, or in the link alone."""
+    found = []
+    ordered = sorted(judged, key=lambda one: (one.case.nodes, one.case.ids[0]))
+    for number, first in enumerate(ordered):
+        for second in ordered[number + 1 :]:
+            what = _difference(first.case, second.case)
+            if what == "link" and first.case.fabric and second.case.fabric:
+                slow = first.case.fabric.rtt_us >= second.case.fabric.rtt_us
+                found.append(Pair(what, *((first, second) if slow else (second, first))))
+            elif what == "nodes":
+                found.append(Pair(what, first, second))
+    return found
+
+
+def _difference(first: Case, second: Case) -> str:
+    """What two cases differ in, when it is one thing and it can be judged."""
+    if (
+        first.machine != second.machine
+        or first.metric != second.metric
+        or first.metric == "prompt"
+        or first.model != second.model
+        or _plain(first) != _plain(second)
+    ):
+        return ""
+    split = second.way.parallelism == first.way.parallelism
+    if first.nodes == second.nodes:
+        return "link" if split and first.fabric != second.fabric else ""
+    single = first.nodes == 1
+    link = single or (
+        first.fabric is not None and second.fabric is not None and first.fabric == second.fabric
+    )
+    return "nodes" if (single or split) and link else ""
+
+
+def _plain(case: Case) -> object:
+    """What has to be equal; how many guesses were right is an outcome."""
+    return replace(case.way, parallelism="single", graphs=None, acceptance=0.0)

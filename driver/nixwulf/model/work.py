@@ -1,0 +1,187 @@
+"""How much of each thing a step asks for, before any constant.
+
+Decode, prompt and serve are sums of it. Times here are those of perfect hardware, counts are of
+what the host has to do. A prediction is their sum, each over or times its constant, so the
+constants can be fitted by least squares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from math import ceil
+
+from nixwulf.model.constants import Constants
+from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way
+from nixwulf.model.links import exchange, hop
+
+PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync")
+"""Parts of a time that a constant scales, in the order of constants.NAMES."""
+_BITS = 8
+_CACHE_BYTES = 2  # f16 and bf16, the default of every engine
+_ACTIVATION_BYTES = 2
+_FLOPS = 2  # a multiplication and an addition for each weight
+_TILE = 32
+_VECTORS = 128
+_CHUNKS = {"llama.cpp": 512, "distributed-llama": 32, "mlx": 2048}
+_CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class Work:
+    """Seconds of perfect hardware (weights, cache, compute, latency, transfer), and counts.
+
+    launches: layers to start, in layers of a plain dense model; hops, syncs: exchanges of a
+    pipeline and of split tensors.
+    """
+
+    weights: float = 0.0
+    cache: float = 0.0
+    compute: float = 0.0
+    launches: float = 0.0
+    hops: float = 0.0
+    syncs: float = 0.0
+    latency: float = 0.0
+    transfer: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Work)))
+
+    def times(self, count: float) -> Work:
+        """That many of it."""
+        return Work(*(getattr(self, f.name) * count for f in fields(Work)))
+
+    def parts(self, constants: Constants) -> dict[str, float]:
+        """Seconds by what takes them."""
+        return {
+            "weights": self.weights / constants.weights,
+            "cache": self.cache / constants.cache,
+            "compute": self.compute / constants.compute,
+            "dispatch": self.launches * constants.layer_us / 1e6,
+            "hops": self.hops * constants.hop_us / 1e6,
+            "sync": self.syncs * constants.sync_us / 1e6,
+            "latency": self.latency,
+            "transfer": self.transfer,
+        }
+
+
+def forward(
+    platforms: Sequence[PlatformFacts],
+    model: ModelFacts,
+    fabric: FabricFacts | None,
+    way: Way,
+    *,
+    tokens: float,
+    sequences: int,
+    depth: float,
+) -> Work:
+    """One pass of some tokens through all layers, each sequence with depth tokens in its cache."""
+    nodes = len(platforms)
+    tensor = way.parallelism == "tensor" and nodes > 1
+    shares = _shares(platforms, tensor=tensor)
+    read = _weight_bytes(model, tokens)
+    cached = _cache_bytes(model, depth) * sequences
+    # One token a sequence waits for memory on every machine; its multiplications cost no time.
+    flops = _flops(model, tokens, depth) if tokens > 1 else 0.0
+    # A latent cache, or fewer heads of it than nodes, is whole on each of them.
+    spread = min(nodes, max(1, model.kv_heads)) if tensor else 1
+    seconds = [
+        (
+            share * read / (platform.bandwidth_gbs * 1e9),
+            (1 / spread if tensor else share) * cached / (platform.bandwidth_gbs * 1e9),
+            share * flops / (platform.tflops * 1e12) if platform.tflops else 0.0,
+        )
+        for share, platform in zip(shares, platforms, strict=True)
+    ]
+    # Tensors are computed side by side, and the slowest node is waited for; a pipeline is a queue.
+    weights, cache, compute = (
+        max(column) if tensor else sum(column) for column in zip(*seconds, strict=True)
+    )
+    work = Work(weights, cache, compute, launches=_launches(model))
+    if nodes == 1 or fabric is None:
+        return work
+    size = _ACTIVATION_BYTES * model.hidden * tokens
+    if tensor:
+        syncs = 2 * model.layers + 1
+        latency, transfer = exchange(way.engine, nodes, fabric, size)
+        return work + Work(syncs=syncs, latency=syncs * latency, transfer=syncs * transfer)
+    latency, transfer = hop(way.engine, fabric, size)
+    hops = nodes - 1
+    return work + Work(hops=hops, latency=hops * latency, transfer=hops * transfer)
+
+
+def decode_step(
+    platforms: Sequence[PlatformFacts], model: ModelFacts, fabric: FabricFacts | None, way: Way
+) -> Work:
+    """One step of a batch, with the cache as it is half way; with drafts, all of them checked."""
+    depth = way.depth + way.n_prompt + way.n_gen / 2
+    checked = way.batch * (1 + way.drafts)
+    step = forward(platforms, model, fabric, way, tokens=checked, sequences=way.batch, depth=depth)
+    if not way.drafts:
+        return step
+    # A draft is one layer and the output matrix (https://arxiv.org/abs/2412.19437, 2.2).
+    one = forward(platforms, model, fabric, way, tokens=way.batch, sequences=way.batch, depth=depth)
+    output = model.vocabulary * model.hidden / max(model.active, 1.0)
+    share = 1 / model.layers
+    draft = one.times(share) + Work(weights=output * one.weights)
+    return step + draft.times(way.drafts)
+
+
+def prompt_pass(
+    platforms: Sequence[PlatformFacts], model: ModelFacts, fabric: FabricFacts | None, way: Way
+) -> Work:
+    """All tokens of the batch's prompts, in chunks as the engine takes them."""
+    tokens = way.n_prompt * way.batch
+    chunk = way.chunk or _CHUNKS.get(way.engine, _CHUNK)
+    count = ceil(tokens / chunk)
+    if not count:
+        return Work()
+    each = tokens / count
+    depth = way.depth + way.n_prompt / 2
+    one = forward(platforms, model, fabric, way, tokens=each, sequences=1, depth=depth)
+    return one.times(count)
+
+
+def tokens_a_step(way: Way) -> float:
+    """Tokens that one step of decoding gives, of all sequences."""
+    return way.batch * (1 + way.drafts * way.acceptance)
+
+
+def _shares(platforms: Sequence[PlatformFacts], *, tensor: bool) -> list[float]:
+    """Of the weights: equal parts, but a pipeline over unlike nodes is cut by their memory."""
+    count = len(platforms)
+    memories = [platform.memory_gib for platform in platforms]
+    if tensor or not all(memories):
+        return [1 / count] * count
+    return [memory / sum(memories) for memory in memories]
+
+
+def _weight_bytes(model: ModelFacts, tokens: float) -> float:
+    weights = model.weights
+    always = model.always * weights.other_bits
+    return (always + model.routed * model.share(tokens) * weights.routed_bits) / _BITS
+
+
+def _cache_bytes(model: ModelFacts, depth: float) -> float:
+    """Of one sequence."""
+    windowed = model.window_width * min(depth, model.window)
+    return _CACHE_BYTES * (model.cache_width * depth + windowed)
+
+
+def _flops(model: ModelFacts, tokens: float, depth: float) -> float:
+    """Multiplications of weights, which small groups of tokens fill badly, and of attention."""
+    group = tokens * model.experts_used / model.experts if model.routed else tokens
+    # Few tokens go through kernels of vectors, which fill no tiles.
+    padding = 1 + _TILE / group if tokens > _VECTORS else 1.0
+    experts = model.routed * model.share(1) * padding
+    looking = model.window_layers
+    seen = (model.layers - model.linear_layers - looking) * depth
+    seen += looking * min(depth, model.window)
+    attention = 2 * seen * model.heads * model.head_dim
+    return _FLOPS * tokens * (model.always + experts + attention)
+
+
+def _launches(model: ModelFacts) -> float:
+    """Layers to start, in plain ones: routing, a state and residual streams have kernels too."""
+    more = bool(model.routed) + (model.streams > 1)
+    return model.layers * (1 + more) + model.linear_layers

@@ -1,0 +1,425 @@
+"""The performance model: physics that always holds, sums done by hand, and what it refuses."""
+
+import re
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from statistics import median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nixwulf.errors import InputError
+from nixwulf.model.catalog import find, of_gguf, parse, table
+from nixwulf.model.constants import NAMES, Constants, choose, family, load
+from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way, Weights, platform_facts
+from nixwulf.model.hpl import predict_hpl
+from nixwulf.model.links import exchange, fabric_facts
+from nixwulf.model.predict import Prediction, predict
+from nixwulf.model.quantization import weights_of
+from nixwulf.models.header import Tensor
+from nixwulf.platforms import load_platform, platform_names
+
+# A machine and a model with round numbers: 1 GB of weights at 100 GB/s is 10 ms.
+NODE = PlatformFacts("box", "amd", bandwidth_gbs=100, tflops=10, memory_gib=64)
+DENSE = ModelFacts(
+    "dense", layers=10, hidden=1000, parameters=1e9, weights=Weights(8, 8), kv_heads=8, heads=8,
+    head_dim=128, cache_width=10_000,
+)  # fmt: skip
+MIXTURE = ModelFacts(
+    "mixture", layers=10, hidden=1000, parameters=1e9, weights=Weights(8, 8), kv_heads=8,
+    experts=8, experts_used=2, routed=8e8,
+)  # fmt: skip
+LINK = FabricFacts("ethernet", "tcp", rtt_us=100, bandwidth_gbps=8)
+PERFECT = Constants(1, 1, 1, 0, 0, 0, deviations=(0,) * 6, spread=0.1)
+
+
+def speed(nodes=2, model=DENSE, link=LINK, constants=PERFECT, platform=NODE, **way) -> Prediction:
+    way.setdefault("engine", "vllm")
+    way.setdefault("parallelism", "tensor" if nodes > 1 else "single")
+    return predict([platform] * nodes, model, Way(**way), link, constants=constants)
+
+
+def test_one_node_reads_all_active_weights_and_the_cache_of_half_the_answer():
+    told = speed(1, n_gen=200)
+
+    assert told.parts["weights"] == pytest.approx(0.010)
+    # 10,000 values of 2 bytes for each of 100 tokens, at 100 GB/s.
+    assert told.parts["cache"] == pytest.approx(20e-6)
+    assert told.value == pytest.approx(1 / 0.01002)
+
+
+def test_two_nodes_split_by_tensors_read_half_each_and_sum_up_twice_a_layer():
+    told = speed(2)
+
+    assert told.parts["weights"] == pytest.approx(0.005)
+    # 21 sums of a ring of two: two messages of 50 us one after the other.
+    assert told.parts["latency"] == pytest.approx(21 * 100e-6)
+    # 2000 bytes each, once out and once back in halves, at 1 GB/s.
+    assert told.parts["transfer"] == pytest.approx(21 * 2e-6)
+
+
+def test_a_pipeline_reads_everything_one_node_after_the_other():
+    told = speed(4, engine="llama.cpp", parallelism="pipeline")
+
+    assert told.parts["weights"] == pytest.approx(0.010)
+    assert told.parts["latency"] == pytest.approx(3 * 1.5 * 100e-6)
+
+
+def test_a_pipeline_over_unlike_nodes_is_cut_by_their_memory():
+    fast = replace(NODE, name="fast", bandwidth_gbs=300, memory_gib=192)
+    told = predict([NODE, fast], DENSE, Way("llama.cpp", "pipeline"), LINK, constants=PERFECT)
+
+    assert told.parts["weights"] == pytest.approx(0.25 * 0.010 + 0.75 * 0.010 / 3)
+
+
+def test_a_token_reads_its_own_experts_and_a_batch_reads_more_of_them():
+    assert speed(1, MIXTURE).parts["weights"] == pytest.approx((0.2 + 0.8 * 2 / 8) / 100)
+    # Two tokens leave (3/4)^2 of the experts alone, and are two tokens.
+    two = speed(1, MIXTURE, batch=2, constants=replace(PERFECT, compute=inf))
+    assert two.parts["weights"] == pytest.approx((0.2 + 0.8 * (1 - 0.75**2)) / 100 / 2)
+
+
+def test_guessed_tokens_cost_a_wider_step_and_count_when_they_are_kept():
+    plain = speed(1, batch=1)
+    guessing = speed(1, drafts=3, acceptance=0.5, constants=replace(PERFECT, compute=inf))
+
+    # The same weights serve 1 + 3/2 tokens; each guess read a layer and no output matrix.
+    assert guessing.parts["weights"] == pytest.approx(plain.parts["weights"] * 1.3 / 2.5)
+
+
+def test_the_hosts_time_is_paid_for_each_layer_hop_and_sum():
+    constants = replace(PERFECT, layer_us=100, hop_us=5000, sync_us=50)
+
+    tensor = speed(2, constants=constants)
+    assert tensor.parts["dispatch"] == pytest.approx(10 * 100e-6)
+    assert tensor.parts["sync"] == pytest.approx(21 * 50e-6)
+    pipeline = speed(3, constants=constants, engine="llama.cpp", parallelism="pipeline")
+    assert pipeline.parts["hops"] == pytest.approx(2 * 5e-3)
+
+
+def test_where_the_host_needs_4_ms_a_sum_a_faster_link_changes_nothing():
+    """The pair whose all-reduce fell from 286 to 100 us and that got no faster."""
+    slow = replace(PERFECT, sync_us=4000)
+    before = speed(2, link=replace(LINK, rtt_us=286), constants=slow)
+    after = speed(2, link=replace(LINK, rtt_us=100), constants=slow)
+
+    assert after.value / before.value < 1.05
+
+
+def test_a_prompt_is_bound_by_compute():
+    told = predict(
+        [NODE], DENSE, Way("llama.cpp", n_prompt=512), metric="prompt", constants=PERFECT
+    )
+
+    attention = 2 * 10 * 8 * 128 * 256
+    assert told.parts["compute"] == pytest.approx(2 * (1e9 + attention) / 10e12)
+    assert told.parts["weights"] == pytest.approx(0.010 / 512)
+
+
+def test_serving_has_the_prompts_time_in_it():
+    way = Way("llama.cpp", n_prompt=512, n_gen=128)
+    decode, prompt, serve = (
+        predict([NODE], DENSE, way, metric=metric, constants=PERFECT)
+        for metric in ("decode", "prompt", "serve")
+    )
+
+    assert 128 / serve.value == pytest.approx(128 / decode.value + 512 / prompt.value)
+
+
+def test_parts_add_up_and_the_interval_is_around_the_value():
+    told = speed(2, constants=replace(PERFECT, layer_us=70, sync_us=40))
+
+    assert sum(told.parts.values()) == pytest.approx(1 / told.value)
+    assert told.low < told.value < told.high
+
+
+def test_the_less_a_constant_is_known_the_wider_the_interval():
+    known = speed(1)
+    unknown = speed(1, constants=replace(PERFECT, deviations=(0.5, 0, 0, 0, 0, 0)))
+
+    assert unknown.value == known.value
+    assert unknown.high / unknown.low > known.high / known.low
+
+
+NODES = st.sampled_from([2, 3, 4, 8])
+FACTOR = st.floats(1, 100)
+WAYS = st.fixed_dictionaries(
+    {
+        "engine": st.sampled_from(["llama.cpp", "vllm", "mlx", "distributed-llama"]),
+        "parallelism": st.sampled_from(["pipeline", "tensor"]),
+        "batch": st.integers(1, 64),
+        "depth": st.integers(0, 100_000),
+    }
+)
+MODELS = st.sampled_from([DENSE, MIXTURE])
+
+
+@given(nodes=NODES, way=WAYS, model=MODELS, factor=FACTOR)
+def test_more_memory_bandwidth_is_never_slower(nodes, way, model, factor):
+    faster = replace(NODE, bandwidth_gbs=NODE.bandwidth_gbs * factor)
+
+    assert speed(nodes, model, platform=faster, **way).value >= speed(nodes, model, **way).value
+
+
+@given(nodes=NODES, way=WAYS, model=MODELS, factor=FACTOR)
+def test_more_latency_is_never_faster(nodes, way, model, factor):
+    longer = replace(LINK, rtt_us=LINK.rtt_us * factor)
+
+    assert speed(nodes, model, link=longer, **way).value <= speed(nodes, model, **way).value
+
+
+@given(nodes=NODES, way=WAYS, model=MODELS, factor=FACTOR)
+def test_a_wider_link_is_never_slower(nodes, way, model, factor):
+    wider = replace(LINK, bandwidth_gbps=LINK.bandwidth_gbps * factor)
+
+    assert speed(nodes, model, link=wider, **way).value >= speed(nodes, model, **way).value
+
+
+@given(way=WAYS, model=MODELS, depth=st.integers(1, 100_000))
+def test_a_longer_context_is_never_faster(way, model, depth):
+    deeper = way | {"depth": way["depth"] + depth}
+
+    assert speed(2, model, **deeper).value <= speed(2, model, **way).value
+
+
+@given(nodes=NODES, layer_us=st.floats(0, 1000))
+def test_a_perfect_link_leaves_a_share_of_the_weights_and_the_dispatch(nodes, layer_us):
+    perfect = FabricFacts("roce", "rdma", rtt_us=0, bandwidth_gbps=inf)
+    constants = replace(PERFECT, layer_us=layer_us)
+    told = speed(nodes, link=perfect, constants=constants, n_gen=1)
+
+    rest = told.parts["cache"]
+    assert 1 / told.value == pytest.approx(0.010 / nodes + 10 * layer_us / 1e6 + rest)
+
+
+@settings(max_examples=50)
+@given(nodes=NODES, way=WAYS, kind=st.sampled_from(["amd", "nvidia", "apple", "cpu"]))
+def test_shipped_constants_give_finite_speeds_for_every_way(nodes, way, kind):
+    told = speed(nodes, platform=replace(NODE, kind=kind), constants=None, **way)
+
+    assert 0 < told.low < told.value < told.high < inf
+
+
+def test_sums_over_a_link_follow_the_engines_algorithm():
+    def latency(engine, nodes, kind="ethernet"):
+        return exchange(engine, nodes, FabricFacts(kind, "tcp", 100, 8), 0)[0] * 1e6
+
+    assert latency("vllm", 4) == pytest.approx(2 * 3 * 50)  # ring
+    assert latency("mlx", 4, "thunderbolt5-rdma") == pytest.approx(50)  # all to all at once
+    assert latency("distributed-llama", 4) == pytest.approx(3 * 2 * 100)  # out and back, in turn
+    assert latency("llama.cpp", 2) == pytest.approx(200)  # as seen in the lab
+    assert latency("llama.cpp", 4) == pytest.approx(800)
+
+
+def test_what_is_not_known_of_a_link_is_assumed_and_said():
+    link = fabric_facts("thunderbolt-net", "tcp")
+    told = speed(2, link=link)
+
+    assert link.rtt_us == 240
+    assert any("thunderbolt-net by tcp: 240 us a round trip" in said for said in told.assumptions)
+    known = fabric_facts("thunderbolt-net", "tcp", rtt_us=286, bandwidth_gbps=9)
+    assert (known.rtt_us, known.assumptions) == (286, ())
+
+
+def test_a_nominal_bandwidth_is_taken_for_less_and_said():
+    facts = platform_facts(load_platform("mac-studio-m3-ultra"))
+
+    assert facts.bandwidth_gbs == pytest.approx(0.86 * 819)
+    assert "none was measured" in facts.assumptions[0]
+    assert platform_facts(load_platform("framework-desktop")).assumptions == ()
+
+
+def test_every_platform_has_facts_or_says_what_it_lacks():
+    for name in platform_names():
+        document = load_platform(name)
+        if {"memory_bandwidth_gbs", "memory_bandwidth_nominal_gbs"} & set(document):
+            assert platform_facts(document).bandwidth_gbs > 0
+        else:
+            with pytest.raises(InputError, match=f"'{name}' has no memory bandwidth; add"):
+                platform_facts(document)
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "active"),
+    [
+        ("MiniMax-M2-UD-Q6_K_XL", "MiniMax-M2", 10.4),
+        ("Llama 3.1:70b", "Llama-3.1-70B", 69.5),
+        ("DeepSeek R1 14b", "DeepSeek-R1-Distill-Qwen-14B", 14.0),
+        ("deepseek-r1:671b", "DeepSeek-R1-671B", 36.6),
+        ("gpt-oss-20b-GGUF", "gpt-oss-20b", 3.6),
+        ("Qwen3-Coder-30B-A3B-Instruct-Q8_0-GGUF", "Qwen3-30B-A3B", 3.0),
+        ("Kimi K2 Thinking", "Kimi-K2", 31.7),
+    ],
+)
+def test_a_model_is_found_by_the_names_it_goes_by(name, found, active):
+    model = find(name)
+
+    assert model.name == found
+    assert model.active / 1e9 == pytest.approx(active, abs=0.1)
+
+
+def test_every_model_of_the_table_has_a_source_and_parses():
+    for entry in table():
+        assert entry["source"].startswith("https://")
+        assert entry["checked"] in {"read", "public"}
+        model = parse(entry)
+        assert 0 < model.active <= model.parameters
+
+
+def test_an_unknown_model_says_which_facts_to_give():
+    with pytest.raises(InputError, match="'Foo-7B' is not known.*layers, hidden.*known are: Mini"):
+        find("Foo-7B")
+
+
+def test_a_gguf_tells_its_own_bits_of_each_part():
+    fields = {
+        "general.architecture": "x",
+        "x.block_count": 2,
+        "x.embedding_length": 100,
+        "x.attention.head_count": 4,
+        "x.attention.head_count_kv": 2,
+        "x.expert_count": 8,
+        "x.expert_used_count": 2,
+    }
+    tensors = {
+        "token_embd.weight": Tensor(2000, 1000),
+        "output.weight": Tensor(1000, 1000),
+        "blk.0.attn_q.weight": Tensor(1000, 1000),
+        "blk.0.ffn_up_exps.weight": Tensor(4000, 8000),
+    }
+    model = of_gguf("mine", fields, tensors)
+
+    assert model.weights == Weights(4.0, 8.0)
+    assert model.active == 2000 + 8000 * 2 / 8
+    assert model.cache_width == 2 * 2 * 2 * 25
+
+
+def test_bits_of_a_weight_by_name_or_by_size():
+    dense, mixture = find("Llama 2 7B"), find("MiniMax-M2")
+
+    assert weights_of("Q4_0", dense).other_bits == 4.5
+    assert weights_of("BF16", mixture) == Weights(
+        16, 16, ("16 bits a weight, the usual of 'BF16'",)
+    )
+    sized = weights_of("UD-Q6_K_XL", mixture, size_gib=180.94)
+    assert sized.other_bits == 8.5
+    assert mixture.quantized(sized).weight_bytes / 2**30 == pytest.approx(180.94)
+    # The experts of gpt-oss were published in four bits; no file has finer ones.
+    assert weights_of("F16", find("gpt-oss-20b")).routed_bits == 4.25
+
+
+def test_an_unknown_quantization_asks_for_a_name_or_a_size():
+    with pytest.raises(InputError, match="'XYZ' is not known.*'Q4_K_M' or.*in GiB"):
+        weights_of("XYZ", DENSE)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: replace(LINK, rtt_us=-7), "-7 us; expected 0 or more"),
+        (lambda: replace(LINK, bandwidth_gbps=0), "0 Gbit/s; expected more than 0"),
+        (lambda: replace(NODE, bandwidth_gbs=-1), "memory bandwidth of 'box' is -1"),
+        (lambda: replace(MIXTURE, experts_used=9), "uses 9 of 8 experts"),
+        (lambda: Way("vllm", "rows"), "'rows' is not one of single, pipeline, tensor"),
+        (lambda: Way("vllm", batch=0), "Batch 0"),
+        (lambda: Way("vllm", acceptance=2), "Acceptance 2 is no share"),
+        (lambda: speed(1, parallelism="tensor"), "1 nodes and parallelism 'tensor'"),
+        (lambda: speed(2, parallelism="single"), "2 nodes and parallelism 'single'"),
+        (lambda: speed(2, link=None), "2 nodes and no fabric"),
+        (lambda: speed(1, constants=None, engine="foo"), "Engine 'foo' has no constants"),
+        (lambda: fabric_facts("roce", "smoke"), "Nothing is known of 'roce' by 'smoke'"),
+        (lambda: predict([NODE], DENSE, Way("vllm"), metric="prompt"), "n_prompt 0"),
+        (lambda: predict([], DENSE, Way("vllm")), "No nodes"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(make, sentence):
+    with pytest.raises(InputError) as refused:
+        make()
+    assert sentence in refused.value.message
+
+
+def test_vllm_across_amd_nodes_starts_kernels_one_by_one_unless_told():
+    def of(kind, graphs=None):
+        return family("vllm", kind, graphs=graphs, parallelism="tensor")
+
+    assert of("amd") == "vllm-eager"
+    assert of("amd", graphs=True) == "vllm"
+    assert of("nvidia") == "vllm"
+    assert family("exo", "apple", graphs=None, parallelism="tensor") == "mlx"
+
+
+def test_shipped_constants_are_physical_and_have_their_uncertainty():
+    for engine, kinds in load().items():
+        for kind, constants in kinds.items():
+            assert constants is choose(engine, kind)
+            assert all(getattr(constants, name) > 0 for name in NAMES)
+            assert constants.weights * 0.86 < 1
+            assert constants.compute < 1
+            assert len(constants.deviations) == len(NAMES)
+            assert 0 < constants.spread < 1
+
+
+def test_hpl_scales_less_the_slower_its_network():
+    node = platform_facts(load_platform("framework-desktop"))
+    slow, fast = (replace(LINK, bandwidth_gbps=rate) for rate in (4.7, 50))
+
+    assert predict_hpl(node, 1, None) == 307.84
+    # Published: 1084 Gflop/s of four (https://github.com/geerlingguy/top500-benchmark).
+    assert predict_hpl(node, 4, slow) == pytest.approx(1084, rel=0.05)
+    assert predict_hpl(node, 4, slow) < predict_hpl(node, 4, fast) < 4 * 307.84
+    with pytest.raises(InputError, match="needs a fabric"):
+        predict_hpl(node, 4, None)
+
+
+def test_an_engine_without_numbers_on_a_device_is_said_to_have_none():
+    told = speed(2, platform=replace(NODE, kind="nvidia"), constants=None, engine="mlx")
+
+    assert "mlx on nvidia: no published numbers, so constants of others" in told.assumptions
+    assert not any("mlx" in said for said in speed(2, constants=None, engine="vllm").assumptions)
+
+
+# tok/s of a random llama of 8 layers on the lab's two cores, by the link's round trip in us.
+LAB = {
+    ("pipeline", 2): {10: 330, 300: 364, 1000: 245, 2000: 165},
+    ("pipeline", 4): {10: 351, 50: 246, 300: 278, 1000: 155, 2000: 97},
+    ("tensor", 2): {10: 73, 50: 70, 300: 54, 1000: 24, 2000: 13.5},
+    ("tensor", 4): {10: 22, 50: 26, 300: 14, 1000: 6.4, 2000: 3.5},
+}
+
+
+def test_the_lab_at_one_delay_tells_its_speed_at_the_others():
+    """The host's time is taken from the shortest round trip of each way; the rest is the link's."""
+    tiny = replace(DENSE, layers=8, parameters=1e5, cache_width=0)
+    errors = []
+    for (split, nodes), measured in LAB.items():
+
+        def told(rtt, layer_us, split=split, nodes=nodes):
+            return speed(
+                nodes, tiny, FabricFacts("ethernet", "tcp", rtt, 10), engine="llama.cpp",
+                parallelism=split, constants=replace(PERFECT, layer_us=layer_us),
+            ).value  # fmt: skip
+
+        first, *others = measured
+        layer_us = (1 / measured[first] - 1 / told(first, 0)) / 8 * 1e6
+        errors += [abs(told(rtt, layer_us) / measured[rtt] - 1) for rtt in others]
+
+    assert median(errors) <= 0.20
+
+
+def test_the_example_of_the_documentation_prints_what_it_says(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "model.md").read_text()
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], {})  # noqa: S102
+
+    assert f"prints `{capsys.readouterr().out.strip()}`" in page
+
+
+def test_the_table_of_constants_in_the_documentation_is_that_of_the_file():
+    page = (Path(__file__).parents[2] / "docs" / "model.md").read_text()
+    constants = choose("llama.cpp", "amd")
+
+    shares = (constants.weights, constants.cache, constants.compute)
+    times = f"{constants.layer_us:.0f} us | {constants.hop_us / 1000:.1f} ms"
+    row = " | ".join([*(f"{share:.2f}" for share in shares), times])
+    assert f"| llama.cpp, amd | {row} |" in page
