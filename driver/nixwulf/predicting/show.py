@@ -22,6 +22,7 @@ KIND = "prediction"
 _PIPE_WIDTH = 170
 _BAR = 32
 _ASSUMED = "Assumed, because it is not known:"
+_HEAD = ("way", "decode", "prompt", "memory of a node")
 _UNITS = "~ is a prediction, in tok/s; in brackets is what 80 % of measurements should lie between."
 
 
@@ -39,13 +40,10 @@ def to_terminal(
     console.print(Text(heading(question)), soft_wrap=True)
     for sentence in _heads(answers, what_ifs):
         console.print(Text(sentence), soft_wrap=True)
-    head, rows = _rows(answers)
-    table = _table(head)
-    for row, one in zip(rows, answers, strict=True):
-        style = "dim" if one.plain.room.fits is False else ""
-        table.add_row(*(Text(cell, style=style) for cell in row))
-    console.print(Text())
-    console.print(table)
+    _print_table(console, _HEAD, [_plain(one) for one in answers], answers)
+    if answers[0].changed:
+        console.print(Text(f"\n{_then(what_ifs)}"), soft_wrap=True)
+        _print_table(console, _HEAD, [_changed(one) for one in answers], answers)
     shown = [one for one in answers if one.plain.room.fits is not False] or list(answers)
     for metric, what in (("decode", "a decoded token"), ("prompt", "a token of the prompt")):
         _bars(console, shown, metric, what)
@@ -58,14 +56,15 @@ def to_terminal(
 
 def to_markdown(question: Question, answers: Sequence[Answer], what_ifs: Sequence[str]) -> str:
     """Predictions as GitHub Markdown."""
-    head, rows = _rows(answers)
+    then = [_changed(one) for one in answers if one.changed]
     time = [
         (how(one.candidate), *(percentages(found.parts) if found else "" for found in _both(one)))
         for one in answers
     ]
     parts = [
         "  \n".join(map(escaped, (heading(question), *_heads(answers, what_ifs)))),
-        pipe_table(head, rows),
+        pipe_table(_HEAD, [_plain(one) for one in answers]),
+        *((escaped(_then(what_ifs)), pipe_table(_HEAD, then)) if then else ()),
         pipe_table(("where the time goes", "decode", "prompt"), time),
         _listed(answers),
     ]
@@ -97,24 +96,24 @@ def to_json(question: Question, answers: Sequence[Answer], what_ifs: Sequence[st
 
 
 def _heads(answers: Sequence[Answer], what_ifs: Sequence[str]) -> list[str]:
-    if not what_ifs:
-        return [_UNITS]
-    given = ", ".join(what_ifs)
-    return [_UNITS, f"{'Then' if answers[0].changed else 'Given'}: {given}."]
+    given = what_ifs and not answers[0].changed
+    return [_UNITS, f"Given: {', '.join(what_ifs)}."] if given else [_UNITS]
 
 
-def _rows(answers: Sequence[Answer]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """One line for each way; a speed only of what fits."""
-    head: tuple[str, ...] = ("way", "decode", "prompt", "memory of a node")
-    if answers[0].changed:
-        head = (*head, "decode then", "prompt then", "memory then")
-    rows = []
-    for one in answers:
-        row = [how(one.candidate), *_speeds(one.plain), one.plain.room.words]
-        if one.changed:
-            row += [*_changes(one.plain, one.changed), one.changed.room.words]
-        rows.append(tuple(clean(cell) for cell in row))
-    return head, rows
+def _then(what_ifs: Sequence[str]) -> str:
+    return f"With {', '.join(what_ifs)}:"
+
+
+def _plain(one: Answer) -> tuple[str, ...]:
+    """The line of a way; a speed only of what fits."""
+    return how(one.candidate), *_speeds(one.plain), one.plain.room.words
+
+
+def _changed(one: Answer) -> tuple[str, ...]:
+    """The same with the what-ifs, and the change in percent."""
+    if one.changed is None:
+        return ()
+    return how(one.candidate), *_changes(one.plain, one.changed), one.changed.room.words
 
 
 def _speeds(told: Told) -> tuple[str, str]:
@@ -133,17 +132,31 @@ def _changes(before: Told, after: Told) -> tuple[str, str]:
     return change(before.decode, after.decode), prompt
 
 
-def _table(head: Sequence[str]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+def _table(head: Sequence[str], *, show_header: bool = True) -> Table:
+    table = Table(box=None, show_header=show_header, padding=(0, 2, 0, 0), pad_edge=False)
     for name in head:
         table.add_column(Text(name), justify="left")
     return table
 
 
+def _print_table(
+    console: Console,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    answers: Sequence[Answer],
+) -> None:
+    table = _table(head)
+    for row, one in zip(rows, answers, strict=True):
+        style = "dim" if one.plain.room.fits is False else ""
+        table.add_row(*(Text(clean(cell), style=style) for cell in row))
+    console.print(Text())
+    console.print(table)
+
+
 def _bars(console: Console, answers: Sequence[Answer], metric: str, what: str) -> None:
-    told = [(one, getattr(one.plain, metric)) for one in answers]
-    table = _table((f"Where the time of {what} goes", "", ""))
-    for one, prediction in told:
+    table = _table(("", "", ""), show_header=False)
+    for one in answers:
+        prediction = getattr(one.plain, metric)
         if prediction is not None:
             bar = Text()
             for name, count in cells(prediction.parts, _BAR).items():
@@ -153,7 +166,7 @@ def _bars(console: Console, answers: Sequence[Answer], metric: str, what: str) -
                 Text(how(one.candidate)), bar, Text(f"{ms:.3g} ms: {percentages(prediction.parts)}")
             )
     if table.rows:
-        console.print(Text())
+        console.print(Text(f"\nWhere the time of {what} goes:"))
         console.print(table)
 
 

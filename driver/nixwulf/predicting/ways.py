@@ -220,6 +220,11 @@ def _check(question: Question) -> None:
                 f"{cluster.source}: there is no fabric {name!r}; there is "
                 f"{', '.join(cluster.fabrics)}."
             )
+    names = question.fabrics or tuple(cluster.fabrics)
+    for transport in question.transports:
+        if not any(transport in cluster.fabrics[name].transports for name in names):
+            kinds = ", ".join(f"{name} is {cluster.fabrics[name].kind}" for name in names)
+            raise InputError(f"{cluster.source}: no fabric carries {transport!r}: {kinds}.")
     for count in question.nodes:
         if count > len(cluster.nodes):
             raise InputError(
