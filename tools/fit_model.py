@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from nixwulf.errors import NixwulfError
 from nixwulf.files import write_atomically
 from nixwulf.model.constants import FILE, NAMES
 from nixwulf.model.fit import KINDS, fit
@@ -50,4 +52,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except NixwulfError as error:
+        print(f"Error: {error.message}", file=sys.stderr)
+        sys.exit(error.exit_code)

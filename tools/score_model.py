@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from statistics import median
 # Many small matrices: threads of BLAS would only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from nixwulf.errors import NixwulfError
 from nixwulf.model.hpl import predict_hpl
 from nixwulf.model.published import cases, chip, hpl_cases, read_rows
 from nixwulf.model.score import Judged, Pair, direction, judge, pairs
@@ -147,4 +149,8 @@ def print_left_out(why: dict[str, str], models: dict[str, str], judged: Sequence
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except NixwulfError as error:
+        print(f"Error: {error.message}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,4 +1,4 @@
-"""Facts of language models: a checked-in table, a file of its form, or the header of a GGUF."""
+"""Facts of language models by name: the checked-in table, or a file of its form."""
 
 from __future__ import annotations
 
@@ -90,56 +90,6 @@ def parse(model: Mapping[str, Any]) -> ModelFacts:
         linear_layers=linear,
         streams=model.get("streams", 1),
     )
-
-
-def of_gguf(name: str, fields: Mapping[str, Any], tensors: Mapping[str, Any]) -> ModelFacts:
-    """Facts by a GGUF's header, as models.header.parse_gguf gives it: exact bits of each part.
-
-    The names of tensors are llama.cpp's: ffn_*_exps are the experts that a router chooses among.
-    """
-    architecture = fields["general.architecture"]
-
-    def value(key: str, default: Any = 0) -> Any:
-        found = fields.get(f"{architecture}.{key}", default)
-        return max(found) if isinstance(found, list) else found
-
-    layers, hidden = int(value("block_count")), int(value("embedding_length"))
-    heads = int(value("attention.head_count"))
-    kv_heads = int(value("attention.head_count_kv", heads))
-    head_dim = int(value("attention.key_length", hidden // max(1, heads)))
-    latent = int(value("attention.kv_lora_rank"))
-    width = latent + int(value("rope.dimension_count")) if latent else 2 * kv_heads * head_dim
-    routed = [tensor for key, tensor in tensors.items() if "_exps" in key]
-    table_ = tensors.get("token_embd.weight")
-    untied = table_ is not None and "output.weight" in tensors
-    others = [
-        tensor
-        for key, tensor in tensors.items()
-        if "_exps" not in key and not (untied and key == "token_embd.weight")
-    ]
-    total = sum(tensor.weights for tensor in tensors.values())
-    return ModelFacts(
-        name=name,
-        layers=layers,
-        hidden=hidden,
-        parameters=float(total),
-        weights=Weights(_bits(routed or others), _bits(others)),
-        vocabulary=table_.weights // hidden if table_ is not None else 0,
-        unread=float(table_.weights) if untied and table_ is not None else 0.0,
-        experts=int(value("expert_count")),
-        experts_used=int(value("expert_used_count")),
-        routed=float(sum(tensor.weights for tensor in routed)),
-        heads=heads,
-        head_dim=width if latent else head_dim,
-        kv_heads=1 if latent else kv_heads,
-        cache_width=float(width * layers),
-    )
-
-
-def _bits(tensors: list[Any]) -> float:
-    size: int = sum(tensor.bytes for tensor in tensors)
-    weights: int = sum(tensor.weights for tensor in tensors)
-    return 8 * size / weights
 
 
 def _plain(name: str) -> str:

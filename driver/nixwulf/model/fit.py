@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import hypot
 from typing import Any
 
 from nixwulf.model.constants import NAMES, Constants, family
-from nixwulf.model.predict import total
+from nixwulf.model.predict import total, uneven
 from nixwulf.model.published import Case
 
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
@@ -73,23 +74,22 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
     keys = [(name, part) for name in NAMES for part in _parts()]
     keys += [(_TOGETHER, group) for group in groups]
     index = {key: number for number, key in enumerate(keys)}
-    prior = np.array([_deviation(name, part) for name, part in keys])
+    prior = np.array([_deviation(*key) for key in keys])
+    base = np.log([_unit(name, _PRIORS[name].value) for name in NAMES])
+    noises = np.array([hypot(_NOISE, uneven(c.model, c.way, c.metric)) for c in cases])
     group = np.array([index[_TOGETHER, _together(case)] for case in cases])
-    rows = [_row(case) for case in cases]
-    counts = np.array([row[0] for row in rows]).reshape(-1, len(NAMES))
-    fixed = np.array([row[1] for row in rows])
-    seen = np.log(np.array([row[2] for row in rows]))
+    rows = np.array([_row(case) for case in cases]).reshape(len(cases), len(NAMES) + 2)
+    counts, fixed, seen = rows[:, :-2], rows[:, -2], np.log(rows[:, -1])
     # Which unknowns make up the logarithm of each constant of each case: cases x constants x 4.
     places = [place(case) for case in cases]
     made_of = np.array(
         [[[index[name, part] for part in _made_of(*place)] for name in NAMES] for place in places]
     ).reshape(len(cases), len(NAMES), 4)
-    base = np.log([_unit(name, _PRIORS[name].value) for name in NAMES])
 
     def solve(used: Any, free: Any, unknown: Any, inverse: Any) -> None:
         """Move the free unknowns to where they fit the used cases, and put in their covariance."""
         which, shared, wanted = made_of[used], group[used], prior[free]
-        start, row = unknown[free].copy(), np.arange(int(used.sum()))
+        start, row, noise = unknown[free].copy(), np.arange(int(used.sum())), noises[used]
         for _ in range(_ROUNDS):
             terms = counts[used] * np.exp(base + unknown[which].sum(axis=2))
             times = terms.sum(axis=1) + fixed[used]
@@ -99,7 +99,7 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
             slope = slope[:, free]
             off = seen[used] - np.log(times) - unknown[shared]
             # Cases that are far off count less (Huber): no single record bends the constants.
-            weight = np.minimum(1.0, 1.5 * _NOISE / np.maximum(np.abs(off), 1e-9)) / _NOISE**2
+            weight = np.minimum(1.0, 1.5 * noise / np.maximum(np.abs(off), 1e-9)) / noise**2
             covariance = np.linalg.inv(slope.T @ (weight[:, None] * slope) + np.diag(wanted**-2))
             pull = (unknown[free] - start) / wanted**2
             step = np.clip(covariance @ (slope.T @ (weight * off) - pull), -0.5, 0.5)
@@ -116,23 +116,23 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
         solve(~prompts, free, unknown, inverse)
     if prompts.any():
         column = NAMES.index("compute")
-        solve(prompts, np.unique(made_of[prompts][:, column]), unknown, inverse)
-    table: dict[str, dict[str, Constants]] = {}
-    spread = spread or {}
-    for engine in ENGINES:
-        for kind in KINDS:
-            values, deviations = {}, []
-            for column, name in enumerate(NAMES):
-                chosen = np.zeros(len(keys))
-                chosen[[index[name, part] for part in _made_of(engine, kind)]] = 1.0
-                values[name] = _value(name, float(np.exp(base[column] + chosen @ unknown)))
-                deviations.append(float(np.sqrt(chosen @ inverse @ chosen)))
-            table.setdefault(engine, {})[kind] = Constants(
-                **values,
-                deviations=tuple(deviations),
-                spread=spread.get(engine, spread.get("", 0.0)),
-                cases=places.count((engine, kind)),
-            )
+        free = np.unique([*made_of[prompts][:, column].ravel(), *group[prompts]])
+        solve(prompts, free, unknown, inverse)
+    known = spread or {}
+    table: dict[str, dict[str, Constants]] = {engine: {} for engine in ENGINES}
+    for engine, kind in ((engine, kind) for engine in ENGINES for kind in KINDS):
+        chosen = np.zeros((len(NAMES), len(keys)))
+        for column, name in enumerate(NAMES):
+            chosen[column, [index[name, part] for part in _made_of(engine, kind)]] = 1.0
+        factors = np.exp(base + chosen @ unknown)
+        deviations = np.sqrt(np.einsum("ij,jk,ik->i", chosen, inverse, chosen))
+        values = {name: _value(name, float(one)) for name, one in zip(NAMES, factors, strict=True)}
+        table[engine][kind] = Constants(
+            **values,
+            deviations=tuple(float(one) for one in deviations),
+            spread=known.get(engine, known.get("", 0.0)),
+            cases=places.count((engine, kind)),
+        )
     return table
 
 
@@ -153,9 +153,9 @@ def _parts() -> list[str]:
 def _together(case: Case) -> str:
     """What cases are off together: a model on a machine, whose kernels are good or bad for it.
 
-    Those for one token and for many are different ones, and a batch's routing is not even.
+    Each size of a batch has kernels of its own, and its routing is not even.
     """
-    size = min(2, case.way.batch)
+    size = case.metric if case.metric == "prompt" else case.way.batch
     bits = f"{case.model.weights.routed_bits:.1f}"
     return f"{case.machine} {case.way.engine} {case.model.name} {bits} {size}"
 
@@ -181,10 +181,11 @@ def place(case: Case) -> tuple[str, str]:
 
 
 @cache
-def _row(case: Case) -> tuple[list[float], float, float]:
+def _row(case: Case) -> tuple[float, ...]:
+    """What each constant scales, what none does, and the seconds that were measured."""
     work, tokens = total(case.platforms, case.model, case.way, case.fabric, metric=case.metric)
-    counts = [getattr(work, _FIELDS[name]) for name in NAMES]
-    return counts, work.latency + work.transfer, tokens / case.value
+    counts = (getattr(work, _FIELDS[name]) for name in NAMES)
+    return (*counts, work.latency + work.transfer, tokens / case.value)
 
 
 def _unit(name: str, value: float) -> float:

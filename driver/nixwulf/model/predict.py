@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import exp, log, sqrt
 
 from nixwulf.errors import InputError
 from nixwulf.model.constants import Constants, choose, family
@@ -14,6 +14,7 @@ from nixwulf.model.work import PARTS, Work, decode_step, prompt_pass, tokens_a_s
 METRICS = ("decode", "prompt", "serve")
 QUANTILE_80 = 1.2816
 """Of the normal distribution: 80 % are within so many standard deviations."""
+_ROUTING = 0.2  # chosen: how far off the growth of the experts touched may be, in logarithms
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,33 @@ def predict(
         assumptions += fabric.assumptions
     if not known.cases:
         assumptions.append(f"{engine} on {kind}: no published numbers, so constants of others")
-    width = exp(QUANTILE_80 * sqrt(known.spread**2 + doubt(parts, known)))
+    if _checked(way, metric) > 1 and model.routed:
+        assumptions.append("a batch's tokens choose their experts evenly")
+    width = exp(QUANTILE_80 * sqrt(known.spread**2 + doubt(parts, known, model, way, metric)))
     return Prediction(value, value / width, value * width, parts, tuple(assumptions))
 
 
-def doubt(parts: Mapping[str, float], known: Constants) -> float:
-    """Variance of the logarithm of a time that its constants give it, each by its share."""
+def doubt(
+    parts: Mapping[str, float], known: Constants, model: ModelFacts, way: Way, metric: str
+) -> float:
+    """Variance of the logarithm of a time: of its constants, each by its share, and of routing."""
     whole = sum(parts.values())
-    shares = (parts[name] / whole for name in PARTS)
-    return sum((share * one) ** 2 for share, one in zip(shares, known.deviations, strict=True))
+    shares = [parts[name] / whole for name in PARTS]
+    constants = zip(shares, known.deviations, strict=True)
+    variance = sum((share * deviation) ** 2 for share, deviation in constants)
+    return variance + (shares[0] * uneven(model, way, metric)) ** 2
+
+
+def uneven(model: ModelFacts, way: Way, metric: str) -> float:
+    """Deviation of the logarithm of the weights read, for a batch may prefer the same experts."""
+    if not model.routed:
+        return 0.0
+    return _ROUTING * log(model.share(_checked(way, metric)) / model.share(1))
+
+
+def _checked(way: Way, metric: str) -> int:
+    """Tokens of a step of decoding; a prompt touches nearly all experts in any case."""
+    return 1 if metric == "prompt" else way.batch * (1 + way.drafts)
 
 
 def total(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -18,9 +18,10 @@ from typing import Any
 from nixwulf.errors import InputError
 from nixwulf.files import read_text, read_toml
 from nixwulf.model.catalog import find
-from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way, platform_facts
+from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way, Weights, platform_facts
 from nixwulf.model.links import fabric_facts
 from nixwulf.model.quantization import weights_of
+from nixwulf.model.reviewed import plain
 from nixwulf.platforms import load_platform
 
 _MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
@@ -48,6 +49,7 @@ _ENGINES = (
     ("exo", "mlx"),
     ("MLX", "mlx"),
     ("llama.cpp", "llama.cpp"),
+    ("ollama", "llama.cpp"),
 )
 _DECODE = {"tg", "tg128", "tpot_ms"}
 _GIGABITS = re.compile(r"(\d+(?:\.\d+)?)\s*G(?:bE|b/s|bit)")
@@ -107,7 +109,10 @@ class Case:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV with the table's columns; raises InputError that names a column it lacks."""
+    """Rows of a CSV with the table's columns; raises InputError that names a column it lacks.
+
+    Rows that say what another row says (same_as) are left out.
+    """
     rows = list(csv.DictReader(read_text(path).splitlines()))
     missing = [column for column in COLUMNS if not rows or column not in rows[0]]
     if missing:
@@ -115,7 +120,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
             f"{path}: lacks {', '.join(missing)}; expected the columns of "
             "results/published/numbers.csv."
         )
-    return rows
+    return [plain(row) for row in rows if not row.get("same_as")]
 
 
 def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]]:
@@ -150,21 +155,22 @@ def hpl_cases(
     """Id, platform, nodes, link and Gflop/s of HPL on several nodes of machines that are known."""
     found = []
     for row in rows:
-        if row["metric"] != "hpl_gflops" or int(row["nodes"] or 1) < 2:  # noqa: PLR2004
+        if row["metric"] != "hpl_gflops":
             continue
         try:
+            nodes = int(_number(row, "nodes", 1))
             machine = _machine(row["platform"])
-            platform = platform_facts(_documents(machine)[0])
-            if platform.hpl_gflops and platform.memory_gib:
+            platform = _platforms(machine)[0]
+            if nodes > 1 and platform.hpl_gflops and platform.memory_gib:
                 link = _fabric(row, machine)
-                found.append((row["id"], platform, int(row["nodes"]), link, float(row["value"])))
+                found.append((row["id"], platform, nodes, link, _number(row, "value")))
         except InputError:
             continue
     return found
 
 
 def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
-    note, value = row["note"], float(row["value"])
+    note, value = row["note"], _number(row, "value")
     machine = _machine(row["platform"])
     engine = next((ours for word, ours in _ENGINES if word in row["engine"]), None)
     if engine is None:
@@ -172,18 +178,18 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     if "on CPU" in note and "gpu" in _documents(machine)[0]:
         raise InputError("computed on the CPU of a machine whose GPU is what the facts are about")
     model = find(row["model"])
-    label = f"{row['quant']} {row['model']}"
-    size = float(row["model_size_gib"] or 0)
-    complete = "not stated" not in row["quant"] and "total" not in row["note"]
-    # What is not stated is no fact: such rows only tell which of two ways is faster.
-    model = model.quantized(weights_of("Q8_0" if "not stated" in label else label, model, size))
+    size = _number(row, "model_size_gib")
+    weights, complete = _weights(row, model, size)
+    model = model.quantized(weights)
     metric, way = _way(row, engine)
+    if value <= 0:
+        raise InputError(f"its value {row['value']!r} is no speed")
     if row["unit"] == "ms":
         value = 1000 * way.batch / value
-    nodes = int(row["nodes"] or 1)
+    nodes = int(_number(row, "nodes", 1))
     if engine == "distributed-llama" and "8 of 10" in row["engine"]:
         nodes = 8
-    known = [platform_facts(document) for document in _documents(machine)]
+    known = _platforms(machine)
     platforms = tuple(known) if len(known) > 1 else tuple(known * nodes)
     memory = sum(platform.memory_gib for platform in platforms)
     needed = model.weight_bytes / 2**30
@@ -196,6 +202,26 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     )
 
 
+def _weights(row: Mapping[str, str], model: ModelFacts, size: float) -> tuple[Weights, bool]:
+    """The weights, and whether the row says enough of it and of what it counts to be judged."""
+    counts = "total" not in row["note"]
+    if "not stated" not in row["quant"]:
+        try:
+            return weights_of(f"{row['quant']} {row['model']}", model, size), counts
+        except InputError:
+            if row["quant"]:
+                raise
+    # What is not stated is no fact: such rows only tell which of two ways is faster.
+    return weights_of("Q8_0", model, size), False
+
+
+def _number(row: Mapping[str, str], column: str, default: float = 0.0) -> float:
+    try:
+        return float(row[column] or default)
+    except ValueError:
+        raise InputError(f"its {column} {row[column]!r} is no number") from None
+
+
 def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
     """The metric and the way; raises InputError where a row does not say what the model needs."""
     note, name = row["note"], row["metric"]
@@ -204,7 +230,7 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
         found = re.search(pattern, note)
         return float(found[1]) if found else None
 
-    n_prompt, n_gen = int(row["n_prompt"] or 0), int(row["n_gen"] or 0)
+    n_prompt, n_gen = int(_number(row, "n_prompt")), int(_number(row, "n_gen"))
     batch = int(
         number(r"(?:batch=|concurrency |\bC=|max_num_seqs=)(\d+)") or number(r"\bc(\d+)\b") or 1
     )
@@ -235,7 +261,7 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
         graphs = "eager" not in note
     return metric, Way(
         engine,
-        row["parallelism"] if int(row["nodes"] or 1) > 1 else "single",
+        row["parallelism"] if _number(row, "nodes", 1) > 1 else "single",
         n_prompt=n_prompt if metric != "decode" else 0,
         n_gen=n_gen or 128,
         # llama-benchy and batched-bench decode behind a prompt.
@@ -266,11 +292,17 @@ def _documents(machine: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [load_platform(name) for name in names] or [machine["facts"]]
 
 
+def _platforms(machine: Mapping[str, Any]) -> list[PlatformFacts]:
+    known = [platform_facts(document) for document in _documents(machine)]
+    memory = machine.get("memory_gib")
+    return [replace(one, memory_gib=float(memory)) for one in known] if memory else known
+
+
 def _fabric(row: Mapping[str, str], machine: Mapping[str, Any]) -> FabricFacts:
     text = row["interconnect"]
     transport = "rdma" if row["transport"].startswith("rdma") else "tcp"
     found = _GIGABITS.search(text)
-    speed = float(found[1]) if found else 1.0
+    speed = float(row.get("fabric_gbps") or (found[1] if found else 1.0))
     if "Thunderbolt 5" in text:
         kind = "thunderbolt5-rdma"
     elif "USB4" in text:

@@ -22,7 +22,7 @@ _NAMES: tuple[tuple[str, float, float], ...] = (
     (r"MXFP4", 4.25, 8.5),
     (r"AWQ.?8", 8.25, 16.0),
     (r"AWQ|GPTQ|W4A16", 4.25, 16.0),
-    (r"OWN REQUANT", 4.5, 4.5),
+    (r"OWN REQUANT|INT4-G32", 4.5, 4.5),
     (r"INT4|NATIVE 4", 4.25, 16.0),
     (r"FP8", 8.0, 8.0),
     (r"BF16|F16|FP16", 16.0, 16.0),

@@ -116,7 +116,9 @@ def spreads(cases: Sequence[Case]) -> dict[str, float]:
             engine, kind = place(case)
             prediction = predict_case(case, known)
             off = log(prediction.value / case.value) / QUANTILE_80
-            more = off**2 - doubt(prediction.parts, known[engine][kind])
+            more = off**2 - doubt(
+                prediction.parts, known[engine][kind], case.model, case.way, case.metric
+            )
             excess.setdefault(engine, []).append(max(0.0, more))
     everything = [one for group in excess.values() for one in group]
     if not everything:
