@@ -11,8 +11,9 @@ from typing import Any
 
 from nixwulf.errors import InputError
 from nixwulf.files import read_json
-from nixwulf.model.catalog import find, of_gguf, parse, table
+from nixwulf.model.catalog import find, parse, table
 from nixwulf.model.facts import ModelFacts, Weights
+from nixwulf.model.headers import of_gguf, of_safetensors
 from nixwulf.model.quantization import weights_of
 from nixwulf.models.header import (
     Sizes,
@@ -25,7 +26,6 @@ from nixwulf.models.header import (
 
 _STEPS = (1 << 20, 1 << 23, 1 << 26)
 _SPLIT = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
-_EXPERT = re.compile(r"\.experts\b")
 _LENGTH_BYTES = 8
 _NATIVE = 16.0
 _WORD = 4
@@ -129,7 +129,8 @@ def _of_folder(folder: Path) -> Model:
             tensors |= parse_safetensors(_first_bytes(path, _LENGTH_BYTES + length))
         text = config.get("text_config", config)
         sizes = safetensors_sizes(text, tensors)
-        facts = _of_safetensors(folder.resolve().name, text, _quantized_bits(config), tensors)
+        unpacked = _unpacked(tensors, _quantized_bits(config))
+        facts = of_safetensors(folder.resolve().name, config, unpacked)
     except (ValueError, KeyError, IndexError, TypeError, ZeroDivisionError, AttributeError):
         raise InputError(
             f"{str(folder)!r} is no folder of a language model that can be read; give the model's "
@@ -138,56 +139,20 @@ def _of_folder(folder: Path) -> Model:
     return Model(facts.name, facts, sizes)
 
 
-def _quantized_bits(config: Mapping[str, Any]) -> float:
+def _quantized_bits(config: Mapping[str, Any]) -> int:
     """Bits of packed weights by config.json, 0 where nothing is packed."""
     packed = config.get("quantization_config") or config.get("quantization") or {}
-    return float(packed.get("bits", 0))
+    return int(packed.get("bits", 0))
 
 
-def _of_safetensors(
-    name: str, config: Mapping[str, Any], bits: float, tensors: Mapping[str, Tensor]
-) -> ModelFacts:
-    """Facts by the keys of config.json and the sizes of the tensors, which are exact."""
-
-    def weights(tensor: Tensor) -> float:
-        # Packed weights are words of several: a word of 32 bits has eight of four bits.
-        words = tensor.weights and tensor.bytes / tensor.weights == _WORD and 0 < bits < _NATIVE
-        return tensor.weights * 32 / bits if words else tensor.weights
-
-    layers, hidden = int(config["num_hidden_layers"]), int(config["hidden_size"])
-    heads = int(config["num_attention_heads"])
-    kv_heads = int(config.get("num_key_value_heads") or heads)
-    head_dim = int(config.get("head_dim") or hidden // heads)
-    latent = int(config.get("kv_lora_rank") or 0)
-    width = latent + int(config.get("qk_rope_head_dim") or 0) if latent else 2 * kv_heads * head_dim
-    routed = {key: one for key, one in tensors.items() if _EXPERT.search(key)}
-    others = {key: one for key, one in tensors.items() if key not in routed}
-    untied = any("lm_head" in key for key in tensors)
-    embedding = sum(weights(one) for key, one in tensors.items() if "embed_tokens" in key)
-    count = sum(map(weights, others.values()))
-    other_bits = 8 * sum(one.bytes for one in others.values()) / count
-    count_routed = sum(map(weights, routed.values()))
-    routed_bits = (
-        8 * sum(one.bytes for one in routed.values()) / count_routed if routed else other_bits
-    )
-    experts = int(config.get("num_experts") or config.get("num_local_experts") or 0)
-    experts = int(config.get("n_routed_experts") or experts)
-    return ModelFacts(
-        name=name,
-        layers=layers,
-        hidden=hidden,
-        parameters=count + count_routed,
-        weights=Weights(routed_bits, other_bits),
-        vocabulary=int(config.get("vocab_size") or embedding // hidden),
-        unread=embedding if untied else 0.0,
-        experts=experts,
-        experts_used=int(config.get("num_experts_per_tok") or 0),
-        routed=count_routed,
-        heads=heads,
-        head_dim=width if latent else head_dim,
-        kv_heads=1 if latent else kv_heads,
-        cache_width=float(width * layers),
-    )
+def _unpacked(tensors: Mapping[str, Tensor], bits: int) -> dict[str, Tensor]:
+    """Packed weights are words of several: one of 32 bits has eight of four bits."""
+    return {
+        key: one._replace(weights=one.weights * 32 // bits)
+        if 0 < bits < _NATIVE and one.bytes == _WORD * one.weights
+        else one
+        for key, one in tensors.items()
+    }
 
 
 def _first_bytes(path: Path, count: int) -> bytes:
