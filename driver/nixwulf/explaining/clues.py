@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 from nixwulf.cluster import RDMA_KINDS
-from nixwulf.errors import InputError
+from nixwulf.model.facts import FabricFacts
 from nixwulf.model.links import fabric_facts
 from nixwulf.platforms import load_platform, platform_names
 from nixwulf.record import Record
+from nixwulf.report.words import figure
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 
 _HALF = 0.5
@@ -25,8 +26,6 @@ def clues(record: Record) -> list[str]:
         *_trained(record),
         *_throttled(record),
         *_cpu(record),
-        *_link(record),
-        *_tcp(record),
         *_gates(record),
     ]
 
@@ -82,45 +81,32 @@ def _platforms(record: Record) -> list[str]:
     return [node["platform"] for node in nodes] or list(record["cluster"].get("platforms", ()))
 
 
-def _link(record: Record) -> Iterator[str]:
+def slow_links(record: Record) -> list[tuple[str, FabricFacts]]:
+    """What is wrong with the link, each with the link as it should be.
+
+    Predictions are made with the link as it was measured, so it makes a case slow and not slower
+    than predicted. The lab's links are as it makes them.
+    """
     fabric, case = record.get("fabric", {}), record["case"]
-    measured, speed = record_bandwidth_gbps(record), _carried(fabric)
-    if measured and speed and measured < _HALF * speed:
-        yield (
-            f"The link carried {measured:.3g} Gbit/s, and {fabric['name']!r} should carry "
-            f"{speed:.3g}: look at its cable, MTU and load."
+    if case.get("transport") != "tcp" or "kind" not in fabric or "shaped_by" in fabric:
+        return []
+    kind, speed = fabric["kind"], fabric.get("speed_gbps", 0.0)
+    rtt, measured = record_rtt_us(record), record_bandwidth_gbps(record)
+    usual = fabric_facts(kind, "tcp", speed)
+    found = []
+    if measured and measured < _HALF * usual.bandwidth_gbps:
+        text = (
+            f"the link carried {figure(measured)} Gbit/s, and {fabric['name']!r} should carry "
+            f"{figure(usual.bandwidth_gbps)}; look at its cable, MTU and load"
         )
-    rtt = record_rtt_us(record)
-    usual = _usual(fabric, case)
-    if rtt and usual and rtt > _SLOW * usual:
-        yield f"A round trip took {rtt:.3g} us, and {usual:.3g} us are usual of this kind of link."
-
-
-def _carried(fabric: Mapping[str, Any]) -> float:
-    """What TCP gets of a link as it was made or sold."""
-    asked = float(fabric.get("asked", {}).get("rate_gbps", 0.0))
-    if asked or "shaped_by" in fabric:
-        return asked
-    try:
-        return fabric_facts(fabric["kind"], "tcp", fabric.get("speed_gbps", 0.0)).bandwidth_gbps
-    except (InputError, KeyError):
-        return 0.0
-
-
-def _usual(fabric: Mapping[str, Any], case: Mapping[str, Any]) -> float:
-    """Of a link that nobody shaped: round trip of TCP, us; 0 where it is not known."""
-    if "shaped_by" in fabric or case.get("transport") != "tcp":
-        return 0.0
-    try:
-        return fabric_facts(fabric["kind"], "tcp", fabric.get("speed_gbps", 0.0)).rtt_us
-    except (InputError, KeyError):
-        return 0.0
-
-
-def _tcp(record: Record) -> Iterator[str]:
-    fabric = record.get("fabric", {})
-    if record["case"].get("transport") == "tcp" and fabric.get("kind") in RDMA_KINDS:
-        yield f"It crossed {fabric['name']!r} by TCP, and this fabric carries RDMA."
+        found.append((text, replace(usual, rtt_us=rtt or usual.rtt_us)))
+    if rtt and rtt > _SLOW * usual.rtt_us:
+        text = f"a round trip took {figure(rtt)} us, and {figure(usual.rtt_us)} us are usual of it"
+        found.append((text, replace(usual, bandwidth_gbps=measured or usual.bandwidth_gbps)))
+    if kind in RDMA_KINDS:
+        text = f"it crossed {fabric['name']!r} by TCP, and this fabric carries RDMA"
+        found.append((text, fabric_facts(kind, "rdma", speed)))
+    return found
 
 
 def _gates(record: Record) -> Iterator[str]:

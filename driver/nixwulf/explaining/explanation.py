@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from nixwulf.collection import PLAN, read_entries
 from nixwulf.errors import InputError
-from nixwulf.explaining.clues import clues
+from nixwulf.explaining.clues import clues, slow_links
 from nixwulf.explaining.helps import Help, Setting, helps
-from nixwulf.explaining.one_node import calibrated
-from nixwulf.explaining.subject import METRICS, Subject, batch, subject_of
+from nixwulf.explaining.one_node import calibrated, with_exchanges_of
+from nixwulf.explaining.subject import METRICS, Subject, batch, fabric_of, subject_of
 from nixwulf.model.constants import Constants, choose, family
 from nixwulf.model.facts import PlatformFacts
 from nixwulf.model.predict import Prediction, predict
@@ -22,10 +23,11 @@ from nixwulf.model.work import forward
 from nixwulf.plan import read_plan
 from nixwulf.platforms import load_platform
 from nixwulf.record import Record
-from nixwulf.table import canonical
+from nixwulf.table import canonical, record_rtt_us
 
 _HALF = 0.5
-_OF_FABRIC = frozenset({"id", "nodes", "fabric", "transport", "parallelism"})
+_OF_LINK = frozenset({"id", "fabric"})
+_OF_NODES = _OF_LINK | {"nodes", "transport", "parallelism"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Explained:
     """A metric of a case: tok/s measured and predicted, or in why_not what is missing.
 
     roof: what no machine of this kind can exceed, tok/s; none where it is not known. clues: facts
-    of the record that slow it down.
+    of the record that slow it down. links: what is wrong with its link, and what that costs.
     """
 
     case: Mapping[str, Any]
@@ -44,6 +46,7 @@ class Explained:
     helps: tuple[Help, ...] = ()
     roof: float | None = None
     clues: tuple[str, ...] = ()
+    links: tuple[Help, ...] = ()
     why_not: str = ""
 
     @property
@@ -147,7 +150,11 @@ def _explained(
         constants=setting.constants,
     )
     roof = _roof(setting) if subject.platforms else None
-    return replace(bare, prediction=prediction, helps=helps(setting), roof=roof)
+    links = tuple(
+        Help(text, replace(setting, fabric=mended).speed() / prediction.value)
+        for text, mended in slow_links(one.record)
+    )
+    return replace(bare, prediction=prediction, helps=helps(setting), roof=roof, links=links)
 
 
 def _setting(one: _Measured, subject: Subject, others: Sequence[_Measured]) -> Setting:
@@ -189,20 +196,37 @@ def _machines(
             "with the same parameters; add nodes: [1] to the sweep."
         )
     node, constants = calibrated(platform, subject.model, way, one.metric, fmean(alone))
+    other = _on_another_fabric(one, others)
+    if other is not None:
+        link = fabric_of(other.record)
+        if link is not None:
+            constants = with_exchanges_of(
+                constants, node, subject.nodes, subject.model, way, link, one.metric, other.value
+            )
+            name = other.record["case"]["fabric"]
+            said = f"{platform}: the host's time for an exchange is as on {name!r} in this run"
+            node = replace(node, assumptions=(*node.assumptions, said))
     return (node,) * subject.nodes, constants
 
 
 def _is_one_node_of(other: _Measured, one: _Measured) -> bool:
-    def rest(measured: _Measured) -> dict[str, Any]:
-        case = measured.record["case"]
-        return {key: value for key, value in case.items() if key not in _OF_FABRIC}
+    return other.record["case"]["nodes"] == 1 and _differs_only_by(_OF_NODES, other, one)
 
-    return (
-        other.record["case"]["nodes"] == 1
-        and other.metric == one.metric
-        and canonical(dict(other.conditions)) == canonical(dict(one.conditions))
-        and rest(other) == rest(one)
-    )
+
+def _differs_only_by(keys: frozenset[str], other: _Measured, one: _Measured) -> bool:
+    def rest(measured: _Measured) -> tuple[str, str, dict[str, Any]]:
+        case = {key: value for key, value in measured.record["case"].items() if key not in keys}
+        return measured.metric, canonical(dict(measured.conditions)), case
+
+    return rest(other) == rest(one)
+
+
+def _on_another_fabric(one: _Measured, others: Sequence[_Measured]) -> _Measured | None:
+    """The same case on that other fabric of the run that has the shortest round trip, or none."""
+    same = [
+        other for other in others if other is not one and _differs_only_by(_OF_LINK, other, one)
+    ]
+    return min(same, key=lambda other: record_rtt_us(other.record) or inf, default=None)
 
 
 def _roof(setting: Setting) -> float | None:

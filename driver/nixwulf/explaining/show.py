@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from nixwulf.explaining.explanation import Explained, Unmeasured
-from nixwulf.explaining.words import case, measured, sentences
+from nixwulf.explaining.words import NOTICED, case, measured, sentences
 from nixwulf.predicting.bar import COLOURS, LETTERS, cells, legend, percentages, shares
 from nixwulf.report.pipes import escaped
-from nixwulf.report.words import clean, plural
+from nixwulf.report.words import clean, figure, plural
 
 _BAR = 40
 _COLOURS = {"cannot be right": "bold red", "half of it or less": "bold red",
@@ -27,9 +27,10 @@ def to_terminal(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> None:
     def say(text: str, style: str = "") -> None:
         console.print(Text(clean(text), style=style), soft_wrap=True)
 
-    last = ""
+    last, noticed = "", set[str]()
     for one in told:
         if case(one) != last:
+            noticed.clear()
             say(f"{chr(10) if last else ''}{case(one)}", "bold")
         last = case(one)
         say(f"  {one.metric}: {measured(one)}", _COLOURS.get(one.verdict, ""))
@@ -38,10 +39,13 @@ def to_terminal(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> None:
             for name, count in cells(one.prediction.parts, _BAR).items():
                 bar.append(LETTERS[name][0] * count, style=f"{COLOURS[name]} reverse")
             ms = 1000 / one.prediction.value
-            bar.append(f" {ms:.3g} ms: {percentages(one.prediction.parts)}")
+            bar.append(f" {figure(ms)} ms: {percentages(one.prediction.parts)}")
             console.print(bar, soft_wrap=True)
         for sentence in sentences(one):
-            say(f"    {sentence}")
+            if sentence not in noticed:
+                say(f"    {sentence}")
+            if sentence.startswith(NOTICED):
+                noticed.add(sentence)
     for text in (*_rest(rest), *_foot(told)):
         say(text)
 
@@ -77,7 +81,7 @@ def _document(one: Explained) -> dict[str, Any]:
         "unit": "tok/s",
         "measured": one.measured,
         "n_runs": one.runs,
-        "clues": list(one.clues),
+        "clues": [*one.clues, *(link.what for link in one.links)],
         "sentences": list(sentences(one)),
     }
     if one.prediction is None:

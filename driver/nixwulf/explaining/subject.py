@@ -69,7 +69,7 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> Subject:
         )
     return Subject(
         _model(record, plan),
-        _fabric(record),
+        fabric_of(record),
         _platforms(record),
         case["nodes"],
         case["engine"],
@@ -154,7 +154,7 @@ def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:
     return tuple(map(platform_facts, documents))
 
 
-def _fabric(record: Record) -> FabricFacts | None:
+def fabric_of(record: Record) -> FabricFacts | None:
     """Round trips and streams of the run are TCP's: of RDMA they tell nothing."""
     case, fabric = record["case"], record.get("fabric", {})
     if case["nodes"] == 1:

@@ -10,7 +10,8 @@ from nixwulf.predicting.bar import LETTERS, shares
 from nixwulf.predicting.words import percent, speed
 from nixwulf.report.words import figure, plural
 
-_FEW = 2
+NOTICED = "Noticed"
+"""Begins what is odd in a record of a speed that is not low; once a case is enough."""
 
 
 def case(told: Explained) -> str:
@@ -62,13 +63,17 @@ def _flags(told: Explained) -> Iterator[str]:
             prediction.low / 2
         ) else "less than predicted"  # fmt: skip
         yield f"Slow: {100 * ratio:.0f} % of the prediction, {much}."
-        if not clues:
+        if not clues and not any(one.enough for one in told.links):
             yield "Nothing in the record explains it."
     elif told.measured > prediction.high:
-        yield f"Fast: {figure(ratio)} times the prediction, and below what the hardware can."
+        below = f", and below {figure(told.roof)}, what the hardware can" if told.roof else ""
+        yield f"Fast: {figure(ratio)} times the prediction{below}."
+    for one in told.links:
+        name = "Slow link" if one.enough else NOTICED
+        yield f"{name}: {one.what}. Without that: {percent(one.factor)}."
     slow = told.measured < prediction.low
     for clue in clues:
-        yield f"{'Explains it' if slow else 'Noticed'}: {clue}"
+        yield f"{'Explains it' if slow else NOTICED}: {clue}"
 
 
 def _list(helps: list[Help]) -> str:
