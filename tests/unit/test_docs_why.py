@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from nixwulf.cli import cli
 
-PAGES = ("docs/predict.md",)
+PAGES = ("docs/predict.md", "docs/explain.md")
 
 
 def sessions(page):

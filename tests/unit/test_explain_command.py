@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -302,3 +303,30 @@ def test_terminal_and_markdown_say_the_same_sentences(tmp_path):
     for sentence in one["sentences"]:
         assert sentence in plain
     assert "- Bottleneck: reading weights from memory" in marked
+
+
+def test_the_lab_s_numbers_in_the_page_are_explained_as_the_page_says(tmp_path):
+    """Its run again, from what it measured: one node, then round trip, Gbit/s and tok/s."""
+    seen = {
+        (1, "single", "lan"): (0.0, 1.0, 522.9396666666667),
+        (2, "pipeline", "rdma-like"): (54.0, 12.0951, 306.7683333333334),
+        (2, "tensor", "rdma-like"): (54.75, 12.0907, 61.34456666666667),
+        (2, "pipeline", "gbe2g5"): (1050.0, 2.3024, 163.79466666666667),
+        (2, "tensor", "gbe2g5"): (1042.5, 2.3059, 21.324299999999997),
+    }
+    size = {"parameters": 19667328, "bytes": 40162720}
+    records = []
+    for (nodes, split, fabric), (rtt, gbps, speed) in seen.items():
+        lengths = {"n_prompt": 0, "n_gen": 64, "n_depth": 0, "n_ubatch": 512}
+        one = ok(case(nodes, fabric, split), [metric("decode", [speed], conditions=lengths)],
+                 rtt_us=rtt or 1.0, gbps=gbps, asked={"delay_us": 0.0})  # fmt: skip
+        one["model"] = {"name": "tiny", "random_weights": True, **size}
+        records.append(record.sealed(one))
+    the_plan = plan([one["case"] for one in records])
+    the_plan["sweep"]["document"]["models"] = {"tiny": {"random": {"architecture": "llama"}}}
+    write_run(tmp_path, records, record.sealed(the_plan))
+    (block,) = re.findall(r"```text\n(.*?)```", Path("docs/explain.md").read_text(), re.DOTALL)
+    printed = [line.rstrip() for line in explain(tmp_path)[1].splitlines()]
+    at = -1
+    for line in block.splitlines():
+        at = printed.index(line, at + 1)

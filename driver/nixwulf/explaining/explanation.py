@@ -14,6 +14,7 @@ from nixwulf.collection import PLAN, read_entries
 from nixwulf.errors import InputError
 from nixwulf.explaining.clues import clues, slow_links
 from nixwulf.explaining.helps import Help, Setting, helps
+from nixwulf.explaining.machines import facts_of
 from nixwulf.explaining.one_node import calibrated, with_exchanges_of
 from nixwulf.explaining.subject import METRICS, Subject, batch, fabric_of, subject_of
 from nixwulf.model.constants import Constants, choose, family
@@ -21,11 +22,11 @@ from nixwulf.model.facts import PlatformFacts
 from nixwulf.model.predict import Prediction, predict
 from nixwulf.model.work import forward
 from nixwulf.plan import read_plan
-from nixwulf.platforms import load_platform
 from nixwulf.record import Record
 from nixwulf.table import canonical, record_rtt_us
 
 _HALF = 0.5
+_SURELY = 1.1  # bits of a weight by the name of a quantization are that far off
 _OF_LINK = frozenset({"id", "fabric"})
 _OF_NODES = _OF_LINK | {"nodes", "transport", "parallelism"}
 
@@ -55,7 +56,7 @@ class Explained:
         told = self.prediction
         if told is None:
             return ""
-        if self.roof and self.measured > self.roof:
+        if self.roof and self.measured > _SURELY * self.roof:
             return "cannot be right"
         if self.measured > told.high:
             return "faster than predicted"
@@ -92,7 +93,15 @@ def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
     plans = {place: read_plan(place) if place.exists() else None for place in places}
     plan_of = {id(e.record): plans[e.path.parent.parent / PLAN] for e in entries}
     measured, rest = _measured(records)
-    return [_explained(one, measured, plan_of[id(one.record)]) for one in measured], rest
+    told = [_explained(one, measured, plan_of[id(one.record)]) for one in measured]
+    return sorted(told, key=_order), rest
+
+
+def _order(told: Explained) -> tuple[str, str, int, str, str]:
+    """Alike cases beside each other, fewest nodes first."""
+    case = told.case
+    split, fabric = case.get("parallelism", ""), case.get("fabric", "")
+    return case.get("model", ""), case.get("engine", ""), case["nodes"], split, fabric
 
 
 def _measured(records: Sequence[Record]) -> tuple[list[_Measured], list[Unmeasured]]:
@@ -255,5 +264,5 @@ def _roof(setting: Setting) -> float | None:
 
 
 def _at_its_best(node: PlatformFacts) -> PlatformFacts:
-    nominal = load_platform(node.name).get("memory_bandwidth_nominal_gbs", {}).get("value", 0.0)
+    nominal = (facts_of(node.name) or {}).get("memory_bandwidth_nominal_gbs", {}).get("value", 0.0)
     return replace(node, bandwidth_gbs=max(node.bandwidth_gbs, nominal))

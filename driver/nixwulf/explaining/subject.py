@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.errors import InputError
+from nixwulf.explaining.machines import facts_of
 from nixwulf.model.catalog import find
 from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way, platform_facts
 from nixwulf.model.headers import of_gguf
@@ -14,7 +15,6 @@ from nixwulf.model.links import fabric_facts
 from nixwulf.model.quantization import weights_of
 from nixwulf.models.header import Tensor
 from nixwulf.models.random_model import RandomModel, parse_random_model
-from nixwulf.platforms import load_platform, platform_names
 from nixwulf.record import Record
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 
@@ -64,8 +64,8 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> Subject:
     case = record["case"]
     if "engine" not in case or "model" not in case:
         raise InputError(
-            f"The benchmark {case['benchmark']!r} measures the machines; prompt and decode of a "
-            "language model are explained."
+            "The record names no engine or no model; what is explained is prompt and decode of a "
+            "language model."
         )
     return Subject(
         _model(record, plan),
@@ -100,7 +100,7 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
         raise InputError(
             f"The model {name!r} is not known: driver/nixwulf/data/model/models.toml lacks it."
         )
-    label = f"{told.get('weights', '')} {told.get('file', '')} {name}"
+    label = told.get("weights") or f"{told.get('file', '')} {name}".strip()
     size = told.get("bytes", 0) / _GIB
     try:
         return found.quantized(weights_of(label, found, size))
@@ -142,12 +142,14 @@ def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:
             f"The record names {len(names)} platforms for {count} nodes; it takes one for each, "
             "or one for all."
         )
-    unknown = [name for name in names if name not in platform_names()]
-    if unknown:
-        raise InputError(
-            f"The platform {unknown[0]!r} is not known: driver/nixwulf/data/platforms lacks it."
-        )
-    documents = [load_platform(name) for name in names]
+    documents = []
+    for name in names:
+        document = facts_of(name)
+        if document is None:
+            raise InputError(
+                f"The platform {name!r} is not known: driver/nixwulf/data/platforms lacks it."
+            )
+        documents.append(document)
     bandwidths = {"memory_bandwidth_gbs", "memory_bandwidth_nominal_gbs"}
     if not all(bandwidths & document.keys() for document in documents):
         return None
