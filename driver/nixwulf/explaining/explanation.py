@@ -213,7 +213,8 @@ def _machines(
                 constants, node, subject.nodes, subject.model, way, link, one.metric, other.value
             )
             name = other.record["case"]["fabric"]
-            said = f"{platform}: the host's time for an exchange is as on {name!r} in this run"
+            own = one.record["case"]["fabric"]
+            said = f"{platform}: the host's time for an exchange on {own!r} is as on {name!r} in it"
             node = replace(node, assumptions=(*node.assumptions, said))
     return (node,) * subject.nodes, constants
 
