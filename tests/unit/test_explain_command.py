@@ -60,7 +60,10 @@ def explain(path, *options):
 
 def told(tmp_path, *records, the_plan=None):
     """All explained metrics of records, as JSON."""
-    write_run(tmp_path, records, the_plan)
+    return told_of(write_run(tmp_path, records, the_plan))
+
+
+def told_of(tmp_path):
     code, output = explain(tmp_path, "--format", "json")
     assert code == 0, output
     return json.loads(output)["explained"]
@@ -254,7 +257,7 @@ def test_published_numbers_are_explained_where_they_say_enough(tmp_path):
     [
         ({"platforms": ("cray-1",)}, "The platform 'cray-1' is not known"),
         ({"platforms": ("dgx-spark",) * 3}, "The record names 3 platforms for 2 nodes"),
-        ({"model": "eliza"}, "The model 'eliza' is not known"),
+        ({"model": "eliza"}, "The model 'eliza' is not known by that name"),
         ({"fabric": {"name": "cable"}}, "The record lacks the kind of its fabric"),
         ({"conditions": {**DECODE, "concurrency": 4}}, "it is not told whether it is of each or"),
         ({"conditions": {**DECODE, "speculative": True}}, "It guesses tokens ahead"),
@@ -272,6 +275,22 @@ def test_what_a_record_lacks_is_said_in_a_sentence(tmp_path, changes, why):
     (explained,) = told(tmp_path, record.sealed(one))
     assert why in explained["why_not"]
     assert explained["sentences"] == [explained["why_not"]]
+
+
+def test_an_output_that_was_imported_is_explained_by_the_name_it_is_given(tmp_path):
+    """llama-bench prints 'llama 7B Q4_0' for Llama 2 and 3 alike."""
+    row = "| llama 7B Q4_0 | 3.56 GiB | 6.74 B | Vulkan | 99 | tg128 | 45.00 ± 0.10 |"
+    text = "| model | size | params | backend | ngl | test | t/s |\n|-|-|-|-|-|-|-|\n" + row + "\n"
+    (tmp_path / "bench.md").write_text(text)
+    found = []
+    for name, options in (("a", ()), ("b", ("--model", "Llama-2-7B"))):
+        given = [str(tmp_path / "bench.md"), "--platform", "framework-desktop", "--nodes", "1"]
+        out = ["--out", str(tmp_path / name)]
+        done = CliRunner().invoke(cli, ["import", *given, *options, *out])
+        assert done.exit_code == 0, done.output
+        found += told_of(tmp_path / name)
+    assert found[0]["why_not"].endswith("lacks it; import it with --model NAME.")
+    assert found[1]["verdict"] in {"as predicted", "faster than predicted"}
 
 
 def test_records_without_a_speed_are_told_with_their_reason(tmp_path):

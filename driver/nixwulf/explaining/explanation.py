@@ -84,6 +84,12 @@ class _Measured:
     runs: int
     clues: tuple[str, ...]
 
+    def but(self, keys: frozenset[str]) -> str:
+        """All that it was measured under, without some keys of the case, as one text."""
+        case = {key: value for key, value in self.record["case"].items() if key not in keys}
+        conditions = dict(self.conditions)
+        return canonical({"metric": self.metric, "conditions": conditions, "case": case})
+
 
 def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
     """All of a record or a run folder; raises InputError for what is none."""
@@ -93,7 +99,10 @@ def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
     plans = {place: read_plan(place) if place.exists() else None for place in places}
     plan_of = {id(e.record): plans[e.path.parent.parent / PLAN] for e in entries}
     measured, rest = _measured(records)
-    told = [_explained(one, measured, plan_of[id(one.record)]) for one in measured]
+    alike: defaultdict[str, list[_Measured]] = defaultdict(list)
+    for one in measured:
+        alike[one.but(_OF_NODES)].append(one)
+    told = [_explained(one, alike[one.but(_OF_NODES)], plan_of[id(one.record)]) for one in measured]
     return sorted(told, key=_order), rest
 
 
@@ -198,7 +207,7 @@ def _machines(
             f"Nobody published facts of {platform!r}: this speed of one node is what several "
             "nodes are held against."
         )
-    alone = [other.value for other in others if _is_one_node_of(other, one)]
+    alone = [other.value for other in others if other.record["case"]["nodes"] == 1]
     if not alone:
         raise InputError(
             f"Nobody published facts of {platform!r}, and one node was not measured in this run "
@@ -219,23 +228,10 @@ def _machines(
     return (node,) * subject.nodes, constants
 
 
-def _is_one_node_of(other: _Measured, one: _Measured) -> bool:
-    return other.record["case"]["nodes"] == 1 and _differs_only_by(_OF_NODES, other, one)
-
-
-def _differs_only_by(keys: frozenset[str], other: _Measured, one: _Measured) -> bool:
-    def rest(measured: _Measured) -> tuple[str, str, dict[str, Any]]:
-        case = {key: value for key, value in measured.record["case"].items() if key not in keys}
-        return measured.metric, canonical(dict(measured.conditions)), case
-
-    return rest(other) == rest(one)
-
-
 def _on_another_fabric(one: _Measured, others: Sequence[_Measured]) -> _Measured | None:
     """The same case on that other fabric of the run that has the shortest round trip, or none."""
-    same = [
-        other for other in others if other is not one and _differs_only_by(_OF_LINK, other, one)
-    ]
+    case = one.but(_OF_LINK)
+    same = [other for other in others if other is not one and other.but(_OF_LINK) == case]
     return min(same, key=lambda other: record_rtt_us(other.record) or inf, default=None)
 
 

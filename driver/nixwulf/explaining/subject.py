@@ -97,8 +97,10 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
         if found:
             break
     if found is None:
+        again = "; import it with --model NAME" if record["kind"] == "imported" else ""
         raise InputError(
-            f"The model {name!r} is not known: driver/nixwulf/data/model/models.toml lacks it."
+            f"The model {name!r} is not known by that name: driver/nixwulf/data/model/models.toml "
+            f"lacks it{again}."
         )
     label = told.get("weights") or f"{told.get('file', '')} {name}".strip()
     size = told.get("bytes", 0) / _GIB
