@@ -349,3 +349,34 @@ def test_the_lab_s_numbers_in_the_page_are_explained_as_the_page_says(tmp_path):
     at = -1
     for line in block.splitlines():
         at = printed.index(line, at + 1)
+
+
+def test_the_same_case_on_two_clusters_is_two(tmp_path):
+    first = of_frameworks(4.0)
+    other = {"name": "three", "platforms": ["framework-desktop"], "lab": False}
+    second = record.sealed({**first, "cluster": other, "started": "2026-02-02T00:00:00Z"})
+    for name, one in (("a", first), ("b", second)):
+        write_run(tmp_path / name, [one])
+    assert [(one["measured"], one["n_runs"]) for one in told_of(tmp_path)] == [(4.0, 1)] * 2
+
+
+def test_every_published_record_is_explained_or_says_what_it_lacks():
+    found = told_of(Path("results/published/records"))
+    explained = [one for one in found if "verdict" in one]
+    assert len(explained) > 300
+    assert all(one["why_not"].endswith(".") for one in found if "why_not" in one)
+    # Nobody publishes what cannot be: a roof that is wrong would show here.
+    assert not [one for one in explained if one["verdict"] == "cannot be right"]
+
+
+@pytest.mark.parametrize("speed", [1e-9, 1e9])
+def test_absurd_speeds_are_explained_too(tmp_path, speed):
+    for name in ("decode", "prompt"):
+        (one,) = told(tmp_path / name, of_frameworks(speed, name=name))
+        assert one["verdict"] == ("cannot be right" if speed > 1 else "half of it or less")
+
+
+def test_a_prompt_of_one_token_has_no_roof(tmp_path):
+    one_token = {"n_prompt": 1, "n_gen": 0, "n_depth": 0}
+    (one,) = told(tmp_path, of_frameworks(4.0, name="prompt", conditions=one_token))
+    assert "roof" not in one

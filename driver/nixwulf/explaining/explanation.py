@@ -86,9 +86,19 @@ class _Measured:
 
     def but(self, keys: frozenset[str]) -> str:
         """All that it was measured under, without some keys of the case, as one text."""
+        # Its price is that of the nodes of the case.
+        cluster, model = self.record.get("cluster", {}).get("name"), self.record.get("model")
         case = {key: value for key, value in self.record["case"].items() if key not in keys}
         conditions = dict(self.conditions)
-        return canonical({"metric": self.metric, "conditions": conditions, "case": case})
+        return canonical(
+            {
+                "metric": self.metric,
+                "conditions": conditions,
+                "case": case,
+                "cluster": cluster,
+                "model": model,
+            }
+        )
 
 
 def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
@@ -125,7 +135,7 @@ def _measured(records: Sequence[Record]) -> tuple[list[_Measured], list[Unmeasur
                 conditions = metric["conditions"]
                 # The decode of a server is that of each of its requests.
                 times = batch(conditions) if record["case"]["benchmark"] == "serve" else 1
-                key = (record["case"]["id"], metric["name"], canonical(dict(conditions)))
+                key = (_whose(record), metric["name"], canonical(dict(conditions)))
                 groups[key].append((record, conditions, times * metric["value"]))
         if not found:
             rest.append(Unmeasured(record["case"], _why(record)))
@@ -140,6 +150,13 @@ def _measured(records: Sequence[Record]) -> tuple[list[_Measured], list[Unmeasur
         )
         for (_, name, _), seen in groups.items()
     ], rest
+
+
+def _whose(record: Record) -> str:
+    """Runs of one case on one cluster are one; of other numbers each record stands for itself."""
+    if record["kind"] != "run":
+        return str(record["id"])
+    return f"{record['case']['id']} {record.get('cluster', {}).get('name')}"
 
 
 def _why(record: Record) -> str:
@@ -207,7 +224,7 @@ def _machines(
             f"Nobody published facts of {platform!r}: this speed of one node is what several "
             "nodes are held against."
         )
-    alone = [other.value for other in others if other.record["case"]["nodes"] == 1]
+    alone = [one.value for one in others if one.record["case"]["nodes"] == 1]
     if not alone:
         raise InputError(
             f"Nobody published facts of {platform!r}, and one node was not measured in this run "
@@ -231,7 +248,11 @@ def _machines(
 def _on_another_fabric(one: _Measured, others: Sequence[_Measured]) -> _Measured | None:
     """The same case on that other fabric of the run that has the shortest round trip, or none."""
     case = one.but(_OF_LINK)
-    same = [other for other in others if other is not one and other.but(_OF_LINK) == case]
+    same = [
+        other
+        for other in others
+        if other is not one and other.value > 0 and other.but(_OF_LINK) == case
+    ]
     return min(same, key=lambda other: record_rtt_us(other.record) or inf, default=None)
 
 
@@ -257,7 +278,8 @@ def _roof(setting: Setting) -> float | None:
     )
     # Prompts of a pipeline can be on all nodes at once; one sequence is on one at a time.
     several = nodes if prompt and way.parallelism == "pipeline" else 1
-    return several * tokens / (work.compute if prompt else work.weights + work.cache)
+    seconds = work.compute if prompt else work.weights + work.cache
+    return several * tokens / seconds if seconds else None
 
 
 def _at_its_best(node: PlatformFacts) -> PlatformFacts:

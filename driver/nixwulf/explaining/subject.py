@@ -107,6 +107,8 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
     try:
         return found.quantized(weights_of(label, found, size))
     except InputError:
+        if size:
+            raise
         raise InputError(
             f"The record lacks the quantization of {name!r} and the size of its files."
         ) from None
@@ -114,6 +116,8 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
 
 def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
     """By the tensors that the driver writes; size is that of the file."""
+    if not size:
+        raise InputError(f"The record lacks the bytes of the model {name!r}.")
     bytes_each = size / model.parameters
     tensors = {
         tensor.name: Tensor(int(tensor.size * bytes_each), tensor.size)
