@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from nixwulf import record
 from nixwulf.cli import cli
+from nixwulf.hardware import parse_hardware
 from nixwulf.model.constants import choose
 from nixwulf.model.facts import FabricFacts, Way, platform_facts
 from nixwulf.model.predict import predict
@@ -113,8 +114,8 @@ def test_a_speed_above_the_roof_cannot_be_right(tmp_path):
     ("changes", "why"),
     [
         (
-            {"facts": {"tx_speed": "10.0 Gb/s", "tx_lanes": "2"}},
-            "A cable of node 'n1' is trained at 10.0 Gb/s x 2 (tx_speed), and its ports can 40",
+            {"facts": {"cable 0-2 tx_speed": "10.0 Gb/s", "cable 0-2 tx_lanes": "2"}},
+            "A cable of node 'n1' is trained at 10.0 Gb/s x 2 (cable 0-2 tx_speed), and its ports",
         ),
         (
             {"power": {"seconds": 1.0, "covers": "all", "throttled": [
@@ -168,12 +169,26 @@ def test_tcp_where_rdma_is_possible_costs_tensors_much_and_a_pipeline_nothing(tm
     assert re.fullmatch(r"Noticed: \+[01] %\.", costs["pipeline"])
 
 
+def test_how_a_cable_is_trained_is_a_fact_of_the_record():
+    files = {
+        f"/sys/bus/thunderbolt/devices/0-2/{key}": [value]
+        for key, value in {"tx_speed": "20.0 Gb/s", "tx_lanes": "2", "rx_speed": "10.0 Gb/s",
+                           "rx_lanes": "1", "device_name": "a-host"}.items()
+    }  # fmt: skip
+    assert parse_hardware(files).document() == {
+        "cable 0-2 tx_speed": "20.0 Gb/s",
+        "cable 0-2 tx_lanes": "2",
+        "cable 0-2 rx_speed": "10.0 Gb/s",
+        "cable 0-2 rx_lanes": "1",
+    }
+
+
 def test_a_slow_speed_that_nothing_explains_says_so(tmp_path):
     assert "Nothing in the record explains it." in sentences(tmp_path, of_frameworks(1.0))
 
 
 def test_what_is_odd_about_a_good_speed_is_noticed_and_no_explanation(tmp_path):
-    odd = {"facts": {"tx_speed": "10.0 Gb/s", "tx_lanes": "2"}}
+    odd = {"facts": {"cable 0-2 tx_speed": "10.0 Gb/s", "cable 0-2 tx_lanes": "2"}}
     found = sentences(tmp_path, of_frameworks(predicted().value, **odd))
     assert found[0].startswith("Noticed: A cable of node 'n1' is trained at")
 

@@ -17,6 +17,7 @@ from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 _HALF = 0.5
 _SLOW = 3.0
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) Gb/s")
+_CABLES = frozenset({"thunderbolt-net", "usb4-rdma"})
 _GPU_BACKENDS = ("CUDA", "ROCm", "HIP", "Vulkan", "Metal", "MTL", "SYCL", "RPC")
 
 
@@ -31,7 +32,9 @@ def clues(record: Record) -> list[str]:
 
 
 def _trained(record: Record) -> Iterator[str]:
-    """Cables that run below the speed of the platform's ports."""
+    """Cables that run below the speed of the platform's ports, where the fabric is of such."""
+    if record.get("fabric", {}).get("kind") not in _CABLES:
+        return
     for node in record.get("nodes", ()):
         expected = _port_gbps(node["platform"])
         facts = node.get("facts", {})
