@@ -32,6 +32,7 @@ SANITY_TOKENS = 32
 # Text of so few different tokens is no text: "a a a a" or "a b a b".
 _FEW = 2
 _DEATH_S = 2.0
+_BROKEN = frozenset({"failed", "timeout", "hang"})
 Observer = Callable[[str], None]
 Tokens = list[int] | list[str]
 
@@ -161,7 +162,9 @@ def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> N
             break
         time.sleep(0.02)
     found.failure = {"phase": phase, "reason": reason}
-    hint = hint_for(reason) or next(filter(None, map(hint_for, log_tails(run).values())), None)
+    # A run that was judged, not broken, has in its logs how its programs took being stopped.
+    logs = log_tails(run).values() if outcome in _BROKEN else ()
+    hint = next(filter(None, map(hint_for, (reason, *logs))), None)
     if hint:
         found.failure["hint"] = hint
 
