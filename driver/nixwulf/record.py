@@ -34,6 +34,11 @@ def validate(document: Any, source: str) -> None:
 
     A later minor version may have keys, and values of lists, that this schema does not know.
     """
+    if isinstance(document, dict) and document.get("kind") == "prediction":
+        raise InputError(
+            f"{source}: kind is 'prediction': nothing was measured, so it is no record; "
+            "'nixwulf bench' makes one."
+        )
     version = document.get("schema_version") if isinstance(document, dict) else None
     if isinstance(version, str) and version.partition(".")[0] != _MAJOR:
         raise InputError(

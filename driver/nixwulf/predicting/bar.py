@@ -1,0 +1,56 @@
+"""Where a time goes: a bar of letters, one for each part of a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+LETTERS: Mapping[str, tuple[str, str]] = {
+    "weights": ("W", "reading weights from memory"),
+    "cache": ("K", "reading the KV cache"),
+    "compute": ("C", "computing"),
+    "dispatch": ("D", "the host starting kernels"),
+    "hops": ("H", "the host handing over to the next node"),
+    "sync": ("S", "the collective's own time"),
+    "latency": ("L", "round trips of the link"),
+    "transfer": ("T", "bytes over the link"),
+}
+"""By part: its letter, and what it is."""
+COLOURS = {
+    "weights": "blue",
+    "cache": "cyan",
+    "compute": "green",
+    "dispatch": "yellow",
+    "hops": "magenta",
+    "sync": "bright_magenta",
+    "latency": "red",
+    "transfer": "bright_red",
+}
+_SMALL = 0.01
+
+
+def shares(parts: Mapping[str, float]) -> dict[str, float]:
+    """Of the whole, from 0 to 1, in the order of LETTERS."""
+    whole = sum(parts.values())
+    return {name: parts.get(name, 0.0) / whole for name in LETTERS}
+
+
+def cells(parts: Mapping[str, float], width: int) -> dict[str, int]:
+    """How many of width characters each part has: they add up, by largest remainders."""
+    exact = {name: share * width for name, share in shares(parts).items()}
+    found = {name: int(value) for name, value in exact.items()}
+    rest = sorted(exact, key=lambda name: found[name] - exact[name])
+    for name in rest[: width - sum(found.values())]:
+        found[name] += 1
+    return found
+
+
+def percentages(parts: Mapping[str, float]) -> str:
+    """'weights 84 %, hops 9 %, dispatch 7 %': from the largest; without what is below 1 %."""
+    ordered = sorted(shares(parts).items(), key=lambda one: -one[1])
+    return ", ".join(f"{name} {share:.0%}".replace("%", " %") for name, share in ordered
+                     if share >= _SMALL)  # fmt: skip
+
+
+def legend(parts: Mapping[str, float]) -> list[str]:
+    """What the letters of the parts that take time stand for, a line each."""
+    return [f"{LETTERS[name][0]} {name}: {LETTERS[name][1]}" for name in LETTERS if parts.get(name)]
