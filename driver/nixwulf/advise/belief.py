@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _COMMON = 0.22
 _STEPS = 60
 _LONGEST = 1.0
+_SETTLED = 1e-6
 _LEAST = 1e-4
 _MACHINE = ("", "")
 
@@ -70,7 +71,7 @@ def learn(ways: Sequence[Way], measured: Mapping[int, Seen]) -> list[Estimate]:
     prior[0] = _COMMON * max((way.rest for way in ways), default=0.0)
     for way in ways:
         for part in PARTS:
-            prior[index[way.family, part]] = max(1e-6, way.deviations[part] ** 2)
+            prior[index[way.family, part]] = way.deviations[part] ** 2 + _SETTLED
 
     seen = list(measured.items())
     noise = np.array([(1 - _COMMON) * ways[n].rest + one.deviation**2 for n, one in seen])
@@ -84,7 +85,7 @@ def learn(ways: Sequence[Way], measured: Mapping[int, Seen]) -> list[Estimate]:
         weighted = slopes.T / noise
         step = np.linalg.solve(precision + weighted @ slopes, weighted @ off - state / prior)
         state += np.clip(step, -_LONGEST, _LONGEST)
-        if np.abs(step).max() < 1e-6:
+        if np.abs(step).max() < _SETTLED:
             break
     widened = 1.0
     if seen:

@@ -49,7 +49,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Seen:
-    """A speed as it was measured, tok/s, with the deviation of its logarithm; watts of all nodes."""
+    """A measured speed, tok/s, the deviation of its logarithm, and the watts of all nodes or 0."""
 
     speed: float
     deviation: float

@@ -66,6 +66,8 @@ def measure(
             observer.run_ends(record, took)
             state.add(n, record, took)
             told(n)
+            if state.lacks_watts:
+                return Decision(None, "nothing tells watts")
 
 
 def cases_of(state: State, plan: Plan) -> dict[int, Case]:

@@ -15,6 +15,8 @@ from nixwulf.record import Record
 _ONLY_MEASURE = frozenset({"llama-bench", "iperf3", "mlx_lm.benchmark", "mlx_lm.generate"})
 _SERVER = "llama-server"
 _ADDRESS = {"--host": "127.0.0.1"}
+# Off where it is measured, because prompts of a benchmark do not repeat; those of people do.
+_CACHES = frozenset({"LLAMA_ARG_CACHE_PROMPT", "LLAMA_ARG_CACHE_RAM"})
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class Command:
 def commands(record: Record, slots: int) -> tuple[Command, ...]:
     """What starts on each node, in order: workers' servers, then the head's.
 
-    Of llama-server its address and context are changed: a run has it listen on a socket of its own,
-    with room for a few tokens.
+    Of llama-server the address, the context and the caches are changed: a run has it listen on a
+    socket of its own, with room for a few tokens.
     """
     found: dict[tuple[str, ...], Mapping[str, Any]] = {}
     for one in record["commands"]:
@@ -62,5 +64,7 @@ def _for_good(argv: Sequence[str], slots: int, context: int) -> list[str]:
 
 
 def _line(argv: Sequence[str], environment: Mapping[str, str] | None) -> str:
-    variables = [f"{name}={value}" for name, value in (environment or {}).items()]
+    variables = [
+        f"{name}={value}" for name, value in (environment or {}).items() if name not in _CACHES
+    ]
     return shlex.join([*(["env", *variables] if variables else []), *argv])

@@ -55,13 +55,13 @@ def to_rank(console: Console, state: State, budget_s: float) -> None:
         "between.",
     )
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for name in ("", "way", "predicted", "to measure", "measured as"):
+    for name in ("", "way", "predicted", "to measure", "order"):
         table.add_column(name)
     for place, n in enumerate(ranking(state.estimates()), 1):
         one = standings[n]
-        when = f"no. {queue.index(n) + 1}" if n in queue else "not: could not be best"
+        when = str(queue.index(n) + 1) if n in queue else "could not be best"
         if one.out:
-            when = f"not: {one.out}"
+            when = one.out
         table.add_row(str(place), Text(state.options[n].words), speed(one.estimate),
                       minutes(one.seconds), when)  # fmt: skip
     console.print()
@@ -70,7 +70,7 @@ def to_rank(console: Console, state: State, budget_s: float) -> None:
     needed = sum(standings[n].seconds for n in queue)
     say(
         console,
-        f"\nThe few that could be best: {len(queue)} of {plural(len(standings), 'way')}, at most "
+        f"\nThe few that could be best: {len(queue)} of {plural(len(standings), 'way')}, about "
         f"{minutes(needed)}; the budget is {minutes(budget_s)}. Each measurement changes what the "
         "others should give, so some are dropped on the way.",
     )
@@ -163,8 +163,7 @@ def minutes(seconds: float) -> str:
 def _off(predicted: Estimate, measured: Estimate) -> str:
     inside = predicted.low <= measured.value <= predicted.high
     factor = measured.value / predicted.value
-    words = f"{100 * (factor - 1):+.0f} %" if 0.5 <= factor < 2 else f"{figure(factor)} times it"
-    return f"{words}, {'inside' if inside else 'outside'}"
+    return f"{100 * (factor - 1):+.0f} %, {'inside' if inside else 'outside'}"
 
 
 def _left_out(console: Console, state: State) -> None:

@@ -49,6 +49,12 @@ class State:
             return goal.unit
         return "tok/s a node"
 
+    @property
+    def lacks_watts(self) -> bool:
+        """Whether the goal is about watts and what was measured has none."""
+        efficiency = self.request.goal.name == "efficiency"
+        return efficiency and bool(self.seen) and not self.watts_a_node
+
     def estimates(self) -> list[Estimate]:
         """What each way gives, by all that is known."""
         speeds = learn([one.way for one in self.outlooks], self.seen)

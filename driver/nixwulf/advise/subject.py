@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,7 +39,8 @@ def read_subject(text: str, facts_of: str = "", quant: str = "", size_gib: float
     known = tuple(sorted(engines.all_engines()))
     if text == RANDOM:
         file = random_gguf.ensure(RandomModel())
-        return Subject(RANDOM, {"random": {}}, read_model(str(file)), known)
+        model = replace(read_model(str(file)), name="a random llama of 8 layers")
+        return Subject(RANDOM, {"random": {}}, model, known)
     path = PurePosixPath(text)
     if not path.is_absolute() and not _HUB.fullmatch(text):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Facts that nobody knows of a platform, as of the lab: assumed, widely, until a way is measured."""
+"""Facts that nobody knows of a platform, as of the lab: assumed until a way is measured."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST_S = 7 * 24 * 3600.0
 
 
-class _Duration(click.ParamType):
+class _Duration(click.ParamType[float]):
     """A time such as 90s, 30m or 2h, in seconds."""
 
     name = "TIME"
@@ -180,7 +180,7 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
     click.echo(f"Report: {write(summary_of(folder))}")
     if interrupted:
         return EXIT_INTERRUPTED
-    if request.goal.name == "efficiency" and state.seen and not state.watts_a_node:
+    if state.lacks_watts:
         show.to_say_no_watts(console, state)
         return EXIT_RUN_FAILED
     if top is not None:
