@@ -50,7 +50,11 @@ def contenders(standings: Sequence[Standing]) -> list[int]:
     done = best(standings)
     if done is not None:
         least = max(least, standings[done].estimate.value)
-    could = [n for n, one in enumerate(standings) if one.open and one.estimate.high > least]
+    could = [
+        n
+        for n, one in enumerate(standings)
+        if one.open and (one is leader or one.estimate.high > least)
+    ]
     return sorted(could, key=lambda n: (standings[n].seconds, n))
 
 
