@@ -103,6 +103,13 @@ def test_every_way_of_the_ranking_has_a_case_in_the_plan():
         assert made.left_out == ()
 
 
+def test_a_way_that_the_engine_cannot_run_with_this_model_is_left_out_with_the_reason():
+    code, output = plan("--model", "random", "--engine", "mlx", cluster="mac-studio-4")
+    assert code == 0
+    assert "others): mlx-lm splits a llama by tensors only." in output
+    assert not [line for line in output.splitlines() if line[:1].isdigit() and "pipeline" in line]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -12,7 +12,6 @@ from pathlib import Path
 from nixwulf import engines, report
 from nixwulf.advise.search import Decision, decide, order
 from nixwulf.advise.state import State
-from nixwulf.advise.ways import Option
 from nixwulf.bench import Observer, Session, of_used_nodes, record_path, run_one, session
 from nixwulf.case import Case
 from nixwulf.facts import gather
@@ -71,29 +70,11 @@ def measure(
 
 
 def cases_of(state: State, plan: Plan) -> dict[int, Case]:
-    """The case of each way by its place; what the plan left out is out of the search."""
-    found = {}
-    for n, option in enumerate(state.options):
-        case = next((case for case in plan.cases if _is_of(case, option)), None)
-        if case is not None:
-            found[n] = case
-            continue
-        reasons = [
-            one.reason for one in plan.left_out if one.coordinates["engine"] == option.engine
-        ]
-        state.out[n] = reasons[0] if reasons else "the plan has no case of it"
-    return found
-
-
-def _is_of(case: Case, option: Option) -> bool:
-    fabric = option.candidate.fabric
-    return (case.engine, case.nodes, case.parallelism, case.fabric, case.transport) == (
-        option.engine,
-        option.count,
-        option.candidate.parallelism,
-        fabric.name if fabric else None,
-        option.candidate.transport,
-    )
+    """The case of each way by its place."""
+    return {
+        n: next(case for case in plan.cases if option.is_of(case.document()))
+        for n, option in enumerate(state.options)
+    }
 
 
 def _leave_out_lacking(state: State, connected: Session) -> None:

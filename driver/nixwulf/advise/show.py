@@ -20,12 +20,15 @@ from nixwulf.report.words import clean, figure, plural
 
 _PIPE_WIDTH = 170
 _MINUTE = 60.0
+_TEN_MINUTES = 600.0
 
 
-def make_console() -> Console:
+def make_console(*, stderr: bool = False) -> Console:
     """Plain and wide where the output is a pipe or a file."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+    console = Console(highlight=False, stderr=stderr)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, stderr=stderr, width=_PIPE_WIDTH)
 
 
 def say(console: Console, words: str) -> None:
@@ -74,6 +77,8 @@ def to_rank(console: Console, state: State, budget_s: float) -> None:
         f"{minutes(needed)}; the budget is {minutes(budget_s)}. Each measurement changes what the "
         "others should give, so some are dropped on the way.",
     )
+    if len(state.request.engines) > 1:
+        say(console, "Engines that a node lacks are left out when the nodes are asked.")
     assumptions = dict.fromkeys(said for view in state.outlooks for said in view.assumptions)
     say(console, "\nAssumed, because it is not known:")
     for said in assumptions:
@@ -104,19 +109,31 @@ def to_end(
     """All ways as they now stand, the best one, and how to serve it and to measure it again."""
     standings = state.standings()
     estimates = state.estimates()
+    top = best(standings)
+    least = standings[top].estimate.value if top is not None else 0.0
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in ("", "way", f"measured, {state.unit}", "predicted at first", "predicted now"):
         table.add_column(name)
+    rest = []
     for place, n in enumerate(ranking(estimates), 1):
         one = standings[n]
+        if one.open and one.estimate.high <= least:
+            rest.append(one.estimate)
+            continue
         measured = figure(one.estimate.value) if one.measured else one.out
         now = "" if one.measured or one.out else speed(one.estimate)
         table.add_row(str(place), Text(state.options[n].words), Text(clean(measured)),
                       speed(state.first[n]), now)  # fmt: skip
     console.print()
     console.print(table)
+    if rest:
+        highest = max(rest, key=lambda one: one.high)
+        say(
+            console,
+            f"Not measured, for none of them should be better: {plural(len(rest), 'way')}, the "
+            f"nearest {speed(highest)}.",
+        )
     say(console, f"\nStopped after {plural(len(state.took), 'run')}: {decision.why}.")
-    top = best(standings)
     if top is None:
         return
     estimate, first = standings[top].estimate, state.first[top]
@@ -126,14 +143,14 @@ def to_end(
         f"predicted at first {speed(first)}, {_off(first, estimate)}.",
     )
     _still_open(console, state, standings, top)
-    say(console, "\nTo serve it, on each node, as it ran in its record:")
+    say(console, "\nTo serve it, on each node, by the commands of its record:")
     for command in commands(state.records[top], state.request.batch):
         say(console, f"  {command.node}: {command.line}")
     again = shlex.join(["nixwulf", "bench", str(sweep), "--cluster", cluster])
     say(console, f"To measure it again: {again}")
-    rest = sum(1 for one in standings if one.open)
-    if rest:
-        words = plural(rest, "way")
+    unmeasured = sum(1 for one in standings if one.open)
+    if unmeasured:
+        words = plural(unmeasured, "way")
         say(console, f"To measure the other {words} too: nixwulf bench --resume "
             f"{shlex.quote(str(folder))}")  # fmt: skip
 
@@ -154,10 +171,10 @@ def speed(estimate: Estimate) -> str:
 
 
 def minutes(seconds: float) -> str:
-    """'12 s', '4 min'."""
+    """'12 s', '4.1 min', '30 min'."""
     if seconds < _MINUTE:
         return f"{math.ceil(seconds)} s"
-    return f"{figure(seconds / _MINUTE)} min"
+    return f"{seconds / _MINUTE:.{0 if seconds > _TEN_MINUTES else 1}f} min"
 
 
 def _off(predicted: Estimate, measured: Estimate) -> str:
@@ -167,8 +184,13 @@ def _off(predicted: Estimate, measured: Estimate) -> str:
 
 
 def _left_out(console: Console, state: State) -> None:
+    """Those of one reason in one line."""
+    by_reason: dict[str, list[str]] = {}
     for one in state.left_out:
-        say(console, f"Left out: {one.words}: {one.reason}.")
+        by_reason.setdefault(one.reason, []).append(one.words)
+    for reason, (first, *others) in by_reason.items():
+        more = f" (and {plural(len(others), 'other')})" if others else ""
+        say(console, f"Left out: {first}{more}: {reason}.")
 
 
 def _still_open(console: Console, state: State, standings: Sequence[Standing], top: int) -> None:

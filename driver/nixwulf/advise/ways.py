@@ -16,12 +16,15 @@ from nixwulf.cluster import Cluster
 from nixwulf.errors import InputError
 from nixwulf.model.constants import choose, family
 from nixwulf.model.work import PARTS
+from nixwulf.plan import make_plan
 from nixwulf.predicting.ways import Candidate, Question, answer, told
 from nixwulf.predicting.words import how
+from nixwulf.sweep import parse_sweep
 
 _LAB_TRIP_US = 20.0  # what the kernel takes where a fabric of the lab has no delay
 _LAB_GBPS = 10.0
 _REQUESTS_A_SLOT = 2
+_TELL_APART = ("engine", "nodes", "fabric", "transport", "parallelism")
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,11 @@ class Option:
     def count(self) -> int:
         """Nodes."""
         return len(self.candidate.nodes)
+
+    def is_of(self, coordinates: Mapping[str, Any]) -> bool:
+        """Whether a case, or a point that is none, is about this way."""
+        own = (self.block[key][0] if key in self.block else None for key in _TELL_APART)
+        return all(coordinates.get(key) == one for key, one in zip(_TELL_APART, own, strict=True))
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,23 @@ def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut, ...]]:
                 found.append(Option(engine, one.candidate, block, words))
     if not found:
         _refuse(request, out)
-    return tuple(found), tuple(out)
+    return planned(request, found, out)
+
+
+def planned(
+    request: Request, found: Sequence[Option], out: Sequence[LeftOut]
+) -> tuple[tuple[Option, ...], tuple[LeftOut, ...]]:
+    """The ways that a sweep has cases of; the others with the sweep's reason."""
+    document = sweep_document(request, found, "plan", 60.0)
+    plan = make_plan(parse_sweep(document, "nixwulf plan"), request.cluster)
+    kept = tuple(one for one in found if any(one.is_of(case.document()) for case in plan.cases))
+    more = tuple(
+        LeftOut(one.words, left.reason)
+        for one in found
+        for left in plan.left_out
+        if one.is_of(left.coordinates)
+    )
+    return kept, (*out, *more)
 
 
 def outlook(

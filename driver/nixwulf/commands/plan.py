@@ -142,7 +142,7 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
     from nixwulf.commands.bench import check_new
     from nixwulf.files import write_atomically
     from nixwulf.plan import make_plan, save_plan
-    from nixwulf.progress import make_progress
+    from nixwulf.progress import TerminalProgress
     from nixwulf.report import summary_of, write
     from nixwulf.sweep import parse_sweep
 
@@ -153,18 +153,18 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
     document = sweep_document(request, state.options, "plan", budget)
     plan = make_plan(parse_sweep(document, "nixwulf plan"), request.cluster)
     save_plan(plan, folder / "plan.json")
-    console = show.make_console()
-    console.print()
+    # The live line and what is told meanwhile share a console.
+    beside = show.make_console(stderr=True)
     before = state.estimates()
 
     def told(n: int) -> None:
-        show.to_tell(console, state, n, before[n])
+        show.to_tell(beside, state, n, before[n])
         before[:] = state.estimates()
 
     interrupted = False
     decision = Decision(None, "it was interrupted")
     try:
-        with make_progress() as progress:
+        with TerminalProgress(beside) as progress:
             decision = measure(state, plan, folder, budget, progress, told)
     except KeyboardInterrupt:
         interrupted = True
@@ -176,6 +176,7 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
     if top is not None:
         best_way = sweep_document(request, [state.options[top]], "best", budget)
         write_atomically(again, yaml.safe_dump(best_way, sort_keys=False))
+    console = show.make_console()
     show.to_end(console, state, decision, folder, cluster, again)
     click.echo(f"Report: {write(summary_of(folder))}")
     if interrupted:
