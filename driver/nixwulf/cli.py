@@ -19,6 +19,7 @@ _COMMANDS = {
     "compare": "Compare two sets of records where all conditions are equal.",
     "deploy": "Image the nodes of a cluster, after a plan and a typed name.",
     "engines": "Show which engines are found where, and what would be built.",
+    "explain": "Say why records are as fast as they are, and what would help.",
     "import": "Turn outputs of benchmarks that somebody ran into records.",
     "lab": "Bring a cluster of network namespaces on this machine up and down.",
     "nodes": "Run commands on the nodes of a cluster.",

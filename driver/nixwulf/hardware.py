@@ -93,7 +93,13 @@ class Hardware:
             "mes": " ".join(hex(gpu.mes) for gpu in self.gpus if gpu.mes),
         }
         states = {f"rdma {name} state": device.state for name, device in self.rdma.items()}
-        return {key: value for key, value in {**known, **states}.items() if value}
+        cables = {
+            f"cable {name} {key}": value
+            for name, link in self.links.items()
+            if link is not None
+            for key, value in link.document().items()
+        }
+        return {key: value for key, value in {**known, **states, **cables}.items() if value}
 
 
 def parse_hardware(files: Mapping[str, list[str]]) -> Hardware:

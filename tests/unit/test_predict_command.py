@@ -336,3 +336,15 @@ def test_every_cluster_that_comes_with_the_driver_can_be_asked():
             for part in ("--what-if", f"platform.{name}.memory_bandwidth_gbs=20")
         ]
         assert predict(*SMALL, *given, cluster=str(path))[0] == 0, path
+
+
+def test_packed_weights_are_counted_one_by_one(tmp_path):
+    """A word of 32 bits has eight weights of four bits, as config.json says."""
+    folder = tmp_path / "packed"
+    random_safetensors.write(replace(MOE, weights="f32"), folder)
+    whole = read_model(str(folder)).facts
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"quantization": {"bits": 4}}))
+    packed = read_model(str(folder)).facts
+    assert packed.parameters > 7 * whole.parameters
+    assert packed.weight_bytes == pytest.approx(whole.weight_bytes)

@@ -83,8 +83,9 @@ def predict(
     """
     from nixwulf.cluster import load_cluster
     from nixwulf.predicting import show
+    from nixwulf.predicting.measured import links_of
     from nixwulf.predicting.source import read_model
-    from nixwulf.predicting.ways import Question, answer, links_of
+    from nixwulf.predicting.ways import Question, answer
 
     loaded = load_cluster(cluster)
     question = Question(

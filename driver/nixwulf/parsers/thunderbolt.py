@@ -29,6 +29,15 @@ class Link:
     rx_gbps: float
     rx_lanes: int
 
+    def document(self) -> dict[str, str]:
+        """As the kernel's files have it; the peer is a host's name and stays out of records."""
+        return {
+            "tx_speed": f"{self.tx_gbps:.1f} Gb/s",
+            "tx_lanes": str(self.tx_lanes),
+            "rx_speed": f"{self.rx_gbps:.1f} Gb/s",
+            "rx_lanes": str(self.rx_lanes),
+        }
+
 
 @dataclass(frozen=True)
 class Host:

@@ -15,7 +15,7 @@ from nixwulf.predicting.bar import COLOURS, LETTERS, cells, legend, percentages,
 from nixwulf.predicting.ways import Answer, Question, Told
 from nixwulf.predicting.words import change, heading, how, speed
 from nixwulf.report.pipes import escaped, pipe_table
-from nixwulf.report.words import clean
+from nixwulf.report.words import clean, figure
 
 KIND = "prediction"
 """Of the JSON document; no record has it, and record.validate refuses it."""
@@ -163,7 +163,9 @@ def _bars(console: Console, answers: Sequence[Answer], metric: str, what: str) -
                 bar.append(LETTERS[name][0] * count, style=f"{COLOURS[name]} reverse")
             ms = 1000 / prediction.value
             table.add_row(
-                Text(how(one.candidate)), bar, Text(f"{ms:.3g} ms: {percentages(prediction.parts)}")
+                Text(how(one.candidate)),
+                bar,
+                Text(f"{figure(ms)} ms: {percentages(prediction.parts)}"),
             )
     if table.rows:
         console.print(Text(f"\nWhere the time of {what} goes:"))

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from statistics import median
 
 from nixwulf import engines
 from nixwulf.cluster import Cluster, Fabric, Node
-from nixwulf.collection import read_records
 from nixwulf.errors import InputError
-from nixwulf.model.constants import Constants, choose, family
-from nixwulf.model.facts import FabricFacts, PlatformFacts, Way, platform_facts
-from nixwulf.model.links import fabric_facts
+from nixwulf.model.facts import Way
 from nixwulf.model.predict import Prediction, predict
-from nixwulf.platforms import load_platform
-from nixwulf.predicting import what_if
+from nixwulf.predicting import facts, what_if
 from nixwulf.predicting.room import ASSUMED, Room, room
 from nixwulf.predicting.source import Model
 from nixwulf.predicting.what_if import WhatIf
 from nixwulf.report.words import plural
-from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 
 
 @dataclass(frozen=True)
@@ -90,11 +83,11 @@ def answer(question: Question, what_ifs: Sequence[str] = ()) -> tuple[Answer, ..
     """
     chosen = candidates(question)
     asked = what_if.parse_all(what_ifs, _names(question, chosen))
-    facts = tuple(one for one in asked if _is_missing(one))
+    given = tuple(one for one in asked if _is_missing(one))
     chosen = _without_alike(question, chosen, asked)
-    changed = len(facts) < len(asked)
+    changed = len(given) < len(asked)
     return tuple(
-        Answer(one, told(question, one, facts), told(question, one, asked) if changed else None)
+        Answer(one, told(question, one, given), told(question, one, asked) if changed else None)
         for one in chosen
     )
 
@@ -117,7 +110,7 @@ def candidates(question: Question) -> tuple[Candidate, ...]:
 
 def told(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = ()) -> Told:
     """What a way should give, with some facts taken to be different."""
-    platforms = [_platform(node.platform, changes) for node in candidate.nodes]
+    platforms = [facts.platform(node.platform, changes) for node in candidate.nodes]
     way = Way(
         question.engine,
         candidate.parallelism,
@@ -126,12 +119,15 @@ def told(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = (
         question.depth,
         question.batch,
     )
-    link = _link(question, candidate, changes)
-    constants = _constants(way, platforms[0].kind, changes)
+    link = None
+    if candidate.fabric and candidate.transport:
+        measured = (question.measured or {}).get(candidate.fabric.name, {})
+        link = facts.link(candidate.fabric, candidate.transport, measured, changes)
+    constants = facts.constants(way, platforms[0].kind, changes)
 
     def of(metric: str) -> Prediction:
-        facts = question.model.facts
-        return predict(platforms, facts, way, link, metric=metric, constants=constants)
+        model = question.model.facts
+        return predict(platforms, model, way, link, metric=metric, constants=constants)
 
     slow = {one.name for one in platforms if not one.tflops}
     prompt = of("prompt") if question.n_prompt and not slow else None
@@ -143,55 +139,8 @@ def told(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = (
     return Told(of("decode"), prompt, room(platforms, question.model, way), said)
 
 
-def links_of(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:
-    """By fabric of a cluster, medians of what its records measured; raises InputError for none.
-
-    They are round trips and streams of TCP: of RDMA they tell nothing.
-    """
-    seen: dict[str, list[tuple[float | None, float | None]]] = {}
-    others = set()
-    for record in read_records(path):
-        name = record.get("fabric", {}).get("name")
-        if record.get("cluster", {}).get("name") != cluster.name:
-            others.add(str(record.get("cluster", {}).get("name")))
-        elif name in cluster.fabrics:
-            pair = (record_rtt_us(record), record_bandwidth_gbps(record))
-            seen.setdefault(name, []).append(pair)
-    found: dict[str, dict[str, float]] = {}
-    for name, pairs in seen.items():
-        for key, values in zip(("rtt_us", "bandwidth_gbps"), zip(*pairs, strict=True), strict=True):
-            known = [value for value in values if value]
-            if known:
-                found.setdefault(name, {})[key] = median(known)
-    if not found:
-        whose = f" (its records are of {', '.join(sorted(others))})" if others else ""
-        raise InputError(
-            f"{str(path)!r} has no measured link of the cluster {cluster.name!r}{whose}; name a "
-            "run of this cluster on several nodes."
-        )
-    return found
-
-
-def _platform(name: str, changes: Sequence[WhatIf]) -> PlatformFacts:
-    """Facts of a platform; of one without a memory bandwidth, with the one that is given."""
-    document = load_platform(name)
-    if not _has_bandwidth(name):
-        given = [one for one in changes if (one.name, one.key) == (name, what_if.BANDWIDTH)]
-        if not given:
-            raise InputError(
-                f"Platform {name!r} has no memory bandwidth; give what was measured of it, GB/s: "
-                f"--what-if platform.{name}.{what_if.BANDWIDTH}=60."
-            )
-        document = {**document, what_if.BANDWIDTH: {"value": given[0].value}}
-    return what_if.of_platform(platform_facts(document), changes)
-
-
-def _has_bandwidth(name: str) -> bool:
-    return bool({what_if.BANDWIDTH, "memory_bandwidth_nominal_gbs"} & load_platform(name).keys())
-
-
 def _is_missing(one: WhatIf) -> bool:
-    return one.group == "platform" and not _has_bandwidth(one.name)
+    return one.group == "platform" and not facts.has_bandwidth(one.name)
 
 
 def _without_alike(
@@ -277,33 +226,6 @@ def _unsupported(question: Question, candidate: Candidate) -> str | None:
         "parameters": {name: one.default for name, one in engine.parameters.items()},
     }
     return engine.unsupported(point)
-
-
-def _link(
-    question: Question, candidate: Candidate, changes: Sequence[WhatIf]
-) -> FabricFacts | None:
-    fabric = candidate.fabric
-    if fabric is None or candidate.transport is None:
-        return None
-    known: dict[str, float] = {}
-    if candidate.transport == "tcp" and question.measured:
-        known |= question.measured.get(fabric.name, {})
-    known |= what_if.of_link(fabric.name, changes)
-    return fabric_facts(
-        fabric.kind,
-        candidate.transport,
-        fabric.speed_gbps,
-        rtt_us=known.get("rtt_us"),
-        bandwidth_gbps=known.get("bandwidth_gbps"),
-    )
-
-
-def _constants(way: Way, kind: str, changes: Sequence[WhatIf]) -> Constants | None:
-    """None: those that the model chooses."""
-    if not any(one.group == "engine" for one in changes):
-        return None
-    name = family(way.engine, kind, graphs=way.graphs, parallelism=way.parallelism)
-    return what_if.of_constants(way.engine, choose(name, kind), changes)
 
 
 def _names(question: Question, chosen: Sequence[Candidate]) -> dict[str, Sequence[str]]:

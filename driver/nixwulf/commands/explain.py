@@ -1,0 +1,34 @@
+"""nixwulf explain: why a measured speed is what it is, and what would help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("path", metavar="RECORD|RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "md", "json"]),
+    default="table",
+    show_default=True,
+)
+def explain(path: Path, form: str) -> None:
+    """Explain records: measured beside predicted, the bottleneck, what would help.
+
+    \b
+    Examples:
+      nixwulf explain runs/first
+      nixwulf explain results/published/records/NAME.json
+    """
+    from nixwulf.explaining import show
+    from nixwulf.explaining.explanation import explain as explained
+
+    told, rest = explained(path)
+    if form == "table":
+        show.to_terminal(told, rest)
+    else:
+        click.echo((show.to_markdown if form == "md" else show.to_json)(told, rest), nl=False)

@@ -1,0 +1,1 @@
+"""Explaining records: measured beside predicted, and why; see docs/explain.md."""

@@ -1,0 +1,73 @@
+"""Machines that no facts tell about: speeds of the same run stand for them.
+
+The lab's nodes are such. All of one node's time is taken as reading weights and cache, or for a
+prompt as computing. What the host adds for each exchange is the model's, or is what another fabric
+of the run shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nixwulf.errors import InputError
+from nixwulf.model.constants import Constants, choose, family
+from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way
+from nixwulf.model.predict import predict, total
+
+_KIND = "cpu"
+_PERFECT = 1e9
+_SURE = 0.05
+"""Deviation of a speed that was measured on the same machine, in logarithms."""
+_SEEN = 0.3
+"""The same of the host's time: chosen, it is a small difference of two measured speeds."""
+
+
+def calibrated(
+    name: str, model: ModelFacts, way: Way, metric: str, speed: float
+) -> tuple[PlatformFacts, Constants]:
+    """The platform that gives speed tok/s on one node, and constants that take nothing off it.
+
+    Raises InputError for a speed that no machine has.
+    """
+    if not speed > 0:
+        raise InputError(f"One node was measured at {speed!r} tok/s; expected more than 0.")
+    alone = replace(way, parallelism="single")
+    unit = PlatformFacts(name, _KIND, 1.0, 1.0)
+    work, tokens = total([unit], model, alone, None, metric=metric)
+    seconds = tokens / speed
+    said = f"{name}: no published facts; the speed of one node measured in this run stands for it"
+    if metric == "prompt":
+        platform = PlatformFacts(name, _KIND, _PERFECT, work.compute / seconds, assumptions=(said,))
+    else:
+        read = work.weights + work.cache
+        platform = PlatformFacts(name, _KIND, read / seconds, _PERFECT, assumptions=(said,))
+    known = choose(family(way.engine, _KIND, graphs=way.graphs, parallelism=way.parallelism), _KIND)
+    deviations = (_SURE, _SURE, _SURE, _SURE, *known.deviations[4:])
+    return platform, replace(
+        known, weights=1.0, cache=1.0, compute=1.0, layer_us=0.0, deviations=deviations
+    )
+
+
+def with_exchanges_of(
+    constants: Constants,
+    node: PlatformFacts,
+    nodes: int,
+    model: ModelFacts,
+    way: Way,
+    fabric: FabricFacts,
+    metric: str,
+    speed: float,
+) -> Constants:
+    """The host's time for an exchange such that nodes on a fabric give speed tok/s."""
+    free = replace(constants, hop_us=0.0, sync_us=0.0)
+    cluster = [node] * nodes
+    without = predict(cluster, model, way, fabric, metric=metric, constants=free)
+    work, tokens = total(cluster, model, way, fabric, metric=metric)
+    microseconds = 1e6 * max(0.0, 1 / speed - 1 / without.value) * tokens
+    deviations = (*constants.deviations[:4], _SEEN, _SEEN)
+    return replace(
+        constants,
+        hop_us=microseconds / (work.hops or 1.0),
+        sync_us=microseconds / (work.syncs or 1.0),
+        deviations=deviations,
+    )

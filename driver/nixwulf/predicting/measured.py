@@ -1,0 +1,40 @@
+"""Links of a cluster as its records measured them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+from nixwulf.cluster import Cluster
+from nixwulf.collection import read_records
+from nixwulf.errors import InputError
+from nixwulf.table import record_bandwidth_gbps, record_rtt_us
+
+
+def links_of(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:
+    """By fabric of a cluster, medians of what its records measured; raises InputError for none.
+
+    They are round trips and streams of TCP: of RDMA they tell nothing.
+    """
+    seen: dict[str, list[tuple[float | None, float | None]]] = {}
+    others = set()
+    for record in read_records(path):
+        name = record.get("fabric", {}).get("name")
+        if record.get("cluster", {}).get("name") != cluster.name:
+            others.add(str(record.get("cluster", {}).get("name")))
+        elif name in cluster.fabrics:
+            pair = (record_rtt_us(record), record_bandwidth_gbps(record))
+            seen.setdefault(name, []).append(pair)
+    found: dict[str, dict[str, float]] = {}
+    for name, pairs in seen.items():
+        for key, values in zip(("rtt_us", "bandwidth_gbps"), zip(*pairs, strict=True), strict=True):
+            known = [value for value in values if value]
+            if known:
+                found.setdefault(name, {})[key] = median(known)
+    if not found:
+        whose = f" (its records are of {', '.join(sorted(others))})" if others else ""
+        raise InputError(
+            f"{str(path)!r} has no measured link of the cluster {cluster.name!r}{whose}; name a "
+            "run of this cluster on several nodes."
+        )
+    return found
