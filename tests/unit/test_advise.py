@@ -1,6 +1,9 @@
 """Choosing a way to run a model: what is ranked, learnt, measured next, and when it stops."""
 
+import re
+import shlex
 from math import exp, log
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -110,6 +113,14 @@ def test_a_way_that_the_engine_cannot_run_with_this_model_is_left_out_with_the_r
     assert not [line for line in output.splitlines() if line[:1].isdigit() and "pipeline" in line]
 
 
+def test_the_dry_run_in_the_documentation_prints_what_it_says():
+    blocks = re.findall(r"```console\n\$ (.*?)```", Path("docs/plan.md").read_text(), re.DOTALL)
+    (command, *shown) = blocks[1].splitlines()
+    done = CliRunner().invoke(cli, shlex.split(command)[1:])
+    lines = [line.rstrip() for line in done.output.splitlines()]
+    assert [line for line in shown if line != "..." and line not in lines] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -204,6 +215,22 @@ def test_efficiency_without_watts_stops_and_says_why():
 
     assert state.lacks_watts
     assert goals.no_watts({**record, "power": {"absent": "No meter."}}) == "No meter."
+
+
+def test_efficiency_with_watts_is_predicted_by_the_watts_of_a_node():
+    state = begin(request(goal="efficiency"))
+    (single,) = [n for n, option in enumerate(state.options) if option.count == 1]
+    entry = {"metric": 0, "name": "decode", "source": "wall", "watts": 120.0, "value": 0.5}
+    record = a_run(state.options[single], 60.0)
+    power = {"efficiency": [{**entry, "unit": "tok/s/W"}]}
+    state.add(single, {**record, "power": power}, 30.0)
+
+    assert state.unit == "tok/s/W"
+    assert state.estimates()[single].value == pytest.approx(0.5)
+    speeds = learn([one.way for one in state.outlooks], state.seen)
+    for n, option in enumerate(state.options):
+        expected = speeds[n].value / (120.0 * option.count)
+        assert state.estimates()[n].value == pytest.approx(expected)
 
 
 def test_the_model_of_an_engine_with_several_benchmarks_is_compared_by_one():
