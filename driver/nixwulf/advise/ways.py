@@ -15,6 +15,7 @@ from nixwulf.advise.unknown import assumed, kind_of, missing, said, widened
 from nixwulf.cluster import Cluster
 from nixwulf.errors import InputError
 from nixwulf.model.constants import choose, family
+from nixwulf.model.links import fabric_facts
 from nixwulf.model.work import PARTS
 from nixwulf.plan import make_plan
 from nixwulf.predicting.ways import Candidate, Question, answer, told
@@ -147,10 +148,6 @@ def outlook(
     deviations, least = widened(published, platforms)
     way = Way(name, time.parts, deviations, max(least, unexplained(time, published)))
     decode, prompt = found.decode.value, found.prompt.value if found.prompt else None
-    link = links.get(option.candidate.fabric.name, {}) if option.candidate.fabric else {}
-    gbps = link.get("bandwidth_gbps") or (
-        option.candidate.fabric.speed_gbps if option.candidate.fabric else 0.0
-    )
     passes = request.samples + 1.0
     if option.block["benchmark"] == ["serve"]:
         # Throughput is of all requests at once, so of each slot's one after the other.
@@ -159,7 +156,7 @@ def outlook(
     cost = seconds(
         is_lab=request.cluster.is_lab,
         weight_bytes=request.subject.model.facts.weight_bytes,
-        moved_bytes_a_second=gbps * 1e9 / 8,
+        moved_bytes_a_second=_bytes_a_second(option.candidate, links),
         moved_share=_moved(option),
         decode=decode / batch,
         prompt=prompt / batch if prompt else None,
@@ -240,6 +237,21 @@ def _block(request: Request, engine: str, candidate: Candidate) -> dict[str, Any
     if candidate.fabric and candidate.transport:
         block |= {"fabric": [candidate.fabric.name], "transport": [candidate.transport]}
     return block
+
+
+def _bytes_a_second(candidate: Candidate, links: Mapping[str, Mapping[str, float]]) -> float:
+    """Of one stream over a way's fabric, as measured or as usual; 0 on one node."""
+    fabric, transport = candidate.fabric, candidate.transport
+    if fabric is None or transport is None:
+        return 0.0
+    known = links.get(fabric.name, {}) if transport == "tcp" else {}
+    facts = fabric_facts(
+        fabric.kind,
+        transport,
+        fabric.speed_gbps,
+        bandwidth_gbps=known.get("bandwidth_gbps"),
+    )
+    return facts.bandwidth_gbps * 1e9 / 8
 
 
 def _moved(option: Option) -> float:
