@@ -23,6 +23,7 @@ _COMMANDS = {
     "import": "Turn outputs of benchmarks that somebody ran into records.",
     "lab": "Bring a cluster of network namespaces on this machine up and down.",
     "nodes": "Run commands on the nodes of a cluster.",
+    "plan": "Find the best way to run a model: predict all, measure the few that could be best.",
     "predict": "Predict the speed of a model on a cluster, and where the time goes.",
     "preflight": "Hold every gate against every node of a cluster; run no case.",
     "publish": "Take what is private out of a run, for others to see and compare with.",

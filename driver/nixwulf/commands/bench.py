@@ -88,7 +88,7 @@ def bench(
         started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         folder = out or Path("runs") / f"{started}-{named.sweep.name}-{named.cluster.name}"
         plan = named
-        _check_new(folder)
+        check_new(folder)
     if dry_run:
         print_plan(plan)
         return
@@ -137,7 +137,8 @@ def _compare(before: Side, folder: RunFolder, limit: float | None) -> int:
     return EXIT_OK if limit is None else comparison.exit_code(limit)
 
 
-def _check_new(folder: Path) -> None:
+def check_new(folder: Path) -> None:
+    """Raises InputError for a folder that holds something; of a run, with how to go on."""
     if (folder / "plan.json").exists():
         raise InputError(
             f"{str(folder)!r} holds a run; go on with it by 'nixwulf bench --resume {folder}', or "
