@@ -80,7 +80,7 @@ def _predicted(summary: Summary, setting: Setting) -> list[str]:
         _table(("case", "tok/s of", "measured", "predicted (80 %)"), rows),
         said,
         "\n".join(f"* {_text(sentence)}" for sentence in told.why),
-        f"{_text(told.why_not)} `nixwulf explain` says it of every case.".strip(),
+        f"{_text(told.why_not)} `nixwulf explain` says more, of every case.".strip(),
     ]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _METRICS = ("decode", "prompt")
 _UNIT = "tok/s"
 _MOST_SENTENCES = 3
-_NO_PROMPTS = "Prompts on several nodes are not predicted: the model is too often wrong of them."
+_NO_PROMPTS = "Predictions of prompts on several nodes are not shown: they are too often wrong."
 
 
 @dataclass(frozen=True)
