@@ -37,13 +37,9 @@ def measured(of, decode, prompt=1800.0):
 def run(tmp_path):
     """A run folder of one node, and of two by layers and tensors on two fabrics."""
     records = [measured(case(1), ONE_NODE)]
-    records += [
-        measured(case(2, link, split), speed) for (split, link), speed in SEEN.items()
-    ]
+    records += [measured(case(2, link, split), speed) for (split, link), speed in SEEN.items()]
     the_plan = plan([one["case"] for one in records])
-    the_plan["sweep"]["document"]["models"] = {
-        "tiny": {"random": {"architecture": "llama"}}
-    }
+    the_plan["sweep"]["document"]["models"] = {"tiny": {"random": {"architecture": "llama"}}}
     return write_run(tmp_path, records, sealed(the_plan))
 
 
@@ -93,13 +89,10 @@ def test_page_and_markdown_say_why_once_for_each_way_to_split(run):
         for what, band in bands(summary).items()
         if band
     )
-    for text in (to_html(summary), to_markdown(summary)):
-        text = text.replace("\u00a0", " ")
+    for text in (to_html(summary).replace("\u00a0", " "), to_markdown(summary)):
         assert f"{inside} of 4 points lie" in text
         assert text.count("Bottleneck: ") == 2
-        assert re.search(
-            r"2 nodes, tensor, slow \([a-z ]+\): Bottleneck: round trips of the", text
-        )
+        assert re.search(r"2 nodes, tensor, slow \([a-z ]+\): Bottleneck: round trips of the", text)
         assert text.count("prompts on several nodes are not shown") == 1
 
 
@@ -113,12 +106,7 @@ def test_the_markdown_has_measured_beside_predicted(run):
 def test_where_nothing_can_be_predicted_one_sentence_says_why(run):
     (run / "plan.json").unlink()
     page = to_html(summary_of(run))
-    assert (
-        page.count(
-            "Nothing is predicted: the record lacks the layers of the random model"
-        )
-        == 1
-    )
+    assert page.count("Nothing is predicted: the record lacks the layers of the random model") == 1
     assert "predicted (80 %)" not in page
     assert "Bottleneck" not in page
 
@@ -145,9 +133,7 @@ def test_requests_at_once_are_told_each_for_itself(tmp_path):
         conditions = {"n_prompt": 64, "n_gen": 32, "concurrency": requests}
         records = []
         for nodes, speed in ((1, 500.0), (2, 60.0)):
-            of = case(
-                nodes, "slow", parameters={"concurrency": requests}, benchmark="serve"
-            )
+            of = case(nodes, "slow", parameters={"concurrency": requests}, benchmark="serve")
             one = ok(
                 of,
                 [metric("decode", [speed / requests], conditions=conditions)],
@@ -161,9 +147,7 @@ def test_requests_at_once_are_told_each_for_itself(tmp_path):
             }
             records.append(sealed({**one, "model": told}))
         the_plan = plan([one["case"] for one in records])
-        the_plan["sweep"]["document"]["models"] = {
-            "tiny": {"random": {"architecture": "llama"}}
-        }
+        the_plan["sweep"]["document"]["models"] = {"tiny": {"random": {"architecture": "llama"}}}
         folder = write_run(tmp_path / str(requests), records, sealed(the_plan))
         (told,) = (one for one in explain(folder)[0] if one.prediction)
         band = bands(summary_of(folder))["2 nodes, tensor, slow"]
@@ -173,9 +157,7 @@ def test_requests_at_once_are_told_each_for_itself(tmp_path):
 
 
 def test_the_model_is_not_loaded_where_there_is_no_speed_to_predict(tmp_path):
-    write_run(
-        tmp_path, [ok(case(), [metric("gflops", [9.0], unit="Gflop/s", conditions={})])]
-    )
+    write_run(tmp_path, [ok(case(), [metric("gflops", [9.0], unit="Gflop/s", conditions={})])])
     code = (
         "import sys; from pathlib import Path; from nixwulf.report import summary_of, html\n"
         "html.to_html(summary_of(Path(sys.argv[1])))\n"

@@ -148,7 +148,7 @@ def _measured(records: Sequence[Record]) -> tuple[list[_Measured], list[Unmeasur
                 found = True
                 conditions = metric["conditions"]
                 # The decode of a server is that of each of its requests.
-                times = batch(conditions) if record["case"]["benchmark"] == "serve" else 1
+                times = _requests(record, conditions)
                 key = (_whose(record), metric["name"], canonical(dict(conditions)))
                 groups[key].append((record, conditions, times * metric["value"]))
         if not found:
@@ -164,6 +164,13 @@ def _measured(records: Sequence[Record]) -> tuple[list[_Measured], list[Unmeasur
         )
         for (_, name, _), seen in groups.items()
     ], rest
+
+
+def _requests(record: Record, conditions: Mapping[str, Any]) -> int:
+    try:
+        return batch(conditions) if record["case"]["benchmark"] == "serve" else 1
+    except InputError:
+        return 1  # and then nothing is predicted
 
 
 def _whose(record: Record) -> str:

@@ -67,8 +67,8 @@ def _predicted(summary: Summary, setting: Setting) -> list[str]:
     if not told.inside:
         return [_text(told.why_not)]
     said = (
-        f"Predicted, not measured: {told.inside} lie where 80 % of measurements should by the "
-        "model's sums. The slowest case of each way to split:"
+        f"Predicted, not measured: {told.inside} lie where 80 % of measurements should by "
+        "Nixwulf's performance model. The slowest case of each way to split:"
     )
     rows = [
         [line.what, name, value.text, value.predicted.text]

@@ -76,14 +76,19 @@ class Predicted:
 
     def _band(self, line: Line, name: str, value: Value) -> Band | None:
         one = self._told(line, name, value)
-        if one is None or one.prediction is None or not _trusted(one):
-            return None
-        from nixwulf.explaining.subject import batch
+        return band_of(one) if one else None
 
-        # The sums are of all requests at once, and the decode of a server is that of each.
-        requests = batch(one.conditions) if one.case["benchmark"] == "serve" else 1
-        told = one.prediction
-        return Band(told.low / requests, told.value / requests, told.high / requests)
+
+def band_of(one: Explained) -> Band | None:
+    """Its interval in the measure of its record; none where nothing is shown."""
+    if one.prediction is None or not _trusted(one):
+        return None
+    from nixwulf.explaining.subject import batch
+
+    # The sums are of all requests at once, and the decode of a server is that of each.
+    requests = batch(one.conditions) if one.case["benchmark"] == "serve" else 1
+    told = one.prediction
+    return Band(told.low / requests, told.value / requests, told.high / requests)
 
 
 def predicted(folder: RunFolder) -> Predicted:
