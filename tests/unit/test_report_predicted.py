@@ -90,7 +90,7 @@ def test_page_and_markdown_say_why_once_for_each_way_to_split(run):
         if band
     )
     for text in (to_html(summary).replace("\u00a0", " "), to_markdown(summary)):
-        assert f"{inside} of 4 points lie" in text
+        assert f"{inside} of 4 values lie" in text
         assert text.count("Bottleneck: ") == 2
         assert re.search(r"2 nodes, tensor, slow \([a-z ]+\): Bottleneck: round trips of the", text)
         assert text.count("prompts on several nodes are not shown") == 1

@@ -67,7 +67,7 @@ def _predicted(summary: Summary, setting: Setting) -> list[str]:
     if not told.inside:
         return [_text(told.why_not)]
     said = (
-        f"Predicted, not measured: {told.inside} lie where 80 % of measurements should by "
+        f"Predicted, not measured: {told.inside} lie in their interval, by "
         "Nixwulf's performance model. The slowest case of each way to split:"
     )
     rows = [

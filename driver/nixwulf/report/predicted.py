@@ -63,7 +63,7 @@ class Predicted:
         ]
         inside = sum(v.predicted.low <= v.typical <= v.predicted.high for v in drawn if v.predicted)
         return About(
-            inside=f"{inside} of {plural(len(drawn), 'point')}" if drawn else "",
+            inside=f"{inside} of {plural(len(drawn), 'value')}" if drawn else "",
             why=_why(found),
             why_not=_why_not([one for _, one in found], predicted=bool(drawn)),
         )
