@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from nixwulf.cluster import RDMA_KINDS
+from nixwulf.explaining.machines import facts_of
 from nixwulf.model.facts import FabricFacts
 from nixwulf.model.links import fabric_facts
 from nixwulf.platforms import load_platform, platform_names
@@ -68,8 +69,7 @@ def _throttled(record: Record) -> Iterator[str]:
 
 def _cpu(record: Record) -> Iterator[str]:
     """A CPU where the platform has a GPU."""
-    platforms = [name for name in _platforms(record) if name in platform_names()]
-    if not any("gpu" in load_platform(name) for name in platforms):
+    if not any("gpu" in (facts_of(name) or {}) for name in _platforms(record)):
         return
     if record["case"]["parameters"].get("backend") == "cpu":
         yield "The case asks for the CPU (backend 'cpu'), and the prediction is for the GPU."

@@ -37,9 +37,11 @@ class Explained:
 
     roof: what no machine of this kind can exceed, tok/s; none where it is not known. clues: facts
     of the record that slow it down. links: what is wrong with its link, and what that costs.
+    record: the first of its runs; conditions: those of the metric.
     """
 
-    case: Mapping[str, Any]
+    record: Record
+    conditions: Mapping[str, Any]
     metric: str
     measured: float
     runs: int
@@ -49,6 +51,12 @@ class Explained:
     clues: tuple[str, ...] = ()
     links: tuple[Help, ...] = ()
     why_not: str = ""
+
+    @property
+    def case(self) -> Mapping[str, Any]:
+        """Its case."""
+        case: Mapping[str, Any] = self.record["case"]
+        return case
 
     @property
     def verdict(self) -> str:
@@ -104,11 +112,17 @@ class _Measured:
 def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
     """All of a record or a run folder; raises InputError for what is none."""
     entries = list(read_entries(path))
-    records = [entry.record for entry in entries]
     places = {entry.path.parent.parent / PLAN for entry in entries}
     plans = {place: read_plan(place) if place.exists() else None for place in places}
-    plan_of = {id(e.record): plans[e.path.parent.parent / PLAN] for e in entries}
-    measured, rest = _measured(records)
+    return explain_records([(e.record, plans[e.path.parent.parent / PLAN]) for e in entries])
+
+
+def explain_records(
+    found: Sequence[tuple[Record, Mapping[str, Any] | None]],
+) -> tuple[list[Explained], list[Unmeasured]]:
+    """All of records, each with the plan of its run where there is one."""
+    plan_of = {id(record): plan for record, plan in found}
+    measured, rest = _measured([record for record, _ in found])
     alike: defaultdict[str, list[_Measured]] = defaultdict(list)
     for one in measured:
         alike[one.but(_OF_NODES)].append(one)
@@ -134,7 +148,7 @@ def _measured(records: Sequence[Record]) -> tuple[list[_Measured], list[Unmeasur
                 found = True
                 conditions = metric["conditions"]
                 # The decode of a server is that of each of its requests.
-                times = batch(conditions) if record["case"]["benchmark"] == "serve" else 1
+                times = _requests(record, conditions)
                 key = (_whose(record), metric["name"], canonical(dict(conditions)))
                 groups[key].append((record, conditions, times * metric["value"]))
         if not found:
@@ -150,6 +164,13 @@ def _measured(records: Sequence[Record]) -> tuple[list[_Measured], list[Unmeasur
         )
         for (_, name, _), seen in groups.items()
     ], rest
+
+
+def _requests(record: Record, conditions: Mapping[str, Any]) -> int:
+    try:
+        return batch(conditions) if record["case"]["benchmark"] == "serve" else 1
+    except InputError:
+        return 1  # and then nothing is predicted
 
 
 def _whose(record: Record) -> str:
@@ -170,7 +191,7 @@ def _why(record: Record) -> str:
 def _explained(
     one: _Measured, others: Sequence[_Measured], plan: Mapping[str, Any] | None
 ) -> Explained:
-    bare = Explained(one.record["case"], one.metric, one.value, one.runs, clues=one.clues)
+    bare = Explained(one.record, one.conditions, one.metric, one.value, one.runs, clues=one.clues)
     try:
         subject = subject_of(one.record, plan)
         setting = _setting(one, subject, others)

@@ -21,6 +21,7 @@ from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 METRICS = ("prompt", "decode")
 _N_GEN = 128
 _GIB = 2**30
+_TOO_MANY = 2**40
 _GUESSES = ("speculative", "drafts", "num_speculative_tokens")
 
 
@@ -43,17 +44,25 @@ class Subject:
         return Way(
             self.engine,
             self.parallelism,
-            n_prompt=int(conditions.get("n_prompt", 0)),
-            n_gen=int(conditions.get("n_gen", 0)) or _N_GEN,
-            depth=int(conditions.get("n_depth", 0)),
+            n_prompt=_count(conditions, "n_prompt"),
+            n_gen=_count(conditions, "n_gen") or _N_GEN,
+            depth=_count(conditions, "n_depth"),
             batch=batch(conditions),
-            chunk=int(conditions.get("n_ubatch", 0)),
+            chunk=_count(conditions, "n_ubatch"),
         )
 
 
 def batch(conditions: Mapping[str, Any]) -> int:
-    """Sequences at once."""
-    return int(conditions.get("concurrency") or 1)
+    """Sequences at once; raises InputError where that is no number."""
+    return _count(conditions, "concurrency") or 1
+
+
+def _count(conditions: Mapping[str, Any], key: str) -> int:
+    """A condition is whatever a tool or a source says it is."""
+    value = conditions.get(key) or 0
+    if not isinstance(value, int | float) or not 0 <= value < _TOO_MANY or int(value) != value:
+        raise InputError(f"The record says {key} {value!r}, which is no count.")
+    return int(value)
 
 
 def subject_of(record: Record, plan: Mapping[str, Any] | None) -> Subject:

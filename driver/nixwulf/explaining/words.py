@@ -37,6 +37,13 @@ def sentences(told: Explained) -> Iterator[str]:
         yield from told.clues
         return
     yield from _flags(told)
+    yield from advice(told)
+
+
+def advice(told: Explained) -> Iterator[str]:
+    """The bottleneck, what would help and what would not; nothing without a prediction."""
+    if told.prediction is None:
+        return
     parts = shares(told.prediction.parts)
     largest = max(parts, key=lambda name: parts[name])
     yield f"Bottleneck: {LETTERS[largest][1]}, {100 * parts[largest]:.0f} % of the predicted time."

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from nixwulf.model.predict import Prediction
-from nixwulf.predicting.ways import Candidate, Question
 from nixwulf.report.words import figure, plural
+
+if TYPE_CHECKING:
+    from nixwulf.predicting.ways import Candidate, Question
 
 
 def speed(prediction: Prediction) -> str:

@@ -6,13 +6,16 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nixwulf.collection import Entry
 from nixwulf.report.folder import RunFolder
 from nixwulf.report.lines import Line, Metric, Setting, case_of, cluster_of, setting_of
 from nixwulf.report.words import plural
 from nixwulf.units import better
+
+if TYPE_CHECKING:
+    from nixwulf.report.predicted import Predicted
 
 _METRIC_ORDER = {"prompt": 0, "decode": 1, "throughput": 2, "ttft": 3, "itl": 4}
 _UNIT_ORDER = {"more": 5, "less": 6, "": 7}
@@ -87,6 +90,13 @@ class Summary:
         """The settings, those of engines first."""
         settings = {line.setting for line in self.lines}
         return tuple(sorted(settings, key=lambda s: (s.cluster, not s.engine, s)))
+
+    @cached_property
+    def predicted(self) -> Predicted:
+        """What the model says of the cases, beside what was measured."""
+        from nixwulf.report.predicted import predicted  # asked for by pages alone
+
+        return predicted(self.folder)
 
     def lines_of(self, setting: Setting) -> list[Line]:
         """The lines of a setting."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from markupsafe import Markup
 
+from nixwulf.report.lines import Band
 from nixwulf.report.words import clean, figure
 
 if TYPE_CHECKING:
@@ -45,13 +46,18 @@ _MOST_IN_LABEL = 56
 
 
 class Point(NamedTuple):
-    """A value at x, how far it spreads down and up, and its words; one node has no style."""
+    """A value at x, how far it spreads down and up, and its words; one node has no style.
+
+    predicted: what stands behind it as a pale bar, where the model says anything.
+    """
 
     x: float
     y: float
     spread: tuple[float, float] | None
     style: int | None
     words: str
+    predicted: Band | None = None
+    predicted_words: str = ""
 
 
 class Curve(NamedTuple):
@@ -119,6 +125,8 @@ def _svg(panels: Sequence[Panel], names: Sequence[str], caption: str, salt: str)
                 Line2D([], [], linestyle="none", label=name, **_marker(number, colours))
                 for number, name in enumerate(names)
             ]
+            if any(p.predicted for panel in panels for c in panel.curves for p in c.points):
+                keys.append(Line2D([], [], label="predicted (80 %)", **_band(colours, None)))
             legend = sheet.legend(handles=keys, ncols=columns, loc="outside upper left")
             legend.set(title=caption, alignment="left")
         for artist in sheet.findobj():
@@ -217,10 +225,14 @@ def _draw(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
     if panel.one:
         axes.axhline(panel.one, color=colours["ink"], linewidth=1.1, dashes=(4, 3))
         _text(axes, f"one node, {figure(panel.one)}", (1, panel.one), (0, 5), ha="right")
+    points = dict.fromkeys(point for curve in panel.curves for point in curve.points)
+    for point in points:
+        if point.predicted:
+            _draw_band(axes, point, point.predicted, colours)
     for curve in panel.curves:
         xs, ys = zip(*((point.x, point.y) for point in curve.points), strict=True)
         axes.plot(xs, ys, color=colours[_colour(curve.style)], alpha=0.75)
-    for point in dict.fromkeys(point for curve in panel.curves for point in curve.points):
+    for point in points:
         down, up = point.spread or (0.0, 0.0)
         bar = ([max(0.0, min(down, point.y - floor))], [up]) if up or down else None
         marker = _marker(point.style, colours)
@@ -232,6 +244,26 @@ def _draw(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
         height = axes.transData.transform((1, level))[1]
         below = max(height, below + _LABEL_HEIGHT)
         _text(axes, label, (1, level), (6, below - height - 4))
+
+
+def _draw_band(axes: Axes, point: Point, band: Band, colours: dict[str, str]) -> None:
+    """A pale bar with a dash at its middle, behind all that was measured."""
+    (bar,) = axes.plot([point.x] * 3, band, markevery=[1], **_band(colours, point.style))
+    bar.set_gid(clean(point.predicted_words))
+
+
+def _band(colours: dict[str, str], style: int | None) -> dict[str, Any]:
+    colour = colours[_colour(style)]
+    return {
+        "color": (colour, 0.22),
+        "linewidth": 7,
+        "solid_capstyle": "butt",
+        "marker": "_",
+        "markersize": 7,
+        "markeredgewidth": 1.2,
+        "markeredgecolor": colour,
+        "zorder": 1.1,
+    }
 
 
 def _text(

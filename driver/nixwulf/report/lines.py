@@ -57,6 +57,19 @@ class Metric(NamedTuple):
         return _SHORT.get(self.name, self.name.replace("_", " "))
 
 
+class Band(NamedTuple):
+    """What the model predicts, and between what 80 % of measurements should lie."""
+
+    low: float
+    value: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        """'~15.2 (12.4 to 18.6)'."""
+        return f"~{figure(self.value)} ({figure(self.low)} to {figure(self.high)})"
+
+
 class Cost(NamedTuple):
     """Watts, US$ and a speed over them, as the table has them; what is not known is none."""
 
@@ -87,6 +100,7 @@ class Value:
     speed_up: float | None = None
     efficiency: float | None = None
     cost: Cost | None = None
+    predicted: Band | None = None
 
     @property
     def counts(self) -> str:

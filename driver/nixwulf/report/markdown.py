@@ -57,7 +57,30 @@ def _setting(summary: Summary, setting: Setting) -> list[str]:
         "\n".join(f"* {_text(sentence)}" for sentence in sentences),
         _table(head, rows),
         " ".join(filter(None, note)),
+        *_predicted(summary, setting),
         *_costs(summary, setting),
+    ]
+
+
+def _predicted(summary: Summary, setting: Setting) -> list[str]:
+    told = summary.predicted.about(summary.lines_of(setting))
+    if not told.inside:
+        return [_text(told.why_not)]
+    said = (
+        f"Predicted, not measured: {told.inside} lie in their interval, by "
+        "Nixwulf's performance model. The slowest case of each way to split:"
+    )
+    rows = [
+        [line.what, name, value.text, value.predicted.text]
+        for line in map(summary.predicted.beside, summary.lines_of(setting))
+        for name, value in line.values.items()
+        if value.predicted
+    ]
+    return [
+        _table(("case", "tok/s of", "measured", "predicted (80 %)"), rows),
+        said,
+        "\n".join(f"* {_text(sentence)}" for sentence in told.why),
+        f"{_text(told.why_not)} `nixwulf explain` says more, of every case.".strip(),
     ]
 
 

@@ -163,15 +163,22 @@ def _point(line: Line, metric: Metric, x: float, style: int | None) -> Point:
     samples = f"{plural(value.n_samples, 'sample')} in " if value.n_samples else ""
     counts = f"{samples}{plural(value.n_runs, 'run')}"
     rtt = f", round trip {microseconds(line.rtt_us)} µs" if line.rtt_us else ""
-    return Point(x, value.typical, spread, style, f"{line.what}{rtt}: {text}, {counts}")
+    band = value.predicted
+    told = (
+        f"{line.what}: predicted, not measured: {band.text} {unit_name(metric.unit)}"
+        if band
+        else ""
+    )
+    words = f"{line.what}{rtt}: {text}, {counts}"
+    return Point(x, value.typical, spread, style, words, band, told)
 
 
 def _extent(lines: Sequence[Line], metric: Metric) -> list[float]:
-    """The values a scale has to hold: points, and the ends of their bars."""
+    """The values a scale has to hold: points, the ends of their bars, and what is predicted."""
     values = []
     for line in lines:
         value, point = line.values[metric.name], _point(line, metric, 0.0, None)
         down, up = point.spread or (0.0, 0.0)
-        values += [value.typical, value.typical + up]
+        values += [value.typical, value.typical + up, *(value.predicted or ())]
         values += [value.typical - down] if down < value.typical / 2 else []
     return values

@@ -13,6 +13,7 @@ from nixwulf.report import panels
 from nixwulf.report.contents import Summary
 from nixwulf.report.drawing import COLOURS, MARKERS, inline, to_file
 from nixwulf.report.lines import Line, Metric, Setting
+from nixwulf.report.predicted import About
 from nixwulf.report.words import clean, microseconds, plural
 from nixwulf.units import adds_up
 
@@ -43,6 +44,7 @@ class Plots:
     by_rtt: tuple[Markup, ...]
     samples: str
     percentiles: bool
+    predicted: About
     missing: tuple[str, ...]
     undrawn: tuple[str, ...]
 
@@ -80,6 +82,7 @@ def plots(summary: Summary, setting: Setting) -> Plots:
             for line in lines
             if m.name in line.values
         ),
+        predicted=summary.predicted.about(lines),
         missing=tuple(
             f"{line.what} ({line.outcome})"
             for line in summary.lines_of(setting)
@@ -112,7 +115,8 @@ def decode_by_rtt(summary: Summary) -> str:
 
 
 def _measured(summary: Summary, setting: Setting) -> list[Line]:
-    return [line for line in summary.lines_of(setting) if line.values]
+    lines = summary.lines_of(setting)
+    return [summary.predicted.beside(line) for line in lines if line.values]
 
 
 def _rtt(lines: Sequence[Line], link: str) -> str:

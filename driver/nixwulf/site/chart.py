@@ -7,11 +7,13 @@ mark: they are written here, in a few milliseconds and kilobytes each.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count, pairwise
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
+
+from nixwulf.report.lines import Band
 
 COLOURS = 6
 """c0 ... c5 of the report's page.css."""
@@ -40,7 +42,8 @@ _THOUSANDS_FROM = 10_000
 class Mark(NamedTuple):
     """A value at x: how it looks, the record's page, and words for who points at it.
 
-    style is an index into colours and shapes, none for grey.
+    style is an index into colours and shapes, none for grey; predicted stands behind it as a pale
+    bar, along the axis of the values.
     """
 
     x: float
@@ -49,6 +52,7 @@ class Mark(NamedTuple):
     kind: str
     href: str
     words: str
+    predicted: Band | None = None
 
 
 class Line(NamedTuple):
@@ -146,6 +150,20 @@ def _mark(mark: Mark, x: float, y: float) -> str:
     )
 
 
+def _band(mark: Mark, band: Band, start: str, end: str) -> str:
+    """A pale bar, and in words that nobody measured it."""
+    words = f"predicted, not measured: {band.text}"
+    return (
+        f'<path class="band {colour(mark.style)}" d="M{start}{end}"><title>{escape(words)}</title>'
+        "</path>"
+    )
+
+
+def _reach(values: Iterable[float], marks: Sequence[Mark]) -> list[float]:
+    """The values that a scale has to hold."""
+    return [*values, *(end for mark in marks for end in mark.predicted or ())]
+
+
 def _start(height: float, title: str, words: str) -> str:
     label = escape(f"{title}: {words}")
     return f'<svg viewBox="0 0 {_WIDTH} {height:g}" role="img" aria-label="{label}">'
@@ -155,7 +173,7 @@ def strips(title: str, unit: str, names: Sequence[str], marks: Sequence[Mark]) -
     """Marks on a line for each name, one below the other: y of a mark is the index of its name."""
     height = _TOP + _STRIP * len(names) + _BOTTOM - 8
     bottom, right = height - _BOTTOM + 8, _WIDTH - _RIGHT
-    x = _Scale([mark.x for mark in marks], _NAMES, right, steps=False)
+    x = _Scale(_reach((mark.x for mark in marks), marks), _NAMES, right, steps=False)
     words = unit + (", log scale" if x.log else "")
     rows = [_TOP + _STRIP * (index + 0.5) for index in range(len(names))]
     grid = "".join(f"M{_NAMES} {row:.1f}H{right}" for row in rows)
@@ -171,6 +189,12 @@ def strips(title: str, unit: str, names: Sequence[str], marks: Sequence[Mark]) -
     parts += [
         _text("name", _NAMES - 8, row + 4, name) for row, name in zip(rows, names, strict=True)
     ]
+    bands = [
+        _band(mark, band, _at(x.at(band.low), rows[int(mark.y)]), f"H{x.at(band.high):.1f}")
+        for mark in marks
+        if (band := mark.predicted)
+    ]
+    parts += dict.fromkeys(bands)  # of one on another neither would be pale
     parts += [_mark(mark, x.at(mark.x), rows[int(mark.y)]) for mark in marks]
     return Markup("".join([*parts, "</svg>"]))  # noqa: S704 - every text in it is escaped
 
@@ -180,7 +204,8 @@ def svg(chart: Chart) -> Markup:
     labels = any(line.label for line in chart.lines)
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - (_LABELS if labels else _RIGHT)
     x = _Scale([mark.x for mark in chart.marks], _LEFT, right, steps=chart.steps)
-    y = _Scale([mark.y for mark in chart.marks], bottom, _TOP, steps=False)
+    heights = _reach((mark.y for mark in chart.marks), chart.marks)
+    y = _Scale(heights, bottom, _TOP, steps=False)
     y_words = chart.unit + (", log scale" if y.log else "")
     x_words = chart.over + (", log scale" if x.log and not chart.steps else "")
     parts = [
@@ -195,6 +220,12 @@ def svg(chart: Chart) -> Markup:
     parts += [_text("y", _LEFT - 6, y.at(tick) + 4, _short(tick)) for tick in y.ticks]
     parts += [_text("x", x.at(tick), bottom + 17, _short(tick)) for tick in x.ticks]
     parts.append(_text("x", (_LEFT + right) / 2, _HEIGHT - 5, x_words))
+    bands = [
+        _band(mark, band, _at(x.at(mark.x), y.at(band.low)), f"V{y.at(band.high):.1f}")
+        for mark in chart.marks
+        if (band := mark.predicted)
+    ]
+    parts += dict.fromkeys(bands)
     for line in chart.lines:
         places = [(x.at(one), y.at(other)) for one, other in line.points]
         path = "L".join(_at(*place) for place in places)

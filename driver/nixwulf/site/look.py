@@ -30,13 +30,17 @@ class LegendEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Figure:
-    """Charts of one kind, ready for the page; note: what is not drawn."""
+    """Charts of one kind, ready for the page; note: what is not drawn.
+
+    predicted: whether predictions stand behind marks.
+    """
 
     heading: str
     about: str
     legend: tuple[LegendEntry, ...]
     charts: tuple[Markup, ...]
     note: str
+    predicted: bool = False
 
 
 def panel_of(row: Row) -> Hashable:
@@ -94,7 +98,7 @@ class Look:
     def mark(self, row: Row, x: float, y: float, href: str) -> Mark:
         """The mark of a row at a place."""
         words = shorten(mark_words(row), _LONGEST_WORDS)
-        return Mark(x, y, self.style(row), row.kind, href, words)
+        return Mark(x, y, self.style(row), row.kind, href, words, row.predicted)
 
     @property
     def legend(self) -> tuple[LegendEntry, ...]:

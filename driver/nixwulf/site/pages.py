@@ -19,6 +19,7 @@ from nixwulf.site.look import Figure, within
 from nixwulf.site.names import page_names
 from nixwulf.site.paging import page_file, paged
 from nixwulf.site.plots import figures
+from nixwulf.site.predicted import explained, why_not, words
 from nixwulf.site.rows import Row, Source, by_value, rows_of, scalar, shorten, web_address
 from nixwulf.site.strips import by_machines, by_models
 
@@ -46,6 +47,7 @@ _FIGURES_BYTES = 180_000  # beside 250,000 of rows
 _LIST_COLUMNS = ("name", "values", "kinds", "best decode", "where")
 _LONGEST_CELL = 100
 _MOST_WAYS = 12
+_MOST_EXPLAINED = 12
 _MOST_OPTIONS = 300
 _MOST_HIGHLIGHTS = 5
 _SHOWN_ABOVE = frozenset({"schema_version", "kind", "id", "outcome", "failure", "metrics"})
@@ -68,7 +70,7 @@ class Site:
         found = {_identity(entry): entry for entry in entries}
         names = page_names(found)
         self.sources = [Source(entry, names[key]) for key, entry in found.items()]
-        self.rows = rows_of(self.sources)
+        self.rows = explained(rows_of(self.sources), self.sources)
         self.groups = groups(self.rows)
 
     @cached_property
@@ -252,6 +254,8 @@ class Site:
                 "title": own[0].model or own[0].program,
                 "what": own[0].on,
                 "rows": [row for row in own if row.value is not None],
+                "explained": words(own)[:_MOST_EXPLAINED],
+                "why_not": why_not(own),
                 "platform": own[0].platforms[0],
                 "model": own[0].model,
                 "fabric": fabric_name(own[0]) if own[0].nodes > 1 else "",

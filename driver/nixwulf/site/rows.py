@@ -7,13 +7,18 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nixwulf.collection import Entry
 from nixwulf.record import Record
+from nixwulf.report.lines import Band
+from nixwulf.report.predicted import band_of
 from nixwulf.report.words import clean, decimals, figure, link_name, plural, unit_name
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us, tidy
 from nixwulf.units import better
+
+if TYPE_CHECKING:
+    from nixwulf.explaining.explanation import Explained
 
 NOT_STATED = "not stated"
 _TOKENS = {"n_prompt": "prompt", "n_gen": "generate", "depth": "depth"}
@@ -54,7 +59,8 @@ class Row:
     """A value with everything that is shown beside it; without a value of a run that failed.
 
     conditions: parameters of the case and conditions of the metric, by one name each; watts (W) and
-    price_usd (US$) are of all nodes together, per_watt and per_usd in the unit over them.
+    price_usd (US$) are of all nodes together, per_watt and per_usd in the unit over them; told
+    is what the performance model says beside the value.
     """
 
     source: Source
@@ -92,6 +98,12 @@ class Row:
     price_usd: float | None
     price_source: str
     per_usd: float | None
+    told: Explained | None = None
+
+    @property
+    def predicted(self) -> Band | None:
+        """Between what 80 % of measurements should lie, in the unit; none where nothing says it."""
+        return band_of(self.told) if self.told else None
 
     @property
     def link(self) -> str:
@@ -254,7 +266,7 @@ def _row(source: Source, row: Mapping[str, Any]) -> Row:
         stddev=row["stddev"],
         percentiles=None if None in spread else spread,
         n_samples=row["n_samples"],
-        conditions=_conditions(case["parameters"], json.loads(row["conditions"] or "{}")),
+        conditions=conditions_of(case["parameters"], json.loads(row["conditions"] or "{}")),
         rtt_us=record_rtt_us(record),
         bandwidth_gbps=record_bandwidth_gbps(record),
         speed_gbps=fabric.get("speed_gbps"),
@@ -275,7 +287,7 @@ def _given(value: Any) -> Any:
     return None if not isinstance(value, tuple) and pd.isna(value) else value
 
 
-def _conditions(*documents: Mapping[str, Any]) -> dict[str, Any]:
+def conditions_of(*documents: Mapping[str, Any]) -> dict[str, Any]:
     """Later ones win; a condition that two tools name differently has one name."""
     return {_OTHER_NAMES.get(key, key): value for one in documents for key, value in one.items()}
 

@@ -91,7 +91,8 @@ def _figure(
         )
     left_out = sum(len(found[index]) - len(lines) for index, lines in enumerate(shown))
     note = f"Not drawn, but in the table: {left_out} lines." if left_out else ""
-    return Figure(heading, about, look.legend, tuple(charts), note)
+    told = any(row.predicted for row in drawn)
+    return Figure(heading, about, look.legend, tuple(charts), note, told)
 
 
 def _best(lines: dict[str, list[Row]]) -> dict[str, list[Row]]:

@@ -1,0 +1,145 @@
+"""What the model says of a report's cases: intervals to show behind their values, and why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from nixwulf.report.folder import RunFolder
+from nixwulf.report.lines import Band, Line, Setting, Value, case_of, cluster_of, setting_of
+from nixwulf.report.words import plural
+
+if TYPE_CHECKING:
+    from nixwulf.explaining.explanation import Explained
+
+_METRICS = ("decode", "prompt")
+_UNIT = "tok/s"
+_MOST_SENTENCES = 3
+_NO_PROMPTS = "Predictions of prompts on several nodes are not shown: they are too often wrong."
+
+
+@dataclass(frozen=True)
+class About:
+    """What stands below the plots of a setting.
+
+    inside: how many of the values with a prediction are in its interval, empty without any; why:
+    a sentence for each way to split; why_not: why something, or all of it, has no prediction.
+    """
+
+    inside: str
+    why: tuple[str, ...]
+    why_not: str
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The explained metrics of a run folder, by setting and case."""
+
+    told: Mapping[tuple[Setting, str], Sequence[Explained]]
+
+    def beside(self, line: Line) -> Line:
+        """A line with intervals at those of its values that have a prediction."""
+        values = {
+            name: replace(value, predicted=self._band(line, name, value))
+            for name, value in line.values.items()
+        }
+        return replace(line, values=values)
+
+    def about(self, lines: Sequence[Line]) -> About:
+        """What there is to say of the lines of a setting."""
+        drawn = [
+            value
+            for line in map(self.beside, lines)
+            for value in line.values.values()
+            if value.predicted
+        ]
+        found = [
+            (line, one)
+            for line in lines
+            for name, value in line.values.items()
+            if (one := self._told(line, name, value)) is not None
+        ]
+        inside = sum(v.predicted.low <= v.typical <= v.predicted.high for v in drawn if v.predicted)
+        return About(
+            inside=f"{inside} of {plural(len(drawn), 'value')}" if drawn else "",
+            why=_why(found),
+            why_not=_why_not([one for _, one in found], predicted=bool(drawn)),
+        )
+
+    def _told(self, line: Line, name: str, value: Value) -> Explained | None:
+        if name not in _METRICS or value.unit != _UNIT:
+            return None
+        told = self.told.get((line.setting, line.case), ())
+        return next((one for one in told if one.metric == name and _same(line, one)), None)
+
+    def _band(self, line: Line, name: str, value: Value) -> Band | None:
+        one = self._told(line, name, value)
+        return band_of(one) if one else None
+
+
+def band_of(one: Explained) -> Band | None:
+    """Its interval in the measure of its record; none where nothing is shown."""
+    if one.prediction is None or not _trusted(one):
+        return None
+    from nixwulf.explaining.subject import batch
+
+    # The sums are of all requests at once, and the decode of a server is that of each.
+    requests = batch(one.conditions) if one.case["benchmark"] == "serve" else 1
+    told = one.prediction
+    return Band(told.low / requests, told.value / requests, told.high / requests)
+
+
+def predicted(folder: RunFolder) -> Predicted:
+    """All predictions of a run folder; the model is loaded where there is a speed to predict."""
+    found: defaultdict[tuple[Setting, str], list[Explained]] = defaultdict(list)
+    speeds = (metric for record in folder.records for metric in record.get("metrics", ()))
+    if any(metric["name"] in _METRICS and metric["unit"] == _UNIT for metric in speeds):
+        from nixwulf.explaining.explanation import explain_records
+
+        for one in explain_records([(record, folder.plan) for record in folder.records])[0]:
+            setting = setting_of(cluster_of(one.record), one.case)
+            found[setting, case_of(one.record)["id"]].append(one)
+    return Predicted(found)
+
+
+def _same(line: Line, one: Explained) -> bool:
+    """Whether it is of a line's conditions; what is no condition is of all of the case."""
+    conditions, parameters = one.conditions, one.case["parameters"]
+    return all(
+        value in (conditions.get(key, value), parameters.get(key))
+        for key, value in line.axes.items()
+    )
+
+
+def _trusted(one: Explained) -> bool:
+    """Prompts of several nodes are too often outside of their interval, see docs/model.md."""
+    return one.metric == "decode" or one.case["nodes"] == 1
+
+
+def _why(found: Sequence[tuple[Line, Explained]]) -> tuple[str, ...]:
+    """For each way to split the slowest decode on most nodes: the bottleneck, and what helps."""
+    decode = [(line, one) for line, one in found if one.prediction and one.metric == "decode"]
+    if not decode:
+        return ()
+    from nixwulf.explaining.words import advice
+
+    slowest: dict[str, tuple[Line, Explained]] = {}
+    for line, one in sorted(decode, key=lambda pair: (-pair[0].nodes, pair[1].measured)):
+        slowest.setdefault(line.parallelism, (line, one))
+    split = [pair for pair in slowest.values() if pair[0].nodes > 1] or list(slowest.values())
+    return tuple(
+        f"{line.what} ({one.verdict}): {' '.join(advice(one))}"
+        for line, one in split[:_MOST_SENTENCES]
+    )
+
+
+def _why_not(found: Sequence[Explained], *, predicted: bool) -> str:
+    if any(one.prediction and not _trusted(one) for one in found):
+        return _NO_PROMPTS
+    without = [one for one in found if one.prediction is None]
+    if predicted or not without:
+        return ""
+    reason = max(without, key=lambda one: one.case["nodes"]).why_not
+    return f"Nothing is predicted: {reason[:1].lower()}{reason[1:]}"
