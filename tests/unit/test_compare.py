@@ -320,6 +320,13 @@ def test_bench_ends_with_a_comparison_with_its_baseline(tmp_path):
     assert (done.exit_code, "Below 0.95 of A: one node (decode)." in done.output) == (1, True)
 
 
+@pytest.mark.parametrize("limit", ["nan", "inf", "0", "-1", "most"])
+@pytest.mark.parametrize("arguments", [("compare", "a", "b"), ("bench", "--baseline", "a")])
+def test_a_limit_that_is_no_ratio_is_refused(arguments, limit):
+    done = CliRunner().invoke(cli, [*arguments, "--fail-below", limit])
+    assert (done.exit_code, "'--fail-below'" in done.output) == (2, True)
+
+
 def test_bench_reads_the_baseline_before_it_runs_anything(tmp_path):
     done = CliRunner().invoke(cli, ["bench", "--baseline", str(tmp_path / "none")])
     assert (done.exit_code, "does not exist" in done.output) == (2, True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nixwulf.commands.options import fail_below
 from nixwulf.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -32,12 +33,7 @@ if TYPE_CHECKING:
     "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
 )
 @click.option("--baseline", metavar="DIR", help="End with a comparison with this run folder.")
-@click.option(
-    "--fail-below",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="RATIO",
-    help="Exit with 1 when it is shown to be below this share of the baseline, such as 0.95.",
-)
+@fail_below("Exit with 1 when it is shown to be below this share of the baseline, such as 0.95.")
 @click.pass_context
 def bench(
     ctx: click.Context,
@@ -49,7 +45,7 @@ def bench(
     resume: Path | None,
     waive: tuple[str, ...],
     baseline: str | None,
-    fail_below: float | None,
+    limit: float | None,
 ) -> None:
     """Run a sweep on a cluster, or on the lab, and report on it.
 
@@ -75,7 +71,7 @@ def bench(
 
     if resume is not None and out is not None:
         raise InputError("--resume names the folder of the run; leave out --out.")
-    if fail_below is not None and baseline is None:
+    if limit is not None and baseline is None:
         raise InputError("--fail-below needs something to compare with; name it with --baseline.")
     before = None if baseline is None else read_side(baseline, Path("results"))
     named = None
@@ -113,7 +109,7 @@ def bench(
     print_summary(summary)
     click.echo(f"Report: {page}")
     records = summary.folder.records
-    code = _compare(before, summary.folder, fail_below) if before else EXIT_OK
+    code = _compare(before, summary.folder, limit) if before else EXIT_OK
     failures = [record["failure"]["phase"] for record in records if record["outcome"] != "ok"]
     if failures:
         ctx.exit(EXIT_GATE if all(phase == "gates" for phase in failures) else EXIT_RUN_FAILED)

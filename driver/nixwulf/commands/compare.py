@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from nixwulf.commands.options import fail_below, table_format
+
 
 @click.command()
 @click.argument("a")
@@ -25,20 +27,8 @@ import click
     metavar="KEY",
     help="What is compared, and so need not be equal: fabric, model, depth, ...; repeatable.",
 )
-@click.option(
-    "--fail-below",
-    "limit",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="RATIO",
-    help="Exit with 1 when B is shown to be below this share of A, such as 0.95, or failed.",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "md", "json"]),
-    default="table",
-    show_default=True,
-)
+@fail_below("Exit with 1 when B is shown to be below this share of A, such as 0.95, or failed.")
+@table_format
 @click.pass_context
 def compare(
     ctx: click.Context,

@@ -6,16 +6,12 @@ from pathlib import Path
 
 import click
 
+from nixwulf.commands.options import table_format
+
 
 @click.command()
 @click.argument("path", metavar="RECORD|RUN", type=click.Path(path_type=Path))
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "md", "json"]),
-    default="table",
-    show_default=True,
-)
+@table_format
 def explain(path: Path, form: str) -> None:
     """Explain records: measured beside predicted, the bottleneck, what would help.
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from nixwulf.commands.options import table_format
+
 _COUNT = click.IntRange(min=0)
 
 
@@ -48,13 +50,7 @@ _COUNT = click.IntRange(min=0)
     metavar="GROUP.NAME.KEY=VALUE",
     help="Beside it, the speed with a fact changed, such as fabric.cable.latency_us=7; repeatable.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "md", "json"]),
-    default="table",
-    show_default=True,
-)
+@table_format
 def predict(
     cluster: str,
     model: str,
