@@ -58,6 +58,8 @@ VALUE = ("metrics", 0, "value")
         (VALUE, 0, "metrics.0.value"),
         (VALUE, "fast", "metrics.0.value is 'fast', expected number."),
         (VALUE, ["x" * 9000], "metrics.0.value is ['xxx"),
+        # A mean of two such numbers is infinite, and that is no JSON.
+        (VALUE, 1e308, "metrics.0.value: 1e+308 is greater than the maximum of 1e+100"),
         (("metrics", 0, "samples"), [9.0, -1], "metrics.0.samples.1"),
         (("metrics", 0, "unit"), "tok/sec", "; did you mean 'tok/s'?"),
         (("metrics", 0, "unit"), "furlong", "metrics.0.unit is 'furlong', expected one of 'tok/s'"),
