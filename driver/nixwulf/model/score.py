@@ -109,17 +109,18 @@ def spreads(cases: Sequence[Case]) -> dict[str, float]:
     own variance and that of all ('') count half each.
     """
     excess: dict[str, list[float]] = {}
-    split = [case for case in cases if case.nodes > 1 and case.metric != "prompt"]
+    split = [case for case in cases if case.metric != "prompt"]
     for machine in sorted({case.machine for case in split}):
         known = fit([case for case in cases if not overlaps(case, machine)])
         for case in (case for case in split if case.machine == machine):
             engine, kind = place(case)
             prediction = predict_case(case, known)
-            off = log(prediction.value / case.value) / QUANTILE_80
-            more = off**2 - doubt(
+            off = log(prediction.value / case.value)
+            longer, shorter = doubt(
                 prediction.parts, known[engine][kind], case.model, case.way, case.metric
             )
-            excess.setdefault(engine, []).append(max(0.0, more))
+            more = off**2 - (longer if off > 0 else shorter) ** 2
+            excess.setdefault(engine, []).append(max(0.0, more) / QUANTILE_80**2)
     everything = [one for group in excess.values() for one in group]
     if not everything:
         return {}
