@@ -10,7 +10,7 @@ from typing import Any
 
 from nixwulf.errors import InputError
 from nixwulf.files import read_toml
-from nixwulf.model.facts import FabricFacts
+from nixwulf.model.facts import FabricFacts, Way
 
 _FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "links.toml"
 _PIPELINE_TRIPS = 1.5
@@ -26,24 +26,37 @@ def hop(engine: str, fabric: FabricFacts, size: float) -> tuple[float, float]:
     return trips * fabric.rtt_us / 1e6, size / _bytes_a_second(fabric)
 
 
-def exchange(engine: str, nodes: int, fabric: FabricFacts, size: float) -> tuple[float, float]:
+def handled(way: Way, nodes: int) -> float:
+    """How often the host has to act for a sum, one time after the other.
+
+    A collective is started once. llama.cpp's client over RPC asks a server and waits, N^2/2 times:
+    of two and four nodes of the lab 2 and 8 round trips a sum were counted.
+    """
+    return nodes**2 / 2 if _is_rpc(way) else 1.0
+
+
+def exchange(way: Way, nodes: int, fabric: FabricFacts, size: float) -> tuple[float, float]:
     """Seconds of latency and of transfer for the sum of size bytes over all nodes.
 
     Ring (NCCL, RCCL, MLX's ring): 2(N-1) messages one after the other, each of size/N
     (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). Mesh (JACCL): everyone
     sends to everyone at once. Star (distributed-llama): the root serves one worker after the other,
-    out and back. llama.cpp over RPC: all pairs through the client; of two and four nodes of the lab
-    2 and 8 round trips a sum were seen, N^2/2.
+    out and back. llama.cpp over RPC: all pairs through the client, in as many round trips as it
+    handles.
     """
     one_way, rate = fabric.rtt_us / 2e6, _bytes_a_second(fabric)
-    if engine == "distributed-llama":
+    if way.engine == "distributed-llama":
         packed = size * 34 / 64  # Q80: 34 bytes for 32 values
         return 4 * (nodes - 1) * one_way, 2 * (nodes - 1) * packed / nodes / rate
-    if engine in {"llama.cpp", "mesh-llm"}:
-        return nodes**2 * one_way, 2 * (nodes - 1) * size / rate
+    if _is_rpc(way):
+        return 2 * handled(way, nodes) * one_way, 2 * (nodes - 1) * size / rate
     if fabric.kind == "thunderbolt5-rdma":
         return one_way, size / rate
     return 2 * (nodes - 1) * one_way, 2 * (nodes - 1) / nodes * size / rate
+
+
+def _is_rpc(way: Way) -> bool:
+    return way.engine in {"llama.cpp", "mesh-llm"} and not way.collectives
 
 
 def _bytes_a_second(fabric: FabricFacts) -> float:

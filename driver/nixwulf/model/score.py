@@ -207,4 +207,4 @@ def _difference(first: Case, second: Case) -> str:
 
 def _plain(case: Case) -> object:
     """What has to be equal; how many guesses were right is an outcome."""
-    return replace(case.way, parallelism="single", graphs=None, acceptance=0.0)
+    return replace(case.way, parallelism="single", graphs=None, acceptance=0.0, collectives="")
