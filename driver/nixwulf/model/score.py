@@ -85,9 +85,14 @@ def direction(factor: float) -> str:
     return "faster" if factor > 1 else "slower"
 
 
-def judge(cases: Sequence[Case]) -> list[Judged]:
-    """Every case, judged by a fit without its machine; incomplete cases are in no fit."""
-    complete = [case for case in cases if case.complete]
+def judge(cases: Sequence[Case], more: Sequence[Case] = ()) -> list[Judged]:
+    """Every case, judged by a fit of these and more cases, without its machine.
+
+    Incomplete cases are in no fit; nor are those of more that have a row of a case's.
+    """
+    rows = {row for case in cases for row in case.ids}
+    more = [case for case in more if not rows.intersection(case.ids)]
+    complete = [case for case in (*cases, *more) if case.complete]
     judged = []
     for machine in sorted({case.machine for case in cases}):
         known = without(complete, machine)
