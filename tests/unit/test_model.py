@@ -216,7 +216,7 @@ def test_shipped_constants_give_finite_speeds_for_every_way(nodes, way, kind):
 def test_sums_over_a_link_follow_the_engines_algorithm():
     def latency(engine, nodes, kind="ethernet", **way):
         link = FabricFacts(kind, "tcp", 100, 8)
-        return exchange(Way(engine, "tensor", **way), nodes, link, 0)[0] * 1e6
+        return exchange(Way(engine, "tensor", **way), nodes, nodes, link, 0)[0] * 1e6
 
     assert latency("vllm", 4) == pytest.approx(2 * 3 * 50)  # ring
     assert latency("mlx", 4, "thunderbolt5-rdma") == pytest.approx(50)  # all to all at once
@@ -229,11 +229,15 @@ def test_sums_over_a_link_follow_the_engines_algorithm():
 def test_llama_cpps_host_acts_in_each_round_trip_of_a_sum_and_once_for_a_collective():
     slow = replace(PERFECT, sync_us=300)
 
-    def sums(nodes, **way):
-        told = speed(nodes, constants=slow, engine="llama.cpp", parallelism="tensor", **way)
+    def sums(nodes, kind="cpu", **way):
+        node = replace(NODE, kind=kind)
+        told = speed(
+            nodes, platform=node, constants=slow, engine="llama.cpp", parallelism="tensor", **way
+        )
         return told.parts["sync"] / (21 * 300e-6)
 
-    assert [sums(2), sums(4)] == [pytest.approx(2), pytest.approx(8)]
+    assert [sums(2), sums(4)] == [pytest.approx(2), pytest.approx(8)]  # as counted in the lab
+    assert [sums(2, "amd"), sums(4, "amd")] == [pytest.approx(1), pytest.approx(6)]
     assert sums(4, collectives="rccl") == pytest.approx(1)
 
 

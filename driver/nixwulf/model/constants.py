@@ -51,13 +51,12 @@ def family(way: Way, kind: str) -> str:
     """The engine whose constants hold for a way to run a model on a kind of device.
 
     vLLM that does not replay graphs is another engine: starting kernels one by one is most of its
-    time. Across nodes of AMD APUs it runs so by default, because capture hangs there. So is
-    llama.cpp that sums by a library of collectives, for its host waits for the GPU at each sum.
+    time. Across nodes of AMD APUs it runs so by default, because capture hangs there.
     """
     name = FAMILIES.get(way.engine, way.engine)
     if name == "vllm" and not (kind != "amd" if way.graphs is None else way.graphs):
         return "vllm-eager"
-    return f"{name}-{way.collectives}" if way.collectives else name
+    return name
 
 
 @cache

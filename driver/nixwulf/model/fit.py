@@ -17,7 +17,7 @@ from nixwulf.model.constants import NAMES, Constants, family
 from nixwulf.model.predict import total, uneven
 from nixwulf.model.published import Case
 
-ENGINES = ("llama.cpp", "llama.cpp-rccl", "vllm", "vllm-eager", "mlx", "distributed-llama")
+ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
 KINDS = ("amd", "nvidia", "apple", "cpu")
 _SHARES = ("weights", "cache", "compute")
 _NOISE = 0.05
@@ -46,20 +46,17 @@ _PRIORS = {
     "hop_us": Prior(2000.0, 1.0, 0.7, 0.1, 0.1),
     "sync_us": Prior(40.0, 0.3, 0.4, 0.1, 0.1),
 }
-# The same engine with its sums made in another way, and what that changes.
-_LIKE = {"llama.cpp-rccl": ("llama.cpp", "sync_us")}
 # Measured by itself, in the lab (docs/model.md): the value and the deviation of its logarithm.
 _MEASURED = {
     ("hop_us", "llama.cpp", "cpu"): (1000.0, 0.5),
     ("sync_us", "llama.cpp", "cpu"): (300.0, 0.2),
 }
 # Where a constant is known better or worse than its prior: a host hands over to a GPU in another
-# time than to its own threads; no engine says what a sum costs llama.cpp, nor what another library
-# changes; a CPU starts no kernels, its threads meet at a barrier.
+# time than to its own threads; no engine says what a sum costs llama.cpp; a CPU starts no kernels,
+# its threads meet at a barrier.
 _KNOWN = {
-    ("hop_us", "cpu"): 1.5,
+    ("hop_us", "llama.cpp.cpu"): 1.5,
     ("sync_us", "llama.cpp"): 3.0,
-    ("sync_us", "llama.cpp-rccl.amd"): 1.5,
     ("layer_us", "cpu"): 0.1,
     ("layer_us", "distributed-llama"): 0.1,
     ("layer_us", "distributed-llama.cpu"): 0.1,
@@ -169,9 +166,10 @@ def overlaps(case: Case, machine: str) -> bool:
 
 
 def _made_of(name: str, engine: str, kind: str) -> list[tuple[str, str]]:
-    like, changed = _LIKE.get(engine, (engine, ""))
-    both = engine if name == changed else like
-    return [(name, part) for part in ("", like, kind, f"{both}.{kind}")]
+    keys = [(name, part) for part in ("", engine, kind)]
+    # One client of llama.cpp makes hops and sums: a device that is slow at one is slow at both.
+    last = "hop_us" if (name, engine) == ("sync_us", "llama.cpp") else name
+    return [*keys, (last, f"{engine}.{kind}")]
 
 
 def _parts() -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from math import log
+from math import log, log2
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,19 @@ def hop(engine: str, fabric: FabricFacts, size: float) -> tuple[float, float]:
     return trips * fabric.rtt_us / 1e6, size / _bytes_a_second(fabric)
 
 
-def handled(way: Way, nodes: int) -> float:
-    """How often the host has to act for a sum, one time after the other.
+def handled(way: Way, nodes: int, servers: int) -> float:
+    """How often the host has to act for a sum of all nodes, one time after the other.
 
-    A collective is started once. llama.cpp's client over RPC asks a server and waits, N^2/2 times:
-    of two and four nodes of the lab 2 and 8 round trips a sum were counted.
+    A collective is started once. llama.cpp's client adds up in pairs, log2 N rounds, and in each it
+    fetches from every server; of two and four servers in the lab 2 and 8 round trips were counted.
+    servers: nodes that the client reaches by RPC, all but one that computes beside it.
     """
-    return nodes**2 / 2 if _is_rpc(way) else 1.0
+    return log2(nodes) * servers if _is_rpc(way) else 1.0
 
 
-def exchange(way: Way, nodes: int, fabric: FabricFacts, size: float) -> tuple[float, float]:
+def exchange(
+    way: Way, nodes: int, servers: int, fabric: FabricFacts, size: float
+) -> tuple[float, float]:
     """Seconds of latency and of transfer for the sum of size bytes over all nodes.
 
     Ring (NCCL, RCCL, MLX's ring): 2(N-1) messages one after the other, each of size/N
@@ -49,7 +52,7 @@ def exchange(way: Way, nodes: int, fabric: FabricFacts, size: float) -> tuple[fl
         packed = size * 34 / 64  # Q80: 34 bytes for 32 values
         return 4 * (nodes - 1) * one_way, 2 * (nodes - 1) * packed / nodes / rate
     if _is_rpc(way):
-        return 2 * handled(way, nodes) * one_way, 2 * (nodes - 1) * size / rate
+        return 2 * handled(way, nodes, servers) * one_way, 2 * (nodes - 1) * size / rate
     if fabric.kind == "thunderbolt5-rdma":
         return one_way, size / rate
     return 2 * (nodes - 1) * one_way, 2 * (nodes - 1) / nodes * size / rate

@@ -103,8 +103,10 @@ def forward(
     size = _ACTIVATION_BYTES * model.hidden * tokens
     if tensor:
         syncs = 2 * model.layers + 1
-        latency, transfer = exchange(way, nodes, fabric, size)
-        count = syncs * handled(way, nodes)
+        # A head with a GPU computes itself, one without gives its share to an RPC server beside it.
+        servers = nodes - (platforms[0].kind != "cpu")
+        latency, transfer = exchange(way, nodes, servers, fabric, size)
+        count = syncs * handled(way, nodes, servers)
         return work + Work(syncs=count, latency=syncs * latency, transfer=syncs * transfer)
     latency, transfer = hop(way.engine, fabric, size)
     hops = nodes - 1
