@@ -218,12 +218,32 @@ def test_sums_over_a_link_follow_the_engines_algorithm():
         link = FabricFacts(kind, "tcp", 100, 8)
         return exchange(Way(engine, "tensor", **way), nodes, nodes, link, 0)[0] * 1e6
 
-    assert latency("vllm", 4) == pytest.approx(2 * 3 * 50)  # ring
+    assert latency("mlx", 4) == pytest.approx(2 * 3 * 50)  # ring
+    assert latency("vllm", 4) == pytest.approx(2 * 2 * 50)  # tree
     assert latency("mlx", 4, "thunderbolt5-rdma") == pytest.approx(50)  # all to all at once
     assert latency("distributed-llama", 4) == pytest.approx(3 * 2 * 100)  # out and back, in turn
     assert latency("llama.cpp", 2) == pytest.approx(200)  # as seen in the lab
     assert latency("llama.cpp", 4) == pytest.approx(800)
     assert latency("llama.cpp", 4, collectives="rccl") == latency("vllm", 4)
+
+
+@given(nodes=st.integers(2, 16), size=st.floats(1, 1e8))
+def test_nccl_takes_a_tree_for_small_sums_and_a_ring_for_large_ones(nodes, size):
+    def seconds(engine, size):
+        way, link = Way(engine, "tensor"), FabricFacts("roce", "rdma", 100, 8)
+        return sum(exchange(way, nodes, nodes, link, size))
+
+    assert seconds("vllm", size) <= seconds("mlx", size) * (1 + 1e-9)
+    assert seconds("vllm", 1e9) == pytest.approx(seconds("mlx", 1e9))
+
+
+def test_a_collective_takes_what_was_published_of_it():
+    """RCCL's sum of 20 KiB over four nodes by RoCE, no part of any fit: 85.3 us (p0823)."""
+    link = fabric_facts("roce", "rdma", 25)
+    known = choose("vllm", "amd").sync_us
+
+    told = known + 1e6 * sum(exchange(Way("vllm", "tensor"), 4, 4, link, 20 * 1024))
+    assert told == pytest.approx(85.3, rel=0.25)
 
 
 def test_llama_cpps_host_acts_in_each_round_trip_of_a_sum_and_once_for_a_collective():

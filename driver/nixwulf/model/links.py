@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from math import log, log2
+from math import ceil, log, log2
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,12 @@ def exchange(
 ) -> tuple[float, float]:
     """Seconds of latency and of transfer for the sum of size bytes over all nodes.
 
-    Ring (NCCL, RCCL, MLX's ring): 2(N-1) messages one after the other, each of size/N
-    (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). Mesh (JACCL): everyone
-    sends to everyone at once. Star (distributed-llama): the root serves one worker after the other,
-    out and back. llama.cpp over RPC: all pairs through the client, in as many round trips as it
-    handles.
+    Ring (MLX's ring): 2(N-1) messages one after the other, each of size/N
+    (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). NCCL and RCCL: that or a
+    tree, up and down its log2 N levels with all of it, whichever is faster for the size
+    (https://github.com/NVIDIA/nccl/issues/754). Mesh (JACCL): everyone sends to everyone at once.
+    Star (distributed-llama): the root serves one worker after the other, out and back. llama.cpp
+    over RPC: all pairs through the client, in as many round trips as it handles.
     """
     one_way, rate = fabric.rtt_us / 2e6, _bytes_a_second(fabric)
     if way.engine == "distributed-llama":
@@ -55,7 +56,10 @@ def exchange(
         return 2 * handled(way, nodes, servers) * one_way, 2 * (nodes - 1) * size / rate
     if fabric.kind == "thunderbolt5-rdma":
         return one_way, size / rate
-    return 2 * (nodes - 1) * one_way, 2 * (nodes - 1) / nodes * size / rate
+    ring = 2 * (nodes - 1) * one_way, 2 * (nodes - 1) / nodes * size / rate
+    if way.engine == "mlx":
+        return ring
+    return min(ring, (2 * ceil(log2(nodes)) * one_way, 2 * size / rate), key=sum)
 
 
 def _is_rpc(way: Way) -> bool:
