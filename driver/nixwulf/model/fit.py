@@ -63,8 +63,12 @@ _FIELDS = dict(
 Table = Mapping[str, Mapping[str, Constants]]
 
 
-def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Table:
-    """The constants that fit cases best, by engine and kind; spread by engine ('': any other).
+def fit(
+    cases: Sequence[Case],
+    spread: Mapping[str, float] | None = None,
+    prompt_spread: Mapping[str, float] | None = None,
+) -> Table:
+    """The constants that fit cases best, by engine and kind; spreads by engine ('': any other).
 
     Without cases they are what was taken for granted, which is what the priors say.
     """
@@ -118,7 +122,6 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
         column = NAMES.index("compute")
         free = np.unique([*made_of[prompts][:, column].ravel(), *group[prompts]])
         solve(prompts, free, unknown, inverse)
-    known = spread or {}
     table: dict[str, dict[str, Constants]] = {engine: {} for engine in ENGINES}
     for engine, kind in ((engine, kind) for engine in ENGINES for kind in KINDS):
         chosen = np.zeros((len(NAMES), len(keys)))
@@ -130,7 +133,8 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
         table[engine][kind] = Constants(
             **values,
             deviations=tuple(float(one) for one in deviations),
-            spread=known.get(engine, known.get("", 0.0)),
+            spread=_of_engine(spread, engine),
+            prompt_spread=_of_engine(prompt_spread, engine),
             cases=places.count((engine, kind)),
         )
     return table
@@ -139,6 +143,10 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
 def overlaps(case: Case, machine: str) -> bool:
     """Whether a case is of a machine, or of a mixed cluster with one of its nodes."""
     return bool(set(case.machine.split(" and ")) & set(machine.split(" and ")))
+
+
+def _of_engine(spread: Mapping[str, float] | None, engine: str) -> float:
+    return spread.get(engine, spread.get("", 0.0)) if spread else 0.0
 
 
 def _made_of(engine: str, kind: str) -> tuple[str, ...]:
