@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from math import inf
+from math import exp, inf
 from pathlib import Path
 from statistics import median
 
@@ -152,6 +152,17 @@ def test_a_small_part_that_is_hardly_known_can_cost_much_and_never_save_much():
     assert told.parts["sync"] * told.value < 0.1
     assert told.low < 0.4 * told.value
     assert told.value < told.high < 1.1 * told.value
+
+
+def test_a_prompts_interval_has_the_spread_of_prompts():
+    known = replace(PERFECT, spread=0.1, prompt_spread=0.3)
+    decode, prompt = (
+        predict([NODE], DENSE, Way("vllm", n_prompt=512), metric=metric, constants=known)
+        for metric in ("decode", "prompt")
+    )
+
+    assert decode.high / decode.value == pytest.approx(exp(1.2816 * 0.1))
+    assert prompt.high / prompt.value == pytest.approx(exp(1.2816 * 0.3))
 
 
 NODES = st.sampled_from([2, 3, 4, 8])
@@ -451,6 +462,7 @@ def test_shipped_constants_are_physical_and_have_their_uncertainty():
             assert constants.compute < 1
             assert len(constants.deviations) == len(NAMES)
             assert 0 < constants.spread < 1
+            assert 0 < constants.prompt_spread < 1
 
 
 def test_hpl_scales_less_the_slower_its_network():

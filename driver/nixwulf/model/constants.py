@@ -29,8 +29,9 @@ class Constants:
     (the same, reading the KV cache), compute. Times in us that the host needs: layer (to start the
     kernels of one simple layer), hop (to hand a pipeline's state to the next node), sync (a
     collective, beside what the link needs). deviations: standard deviations of their logarithms, in
-    the order of NAMES. spread: that of what the constants do not explain, as errors on machines
-    that had no part in a fit show it. cases: published ones of this engine on this kind of device.
+    the order of NAMES. spread and prompt_spread: that of what the constants do not explain of
+    decoding and of prompts, as errors on machines that had no part in a fit show it. cases:
+    published ones of this engine on this kind of device.
     """
 
     weights: float
@@ -41,6 +42,7 @@ class Constants:
     sync_us: float
     deviations: tuple[float, ...]
     spread: float
+    prompt_spread: float = 0.0
     cases: int = 1
 
 
@@ -77,8 +79,13 @@ def load(path: Path = FILE) -> Mapping[str, Mapping[str, Constants]]:
 def _parse(table: Mapping[str, Any]) -> Constants:
     values = {name: float(table[name]["value"]) for name in NAMES}
     deviations = tuple(float(table[name]["deviation"]) for name in NAMES)
-    spread = float(table["spread"]["value"])
-    return Constants(**values, deviations=deviations, spread=spread, cases=int(table["cases"]))
+    return Constants(
+        **values,
+        deviations=deviations,
+        spread=float(table["spread"]["value"]),
+        prompt_spread=float(table["prompt_spread"]["value"]),
+        cases=int(table["cases"]),
+    )
 
 
 def choose(

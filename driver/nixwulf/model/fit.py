@@ -70,8 +70,12 @@ _FIELDS = dict(
 Table = Mapping[str, Mapping[str, Constants]]
 
 
-def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Table:
-    """The constants that fit cases best, by engine and kind; spread by engine ('': any other).
+def fit(
+    cases: Sequence[Case],
+    spread: Mapping[str, float] | None = None,
+    prompt_spread: Mapping[str, float] | None = None,
+) -> Table:
+    """The constants that fit cases best, by engine and kind; spreads by engine ('': any other).
 
     Without cases they are what was taken for granted, which is what the priors say.
     """
@@ -125,7 +129,6 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
         column = NAMES.index("compute")
         free = np.unique([*made_of[prompts][:, column].ravel(), *group[prompts]])
         solve(prompts, free)
-    known = spread or {}
     table: dict[str, dict[str, Constants]] = {engine: {} for engine in ENGINES}
     for engine, kind in ((engine, kind) for engine in ENGINES for kind in KINDS):
         chosen = np.zeros((len(NAMES), len(keys)))
@@ -137,7 +140,8 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
         table[engine][kind] = Constants(
             **values,
             deviations=tuple(float(one) for one in deviations),
-            spread=known.get(engine, known.get("", 0.0)),
+            spread=_of_engine(spread, engine),
+            prompt_spread=_of_engine(prompt_spread, engine),
             cases=places.count((engine, kind)),
         )
     return table
@@ -170,6 +174,10 @@ def _made_of(name: str, engine: str, kind: str) -> list[tuple[str, str]]:
     # One client of llama.cpp makes hops and sums: a device that is slow at one is slow at both.
     last = "hop_us" if (name, engine) == ("sync_us", "llama.cpp") else name
     return [*keys, (last, f"{engine}.{kind}")]
+
+
+def _of_engine(spread: Mapping[str, float] | None, engine: str) -> float:
+    return spread.get(engine, spread.get("", 0.0)) if spread else 0.0
 
 
 def _parts() -> list[str]:

@@ -62,9 +62,9 @@ def predict(
         assumptions.append(f"{engine} on {kind}: no published numbers, so constants of others")
     if _checked(way, metric) > 1 and model.routed:
         assumptions.append("a batch's tokens choose their experts evenly")
+    spread = known.prompt_spread if metric == "prompt" else known.spread
     slower, faster = (
-        exp(hypot(QUANTILE_80 * known.spread, side))
-        for side in doubt(parts, known, model, way, metric)
+        exp(hypot(QUANTILE_80 * spread, side)) for side in doubt(parts, known, model, way, metric)
     )
     return Prediction(value, value / slower, value * faster, parts, tuple(assumptions))
 
