@@ -68,22 +68,36 @@ class Explained:
 
 
 def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
-    """All of a record or a run folder; raises InputError for what is none."""
-    entries = list(read_entries(path))
-    places = {entry.path.parent.parent / PLAN for entry in entries}
-    plans = {place: read_plan(place) if place.exists() else None for place in places}
-    return explain_records([(e.record, plans[e.path.parent.parent / PLAN]) for e in entries])
+    """All of a record or of folders; a record of a run is held against the others of that run.
+
+    Raises InputError for what is no record and has none.
+    """
+    run = path.parent.parent
+    one_of_run = path.is_file() and (run / PLAN).exists()
+    found = _with_plans(path)
+    return explain_records(found, _with_plans(run) if one_of_run else found)
 
 
 def explain_records(
     found: Sequence[tuple[Record, Mapping[str, Any] | None]],
+    beside: Sequence[tuple[Record, Mapping[str, Any] | None]] = (),
 ) -> tuple[list[Explained], list[Unmeasured]]:
-    """All of records, each with the plan of its run where there is one."""
+    """All of records, each with the plan of its run where there is one.
+
+    beside: those that they are held against, they themselves among them; none: they alone.
+    """
     plan_of = {id(record): plan for record, plan in found}
     measured, rest = measured_in([record for record, _ in found])
-    alike = Alike(measured)
+    alike = Alike(measured_in([record for record, _ in beside])[0] if beside else measured)
     told = [_explained(one, alike, plan_of[id(one.record)]) for one in measured]
     return sorted(told, key=_order), rest
+
+
+def _with_plans(path: Path) -> list[tuple[Record, Mapping[str, Any] | None]]:
+    entries = list(read_entries(path))
+    places = {entry.path.parent.parent / PLAN for entry in entries}
+    plans = {place: read_plan(place) if place.exists() else None for place in places}
+    return [(e.record, plans[e.path.parent.parent / PLAN]) for e in entries]
 
 
 def _order(told: Explained) -> tuple[str, str, int, str, str]:
@@ -167,8 +181,9 @@ def _machines(
             constants = with_exchanges_of(
                 constants, node, subject.nodes, subject.model, way, link, one.metric, other.value
             )
-            name = other.record["case"]["fabric"]
-            own = one.record["case"]["fabric"]
-            said = f"{platform}: the host's time for an exchange on {own!r} is as on {name!r} in it"
+            said = (
+                f"{platform}: the host's time for an exchange on {one.fabric!r} is as on "
+                f"{other.fabric!r} in it"
+            )
             node = replace(node, assumptions=(*node.assumptions, said))
     return (node,) * subject.nodes, constants

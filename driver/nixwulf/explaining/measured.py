@@ -35,6 +35,12 @@ class Measured:
     clues: tuple[str, ...] = ()
     error: float = 0.0
 
+    @property
+    def fabric(self) -> str | None:
+        """What its nodes are joined by, as the case names it."""
+        name: str | None = self.record["case"].get("fabric")
+        return name
+
     def but(self, keys: frozenset[str]) -> str:
         """All that it was measured under, without some keys of the case, as one text."""
         case = {key: value for key, value in self.record["case"].items() if key not in keys}
@@ -81,7 +87,7 @@ class Alike:
     def on_another_fabric(self, one: Measured) -> Measured | None:
         """The same case on that other fabric that has the shortest round trip, or none."""
         group = self._linked.get(one.but(_OF_LINK), ())
-        return next((other for other in group if other is not one), None)
+        return next((other for other in group if other.fabric != one.fabric), None)
 
 
 def measured_in(records: Sequence[Record]) -> tuple[list[Measured], list[Unmeasured]]:
