@@ -16,9 +16,7 @@ def foreign_record(
     source: Mapping[str, Any],
     case: Mapping[str, Any],
     cluster: Mapping[str, Any],
-    metrics: Sequence[Mapping[str, Any]] = (),
-    failure: Mapping[str, str] | None = None,
-    outcome: str = "ok",
+    metrics: Sequence[Mapping[str, Any]],
     fabric: Mapping[str, Any] | None = None,
     engine: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
@@ -42,8 +40,7 @@ def foreign_record(
         "schema_version": SCHEMA_VERSION,
         "kind": kind,
         "case": {"id": fingerprint(coordinates)[:12], **case},
-        "outcome": outcome,
-        "failure": dict(failure or {}),
+        "outcome": "ok",
         "source": dict(source),
         "cluster": dict(cluster),
         "fabric": dict(fabric or {}),
@@ -52,7 +49,7 @@ def foreign_record(
         "metrics": [dict(metric) for metric in metrics],
         "warnings": list(warnings),
     }
-    for key in ("failure", "fabric", "engine", "model", "warnings"):
+    for key in ("fabric", "engine", "model", "warnings"):
         if not document[key]:
             del document[key]
     name = name or f"{_words(document)}-{fingerprint(_identity(document))[:8]}"
