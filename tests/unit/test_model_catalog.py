@@ -33,9 +33,10 @@ def counted(model) -> float:
 
 @MODELS
 def test_layers_and_widths_of_a_model_add_up_to_its_parameters(model):
-    # Norms, biases and hyper-connections are not in the sum, and parameters_b is rounded to two
-    # digits: half a percent (most are within a tenth; a layer or an expert more is over one).
-    assert counted(model) == pytest.approx(model["parameters_b"], rel=0.006)
+    # Norms and biases are not in the sum, and parameters_b is rounded: a twentieth of a percent. Of
+    # hyper-connections and of the rest of what nobody reads only the size is known: half a percent.
+    rest = 0.006 if "unread_b" in model and "streams" in model else 0.0005
+    assert counted(model) == pytest.approx(model["parameters_b"], rel=rest, abs=0.006)
 
 
 @MODELS
