@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -16,6 +17,7 @@ from nixwulf.model.facts import ModelFacts, Weights
 FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "models.toml"
 NEEDED = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "parameters_b")
 _BILLION = 1e9
+_NEAR = 5
 
 
 @cache
@@ -45,11 +47,13 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
         if re.search(r"[^a-z0-9]*".join(alias) + r"(?![a-z0-9])", name.lower())
     ]
     if not found:
-        known = ", ".join(str(model["name"]) for model in table(path))
+        known = [str(model["name"]) for model in table(path)]
+        near = get_close_matches(name, known, n=_NEAR, cutoff=0.0)
         raise InputError(
             f"Model {name!r} is not known. Give its facts in a TOML file as [[models]] with name, "
             f"{', '.join(NEEDED)}, and for experts: experts, experts_used, expert_width, "
-            f"moe_layers (all in its config.json), or a GGUF file; known are: {known}."
+            f"moe_layers (all in its config.json), or a GGUF file; of the {len(known)} known, "
+            f"its name is nearest to {', '.join(near)}."
         )
     return parse(max(found, key=lambda one: one[0])[1])
 
