@@ -8,36 +8,46 @@ constants can be fitted by least squares.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import ceil
 
 from nixwulf.model.constants import Constants
 from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way
 from nixwulf.model.links import exchange, hop
 
-PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync")
+PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")
 """Parts of a time that a constant scales, in the order of constants.NAMES."""
 _BITS = 8
 _CACHE_BYTES = 2  # f16 and bf16, the default of every engine
 _ACTIVATION_BYTES = 2
 _FLOPS = 2  # a multiplication and an addition for each weight
+_TILES = {('llama.cpp','amd'): 64, ('llama.cpp','nvidia'): 64, ('llama.cpp','apple'): 16, ('llama.cpp','cpu'): 0}
 _TILE = 32
 _VECTORS = 128
+LVEC = 8
+OVERLAP = True
+HEAD = True
+PASSES = 20
+EXPERT_PASSES = 12
+PASSB={'llama.cpp': 4}
 _CHUNKS = {"llama.cpp": 512, "distributed-llama": 32, "mlx": 2048}
 _CHUNK = 2048
 
 
 @dataclass(frozen=True)
 class Work:
-    """Seconds of perfect hardware (weights, cache, compute, latency, transfer), and counts.
+    """Seconds of perfect hardware (weights to transfer, less the counts), and counts.
 
+    beside: reading weights while what was read is multiplied, so only what takes longer counts.
     launches: layers to start, in layers of a plain dense model; hops, syncs: exchanges of a
     pipeline and of split tensors.
     """
 
     weights: float = 0.0
     cache: float = 0.0
+    beside: float = 0.0
     compute: float = 0.0
+    attention: float = 0.0
     launches: float = 0.0
     hops: float = 0.0
     syncs: float = 0.0
@@ -53,10 +63,13 @@ class Work:
 
     def parts(self, constants: Constants) -> dict[str, float]:
         """Seconds by what takes them."""
+        compute = self.compute / constants.compute
+        late = max(0.0, self.beside / constants.weights - compute) if OVERLAP else self.beside / constants.weights
         return {
-            "weights": self.weights / constants.weights,
+            "weights": self.weights / constants.weights + late,
             "cache": self.cache / constants.cache,
-            "compute": self.compute / constants.compute,
+            "compute": compute,
+            "attention": self.attention / constants.attention,
             "dispatch": self.launches * constants.layer_us / 1e6,
             "hops": self.hops * constants.hop_us / 1e6,
             "sync": self.syncs * constants.sync_us / 1e6,
@@ -82,7 +95,8 @@ def forward(
     read = _weight_bytes(model, tokens)
     cached = _cache_bytes(model, depth) * sequences
     # One token a sequence waits for memory on every machine; its multiplications cost no time.
-    flops = _flops(model, tokens, depth) if tokens > 1 else 0.0
+    flops = _flops(model, tokens, way.engine, platforms[0].kind) if tokens > 1 else 0.0
+    looking = _attention_flops(model, tokens, depth) if tokens > 1 else 0.0
     # A latent cache, or fewer heads of it than nodes, is whole on each of them.
     spread = min(nodes, max(1, model.kv_heads)) if tensor else 1
     seconds = [
@@ -90,14 +104,17 @@ def forward(
             share * read / (platform.bandwidth_gbs * 1e9),
             (1 / spread if tensor else share) * cached / (platform.bandwidth_gbs * 1e9),
             share * flops / (platform.tflops * 1e12) if platform.tflops else 0.0,
+            share * looking / (platform.tflops * 1e12) if platform.tflops else 0.0,
         )
         for share, platform in zip(shares, platforms, strict=True)
     ]
     # Tensors are computed side by side, and the slowest node is waited for; a pipeline is a queue.
-    weights, cache, compute = (
+    weights, cache, compute, attention = (
         max(column) if tensor else sum(column) for column in zip(*seconds, strict=True)
     )
-    work = Work(weights, cache, compute, launches=_launches(model))
+    work = Work(
+        weights, cache, compute=compute, attention=attention, launches=_launches(model)
+    )
     if nodes == 1 or fabric is None:
         return work
     size = _ACTIVATION_BYTES * model.hidden * tokens
@@ -139,7 +156,10 @@ def prompt_pass(
     each = tokens / count
     depth = way.depth + way.n_prompt / 2
     one = forward(platforms, model, fabric, way, tokens=each, sequences=1, depth=depth)
-    return one.times(count)
+    passed = each * _passed_bytes(model, way.engine)
+    seconds = sum(s * passed / (p.bandwidth_gbs * 1e9) for s, p in zip(_shares(platforms, tensor=False), platforms))
+    if way.parallelism == "tensor": seconds /= 1
+    return replace(one, weights=seconds, beside=one.weights).times(count)
 
 
 def tokens_a_step(way: Way) -> float:
@@ -162,23 +182,33 @@ def _weight_bytes(model: ModelFacts, tokens: float) -> float:
     return (always + model.routed * model.share(tokens) * weights.routed_bits) / _BITS
 
 
+def _passed_bytes(model: ModelFacts, engine: str) -> float:
+    width = PASSES + EXPERT_PASSES * (model.experts_used if model.routed else 2)
+    return PASSB.get(engine, 2) * model.layers * model.hidden * width
+
+
 def _cache_bytes(model: ModelFacts, depth: float) -> float:
     """Of one sequence."""
     windowed = model.window_width * min(depth, model.window)
     return _CACHE_BYTES * (model.cache_width * depth + windowed)
 
 
-def _flops(model: ModelFacts, tokens: float, depth: float) -> float:
-    """Multiplications of weights, which small groups of tokens fill badly, and of attention."""
+def _flops(model: ModelFacts, tokens: float, engine: str, kind: str) -> float:
+    """Multiplications of weights, which small groups of tokens fill badly."""
     group = tokens * model.experts_used / model.experts if model.routed else tokens
     # Few tokens go through kernels of vectors, which fill no tiles.
-    padding = 1 + _TILE / group if tokens > _VECTORS else 1.0
+    padding = 1 + _TILES.get((engine, kind), _TILE) / group if tokens > (LVEC if engine == 'llama.cpp' else _VECTORS) else 1.0
     experts = model.routed * model.share(1) * padding
+    head = model.vocabulary * model.hidden if HEAD and tokens > 1 else 0
+    return _FLOPS * tokens * (model.always - head + experts)
+
+
+def _attention_flops(model: ModelFacts, tokens: float, depth: float) -> float:
+    """Comparing each token with those before it, and adding up what they say."""
     looking = model.window_layers
     seen = (model.layers - model.linear_layers - looking) * depth
     seen += looking * min(depth, model.window)
-    attention = 2 * seen * model.heads * model.head_dim
-    return _FLOPS * tokens * (model.always + experts + attention)
+    return _FLOPS * tokens * 2 * seen * model.heads * model.head_dim
 
 
 def _launches(model: ModelFacts) -> float:
