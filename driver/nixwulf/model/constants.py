@@ -14,6 +14,7 @@ from typing import Any
 
 from nixwulf.errors import InputError
 from nixwulf.files import read_toml
+from nixwulf.model.facts import Way
 
 FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "constants.toml"
 # Engines that are another one inside.
@@ -50,14 +51,14 @@ class Constants:
 NAMES = tuple(field.name for field in fields(Constants))[:7]
 
 
-def family(engine: str, kind: str, *, graphs: bool | None, parallelism: str) -> str:
-    """The engine whose constants hold.
+def family(way: Way, kind: str) -> str:
+    """The engine whose constants hold for a way to run a model on a kind of device.
 
     vLLM that does not replay graphs is another engine: starting kernels one by one is most of its
     time. Across nodes of AMD APUs it runs so by default, because capture hangs there.
     """
-    name = FAMILIES.get(engine, engine)
-    if name == "vllm" and not (kind != "amd" if graphs is None else graphs):
+    name = FAMILIES.get(way.engine, way.engine)
+    if name == "vllm" and not (kind != "amd" if way.graphs is None else way.graphs):
         return "vllm-eager"
     return name
 

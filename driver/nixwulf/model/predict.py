@@ -49,7 +49,7 @@ def predict(
     """
     work, tokens = total(platforms, model, way, fabric, metric=metric)
     kind = platforms[0].kind
-    engine = family(way.engine, kind, graphs=way.graphs, parallelism=way.parallelism)
+    engine = family(way, kind)
     known = constants or choose(engine, kind)
     parts = {name: seconds / tokens for name, seconds in work.parts(known).items()}
     value = 1 / sum(parts.values())

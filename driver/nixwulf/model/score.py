@@ -85,9 +85,14 @@ def direction(factor: float) -> str:
     return "faster" if factor > 1 else "slower"
 
 
-def judge(cases: Sequence[Case]) -> list[Judged]:
-    """Every case, judged by a fit without its machine; incomplete cases are in no fit."""
-    complete = [case for case in cases if case.complete]
+def judge(cases: Sequence[Case], more: Sequence[Case] = ()) -> list[Judged]:
+    """Every case, judged by a fit of these and more cases, without its machine.
+
+    Incomplete cases are in no fit; nor are those of more that have a row of a case's.
+    """
+    rows = {row for case in cases for row in case.ids}
+    more = [case for case in more if not rows.intersection(case.ids)]
+    complete = [case for case in (*cases, *more) if case.complete]
     judged = []
     for machine in sorted({case.machine for case in cases}):
         known = without(complete, machine)
@@ -213,4 +218,4 @@ def _difference(first: Case, second: Case) -> str:
 
 def _plain(case: Case) -> object:
     """What has to be equal; how many guesses were right is an outcome."""
-    return replace(case.way, parallelism="single", graphs=None, acceptance=0.0)
+    return replace(case.way, parallelism="single", graphs=None, acceptance=0.0, collectives="")
