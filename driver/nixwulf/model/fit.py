@@ -16,7 +16,6 @@ from typing import Any
 from nixwulf.model.constants import NAMES, Constants, family
 from nixwulf.model.predict import total, uneven
 from nixwulf.model.published import Case
-from nixwulf.model import work as work_module
 
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
 KINDS = ("amd", "nvidia", "apple", "cpu")
@@ -113,8 +112,7 @@ def fit(
             factors = np.exp(base + unknown[which].sum(axis=2))
             terms = counts[used] * factors
             late = beside[used] * factors[:, weights_column]
-            if work_module.OVERLAP: late = np.maximum(0.0, late - terms[:, compute_column])
-            terms[:, weights_column] += late
+            terms[:, weights_column] += np.maximum(0.0, late - terms[:, compute_column])
             times = terms.sum(axis=1) + fixed[used]
             slope = np.zeros((len(row), len(keys)))
             slope[row[:, None, None], which] = (terms / times[:, None])[:, :, None]
