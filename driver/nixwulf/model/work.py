@@ -20,12 +20,9 @@ PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")
 _BITS = 8
 _CACHE_BYTES = 2  # f16 and bf16, the default of every engine
 _FLOPS = 2  # a multiplication and an addition for each weight
-# What kernels and nodes hand on, and the most tokens that go through kernels of vectors: llama.cpp
-# has 32-bit activations and takes vectors up to a batch of 8.
-_ACTIVATION_BYTES = {"llama.cpp": 4}
+_ACTIVATION_BYTES = {"llama.cpp": 4}  # of what kernels and nodes hand on
 _ACTIVATION = 2
-_VECTORS = {"llama.cpp": 8}
-_VECTOR = 128
+_VECTORS = 128
 # Rows of a tile of a product of matrices. llama.cpp takes one as wide as the chunk, up to 128 on
 # CUDA, HIP (https://github.com/ggml-org/llama.cpp/pull/26977) and Vulkan, and 32 on Metal.
 _TILES = {("llama.cpp", "apple"): 32, ("llama.cpp", "cpu"): 0, ("llama.cpp", "amd"): 128}
@@ -107,7 +104,8 @@ def forward(
     read = _weight_bytes(model, tokens)
     cached = _cache_bytes(model, depth) * sequences
     # One token a sequence waits for memory on every machine; its multiplications cost no time.
-    flops = _flops(model, tokens, way.engine, platforms[0].kind) if tokens > 1 else 0.0
+    tile = _TILES.get((way.engine, platforms[0].kind), _TILE)
+    flops = _flops(model, tokens, tile if prompt or tokens > _VECTORS else 0) if tokens > 1 else 0.0
     # Decoding waits for the cache; what a prompt's tokens are compared with is used many times.
     looking = _attention_flops(model, tokens, depth) if prompt else 0.0
     handed_on = _handed_on_bytes(model, tokens, way.engine) if prompt else 0.0
@@ -231,13 +229,10 @@ def _cache_bytes(model: ModelFacts, depth: float) -> float:
     return _CACHE_BYTES * (model.cache_width * depth + windowed)
 
 
-def _flops(model: ModelFacts, tokens: float, engine: str, kind: str) -> float:
+def _flops(model: ModelFacts, tokens: float, tile: int) -> float:
     """Multiplications of weights; the last tile of each expert's tokens is half empty."""
-    padding = 1.0
-    if model.routed and tokens > _VECTORS.get(engine, _VECTOR):
-        tile = min(tokens, _TILES.get((engine, kind), _TILE))
-        padding += tile / 2 / (tokens * model.experts_used / model.experts)
-    return _FLOPS * tokens * (model.always + model.routed * model.share(1) * padding)
+    empty = model.routed * model.share(tokens) * min(tokens, tile) / 2
+    return _FLOPS * (tokens * (model.always + model.routed * model.share(1)) + empty)
 
 
 def _attention_flops(model: ModelFacts, tokens: float, depth: float) -> float:
