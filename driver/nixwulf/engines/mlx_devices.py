@@ -6,12 +6,9 @@ from collections.abc import Sequence
 
 from nixwulf.cluster import RDMA_KINDS, Cluster, Node
 from nixwulf.run import RunFailure
-from nixwulf.ssh import Connection
 
 
-def device_matrix(
-    cluster: Cluster, nodes: Sequence[Connection], fabric: str
-) -> list[list[str | None]]:
+def device_matrix(cluster: Cluster, nodes: Sequence[Node], fabric: str) -> list[list[str | None]]:
     """For each node a row with the device towards each node, none towards itself.
 
     A pair's device is that of the case's fabric where both nodes have one on it, else of a fabric
@@ -21,8 +18,7 @@ def device_matrix(
     ordered = sorted(cluster.fabrics, key=lambda name: name != fabric)
     shared = [name for name in ordered if cluster.fabrics[name].kind in RDMA_KINDS]
     return [
-        [None if one is other else _device(one.node, other.node, shared) for other in nodes]
-        for one in nodes
+        [None if one is other else _device(one, other, shared) for other in nodes] for one in nodes
     ]
 
 

@@ -9,7 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from nixwulf.explaining.explanation import Explained, Unmeasured
+from nixwulf.explaining.explanation import Explained
+from nixwulf.explaining.labels import labels
+from nixwulf.explaining.measured import Unmeasured
 from nixwulf.explaining.words import NOTICED, case, measured, sentences
 from nixwulf.predicting.bar import COLOURS, LETTERS, cells, legend, percentages, shares
 from nixwulf.report.pipes import escaped
@@ -28,12 +30,12 @@ def to_terminal(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> None:
         console.print(Text(clean(text), style=style), soft_wrap=True)
 
     last, noticed = "", set[str]()
-    for one in told:
+    for one, label in zip(told, labels(told), strict=True):
         if case(one) != last:
             noticed.clear()
             say(f"{chr(10) if last else ''}{case(one)}", "bold")
         last = case(one)
-        say(f"  {one.metric}: {measured(one)}", _COLOURS.get(one.verdict, ""))
+        say(f"  {label}: {measured(one)}", _COLOURS.get(one.verdict, ""))
         if one.prediction:
             bar = Text("    ")
             for name, count in cells(one.prediction.parts, _BAR).items():
@@ -53,8 +55,8 @@ def to_terminal(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> None:
 def to_markdown(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> str:
     """Explanations as GitHub Markdown."""
     lines = []
-    for one in told:
-        lines.append(f"**{escaped(case(one))}**, {one.metric}: {escaped(measured(one))}")
+    for one, label in zip(told, labels(told), strict=True):
+        lines.append(f"**{escaped(case(one))}**, {escaped(label)}: {escaped(measured(one))}")
         lines.append("")
         if one.prediction:
             lines.append(f"- Predicted time: {escaped(percentages(one.prediction.parts))}.")
@@ -76,8 +78,10 @@ def to_json(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> str:
 
 def _document(one: Explained) -> dict[str, Any]:
     document: dict[str, Any] = {
+        "record": one.record["id"],
         "case": dict(one.case),
         "metric": one.metric,
+        "conditions": dict(one.conditions),
         "unit": "tok/s",
         "measured": one.measured,
         "n_runs": one.runs,

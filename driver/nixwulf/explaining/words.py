@@ -17,8 +17,11 @@ NOTICED = "Noticed"
 def case(told: Explained) -> str:
     """'tiny, 2 nodes, tensor, gbe5, tcp'."""
     one = told.case
-    link = f", {one['parallelism']}, {one['fabric']}, {one['transport']}" if "fabric" in one else ""
-    return f"{one['model']} by {one['engine']}, {plural(one['nodes'], 'node')}{link}"
+    model, engine = one.get("model", "no model named"), one.get("engine", "no engine named")
+    link = [one[key] for key in ("parallelism", "fabric", "transport") if key in one]
+    several = one["nodes"] > 1
+    nodes = plural(one["nodes"], "node")
+    return f"{model} by {engine}, {', '.join([nodes, *link] if several else [nodes])}"
 
 
 def measured(told: Explained) -> str:
