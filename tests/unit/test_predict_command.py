@@ -18,10 +18,12 @@ from nixwulf.model.catalog import find, table
 from nixwulf.model.facts import Weights
 from nixwulf.models import random_gguf, random_safetensors
 from nixwulf.models.random_model import RandomModel
+from nixwulf.plan import make_plan
 from nixwulf.predicting.bar import LETTERS, cells, shares
 from nixwulf.predicting.room import sizes_of
 from nixwulf.predicting.source import read_model
 from nixwulf.predicting.what_if import KEYS, parse
+from nixwulf.sweep import parse_sweep
 from record_factory import case, ok, write_run
 
 MOE = RandomModel(
@@ -258,7 +260,10 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
         (("--model", "Llama-3.1-70B"), "does not say its quantization; give --quant such as"),
         (("--model", "no.gguf"), "no.gguf: No such file or directory; give a GGUF"),
         ((*SMALL, "--quant", "QQ"), "Quantization 'QQ' is not known"),
-        ((*SMALL, "--nodes", "3"), "the cluster has 2 nodes, not 3"),
+        (
+            (*SMALL, "--nodes", "3"),
+            "the cluster has 2 nodes, not 3; give fewer, or a cluster file",
+        ),
         ((*SMALL, "--fabric", "usb4"), "there is no fabric 'usb4'; there is office, cable"),
         ((*SMALL, "--transport", "rdma"), "no fabric carries 'rdma': office is ethernet, cable is"),
         ((*SMALL, "--engine", "foo"), "unknown engine 'foo'; known: "),
@@ -274,6 +279,64 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
 )
 def test_bad_input_is_one_sentence(given, why):
     assert why in refused(*given)
+
+
+def in_terminal(width, *arguments, cluster="framework-2"):
+    """Lines as a terminal of that many columns has them, without their colours."""
+    given = ["predict", "--cluster", cluster, *arguments]
+    runner = CliRunner(env={"FORCE_COLOR": "1", "COLUMNS": str(width), "TERM": "xterm"})
+    done = runner.invoke(cli, given)
+    assert done.exit_code == 0
+    return re.sub(r"\x1b\[[0-9;]*m", "", done.output).splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_bar_is_whole_in_a_narrow_terminal(width):
+    lines = in_terminal(width, *SMALL, "--engine", "vllm", "--nodes", "4", cluster="ms-s1-max-4")
+    bars = [bar for line in lines for bar in re.findall(r"\b[WKCDHSLT]{2,}", line)]
+    assert len(bars) == 12
+    assert {len(bar) for bar in bars} == {32}
+    sums = [line for line in lines if "http" not in line]
+    assert max(len(line) for line in sums) <= width
+
+
+def test_ways_that_the_engine_cannot_run_are_left_out_with_the_reason():
+    """MLX crosses RDMA by jaccl, which is for Thunderbolt 5 between Macs."""
+    asked = (*SMALL, "--engine", "mlx")
+    assert {one.get("transport") for one in ways(*asked, cluster="dgx-spark-2")} == {None, "tcp"}
+    for form in ("table", "md"):
+        _, output = predict(*asked, "--format", form, cluster="dgx-spark-2")
+        assert output.count("Left out: 2 nodes, pipeline, qsfp-a, rdma (and 3 more): jaccl") == 1
+    document = json.loads(predict(*asked, "--format", "json", cluster="dgx-spark-2")[1])
+    assert [one["transport"] for one in document["left_out"]] == ["rdma"] * 4
+    assert "thunderbolt5-rdma between Macs, not roce" in document["left_out"][0]["why"]
+    macs = ways(*asked, "--nodes", "2", "--fabric", "cable-ab", cluster="mac-studio-4")
+    assert {one["transport"] for one in macs} == {"tcp", "rdma"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "cluster", "platform"),
+    [
+        ("mlx", "framework-2", "framework-desktop"),
+        ("exo", "dgx-spark-2", "dgx-spark"),
+        ("vllm", "mac-studio-4", "mac-studio-m3-ultra"),
+    ],
+)
+def test_a_gpu_that_the_engine_has_no_kernels_for_is_not_predicted(engine, cluster, platform):
+    told = refused(*SMALL, "--engine", engine, cluster=cluster)
+    assert f"{engine} has no kernels for the GPU of {platform} and would compute on its CPU" in told
+
+
+def test_a_sweep_of_mlx_over_another_rdma_than_thunderbolt_leaves_it_out():
+    document = {
+        "name": "x", "models": {"m": {"id": "a/b"}}, "samples": 1,
+        "matrix": {"engine": ["mlx"], "benchmark": ["mlx_lm.benchmark"], "model": ["m"],
+                   "nodes": [2], "transport": ["tcp", "rdma"], "parallelism": ["tensor"],
+                   "fabric": ["qsfp-a"]},
+    }  # fmt: skip
+    plan = make_plan(parse_sweep(document, "x"), load_cluster("dgx-spark-2"))
+    assert [case.transport for case in plan.cases] == ["tcp"]
+    assert "jaccl, MLX's RDMA, crosses thunderbolt5-rdma" in plan.left_out[0].reason
 
 
 def test_a_fabric_that_not_all_nodes_are_on_is_named():

@@ -79,9 +79,10 @@ def predict(
     """
     from nixwulf.cluster import load_cluster
     from nixwulf.predicting import show
+    from nixwulf.predicting.candidates import Question, candidates
     from nixwulf.predicting.measured import links_of
     from nixwulf.predicting.source import read_model
-    from nixwulf.predicting.ways import Question, answer
+    from nixwulf.predicting.ways import answer
 
     loaded = load_cluster(cluster)
     question = Question(
@@ -98,9 +99,10 @@ def predict(
         parallelism,
         links_of(measured, loaded) if measured else None,
     )
+    _, left_out = candidates(question)
     answers = answer(question, what_ifs)
     if form == "table":
-        show.to_terminal(question, answers, what_ifs)
+        show.to_terminal(question, answers, left_out, what_ifs)
     else:
         render = show.to_markdown if form == "md" else show.to_json
-        click.echo(render(question, answers, what_ifs), nl=False)
+        click.echo(render(question, answers, left_out, what_ifs), nl=False)

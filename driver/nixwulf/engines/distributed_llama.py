@@ -48,6 +48,7 @@ class DistributedLlama:
     built_from = ""
     model_on_every_node = False
     hub_models = False
+    gpus = ("amd", "nvidia", "apple")
     ports = (_PORT, _API_PORT)
 
     def find_local(self) -> Installation | None:

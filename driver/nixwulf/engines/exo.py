@@ -15,6 +15,7 @@ from nixwulf.endpoint import Endpoint
 from nixwulf.engines import exo_api, python_versions
 from nixwulf.engines.exo_api import Instance, Request
 from nixwulf.engines.local import Installation, Progress
+from nixwulf.engines.mlx_devices import rdma_problem
 from nixwulf.errors import InputError, NixwulfError
 from nixwulf.models.random_model import RandomModel
 from nixwulf.run import Clocks, Run, RunFailure
@@ -42,6 +43,7 @@ class Exo:
     ports = (_API_PORT, _PEER_PORT)
     model_on_every_node = True
     hub_models = True
+    gpus = ("apple",)
     # Its mlx_distributed_init: an MlxJacclInstance initialises jaccl strictly.
     rdma_known_by = (
         "exo was asked for an instance of MlxJaccl, which starts MLX with jaccl or not at all"
@@ -67,12 +69,12 @@ class Exo:
         raise InputError("exo runs no random weights; give the model an id in the sweep.")
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Random weights, and the API that it does not have."""
+        """Random weights, the API that it does not have, and RDMA that MLX's jaccl is not for."""
         if point.get("random") is not None:
             return "exo takes a model by its name on Hugging Face, not random weights"
         if point["benchmark"] == "serve" and point["parameters"].get("api") != "chat":
             return "exo answers chat only; give the parameter api: [chat]"
-        return None
+        return rdma_problem(point)
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node runs it."""

@@ -47,6 +47,7 @@ class LlamaCpp:
     model_on_every_node = False
     rdma_known_by = "both sides of llama.cpp's RPC say that they activated it"
     hub_models = False
+    gpus = ("amd", "nvidia", "apple")
     ports = (_RPC_PORT,)
 
     def find_local(self) -> Installation | None:

@@ -49,6 +49,7 @@ class MeshLlm:
     ports = (_API_PORT, _CONSOLE_PORT)
     model_on_every_node = True
     hub_models = False
+    gpus = ("amd", "nvidia", "apple")
 
     def find_local(self) -> Installation | None:
         """On PATH."""

@@ -14,6 +14,7 @@ from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import mlx_install, mlx_ranks, python_versions
 from nixwulf.engines.local import Installation, Progress
+from nixwulf.engines.mlx_devices import rdma_problem
 from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
 from nixwulf.run import Clocks, Run, RunFailure
@@ -37,6 +38,7 @@ class Mlx:
     ports = (mlx_ranks.PORT, _SERVER_PORT)
     model_on_every_node = True
     hub_models = True
+    gpus = ("apple", "nvidia")
     # Of MLX's backends jaccl alone finds what it needs then, and its data cross RDMA alone.
     rdma_known_by = (
         "MLX was told of RDMA devices and of nothing else, and a rank that finds no group works "
@@ -56,7 +58,10 @@ class Mlx:
         return random_safetensors.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """What mlx-lm cannot split, of a model that the driver makes and so knows."""
+        """RDMA that is none of jaccl's; of a model that the driver makes, what does not split."""
+        problem = rdma_problem(point)
+        if problem:
+            return problem
         model, nodes = point.get("random"), point["nodes"]
         if model is None or nodes == 1:
             return None

@@ -54,6 +54,7 @@ class Vllm:
     built_from = ""
     model_on_every_node = True
     hub_models = True
+    gpus = ("amd", "nvidia")
     ports = (_PORT, _MASTER_PORT, vllm_ray.PORT)
 
     def find_local(self) -> Installation | None:

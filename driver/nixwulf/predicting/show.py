@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from nixwulf.model.predict import Prediction
 from nixwulf.predicting.bar import COLOURS, LETTERS, cells, legend, percentages, shares
-from nixwulf.predicting.ways import Answer, Question, Told
+from nixwulf.predicting.candidates import Candidate, LeftOut, Question
+from nixwulf.predicting.ways import Answer, Told
 from nixwulf.predicting.words import change, heading, how, speed
 from nixwulf.report.pipes import escaped, pipe_table
 from nixwulf.report.words import clean, figure
@@ -21,6 +23,7 @@ KIND = "prediction"
 """Of the JSON document; no record has it, and record.validate refuses it."""
 _PIPE_WIDTH = 170
 _BAR = 32
+_SENTENCE = 40
 _ASSUMED = "Assumed, because it is not known:"
 _HEAD = ("way", "decode", "prompt", "memory of a node")
 _UNITS = "~ is a prediction, in tok/s; in brackets is what 80 % of measurements should lie between."
@@ -29,20 +32,22 @@ _UNITS = "~ is a prediction, in tok/s; in brackets is what 80 % of measurements 
 def to_terminal(
     question: Question,
     answers: Sequence[Answer],
+    left_out: Sequence[LeftOut],
     what_ifs: Sequence[str],
-    console: Console | None = None,
 ) -> None:
     """Print predictions; plain text where the output is a pipe or a file."""
-    if console is None:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=_PIPE_WIDTH)
-    console.print(Text(heading(question)), soft_wrap=True)
-    for sentence in _heads(answers, what_ifs):
-        console.print(Text(sentence), soft_wrap=True)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PIPE_WIDTH)
+    for sentence in (heading(question), *_heads(answers, what_ifs)):
+        console.print(Text(sentence))
     _print_table(console, _HEAD, [_plain(one) for one in answers], answers)
+    if left_out:
+        console.print()
+    for said in _left_out(left_out):
+        console.print(Text(said))
     if answers[0].changed:
-        console.print(Text(f"\n{_then(what_ifs)}"), soft_wrap=True)
+        console.print(Text(f"\n{_then(what_ifs)}"))
         _print_table(console, _HEAD, [_changed(one) for one in answers], answers)
     shown = [one for one in answers if one.plain.room.fits is not False] or list(answers)
     for metric, what in (("decode", "a decoded token"), ("prompt", "a token of the prompt")):
@@ -54,7 +59,12 @@ def to_terminal(
         console.print(Text(f"- {said}"), soft_wrap=True)
 
 
-def to_markdown(question: Question, answers: Sequence[Answer], what_ifs: Sequence[str]) -> str:
+def to_markdown(
+    question: Question,
+    answers: Sequence[Answer],
+    left_out: Sequence[LeftOut],
+    what_ifs: Sequence[str],
+) -> str:
     """Predictions as GitHub Markdown."""
     then = [_changed(one) for one in answers if one.changed]
     time = [
@@ -64,6 +74,7 @@ def to_markdown(question: Question, answers: Sequence[Answer], what_ifs: Sequenc
     parts = [
         "  \n".join(map(escaped, (heading(question), *_heads(answers, what_ifs)))),
         pipe_table(_HEAD, [_plain(one) for one in answers]),
+        *(escaped(said) for said in _left_out(left_out)),
         *((escaped(_then(what_ifs)), pipe_table(_HEAD, then)) if then else ()),
         pipe_table(("where the time goes", "decode", "prompt"), time),
         _listed(answers),
@@ -71,7 +82,12 @@ def to_markdown(question: Question, answers: Sequence[Answer], what_ifs: Sequenc
     return "\n\n".join(parts) + "\n"
 
 
-def to_json(question: Question, answers: Sequence[Answer], what_ifs: Sequence[str]) -> str:
+def to_json(
+    question: Question,
+    answers: Sequence[Answer],
+    left_out: Sequence[LeftOut],
+    what_ifs: Sequence[str],
+) -> str:
     """Predictions with all their numbers; times are seconds a token."""
     document = {
         "kind": KIND,
@@ -91,6 +107,7 @@ def to_json(question: Question, answers: Sequence[Answer], what_ifs: Sequence[st
         },
         "what_if": list(what_ifs),
         "ways": [_way(one) for one in answers],
+        "left_out": [_place(one.candidate) | {"why": one.why} for one in left_out],
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
@@ -102,6 +119,17 @@ def _heads(answers: Sequence[Answer], what_ifs: Sequence[str]) -> list[str]:
 
 def _then(what_ifs: Sequence[str]) -> str:
     return f"With {', '.join(what_ifs)}:"
+
+
+def _left_out(left_out: Sequence[LeftOut]) -> list[str]:
+    """A sentence for each reason."""
+    first: dict[str, list[str]] = {}
+    for one in left_out:
+        first.setdefault(one.why, []).append(how(one.candidate))
+    return [
+        f"Left out: {ways[0]}{f' (and {len(ways) - 1} more)' if len(ways) > 1 else ''}: {why}."
+        for why, ways in first.items()
+    ]
 
 
 def _plain(one: Answer) -> tuple[str, ...]:
@@ -154,22 +182,30 @@ def _print_table(
 
 
 def _bars(console: Console, answers: Sequence[Answer], metric: str, what: str) -> None:
-    table = _table(("", "", ""), show_header=False)
+    """A line a way; in a narrow terminal the bar stands below its name."""
+    rows = []
     for one in answers:
         prediction = getattr(one.plain, metric)
         if prediction is not None:
-            bar = Text()
+            bar = Text(no_wrap=True)
             for name, count in cells(prediction.parts, _BAR).items():
                 bar.append(LETTERS[name][0] * count, style=f"{COLOURS[name]} reverse")
-            ms = 1000 / prediction.value
-            table.add_row(
-                Text(how(one.candidate)),
-                bar,
-                Text(f"{figure(ms)} ms: {percentages(prediction.parts)}"),
-            )
-    if table.rows:
-        console.print(Text(f"\nWhere the time of {what} goes:"))
+            time = f"{figure(1000 / prediction.value)} ms: {percentages(prediction.parts)}"
+            rows.append((Text(how(one.candidate), no_wrap=True), bar, Text(time)))
+    if not rows:
+        return
+    console.print(Text(f"\nWhere the time of {what} goes:"))
+    if max(len(way) for way, _, _ in rows) + _BAR + _SENTENCE <= console.width:
+        table = _table(("", "", ""), show_header=False)
+        for row in rows:
+            table.add_row(*row)
         console.print(table)
+        return
+    for way, *others in rows:
+        console.print(way)
+        table = _table(("", ""), show_header=False)
+        table.add_row(*others)
+        console.print(Padding(table, (0, 0, 0, 2)))
 
 
 def _both(one: Answer) -> tuple[Prediction | None, Prediction | None]:
@@ -194,7 +230,13 @@ def _listed(answers: Sequence[Answer]) -> str:
 
 
 def _way(one: Answer) -> dict[str, Any]:
-    candidate = one.candidate
+    document = _place(one.candidate) | _told(one.plain)
+    if one.changed:
+        document["what_if"] = _told(one.changed)
+    return document
+
+
+def _place(candidate: Candidate) -> dict[str, Any]:
     document: dict[str, Any] = {
         "nodes": len(candidate.nodes),
         "platforms": [node.platform for node in candidate.nodes],
@@ -202,9 +244,6 @@ def _way(one: Answer) -> dict[str, Any]:
     }
     if candidate.fabric:
         document |= {"fabric": candidate.fabric.name, "transport": candidate.transport}
-    document |= _told(one.plain)
-    if one.changed:
-        document["what_if"] = _told(one.changed)
     return document
 
 
