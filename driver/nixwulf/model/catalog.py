@@ -4,32 +4,47 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nixwulf.errors import InputError
+from nixwulf.errors import InputError, quoted
 from nixwulf.files import read_toml
 from nixwulf.model.facts import ModelFacts, Weights
+from nixwulf.schema import check
 
 FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "models.toml"
 NEEDED = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "parameters_b")
 _BILLION = 1e9
+_NEAR = 3
 
 
 @cache
 def table(path: Path = FILE) -> tuple[Mapping[str, Any], ...]:
-    """The models of a table; raises InputError for one that lacks what every model needs."""
-    models = read_toml(path).get("models", [])
-    for model in models:
-        missing = [key for key in ("name", *NEEDED) if key not in model]
-        if missing:
-            raise InputError(
-                f"{path}: model {model.get('name', '?')!r} lacks {', '.join(missing)}; its "
-                "config.json has them."
-            )
-    return tuple(models)
+    """The models of a table; raises InputError, naming the key and what was expected."""
+    document = read_toml(path)
+    if path != FILE:  # a test holds that of the package against the schema
+        check(document, "models", str(path))
+    return tuple(document["models"])
+
+
+def only(path: Path) -> ModelFacts:
+    """The model of a file that has one; raises InputError."""
+    models = table(path)
+    if len(models) != 1:
+        raise InputError(
+            f"{path}: has {len(models)} [[models]], expected one; give a file with one."
+        )
+    model = parse(models[0])
+    if model.routed > model.parameters:
+        raise InputError(
+            f"{path}: the experts of {model.name!r} have {model.routed / _BILLION:.3g} billion "
+            f"parameters, and all of it {model.parameters / _BILLION:.3g}; look at parameters_b, "
+            "experts, expert_width and moe_layers."
+        )
+    return model
 
 
 def find(name: str, path: Path = FILE) -> ModelFacts:
@@ -45,11 +60,13 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
         if alias in plain
     ]
     if not found:
-        known = ", ".join(str(model["name"]) for model in table(path))
+        names = {_plain(model["name"]): str(model["name"]) for model in table(path)}
+        near = [names[one] for one in get_close_matches(plain, names, _NEAR, cutoff=0.0)]
         raise InputError(
-            f"Model {name!r} is not known. Give its facts in a TOML file as [[models]] with name, "
-            f"{', '.join(NEEDED)}, and for experts: experts, experts_used, expert_width, "
-            f"moe_layers (all in its config.json), or a GGUF file; known are: {known}."
+            f"Model {quoted(name)} is not known. Give a GGUF, a folder of safetensors, or its "
+            f"facts in a TOML file as [[models]] with name, {', '.join(NEEDED)}, and for experts: "
+            "experts, experts_used, expert_width, moe_layers (all in its config.json). Known are "
+            f"{len(names)} models, by name nearest {', '.join(near)}."
         )
     return parse(max(found, key=lambda one: one[0])[1])
 
