@@ -1,15 +1,23 @@
 """Finding the best way for real: nodes, engines, records, and a search that can be interrupted."""
 
+import json
 import os
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import yaml
 
-from nixwulf import record
+from nixwulf import lab, record
+from nixwulf.advise.serving import serving
+from nixwulf.advise.typed import typed
+from nixwulf.cluster import load_cluster
 from nixwulf.engines.llama_cpp_build import find_or_build
 from nixwulf.report.folder import read_folder
 from nixwulf.sweep import load_sweep
@@ -34,7 +42,78 @@ def records(folder):
     return [record.load(path) for path in sorted((folder / "records").glob("*.json"))]
 
 
-def test_the_best_way_is_measured_and_can_be_served_measured_again_and_reported(tmp_path):
+def typed_in(line, **streams):
+    """A line as it is typed where nixwulf is on PATH."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.Popen(
+        ["bash", "-c", line], stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PATH": path}, **streams,
+    )  # fmt: skip
+
+
+@contextmanager
+def terminals(lines, folder):
+    """Each line in a terminal of its own, and Ctrl-C in all of them when the block ends."""
+    running = []
+    for number, line in enumerate(lines):
+        keyboard, terminal = os.openpty()
+        output = (folder / f"terminal-{number}").open("w")
+        running.append((keyboard, typed_in(line, stdin=terminal, stdout=output)))
+        os.close(terminal)
+    yield [process for _, process in running]
+    for keyboard, process in running:
+        os.write(keyboard, b"\x03")
+        process.wait(timeout=20)
+        os.close(keyboard)
+
+
+@pytest.fixture
+def on_a_free_port():
+    """Lines as they are, but for their port on this machine where something else has it."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", 8080))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return lambda line: line.replace("-L 8080:", f"-L {port}:").replace(
+        "http://127.0.0.1:8080/", f"http://127.0.0.1:{port}/"
+    )
+
+
+def wait_for_workers(way):
+    """Until each RPC server listens: the next line is typed when the one before is up."""
+    for worker in way.servers[:-1]:
+        argv = worker.argv
+        listens = f": </dev/tcp/{argv[argv.index('-H') + 1]}/{argv[argv.index('-p') + 1]}"
+        inside = shlex.join(["bash", "-c", listens])
+        deadline = time.monotonic() + 30
+        while typed_in(f"nixwulf lab exec --name serve {worker.node} -- {inside}").wait() != 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def answer(line, servers):
+    """What a server says to the line that asks it; it may take a while to load."""
+    deadline = time.monotonic() + 60
+    while True:
+        text, _ = typed_in(line, stdout=subprocess.PIPE).communicate(timeout=60)
+        if '"choices"' in text:
+            return json.loads(text[text.index("{") : text.rindex("}") + 1])
+        assert [server.poll() for server in servers] == [None] * len(servers)
+        assert time.monotonic() < deadline, text
+        time.sleep(0.2)
+
+
+def block(output, begin, end):
+    """The indented lines between two others, as a user copies them."""
+    lines = output.partition(begin)[2].partition(end)[0].splitlines()
+    return [line.removeprefix("  ") for line in lines if line.startswith("  ")]
+
+
+def test_the_best_way_is_measured_and_can_be_served_measured_again_and_reported(
+    tmp_path, on_a_free_port
+):
     folder = tmp_path / "run"
     process = start("--goal", "throughput", "--concurrency", "2", "--budget", "25s",
                     "--out", folder)  # fmt: skip
@@ -58,9 +137,29 @@ def test_the_best_way_is_measured_and_can_be_served_measured_again_and_reported(
     assert load_sweep(folder / "best.yaml").name == "best"
     matrix = yaml.safe_load((folder / "best.yaml").read_text())["matrix"]
     assert matrix["nodes"] == [fastest["case"]["nodes"]]
-    assert "llama-server -m" in output.partition("To serve it")[2]
     assert f"nixwulf bench {folder / 'best.yaml'} --cluster lab" in output
     assert (folder / "report.html").exists()
+
+    (up,) = block(output, "To serve it", "until Ctrl-C:")
+    (server,) = map(on_a_free_port, block(output, "until Ctrl-C:", "To ask it:"))
+    (ask,) = map(on_a_free_port, block(output, "To ask it:", "At the end:"))
+    (down,) = [line for line in output.splitlines() if line.startswith("At the end: ")]
+    two = next(one for one in found.records if one["case"]["nodes"] == 2)
+    cluster = load_cluster("lab")
+    try:
+        assert typed_in(up).wait(timeout=60) == 0
+        with terminals([server], tmp_path) as running:
+            assert answer(ask, running)["choices"][0]["text"]
+        way = serving(two, cluster, 2)
+        *workers, head = typed(way, cluster, "lab").servers
+        assert len(workers) == 2
+        with terminals(workers, tmp_path):
+            wait_for_workers(way)
+            with terminals([on_a_free_port(head)], tmp_path) as running:
+                assert answer(ask, running)["choices"][0]["text"]
+    finally:
+        assert typed_in(down.removeprefix("At the end: ")).wait(timeout=30) == 0
+    assert lab.labs() == []
 
 
 def test_an_interrupted_search_keeps_what_it_measured_and_says_the_best_of_it(tmp_path):

@@ -34,6 +34,9 @@ class Silent(OwnedProcess):
         """For as long as the test."""
         return self.returncode is None
 
+    def stop(self):
+        """Nothing is there to stop."""
+
 
 @dataclass(frozen=True)
 class Answering(Connection):

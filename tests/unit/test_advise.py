@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nixwulf.advise import goals, serving
+from nixwulf.advise import goals
 from nixwulf.advise.belief import Estimate, Way, learn
 from nixwulf.advise.goals import GOALS, Expected, Seen
 from nixwulf.advise.search import Standing, best, contenders, decide, order
@@ -308,32 +308,3 @@ def test_the_interval_of_a_prompt_is_that_of_its_own_prediction():
     assert goals.expected(GOALS["prompt"], told, 512, 128) == Expected(
         told.prompt.parts, pytest.approx(log(told.prompt.high / told.prompt.value) / QUANTILE_80)
     )
-
-
-def test_the_commands_to_serve_are_those_of_the_record_without_what_only_measured():
-    def ran(node, *argv, **environment):
-        more = {"environment": environment} if environment else {}
-        return {"node": node, "argv": list(argv), "seconds": 1.0, **more}
-
-    record = {
-        "case": {"parameters": {"n_prompt": 512, "n_gen": 128}},
-        "commands": [
-            ran("n1", "/bin/rpc-server", "-H", "10.0.0.1"),
-            ran("n2", "/bin/rpc-server", "-H", "10.0.0.2"),
-            ran("n1", "/bin/llama-server", "-m", "a b.gguf", "--host", "/tmp/x.sock", "-np", "1",
-                "-c", "512", LLAMA_ARG_CACHE_RAM="0"),
-            ran("n1", "/bin/llama-server", "-m", "a b.gguf", "--rpc", "10.0.0.2:50052", "--host",
-                "/tmp/y.sock", "-np", "1", "-c", "512", GGML_RPC_NO_RDMA="1"),
-            ran("n1", "/bin/llama-bench", "-m", "a b.gguf"),
-        ],
-    }  # fmt: skip
-
-    assert [(one.node, one.line) for one in serving.commands(record, 4)] == [
-        ("n1", "/bin/rpc-server -H 10.0.0.1"),
-        ("n2", "/bin/rpc-server -H 10.0.0.2"),
-        (
-            "n1",
-            "env GGML_RPC_NO_RDMA=1 /bin/llama-server -m 'a b.gguf' --rpc 10.0.0.2:50052 "
-            "--host 127.0.0.1 -np 4 -c 3072 --port 8080",
-        ),
-    ]

@@ -72,6 +72,11 @@ def test_output_over_a_whole_run_has_its_prompts_in_it():
     assert one(**columns).metric == "serve"
 
 
+def test_a_row_tells_whose_library_sums():
+    assert one(engine="llama.cpp + RCCL all-reduce").way.collectives == "rccl"
+    assert one().way.collectives == ""
+
+
 def test_known_links_of_a_machine_are_used_and_others_assumed():
     pair = one(platform="Strix Halo 2x (Ryzen AI MAX+ 395)", interconnect="USB4 single cable")
 

@@ -14,8 +14,9 @@ from rich.text import Text
 from nixwulf.advise.belief import Estimate
 from nixwulf.advise.goals import no_watts
 from nixwulf.advise.search import Decision, Standing, best, order
-from nixwulf.advise.serving import commands
+from nixwulf.advise.serving import serving
 from nixwulf.advise.state import State, ranking
+from nixwulf.advise.typed import typed
 from nixwulf.report.words import clean, figure, plural
 
 _PIPE_WIDTH = 170
@@ -143,9 +144,7 @@ def to_end(
         f"predicted at first {speed(first)}, {_off(first, estimate)}.",
     )
     _still_open(console, state, standings, top)
-    say(console, "\nTo serve it, on each node, by the commands of its record:")
-    for command in commands(state.records[top], state.request.batch):
-        say(console, f"  {command.node}: {command.line}")
+    _to_serve(console, state, top, cluster)
     again = shlex.join(["nixwulf", "bench", str(sweep), "--cluster", cluster])
     say(console, f"To measure it again: {again}")
     unmeasured = sum(1 for one in standings if one.open)
@@ -153,6 +152,31 @@ def to_end(
         words = plural(unmeasured, "way")
         say(console, f"To measure the other {words} too: nixwulf bench --resume "
             f"{shlex.quote(str(folder))}")  # fmt: skip
+
+
+def _to_serve(console: Console, state: State, top: int, cluster: str) -> None:
+    """What to type: the commands of its record, over ssh."""
+    way = serving(state.records[top], state.request.cluster, state.request.batch)
+    lines = typed(way, state.request.cluster, cluster)
+    say(console, "\nTo serve it, by the commands of its record:")
+    for line in lines.first:
+        say(console, f"  {line}")
+    if len(lines.servers) > 1:
+        say(
+            console,
+            "each in a terminal of its own, the next when the one before is up; until Ctrl-C:",
+        )
+    else:
+        say(console, "until Ctrl-C:")
+    for line in lines.servers:
+        say(console, f"  {line}")
+    for note in way.notes:
+        say(console, note)
+    say(console, "To ask it:")
+    for line in lines.then:
+        say(console, f"  {line}")
+    for line in lines.last:
+        say(console, f"At the end: {line}")
 
 
 def to_say_no_watts(console: Console, state: State) -> None:

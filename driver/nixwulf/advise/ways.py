@@ -14,6 +14,7 @@ from nixwulf.advise.subject import Subject
 from nixwulf.advise.unknown import assumed, missing, said, widened
 from nixwulf.cluster import Cluster
 from nixwulf.errors import InputError
+from nixwulf.model import facts
 from nixwulf.model.constants import choose, family
 from nixwulf.model.links import fabric_facts
 from nixwulf.model.work import PARTS
@@ -144,7 +145,7 @@ def outlook(
     if time is None:
         return None
     kind = kind_of(option.candidate.nodes[0].platform)
-    name = family(option.engine, kind, graphs=None, parallelism=option.candidate.parallelism)
+    name = family(facts.Way(option.engine, option.candidate.parallelism), kind)
     platforms = sorted({node.platform for node in option.candidate.nodes})
     published = dict(zip(PARTS, choose(name, kind).deviations, strict=True))
     deviations, least = widened(published, platforms)

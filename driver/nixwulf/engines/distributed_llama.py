@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,8 +12,7 @@ from typing import Any, ClassVar
 from nixwulf import asking
 from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines.local import Installation, Progress
-from nixwulf.errors import NixwulfError
+from nixwulf.engines import Engine
 from nixwulf.gates.ports import listeners
 from nixwulf.models import random_dllama
 from nixwulf.models.random_model import RandomModel
@@ -34,7 +32,7 @@ _TOO_MANY = "does not support more nodes than the number of KV heads"
 _BUFFERS = ("q80", "f32")
 
 
-class DistributedLlama:
+class DistributedLlama(Engine):
     """distributed-llama: every matrix split over all nodes, over tcp."""
 
     name = "distributed-llama"
@@ -44,28 +42,13 @@ class DistributedLlama:
         "max_seq_len": Parameter(default=0),
     }
     programs = ("dllama", "dllama-api")
-    local_programs = programs
-    built_from = ""
+    lacking = (
+        "distributed-llama is not on PATH ('dllama' and 'dllama-api'); run 'make dllama "
+        "dllama-api' in a clone of github.com/b4rtaz/distributed-llama and put it on PATH."
+    )
     model_on_every_node = False
     hub_models = False
-    gpus = ("amd", "nvidia", "apple")
     ports = (_PORT, _API_PORT)
-
-    def find_local(self) -> Installation | None:
-        """On PATH, both together; neither tells a version."""
-        places = {name: shutil.which(name) for name in self.programs}
-        found = {name: Path(place) for name, place in places.items() if place}
-        return Installation("path", found, "unknown") if len(found) == len(places) else None
-
-    def install_local(self, progress: Progress) -> Installation:
-        """On PATH; this driver builds none."""
-        found = self.find_local()
-        if found is None:
-            raise NixwulfError(
-                "distributed-llama is not on PATH ('dllama' and 'dllama-api'); run 'make dllama "
-                "dllama-api' in a clone of github.com/b4rtaz/distributed-llama and put it on PATH."
-            )
-        return found
 
     def random_model(self, model: RandomModel) -> Path:
         """A folder with a model and its tokenizer."""
@@ -93,10 +76,6 @@ class DistributedLlama:
                 return f"distributed-llama splits evenly, and {key} {getattr(model, key)} does not"
         return random_dllama.problem(model)
 
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """Every node needs both, because any of them may be the head."""
-        return next((repr(name) for name in self.programs if name not in programs), None)
-
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """It knows no such option and ends at once: the store path alone tells the build."""
         return [programs["dllama"], "--version"] if "dllama" in programs else []
@@ -108,10 +87,6 @@ class DistributedLlama:
         for node in run.workers:
             run.start(node, _WORKER, worker_argv(run, node), {}, background=True)
         wait_until_listening(run)
-
-    def transport_problem(self, run: Run) -> str | None:
-        """It knows one transport, and the addresses that it was given are the fabric's."""
-        return None
 
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
         """The pieces of text that `dllama inference` prints, one a token."""

@@ -49,7 +49,13 @@ def previews(model: str) -> Request:
 
 def placement(model: str, case: Case) -> Request:
     """Place the model as the case says."""
-    return Request("POST", "/place_instance", {"model_id": model, **_wanted(case)})
+    return placement_of(model, case.parallelism, case.transport, case.nodes)
+
+
+def placement_of(model: str, parallelism: str | None, transport: str | None, nodes: int) -> Request:
+    """Place the model on so many nodes, split and joined so."""
+    body = {"model_id": model, **_split(parallelism, transport, nodes)}
+    return Request("POST", "/place_instance", body)
 
 
 def awaiting(model: str) -> Request:
@@ -128,10 +134,14 @@ def tokens(answer: Any) -> list[str]:
 
 
 def _wanted(case: Case) -> dict[str, Any]:
+    return _split(case.parallelism, case.transport, case.nodes)
+
+
+def _split(parallelism: str | None, transport: str | None, nodes: int) -> dict[str, Any]:
     return {
-        "sharding": _SHARDING[case.parallelism or ""],
-        "instance_meta": _META[case.transport],
-        "min_nodes": case.nodes,
+        "sharding": _SHARDING[parallelism or ""],
+        "instance_meta": _META[transport],
+        "min_nodes": nodes,
     }
 
 

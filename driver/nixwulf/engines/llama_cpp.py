@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from nixwulf import asking
 from nixwulf.endpoint import Endpoint, demand
 from nixwulf.engines import (
+    Engine,
     llama_cpp_build,
     llama_cpp_devices,
     llama_cpp_options,
@@ -36,7 +37,7 @@ _CONNECT = 'port=$1; shift; for a; do (: </dev/tcp/$a/$port) 2>/dev/null || echo
 _PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
-class LlamaCpp:
+class LlamaCpp(Engine):
     """llama.cpp with its RPC backend."""
 
     name = "llama.cpp"
@@ -47,7 +48,6 @@ class LlamaCpp:
     model_on_every_node = False
     rdma_known_by = "both sides of llama.cpp's RPC say that they activated it"
     hub_models = False
-    gpus = ("amd", "nvidia", "apple")
     ports = (_RPC_PORT,)
 
     def find_local(self) -> Installation | None:
@@ -61,10 +61,6 @@ class LlamaCpp:
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""
         return random_gguf.ensure(model)
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Any point: what a build lacks shows at its launch."""
-        return None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node needs all three, because any of them may be the head."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,8 +13,7 @@ from typing import Any, ClassVar
 from nixwulf import asking
 from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines.local import Installation, Progress
-from nixwulf.errors import NixwulfError
+from nixwulf.engines import Engine
 from nixwulf.models import random_gguf
 from nixwulf.models.random_model import RandomModel
 from nixwulf.process import OwnedProcess
@@ -34,7 +32,7 @@ _FLAVORS = ("default", "cpu", "cuda", "rocm", "vulkan", "metal")
 _PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
-class MeshLlm:
+class MeshLlm(Engine):
     """mesh-llm, alone or with the model's layers split over all nodes."""
 
     name = "mesh-llm"
@@ -44,27 +42,13 @@ class MeshLlm:
         "mesh_options": Parameter(default=""),
     }
     programs = ("mesh-llm",)
-    local_programs = programs
-    built_from = ""
+    lacking = (
+        "mesh-llm is not on PATH; take a release of https://github.com/Mesh-LLM/mesh-llm and put "
+        "'mesh-llm' on PATH."
+    )
     ports = (_API_PORT, _CONSOLE_PORT)
     model_on_every_node = True
     hub_models = False
-    gpus = ("amd", "nvidia", "apple")
-
-    def find_local(self) -> Installation | None:
-        """On PATH."""
-        place = shutil.which("mesh-llm")
-        return Installation("path", {"mesh-llm": Path(place)}, "unknown") if place else None
-
-    def install_local(self, progress: Progress) -> Installation:
-        """On PATH; this driver installs none."""
-        found = self.find_local()
-        if found is None:
-            raise NixwulfError(
-                "mesh-llm is not on PATH; take a release of "
-                "https://github.com/Mesh-LLM/mesh-llm and put 'mesh-llm' on PATH."
-            )
-        return found
 
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""
@@ -78,10 +62,6 @@ class MeshLlm:
             return "mesh-llm knows IP only (its QUIC counts as tcp here)"
         return options_problem(point["parameters"]["mesh_options"])
 
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """Every node runs it."""
-        return None if "mesh-llm" in programs else repr("mesh-llm")
-
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """One line, its name and version."""
         return [programs["mesh-llm"], "--version"] if "mesh-llm" in programs else []
@@ -89,10 +69,6 @@ class MeshLlm:
     def start(self, run: Run) -> None:
         """Nothing yet: nodes that join would make one who serves alone split its model."""
         run.engine_facts["origin"] = run.program("mesh-llm")
-
-    def transport_problem(self, run: Run) -> str | None:
-        """It picks interfaces by itself and does not tell them: the counters do."""
-        return None
 
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
         """The texts of the tokens, as llama-server behind it gives them."""

@@ -7,12 +7,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from nixwulf import asking
-from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines import mlx_install, mlx_ranks, python_versions
+from nixwulf.engines import Engine, mlx_install, mlx_ranks, python_versions
 from nixwulf.engines.local import Installation, Progress
 from nixwulf.engines.mlx_devices import rdma_problem
 from nixwulf.models import random_safetensors
@@ -27,13 +26,11 @@ _PROMPT = "The quick brown fox jumps over the lazy dog."
 _TENSOR_ONLY = {"llama"}
 
 
-class Mlx:
+class Mlx(Engine):
     """MLX with mlx-lm."""
 
     name = "mlx"
-    parameters: ClassVar[dict[str, Parameter]] = {}
     programs = mlx_install.PROGRAMS
-    local_programs = mlx_install.PROGRAMS
     built_from = mlx_install.BUILT_FROM
     ports = (mlx_ranks.PORT, _SERVER_PORT)
     model_on_every_node = True
@@ -75,10 +72,6 @@ class Mlx:
             if getattr(model, key) % nodes:
                 return f"mlx-lm splits evenly, and {key} {getattr(model, key)} is no multiple"
         return None
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """Every node runs the same program."""
-        return next((repr(name) for name in self.programs if name not in programs), None)
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """Its programs take seconds to tell theirs."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from nixwulf.cluster import RDMA_KINDS, Cluster, Node
 from nixwulf.run import RunFailure
-from nixwulf.ssh import Connection
 
 _KIND = "thunderbolt5-rdma"
 
@@ -23,9 +22,7 @@ def rdma_problem(point: Mapping[str, Any]) -> str | None:
     return f"jaccl, MLX's RDMA, crosses {_KIND} between Macs, not {kind}; take tcp"
 
 
-def device_matrix(
-    cluster: Cluster, nodes: Sequence[Connection], fabric: str
-) -> list[list[str | None]]:
+def device_matrix(cluster: Cluster, nodes: Sequence[Node], fabric: str) -> list[list[str | None]]:
     """For each node a row with the device towards each node, none towards itself.
 
     A pair's device is that of the case's fabric where both nodes have one on it, else of a fabric
@@ -35,8 +32,7 @@ def device_matrix(
     ordered = sorted(cluster.fabrics, key=lambda name: name != fabric)
     shared = [name for name in ordered if cluster.fabrics[name].kind in RDMA_KINDS]
     return [
-        [None if one is other else _device(one.node, other.node, shared) for other in nodes]
-        for one in nodes
+        [None if one is other else _device(one, other, shared) for other in nodes] for one in nodes
     ]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from nixwulf.cluster import Cluster, Node
 from nixwulf.engines.mlx_devices import device_matrix
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Clocks, Run, RunFailure
@@ -100,10 +101,16 @@ def started(
 
 
 def group_text(run: Run) -> str:
-    """What the ranks read of their group: addresses for ring, RDMA devices for jaccl; raises."""
-    if run.case.transport == "rdma":
-        return json.dumps(device_matrix(run.cluster, run.nodes, run.case.fabric or ""))
-    return json.dumps([[f"{run.data_address(node)}:{PORT}"] for node in run.nodes])
+    """What the ranks of a run read of their group; raises RunFailure."""
+    nodes = [connection.node for connection in run.nodes]
+    return group(run.cluster, nodes, run.case.fabric or "", run.case.transport)
+
+
+def group(cluster: Cluster, nodes: Sequence[Node], fabric: str, transport: str | None) -> str:
+    """The text of a group: addresses for ring, RDMA devices for jaccl; raises RunFailure."""
+    if transport == "rdma":
+        return json.dumps(device_matrix(cluster, nodes, fabric))
+    return json.dumps([[f"{node.fabrics[fabric].address}:{PORT}"] for node in nodes])
 
 
 def group_environment(run: Run, rank: int, path: str) -> dict[str, str]:

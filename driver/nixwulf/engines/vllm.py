@@ -6,18 +6,17 @@ of the case cannot be served at once: a server is started when it is asked, and 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf import asking, container, nccl
 from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines import python_versions, vllm_ray
-from nixwulf.engines.local import Installation, Progress
-from nixwulf.errors import NixwulfError
+from nixwulf.engines import Engine, python_versions, vllm_ray
+from nixwulf.engines.local import Installation
 from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
 from nixwulf.platforms import load_platform
@@ -36,7 +35,7 @@ _TYPES = ("auto", "bfloat16", "float16", "float32")
 _PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
-class Vllm:
+class Vllm(Engine):
     """vLLM's OpenAI-compatible server, one GPU a node."""
 
     name = "vllm"
@@ -50,8 +49,10 @@ class Vllm:
         "max_num_seqs": Parameter(default=0, minimum=0),
     }
     programs = ("vllm", "ray")
-    local_programs = programs
-    built_from = ""
+    lacking = (
+        "vLLM is not on PATH ('vllm' and 'ray'); run 'pip install vllm ray' in a virtual "
+        "environment and put its bin folder on PATH."
+    )
     model_on_every_node = True
     hub_models = True
     gpus = ("amd", "nvidia")
@@ -59,21 +60,8 @@ class Vllm:
 
     def find_local(self) -> Installation | None:
         """On PATH, both together."""
-        places = {name: shutil.which(name) for name in self.programs}
-        found = {name: Path(place) for name, place in places.items() if place}
-        if len(found) < len(self.programs):
-            return None
-        return Installation("path", found, _version_beside(found["vllm"]))
-
-    def install_local(self, progress: Progress) -> Installation:
-        """On PATH; this driver builds no vLLM."""
-        found = self.find_local()
-        if found is None:
-            raise NixwulfError(
-                "vLLM is not on PATH ('vllm' and 'ray'); run 'pip install vllm ray' in a virtual "
-                "environment and put its bin folder on PATH."
-            )
-        return found
+        found = super().find_local()
+        return found and replace(found, version=_version_beside(found.programs["vllm"]))
 
     def random_model(self, model: RandomModel) -> Path:
         """A Hugging Face folder."""

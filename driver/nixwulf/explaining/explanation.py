@@ -159,8 +159,7 @@ def _machines(
     way = subject.way(one.conditions)
     if subject.platforms:
         kind = subject.platforms[0].kind
-        name = family(way.engine, kind, graphs=way.graphs, parallelism=way.parallelism)
-        return subject.platforms, choose(name, kind)
+        return subject.platforms, choose(family(way, kind), kind)
     platform = one.record["nodes"][0]["platform"]
     if subject.nodes == 1:
         raise InputError(

@@ -43,7 +43,7 @@ def calibrated(
     else:
         read = work.weights + work.cache
         platform = PlatformFacts(name, _KIND, read / seconds, _PERFECT, assumptions=(said,))
-    known = choose(family(way.engine, _KIND, graphs=way.graphs, parallelism=way.parallelism), _KIND)
+    known = choose(family(way, _KIND), _KIND)
     deviations = (*(hypot(_SURE, error),) * 4, *known.deviations[4:])
     return platform, replace(
         known, weights=1.0, cache=1.0, compute=1.0, layer_us=0.0, deviations=deviations

@@ -140,7 +140,8 @@ class Way:
 
     drafts and acceptance: tokens that are guessed ahead a step, and the share of them that is kept.
     graphs: whether the engine replays recorded kernels (none: as the engine does by itself).
-    chunk: tokens of a prompt that are computed at once, 0: the engine's default.
+    chunk: tokens of a prompt that are computed at once, 0: the engine's default. collectives: the
+    library that sums in place of the engine's own way ('rccl' in a llama.cpp patched for it).
     """
 
     engine: str
@@ -153,6 +154,7 @@ class Way:
     acceptance: float = 0.0
     graphs: bool | None = None
     chunk: int = 0
+    collectives: str = ""
 
     def __post_init__(self) -> None:
         if self.parallelism not in PARALLELISMS:

@@ -49,7 +49,7 @@ def predict(
     """
     work, tokens = total(platforms, model, way, fabric, metric=metric)
     kind = platforms[0].kind
-    engine = family(way.engine, kind, graphs=way.graphs, parallelism=way.parallelism)
+    engine = family(way, kind)
     known = constants or choose(engine, kind)
     parts = {name: seconds / tokens for name, seconds in work.parts(known).items()}
     value = 1 / sum(parts.values())
@@ -62,9 +62,9 @@ def predict(
         assumptions.append(f"{engine} on {kind}: no published numbers, so constants of others")
     if _checked(way, metric) > 1 and model.routed:
         assumptions.append("a batch's tokens choose their experts evenly")
+    spread = known.prompt_spread if metric == "prompt" else known.spread
     slower, faster = (
-        exp(hypot(QUANTILE_80 * known.spread, side))
-        for side in doubt(parts, known, model, way, metric)
+        exp(hypot(QUANTILE_80 * spread, side)) for side in doubt(parts, known, model, way, metric)
     )
     return Prediction(value, value / slower, value * faster, parts, tuple(assumptions))
 

@@ -17,6 +17,7 @@ _WORDS = {
     "acceptance_percent": "acceptance {}%",
     "eager": "eager",
     "graphs": "graphs",
+    "all_reduce": "{}",
 }
 
 

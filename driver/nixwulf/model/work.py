@@ -13,7 +13,7 @@ from math import ceil
 
 from nixwulf.model.constants import Constants
 from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way
-from nixwulf.model.links import exchange, hop
+from nixwulf.model.links import exchange, handled, hop
 
 PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync")
 """Parts of a time that a constant scales, in the order of constants.NAMES."""
@@ -31,8 +31,8 @@ _CHUNK = 2048
 class Work:
     """Seconds of perfect hardware (weights, cache, compute, latency, transfer), and counts.
 
-    launches: layers to start, in layers of a plain dense model; hops, syncs: exchanges of a
-    pipeline and of split tensors.
+    launches: layers to start, in layers of a plain dense model; hops: exchanges of a pipeline;
+    syncs: how often the host acts for the sums of split tensors.
     """
 
     weights: float = 0.0
@@ -103,8 +103,11 @@ def forward(
     size = _ACTIVATION_BYTES * model.hidden * tokens
     if tensor:
         syncs = 2 * model.layers + 1
-        latency, transfer = exchange(way.engine, nodes, fabric, size)
-        return work + Work(syncs=syncs, latency=syncs * latency, transfer=syncs * transfer)
+        # A head with a GPU computes itself, one without gives its share to an RPC server beside it.
+        servers = nodes - (platforms[0].kind != "cpu")
+        latency, transfer = exchange(way, nodes, servers, fabric, size)
+        count = syncs * handled(way, nodes, servers)
+        return work + Work(syncs=count, latency=syncs * latency, transfer=syncs * transfer)
     latency, transfer = hop(way.engine, fabric, size)
     hops = nodes - 1
     return work + Work(hops=hops, latency=hops * latency, transfer=hops * transfer)

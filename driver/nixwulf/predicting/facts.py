@@ -66,5 +66,4 @@ def constants(way: Way, kind: str, changes: Sequence[WhatIf]) -> Constants | Non
     """None: those that the model chooses."""
     if not any(one.group == "engine" for one in changes):
         return None
-    name = family(way.engine, kind, graphs=way.graphs, parallelism=way.parallelism)
-    return what_if.of_constants(way.engine, choose(name, kind), changes)
+    return what_if.of_constants(way.engine, choose(family(way, kind), kind), changes)

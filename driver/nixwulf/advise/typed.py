@@ -1,0 +1,56 @@
+"""How to serve a way, as the lines that are typed on one's own machine."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nixwulf.advise.serving import Serving, Started
+from nixwulf.cluster import Cluster
+from nixwulf.files import cache_dir
+from nixwulf.lab.ssh_files import HOME
+from nixwulf.lab.state import state_of
+
+_LAB = "serve"
+
+
+@dataclass(frozen=True)
+class Typed:
+    """Lines in the order of typing; first and last end by themselves, servers run until Ctrl-C."""
+
+    first: tuple[str, ...]
+    servers: tuple[str, ...]
+    then: tuple[str, ...]
+    last: tuple[str, ...]
+
+
+def typed(way: Serving, cluster: Cluster, named: str) -> Typed:
+    """Over one's own ssh; the head's port comes here with the server that answers.
+
+    named: the cluster as a command line names it. A lab is brought up first, for that of the
+    measurements has ended, and its nodes' homes with it.
+    """
+    targets = {node.name: node.ssh for node in cluster.nodes}
+    # Connections that the lab's ssh shares outlive the line, and the port that comes here with it.
+    config = ("-F", str(state_of(_LAB).ssh_config), "-S", "none") if cluster.is_lab else ()
+
+    def over_ssh(one: Started, more: Sequence[str]) -> str:
+        line = one.line
+        if cluster.is_lab:
+            line = line.replace(f"{HOME}/.cache/nixwulf/", f"{cache_dir()}/")
+        return shlex.join(["ssh", *config, *more, targets[one.node], line])
+
+    here = ("-L", f"{way.port}:127.0.0.1:{way.port}")
+    answers = [one for one in way.servers if one.node == way.head][-1]
+    servers = (over_ssh(one, ("-t", *(here if one is answers else ()))) for one in way.servers)
+    up = shlex.join(["nixwulf", "lab", "up", "--name", _LAB, "--cluster", named])
+    return Typed(
+        first=(
+            *((up,) if cluster.is_lab else ()),
+            *(over_ssh(one, ()) for one in way.before),
+        ),
+        servers=tuple(servers),
+        then=way.then,
+        last=(f"nixwulf lab down --name {_LAB}",) if cluster.is_lab else (),
+    )
