@@ -37,14 +37,18 @@ def only(path: Path) -> ModelFacts:
         raise InputError(
             f"{path}: has {len(models)} [[models]], expected one; give a file with one."
         )
-    model = parse(models[0])
-    if model.routed > model.parameters:
+    facts = parse(models[0])
+    if facts.routed + facts.unread > facts.parameters:
         raise InputError(
-            f"{path}: the experts of {model.name!r} have {model.routed / _BILLION:.3g} billion "
-            f"parameters, and all of it {model.parameters / _BILLION:.3g}; look at parameters_b, "
-            "experts, expert_width and moe_layers."
+            f"{path}: of {facts.parameters / _BILLION:.3g} billion parameters the experts of "
+            f"{facts.name!r} have {facts.routed / _BILLION:.3g} billion and the embedding, with "
+            f"unread_b, {facts.unread / _BILLION:.3g}; look at parameters_b and the widths."
         )
-    return model
+    if facts.linear_layers + facts.window_layers > facts.layers:
+        raise InputError(
+            f"{path}: linear_layers and window_layers are more than {facts.layers} layers."
+        )
+    return facts
 
 
 def find(name: str, path: Path = FILE) -> ModelFacts:
@@ -63,10 +67,10 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
         names = {_plain(model["name"]): str(model["name"]) for model in table(path)}
         near = [names[one] for one in get_close_matches(plain, names, _NEAR, cutoff=0.0)]
         raise InputError(
-            f"Model {quoted(name)} is not known. Give a GGUF, a folder of safetensors, or its "
-            f"facts in a TOML file as [[models]] with name, {', '.join(NEEDED)}, and for experts: "
-            "experts, experts_used, expert_width, moe_layers (all in its config.json). Known are "
-            f"{len(names)} models, by name nearest {', '.join(near)}."
+            f"Model {quoted(name)} is not known. Give a GGUF, a folder of safetensors, or a TOML "
+            f"file of its facts: [[models]] with name, {', '.join(NEEDED)} (billions), and for "
+            "experts: experts, experts_used, expert_width, moe_layers (its config.json has them). "
+            f"Of {len(names)} known models the nearest names are {', '.join(near)}."
         )
     return parse(max(found, key=lambda one: one[0])[1])
 

@@ -1,10 +1,8 @@
-"""Predictions on a terminal, as Markdown and as JSON."""
+"""Predictions on a terminal and as Markdown."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -12,15 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from nixwulf.model.predict import Prediction
-from nixwulf.predicting.bar import COLOURS, LETTERS, cells, legend, percentages, shares
-from nixwulf.predicting.candidates import Candidate, LeftOut, Question
+from nixwulf.predicting.bar import COLOURS, LETTERS, cells, legend, percentages
+from nixwulf.predicting.candidates import LeftOut, Question
 from nixwulf.predicting.ways import Answer, Told
 from nixwulf.predicting.words import change, heading, how, speed
 from nixwulf.report.pipes import escaped, pipe_table
 from nixwulf.report.words import clean, figure
 
-KIND = "prediction"
-"""Of the JSON document; no record has it, and record.validate refuses it."""
 _PIPE_WIDTH = 170
 _BAR = 32
 _SENTENCE = 40
@@ -40,23 +36,31 @@ def to_terminal(
     if not console.is_terminal:
         console = Console(highlight=False, width=_PIPE_WIDTH)
     for sentence in (heading(question), *_heads(answers, what_ifs)):
-        console.print(Text(sentence))
+        _say(console, sentence)
     _print_table(console, _HEAD, [_plain(one) for one in answers], answers)
-    if left_out:
-        console.print()
-    for said in _left_out(left_out):
-        console.print(Text(said))
+    for number, said in enumerate(_beside(answers, left_out)):
+        _say(console, said if number else f"\n{said}")
     if answers[0].changed:
-        console.print(Text(f"\n{_then(what_ifs)}"))
+        _say(console, f"\n{_then(what_ifs)}")
         _print_table(console, _HEAD, [_changed(one) for one in answers], answers)
-    shown = [one for one in answers if one.plain.room.fits is not False] or list(answers)
+    shown = _fitting(answers)
     for metric, what in (("decode", "a decoded token"), ("prompt", "a token of the prompt")):
         _bars(console, shown, metric, what)
-    console.print()
-    for sentence in (*legend(_sum(shown)), "", _ASSUMED):
-        console.print(Text(sentence), soft_wrap=True)
+    for number, sentence in enumerate(legend(_sum(shown))):
+        _say(console, sentence if number else f"\n{sentence}")
+    _say(console, f"\n{_ASSUMED}")
     for said in _assumptions(answers):
+        # A link stays one where the terminal itself breaks the line.
         console.print(Text(f"- {said}"), soft_wrap=True)
+
+
+def _fitting(answers: Sequence[Answer]) -> list[Answer]:
+    return [one for one in answers if one.plain.room.fits is not False]
+
+
+def _say(console: Console, text: str) -> None:
+    """A sentence: a terminal's line ends between words."""
+    console.print(Text(text), soft_wrap=not console.is_terminal)
 
 
 def to_markdown(
@@ -69,47 +73,17 @@ def to_markdown(
     then = [_changed(one) for one in answers if one.changed]
     time = [
         (how(one.candidate), *(percentages(found.parts) if found else "" for found in _both(one)))
-        for one in answers
+        for one in _fitting(answers)
     ]
     parts = [
         "  \n".join(map(escaped, (heading(question), *_heads(answers, what_ifs)))),
         pipe_table(_HEAD, [_plain(one) for one in answers]),
-        *(escaped(said) for said in _left_out(left_out)),
+        *(escaped(said) for said in _beside(answers, left_out)),
         *((escaped(_then(what_ifs)), pipe_table(_HEAD, then)) if then else ()),
-        pipe_table(("where the time goes", "decode", "prompt"), time),
+        *((pipe_table(("where the time goes", "decode", "prompt"), time),) if time else ()),
         _listed(answers),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def to_json(
-    question: Question,
-    answers: Sequence[Answer],
-    left_out: Sequence[LeftOut],
-    what_ifs: Sequence[str],
-) -> str:
-    """Predictions with all their numbers; times are seconds a token."""
-    document = {
-        "kind": KIND,
-        "cluster": question.cluster.name,
-        "engine": question.engine,
-        "model": {
-            "name": question.model.name,
-            "parameters": round(question.model.facts.parameters),
-            "active_parameters": round(question.model.facts.active),
-            "weight_bytes": round(question.model.facts.weight_bytes),
-        },
-        "conditions": {
-            "n_prompt": question.n_prompt,
-            "n_gen": question.n_gen,
-            "depth": question.depth,
-            "batch": question.batch,
-        },
-        "what_if": list(what_ifs),
-        "ways": [_way(one) for one in answers],
-        "left_out": [_place(one.candidate) | {"why": one.why} for one in left_out],
-    }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
 def _heads(answers: Sequence[Answer], what_ifs: Sequence[str]) -> list[str]:
@@ -121,15 +95,22 @@ def _then(what_ifs: Sequence[str]) -> str:
     return f"With {', '.join(what_ifs)}:"
 
 
-def _left_out(left_out: Sequence[LeftOut]) -> list[str]:
-    """A sentence for each reason."""
+def _beside(answers: Sequence[Answer], left_out: Sequence[LeftOut]) -> list[str]:
+    """Why ways are left out, a sentence for each reason; and that none of the others fits."""
     first: dict[str, list[str]] = {}
     for one in left_out:
         first.setdefault(one.why, []).append(how(one.candidate))
-    return [
+    said = [
         f"Left out: {ways[0]}{f' (and {len(ways) - 1} more)' if len(ways) > 1 else ''}: {why}."
         for why, ways in first.items()
     ]
+    if not _fitting(answers):
+        nearest = min(answers, key=lambda one: one.plain.room.short_gib)
+        said.append(
+            f"It fits in none of these ways, the nearest being {how(nearest.candidate)} with "
+            f"{nearest.plain.room.words}; take a smaller quantization, or more nodes."
+        )
+    return said
 
 
 def _plain(one: Answer) -> tuple[str, ...]:
@@ -227,42 +208,3 @@ def _assumptions(answers: Sequence[Answer]) -> list[str]:
 
 def _listed(answers: Sequence[Answer]) -> str:
     return "\n".join((_ASSUMED, "", *(f"- {escaped(one)}" for one in _assumptions(answers))))
-
-
-def _way(one: Answer) -> dict[str, Any]:
-    document = _place(one.candidate) | _told(one.plain)
-    if one.changed:
-        document["what_if"] = _told(one.changed)
-    return document
-
-
-def _place(candidate: Candidate) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "nodes": len(candidate.nodes),
-        "platforms": [node.platform for node in candidate.nodes],
-        "parallelism": candidate.parallelism,
-    }
-    if candidate.fabric:
-        document |= {"fabric": candidate.fabric.name, "transport": candidate.transport}
-    return document
-
-
-def _told(told: Told) -> dict[str, Any]:
-    memory: dict[str, Any] = {"needs_gib": told.room.needs_gib}
-    if told.room.has_gib:
-        memory |= {"has_gib": told.room.has_gib, "fits": told.room.fits}
-    document: dict[str, Any] = {"memory": memory, "decode": _prediction(told.decode)}
-    if told.prompt:
-        document["prompt"] = _prediction(told.prompt)
-    return document | {"assumptions": list(told.assumptions)}
-
-
-def _prediction(one: Prediction) -> dict[str, Any]:
-    return {
-        "unit": "tok/s",
-        "predicted": one.value,
-        "low": one.low,
-        "high": one.high,
-        "seconds": dict(one.parts),
-        "shares": shares(one.parts),
-    }

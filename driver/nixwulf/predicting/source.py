@@ -49,6 +49,8 @@ def read_model(name: str, quant: str = "", size_gib: float = 0.0) -> Model:
 
     Raises InputError for what is not known or cannot be read, with what to give instead.
     """
+    if not name.strip():
+        raise InputError("The name of the model is empty; give one such as gpt-oss-20b, or a GGUF.")
     path = Path(name)
     if path.suffix == ".gguf" or path.is_dir():
         if quant or size_gib:

@@ -29,7 +29,7 @@ class Told:
     def assumptions(self) -> tuple[str, ...]:
         """What was not known."""
         more = self.prompt.assumptions if self.prompt else ()
-        return tuple(dict.fromkeys((*self.decode.assumptions, *more, *self.more, ASSUMED)))
+        return tuple(dict.fromkeys((*self.decode.assumptions, *more, *self.more)))
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,19 @@ def told(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = (
 
     slow = {one.name for one in platforms if not one.tflops}
     prompt = of("prompt") if question.n_prompt and not slow else None
-    said = tuple(
+    said = [
         f"{name}: its compute_tflops are not known, so no time of computing is in a batch and no "
-        f"prompt is predicted; give --what-if platform.{name}.compute_tflops"
+        f"prompt is predicted; give --what-if platform.{name}.compute_tflops=20"
         for name in sorted(slow)
-    )
-    return Told(of("decode"), prompt, room(platforms, question.model, way), said)
+    ]
+    said += [
+        f"{name}: its memory is not known, so neither is whether the model fits; give --what-if "
+        f"platform.{name}.memory_gib=64"
+        for name in sorted({one.name for one in platforms if not one.memory_gib})
+    ]
+    if any(one.memory_gib for one in platforms):
+        said.append(ASSUMED)
+    return Told(of("decode"), prompt, room(platforms, question.model, way), tuple(said))
 
 
 def _is_missing(one: WhatIf) -> bool:
