@@ -284,9 +284,10 @@ def test_a_search_mostly_finds_the_best_way_and_measures_few():
     found, share = [], []
     for seed in range(20):
         random, state = Random(seed), begin(request())  # noqa: S311
+        doubts = [(one, random.gauss(0, 1) / QUANTILE_80) for one in state.first]
         truth = [
-            one.value * exp(random.gauss(0, log(one.high / one.value) / QUANTILE_80))
-            for one in state.first
+            one.value * ((one.high if z > 0 else one.low) / one.value) ** abs(z)
+            for one, z in doubts
         ]
         decision = decide(state.standings(), 1e9)
         while decision.next is not None:
@@ -298,8 +299,8 @@ def test_a_search_mostly_finds_the_best_way_and_measures_few():
         share.append(len(state.took) / len(truth))
 
     # 80 % intervals: a way above its own is missed one time in ten.
-    assert sum(one == 1 for one in found) >= 16
-    assert min(found) > 0.9
+    assert sum(one == 1 for one in found) >= 15
+    assert sum(one > 0.9 for one in found) >= 18
     assert sum(share) / len(share) < 0.4
 
 

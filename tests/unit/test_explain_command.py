@@ -97,7 +97,7 @@ def test_tensors_wait_for_the_host_and_the_link_and_memory_does_not_help(tmp_pat
     (one,) = told(tmp_path, of_frameworks(2.0, split="tensor"))
     factors = {change["what"]: change["factor"] for change in one["helps"]}
     assert factors["half of the host's time"] > 1.3
-    assert factors["a tenth of the link's latency"] > 1.1
+    assert factors["a tenth of the link's latency"] > 1.05
     assert factors["twice the link's bandwidth"] < 1.05
     assert one["sentences"][0].startswith("Bottleneck: the collective's own time")
 
@@ -159,7 +159,7 @@ def test_a_link_far_below_its_kind_is_told_with_what_it_costs(tmp_path):
             link[probe]["median"] = 2400.0
     found = sentences(tmp_path, record.sealed(one))
     trip = next(text for text in found if "a round trip took 2400 us, and 240 us are usual" in text)
-    assert re.fullmatch(r"Slow link: .*\. Without that: \+1\d\d %\.", trip)
+    assert re.fullmatch(r"Slow link: .*\. Without that: \+[5-9]\d %\.", trip)
     assert any("the link carried 0.900 Gbit/s, and 'cable' should carry 9.34" in s for s in found)
 
 
@@ -170,7 +170,7 @@ def test_tcp_where_rdma_is_possible_costs_tensors_much_and_a_pipeline_nothing(tm
         found = sentences(tmp_path / split, slow)
         said = "it crossed 'cable' by TCP, and this fabric carries RDMA. Without that: "
         (costs[split],) = (text.replace(said, "") for text in found if said in text)
-    assert re.fullmatch(r"Slow link: \+\d\d %\.", costs["tensor"])
+    assert re.fullmatch(r"Slow link: \+\d+ %\.", costs["tensor"])
     assert re.fullmatch(r"Noticed: \+[01] %\.", costs["pipeline"])
 
 
