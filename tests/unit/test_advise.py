@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from math import exp, log
+from math import log
 from pathlib import Path
 from random import Random
 

@@ -329,9 +329,9 @@ def test_every_model_of_the_table_has_a_source_and_parses():
 
 def test_an_unknown_model_says_which_facts_to_give():
     with pytest.raises(
-        InputError, match="'Foo-7B' is not known.*layers, hidden.*nearest names are Qwen2.5-7B"
+        InputError, match="'Lama2-7B' is not known.*layers, hidden.*to Llama-2-7B, "
     ):
-        find("Foo-7B")
+        find("Lama2-7B")
 
 
 TENSORS = {

@@ -256,7 +256,7 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
     [
         (
             ("--model", "Foo-7B"),
-            "'Foo-7B' is not known. Give a GGUF, a folder of safetensors, or a TOML file of its",
+            "'Foo-7B' is not known. Give its facts in a TOML file as [[models]]",
         ),
         (("--model", "Llama-3.1-70B"), "does not say its quantization; give --quant such as"),
         (("--model", "no.gguf"), "no.gguf: No such file or directory; give a GGUF"),
@@ -399,7 +399,7 @@ def test_a_model_that_is_not_known_is_predicted_with_the_facts_that_are_asked_fo
 
 
 def test_a_model_with_a_name_like_it_is_named():
-    assert "nearest names are DeepSeek-R1" in refused("--model", "DeepSeek-R")
+    assert "nearest to DeepSeek-R1" in refused("--model", "DeepSeek-R")
 
 
 @pytest.mark.parametrize(

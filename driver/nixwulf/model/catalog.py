@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nixwulf.errors import InputError, quoted
+from nixwulf.errors import InputError
 from nixwulf.files import read_toml
 from nixwulf.model.facts import ModelFacts, Weights
 from nixwulf.schema import check
@@ -18,7 +18,7 @@ from nixwulf.schema import check
 FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "models.toml"
 NEEDED = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "parameters_b")
 _BILLION = 1e9
-_NEAR = 3
+_NEAR = 5
 
 
 @cache
@@ -54,23 +54,23 @@ def only(path: Path) -> ModelFacts:
 def find(name: str, path: Path = FILE) -> ModelFacts:
     """The model that a name is about, as first published: 'MiniMax-M2-UD-Q6_K_XL' is MiniMax-M2.
 
-    Raises InputError that says which facts are needed and where they go.
+    The longest alias in the name counts, and no letter or digit may follow it: GLM-4.6V is another
+    model than GLM-4.6. Raises InputError that says which facts are needed and where they go.
     """
-    plain = _plain(name)
     found = [
         (len(alias), model)
         for model in table(path)
         for alias in (*model.get("aliases", ()), _plain(model["name"]))
-        if alias in plain
+        if re.search(r"[^a-z0-9]*".join(alias) + r"(?![a-z0-9])", name.lower())
     ]
     if not found:
-        names = {_plain(model["name"]): str(model["name"]) for model in table(path)}
-        near = [names[one] for one in get_close_matches(plain, names, _NEAR, cutoff=0.0)]
+        known = [str(model["name"]) for model in table(path)]
+        near = get_close_matches(name, known, n=_NEAR, cutoff=0.0)
         raise InputError(
-            f"Model {quoted(name)} is not known. Give a GGUF, a folder of safetensors, or a TOML "
-            f"file of its facts: [[models]] with name, {', '.join(NEEDED)} (billions), and for "
-            "experts: experts, experts_used, expert_width, moe_layers (its config.json has them). "
-            f"Of {len(names)} known models the nearest names are {', '.join(near)}."
+            f"Model {name!r} is not known. Give its facts in a TOML file as [[models]] with name, "
+            f"{', '.join(NEEDED)}, and for experts: experts, experts_used, expert_width, "
+            f"moe_layers (all in its config.json), or a GGUF file; of the {len(known)} known, "
+            f"its name is nearest to {', '.join(near)}."
         )
     return parse(max(found, key=lambda one: one[0])[1])
 
