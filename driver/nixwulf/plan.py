@@ -269,7 +269,8 @@ def _impossible(point: dict[str, Any], cluster: Cluster, sweep: Sweep) -> str | 
         engine, model = engines.find(point["engine"]), sweep.models[point["model"]]
         if model.id and not engine.hub_models:
             return f"{engine.name} reads a file, not a model by its name on Hugging Face"
-        reason = engine.unsupported({**point, "random": model.random})
+        kind = cluster.fabrics[point["fabric"]].kind if "fabric" in point else None
+        reason = engine.unsupported({**point, "random": model.random, "fabric_kind": kind})
         if reason:
             return reason
     return benchmark.unsupported(point)

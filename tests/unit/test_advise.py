@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from math import exp, log
+from math import log
 from pathlib import Path
 from random import Random
 
@@ -27,7 +27,8 @@ from nixwulf.model.predict import QUANTILE_80, predict
 from nixwulf.model.work import PARTS
 from nixwulf.plan import make_plan
 from nixwulf.platforms import load_platform
-from nixwulf.predicting.ways import Question, answer
+from nixwulf.predicting.candidates import Question
+from nixwulf.predicting.ways import answer
 from nixwulf.sweep import parse_sweep
 from record_factory import case, failed, ok
 

@@ -11,7 +11,7 @@ from nixwulf.advise.belief import Way, unexplained
 from nixwulf.advise.cost import seconds
 from nixwulf.advise.goals import Goal, benchmark, expected, unmeasured
 from nixwulf.advise.subject import Subject
-from nixwulf.advise.unknown import assumed, kind_of, missing, said, widened
+from nixwulf.advise.unknown import assumed, missing, said, widened
 from nixwulf.cluster import Cluster
 from nixwulf.errors import InputError
 from nixwulf.model import facts
@@ -19,7 +19,9 @@ from nixwulf.model.constants import choose, family
 from nixwulf.model.links import fabric_facts
 from nixwulf.model.work import PARTS
 from nixwulf.plan import make_plan
-from nixwulf.predicting.ways import Candidate, Question, answer, told
+from nixwulf.predicting.candidates import Candidate, Question
+from nixwulf.predicting.facts import kind_of
+from nixwulf.predicting.ways import answer, told
 from nixwulf.predicting.words import how
 from nixwulf.sweep import parse_sweep
 

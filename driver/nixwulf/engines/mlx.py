@@ -13,6 +13,7 @@ from nixwulf import asking
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import Engine, mlx_install, mlx_ranks, python_versions
 from nixwulf.engines.local import Installation, Progress
+from nixwulf.engines.mlx_devices import rdma_problem
 from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
 from nixwulf.run import Clocks, Run, RunFailure
@@ -34,6 +35,7 @@ class Mlx(Engine):
     ports = (mlx_ranks.PORT, _SERVER_PORT)
     model_on_every_node = True
     hub_models = True
+    gpus = ("apple", "nvidia")
     # Of MLX's backends jaccl alone finds what it needs then, and its data cross RDMA alone.
     rdma_known_by = (
         "MLX was told of RDMA devices and of nothing else, and a rank that finds no group works "
@@ -53,7 +55,10 @@ class Mlx(Engine):
         return random_safetensors.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """What mlx-lm cannot split, of a model that the driver makes and so knows."""
+        """RDMA that is none of jaccl's; of a model that the driver makes, what does not split."""
+        problem = rdma_problem(point)
+        if problem:
+            return problem
         model, nodes = point.get("random"), point["nodes"]
         if model is None or nodes == 1:
             return None

@@ -55,6 +55,7 @@ class Vllm(Engine):
     )
     model_on_every_node = True
     hub_models = True
+    gpus = ("amd", "nvidia")
     ports = (_PORT, _MASTER_PORT, vllm_ray.PORT)
 
     def find_local(self) -> Installation | None:

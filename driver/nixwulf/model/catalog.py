@@ -13,6 +13,7 @@ from typing import Any
 from nixwulf.errors import InputError
 from nixwulf.files import read_toml
 from nixwulf.model.facts import ModelFacts, Weights
+from nixwulf.schema import check
 
 FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "models.toml"
 NEEDED = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "parameters_b")
@@ -22,16 +23,32 @@ _NEAR = 5
 
 @cache
 def table(path: Path = FILE) -> tuple[Mapping[str, Any], ...]:
-    """The models of a table; raises InputError for one that lacks what every model needs."""
-    models = read_toml(path).get("models", [])
-    for model in models:
-        missing = [key for key in ("name", *NEEDED) if key not in model]
-        if missing:
-            raise InputError(
-                f"{path}: model {model.get('name', '?')!r} lacks {', '.join(missing)}; its "
-                "config.json has them."
-            )
-    return tuple(models)
+    """The models of a table; raises InputError, naming the key and what was expected."""
+    document = read_toml(path)
+    if path != FILE:  # a test holds that of the package against the schema
+        check(document, "models", str(path))
+    return tuple(document["models"])
+
+
+def only(path: Path) -> ModelFacts:
+    """The model of a file that has one; raises InputError."""
+    models = table(path)
+    if len(models) != 1:
+        raise InputError(
+            f"{path}: has {len(models)} [[models]], expected one; give a file with one."
+        )
+    facts = parse(models[0])
+    if facts.routed + facts.unread > facts.parameters:
+        raise InputError(
+            f"{path}: of {facts.parameters / _BILLION:.3g} billion parameters the experts of "
+            f"{facts.name!r} have {facts.routed / _BILLION:.3g} billion and the embedding, with "
+            f"unread_b, {facts.unread / _BILLION:.3g}; look at parameters_b and the widths."
+        )
+    if facts.linear_layers + facts.window_layers > facts.layers:
+        raise InputError(
+            f"{path}: linear_layers and window_layers are more than {facts.layers} layers."
+        )
+    return facts
 
 
 def find(name: str, path: Path = FILE) -> ModelFacts:
