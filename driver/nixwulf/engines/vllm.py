@@ -32,7 +32,6 @@ _MASTER_PORT = 29501
 _GPU_MEMORY = 0.9
 _SPLIT = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size"}
 _TYPES = ("auto", "bfloat16", "float16", "float32")
-_PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
 class Vllm(Engine):
@@ -101,16 +100,8 @@ class Vllm(Engine):
 
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
         """Token numbers, or texts from versions that answer none."""
-        request = {
-            "model": run.model,
-            "prompt": _PROMPT,
-            "max_tokens": count,
-            "temperature": 0,
-            "seed": run.case.seed,
-            "ignore_eos": True,
-            "logprobs": 0,
-            "return_token_ids": True,
-        }
+        request = asking.greedy(run, run.model, count)
+        request |= {"ignore_eos": True, "logprobs": 0, "return_token_ids": True}
         with self.endpoint(run) as endpoint:
             answer = asking.post(run, endpoint, "/v1/completions", request)
             try:
