@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf import asking, prompts
-from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import Engine
 from nixwulf.gates.ports import listeners
 from nixwulf.models import random_dllama
 from nixwulf.models.random_model import RandomModel
+from nixwulf.parameter import Parameter
 from nixwulf.parsers import dllama
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Run, RunFailure

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf import asking
-from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import Engine
 from nixwulf.models import random_gguf
 from nixwulf.models.random_model import RandomModel
+from nixwulf.parameter import Parameter
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Clocks, Run, RunFailure
 from nixwulf.ssh import Connection

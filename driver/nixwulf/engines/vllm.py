@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf import asking, container, nccl
-from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import Engine, python_versions, vllm_ray
 from nixwulf.engines.local import Installation
 from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
+from nixwulf.parameter import Parameter
 from nixwulf.platforms import load_platform
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Run, RunFailure
