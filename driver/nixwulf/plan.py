@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf import benchmarks, container, engines, gates
-from nixwulf.benchmarks import Parameter
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster, parse_cluster
 from nixwulf.errors import InputError
 from nixwulf.files import read_json, write_json
+from nixwulf.parameter import Parameter
 from nixwulf.query import matches, parse_query
 from nixwulf.record import digest, sealed
 from nixwulf.schema import check
