@@ -25,7 +25,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from nixwulf.errors import NixwulfError
 from nixwulf.model.hpl import predict_hpl
-from nixwulf.model.published import cases, chip, hpl_cases, read_rows
+from nixwulf.model.machines import chip
+from nixwulf.model.published import cases, hpl_cases, read_rows
 from nixwulf.model.score import Judged, Pair, direction, judge, pairs
 
 _KNOWN = Path(__file__).parents[1] / "results" / "published" / "numbers.csv"
@@ -48,7 +49,7 @@ def main() -> None:
             [replace(one, machine=chip(one.machine)) for one in group] for group in (found, known)
         )
     everything = judge(found, known)
-    judged = [one for one in everything if one.case.complete]
+    judged = [one for one in everything if one.case.usable]
     split = sorted(
         (one for one in judged if one.case.nodes > 1 and one.case.metric != "prompt"),
         key=lambda one: -abs(one.off),
@@ -145,7 +146,7 @@ def print_left_out(why: dict[str, str], models: dict[str, str], judged: Sequence
         f"{reason.split('.')[0][:_SENTENCE]} ({models[i]})" for i, reason in why.items()
     )
     for one in judged:
-        if one.case.nodes > 1 and not one.case.complete:
+        if one.case.nodes > 1 and not one.case.usable:
             reasons[f"only its direction is judged ({one.case.model.name})"] += len(one.case.values)
     print("\nrows of several nodes that are not judged")
     for reason, count in reasons.most_common():
