@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FILE)
     arguments = parser.parse_args()
     found, _ = cases(row for path in arguments.csv for row in read_rows(path))
-    used = [case for case in found if case.usable]
+    used = [case for case in found if case.complete]
     table = fit(used, *spreads(used))
     lines = [_HEAD]
     for engine, kinds in table.items():

@@ -49,7 +49,7 @@ def main() -> None:
             [replace(one, machine=chip(one.machine)) for one in group] for group in (found, known)
         )
     everything = judge(found, known)
-    judged = [one for one in everything if one.case.usable]
+    judged = [one for one in everything if one.case.complete]
     split = sorted(
         (one for one in judged if one.case.nodes > 1 and one.case.metric != "prompt"),
         key=lambda one: -abs(one.off),
@@ -146,7 +146,7 @@ def print_left_out(why: dict[str, str], models: dict[str, str], judged: Sequence
         f"{reason.split('.')[0][:_SENTENCE]} ({models[i]})" for i, reason in why.items()
     )
     for one in judged:
-        if one.case.nodes > 1 and not one.case.usable:
+        if one.case.nodes > 1 and not one.case.complete:
             reasons[f"only its direction is judged ({one.case.model.name})"] += len(one.case.values)
     print("\nrows of several nodes that are not judged")
     for reason, count in reasons.most_common():

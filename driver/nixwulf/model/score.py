@@ -90,7 +90,7 @@ def judge(cases: Sequence[Case], more: Sequence[Case] = ()) -> list[Judged]:
     """
     rows = {row for case in cases for row in case.ids}
     more = [case for case in more if not rows.intersection(case.ids)]
-    complete = [case for case in (*cases, *more) if case.usable]
+    complete = [case for case in (*cases, *more) if case.complete]
     judged = []
     for machine in sorted({case.machine for case in cases}):
         known = without(complete, machine)
