@@ -20,7 +20,6 @@ from nixwulf.model.published import Case
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
 KINDS = ("amd", "nvidia", "apple", "cpu")
 _SHARES = ("weights", "cache", "compute", "attention")
-_COMPUTE = ("compute", "attention")
 _NOISE = 0.05
 _TOGETHER = "together"
 _TOGETHER_DEVIATION = 0.12
@@ -103,7 +102,6 @@ def fit(
     group = np.array([index[_TOGETHER, _together(case)] for case in cases])
     rows = np.array([_row(case) for case in cases]).reshape(len(cases), len(NAMES) + 3)
     counts, beside, fixed, seen = rows[:, :-3], rows[:, -3], rows[:, -2], np.log(rows[:, -1])
-    weights_column, compute_column = NAMES.index("weights"), NAMES.index("compute")
     # Which unknowns make up the logarithm of each constant of each case: cases x constants x 4.
     places = [place(case) for case in cases]
     made_of = np.array(
@@ -116,9 +114,7 @@ def fit(
         start, row, noise = unknown[free].copy(), np.arange(int(used.sum())), noises[used]
         for _ in range(_ROUNDS):
             factors = np.exp(base + unknown[which].sum(axis=2))
-            terms = counts[used] * factors
-            late = beside[used] * factors[:, weights_column]
-            terms[:, weights_column] += np.maximum(0.0, late - terms[:, compute_column])
+            terms = _terms(counts[used], beside[used], factors)
             times = terms.sum(axis=1) + fixed[used]
             slope = np.zeros((len(row), len(keys)))
             slope[row[:, None, None], which] = (terms / times[:, None])[:, :, None]
@@ -135,14 +131,14 @@ def fit(
                 break
         inverse[np.ix_(free, free)] = covariance
 
-    # Prompts tell about compute alone: how far it hides the reading of weights is not in the sums.
+    # Prompts tell about what they alone do much of; all else is known better from decoding.
     prompts = np.array([case.metric == "prompt" for case in cases], dtype=bool)
     if not prompts.all():
         measured = [index[key] for place in _MEASURED for key in _made_of(*place)]
         free = np.unique([*made_of[~prompts].ravel(), *group[~prompts], *measured])
         solve(~prompts, free)
     if prompts.any():
-        columns = [NAMES.index(name) for name in _COMPUTE]
+        columns = [NAMES.index(name) for name in ("compute", "attention")]
         free = np.unique([*made_of[prompts][:, columns].ravel(), *group[prompts]])
         solve(prompts, free)
     table: dict[str, dict[str, Constants]] = {engine: {} for engine in ENGINES}
@@ -161,6 +157,17 @@ def fit(
             cases=places.count((engine, kind)),
         )
     return table
+
+
+def _terms(counts: Any, beside: Any, factors: Any) -> Any:
+    """Seconds by constant, cases x constants; of reading beside computing, what takes longer."""
+    terms = counts * factors
+    weights, compute = NAMES.index("weights"), NAMES.index("compute")
+    read = beside * factors[:, weights]
+    late = read > terms[:, compute]
+    terms[late, compute] = 0.0
+    terms[late, weights] += read[late]
+    return terms
 
 
 def _granted(index: Mapping[tuple[str, str], int]) -> tuple[Any, Any, Any]:
@@ -234,7 +241,8 @@ def place(case: Case) -> tuple[str, str]:
 def _row(case: Case) -> tuple[float, ...]:
     """What each constant scales, what none does, and the seconds that were measured."""
     work, tokens = total(case.platforms, case.model, case.way, case.fabric, metric=case.metric)
-    counts = (getattr(work, _FIELDS[name]) for name in NAMES)
+    counts = [getattr(work, _FIELDS[name]) for name in NAMES]
+    counts[NAMES.index("weights")] += work.activations
     return (*counts, work.beside, work.latency + work.transfer, tokens / case.value)
 
 
