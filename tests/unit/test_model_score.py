@@ -246,7 +246,7 @@ def test_prompts_that_wait_for_memory_tell_little_about_computing():
     least, much = (fit(prompts(one))["llama.cpp"]["amd"] for one in (quick, slow))
 
     column = NAMES.index("compute")
-    assert least.deviations[column] > 2 * much.deviations[column]
+    assert least.deviations[column] > 1.5 * much.deviations[column]
     assert least.compute > 2 * much.compute
 
 
