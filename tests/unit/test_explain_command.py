@@ -119,6 +119,10 @@ def test_a_speed_above_the_roof_cannot_be_right(tmp_path):
             "A cable of node 'n1' is trained at 10.0 Gb/s x 2 (cable 0-2 tx_speed), and its ports",
         ),
         (
+            {"facts": {f"cable 0-2 {way}x_speed": "20.0 Gb/s" for way in "tr"}},
+            "A cable of node 'n1' is trained at 20.0 Gb/s x 1 (cable 0-2 tx_speed, cable 0-2 rx_s",
+        ),
+        (
             {"power": {"seconds": 1.0, "covers": "all", "throttled": [
                 {"node": "n1", "counter": "thermal", "share": 0.5}]}},
             "Node 'n1' throttled while it was measured: thermal, in 50 % of the samples.",
@@ -143,7 +147,7 @@ def test_half_the_speed_is_explained_by_a_fact_of_the_record(tmp_path, changes, 
     found = sentences(tmp_path, of_frameworks(0.4 * predicted().low, **changes))
     assert found[0].startswith("Slow: ")
     assert "half of the least that was predicted, or less" in found[0]
-    assert any(one.startswith(f"Explains it: {why}") for one in found)
+    assert any(one.startswith(f"May explain it: {why}") for one in found)
     assert "Nothing in the record explains it." not in found
 
 
@@ -186,6 +190,19 @@ def test_how_a_cable_is_trained_is_a_fact_of_the_record():
 
 def test_a_slow_speed_that_nothing_explains_says_so(tmp_path):
     assert "Nothing in the record explains it." in sentences(tmp_path, of_frameworks(1.0))
+
+
+def test_a_number_of_the_cpu_is_told_from_those_of_the_gpu():
+    of_cpu = "results/published/records/framework-desktop-ollama-deepseek-r1-14b-8d0fe353.json"
+    (one,) = told_of(Path(of_cpu))
+    assert one["clues"] == ["It is of the CPU (device 'CPU'), and the prediction of the GPU."]
+
+
+def test_a_speed_a_little_above_the_roof_is_not_said_to_be_below(tmp_path):
+    (one,) = told(tmp_path, of_frameworks(6.5))
+    assert one["roof"] < 6.5
+    assert re.fullmatch(r"Fast: .* times the prediction, and at 6\.\d+, what the hardware can.",
+                        one["sentences"][0])  # fmt: skip
 
 
 def test_what_is_odd_about_a_good_speed_is_noticed_and_no_explanation(tmp_path):

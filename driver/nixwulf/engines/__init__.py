@@ -18,9 +18,9 @@ from nixwulf.engines.local import Installation, Progress
 from nixwulf.errors import NixwulfError
 
 if TYPE_CHECKING:
-    from nixwulf.benchmarks import Parameter
     from nixwulf.endpoint import Endpoint
     from nixwulf.models.random_model import RandomModel
+    from nixwulf.parameter import Parameter
     from nixwulf.run import Run
 
 
@@ -58,11 +58,17 @@ class Engine(Protocol):
     hub_models: bool
     """Whether it takes a model by its name on Hugging Face."""
 
+    gpus: tuple[str, ...] = ("amd", "nvidia", "apple")
+    """Vendors whose GPUs it has kernels for; beside any other's it computes on the CPU."""
+
     def random_model(self, model: RandomModel) -> Path:
         """A file or folder of random weights in the engine's format; raises InputError."""
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Why a point of a sweep cannot be run, or none; `random` is its RandomModel, or none."""
+        """Why a point of a sweep cannot be run, or none.
+
+        `random` is its RandomModel, `fabric_kind` the kind of its fabric, each or none.
+        """
         return None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:

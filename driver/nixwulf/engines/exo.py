@@ -12,6 +12,7 @@ from nixwulf import asking
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import Engine, exo_api, python_versions
 from nixwulf.engines.exo_api import Instance, Request
+from nixwulf.engines.mlx_devices import rdma_problem
 from nixwulf.errors import InputError
 from nixwulf.models.random_model import RandomModel
 from nixwulf.run import Clocks, Run, RunFailure
@@ -40,6 +41,7 @@ class Exo(Engine):
     ports = (_API_PORT, _PEER_PORT)
     model_on_every_node = True
     hub_models = True
+    gpus = ("apple",)
     # Its mlx_distributed_init: an MlxJacclInstance initialises jaccl strictly.
     rdma_known_by = (
         "exo was asked for an instance of MlxJaccl, which starts MLX with jaccl or not at all"
@@ -50,12 +52,12 @@ class Exo(Engine):
         raise InputError("exo runs no random weights; give the model an id in the sweep.")
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Random weights, and the API that it does not have."""
+        """Random weights, the API that it does not have, and RDMA that MLX's jaccl is not for."""
         if point.get("random") is not None:
             return "exo takes a model by its name on Hugging Face, not random weights"
         if point["benchmark"] == "serve" and point["parameters"].get("api") != "chat":
             return "exo answers chat only; give the parameter api: [chat]"
-        return None
+        return rdma_problem(point)
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """It has no option that tells it."""

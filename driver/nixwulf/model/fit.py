@@ -141,22 +141,22 @@ def fit(
         columns = [NAMES.index(name) for name in ("compute", "attention")]
         free = np.unique([*made_of[prompts][:, columns].ravel(), *group[prompts]])
         solve(prompts, free)
-    table: dict[str, dict[str, Constants]] = {engine: {} for engine in ENGINES}
-    for engine, kind in ((engine, kind) for engine in ENGINES for kind in KINDS):
+
+    def constants(engine: str, kind: str) -> Constants:
         chosen = np.zeros((len(NAMES), len(keys)))
         for column, name in enumerate(NAMES):
             chosen[column, [index[key] for key in _made_of(name, engine, kind)]] = 1.0
         factors = np.exp(base + chosen @ unknown)
         deviations = np.sqrt(np.einsum("ij,jk,ik->i", chosen, inverse, chosen))
-        values = {name: _value(name, float(one)) for name, one in zip(NAMES, factors, strict=True)}
-        table[engine][kind] = Constants(
-            **values,
+        return Constants(
+            **{name: _value(name, float(one)) for name, one in zip(NAMES, factors, strict=True)},
             deviations=tuple(float(one) for one in deviations),
             spread=_of_engine(spread, engine),
             prompt_spread=_of_engine(prompt_spread, engine),
             cases=places.count((engine, kind)),
         )
-    return table
+
+    return {engine: {kind: constants(engine, kind) for kind in KINDS} for engine in ENGINES}
 
 
 def _terms(counts: Any, beside: Any, factors: Any) -> Any:

@@ -96,13 +96,14 @@ def fabric_facts(
             f"bandwidth_gbps, or one of: {', '.join(known)}."
         )
     row = min(rows, key=lambda row: abs(log(row.get("speed_gbps", 1.0) / (speed_gbps or 1.0))))
-    said = []
+    usual = []
     if rtt_us is None:
         rtt_us = float(row["rtt_us"])
-        said.append(f"{kind} by {transport}: {rtt_us:g} us a round trip ({row['source']})")
+        usual.append(f"{rtt_us:g} us a round trip")
     if bandwidth_gbps is None:
         bandwidth_gbps = float(row.get("bandwidth_gbps", 0.0))
         if row.get("share"):
             bandwidth_gbps = row["share"] * (speed_gbps or row["speed_gbps"])
-        said.append(f"{kind} by {transport}: {bandwidth_gbps:g} Gbit/s ({row['source']})")
-    return FabricFacts(kind, transport, rtt_us, bandwidth_gbps, tuple(said))
+        usual.append(f"{bandwidth_gbps:g} Gbit/s")
+    said = (f"{kind} by {transport}: {', '.join(usual)} ({row['source']})",) if usual else ()
+    return FabricFacts(kind, transport, rtt_us, bandwidth_gbps, said)

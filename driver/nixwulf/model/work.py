@@ -19,6 +19,7 @@ PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")
 """Parts of a time that a constant scales, in the order of constants.NAMES."""
 _BITS = 8
 _CACHE_BYTES = 2  # f16 and bf16, the default of every engine
+_STATE_BYTES = 8  # read and written in 32 bits (mamba_ssm_dtype of config.json)
 _FLOPS = 2  # a multiplication and an addition for each weight
 _ACTIVATION_BYTES = {"llama.cpp": 4}  # of what kernels and nodes hand on
 _ACTIVATION = 2
@@ -107,7 +108,8 @@ def forward(
     nodes = len(platforms)
     tensor = way.parallelism == "tensor" and nodes > 1
     shares = _shares(platforms, tensor=tensor)
-    read = _weight_bytes(model, tokens)
+    # States of linear layers are read and written as weights are read: all, and in order.
+    read = _weight_bytes(model, tokens) + _STATE_BYTES * model.state_width * sequences
     cached = _cache_bytes(model, depth) * sequences
     # One token a sequence waits for memory on every machine; its multiplications cost no time.
     engine = FAMILIES.get(way.engine, way.engine)
