@@ -58,6 +58,17 @@ def test_rows_of_one_configuration_are_one_case_with_their_median():
     assert (found[0].value, found[0].values) == (5, (4, 5, 9))
 
 
+def test_a_value_that_varied_much_says_less_about_the_constants():
+    assert one().deviation == 0
+    assert one(stddev="0.9").deviation == pytest.approx(0.2)
+
+    honest = synthetic(fit([one()])["llama.cpp"]["amd"])
+    for deviation, far in ((0.0, True), (1.0, False)):
+        odd = [replace(honest[0], value=4 * honest[0].value, deviation=deviation), *honest[1:]]
+        moved = fit(odd)["llama.cpp"]["amd"].weights / fit(honest)["llama.cpp"]["amd"].weights
+        assert (abs(moved - 1) > 0.01) == far
+
+
 def test_a_row_tells_batch_drafts_and_the_time_of_a_token():
     assert one(metric="tput_agg", note="aggregate S_TG at batch=4").way.batch == 4
     guessing = one(

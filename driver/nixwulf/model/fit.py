@@ -98,7 +98,7 @@ def fit(
     index = {key: number for number, key in enumerate(keys)}
     base = np.log([_unit(name, _PRIORS[name].value) for name in NAMES])
     certain, unknown, inverse = _granted(index)
-    noises = np.array([hypot(_NOISE, uneven(c.model, c.way, c.metric)) for c in cases])
+    noises = np.array([hypot(_NOISE, c.deviation, uneven(c.model, c.way, c.metric)) for c in cases])
     group = np.array([index[_TOGETHER, _together(case)] for case in cases])
     rows = np.array([_row(case) for case in cases]).reshape(len(cases), len(NAMES) + 3)
     counts, beside, fixed, seen = rows[:, :-3], rows[:, -3], rows[:, -2], np.log(rows[:, -1])
