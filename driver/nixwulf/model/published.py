@@ -142,8 +142,9 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
             share = float(row.get("stddev") or 0.0) / float(row["value"])
             deviations.setdefault(key, []).append(share)
     return [
-        Case(
-            tuple(seen), median(value for _, value in seen), *key, deviation=median(deviations[key])
+        replace(
+            Case(tuple(seen), median(value for _, value in seen), *key),
+            deviation=median(deviations[key]),
         )
         for key, seen in found.items()
     ], left_out
