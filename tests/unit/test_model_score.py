@@ -11,11 +11,12 @@ import pytest
 
 from nixwulf.errors import InputError
 from nixwulf.model import published
-from nixwulf.model.fit import fit
+from nixwulf.model.constants import NAMES
+from nixwulf.model.fit import KERNELS, fit
 from nixwulf.model.predict import predict
 from nixwulf.model.published import Case, cases, hpl_cases, read_rows
 from nixwulf.model.reviewed import plain
-from nixwulf.model.score import direction, judge, pairs, predict_case
+from nixwulf.model.score import direction, judge, pairs, predict_case, spreads
 
 ROOT = Path(__file__).parents[2]
 ROW = dict.fromkeys(published.COLUMNS, "") | {
@@ -55,6 +56,17 @@ def test_rows_of_one_configuration_are_one_case_with_their_median():
 
     assert len(found) == 1
     assert (found[0].value, found[0].values) == (4, (3, 4, 5))
+
+
+def test_a_value_that_varied_much_says_less_about_the_constants():
+    assert one().deviation == 0
+    assert one(stddev="0.9").deviation == pytest.approx(0.2)
+
+    honest = synthetic(fit([one()])["llama.cpp"]["amd"])
+    for deviation, far in ((0.0, True), (1.0, False)):
+        odd = [replace(honest[0], value=4 * honest[0].value, deviation=deviation), *honest[1:]]
+        moved = fit(odd)["llama.cpp"]["amd"].weights / fit(honest)["llama.cpp"]["amd"].weights
+        assert (abs(moved - 1) > 0.01) == far
 
 
 def test_a_row_tells_batch_drafts_and_the_time_of_a_token():
@@ -222,6 +234,53 @@ def test_the_fit_finds_the_constants_that_made_the_numbers():
     assert fitted.layer_us == pytest.approx(150, rel=0.15)
     assert fitted.hop_us == pytest.approx(6000, rel=0.15)
     assert max(abs(predict_case(c, fit(found)).value / c.value - 1) for c in found) < 0.05
+
+
+def prompts(constants) -> list[Case]:
+    """Prompts that follow constants exactly, at several depths."""
+    made = []
+    for model in ("Llama 2 7B", "gpt-oss-20b", "Qwen3-30B-A3B"):
+        for depth in (0, 8192, 32768):
+            case = one(
+                model=model,
+                nodes="1",
+                parallelism="single",
+                metric="pp512",
+                n_prompt="512",
+                note=f"depth={depth}",
+            )
+            told = predict(
+                case.platforms, case.model, case.way, metric="prompt", constants=constants
+            )
+            made.append(replace(case, value=told.value))
+    return made
+
+
+def test_prompts_at_several_depths_tell_computing_and_attention_apart():
+    true = replace(fit([one()])["llama.cpp"]["amd"], compute=0.4, attention=0.1)
+    fitted = fit(prompts(true))["llama.cpp"]["amd"]
+
+    assert fitted.compute == pytest.approx(0.4, rel=0.1)
+    assert fitted.attention == pytest.approx(0.1, rel=0.1)
+
+
+def test_prompts_that_wait_for_memory_tell_little_about_computing():
+    known = fit([one()])["llama.cpp"]["amd"]
+    quick, slow = (replace(known, compute=share) for share in (50.0, 0.2))
+    least, much = (fit(prompts(one))["llama.cpp"]["amd"] for one in (quick, slow))
+
+    column = NAMES.index("compute")
+    assert least.deviations[column] > 1.5 * much.deviations[column]
+    assert least.compute > 2 * much.compute
+
+
+def test_a_prompts_interval_is_never_narrower_than_builds_and_backends_differ():
+    decode, prompt = spreads(synthetic(fit([one()])["llama.cpp"]["amd"]) + prompts(
+        fit([one()])["llama.cpp"]["amd"]
+    ))  # fmt: skip
+
+    assert decode["llama.cpp"] < 0.1
+    assert prompt["llama.cpp"] == KERNELS
 
 
 def test_an_engine_without_cases_takes_what_others_have_and_is_less_sure():

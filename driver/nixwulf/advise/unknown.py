@@ -28,7 +28,8 @@ def widened(
     if any(lacks(platform, BANDWIDTH) for platform in platforms):
         return {part: max(_UNKNOWN, one) for part, one in deviations.items()}, _OWN
     if any(lacks(platform, _COMPUTE) for platform in platforms):
-        return {**deviations, "compute": max(_UNKNOWN, deviations["compute"])}, 0.0
+        computed = {part: max(_UNKNOWN, deviations[part]) for part in ("compute", "attention")}
+        return {**deviations, **computed}, 0.0
     return dict(deviations), 0.0
 
 

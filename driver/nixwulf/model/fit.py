@@ -20,7 +20,6 @@ from nixwulf.model.published import Case
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
 KINDS = ("amd", "nvidia", "apple", "cpu")
 _SHARES = ("weights", "cache", "compute", "attention")
-_COMPUTE = ("compute", "attention")
 _NOISE = 0.05
 _TOGETHER = "together"
 _TOGETHER_DEVIATION = 0.12
@@ -128,7 +127,7 @@ def _solve(cases: Sequence[Case]) -> tuple[Mapping[tuple[str, str], int], Any, A
     index = {key: number for number, key in enumerate(keys)}
     least, base = _ends()
     certain, unknown, inverse = _granted(index)
-    noises = np.array([hypot(_NOISE, uneven(c.model, c.way, c.metric)) for c in cases])
+    noises = np.array([hypot(_NOISE, c.deviation, uneven(c.model, c.way, c.metric)) for c in cases])
     group = np.array([index[_TOGETHER, _together(case)] for case in cases])
     rows = np.array([_row(case) for case in cases]).reshape(len(cases), len(NAMES) + 3)
     counts, beside, fixed, seen = rows[:, :-3], rows[:, -3], rows[:, -2], np.log(rows[:, -1])
@@ -144,7 +143,7 @@ def _solve(cases: Sequence[Case]) -> tuple[Mapping[tuple[str, str], int], Any, A
         start, row, noise = unknown[free].copy(), np.arange(int(used.sum())), noises[used]
         for _ in range(_ROUNDS):
             more = np.exp(base + unknown[which].sum(axis=2))
-            terms = _seconds(counts[used], least + more, beside[used])
+            terms = _terms(counts[used], beside[used], least + more)
             times = terms.sum(axis=1) + fixed[used]
             moved = terms * more / (least + more)
             slopes = np.zeros((len(row), len(keys)))
@@ -162,14 +161,14 @@ def _solve(cases: Sequence[Case]) -> tuple[Mapping[tuple[str, str], int], Any, A
                 break
         inverse[np.ix_(free, free)] = covariance
 
-    # Prompts tell about compute alone: how far it hides the reading of weights is not in the sums.
+    # Prompts tell about what they alone do much of; all else is known better from decoding.
     prompts = np.array([case.metric == "prompt" for case in cases], dtype=bool)
     if not prompts.all():
         measured = [index[key] for place in _MEASURED for key in _made_of(*place)]
         free = np.unique([*made_of[~prompts].ravel(), *group[~prompts], *measured])
         solve(~prompts, free)
     if prompts.any():
-        columns = [NAMES.index(name) for name in _COMPUTE]
+        columns = [NAMES.index(name) for name in ("compute", "attention")]
         free = np.unique([*made_of[prompts][:, columns].ravel(), *group[prompts]])
         solve(prompts, free)
     return index, unknown, inverse
@@ -183,12 +182,14 @@ def _ends() -> tuple[Any, Any]:
     return least, np.log([_unit(name, _PRIORS[name].value) for name in NAMES] - least)
 
 
-def _seconds(counts: Any, factors: Any, beside: Any) -> Any:
-    """Seconds by part, cases x constants; of weights read beside computing, what is not hidden."""
-    weights, compute = NAMES.index("weights"), NAMES.index("compute")
+def _terms(counts: Any, beside: Any, factors: Any) -> Any:
+    """Seconds by constant, cases x constants; of reading beside computing, what takes longer."""
     terms = counts * factors
-    late = beside * factors[:, weights] - terms[:, compute]
-    terms[:, weights] += late.clip(min=0.0)
+    weights, compute = NAMES.index("weights"), NAMES.index("compute")
+    read = beside * factors[:, weights]
+    late = read > terms[:, compute]
+    terms[late, compute] = 0.0
+    terms[late, weights] += read[late]
     return terms
 
 
@@ -263,7 +264,8 @@ def place(case: Case) -> tuple[str, str]:
 def _row(case: Case) -> tuple[float, ...]:
     """What each constant scales, what none does, and the seconds that were measured."""
     work, tokens = total(case.platforms, case.model, case.way, case.fabric, metric=case.metric)
-    counts = (getattr(work, _FIELDS[name]) for name in NAMES)
+    counts = [getattr(work, _FIELDS[name]) for name in NAMES]
+    counts[NAMES.index("weights")] += work.activations
     return (*counts, work.beside, work.latency + work.transfer, tokens / case.value)
 
 

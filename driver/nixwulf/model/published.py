@@ -58,6 +58,7 @@ class Case:
     """Published rows of one configuration: their ids and values in tok/s, and the median.
 
     complete: whether its quantization and lengths are stated, so that the value can be judged.
+    deviation: the standard deviation of its repetitions as a share of the value, if that is stated.
     """
 
     rows: tuple[tuple[str, float], ...]
@@ -70,6 +71,7 @@ class Case:
     metric: str
     interconnect: str
     complete: bool
+    deviation: float = 0.0
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -132,6 +134,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]]:
     """Cases of the rows that are speeds of language models, and by id why other such are none."""
     found: dict[Any, list[tuple[str, float]]] = {}
+    deviations: dict[Any, list[float]] = {}
     left_out: dict[str, str] = {}
     for row in rows:
         if row["unit"] not in {"tok/s", "ms"} or row["metric"] == "ttft_ms":
@@ -142,8 +145,14 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
             left_out[row["id"]] = error.message
         else:
             found.setdefault(key, []).append((row["id"], value))
+            share = float(row.get("stddev") or 0.0) / float(row["value"])
+            deviations.setdefault(key, []).append(share)
     return [
-        Case(tuple(seen), median(value for _, value in seen), *key) for key, seen in found.items()
+        replace(
+            Case(tuple(seen), median(value for _, value in seen), *key),
+            deviation=median(deviations[key]),
+        )
+        for key, seen in found.items()
     ], left_out
 
 
