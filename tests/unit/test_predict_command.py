@@ -222,7 +222,7 @@ def test_a_what_if_is_read_as_it_is_written(place, name, value):
 
 def test_what_is_assumed_of_a_link_is_said_and_what_was_measured_is_not(tmp_path):
     _, output = predict(*SMALL, *PAIR)
-    assert "- thunderbolt-net by tcp: 240 us a round trip (https" in output
+    assert "- thunderbolt-net by tcp: 240 us a round trip, 9.34 Gbit/s (https" in output
     measured = ok(case(2, "cable"), {"decode": [10.0]}, rtt_us=110.0, gbps=9.0)
     measured["cluster"]["name"] = "framework-2"
     write_run(tmp_path, [record.sealed(measured)])
@@ -375,24 +375,14 @@ def test_facts_of_an_own_table_are_a_model(tmp_path):
     assert mine == ways("--model", "Llama-3.1-70B", "--quant", "Q4_K_M")
 
 
-FACTS = """
-[[models]]
-name = "Foo-7B"
-layers = 32
-hidden = 4096
-heads = 32
-kv_heads = 8
-head_dim = 128
-vocabulary = 32000
-parameters_b = 7.2
-"""
+(FACTS,) = re.findall(r"```toml\n(.*?)```", Path("docs/predict.md").read_text(), re.DOTALL)
 EXPERTS = "experts = 8\nexperts_used = 2\nmoe_layers = 32\nexpert_width = "
 
 
 def test_a_model_that_is_not_known_is_predicted_with_the_facts_that_are_asked_for(tmp_path):
     """The sentence names every key that a file needs."""
     told = refused("--model", "Foo-7B")
-    assert all(line.split(" = ")[0] in told for line in FACTS.split("\n")[3:] if line)
+    assert all(line.split(" = ")[0] in told for line in FACTS.splitlines()[2:])
     (tmp_path / "foo.toml").write_text(FACTS)
     (one, *_) = ways("--model", tmp_path / "foo.toml", "--quant", "Q4_K_M")
     assert 1 < one["decode"]["predicted"] < 256 / (7.2 * 4.8 / 8)
