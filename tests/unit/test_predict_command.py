@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nixwulf import record
@@ -20,8 +20,10 @@ from nixwulf.models import random_gguf, random_safetensors
 from nixwulf.models.random_model import RandomModel
 from nixwulf.plan import make_plan
 from nixwulf.predicting.bar import LETTERS, cells, shares
+from nixwulf.predicting.candidates import Question
 from nixwulf.predicting.room import sizes_of
 from nixwulf.predicting.source import read_model
+from nixwulf.predicting.ways import answer
 from nixwulf.predicting.what_if import KEYS, parse
 from nixwulf.schema import problems
 from nixwulf.sweep import parse_sweep
@@ -437,6 +439,33 @@ def test_a_folder_whose_header_cannot_be_is_refused(tmp_path):
     path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
     assert "is no folder of a language model that can be read" in refused("--model", tmp_path / "a")
     assert "is no GGUF and no TOML file of facts" in refused("--model", path)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(st.integers(0, 4000), st.integers(0, 255), min_size=1, max_size=4))
+def test_a_gguf_with_bytes_that_were_lost_is_a_model_or_a_sentence(tmp_path_factory, lost):
+    folder = tmp_path_factory.getbasetemp()
+    if not (folder / "a.gguf").exists():
+        random_gguf.write(MOE, folder / "a.gguf")
+    damaged = bytearray((folder / "a.gguf").read_bytes())
+    for place, value in lost.items():
+        damaged[place] = value
+    (folder / "lost.gguf").write_bytes(damaged)
+    said = ""
+    try:
+        found = read_model(str(folder / "lost.gguf"))
+        answer(Question(load_cluster("framework-2"), found))
+    except InputError as error:
+        said = error.message
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("layers", [10**9, 10**30, -1, "x", None])
+def test_a_config_with_a_count_of_layers_that_cannot_be_is_refused(tmp_path, layers):
+    random_safetensors.write(MOE, tmp_path / "a")
+    place = tmp_path / "a" / "config.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "num_hidden_layers": layers}))
+    assert "is no folder of a language model" in refused("--model", tmp_path / "a")
 
 
 def test_a_memory_that_is_not_known_is_asked_for_and_taken_as_it_is_given():
