@@ -1,6 +1,4 @@
 import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,14 +7,6 @@ from hypothesis import settings
 # How long an example takes tells of the machine's load, not of what is tested.
 settings.register_profile("nixwulf", deadline=None)
 settings.load_profile("nixwulf")
-
-
-@pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty $XDG_RUNTIME_DIR, short enough for a lab's unix sockets, as tmp_path may not be."""
-    with tempfile.TemporaryDirectory(prefix="nw") as folder:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-        yield Path(folder)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf import benchmarks, container, engines, gates
-from nixwulf.benchmarks import Parameter
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster, parse_cluster
 from nixwulf.errors import InputError
 from nixwulf.files import read_json, write_json
+from nixwulf.parameter import Parameter
 from nixwulf.query import matches, parse_query
 from nixwulf.record import digest, sealed
 from nixwulf.schema import check
@@ -73,6 +73,21 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
     waived: names of gates that may refuse without a case being skipped.
     """
     waived = gates.known_names(waived)
+    cases, left_out = possible(sweep, cluster)
+    chosen = cases
+    if only:
+        keys = frozenset(_COORDINATES) | {key for case in chosen for key in case.parameters}
+        terms = parse_query(only, keys)
+        chosen = tuple(c for c in chosen if matches(terms, {**c.parameters, **c.document()}))
+    if not chosen:
+        why = f"; the first was left out because {left_out[0].reason}" if left_out else ""
+        what = f"--only {only!r} leaves" if only and cases else "the sweep yields"
+        raise InputError(f"{sweep.source}: {what} no case on cluster {cluster.name!r}{why}.")
+    return Plan(sweep, cluster, only, waived, chosen, left_out)
+
+
+def possible(sweep: Sweep, cluster: Cluster) -> tuple[tuple[Case, ...], tuple[LeftOut, ...]]:
+    """The points of a sweep that are cases on a cluster, and those that are none."""
     cases: dict[str, Case] = {}
     left_out: list[LeftOut] = []
     for coordinates in _points(sweep, cluster):
@@ -82,16 +97,7 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
         else:
             case = _case(coordinates, sweep)
             cases.setdefault(case.id, case)
-    chosen = tuple(cases.values())
-    if only:
-        keys = frozenset(_COORDINATES) | {key for case in chosen for key in case.parameters}
-        terms = parse_query(only, keys)
-        chosen = tuple(c for c in chosen if matches(terms, {**c.parameters, **c.document()}))
-    if not chosen:
-        why = f"; the first was left out because {left_out[0].reason}" if left_out else ""
-        what = f"--only {only!r} leaves" if only and cases else "the sweep yields"
-        raise InputError(f"{sweep.source}: {what} no case on cluster {cluster.name!r}{why}.")
-    return Plan(sweep, cluster, only, waived, chosen, tuple(left_out))
+    return tuple(cases.values()), tuple(left_out)
 
 
 def save_plan(plan: Plan, path: Path) -> None:

@@ -176,4 +176,5 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def _line(console: Console, words: str) -> None:
-    console.print(words, highlight=False, markup=False, soft_wrap=True)
+    soft = not console.is_terminal  # there, no word is broken
+    console.print(words, highlight=False, markup=False, soft_wrap=soft)

@@ -84,6 +84,15 @@ def test_a_token_reads_its_own_experts_and_a_batch_reads_more_of_them():
     assert two.parts["weights"] == pytest.approx((0.2 + 0.8 * (1 - 0.75**2)) / 100 / 2)
 
 
+def test_a_state_is_read_and_written_in_32_bits_by_each_sequence_however_deep():
+    hybrid = replace(DENSE, linear_layers=5, state_width=1e7)
+    told = speed(1, hybrid, batch=2, depth=1000, constants=replace(PERFECT, compute=inf))
+    deeper = speed(1, hybrid, batch=2, depth=2000, constants=replace(PERFECT, compute=inf))
+
+    assert told.parts["weights"] == pytest.approx(0.010 / 2 + 1e7 * 8 / 100e9)
+    assert deeper.parts["weights"] == told.parts["weights"]
+
+
 def test_guessed_tokens_cost_a_wider_step_and_count_when_they_are_kept():
     plain = speed(1, batch=1)
     guessing = speed(1, drafts=3, acceptance=0.5, constants=replace(PERFECT, compute=inf))

@@ -155,6 +155,7 @@ def test_a_row_of_the_reviewed_table_says_the_same_in_columns_of_its_own():
         conditions="concurrency=1", observed="acceptance_percent=50.5",
     )[0][0]  # fmt: skip
     assert (guessing.way.drafts, guessing.way.acceptance, guessing.value) == (3, 0.505, 50)
+    assert "how many were kept" in reviewed(parameters="speculative=on")[1]["x1"]
     whole = reviewed(
         metric="throughput", benchmark="generation", n_prompt="64", conditions="concurrency=4"
     )[0][0]

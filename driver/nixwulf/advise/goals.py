@@ -14,7 +14,9 @@ from nixwulf.predicting.ways import Told
 
 # What an engine is measured by when it is alone; of the others, and of several, requests are.
 _OWN = {"llama.cpp": "llama-bench", "mlx": "mlx_lm.benchmark", "distributed-llama": "dllama"}
-_SERVE = "serve"
+SERVE = "serve"
+# Of engines whose servers answer chats, and no other requests.
+CHAT_ONLY = frozenset({"exo", "distributed-llama"})
 _LEAST_DEVIATION = 0.02  # of a mean of samples: runs of one way differ by as much
 
 
@@ -79,8 +81,8 @@ def expected(goal: Goal, told: Told, n_prompt: int, n_gen: int) -> Expected | No
 def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
     """What measures an engine for a goal; numbers of several engines come from one benchmark."""
     if goal.metric == "throughput" or (goal.metric == "decode" and not alone):
-        return _SERVE
-    return _OWN.get(engine, _SERVE)
+        return SERVE
+    return _OWN.get(engine, SERVE)
 
 
 def unmeasured(goal: Goal, engine: str) -> str | None:

@@ -17,6 +17,7 @@ from nixwulf.advise.search import Decision, Standing, best, order
 from nixwulf.advise.serving import serving
 from nixwulf.advise.state import State, ranking
 from nixwulf.advise.typed import typed
+from nixwulf.advise.ways import first_of_each_reason
 from nixwulf.report.words import clean, figure, plural
 
 _PIPE_WIDTH = 170
@@ -33,8 +34,13 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 def say(console: Console, words: str) -> None:
-    """A line."""
-    console.print(Text(clean(words)), soft_wrap=True)
+    """A paragraph; on a terminal no word of it is broken."""
+    console.print(Text(clean(words)), soft_wrap=not console.is_terminal)
+
+
+def say_as_it_is(console: Console, line: str) -> None:
+    """A line to copy."""
+    console.print(Text(clean(line)), soft_wrap=True)
 
 
 def heading(state: State) -> str:
@@ -63,7 +69,7 @@ def to_rank(console: Console, state: State, budget_s: float) -> None:
         table.add_column(name)
     for place, n in enumerate(ranking(state.estimates()), 1):
         one = standings[n]
-        when = str(queue.index(n) + 1) if n in queue else "could not be best"
+        when = str(queue.index(n) + 1) if n in queue else "-"
         if one.out:
             when = one.out
         table.add_row(str(place), Text(state.options[n].words), speed(one.estimate),
@@ -75,8 +81,8 @@ def to_rank(console: Console, state: State, budget_s: float) -> None:
     say(
         console,
         f"\nThe few that could be best: {len(queue)} of {plural(len(standings), 'way')}, about "
-        f"{minutes(needed)}; the budget is {minutes(budget_s)}. Each measurement changes what the "
-        "others should give, so some are dropped on the way.",
+        f"{minutes(needed)}; those with - could not be. The budget is {minutes(budget_s)}. Each "
+        "measurement changes what the others should give, so some are dropped on the way.",
     )
     if len(state.request.engines) > 1:
         say(console, "Engines that a node lacks are left out when the nodes are asked.")
@@ -113,7 +119,10 @@ def to_end(
     top = best(standings)
     least = standings[top].estimate.value if top is not None else 0.0
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for name in ("", "way", f"measured, {state.unit}", "predicted at first", "predicted now"):
+    columns = ["", "way", f"measured, {state.unit}", "predicted at first"]
+    if any(one.open and one.estimate.high > least for one in standings):
+        columns.append("predicted now")
+    for name in columns:
         table.add_column(name)
     rest = []
     for place, n in enumerate(ranking(estimates), 1):
@@ -123,8 +132,9 @@ def to_end(
             continue
         measured = figure(one.estimate.value) if one.measured else one.out
         now = "" if one.measured or one.out else speed(one.estimate)
-        table.add_row(str(place), Text(state.options[n].words), Text(clean(measured)),
-                      speed(state.first[n]), now)  # fmt: skip
+        row = (str(place), Text(state.options[n].words), Text(clean(measured)),
+               speed(state.first[n]), now)  # fmt: skip
+        table.add_row(*row[: len(columns)])
     console.print()
     console.print(table)
     if rest:
@@ -146,12 +156,12 @@ def to_end(
     _still_open(console, state, standings, top)
     _to_serve(console, state, top, cluster)
     again = shlex.join(["nixwulf", "bench", str(sweep), "--cluster", cluster])
-    say(console, f"To measure it again: {again}")
+    say_as_it_is(console, f"To measure it again: {again}")
     unmeasured = sum(1 for one in standings if one.open)
     if unmeasured:
         words = plural(unmeasured, "way")
-        say(console, f"To measure the other {words} too: nixwulf bench --resume "
-            f"{shlex.quote(str(folder))}")  # fmt: skip
+        resume = shlex.join(["nixwulf", "bench", "--resume", str(folder)])
+        say_as_it_is(console, f"To measure the other {words} too: {resume}")
 
 
 def _to_serve(console: Console, state: State, top: int, cluster: str) -> None:
@@ -160,7 +170,7 @@ def _to_serve(console: Console, state: State, top: int, cluster: str) -> None:
     lines = typed(way, state.request.cluster, cluster)
     say(console, "\nTo serve it, by the commands of its record:")
     for line in lines.first:
-        say(console, f"  {line}")
+        say_as_it_is(console, f"  {line}")
     if len(lines.servers) > 1:
         say(
             console,
@@ -169,14 +179,14 @@ def _to_serve(console: Console, state: State, top: int, cluster: str) -> None:
     else:
         say(console, "until Ctrl-C:")
     for line in lines.servers:
-        say(console, f"  {line}")
+        say_as_it_is(console, f"  {line}")
     for note in way.notes:
         say(console, note)
     say(console, "To ask it:")
     for line in lines.then:
-        say(console, f"  {line}")
+        say_as_it_is(console, f"  {line}")
     for line in lines.last:
-        say(console, f"At the end: {line}")
+        say_as_it_is(console, f"At the end: {line}")
 
 
 def to_say_no_watts(console: Console, state: State) -> None:
@@ -209,12 +219,8 @@ def _off(predicted: Estimate, measured: Estimate) -> str:
 
 def _left_out(console: Console, state: State) -> None:
     """Those of one reason in one line."""
-    by_reason: dict[str, list[str]] = {}
-    for one in state.left_out:
-        by_reason.setdefault(one.reason, []).append(one.words)
-    for reason, (first, *others) in by_reason.items():
-        more = f" (and {plural(len(others), 'other')})" if others else ""
-        say(console, f"Left out: {first}{more}: {reason}.")
+    for one in first_of_each_reason(state.left_out):
+        say(console, f"Left out: {one.words}: {one.reason}.")
 
 
 def _still_open(console: Console, state: State, standings: Sequence[Standing], top: int) -> None:

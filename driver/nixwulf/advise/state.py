@@ -10,8 +10,10 @@ from typing import Any
 from nixwulf.advise.belief import Estimate, learn
 from nixwulf.advise.cost import correction
 from nixwulf.advise.goals import Seen, seen
+from nixwulf.advise.outlook import Outlook, outlook
+from nixwulf.advise.request import LeftOut, Option, Request, known_links
 from nixwulf.advise.search import Standing
-from nixwulf.advise.ways import LeftOut, Option, Outlook, Request, known_links, options, outlook
+from nixwulf.advise.ways import options
 from nixwulf.errors import InputError
 from nixwulf.model.predict import QUANTILE_80
 from nixwulf.record import Record

@@ -17,6 +17,7 @@ from nixwulf.predicting.source import Model, read_model
 RANDOM = "random"
 _HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _READERS = {".gguf": ("llama.cpp", "mesh-llm"), ".m": ("distributed-llama",)}
+_WITH_TOKENIZER = ".m"
 _MOST = 40  # characters of a name in a sweep
 
 
@@ -30,14 +31,26 @@ class Subject:
     engines: tuple[str, ...]
 
 
-def read_subject(text: str, facts_of: str = "", quant: str = "", size_gib: float = 0.0) -> Subject:
+def read_subject(
+    text: str, facts_of: str = "", quant: str = "", size_gib: float = 0.0, tokenizer: str = ""
+) -> Subject:
     """The model of a command line; raises InputError.
 
     text: a path on the nodes, a name on Hugging Face, or 'random'. Its facts are those of facts_of,
     else of the file where this machine has it too, else of the name.
     """
     known = tuple(sorted(engines.all_engines()))
+    if tokenizer and not text.endswith(_WITH_TOKENIZER):
+        raise InputError(
+            f"--tokenizer goes with a model of distributed-llama ({_WITH_TOKENIZER}), not "
+            f"{quoted(text)}; leave it out."
+        )
     if text == RANDOM:
+        if facts_of or quant or size_gib:
+            raise InputError(
+                "The model 'random' has its own facts; leave --facts-of, --quant and --size-gib "
+                "out."
+            )
         file = random_gguf.ensure(RandomModel())
         model = replace(read_model(str(file)), name="a random llama of 8 layers")
         return Subject(RANDOM, {"random": {}}, model, known)
@@ -45,10 +58,16 @@ def read_subject(text: str, facts_of: str = "", quant: str = "", size_gib: float
     if not path.is_absolute() and not _HUB.fullmatch(text):
         raise InputError(
             f"--model {quoted(text)} is neither 'random', nor a path on the nodes that begins with "
-            "'/', nor a name on Hugging Face such as Qwen/Qwen3-8B; with --facts-of NAME the facts "
-            "of a model come from elsewhere."
+            "'/', nor a name on Hugging Face such as openai/gpt-oss-120b; with --facts-of NAME the "
+            "facts of a model come from elsewhere."
+        )
+    if text.endswith(_WITH_TOKENIZER) and not tokenizer:
+        raise InputError(
+            f"--model {quoted(text)} has its tokenizer in a file of its own; give --tokenizer "
+            "/path/to/file.t."
         )
     entry = {"path": text} if path.is_absolute() else {"id": text}
+    entry |= {"tokenizer": tokenizer} if tokenizer else {}
     suffix = path.suffix if path.is_absolute() else ""
     others = [name for name in known if all(name not in names for names in _READERS.values())]
     return Subject(

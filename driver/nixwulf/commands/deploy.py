@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "--expect",
     multiple=True,
     metavar="NODE=HOSTNAME",
-    help="The name that a node's present system has; repeatable.",
+    help="What a node's present system calls itself, if not NODE; repeatable.",
 )
 @click.option(
     "--limit",
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     "wait_s",
     default=600.0,
     show_default=True,
-    help="Seconds for nodes to come back after it.",
+    help="Seconds to wait until installed nodes are back.",
 )
 @click.pass_context
 def deploy(

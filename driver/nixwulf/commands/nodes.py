@@ -138,7 +138,9 @@ def shutdown(
 @click.option(
     "--deadline", "deadline_s", default=600.0, show_default=True, help="Seconds for each reboot."
 )
-@click.option("--waive", multiple=True, metavar="GATE", help="A gate that need not hold.")
+@click.option(
+    "--waive", multiple=True, metavar="GATE", help="A gate that need not hold; repeatable."
+)
 @click.option(
     "--up-to",
     type=click.Choice(["stop", "reset", "reboot", "power"]),

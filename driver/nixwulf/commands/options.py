@@ -32,6 +32,7 @@ table_format = click.option(
     type=click.Choice(["table", "md", "json"]),
     default="table",
     show_default=True,
+    help="How it is printed.",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +52,7 @@ class _Duration(click.ParamType[float]):
 @click.option(
     "--size-gib", default=0.0, type=click.FloatRange(min=0), help="Size of its files, GiB."
 )
+@click.option("--tokenizer", default="", metavar="PATH", help="On the head, of a model in .m.")
 @click.option(
     "--goal",
     type=click.Choice(["decode", "prompt", "throughput", "efficiency"]),
@@ -85,6 +87,7 @@ def plan(
     facts_of: str,
     quant: str,
     size_gib: float,
+    tokenizer: str,
     goal: str,
     engines: tuple[str, ...],
     budget: float,
@@ -105,24 +108,33 @@ def plan(
         --quant Q4_K_M --goal throughput --concurrency 16
     """
     from nixwulf.advise.goals import GOALS
+    from nixwulf.advise.request import Request
     from nixwulf.advise.search import decide
     from nixwulf.advise.show import make_console, minutes, to_rank
     from nixwulf.advise.state import begin
     from nixwulf.advise.subject import engines_for, read_subject
-    from nixwulf.advise.ways import Request
     from nixwulf.cluster import load_cluster
+    from nixwulf.commands.bench import check_new
 
+    if out and not dry_run:
+        check_new(out)
     loaded = load_cluster(cluster or "lab")
-    subject = read_subject(model, facts_of, quant, size_gib)
+    subject = read_subject(model, facts_of, quant, size_gib, tokenizer)
     chosen = engines_for(subject, engines, is_lab=loaded.is_lab)
     request = Request(loaded, subject, GOALS[goal], chosen, n_prompt, n_gen, concurrency, samples)
     state = begin(request)
     standings = state.standings()
     least = min(one.seconds for one in standings)
     if decide(standings, budget).next is None:
+        if least > _LONGEST_S:
+            raise InputError(
+                f"The quickest of {len(standings)} ways takes more than a week; ask for fewer "
+                "tokens by --n-prompt and --n-gen, or fewer --samples."
+            )
+        enough = min(2 * least + _UNITS["m"], _LONGEST_S) // _UNITS["m"]
         raise InputError(
             f"A budget of {minutes(budget)} measures no way: the quickest takes about "
-            f"{minutes(least)}; give --budget {int(least * 2 / 60) + 1}m."
+            f"{minutes(least)}; give --budget {enough:.0f}m."
         )
     console = make_console()
     to_rank(console, state, budget)
@@ -138,8 +150,7 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
     from nixwulf.advise import show
     from nixwulf.advise.measure import measure
     from nixwulf.advise.search import Decision, best
-    from nixwulf.advise.ways import sweep_document
-    from nixwulf.commands.bench import check_new
+    from nixwulf.advise.sweeps import sweep_document
     from nixwulf.files import write_atomically
     from nixwulf.plan import make_plan, save_plan
     from nixwulf.progress import TerminalProgress
@@ -149,7 +160,6 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
     request = state.request
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = out or Path("runs") / f"{started}-plan-{request.cluster.name}"
-    check_new(folder)
     document = sweep_document(request, state.options, "plan", budget)
     plan = make_plan(parse_sweep(document, "nixwulf plan"), request.cluster)
     save_plan(plan, folder / "plan.json")
@@ -168,6 +178,9 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
             decision = measure(state, plan, folder, budget, progress, told)
     except KeyboardInterrupt:
         interrupted = True
+    finally:
+        if not state.took:
+            _forget(folder)
     if not state.took:
         click.echo(f"Nothing was measured: {decision.why}.", err=True)
         return EXIT_INTERRUPTED if interrupted else EXIT_RUN_FAILED
@@ -188,3 +201,10 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
         return EXIT_OK
     phases = [record["failure"]["phase"] for record in state.records.values()]
     return EXIT_GATE if all(phase == "gates" for phase in phases) else EXIT_RUN_FAILED
+
+
+def _forget(folder: Path) -> None:
+    """Take the plan out again: a folder with one is a run, to be gone on with by its name."""
+    (folder / "plan.json").unlink(missing_ok=True)
+    with suppress(OSError):  # what an interrupted run left raw stays
+        folder.rmdir()

@@ -18,9 +18,9 @@ from nixwulf.engines.local import Installation, Progress
 from nixwulf.errors import NixwulfError
 
 if TYPE_CHECKING:
-    from nixwulf.benchmarks import Parameter
     from nixwulf.endpoint import Endpoint
     from nixwulf.models.random_model import RandomModel
+    from nixwulf.parameter import Parameter
     from nixwulf.run import Run
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf import asking
-from nixwulf.benchmarks import Parameter
+from nixwulf import asking, prompts
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import Engine
 from nixwulf.gates.ports import listeners
 from nixwulf.models import random_dllama
 from nixwulf.models.random_model import RandomModel
+from nixwulf.parameter import Parameter
 from nixwulf.parsers import dllama
 from nixwulf.process import OwnedProcess
-from nixwulf.run import Clocks, Run, RunFailure
+from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection
 
 _PORT = 9999  # of a worker, as in modules/distributed-llama.nix
@@ -26,7 +26,6 @@ _API_PORT = 9990
 _START_LIMIT_S = 30.0
 _WORKER = "dllama-worker"
 _LISTENING = "cat /proc/net/tcp"
-_PROMPT = "The quick brown fox jumps over the lazy dog."
 _TOO_MANY = "does not support more nodes than the number of KV heads"
 # Its own words for the pair of weights and exchanged values; it stores others, and computes wrong.
 _BUFFERS = ("q80", "f32")
@@ -91,7 +90,7 @@ class DistributedLlama(Engine):
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
         """The pieces of text that `dllama inference` prints, one a token."""
         # A token is at least a byte of the prompt, and one more begins it.
-        result, _ = infer(run, "dllama-greedy", _PROMPT, len(_PROMPT) + 1 + count)
+        result, _ = infer(run, "dllama-greedy", prompts.GREEDY, len(prompts.GREEDY) + 1 + count)
         return [step.text for step in result.tokens[:count]]
 
     @contextmanager
@@ -104,7 +103,7 @@ class DistributedLlama(Engine):
         try:
             with run.head.forwarded(f"127.0.0.1:{_API_PORT}") as local:
                 endpoint = Endpoint(local, model_files(run)[0].rpartition("/")[2], server)
-                _wait_until_ready(run, endpoint)
+                asking.wait_until_healthy(run, endpoint, "/v1/models")
                 yield endpoint
         finally:
             server.stop()
@@ -202,18 +201,3 @@ def _last_error(text: str) -> str:
     """dllama tells its errors on standard output."""
     errors = re.findall(r"^\S+ (?:Critical|Network|Execution) error: (.+)", text, re.MULTILINE)
     return errors[-1].strip() if errors else ""
-
-
-def _wait_until_ready(run: Run, endpoint: Endpoint) -> None:
-    """Until it lists its model, which it does once the weights are loaded."""
-    import httpx
-
-    clocks = Clocks(run, endpoint.server)
-    with endpoint.client() as client:
-        while True:
-            with suppress(httpx.TransportError):
-                if client.get("/v1/models", timeout=5).is_success:
-                    return
-            asking.require_running(run, endpoint)
-            clocks.check()
-            time.sleep(0.05)

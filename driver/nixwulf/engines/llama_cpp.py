@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf import asking
+from nixwulf import asking, prompts
 from nixwulf.endpoint import Endpoint, demand
 from nixwulf.engines import (
     Engine,
@@ -34,7 +34,6 @@ _NO_CACHE = {"LLAMA_ARG_CACHE_PROMPT": "0", "LLAMA_ARG_CACHE_RAM": "0"}
 _START_LIMIT_S = 30.0
 # Prints the addresses ($2...) that do not accept a connection on the port ($1).
 _CONNECT = 'port=$1; shift; for a; do (: </dev/tcp/$a/$port) 2>/dev/null || echo "$a"; done'
-_PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
 class LlamaCpp(Engine):
@@ -235,7 +234,7 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
 
 def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:
     request = {
-        "prompt": _PROMPT,
+        "prompt": prompts.GREEDY,
         "n_predict": count,
         "temperature": 0,
         "seed": run.case.seed,

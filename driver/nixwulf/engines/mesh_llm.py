@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf import asking
-from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import Engine
 from nixwulf.models import random_gguf
 from nixwulf.models.random_model import RandomModel
+from nixwulf.parameter import Parameter
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Clocks, Run, RunFailure
 from nixwulf.ssh import Connection
@@ -29,7 +29,6 @@ PUBLIC = ("--auto", "--publish", "--discover", "--nostr-relay", "--relay")
 # nothing listens, and after five seconds it goes on without.
 _NO_RELAY = "https://127.0.0.1:1/"
 _FLAVORS = ("default", "cpu", "cuda", "rocm", "vulkan", "metal")
-_PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
 class MeshLlm(Engine):
@@ -73,14 +72,7 @@ class MeshLlm(Engine):
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
         """The texts of the tokens, as llama-server behind it gives them."""
         with self.endpoint(run) as endpoint:
-            request = {
-                "model": endpoint.model,
-                "prompt": _PROMPT,
-                "max_tokens": count,
-                "temperature": 0,
-                "seed": run.case.seed,
-                "logprobs": 1,
-            }
+            request = asking.greedy(run, endpoint.model, count) | {"logprobs": 1}
             answer = asking.post(run, endpoint, "/v1/completions", request)
         try:
             return [str(part["token"]) for part in answer["choices"][0]["logprobs"]["content"]]

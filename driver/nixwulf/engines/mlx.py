@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,11 @@ from nixwulf.engines.local import Installation, Progress
 from nixwulf.engines.mlx_devices import rdma_problem
 from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
-from nixwulf.run import Clocks, Run, RunFailure
+from nixwulf.run import Run, RunFailure
 
 _SERVER_PORT = 50054
-_UNHEALTHY = 503
+_UNHEALTHY = 503  # it could not load the model
 _LOADED = "default_model"  # what the server calls the model that it was started with
-_PROMPT = "The quick brown fox jumps over the lazy dog."
 # Architectures of random models whose model in mlx-lm 0.32.2 has no pipeline.
 _TENSOR_ONLY = {"llama"}
 
@@ -95,14 +93,7 @@ class Mlx(Engine):
 
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
         """Ask a server, which gives token numbers beside their probabilities."""
-        request = {
-            "model": _LOADED,
-            "prompt": _PROMPT,
-            "max_tokens": count,
-            "temperature": 0,
-            "seed": run.case.seed,
-            "logprobs": True,
-        }
+        request = asking.greedy(run, _LOADED, count) | {"logprobs": True}
         with self.endpoint(run) as endpoint:
             answer = asking.post(run, endpoint, "/v1/completions", request)
         version = re.match(r"([\d.]+)-([\d.]+)-", str(answer.get("system_fingerprint")))
@@ -123,30 +114,9 @@ class Mlx(Engine):
             run.head.forwarded(f"127.0.0.1:{_SERVER_PORT}") as local,
         ):
             endpoint = Endpoint(local, _LOADED, ranks.head)
-            _wait_until_healthy(run, endpoint)
+            # It answers before the model is loaded, and the first request waits for that.
+            asking.wait_until_healthy(run, endpoint, hopeless=_UNHEALTHY)
             yield endpoint
 
 
 ENGINE = Mlx()
-
-
-def _wait_until_healthy(run: Run, endpoint: Endpoint) -> None:
-    """Until it answers; it does before the model is loaded, and the first request waits for that.
-
-    One that could not load the model answers too, that it is unhealthy.
-    """
-    import httpx
-
-    clocks = Clocks(run, endpoint.server)
-    with endpoint.client() as client:
-        while True:
-            with suppress(httpx.TransportError):
-                status = client.get("/health", timeout=5).status_code
-                if status == httpx.codes.OK:
-                    return
-                if status == _UNHEALTHY:
-                    words = endpoint.server.last_line()
-                    raise RunFailure("failed", f"mlx_lm.server does not work: {words}")
-            asking.require_running(run, endpoint)
-            clocks.check()
-            time.sleep(0.05)

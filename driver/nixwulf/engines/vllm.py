@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf import asking, container, nccl
-from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import Engine, python_versions, vllm_ray
 from nixwulf.engines.local import Installation
 from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
+from nixwulf.parameter import Parameter
 from nixwulf.platforms import load_platform
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Run, RunFailure
@@ -32,7 +32,6 @@ _MASTER_PORT = 29501
 _GPU_MEMORY = 0.9
 _SPLIT = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size"}
 _TYPES = ("auto", "bfloat16", "float16", "float32")
-_PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
 class Vllm(Engine):
@@ -102,16 +101,8 @@ class Vllm(Engine):
 
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
         """Token numbers, or texts from versions that answer none."""
-        request = {
-            "model": run.model,
-            "prompt": _PROMPT,
-            "max_tokens": count,
-            "temperature": 0,
-            "seed": run.case.seed,
-            "ignore_eos": True,
-            "logprobs": 0,
-            "return_token_ids": True,
-        }
+        request = asking.greedy(run, run.model, count)
+        request |= {"ignore_eos": True, "logprobs": 0, "return_token_ids": True}
         with self.endpoint(run) as endpoint:
             answer = asking.post(run, endpoint, "/v1/completions", request)
             try:

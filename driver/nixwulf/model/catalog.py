@@ -83,6 +83,7 @@ def parse(model: Mapping[str, Any]) -> ModelFacts:
     growing = layers - linear - looking
     limit = model.get("cache_limit", 0)
     embedding = 0 if model.get("tied") else vocabulary * hidden
+    matrices = 3.0 if model.get("gated", True) else 2.0
     return ModelFacts(
         name=model["name"],
         layers=layers,
@@ -93,10 +94,10 @@ def parse(model: Mapping[str, Any]) -> ModelFacts:
         unread=embedding + model.get("unread_b", 0.0) * _BILLION,
         experts=model.get("experts", 0),
         experts_used=model.get("experts_used", 0),
-        routed=3.0
+        routed=matrices
         * model.get("moe_layers", 0)
         * model.get("experts", 0)
-        * hidden
+        * model.get("expert_input", hidden)
         * model.get("expert_width", 0),
         heads=model["heads"],
         head_dim=model.get("latent_width", model["head_dim"]),
@@ -109,6 +110,7 @@ def parse(model: Mapping[str, Any]) -> ModelFacts:
         window=limit or model.get("window", 0),
         window_layers=looking + (growing if limit else 0),
         linear_layers=linear,
+        state_width=float(model.get("state_width", 0) * linear),
         streams=model.get("streams", 1),
     )
 

@@ -26,9 +26,10 @@ class Constants:
     """Of one engine on one kind of device.
 
     Shares of what the hardware can: weights (of the memory's bandwidth, reading weights), cache
-    (the same, reading the KV cache), compute. Times in us that the host needs: layer (to start the
-    kernels of one simple layer), hop (to hand a pipeline's state to the next node), sync (a
-    collective, beside what the link needs). deviations: standard deviations of their logarithms, in
+    (the same, reading the KV cache), compute, attention (of the compute, comparing a prompt's
+    tokens with those before). Times in us that the host needs: layer (to start the kernels of one
+    simple layer), hop (to hand a pipeline's state to the next node), sync (a collective, beside
+    what the link needs). deviations: standard deviations of their logarithms, in
     the order of NAMES. spread and prompt_spread: that of what the constants do not explain of
     decoding and of prompts, as errors on machines that had no part in a fit show it. cases:
     published ones of this engine on this kind of device.
@@ -40,13 +41,14 @@ class Constants:
     layer_us: float
     hop_us: float
     sync_us: float
+    attention: float
     deviations: tuple[float, ...]
     spread: float
     prompt_spread: float = 0.0
     cases: int = 1
 
 
-NAMES = tuple(field.name for field in fields(Constants))[:6]
+NAMES = tuple(field.name for field in fields(Constants))[:7]
 
 
 def family(way: Way, kind: str) -> str:

@@ -55,9 +55,10 @@ class ModelFacts:
     which a token reads a row (untied embeddings), and what decoding does not touch (vision, MTP).
     cache_width: values a token that all layers without a window keep; window_width: the same of the
     window_layers that look back window tokens only. linear_layers: layers whose state does not
-    grow. streams: residual streams that hyper-connections mix. head_dim: values that a query is
-    compared by (of latent attention, the latent's). kv_heads: how many nodes the cache can be
-    shared out to (1: latent attention, which every node keeps whole).
+    grow (linear attention, Mamba); state_width: values of all their states. streams: residual
+    streams that hyper-connections mix. head_dim: values that a query is compared by (of latent
+    attention, the latent's). kv_heads: how many nodes the cache can be shared out to (1: latent
+    attention, which every node keeps whole).
     """
 
     name: str
@@ -78,6 +79,7 @@ class ModelFacts:
     window: int = 0
     window_layers: int = 0
     linear_layers: int = 0
+    state_width: float = 0.0
     streams: int = 1
     assumptions: tuple[str, ...] = ()
 

@@ -19,17 +19,27 @@ from nixwulf.model.published import Case
 
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
 KINDS = ("amd", "nvidia", "apple", "cpu")
-_SHARES = ("weights", "cache", "compute")
+_SHARES = ("weights", "cache", "compute", "attention")
+_COMPUTE = ("compute", "attention")
 _NOISE = 0.05
 _TOGETHER = "together"
 _TOGETHER_DEVIATION = 0.12
+KERNELS = 0.25
+"""Deviation of the logarithm of prompts of one model on one machine, all of them together.
+
+No row of a way says its build and backend; those of one engine differ by this (docs/model.md).
+"""
+_PROMPT = " prompt"
 _ROUNDS = 60
 _SMALL = 2e-3
 
 
 @dataclass(frozen=True)
 class Prior:
-    """What a constant is taken to be before any case; standard deviations in logarithms."""
+    """What a constant is taken to be before any case; standard deviations in logarithms.
+
+    Of a time; of a share s that of 1/s - 1, for no share is above 1.
+    """
 
     value: float
     all: float
@@ -39,12 +49,13 @@ class Prior:
 
 
 _PRIORS = {
-    "weights": Prior(0.9, 0.1, 0.2, 0.1, 0.1),
-    "cache": Prior(0.6, 0.5, 0.3, 0.4, 0.2),
-    "compute": Prior(0.3, 0.7, 0.5, 0.5, 0.5),
+    "weights": Prior(0.9, 0.5, 1.0, 0.5, 0.5),
+    "cache": Prior(0.6, 0.8, 0.5, 0.6, 0.3),
+    "compute": Prior(0.3, 1.0, 0.7, 0.7, 0.7),
     "layer_us": Prior(60.0, 1.0, 0.7, 0.7, 0.4),
     "hop_us": Prior(2000.0, 1.0, 0.7, 0.1, 0.1),
     "sync_us": Prior(40.0, 0.3, 0.4, 0.1, 0.1),
+    "attention": Prior(0.3, 0.3, 0.3, 1.0, 0.4),
 }
 # Measured by itself, in the lab (docs/model.md): the value and the deviation of its logarithm.
 _MEASURED = {
@@ -63,7 +74,11 @@ _KNOWN = {
     ("layer_us", "llama.cpp.cpu"): 0.1,
 }
 _FIELDS = dict(
-    zip(NAMES, ("weights", "cache", "compute", "launches", "hops", "syncs"), strict=True)
+    zip(
+        NAMES,
+        ("weights", "cache", "compute", "launches", "hops", "syncs", "attention"),
+        strict=True,
+    )
 )
 
 
@@ -85,12 +100,14 @@ def fit(
     keys = [(name, part) for name in NAMES for part in _parts()]
     keys += [(_TOGETHER, group) for group in groups]
     index = {key: number for number, key in enumerate(keys)}
-    base = np.log([_unit(name, _PRIORS[name].value) for name in NAMES])
+    least = np.array([float(name in _SHARES) for name in NAMES])
+    base = np.log([_unit(name, _PRIORS[name].value) for name in NAMES] - least)
     certain, unknown, inverse = _granted(index)
     noises = np.array([hypot(_NOISE, uneven(c.model, c.way, c.metric)) for c in cases])
     group = np.array([index[_TOGETHER, _together(case)] for case in cases])
-    rows = np.array([_row(case) for case in cases]).reshape(len(cases), len(NAMES) + 2)
-    counts, fixed, seen = rows[:, :-2], rows[:, -2], np.log(rows[:, -1])
+    rows = np.array([_row(case) for case in cases]).reshape(len(cases), len(NAMES) + 3)
+    counts, beside, fixed, seen = rows[:, :-3], rows[:, -3], rows[:, -2], np.log(rows[:, -1])
+    weights_column, compute_column = NAMES.index("weights"), NAMES.index("compute")
     # Which unknowns make up the logarithm of each constant of each case: cases x constants x 4.
     places = [place(case) for case in cases]
     made_of = np.array(
@@ -102,10 +119,15 @@ def fit(
         which, shared, wanted = made_of[used], group[used], certain[np.ix_(free, free)]
         start, row, noise = unknown[free].copy(), np.arange(int(used.sum())), noises[used]
         for _ in range(_ROUNDS):
-            terms = counts[used] * np.exp(base + unknown[which].sum(axis=2))
+            free_part = np.exp(base + unknown[which].sum(axis=2))
+            factors = least + free_part
+            terms = counts[used] * factors
+            late = beside[used] * factors[:, weights_column]
+            terms[:, weights_column] += np.maximum(0.0, late - terms[:, compute_column])
             times = terms.sum(axis=1) + fixed[used]
             slope = np.zeros((len(row), len(keys)))
-            slope[row[:, None, None], which] = (terms / times[:, None])[:, :, None]
+            moved = terms * free_part / factors
+            slope[row[:, None, None], which] = (moved / times[:, None])[:, :, None]
             slope[row, shared] = 1.0
             slope = slope[:, free]
             off = seen[used] - np.log(times) - unknown[shared]
@@ -126,25 +148,27 @@ def fit(
         free = np.unique([*made_of[~prompts].ravel(), *group[~prompts], *measured])
         solve(~prompts, free)
     if prompts.any():
-        column = NAMES.index("compute")
-        free = np.unique([*made_of[prompts][:, column].ravel(), *group[prompts]])
+        columns = [NAMES.index(name) for name in _COMPUTE]
+        free = np.unique([*made_of[prompts][:, columns].ravel(), *group[prompts]])
         solve(prompts, free)
-    table: dict[str, dict[str, Constants]] = {engine: {} for engine in ENGINES}
-    for engine, kind in ((engine, kind) for engine in ENGINES for kind in KINDS):
+
+    def constants(engine: str, kind: str) -> Constants:
         chosen = np.zeros((len(NAMES), len(keys)))
         for column, name in enumerate(NAMES):
             chosen[column, [index[key] for key in _made_of(name, engine, kind)]] = 1.0
-        factors = np.exp(base + chosen @ unknown)
+        free_part = np.exp(base + chosen @ unknown)
+        factors = least + free_part
         deviations = np.sqrt(np.einsum("ij,jk,ik->i", chosen, inverse, chosen))
-        values = {name: _value(name, float(one)) for name, one in zip(NAMES, factors, strict=True)}
-        table[engine][kind] = Constants(
-            **values,
+        deviations *= free_part / factors
+        return Constants(
+            **{name: _value(name, float(one)) for name, one in zip(NAMES, factors, strict=True)},
             deviations=tuple(float(one) for one in deviations),
             spread=_of_engine(spread, engine),
             prompt_spread=_of_engine(prompt_spread, engine),
             cases=places.count((engine, kind)),
         )
-    return table
+
+    return {engine: {kind: constants(engine, kind) for kind in KINDS} for engine in ENGINES}
 
 
 def _granted(index: Mapping[tuple[str, str], int]) -> tuple[Any, Any, Any]:
@@ -197,7 +221,7 @@ def _together(case: Case) -> str:
 
 def _deviation(name: str, part: str) -> float:
     if name == _TOGETHER:
-        return _TOGETHER_DEVIATION
+        return KERNELS if part.endswith(_PROMPT) else _TOGETHER_DEVIATION
     prior = _PRIORS[name]
     if not part:
         return prior.all
@@ -219,7 +243,7 @@ def _row(case: Case) -> tuple[float, ...]:
     """What each constant scales, what none does, and the seconds that were measured."""
     work, tokens = total(case.platforms, case.model, case.way, case.fabric, metric=case.metric)
     counts = (getattr(work, _FIELDS[name]) for name in NAMES)
-    return (*counts, work.latency + work.transfer, tokens / case.value)
+    return (*counts, work.beside, work.latency + work.transfer, tokens / case.value)
 
 
 def _unit(name: str, value: float) -> float:

@@ -13,7 +13,7 @@ _WORDS = {
     "concurrency": "concurrency {}",
     "requests": "num_prompts={}",
     "n_ubatch": "ub={}",
-    "speculative": "{}",
+    "speculative": "speculative {}",
     "acceptance_percent": "acceptance {}%",
     "eager": "eager",
     "graphs": "graphs",

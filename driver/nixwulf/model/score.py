@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 
-from nixwulf.model.fit import Table, fit, overlaps, place
+from nixwulf.model.fit import KERNELS, Table, fit, overlaps, place
 from nixwulf.model.predict import QUANTILE_80, Prediction, doubt, predict
 from nixwulf.model.published import Case
 from nixwulf.model.work import forward, tokens_a_step
@@ -127,7 +127,7 @@ def spreads(cases: Sequence[Case]) -> tuple[dict[str, float], dict[str, float]]:
             more = off**2 - (longer if off > 0 else shorter) ** 2
             excess = prompts if case.metric == "prompt" else decode
             excess.setdefault(engine, []).append(max(0.0, more) / QUANTILE_80**2)
-    return _mixed(decode), _mixed(prompts)
+    return _mixed(decode), {key: max(KERNELS, one) for key, one in _mixed(prompts).items()}
 
 
 def _mixed(excess: Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -1,0 +1,92 @@
+"""What is asked of the search, and a way that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nixwulf.advise.goals import Goal
+from nixwulf.advise.subject import Subject
+from nixwulf.cluster import Cluster
+from nixwulf.predicting.candidates import Candidate, Question
+
+_LAB_TRIP_US = 20.0  # what the kernel takes where a fabric of the lab has no delay
+_LAB_GBPS = 10.0
+_TELL_APART = ("engine", "nodes", "fabric", "transport", "parallelism")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked: lengths in tokens; concurrency is of throughput alone."""
+
+    cluster: Cluster
+    subject: Subject
+    goal: Goal
+    engines: tuple[str, ...]
+    n_prompt: int
+    n_gen: int
+    concurrency: int
+    samples: int
+
+    @property
+    def batch(self) -> int:
+        """Sequences at once."""
+        return self.concurrency if self.goal.metric == "throughput" else 1
+
+
+@dataclass(frozen=True)
+class Option:
+    """A way to run it, and its block in a sweep."""
+
+    engine: str
+    candidate: Candidate
+    block: Mapping[str, Any]
+    words: str
+
+    @property
+    def count(self) -> int:
+        """Nodes."""
+        return len(self.candidate.nodes)
+
+    def is_of(self, coordinates: Mapping[str, Any]) -> bool:
+        """Whether a case, or a point that is none, is about this way."""
+        own = (self.block[key][0] if key in self.block else None for key in _TELL_APART)
+        return all(coordinates.get(key) == one for key, one in zip(_TELL_APART, own, strict=True))
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A way that is not in the ranking, and why; of too little memory, by how much."""
+
+    words: str
+    reason: str
+    short_gib: float = 0.0
+
+
+def question(
+    request: Request, engine: str, links: Mapping[str, Mapping[str, float]] | None = None
+) -> Question:
+    """As the model is asked; links by fabric as they were measured, else those of a lab."""
+    return Question(
+        request.cluster,
+        request.subject.model,
+        engine,
+        request.n_prompt,
+        request.n_gen,
+        batch=request.batch,
+        measured=known_links(request.cluster) if links is None else links,
+    )
+
+
+def known_links(cluster: Cluster) -> dict[str, dict[str, float]]:
+    """Of a lab, round trips and rates that its fabrics are made to have; of others none."""
+    if not cluster.is_lab:
+        return {}
+    return {
+        name: {
+            "rtt_us": _LAB_TRIP_US + 2 * (fabric.shape.delay_us if fabric.shape else 0.0),
+            "bandwidth_gbps": (fabric.shape.rate_gbps if fabric.shape else None) or _LAB_GBPS,
+        }
+        for name, fabric in cluster.fabrics.items()
+    }
