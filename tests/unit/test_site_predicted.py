@@ -38,6 +38,45 @@ def test_a_pale_bar_stands_behind_a_mark_and_has_its_colour(tmp_path):
     assert "Pale bars are no" in by_nodes
 
 
+def beneath(page, heading):
+    """What is said below the charts of a heading, as text."""
+    text = page.split(f"<h2>{heading}")[1].split("</figcaption>")[1].split("</section>")[0]
+    return " ".join(re.sub(r"<[^>]+>", " ", text).split())
+
+
+def test_below_a_chart_stands_how_many_are_inside_and_why_the_slowest_is_as_fast(tmp_path):
+    records = [frameworks(1, 4.5), frameworks(2, 4.3), frameworks(4, 1.0)]
+    page = read(site_of(tmp_path, records), f"models/{MODEL}.html")
+    text = beneath(page, "By machines")
+    assert text.startswith("Predicted, not measured: 2 of 3 values lie in their interval.")
+    assert re.search(
+        rf"The slowest case: {MODEL}, 4 × framework-desktop, cable, pipeline, llama.cpp "
+        r"\(half of it or less\): Bottleneck: reading weights from memory",
+        text,
+    ), text
+    assert text.count("Bottleneck") == 1
+
+
+def test_what_was_said_below_one_chart_is_not_said_again_below_the_next(tmp_path):
+    page = read(site_of(tmp_path, [frameworks(1, 4.5), frameworks(2, 4.3)]), f"models/{MODEL}.html")
+    assert beneath(page, "By machines").count("Bottleneck") == 1
+    again = beneath(page, "By number of nodes")
+    assert "2 of 2 values lie in their interval" in again
+    assert "Bottleneck" not in again
+
+
+def test_below_a_chart_of_prompts_on_several_nodes_stands_why_they_have_no_bar(tmp_path):
+    def prompt(nodes, speed):
+        one = frameworks(nodes, speed)
+        metrics = foreign("x", [value("prompt", speed, n_prompt=512, n_depth=0)])["metrics"]
+        return sealed({**one, "id": f"prompt-{nodes}", "metrics": metrics})
+
+    page = read(site_of(tmp_path, [prompt(1, 80.0), prompt(2, 90.0)]), f"models/{MODEL}.html")
+    text = beneath(page, "By number of nodes")
+    assert re.search("[01] of 1 value lies in its interval", text)
+    assert "prompts on several nodes are not shown: they are too often wrong" in text
+
+
 def test_the_page_of_a_record_explains_it(tmp_path):
     page = read(site_of(tmp_path, [frameworks(2, 4.3)]), "records/on-2.html")
     assert "Measured beside predicted" in page

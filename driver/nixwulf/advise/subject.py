@@ -58,8 +58,8 @@ def read_subject(
     if not path.is_absolute() and not _HUB.fullmatch(text):
         raise InputError(
             f"--model {quoted(text)} is neither 'random', nor a path on the nodes that begins with "
-            "'/', nor a name on Hugging Face such as openai/gpt-oss-120b; with --facts-of NAME the facts "
-            "of a model come from elsewhere."
+            "'/', nor a name on Hugging Face such as openai/gpt-oss-120b; with --facts-of NAME the "
+            "facts of a model come from elsewhere."
         )
     if text.endswith(_WITH_TOKENIZER) and not tokenizer:
         raise InputError(
