@@ -13,9 +13,7 @@ let
   fabric = fabricService.on cfg.fabric;
 
   peers = lib.filter (address: fabric != null && address != fabric.address) (
-    lib.concatMap (node: lib.optional (node.addresses ? ${cfg.fabric}) node.addresses.${cfg.fabric}) (
-      config.nixwulf.cluster.nodes
-    )
+    lib.catAttrs cfg.fabric (lib.catAttrs "addresses" config.nixwulf.cluster.nodes)
   );
 in
 {

@@ -167,9 +167,7 @@ in
     };
     addresses = mkOption {
       type = types.listOf types.str;
-      default = lib.concatMap (
-        node: lib.optional (node.addresses ? ${cfg.fabric}) node.addresses.${cfg.fabric}
-      ) cluster.nodes;
+      default = lib.catAttrs cfg.fabric (lib.catAttrs "addresses" cluster.nodes);
       defaultText = lib.literalMD "the cluster's nodes on the fabric";
       description = "Addresses of the nodes that take part, the head first.";
     };

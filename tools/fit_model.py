@@ -37,7 +37,7 @@ def main() -> None:
     arguments = parser.parse_args()
     found, _ = cases(row for path in arguments.csv for row in read_rows(path))
     used = [case for case in found if case.complete]
-    table = fit(used, spreads(used))
+    table = fit(used, *spreads(used))
     lines = [_HEAD]
     for engine, kinds in table.items():
         for kind in KINDS:
@@ -46,7 +46,8 @@ def main() -> None:
             for name, deviation in zip(NAMES, constants.deviations, strict=True):
                 value = f"{getattr(constants, name):.4g}"
                 lines.append(f"{name} = {{ value = {value}, deviation = {deviation:.3f} }}")
-            lines.append(f"spread = {{ value = {constants.spread:.3f} }}")
+            for name in ("spread", "prompt_spread"):
+                lines.append(f"{name} = {{ value = {getattr(constants, name):.3f} }}")
     write_atomically(arguments.out, "\n".join(lines) + "\n")
     print(f"{len(used)} cases of {len({case.machine for case in used})} machines: {arguments.out}")
 

@@ -28,6 +28,7 @@ from nixwulf.model.hpl import predict_hpl
 from nixwulf.model.published import cases, chip, hpl_cases, read_rows
 from nixwulf.model.score import Judged, Pair, direction, judge, pairs
 
+_KNOWN = Path(__file__).parents[1] / "results" / "published" / "numbers.csv"
 _SENTENCE = 80
 
 
@@ -41,9 +42,12 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = [row for path in arguments.csv for row in read_rows(path)]
     found, left_out = cases(rows)
+    known = cases(read_rows(_KNOWN))[0]
     if arguments.chip:
-        found = [replace(case, machine=chip(case.machine)) for case in found]
-    everything = judge(found)
+        found, known = (
+            [replace(one, machine=chip(one.machine)) for one in group] for group in (found, known)
+        )
+    everything = judge(found, known)
     judged = [one for one in everything if one.case.complete]
     split = sorted(
         (one for one in judged if one.case.nodes > 1 and one.case.metric != "prompt"),

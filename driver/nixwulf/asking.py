@@ -1,4 +1,4 @@
-"""One request to a started engine's server, under both clocks of the run."""
+"""Asking a started engine's server, under both clocks of the run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any
 
+from nixwulf import prompts
 from nixwulf.endpoint import Endpoint
 from nixwulf.run import Clocks, Run, RunFailure
 
@@ -41,16 +42,36 @@ def post(run: Run, endpoint: Endpoint, path: str, request: dict[str, Any]) -> An
     return answers[0]
 
 
-def wait_until_healthy(run: Run, endpoint: Endpoint) -> None:
-    """Wait until GET /health answers 200; raises RunFailure when the server ends or hangs first."""
+def greedy(run: Run, model: str, count: int) -> dict[str, Any]:
+    """A request to /v1/completions for the tokens that the sanity check compares."""
+    return {
+        "model": model,
+        "prompt": prompts.GREEDY,
+        "max_tokens": count,
+        "temperature": 0,
+        "seed": run.case.seed,
+    }
+
+
+def wait_until_healthy(
+    run: Run, endpoint: Endpoint, path: str = "/health", hopeless: int | None = None
+) -> None:
+    """Wait until GET of a path succeeds; raises RunFailure when the server ends or hangs first.
+
+    hopeless: the status of a server that answers and will never be healthy.
+    """
     import httpx
 
     clocks = Clocks(run, endpoint.server)
     with endpoint.client() as client:
         while True:
             with contextlib.suppress(httpx.TransportError):
-                if client.get("/health", timeout=5).is_success:
+                answer = client.get(path, timeout=5)
+                if answer.is_success:
                     return
+                if answer.status_code == hopeless:
+                    words = endpoint.server.last_line()
+                    raise RunFailure("failed", f"{_program(endpoint)!r} does not work: {words}")
             require_running(run, endpoint)
             clocks.check()
             time.sleep(0.05)

@@ -18,13 +18,14 @@ from nixwulf.cluster import Cluster
 from nixwulf.errors import GateError
 from nixwulf.lab.checks import NODES_MINIMUM
 from nixwulf.models import PlacedModel, place
-from nixwulf.phases import References, run_case
+from nixwulf.phases import run_case
 from nixwulf.plan import Plan
 from nixwulf.power.known import Known
 from nixwulf.process import stop_orphans
 from nixwulf.record import Record, load, save
 from nixwulf.recover.ladder import recover
 from nixwulf.run import Run
+from nixwulf.sanity import References
 from nixwulf.ssh import Connection, connections, open_all
 
 

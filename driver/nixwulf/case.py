@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from nixwulf.cluster import Cluster, Node
+from nixwulf.naming import fingerprint
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Case:
     @property
     def id(self) -> str:
         """12 hexadecimal digits that stand for all coordinates and the model's definition."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+        return fingerprint(asdict(self))[:12]
 
     def document(self) -> dict[str, Any]:
         """As in a plan and a record: what has no value is absent."""

@@ -21,16 +21,16 @@ _COMMANDS = {
     "engines": "Show which engines are found where, and what would be built.",
     "explain": "Say why records are as fast as they are, and what would help.",
     "import": "Turn outputs of benchmarks that somebody ran into records.",
-    "lab": "Bring a cluster of network namespaces on this machine up and down.",
-    "nodes": "Run commands on the nodes of a cluster.",
-    "plan": "Find the best way to run a model: predict all, measure the few that could be best.",
-    "predict": "Predict the speed of a model on a cluster, and where the time goes.",
+    "lab": "Bring a cluster of namespaces on this machine up and down.",
+    "nodes": "Run commands on the nodes of a cluster; bring hung ones back.",
+    "plan": "Find the best way to run a model: predict all, measure a few.",
+    "predict": "Predict a model's speed on a cluster, and where the time goes.",
     "preflight": "Hold every gate against every node of a cluster; run no case.",
-    "publish": "Take what is private out of a run, for others to see and compare with.",
+    "publish": "Take what is private out of a run, so that others may see it.",
     "report": "Make the report of a run again, in any format.",
-    "site": "Make a static site of records: a table, plots, a page for each of them.",
+    "site": "Make a static site of records: tables, plots, a page for each.",
     "update": "Switch deployed nodes to what the flake says, or back.",
-    "validate": "Check records, clusters, sweeps and platforms against their schemas.",
+    "validate": "Check records, clusters, sweeps and platforms by their schemas.",
 }
 
 

@@ -14,9 +14,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nixwulf.benchmarks import Parameter
 from nixwulf.errors import InputError
 from nixwulf.files import read_json
+from nixwulf.parameter import Parameter
 from nixwulf.ssh import Connection
 
 NAME = "toolbox"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from nixwulf import __version__
+from nixwulf.naming import fingerprint, slug
 from nixwulf.record import SCHEMA_VERSION, Record, sealed
 
 
@@ -18,9 +16,7 @@ def foreign_record(
     source: Mapping[str, Any],
     case: Mapping[str, Any],
     cluster: Mapping[str, Any],
-    metrics: Sequence[Mapping[str, Any]] = (),
-    failure: Mapping[str, str] | None = None,
-    outcome: str = "ok",
+    metrics: Sequence[Mapping[str, Any]],
     fabric: Mapping[str, Any] | None = None,
     engine: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
@@ -43,9 +39,8 @@ def foreign_record(
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "kind": kind,
-        "case": {"id": _hash(coordinates)[:12], **case},
-        "outcome": outcome,
-        "failure": dict(failure or {}),
+        "case": {"id": fingerprint(coordinates)[:12], **case},
+        "outcome": "ok",
         "source": dict(source),
         "cluster": dict(cluster),
         "fabric": dict(fabric or {}),
@@ -54,15 +49,11 @@ def foreign_record(
         "metrics": [dict(metric) for metric in metrics],
         "warnings": list(warnings),
     }
-    for key in ("failure", "fabric", "engine", "model", "warnings"):
+    for key in ("fabric", "engine", "model", "warnings"):
         if not document[key]:
             del document[key]
-    name = name or f"{_slug(document)}-{_hash(_identity(document))[:8]}"
+    name = name or f"{_words(document)}-{fingerprint(_identity(document))[:8]}"
     return sealed({"id": name, **document, "provenance": {"nixwulf": __version__}})
-
-
-def _hash(document: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _identity(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,7 +69,7 @@ def _without(document: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != key}
 
 
-def _slug(document: Mapping[str, Any]) -> str:
+def _words(document: Mapping[str, Any]) -> str:
     """Platform, engine or benchmark, model and nodes, for the eyes: two records may share it."""
     case = document["case"]
     names = [
@@ -88,5 +79,4 @@ def _slug(document: Mapping[str, Any]) -> str:
         f"{case['nodes']}x" if case["nodes"] > 1 else None,
         case.get("transport"),
     ]
-    text = "-".join(name for name in names if name).lower()
-    return re.sub(r"[^a-z0-9._]+", "-", text).strip("-.")[:96]
+    return slug("-".join(filter(None, names)), 96, also="._")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import pkgutil
 import re
 from collections.abc import Mapping, Sequence
@@ -18,11 +17,13 @@ from nixwulf.discovery import choose
 from nixwulf.errors import InputError
 from nixwulf.foreign import foreign_record
 from nixwulf.imports import Found, Tool, all_tools
+from nixwulf.naming import fingerprint, slug
 from nixwulf.parsers import ParseError
 from nixwulf.parsers.last_words import last_words
 from nixwulf.record import Record, validate
 
 MOST_BYTES = 64_000_000
+_LONGEST_NAME = 40
 _TOO_LONG = re.compile(r"\d{101}")
 _OF_A_RECORD = ('"schema_version"', '"provenance"', '"digest"')
 _APPLIES = {
@@ -161,8 +162,7 @@ def _record(source: Mapping[str, Any], said: Said, found: Found, others: Sequenc
             if case["parallelism"] == "single":
                 raise ParseError(f"--parallelism 'single' is of one node, and {nodes} took part.")
     case = _told(case) | {"parameters": case["parameters"]}
-    identity = json.dumps([source["sha256"], case, engine, model], sort_keys=True)
-    slug = re.sub(r"[^a-z0-9]+", "-", source["tool"].lower())
+    identity = fingerprint([source["sha256"], case, engine, model])
     called = found.model.get("name")
     names = f"{source['tool']} calls the model {called!r}" if said.model and called else ""
     note = "; ".join(filter(None, (found.note, names)))
@@ -180,7 +180,7 @@ def _record(source: Mapping[str, Any], said: Said, found: Found, others: Sequenc
         engine=engine,
         model=model,
         warnings=found.warnings,
-        name=f"{slug}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}",
+        name=f"{slug(source['tool'], _LONGEST_NAME)}-{identity[:8]}",
     )
 
 

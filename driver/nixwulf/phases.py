@@ -7,16 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
-from nixwulf import benchmarks, container, engines, link, memory, transport
+from nixwulf import benchmarks, container, engines, link, transport
 from nixwulf.benchmarks import Benchmark
-from nixwulf.case import Case
 from nixwulf.counters import Counters
 from nixwulf.engines import Engine
 from nixwulf.errors import NixwulfError
 from nixwulf.facts import gather
-from nixwulf.files import read_json, write_json
 from nixwulf.gates import subject_of_run
 from nixwulf.gates.examine import examine
 from nixwulf.hints import hint_for
@@ -26,37 +23,11 @@ from nixwulf.power.watch import Watch
 from nixwulf.record import Record
 from nixwulf.recording import Findings, log_tails, record_of
 from nixwulf.run import Run, RunFailure
+from nixwulf.sanity import References, check_text
 
-# A damaged tensor changed a token at index 30 at the latest, in 30 damages of the random models.
-SANITY_TOKENS = 32
-# Text of so few different tokens is no text: "a a a a" or "a b a b".
-_FEW = 2
 _DEATH_S = 2.0
 _BROKEN = frozenset({"failed", "timeout", "hang"})
 Observer = Callable[[str], None]
-Tokens = list[int] | list[str]
-
-
-class References:
-    """The tokens of few nodes that runs are compared with, kept in the run's folder."""
-
-    def __init__(self, folder: Path) -> None:
-        """Keep them as one file for each engine, model, seed and count of nodes in a folder."""
-        self._folder = folder
-
-    def get(self, case: Case, nodes: int) -> Tokens | None:
-        """The tokens of a case's engine, model and seed, if that many nodes have given them."""
-        path = self._path(case, nodes)
-        return read_json(path) if path.exists() else None
-
-    def put(self, case: Case, nodes: int, tokens: Tokens) -> None:
-        """Keep tokens for later runs."""
-        write_json(self._path(case, nodes), tokens)
-
-    def _path(self, case: Case, nodes: int) -> Path:
-        model = (case.model_digest or "")[:12]
-        several = "" if nodes == 1 else f"-{nodes}nodes"
-        return self._folder / f"{case.engine}-{model}-{case.seed}{several}.json"
 
 
 def run_case(
@@ -106,7 +77,7 @@ def run_case(
             with timed("launch"):
                 engine.start(run)
             with timed("sanity"):
-                _check_text(engine, run, model, found, references)
+                check_text(engine, run, model, found, references)
         with timed("measure"):
             _measure(engine, benchmark, run, found, watch)
     except RunFailure as failure:
@@ -185,83 +156,6 @@ def _probe(run: Run, found: Findings, moment: str) -> None:
         if moment == "rtt_before" and run.fabric is not None:
             stream = link.bandwidth(run.head, worker, run.fabric, run.raw)
             found.links[index]["bandwidth"] = stream.document()
-
-
-def _check_text(
-    engine: Engine, run: Run, model: PlacedModel | None, found: Findings, references: References
-) -> None:
-    """Sanity before speed: greedy tokens agree with those of the fewest nodes that have room."""
-    count, expected = _reference(engine, run, model, references)
-    observed = engine.greedy_tokens(run, SANITY_TOKENS)
-    difference = first_difference(expected, observed)
-    words = {None: "the same nodes, twice", 1: "one node"}.get(count, f"{count} nodes, pipeline")
-    found.sanity["text"] = {
-        "agrees": difference is None,
-        "reference": words,
-        "expected": expected,
-        "observed": observed,
-        **({} if difference is None else {"first_difference": difference}),
-    }
-    if difference is not None:
-        raise RunFailure(
-            "gibberish",
-            f"Greedy token {difference} is {_at(observed, difference)}, and {words} gave "
-            f"{_at(expected, difference)}.",
-        )
-    if count is None and len(set(observed)) <= _FEW:
-        raise RunFailure(
-            "gibberish",
-            f"Greedy text has {len(set(observed))} tokens over and over, and the model fits no "
-            "other nodes to compare with.",
-        )
-
-
-def _reference(
-    engine: Engine, run: Run, model: PlacedModel | None, references: References
-) -> tuple[int | None, Tokens]:
-    """The nodes that gave the tokens to compare with, none for the run's own; and the tokens."""
-    count = _reference_nodes(run, model)
-    if count is not None:
-        kept = references.get(run.case, count)
-        if kept is not None:
-            return count, kept
-        try:
-            tokens = engine.greedy_tokens(run.on_first(count), SANITY_TOKENS)
-            references.put(run.case, count, tokens)
-            return count, tokens
-        except RunFailure as failure:
-            # Not every engine has a pipeline for every model; one node it always has.
-            if count == 1 or failure.outcome != "failed":
-                raise
-    return None, engine.greedy_tokens(run, SANITY_TOKENS)
-
-
-def _reference_nodes(run: Run, model: PlacedModel | None) -> int | None:
-    """How many nodes give the tokens to compare with: the fewest on which the model fits.
-
-    None when no fewer nodes than the run's own, split in another way, can hold it.
-    """
-    sizes = model.sizes if model else None
-    for count in range(1, run.case.nodes + 1):
-        first = run.on_first(count)
-        if count > 1 and (count, "pipeline") == (run.case.nodes, run.case.parallelism):
-            break
-        nodes = [node.node for node in first.nodes]
-        if sizes is None or memory.problem(sizes, first.case, nodes, run.facts) is None:
-            return count
-    return None
-
-
-def first_difference(expected: Tokens, observed: Tokens) -> int | None:
-    """The index of the first token that differs or is missing; none when they agree."""
-    for index in range(max(len(expected), len(observed))):
-        if _at(expected, index) != _at(observed, index):
-            return index
-    return None
-
-
-def _at(tokens: Tokens, index: int) -> int | str:
-    return tokens[index] if index < len(tokens) else "missing"
 
 
 def _measure(

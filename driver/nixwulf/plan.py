@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf import benchmarks, container, engines, gates
-from nixwulf.benchmarks import Parameter
 from nixwulf.case import Case
 from nixwulf.cluster import Cluster, parse_cluster
 from nixwulf.errors import InputError
 from nixwulf.files import read_json, write_json
+from nixwulf.parameter import Parameter
 from nixwulf.query import matches, parse_query
 from nixwulf.record import digest, sealed
 from nixwulf.schema import check
@@ -275,7 +275,8 @@ def _impossible(point: dict[str, Any], cluster: Cluster, sweep: Sweep) -> str | 
         engine, model = engines.find(point["engine"]), sweep.models[point["model"]]
         if model.id and not engine.hub_models:
             return f"{engine.name} reads a file, not a model by its name on Hugging Face"
-        reason = engine.unsupported({**point, "random": model.random})
+        kind = cluster.fabrics[point["fabric"]].kind if "fabric" in point else None
+        reason = engine.unsupported({**point, "random": model.random, "fabric_kind": kind})
         if reason:
             return reason
     return benchmark.unsupported(point)

@@ -108,7 +108,9 @@ class TerminalProgress:
             for key in ("benchmark", "engine", "model")
             if len({getattr(other, key) for other in cases}) > 1 and (value := getattr(case, key))
         ]
-        same = _same_for_all(cases)
+        # Engines and benchmarks have parameters of their own, and are named where they differ.
+        kin = [o for o in cases if (o.benchmark, o.engine) == (case.benchmark, case.engine)]
+        same = _same_for_all(kin)
         own = {key: value for key, value in case.parameters.items() if key not in same}
         parameters = [_pairs(own)] if own else []
         several = len({number for _, number in self._runs}) > 1

@@ -11,6 +11,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+GREEDY = "The quick brown fox jumps over the lazy dog."
+"""What engines go on from for the tokens that tell whether their text is right."""
+
 _WORDS = (
     "the and for are but not you all can had her was one our out day get has him his how man "
     "new now old see two way who did its let put say she too use any own off why try big end "

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from nixwulf.errors import InputError, quoted
 
-Kind = Literal["cluster", "platform", "sweep", "plan", "record", "known-bad"]
+Kind = Literal["cluster", "platform", "sweep", "plan", "record", "known-bad", "models"]
 
 
 @cache
@@ -103,6 +103,12 @@ def _sentence(error: Any) -> str:
     if error.validator == "required":
         missing = [key for key in error.validator_value if key not in error.instance]
         return f"{where} lacks the key {missing[0]!r}."
+    if error.validator == "dependentRequired":
+        pairs = [(key, other) for key, others in error.validator_value.items() for other in others]
+        key, other = next(
+            pair for pair in pairs if pair[0] in error.instance and pair[1] not in error.instance
+        )
+        return f"{where} has the key {key!r} and lacks {other!r}, which belongs to it."
     if error.validator == "type":
         return f"{where} is {quoted(error.instance)}, expected {_named(error.validator_value)}."
     if error.validator == "enum":

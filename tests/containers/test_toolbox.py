@@ -22,6 +22,7 @@ from nixwulf.process import OwnedProcess, unit_name
 from nixwulf.record import load, save
 from nixwulf.ssh import connections, open_all
 from nixwulf.sweep import parse_sweep
+from stand_in import put
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("NIXWULF_PODMAN") != "1",
@@ -96,9 +97,7 @@ def image(tmp_path_factory):
 def nodes(image, tmp_path_factory):
     """A lab whose nodes have podman with the image, and no llama.cpp of their own."""
     folder = tmp_path_factory.mktemp("bin")
-    script = folder / "podman"
-    script.write_text(PODMAN % {"podman": shutil.which("podman"), "archive": image[0]})
-    script.chmod(0o755)
+    put(folder, "podman", PODMAN % {"podman": shutil.which("podman"), "archive": image[0]})
     cluster = load_cluster("lab")
     up = lab.up(cluster, name=f"toolbox-{os.getpid()}", path=[folder, image[0].parent])
     try:

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from lab_under_test import Running
 
+from stand_in import put
+
 BY_ID = "/dev/disk/by-id/virtio-LAB"
 SYSTEM = "/nix/store/00000000000000000000000000000000-nixos-system"
 
@@ -88,10 +90,7 @@ class Desk:
 
     def program(self, name: str, script: str) -> None:
         """Put a program first on PATH."""
-        file = self.folder / "bin" / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(f"#!/bin/sh\n{script}\n")
-        file.chmod(0o755)
+        put(self.folder / "bin", name, script)
 
     def flake(self, disks: dict[str, list[str] | None]) -> None:
         """What the recorder of nix says of the flake's configurations."""
@@ -155,6 +154,20 @@ class Desk:
             timeout=120,
             check=False,
         )
+
+    def start_until(self, words: str, *arguments: object) -> subprocess.Popen[str]:
+        """Start the driver here, without a terminal; it has said the words on standard error."""
+        process = subprocess.Popen(
+            self.command(*arguments),
+            stdin=subprocess.DEVNULL,
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert any(words in line for line in process.stderr or ())
+        return process
 
     def shell(self, node: str, script: str, *arguments: str) -> str:
         """Run a script on a node; it must succeed."""

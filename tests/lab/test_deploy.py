@@ -16,6 +16,7 @@ from deploy_under_test import BY_ID, DRESS, SYSTEM, Desk, largest_disk
 from lab_under_test import cluster_of, processes
 
 from nixwulf.cluster import Shape
+from stand_in import put
 
 OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEBHUZKDHqXL5TK+aDZky35dHhbf6qpBXOtZFLIsz5ND x"
 
@@ -35,9 +36,7 @@ def dressed(bring_up, tmp_path_factory):
     if os.getuid() != 0 or device is None:
         pytest.skip("dressing nodes takes root, lsblk, and a disk of 16 GB to be named")
     programs = tmp_path_factory.mktemp("programs")
-    cpio = programs / "cpio"
-    cpio.write_text("#!/bin/sh\n")
-    cpio.chmod(0o755)
+    put(programs, "cpio")
     running = bring_up(cluster_of(2, cable=Shape()), "dressed", path=[programs])
     desk = Desk(running, programs, {})
     for node in ("n1", "n2"):
@@ -199,22 +198,14 @@ def test_an_installation_that_takes_too_long_is_ended(bench):
 def test_an_interrupt_ends_what_was_started(bench):
     marker = f"271828.{os.getpid()}"
     bench.program("nixos-anywhere", f'echo "### Installing NixOS ###"; sleep {marker}')
-    process = subprocess.Popen(
-        bench.command("deploy", "--cluster", bench.cluster(), "--node", "n1", "--yes-wipe", "n1"),
-        cwd=bench.folder,
-        env=bench.environment,
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
+    options = ("--node", "n1", "--yes-wipe", "n1")
+    process = bench.start_until(
+        "Installing NixOS", "deploy", "--cluster", bench.cluster(), *options
     )
-    for line in process.stderr:
-        if "Installing NixOS" in line:
-            break
     assert sleeping(marker)
     process.send_signal(signal.SIGINT)
-    words = process.stderr.read()
-    assert process.wait(timeout=30) == 130
+    _, words = process.communicate(timeout=30)
+    assert process.returncode == 130
     assert "n1: ended at 'Installing NixOS'; see runs/" in words
     assert "may have no system; run the same command again" in words
     assert not sleeping(marker)
@@ -325,18 +316,10 @@ def test_waiting_for_a_restart_ends_when_the_node_answers(bench):
     """The node's sshd is stopped, which is as silent as a node that restarts, and then goes on."""
     bench.shell("n1", f"ln -sfn {SYSTEM}-own-n1 /run/current-system")
     bench.program("nixos-anywhere", "ssh -o ControlPath=none n1 'pkill -STOP -o sshd'")
-    process = subprocess.Popen(
-        bench.command("deploy", "--cluster", bench.cluster(), "--node", "n1", "--yes-wipe", "n1"),
-        cwd=bench.folder,
-        env=bench.environment,
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+    options = ("--node", "n1", "--yes-wipe", "n1")
+    process = bench.start_until(
+        "Waiting up to 600 s", "deploy", "--cluster", bench.cluster(), *options
     )
-    for line in process.stderr:
-        if "Waiting up to 600 s" in line:
-            break
     time.sleep(1)
     stopped = [pid for pid in processes() if state_of(pid) == "T"]
     assert stopped

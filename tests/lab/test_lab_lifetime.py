@@ -16,6 +16,7 @@ from lab_under_test import Running, Traces, cluster_of
 from nixwulf import lab
 from nixwulf.cluster import Shape
 from nixwulf.errors import InputError, NixwulfError
+from stand_in import put
 
 TWO_FABRICS = {"plain": Shape(rate_gbps=10), "slow": Shape(delay_us=500)}
 TakeTraces = Callable[[lab.Lab], Traces]
@@ -138,8 +139,7 @@ def test_an_sshd_that_refuses_to_start_is_quoted_and_nothing_stays(
     state_base: Path,
 ) -> None:
     bring_up(cluster_of(2, plain=Shape()), "probe").lab.down()
-    (tmp_path / "sshd").write_text("#!/bin/sh\necho 'Bad option: Port' >&2; exit 255\n")
-    (tmp_path / "sshd").chmod(0o755)
+    put(tmp_path, "sshd", "echo 'Bad option: Port' >&2; exit 255")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(NixwulfError, match="'n[12]' did not start: .*Bad option: Port"):
         lab.up(cluster_of(2, plain=Shape()), name="refused")

@@ -10,6 +10,7 @@ import pytest
 from lab_under_test import Running, cluster_of
 
 from nixwulf.cluster import Shape
+from stand_in import put
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +19,7 @@ def running(
 ) -> Iterator[Running]:
     programs = tmp_path_factory.mktemp("programs")
     for name in ("nproc", "engine"):
-        (programs / name).write_text("#!/bin/sh\necho deployed\n")
-        (programs / name).chmod(0o755)
+        put(programs, name, "echo deployed")
     cluster = cluster_of(3, plain=Shape(), jumbo=Shape(delay_us=200))
     running = bring_up(cluster, "nodes", path=[programs])
     yield running

@@ -17,6 +17,7 @@ from nixwulf.cluster import Shape
 from nixwulf.engines.llama_cpp_build import find_or_build
 from nixwulf.gates import all_gates
 from nixwulf.record import load
+from stand_in import put
 
 NODE = """
 [[nodes]]
@@ -48,10 +49,8 @@ def machines(bring_up):
 
 @pytest.fixture
 def nixwulf(machines, tmp_path):
-    wrapper = tmp_path / "bin" / "ssh"
-    wrapper.parent.mkdir()
-    wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {machines.lab.ssh_config} "$@"\n')
-    wrapper.chmod(0o755)
+    script = f'exec {shutil.which("ssh")} -F {machines.lab.ssh_config} "$@"'
+    wrapper = put(tmp_path / "bin", "ssh", script)
     environment = {**os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
 
     def run(*arguments):

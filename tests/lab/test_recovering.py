@@ -21,6 +21,7 @@ from nixwulf.process import OwnedProcess
 from nixwulf.record import load
 from nixwulf.ssh import connections
 from nixwulf.sweep import parse_sweep
+from stand_in import put
 
 # Each boot has its own id, and a boot repairs what a test broke.
 REBOOT = r"""
@@ -163,9 +164,7 @@ def test_what_a_reboot_repairs_is_recovered_by_one(desk):
 
 def test_a_node_that_does_not_answer_has_its_power_switched(desk, machines):
     listener = listener_of(machines, "n2")
-    switch = desk.folder / "switch"
-    switch.write_text(f"#!/bin/sh\nkill -CONT {listener}\n")
-    switch.chmod(0o755)
+    switch = put(desk.folder, "switch", f"kill -CONT {listener}")
     file = desk.cluster(more=f'power_switch = {{ kind = "command", command = ["{switch}"] }}\n')
     os.kill(listener, signal.SIGSTOP)
     try:

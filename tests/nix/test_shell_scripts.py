@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+from stand_in import put
+
 STORE = "/nix/store/[a-z0-9]{32}"
 VLLM = (
     "docker.io/kyuz0/vllm-therock-gfx1151"
@@ -41,11 +43,6 @@ def run(tmp_path):
         )
 
     return run
-
-
-def program(folder, name, text):
-    (folder / "bin" / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
-    (folder / "bin" / name).chmod(0o755)
 
 
 def test_all_scripts_pass_shellcheck(scripts, tmp_path):
@@ -158,8 +155,7 @@ class TestToolbox:
     @pytest.fixture
     def toolbox(self, scripts, run, tmp_path):
         """The program of the toolbox vllm, where podman prints its arguments."""
-        (tmp_path / "bin" / "podman").write_text(PODMAN)
-        (tmp_path / "bin" / "podman").chmod(0o755)
+        put(tmp_path / "bin", "podman", PODMAN)
         return lambda *arguments, **variables: run(scripts["toolbox-vllm"], *arguments, **variables)
 
     def test_a_command_reaches_the_image_argument_by_argument(self, toolbox):
@@ -183,17 +179,17 @@ class TestToolbox:
 
 
 def test_an_app_is_the_driver_that_knows_its_revision(scripts, run, tmp_path):
-    program(tmp_path, "nixwulf", 'echo "$NIXWULF_REVISION" "$@"')
+    put(tmp_path / "bin", "nixwulf", 'echo "$NIXWULF_REVISION" "$@"')
     text = re.sub(rf"{STORE}-nixwulf[^/]*/bin", str(tmp_path / "bin"), scripts["app-deploy"])
     done = run(text, "--cluster", "a cluster.toml")
     assert done.stdout == "0123456-dirty deploy --cluster a cluster.toml\n"
 
 
 def test_a_mac_without_rdma_is_told_each_thing_that_is_missing(scripts, run, tmp_path):
-    program(tmp_path, "sw_vers", "echo 15.7")
-    program(tmp_path, "ibv_devices", "true")
-    program(tmp_path, "ibv_devinfo", "true")
-    program(tmp_path, "rdma_ctl", "echo disabled")
+    put(tmp_path / "bin", "sw_vers", "echo 15.7")
+    put(tmp_path / "bin", "ibv_devices", "true")
+    put(tmp_path / "bin", "ibv_devinfo", "true")
+    put(tmp_path / "bin", "rdma_ctl", "echo disabled")
     text = scripts["mac-rdma-check"].replace("/usr/bin/sw_vers", str(tmp_path / "bin" / "sw_vers"))
     done = run(text)
     assert done.returncode == 1

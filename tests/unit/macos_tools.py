@@ -13,6 +13,8 @@ sysctl: sysctl(8); iogpu.wired_limit_mb is 0 for the system's own choice.
 import os
 import subprocess
 
+from stand_in import put
+
 SYSCTL = """\
 kern.ostype: Darwin
 kern.osrelease: 25.2.0
@@ -90,9 +92,7 @@ def on_a_mac(script, folder, *arguments, printed=PRINTED, linux=False, **environ
     folder.mkdir(exist_ok=True)
     for name, text in (printed | {"uname": "Darwin\n"}).items():
         (folder / f"{name}.txt").write_text(text)
-        program = folder / name
-        program.write_text(f'#!/bin/sh\nexec cat "{folder}/{name}.txt"\n')
-        program.chmod(0o755)
+        put(folder, name, f'exec cat "{folder}/{name}.txt"')
     text = script if linux else script.replace("/proc/", "/no-proc/").replace("/sys/", "/no-sys/")
     done = subprocess.run(
         ["/bin/bash", "--posix", "-c", text, "sh", *arguments],

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from click.testing import CliRunner
 
 from nixwulf.commands.engines import engines
 from nixwulf.engines.llama_cpp_programs import build_folder
-
-
-@pytest.fixture
-def empty(tmp_path, monkeypatch):
-    """A PATH without llama.cpp, and an empty cache."""
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path
+from stand_in import put
 
 
 def _put_built_programs():
     folder = build_folder() / "bin"
-    folder.mkdir(parents=True)
     for name in ("llama-bench", "llama-server", "ggml-rpc-server"):
-        (folder / name).write_text("#!/bin/sh\necho 'version: 1.2.3'\necho '  --rpc <servers>'\n")
-        (folder / name).chmod(0o755)
+        put(folder, name, "echo 'version: 1.2.3'\necho '  --rpc <servers>'")
     return folder
 
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from nixwulf import record
 from nixwulf.cli import cli
+from nixwulf.explaining.helps import Help
 from nixwulf.hardware import parse_hardware
 from nixwulf.model.constants import choose
 from nixwulf.model.facts import FabricFacts, Way, platform_facts
@@ -96,7 +97,7 @@ def test_tensors_wait_for_the_host_and_the_link_and_memory_does_not_help(tmp_pat
     (one,) = told(tmp_path, of_frameworks(2.0, split="tensor"))
     factors = {change["what"]: change["factor"] for change in one["helps"]}
     assert factors["half of the host's time"] > 1.3
-    assert factors["a tenth of the link's latency"] > 1.1
+    assert factors["a tenth of the link's latency"] > 1.05
     assert factors["twice the link's bandwidth"] < 1.05
     assert one["sentences"][0].startswith("Bottleneck: the collective's own time")
 
@@ -116,6 +117,10 @@ def test_a_speed_above_the_roof_cannot_be_right(tmp_path):
         (
             {"facts": {"cable 0-2 tx_speed": "10.0 Gb/s", "cable 0-2 tx_lanes": "2"}},
             "A cable of node 'n1' is trained at 10.0 Gb/s x 2 (cable 0-2 tx_speed), and its ports",
+        ),
+        (
+            {"facts": {f"cable 0-2 {way}x_speed": "20.0 Gb/s" for way in "tr"}},
+            "A cable of node 'n1' is trained at 20.0 Gb/s x 1 (cable 0-2 tx_speed, cable 0-2 rx_s",
         ),
         (
             {"power": {"seconds": 1.0, "covers": "all", "throttled": [
@@ -142,7 +147,7 @@ def test_half_the_speed_is_explained_by_a_fact_of_the_record(tmp_path, changes, 
     found = sentences(tmp_path, of_frameworks(0.4 * predicted().low, **changes))
     assert found[0].startswith("Slow: ")
     assert "half of the least that was predicted, or less" in found[0]
-    assert any(one.startswith(f"Explains it: {why}") for one in found)
+    assert any(one.startswith(f"May explain it: {why}") for one in found)
     assert "Nothing in the record explains it." not in found
 
 
@@ -154,7 +159,7 @@ def test_a_link_far_below_its_kind_is_told_with_what_it_costs(tmp_path):
             link[probe]["median"] = 2400.0
     found = sentences(tmp_path, record.sealed(one))
     trip = next(text for text in found if "a round trip took 2400 us, and 240 us are usual" in text)
-    assert re.fullmatch(r"Slow link: .*\. Without that: \+1\d\d %\.", trip)
+    assert re.fullmatch(r"Slow link: .*\. Without that: \+[5-9]\d %\.", trip)
     assert any("the link carried 0.900 Gbit/s, and 'cable' should carry 9.34" in s for s in found)
 
 
@@ -165,7 +170,7 @@ def test_tcp_where_rdma_is_possible_costs_tensors_much_and_a_pipeline_nothing(tm
         found = sentences(tmp_path / split, slow)
         said = "it crossed 'cable' by TCP, and this fabric carries RDMA. Without that: "
         (costs[split],) = (text.replace(said, "") for text in found if said in text)
-    assert re.fullmatch(r"Slow link: \+\d\d %\.", costs["tensor"])
+    assert re.fullmatch(r"Slow link: \+\d+ %\.", costs["tensor"])
     assert re.fullmatch(r"Noticed: \+[01] %\.", costs["pipeline"])
 
 
@@ -187,6 +192,19 @@ def test_a_slow_speed_that_nothing_explains_says_so(tmp_path):
     assert "Nothing in the record explains it." in sentences(tmp_path, of_frameworks(1.0))
 
 
+def test_a_number_of_the_cpu_is_told_from_those_of_the_gpu():
+    of_cpu = "results/published/records/framework-desktop-ollama-deepseek-r1-14b-8d0fe353.json"
+    (one,) = told_of(Path(of_cpu))
+    assert one["clues"] == ["It is of the CPU (device 'CPU'), and the prediction of the GPU."]
+
+
+def test_a_speed_a_little_above_the_roof_is_not_said_to_be_below(tmp_path):
+    (one,) = told(tmp_path, of_frameworks(6.5))
+    assert one["roof"] < 6.5
+    assert re.fullmatch(r"Fast: .* times the prediction, and at 6\.\d+, what the hardware can.",
+                        one["sentences"][0])  # fmt: skip
+
+
 def test_what_is_odd_about_a_good_speed_is_noticed_and_no_explanation(tmp_path):
     odd = {"facts": {"cable 0-2 tx_speed": "10.0 Gb/s", "cable 0-2 tx_lanes": "2"}}
     found = sentences(tmp_path, of_frameworks(predicted().value, **odd))
@@ -202,11 +220,12 @@ def test_runs_of_one_case_are_explained_by_their_mean(tmp_path):
 
 
 def lab(tmp_path, speeds):
-    """A lab run of a random model: tok/s of decode by nodes, split and round trip."""
+    """A lab run of a random model: tok/s of decode (or samples) by nodes, split and round trip."""
     size = RandomModel().parameters
     records = []
     for (nodes, split, fabric, rtt), speed in speeds.items():
-        one = ok(case(nodes, fabric, split), {"decode": [speed]}, rtt_us=rtt,
+        samples = speed if isinstance(speed, list) else [speed]
+        one = ok(case(nodes, fabric, split), {"decode": samples}, rtt_us=rtt,
                  asked={"delay_us": rtt / 2})  # fmt: skip
         model = {"name": "tiny", "random_weights": True, "parameters": size, "bytes": 2 * size}
         records.append(record.sealed({**one, "model": model}))
@@ -382,6 +401,66 @@ def test_every_published_record_is_explained_or_says_what_it_lacks():
     assert all(one["why_not"].endswith(".") for one in found if "why_not" in one)
     # Nobody publishes what cannot be: a roof that is wrong would show here.
     assert not [one for one in explained if one["verdict"] == "cannot be right"]
+
+
+def test_a_record_that_names_no_model_has_a_line_and_a_sentence(tmp_path):
+    one = published(case(2), [metric("decode", [25.0], conditions=DECODE)])
+    del one["model"], one["case"]["model"]
+    write_run(tmp_path, [record.sealed(one)])
+    for form in ("table", "md"):
+        code, output = explain(tmp_path, "--format", form)
+        assert code == 0
+        assert "no model named by llama.cpp, 2 nodes, tensor, lan, tcp" in output
+        assert "names no engine or no model" in output
+
+
+def test_metrics_of_one_case_are_told_apart_by_what_differs(tmp_path):
+    def at(depth):
+        return metric("decode", [4.0], conditions={**DECODE, "n_depth": depth})
+
+    one = of_frameworks(4.0)
+    several = record.sealed({**one, "metrics": [at(0), at(4096)]})
+    write_run(tmp_path, [several])
+    _, output = explain(tmp_path)
+    assert re.findall(r"^  (.*): measured", output, re.MULTILINE) == [
+        "decode (n_depth 0)",
+        "decode (n_depth 4096)",
+    ]
+    assert [one["conditions"]["n_depth"] for one in told_of(tmp_path)] == [0, 4096]
+
+
+def test_published_numbers_that_nothing_tells_apart_are_told_by_their_record(tmp_path):
+    of = case(2, "cable", model="gpt-oss-20b")
+    found = [published(of, [metric("decode", [speed])]) for speed in (4.0, 5.0)]
+    found[1] = record.sealed({**found[1], "id": f"{found[1]['id']}-b"})
+    write_run(tmp_path, found)
+    _, output = explain(tmp_path)
+    names = re.findall(r"^  decode of (.*): measured", output, re.MULTILINE)
+    assert sorted(names) == [one["id"] for one in found]
+
+
+def test_a_record_of_a_run_is_held_against_the_others_of_its_run(tmp_path):
+    """In the lab the speed of one node stands for the machine, whichever record is asked for."""
+    speeds = {(1, "single", "lan", 0): 200.0, (2, "pipeline", "lan", 100): 110.0}
+    of_all = {one["case"]["nodes"]: one for one in lab(tmp_path, speeds)}
+    (path,) = (path for path in (tmp_path / "records").glob("*.json")
+               if json.loads(path.read_text())["case"]["nodes"] == 2)  # fmt: skip
+    assert told_of(path) == [of_all[2]]
+
+
+def test_a_change_is_a_help_by_the_percent_that_are_shown():
+    assert [Help("", factor).enough for factor in (1.044, 1.0451, 1.05)] == [False, True, True]
+
+
+def test_what_stands_on_samples_that_differ_is_less_sure(tmp_path):
+    """Speeds of two nodes are held against that of one, which may be off by its own error."""
+    widths = []
+    for name, samples in (("same", [100.0] * 4), ("differ", [60.0, 140.0, 60.0, 140.0])):
+        speeds = {(1, "single", "lan", 0): samples, (2, "pipeline", "lan", 100): [90.0]}
+        one, two = lab(tmp_path / name, speeds)
+        assert (one["measured"], two["measured"]) == (100.0, 90.0)
+        widths.append(two["high"] / two["low"])
+    assert widths[1] > 1.2 * widths[0]
 
 
 @pytest.mark.parametrize("speed", [1e-9, 1e9])

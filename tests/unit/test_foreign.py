@@ -52,20 +52,5 @@ def test_a_name_that_is_given_is_the_id():
     assert made(name="mine-1")["id"] == "mine-1"
 
 
-def test_what_did_not_end_well_is_a_record_too():
-    failed = foreign.foreign_record(
-        "imported",
-        source={"tool": "xhpl", "sha256": "0" * 64},
-        case=CASE,
-        cluster=CLUSTER,
-        outcome="failed",
-        failure={"phase": "measure", "reason": "It printed no residual."},
-        warnings=["Cut short."],
-    )
-    record.validate(failed, "here")
-    assert failed["metrics"] == []
-    assert failed["warnings"] == ["Cut short."]
-
-
 def test_a_models_name_with_a_path_in_it_leaves_no_folder():
     assert "/" not in made(case={**CASE, "model": "../../etc/passwd"})["id"]

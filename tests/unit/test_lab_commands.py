@@ -10,13 +10,6 @@ from click.testing import CliRunner, Result
 from nixwulf.cli import cli
 
 
-@pytest.fixture
-def base(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path_factory.getbasetemp()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    return folder / "nixwulf"
-
-
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["lab", *arguments])
 
@@ -41,16 +34,17 @@ def run(*arguments: str) -> Result:
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
-    arguments: list[str], sentence: str, base: Path
+    arguments: list[str], sentence: str, runtime: Path
 ) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
     assert sentence in result.output
     assert "Traceback" not in result.output
-    assert not base.exists()
+    assert not list(runtime.iterdir())
 
 
-def test_down_of_all_labs_is_no_error_when_there_are_none(base: Path) -> None:
+@pytest.mark.usefixtures("runtime")
+def test_down_of_all_labs_is_no_error_when_there_are_none() -> None:
     assert run("down", "--all").exit_code == 0
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from nixwulf.engines.llama_cpp_build import find_or_build
@@ -13,25 +11,10 @@ from nixwulf.engines.llama_cpp_programs import (
     cpu_description,
     find,
 )
+from stand_in import put
 
 HELP_WITH_RPC = 'echo "  -rpc, --rpc <rpc_servers>  register RPC devices"'
 VERSION = 'echo "version: 1.2.3 (build 7, commit abc)" >&2'
-
-
-def _put(folder: Path, name: str, body: str = "true") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / name
-    program.write_text(f"#!/bin/sh\n{body}\n")
-    program.chmod(0o755)
-    return program
-
-
-@pytest.fixture
-def empty(tmp_path, monkeypatch):
-    """A PATH of one folder without llama.cpp, and an empty cache."""
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path
 
 
 def test_nothing_is_found_where_there_is_nothing(empty):
@@ -40,9 +23,9 @@ def test_nothing_is_found_where_there_is_nothing(empty):
 
 @pytest.mark.parametrize("name", RPC_SERVER_NAMES)
 def test_programs_on_path_are_found_under_each_name_of_the_rpc_server(empty, name):
-    bench = _put(empty / "bin", "llama-bench", HELP_WITH_RPC)
-    server = _put(empty / "bin", "llama-server", VERSION)
-    rpc = _put(empty / "bin", name)
+    bench = put(empty / "bin", "llama-bench", HELP_WITH_RPC)
+    server = put(empty / "bin", "llama-server", VERSION)
+    rpc = put(empty / "bin", name)
     found = find()
     assert found is not None
     assert found.origin == "path"
@@ -57,30 +40,30 @@ def test_programs_on_path_are_found_under_each_name_of_the_rpc_server(empty, nam
 @pytest.mark.parametrize("absent", ["llama-bench", "llama-server", "rpc-server"])
 def test_an_incomplete_installation_is_not_one(empty, absent):
     for name in {"llama-bench", "llama-server", "rpc-server"} - {absent}:
-        _put(empty / "bin", name, HELP_WITH_RPC)
+        put(empty / "bin", name, HELP_WITH_RPC)
     assert find() is None
 
 
 def test_a_llama_bench_without_the_rpc_backend_is_passed_over(empty):
     for name in ("llama-bench", "llama-server", "rpc-server"):
-        _put(empty / "bin", name, "echo usage")
+        put(empty / "bin", name, "echo usage")
     assert find() is None
 
 
 def test_programs_on_path_win_over_those_built_before(empty):
     for folder in (empty / "bin", build_folder() / "bin"):
-        _put(folder, "llama-bench", HELP_WITH_RPC)
-        _put(folder, "llama-server", VERSION)
-        _put(folder, "ggml-rpc-server")
+        put(folder, "llama-bench", HELP_WITH_RPC)
+        put(folder, "llama-server", VERSION)
+        put(folder, "ggml-rpc-server")
     found = find()
     assert found is not None
     assert found.origin == "path"
 
 
 def test_what_was_built_before_is_found_without_a_build(empty):
-    _put(build_folder() / "bin", "llama-bench", HELP_WITH_RPC)
-    _put(build_folder() / "bin", "llama-server", VERSION)
-    _put(build_folder() / "bin", "ggml-rpc-server")
+    put(build_folder() / "bin", "llama-bench", HELP_WITH_RPC)
+    put(build_folder() / "bin", "llama-server", VERSION)
+    put(build_folder() / "bin", "ggml-rpc-server")
     steps: list[str] = []
     assert find_or_build(lambda step, share: steps.append(step)).origin == "cache"
     assert steps == []

@@ -11,6 +11,7 @@ from nixwulf import counters, facts, link, macos
 from nixwulf.cluster import load_cluster
 from nixwulf.gates import Crossing, Subject, all_gates, result_of
 from nixwulf.gates.path_mtu import _PROBE
+from stand_in import put
 
 MACS = load_cluster("mac-studio-4")
 A, B = MACS.nodes[:2]
@@ -131,16 +132,13 @@ def test_ping_of_macos_is_not_faster_than_a_user_may_and_waits_in_milliseconds()
 
 
 def test_the_path_of_a_mac_is_probed_by_its_own_options(tmp_path):
-    ping = (
-        '#!/bin/sh\ncase "$*" in *-D*1472*|"-n -q -c 1 -W 1000 10.0.0.2") exit 0;; esac; exit 1\n'
-    )
+    ping = 'case "$*" in *-D*1472*|"-n -q -c 1 -W 1000 10.0.0.2") exit 0;; esac; exit 1'
     for options, expected in (
         (ping, "10.0.0.2 passes\n"),
         (ping.replace("-D", "-M"), "10.0.0.2 small\n"),
     ):
         on_a_mac("", tmp_path)
-        (tmp_path / "ping").write_text(options)
-        (tmp_path / "ping").chmod(0o755)
+        put(tmp_path, "ping", options)
         assert on_a_mac(_PROBE, tmp_path, "1472", "10.0.0.2") == expected
 
 

@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
 from nixwulf.engines import mlx_install
 from nixwulf.engines.mlx_install import PROGRAMS, find, find_or_install, install_folder
 from nixwulf.errors import NixwulfError
-
-
-def _put(folder: Path, name: str, body: str = "true") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / name
-    program.write_text(f"#!/bin/sh\n{body}\n")
-    program.chmod(0o755)
-    return program
-
-
-@pytest.fixture
-def empty(tmp_path, monkeypatch):
-    """A PATH of one folder without MLX, and an empty cache."""
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path
+from stand_in import put
 
 
 def quiet(step: str, share: float) -> None:
@@ -34,15 +18,15 @@ def quiet(step: str, share: float) -> None:
 
 def test_nothing_is_found_where_there_is_nothing_or_a_part_only(empty):
     assert find() is None
-    _put(empty / "bin", PROGRAMS[0])
+    put(empty / "bin", PROGRAMS[0])
     assert find() is None
 
 
 def test_programs_on_path_win_and_say_their_version(empty):
     for name in PROGRAMS:
-        _put(empty / "bin", name)
-        _put(install_folder() / "bin", name)
-    _put(empty / "bin", "mlx_lm", "echo 9.9.9")
+        put(empty / "bin", name)
+        put(install_folder() / "bin", name)
+    put(empty / "bin", "mlx_lm", "echo 9.9.9")
     found = find()
     assert found is not None
     assert (found.origin, found.version) == ("path", "9.9.9")
@@ -51,7 +35,7 @@ def test_programs_on_path_win_and_say_their_version(empty):
 
 def test_what_was_installed_before_is_found_without_an_installation(empty):
     for name in PROGRAMS:
-        _put(install_folder() / "bin", name)
+        put(install_folder() / "bin", name)
     found = find_or_install(quiet)
     assert (found.origin, found.version) == ("cache", "0.32.2-0.32.4")
 

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from math import inf
+from math import exp, inf
 from pathlib import Path
 from statistics import median
 
@@ -84,6 +84,15 @@ def test_a_token_reads_its_own_experts_and_a_batch_reads_more_of_them():
     assert two.parts["weights"] == pytest.approx((0.2 + 0.8 * (1 - 0.75**2)) / 100 / 2)
 
 
+def test_a_state_is_read_and_written_in_32_bits_by_each_sequence_however_deep():
+    hybrid = replace(DENSE, linear_layers=5, state_width=1e7)
+    told = speed(1, hybrid, batch=2, depth=1000, constants=replace(PERFECT, compute=inf))
+    deeper = speed(1, hybrid, batch=2, depth=2000, constants=replace(PERFECT, compute=inf))
+
+    assert told.parts["weights"] == pytest.approx(0.010 / 2 + 1e7 * 8 / 100e9)
+    assert deeper.parts["weights"] == told.parts["weights"]
+
+
 def test_guessed_tokens_cost_a_wider_step_and_count_when_they_are_kept():
     plain = speed(1, batch=1)
     guessing = speed(1, drafts=3, acceptance=0.5, constants=replace(PERFECT, compute=inf))
@@ -146,6 +155,25 @@ def test_the_less_a_constant_is_known_the_wider_the_interval():
     assert unknown.high / unknown.low > known.high / known.low
 
 
+def test_a_small_part_that_is_hardly_known_can_cost_much_and_never_save_much():
+    told = speed(2, constants=replace(PERFECT, sync_us=20, deviations=(0, 0, 0, 0, 0, 3), spread=0))
+
+    assert told.parts["sync"] * told.value < 0.1
+    assert told.low < 0.4 * told.value
+    assert told.value < told.high < 1.1 * told.value
+
+
+def test_a_prompts_interval_has_the_spread_of_prompts():
+    known = replace(PERFECT, spread=0.1, prompt_spread=0.3)
+    decode, prompt = (
+        predict([NODE], DENSE, Way("vllm", n_prompt=512), metric=metric, constants=known)
+        for metric in ("decode", "prompt")
+    )
+
+    assert decode.high / decode.value == pytest.approx(exp(1.2816 * 0.1))
+    assert prompt.high / prompt.value == pytest.approx(exp(1.2816 * 0.3))
+
+
 NODES = st.sampled_from([2, 3, 4, 8])
 FACTOR = st.floats(1, 100)
 WAYS = st.fixed_dictionaries(
@@ -206,14 +234,51 @@ def test_shipped_constants_give_finite_speeds_for_every_way(nodes, way, kind):
 
 
 def test_sums_over_a_link_follow_the_engines_algorithm():
-    def latency(engine, nodes, kind="ethernet"):
-        return exchange(engine, nodes, FabricFacts(kind, "tcp", 100, 8), 0)[0] * 1e6
+    def latency(engine, nodes, kind="ethernet", **way):
+        link = FabricFacts(kind, "tcp", 100, 8)
+        return exchange(Way(engine, "tensor", **way), nodes, nodes, link, 0)[0] * 1e6
 
-    assert latency("vllm", 4) == pytest.approx(2 * 3 * 50)  # ring
+    assert latency("mlx", 4) == pytest.approx(2 * 3 * 50)  # ring
+    assert latency("vllm", 4) == pytest.approx(2 * 2 * 50)  # tree
     assert latency("mlx", 4, "thunderbolt5-rdma") == pytest.approx(50)  # all to all at once
     assert latency("distributed-llama", 4) == pytest.approx(3 * 2 * 100)  # out and back, in turn
     assert latency("llama.cpp", 2) == pytest.approx(200)  # as seen in the lab
     assert latency("llama.cpp", 4) == pytest.approx(800)
+    assert latency("llama.cpp", 4, collectives="rccl") == latency("vllm", 4)
+
+
+@given(nodes=st.integers(2, 16), size=st.floats(1, 1e8))
+def test_nccl_takes_a_tree_for_small_sums_and_a_ring_for_large_ones(nodes, size):
+    def seconds(engine, size):
+        way, link = Way(engine, "tensor"), FabricFacts("roce", "rdma", 100, 8)
+        return sum(exchange(way, nodes, nodes, link, size))
+
+    assert seconds("vllm", size) <= seconds("mlx", size) * (1 + 1e-9)
+    assert seconds("vllm", 1e9) == pytest.approx(seconds("mlx", 1e9))
+
+
+def test_a_collective_takes_what_was_published_of_it():
+    """RCCL's sum of 20 KiB over four nodes by RoCE, no part of any fit: 85.3 us (p0823)."""
+    link = fabric_facts("roce", "rdma", 25)
+    known = choose("vllm", "amd").sync_us
+
+    told = known + 1e6 * sum(exchange(Way("vllm", "tensor"), 4, 4, link, 20 * 1024))
+    assert told == pytest.approx(85.3, rel=0.25)
+
+
+def test_llama_cpps_host_acts_in_each_round_trip_of_a_sum_and_once_for_a_collective():
+    slow = replace(PERFECT, sync_us=300)
+
+    def sums(nodes, kind="cpu", **way):
+        node = replace(NODE, kind=kind)
+        told = speed(
+            nodes, platform=node, constants=slow, engine="llama.cpp", parallelism="tensor", **way
+        )
+        return told.parts["sync"] / (21 * 300e-6)
+
+    assert [sums(2), sums(4)] == [pytest.approx(2), pytest.approx(8)]  # as counted in the lab
+    assert [sums(2, "amd"), sums(4, "amd")] == [pytest.approx(1), pytest.approx(6)]
+    assert sums(4, collectives="rccl") == pytest.approx(1)
 
 
 def test_what_is_not_known_of_a_link_is_assumed_and_said():
@@ -272,8 +337,10 @@ def test_every_model_of_the_table_has_a_source_and_parses():
 
 
 def test_an_unknown_model_says_which_facts_to_give():
-    with pytest.raises(InputError, match="'Foo-7B' is not known.*layers, hidden.*known are: Mini"):
-        find("Foo-7B")
+    with pytest.raises(
+        InputError, match="'Lama2-7B' is not known.*layers, hidden.*to Llama-2-7B, "
+    ):
+        find("Lama2-7B")
 
 
 TENSORS = {
@@ -389,12 +456,12 @@ def test_what_cannot_be_is_refused_in_one_sentence(make, sentence):
 
 def test_vllm_across_amd_nodes_starts_kernels_one_by_one_unless_told():
     def of(kind, graphs=None):
-        return family("vllm", kind, graphs=graphs, parallelism="tensor")
+        return family(Way("vllm", "tensor", graphs=graphs), kind)
 
     assert of("amd") == "vllm-eager"
     assert of("amd", graphs=True) == "vllm"
     assert of("nvidia") == "vllm"
-    assert family("exo", "apple", graphs=None, parallelism="tensor") == "mlx"
+    assert family(Way("exo", "tensor"), "apple") == "mlx"
 
 
 def test_shipped_constants_are_physical_and_have_their_uncertainty():
@@ -406,6 +473,7 @@ def test_shipped_constants_are_physical_and_have_their_uncertainty():
             assert constants.compute < 1
             assert len(constants.deviations) == len(NAMES)
             assert 0 < constants.spread < 1
+            assert 0 < constants.prompt_spread < 1
 
 
 def test_hpl_scales_less_the_slower_its_network():

@@ -72,6 +72,11 @@ def test_output_over_a_whole_run_has_its_prompts_in_it():
     assert one(**columns).metric == "serve"
 
 
+def test_a_row_tells_whose_library_sums():
+    assert one(engine="llama.cpp + RCCL all-reduce").way.collectives == "rccl"
+    assert one().way.collectives == ""
+
+
 def test_known_links_of_a_machine_are_used_and_others_assumed():
     pair = one(platform="Strix Halo 2x (Ryzen AI MAX+ 395)", interconnect="USB4 single cable")
 
@@ -150,6 +155,7 @@ def test_a_row_of_the_reviewed_table_says_the_same_in_columns_of_its_own():
         conditions="concurrency=1", observed="acceptance_percent=50.5",
     )[0][0]  # fmt: skip
     assert (guessing.way.drafts, guessing.way.acceptance, guessing.value) == (3, 0.505, 50)
+    assert "how many were kept" in reviewed(parameters="speculative=on")[1]["x1"]
     whole = reviewed(
         metric="throughput", benchmark="generation", n_prompt="64", conditions="concurrency=4"
     )[0][0]

@@ -67,10 +67,10 @@ def test_published_outputs_give_their_figures(name, direction, sent, received, r
         ("iperf3: error - unable to connect to server: Connection refused", "unable to connect"),
         ("iperf3: parameter error - bandwidth", "parameter error"),
         ('{"start": {}}', "no summary by line 1"),
-        ('{"start":\n', "not whole: Expecting value in line 2"),
+        ('{"start":\n', "line 2: Expecting value, expected a whole JSON object"),
         ('{"intervals": [{"sum": 3}]}', "lacks what a test has"),
-        ("{" * 3000, "not whole"),
-        ('{"a":' + "[" * 100_000, "not what iperf3 prints"),
+        ("{" * 3000, "expected a whole JSON object"),
+        ('{"a":' + "[" * 100_000, "expected JSON as iperf3 writes it"),
         ("", "no interval"),
     ],
 )

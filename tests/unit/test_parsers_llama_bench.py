@@ -79,6 +79,13 @@ def test_prompt_and_decode_in_one_test_are_neither():
     assert (row.metric, row.n_prompt, row.n_gen) == ("prompt_and_decode", 4096, 128)
 
 
+@pytest.mark.timeout(60)
+def test_objects_that_never_end_cost_no_more_than_their_lines():
+    """Where each is read to the end of the text, this takes minutes, not two seconds."""
+    with pytest.raises(ParseError, match="no result row"):
+        parse("{\n" * 300_000)
+
+
 def test_a_speed_that_is_none_names_its_line():
     with pytest.raises(ParseError, match=r"line 3: 'nan ± nan' is no speed, expected"):
         parse(table("CUDA | 99 | tg32 | nan ± nan"))

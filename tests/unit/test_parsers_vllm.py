@@ -88,7 +88,7 @@ def test_what_is_missing_or_no_number_is_named():
         parse_serve(json.dumps(without))
     with pytest.raises(ParseError, match="'mean_ttft_ms' is 'nan', expected a number"):
         parse_serve(json.dumps(RESULT | {"mean_ttft_ms": float("nan")}))
-    with pytest.raises(ParseError, match="line 1 is not JSON"):
+    with pytest.raises(ParseError, match="line 1: .* expected a whole JSON object"):
         parse_serve("{")
     with pytest.raises(ParseError, match="vllm bench throughput: no line has 'elapsed_time'"):
         parse_throughput("")

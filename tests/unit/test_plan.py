@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf import benchmarks, engines
-from nixwulf.benchmarks import Benchmark, Parameter
+from nixwulf.benchmarks import Benchmark
 from nixwulf.cluster import load_cluster
 from nixwulf.engines import Engine
 from nixwulf.errors import InputError
+from nixwulf.parameter import Parameter
 from nixwulf.plan import load_plan, make_plan, plan_to_resume, save_plan
 from nixwulf.sweep import load_sweep, parse_sweep
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.power.samples import parse, unwrapped
+from stand_in import put
 
 SAMPLER = Path(str(resources.files("nixwulf"))) / "power" / "sampler.sh"
 LINUX = """\
@@ -263,8 +264,7 @@ def test_the_sampler_asks_the_programs_of_a_gpu_and_of_a_pi(tmp_path):
         "echo \"temp=48.3'C\" ;; *) echo 'A_A current(0)=2A'; echo 'A_V volt(1)=3V' ;; esac",
     }
     for name, text in programs.items():
-        (tmp_path / name).write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\n{text}\n')
-        (tmp_path / name).chmod(0o755)
+        put(tmp_path, name, f'echo "$*" >>{tmp_path}/asked\n{text}')
     samples = sampled(tmp_path, tmp_path, seconds=2)
     assert samples.told("have") == ["vcgencmd", "nvidia-smi"]
     assert samples.series["nvidia:0"][0][1] == 61.23

@@ -18,10 +18,13 @@ from nixwulf.model.catalog import find, table
 from nixwulf.model.facts import Weights
 from nixwulf.models import random_gguf, random_safetensors
 from nixwulf.models.random_model import RandomModel
+from nixwulf.plan import make_plan
 from nixwulf.predicting.bar import LETTERS, cells, shares
 from nixwulf.predicting.room import sizes_of
 from nixwulf.predicting.source import read_model
 from nixwulf.predicting.what_if import KEYS, parse
+from nixwulf.schema import problems
+from nixwulf.sweep import parse_sweep
 from record_factory import case, ok, write_run
 
 MOE = RandomModel(
@@ -258,7 +261,10 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
         (("--model", "Llama-3.1-70B"), "does not say its quantization; give --quant such as"),
         (("--model", "no.gguf"), "no.gguf: No such file or directory; give a GGUF"),
         ((*SMALL, "--quant", "QQ"), "Quantization 'QQ' is not known"),
-        ((*SMALL, "--nodes", "3"), "the cluster has 2 nodes, not 3"),
+        (
+            (*SMALL, "--nodes", "3"),
+            "the cluster has 2 nodes, not 3; give fewer, or a cluster file",
+        ),
         ((*SMALL, "--fabric", "usb4"), "there is no fabric 'usb4'; there is office, cable"),
         ((*SMALL, "--transport", "rdma"), "no fabric carries 'rdma': office is ethernet, cable is"),
         ((*SMALL, "--engine", "foo"), "unknown engine 'foo'; known: "),
@@ -274,6 +280,64 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
 )
 def test_bad_input_is_one_sentence(given, why):
     assert why in refused(*given)
+
+
+def in_terminal(width, *arguments, cluster="framework-2"):
+    """Lines as a terminal of that many columns has them, without their colours."""
+    given = ["predict", "--cluster", cluster, *arguments]
+    runner = CliRunner(env={"FORCE_COLOR": "1", "COLUMNS": str(width), "TERM": "xterm"})
+    done = runner.invoke(cli, given)
+    assert done.exit_code == 0
+    return re.sub(r"\x1b\[[0-9;]*m", "", done.output).splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_bar_is_whole_in_a_narrow_terminal(width):
+    lines = in_terminal(width, *SMALL, "--engine", "vllm", "--nodes", "4", cluster="ms-s1-max-4")
+    bars = [bar for line in lines for bar in re.findall(r"\b[WKCDHSLT]{2,}", line)]
+    assert len(bars) == 12
+    assert {len(bar) for bar in bars} == {32}
+    sums = [line for line in lines if "http" not in line]
+    assert max(len(line) for line in sums) <= width
+
+
+def test_ways_that_the_engine_cannot_run_are_left_out_with_the_reason():
+    """MLX crosses RDMA by jaccl, which is for Thunderbolt 5 between Macs."""
+    asked = (*SMALL, "--engine", "mlx")
+    assert {one.get("transport") for one in ways(*asked, cluster="dgx-spark-2")} == {None, "tcp"}
+    for form in ("table", "md"):
+        _, output = predict(*asked, "--format", form, cluster="dgx-spark-2")
+        assert output.count("Left out: 2 nodes, pipeline, qsfp-a, rdma (and 3 more): jaccl") == 1
+    document = json.loads(predict(*asked, "--format", "json", cluster="dgx-spark-2")[1])
+    assert [one["transport"] for one in document["left_out"]] == ["rdma"] * 4
+    assert "thunderbolt5-rdma between Macs, not roce" in document["left_out"][0]["why"]
+    macs = ways(*asked, "--nodes", "2", "--fabric", "cable-ab", cluster="mac-studio-4")
+    assert {one["transport"] for one in macs} == {"tcp", "rdma"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "cluster", "platform"),
+    [
+        ("mlx", "framework-2", "framework-desktop"),
+        ("exo", "dgx-spark-2", "dgx-spark"),
+        ("vllm", "mac-studio-4", "mac-studio-m3-ultra"),
+    ],
+)
+def test_a_gpu_that_the_engine_has_no_kernels_for_is_not_predicted(engine, cluster, platform):
+    told = refused(*SMALL, "--engine", engine, cluster=cluster)
+    assert f"{engine} has no kernels for the GPU of {platform} and would compute on its CPU" in told
+
+
+def test_a_sweep_of_mlx_over_another_rdma_than_thunderbolt_leaves_it_out():
+    document = {
+        "name": "x", "models": {"m": {"id": "a/b"}}, "samples": 1,
+        "matrix": {"engine": ["mlx"], "benchmark": ["mlx_lm.benchmark"], "model": ["m"],
+                   "nodes": [2], "transport": ["tcp", "rdma"], "parallelism": ["tensor"],
+                   "fabric": ["qsfp-a"]},
+    }  # fmt: skip
+    plan = make_plan(parse_sweep(document, "x"), load_cluster("dgx-spark-2"))
+    assert [case.transport for case in plan.cases] == ["tcp"]
+    assert "jaccl, MLX's RDMA, crosses thunderbolt5-rdma" in plan.left_out[0].reason
 
 
 def test_a_fabric_that_not_all_nodes_are_on_is_named():
@@ -309,6 +373,99 @@ def test_facts_of_an_own_table_are_a_model(tmp_path):
     (tmp_path / "mine.toml").write_text("[[models]]\n" + "\n".join(lines))
     mine = ways("--model", tmp_path / "mine.toml", "--quant", "Q4_K_M")
     assert mine == ways("--model", "Llama-3.1-70B", "--quant", "Q4_K_M")
+
+
+FACTS = """
+[[models]]
+name = "Foo-7B"
+layers = 32
+hidden = 4096
+heads = 32
+kv_heads = 8
+head_dim = 128
+vocabulary = 32000
+parameters_b = 7.2
+"""
+EXPERTS = "experts = 8\nexperts_used = 2\nmoe_layers = 32\nexpert_width = "
+
+
+def test_a_model_that_is_not_known_is_predicted_with_the_facts_that_are_asked_for(tmp_path):
+    """The sentence names every key that a file needs."""
+    told = refused("--model", "Foo-7B")
+    assert all(line.split(" = ")[0] in told for line in FACTS.split("\n")[3:] if line)
+    (tmp_path / "foo.toml").write_text(FACTS)
+    (one, *_) = ways("--model", tmp_path / "foo.toml", "--quant", "Q4_K_M")
+    assert 1 < one["decode"]["predicted"] < 256 / (7.2 * 4.8 / 8)
+
+
+def test_a_model_with_a_name_like_it_is_named():
+    assert "nearest to DeepSeek-R1" in refused("--model", "DeepSeek-R")
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        (FACTS.replace("= 32\nhidden", '= "32"\nhidden'), "models.0.layers is '32', expected int"),
+        (FACTS.replace("layers = 32", "layers = 0"), "0 is less than the minimum of 1"),
+        (
+            FACTS.replace("hidden", "hiden"),
+            "unknown key 'hiden' in models.0; did you mean",
+        ),
+        (f"{FACTS}experts = 8", "has the key 'experts' and lacks 'experts_used', which belongs to"),
+        (f"{FACTS}{EXPERTS}51200", "of 7.2 billion parameters the experts of 'Foo-7B' have 161 b"),
+        (f"{FACTS}linear_layers = 33", "linear_layers and window_layers are more than 32 layers"),
+        (f"{FACTS}{FACTS}", "has 2 [[models]], expected one"),
+        ("models = [3]", "models.0 is 3, expected object"),
+        ("", "lacks the key 'models'"),
+    ],
+)
+def test_facts_that_are_wrong_are_refused_with_the_key(tmp_path, facts, why):
+    (tmp_path / "foo.toml").write_text(facts)
+    assert why in refused("--model", tmp_path / "foo.toml", "--quant", "Q4_K_M")
+
+
+def test_the_table_of_models_meets_the_schema_that_files_of_facts_are_held_to():
+    assert problems({"models": list(table())}, "models") == []
+
+
+@pytest.mark.parametrize("size", ["nan", "inf", "0.001", "1e9"])
+def test_a_size_that_no_weights_have_is_refused(size):
+    assert "bits for each of the weights of 'gpt-oss-20b'" in refused(*SMALL, "--size-gib", size)
+
+
+def test_the_quantization_in_the_name_of_a_model_that_was_published_in_few_bits_counts():
+    named, plain, f16 = (
+        ways("--model", f"gpt-oss-120b{more}", "--nodes", "1")[0]["decode"]["predicted"]
+        for more in ("-MXFP4", "", "-F16")
+    )
+    assert named == plain > 1.2 * f16
+
+
+def test_a_folder_whose_header_cannot_be_is_refused(tmp_path):
+    random_safetensors.write(MOE, tmp_path / "a")
+    (path,) = (tmp_path / "a").glob("*.safetensors")
+    path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
+    assert "is no folder of a language model that can be read" in refused("--model", tmp_path / "a")
+    assert "is no GGUF and no TOML file of facts" in refused("--model", path)
+
+
+def test_a_memory_that_is_not_known_is_asked_for_and_taken_as_it_is_given():
+    asked = ("--model", "Llama-3.1-405B-Q4_K_M", "--nodes", "1")
+    (one,) = ways(*asked, cluster="mac-studio-4")
+    given = "--what-if platform.mac-studio-m3-ultra.memory_gib="
+    assert any(f"whether the model fits; give {given}" in said for said in one["assumptions"])
+    (one,) = ways(*asked, *f"{given}512".split(), cluster="mac-studio-4")
+    assert (one["memory"]["fits"], "what_if" in one) == (True, False)
+
+
+def test_a_model_that_fits_no_way_says_so_and_has_no_bars():
+    asked = ("--model", "Llama-3.1-405B-BF16")
+    for form in ("table", "md"):
+        code, output = predict(*asked, "--format", form)
+        assert code == 0
+        assert "It fits in none of these ways, the nearest being 2 nodes, tensor, office" in output
+        assert "WWW" not in output
+        assert "weights" not in output.partition("memory of a node")[2]
 
 
 def test_a_prediction_is_no_record(tmp_path):

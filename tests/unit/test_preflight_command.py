@@ -18,10 +18,8 @@ from nixwulf.preflight import Preflight, table_of
         (("--cluster", "lab", "--waive", "mtu"), "--waive: unknown gate 'mtu'; known: clock"),
     ],
 )
-def test_what_cannot_be_held_is_named_with_the_next_command(
-    arguments, words, monkeypatch, tmp_path
-):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+@pytest.mark.usefixtures("runtime")
+def test_what_cannot_be_held_is_named_with_the_next_command(arguments, words):
     result = CliRunner().invoke(cli, ["preflight", *arguments])
     assert result.exit_code == 2, result.output
     assert words in result.output

@@ -1,6 +1,7 @@
 """What a sweep prints while it goes on, where there is no terminal: plain lines."""
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -33,6 +34,25 @@ def test_a_line_a_run_says_what_tells_it_from_the_others_and_what_came_of_it():
     assert second.startswith("[2/4] 2 nodes gbe5 tensor (pass 1): ")
     assert fourth.endswith("(28.0 s)")
     assert third.endswith("(12.0 s, about 00:30 left)"), "the case took 30 s before"
+
+
+def test_the_line_of_a_run_has_no_parameter_that_is_the_same_for_all_of_its_engine():
+    engines = {
+        "llama.cpp": {"n_prompt": 512, "threads": 1},
+        "vllm": {"n_prompt": 512, "eager": False},
+    }
+    case = make_plan(load_sweep("smoke"), load_cluster("lab"), "nodes=1").cases[0]
+    runs = [
+        (replace(case, engine=engine, parameters={**parameters, "depth": depth}), 0)
+        for engine, parameters in engines.items()
+        for depth in (0, 4096)
+    ]
+    out = io.StringIO()
+    progress = TerminalProgress(Console(file=out, width=40))
+    progress.sweep_starts(runs)
+    progress.run_starts(*runs[-1])
+    progress.run_ends(factory.ok(factory.case(), {"decode": [20.0]}), 1.0)
+    assert out.getvalue().startswith("[1/4] vllm 1 node depth=4096: decode")
 
 
 def test_a_failed_run_says_why():

@@ -8,6 +8,7 @@ import pytest
 
 from nixwulf.engines import all_engines, python_versions
 from nixwulf.engines.vllm import ENGINE as VLLM
+from stand_in import put
 
 
 @pytest.mark.parametrize(
@@ -18,9 +19,7 @@ from nixwulf.engines.vllm import ENGINE as VLLM
 def test_the_packages_that_are_there_are_told(tmp_path, first_line):
     program = tmp_path / "program"
     program.write_text(f"{first_line}\nprint('slow')\n")
-    beside = tmp_path / "python3"
-    beside.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    beside.chmod(0o755)
+    put(tmp_path, "python3", f'exec {sys.executable} "$@"')
     linked = tmp_path / "bin"
     linked.symlink_to(program)
     command = python_versions.command(str(linked), "click", "no-such-package")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from stand_in import put
+
 SCRIPT = Path("packages/refresh-toolboxes/refresh-toolboxes.sh")
 OLD, NEW = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 SKOPEO = f"""#!/usr/bin/env bash
@@ -22,9 +24,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("jq"), reason="There is no jq o
 def refresh(tmp_path):
     """Runs the script on a lock file's images: what it did, and the images after it."""
     programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "skopeo").write_text(SKOPEO)
-    (programs / "skopeo").chmod(0o755)
+    put(programs, "skopeo", SKOPEO)
 
     def run(images, *names):
         lock = tmp_path / "toolboxes.lock.json"

@@ -11,11 +11,14 @@ from nixwulf.advise.cost import seconds
 from nixwulf.advise.goals import SERVE, expected
 from nixwulf.advise.request import Option, Request, question
 from nixwulf.advise.sweeps import REQUESTS_A_SLOT
-from nixwulf.advise.unknown import assumed, kind_of, said, widened
+from nixwulf.advise.unknown import assumed, said, widened
+from nixwulf.model import facts
 from nixwulf.model.constants import choose, family
 from nixwulf.model.links import fabric_facts
 from nixwulf.model.work import PARTS
-from nixwulf.predicting.ways import Candidate, told
+from nixwulf.predicting.candidates import Candidate
+from nixwulf.predicting.facts import kind_of
+from nixwulf.predicting.ways import told
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ def outlook(
     if time is None:
         return None
     kind = kind_of(option.candidate.nodes[0].platform)
-    name = family(option.engine, kind, graphs=None, parallelism=option.candidate.parallelism)
+    name = family(facts.Way(option.engine, option.candidate.parallelism), kind)
     platforms = sorted({node.platform for node in option.candidate.nodes})
     published = dict(zip(PARTS, choose(name, kind).deviations, strict=True))
     deviations, least = widened(published, platforms)

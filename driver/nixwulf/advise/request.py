@@ -9,7 +9,7 @@ from typing import Any
 from nixwulf.advise.goals import Goal
 from nixwulf.advise.subject import Subject
 from nixwulf.cluster import Cluster
-from nixwulf.predicting.ways import Candidate, Question
+from nixwulf.predicting.candidates import Candidate, Question
 
 _LAB_TRIP_US = 20.0  # what the kernel takes where a fabric of the lab has no delay
 _LAB_GBPS = 10.0

@@ -8,7 +8,7 @@ from typing import Any
 from nixwulf import engines
 from nixwulf.advise.goals import CHAT_ONLY, SERVE, benchmark
 from nixwulf.advise.request import Option, Request
-from nixwulf.predicting.ways import Candidate
+from nixwulf.predicting.candidates import Candidate
 
 REQUESTS_A_SLOT = 2
 

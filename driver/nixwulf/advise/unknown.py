@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from nixwulf.cluster import Cluster
 from nixwulf.platforms import load_platform
+from nixwulf.predicting.facts import kind_of, lacks
 from nixwulf.predicting.what_if import BANDWIDTH, WhatIf
 
 # Chosen: two channels of DDR4 and a few cores, or a small GPU.
@@ -24,26 +25,11 @@ def widened(
 
     Of a machine that nobody measured no constant is known better than a factor of e either way.
     """
-    if any(_lacks(platform, BANDWIDTH) for platform in platforms):
+    if any(lacks(platform, BANDWIDTH) for platform in platforms):
         return {part: max(_UNKNOWN, one) for part, one in deviations.items()}, _OWN
-    if any(_lacks(platform, _COMPUTE) for platform in platforms):
+    if any(lacks(platform, _COMPUTE) for platform in platforms):
         return {**deviations, "compute": max(_UNKNOWN, deviations["compute"])}, 0.0
     return dict(deviations), 0.0
-
-
-def kind_of(platform: str) -> str:
-    """Who made the device that computes, or 'cpu'."""
-    gpu = load_platform(platform).get("gpu")
-    return str(gpu["vendor"]) if gpu else "cpu"
-
-
-def _lacks(platform: str, key: str) -> bool:
-    document = load_platform(platform)
-    if key == BANDWIDTH:
-        return not {BANDWIDTH, "memory_bandwidth_nominal_gbs"} & document.keys()
-    return not {key} & document.keys() and not (
-        kind_of(platform) == "cpu" and "hpl_gflops" in document
-    )
 
 
 def assumed(cluster: Cluster) -> tuple[WhatIf, ...]:
@@ -52,13 +38,13 @@ def assumed(cluster: Cluster) -> tuple[WhatIf, ...]:
     for platform in dict.fromkeys(node.platform for node in cluster.nodes):
         document = load_platform(platform)
         gbs = _ASSUMED_GBS
-        if _lacks(platform, BANDWIDTH):
+        if lacks(platform, BANDWIDTH):
             found.append(WhatIf("platform", platform, BANDWIDTH, gbs))
         else:
             values = [document.get(key, {}).get("value")
                       for key in (BANDWIDTH, "memory_bandwidth_nominal_gbs")]  # fmt: skip
             gbs = next(value for value in values if value)
-        if _lacks(platform, _COMPUTE):
+        if lacks(platform, _COMPUTE):
             ratio = _FLOPS_A_BYTE.get(kind_of(platform), _FLOPS_A_BYTE_OF_GPU)
             found.append(WhatIf("platform", platform, _COMPUTE, gbs * ratio / 1e3))
     return tuple(found)
@@ -66,18 +52,18 @@ def assumed(cluster: Cluster) -> tuple[WhatIf, ...]:
 
 def missing(cluster: Cluster) -> tuple[str, ...]:
     """As a command line gives what has to be known before anything is predicted."""
-    return tuple(one.text for one in assumed(cluster) if _lacks(one.name, BANDWIDTH))
+    return tuple(one.text for one in assumed(cluster) if lacks(one.name, BANDWIDTH))
 
 
 def said(platforms: Sequence[str]) -> list[str]:
     """A sentence for each of them that something is not known of."""
     found = []
     for platform in platforms:
-        if _lacks(platform, BANDWIDTH):
+        if lacks(platform, BANDWIDTH):
             found.append(
                 f"{platform}: nobody measured its memory; {_ASSUMED_GBS:g} GB/s, give or take a "
                 "factor of three, until a way is measured"
             )
-        elif _lacks(platform, _COMPUTE):
+        elif lacks(platform, _COMPUTE):
             found.append(f"{platform}: its compute is not known; guessed until a way is measured")
     return found

@@ -11,7 +11,8 @@ from nixwulf.advise.sweeps import block, sweep_document
 from nixwulf.advise.unknown import missing
 from nixwulf.errors import InputError
 from nixwulf.plan import possible
-from nixwulf.predicting.ways import Candidate, answer
+from nixwulf.predicting.candidates import Candidate
+from nixwulf.predicting.ways import answer
 from nixwulf.predicting.words import how
 from nixwulf.report.words import plural
 from nixwulf.sweep import parse_sweep

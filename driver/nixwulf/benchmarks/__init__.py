@@ -13,28 +13,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from nixwulf.discovery import choose, discover
+from nixwulf.parameter import Parameter
 
 if TYPE_CHECKING:
     from nixwulf.run import Run
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """An axis of the sweep that a benchmark or an engine has; values are of the default's type."""
-
-    default: int | str
-    minimum: int = 0
-    choices: tuple[str, ...] = ()
-
-    def problem(self, value: Any) -> str | None:
-        """What was expected instead of a value, or none."""
-        if type(value) is not type(self.default):
-            return f"{type(self.default).__name__}"
-        if self.choices and value not in self.choices:
-            return f"one of {', '.join(self.choices)}"
-        if isinstance(value, int) and value < self.minimum:
-            return f"int of at least {self.minimum}"
-        return None
 
 
 @dataclass(frozen=True)

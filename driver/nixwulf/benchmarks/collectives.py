@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from nixwulf import mpi
-from nixwulf.benchmarks import Benchmark, Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric
+from nixwulf.parameter import Parameter
 from nixwulf.parsers import nccl as parser
 from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection, run_all

@@ -8,8 +8,9 @@ from itertools import starmap
 from typing import ClassVar
 
 from nixwulf import prompts
-from nixwulf.benchmarks import Benchmark, Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric
 from nixwulf.engines.distributed_llama import ENGINE, infer
+from nixwulf.parameter import Parameter
 from nixwulf.parsers.dllama import Result
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Run, RunFailure

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from nixwulf import mpi
-from nixwulf.benchmarks import Benchmark, Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric
 from nixwulf.cluster import LAB_PLATFORM
+from nixwulf.parameter import Parameter
 from nixwulf.parsers import hpl as parser
 from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import run_all

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from nixwulf import link
-from nixwulf.benchmarks import Benchmark, Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric
+from nixwulf.parameter import Parameter
 from nixwulf.parsers import iperf3
 from nixwulf.parsers.iperf3 import Flow, Row
 from nixwulf.process import OwnedProcess

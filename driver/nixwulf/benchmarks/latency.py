@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from nixwulf import link
-from nixwulf.benchmarks import Benchmark, Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric
+from nixwulf.parameter import Parameter
 from nixwulf.parsers import ping, sockperf
 from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection

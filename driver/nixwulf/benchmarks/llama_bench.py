@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from nixwulf.benchmarks import Benchmark, Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric
 from nixwulf.engines.llama_cpp import ENGINE
+from nixwulf.parameter import Parameter
 from nixwulf.parsers.llama_bench import Row, parse
 from nixwulf.run import Run, RunFailure
 

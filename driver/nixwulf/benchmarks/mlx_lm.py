@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from nixwulf.benchmarks import Benchmark, Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric
 from nixwulf.engines import mlx_ranks
 from nixwulf.engines.mlx import ENGINE
+from nixwulf.parameter import Parameter
 from nixwulf.parsers import mlx
 from nixwulf.run import Run, RunFailure
 

@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from nixwulf.benchmarks import Benchmark, Metric, Parameter
+from nixwulf.benchmarks import Benchmark, Metric
+from nixwulf.parameter import Parameter
 from nixwulf.parsers import ParseError
 from nixwulf.parsers import perftest as parser
 from nixwulf.parsers.perftest import Bandwidth, Latency

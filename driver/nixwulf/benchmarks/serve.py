@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 from nixwulf import engines
 from nixwulf.asking import require_running
-from nixwulf.benchmarks import Benchmark, Metric, Parameter, too_few_requests
+from nixwulf.benchmarks import Benchmark, Metric, too_few_requests
 from nixwulf.endpoint import Endpoint
 from nixwulf.openai_stream import PATHS, Answer
+from nixwulf.parameter import Parameter
 from nixwulf.prompts import NUMBER_WORDS, Counting
 from nixwulf.request_load import Load, Pass
 from nixwulf.run import Clocks, Run, RunFailure

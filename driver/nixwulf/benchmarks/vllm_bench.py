@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from nixwulf.benchmarks import Benchmark, Metric, Parameter, too_few_requests
+from nixwulf.benchmarks import Benchmark, Metric, too_few_requests
 from nixwulf.engines.vllm import ENGINE, base_url, environment
+from nixwulf.parameter import Parameter
 from nixwulf.parsers import vllm as parser
 from nixwulf.power.energy import Window
 from nixwulf.run import Run, RunFailure

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nixwulf.commands.options import choose, machines, only_nodes
+from nixwulf.commands.options import flake as flake_option
 from nixwulf.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -21,11 +23,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--cluster", "name", metavar="FILE|NAME", required=True, help="The cluster.")
-@click.option("--node", "chosen", multiple=True, metavar="NAME", help="Only this node; repeatable.")
+@machines
+@only_nodes
 @click.option("--phase", type=click.Choice(["facts", "install", "verify"]), help="Only this phase.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
-@click.option("--flake", default=".", show_default=True, help="The flake of the configurations.")
+@flake_option
 @click.option(
     "--yes-wipe", multiple=True, metavar="NAME", help="Wipe this node without asking; repeatable."
 )
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     "--expect",
     multiple=True,
     metavar="NODE=HOSTNAME",
-    help="The name that a node's present system has; repeatable.",
+    help="What a node's present system calls itself, if not NODE; repeatable.",
 )
 @click.option(
     "--limit",
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     "wait_s",
     default=600.0,
     show_default=True,
-    help="Seconds for nodes to come back after it.",
+    help="Seconds to wait until installed nodes are back.",
 )
 @click.pass_context
 def deploy(
@@ -114,15 +116,6 @@ def deploy(
     if phase is None and not code:
         code = _verify(cluster, list(found.values()), _paths(flake, cluster, nodes), wait_s)
     ctx.exit(code)
-
-
-def choose(cluster: Cluster, chosen: Sequence[str]) -> list[Node]:
-    """The chosen nodes of a cluster, all when none is named; raises InputError."""
-    known = {node.name: node for node in cluster.nodes}
-    for name in chosen:
-        if name not in known:
-            raise InputError(f"No node {name!r} in {cluster.source}; it has: {', '.join(known)}.")
-    return [node for node in cluster.nodes if not chosen or node.name in chosen]
 
 
 def _expectations(given: Sequence[str], names: set[str]) -> dict[str, str]:

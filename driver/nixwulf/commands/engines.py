@@ -34,7 +34,7 @@ def _found() -> list[dict[str, Any]]:
     for engine in all_engines().values():
         installation = engine.find_local()
         places = installation.programs if installation else {}
-        names = engine.local_programs
+        names = engine.local_programs or engine.programs
         rows.append(
             {
                 "engine": engine.name,

@@ -28,13 +28,21 @@ from nixwulf.report.words import plural
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="How many took part.")
 @click.option("--fabric", metavar="NAME", help="The network between them.")
-@click.option("--transport", type=click.Choice(["tcp", "rdma"]))
-@click.option("--parallelism", type=click.Choice(["pipeline", "tensor"]))
+@click.option("--transport", type=click.Choice(["tcp", "rdma"]), help="How it was crossed.")
+@click.option(
+    "--parallelism", type=click.Choice(["pipeline", "tensor"]), help="How the model was split."
+)
 @click.option("--engine", metavar="NAME", help="What answered a client of any server.")
-@click.option("--engine-version", metavar="TEXT")
+@click.option("--engine-version", metavar="TEXT", help="Its version, where the output lacks it.")
 @click.option("--model", metavar="NAME", help="The model, by the name that it is to have.")
 @click.option("--quant", metavar="NAME", help="Its weights: Q4_K_M, mxfp4, ...")
-@click.option("--cluster", metavar="NAME", default="imported", show_default=True)
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    default="imported",
+    show_default=True,
+    help="What to call the nodes.",
+)
 @click.option("--tool", metavar="NAME", help="The tool, where the content does not tell it.")
 @click.option(
     "--out",

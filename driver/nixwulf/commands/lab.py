@@ -30,9 +30,9 @@ def lab() -> None:
 @lab.command()
 @_name
 @click.option(
-    "--cluster", default="lab", show_default=True, metavar="FILE|NAME", help="With a [lab] table."
+    "--cluster", default="lab", show_default=True, metavar="FILE|NAME", help="It has a [lab] table."
 )
-@click.option("--nodes", type=int, metavar="N", help="2 to 16 (default: what the cluster says).")
+@click.option("--nodes", type=int, metavar="N", help="How many, 2 to 16 (default: the cluster's).")
 def up(name: str, cluster: str, nodes: int | None) -> None:
     """Bring a lab up, and print what each fabric was measured to give.
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from nixwulf.commands.options import choose, cluster_or_lab, find_cluster, only_nodes
 from nixwulf.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nixwulf.cluster import Cluster
     from nixwulf.ssh import Connection
 
@@ -21,8 +20,8 @@ def nodes() -> None:
 
 
 @nodes.command("exec")
-@click.option("--cluster", metavar="FILE|NAME", help="The cluster (default: the lab that is up).")
-@click.option("--node", "chosen", multiple=True, metavar="NAME", help="Only this node; repeatable.")
+@cluster_or_lab
+@only_nodes
 @click.option(
     "--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds for each node."
 )
@@ -46,7 +45,7 @@ def exec_(
     """
     from nixwulf.ssh import Unreachable, open_all, run_all
 
-    nodes = _connections(cluster, chosen)
+    nodes = _found(cluster, chosen).chosen
     failures = open_all(nodes)
     for words in failures.values():
         click.echo(words, err=True)
@@ -63,23 +62,9 @@ def exec_(
     ctx.exit(EXIT_GATE if failures else code)
 
 
-_which = [
-    click.option("--cluster", metavar="FILE|NAME", help="The cluster (default: the lab up)."),
-    click.option(
-        "--node", "chosen", multiple=True, metavar="NAME", help="Only this node; repeatable."
-    ),
-]
-
-
-def _named(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say which nodes."""
-    for option in reversed(_which):
-        command = option(command)
-    return command
-
-
 @nodes.command()
-@_named
+@cluster_or_lab
+@only_nodes
 @click.pass_context
 def status(ctx: click.Context, cluster: str | None, chosen: tuple[str, ...]) -> None:
     """Say of every node whether it answers, since when it is up, and what nixwulf runs there.
@@ -90,14 +75,15 @@ def status(ctx: click.Context, cluster: str | None, chosen: tuple[str, ...]) -> 
     """
     from nixwulf.recover.state import states
 
-    found = states(list(_found(cluster, chosen)[1].values()))
+    found = states(_found(cluster, chosen).chosen)
     for one in found:
         click.echo(one.sentence())
     ctx.exit(EXIT_GATE if any(one.error is not None for one in found) else 0)
 
 
 @nodes.command()
-@_named
+@cluster_or_lab
+@only_nodes
 @click.option("--deadline", "deadline_s", default=600.0, show_default=True, help="Seconds to wait.")
 @click.pass_context
 def reboot(
@@ -119,7 +105,8 @@ def reboot(
 
 
 @nodes.command()
-@_named
+@cluster_or_lab
+@only_nodes
 @click.option("--deadline", "deadline_s", default=120.0, show_default=True, help="Seconds to wait.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
@@ -146,11 +133,14 @@ def shutdown(
 
 
 @nodes.command("recover")
-@_named
+@cluster_or_lab
+@only_nodes
 @click.option(
     "--deadline", "deadline_s", default=600.0, show_default=True, help="Seconds for each reboot."
 )
-@click.option("--waive", multiple=True, metavar="GATE", help="A gate that need not hold.")
+@click.option(
+    "--waive", multiple=True, metavar="GATE", help="A gate that need not hold; repeatable."
+)
 @click.option(
     "--up-to",
     type=click.Choice(["stop", "reset", "reboot", "power"]),
@@ -181,12 +171,11 @@ def recover_(
     from nixwulf.recover.ladder import STEPS, recover
 
     waived = known_names(waive)
-    found, connections = _found(cluster, chosen)
-    everyone = _found(cluster, ())[1]
+    found = _found(cluster, chosen)
     done = recover(
-        found,
-        everyone,
-        list(connections),
+        found.cluster,
+        found.everyone,
+        found.names,
         _say,
         waived=waived,
         deadline_s=deadline_s,
@@ -215,48 +204,35 @@ def _going_down(name: str | None, chosen: tuple[str, ...]) -> tuple[str, list[Co
     """How to name the cluster on a command line, and the nodes with those that go with them."""
     from nixwulf.recover.groups import groups
 
-    cluster, connections = _found(name, chosen)
-    if cluster.is_lab:
+    found = _found(name, chosen)
+    if found.cluster.is_lab:
         raise InputError(
             "A lab's nodes are namespaces, which neither reboot nor shut down; run 'nixwulf lab "
-            f"down --name {cluster.name}'."
+            f"down --name {found.cluster.name}'."
         )
-    together = [name for group in groups(cluster, connections) for name in group]
+    together = [name for group in groups(found.cluster, found.names) for name in group]
     for other in together:
-        if other not in connections:
+        if other not in found.names:
             _say(other, "goes down too, for it shares a USB4 RDMA link with a node named")
-    everyone = _found(name, ())[1]
-    return f" --cluster {name}", [everyone[name] for name in together]
+    return f" --cluster {name}", [found.everyone[name] for name in together]
 
 
-def _connections(name: str | None, chosen: tuple[str, ...]) -> list[Connection]:
-    """The chosen nodes of a cluster, or of the one lab that is up."""
-    return list(_found(name, chosen)[1].values())
+class _Found(NamedTuple):
+    """A cluster, connections to all of its nodes, and the names of those that were chosen."""
+
+    cluster: Cluster
+    everyone: dict[str, Connection]
+    names: list[str]
+
+    @property
+    def chosen(self) -> list[Connection]:
+        return [self.everyone[name] for name in self.names]
 
 
-def _found(name: str | None, chosen: tuple[str, ...]) -> tuple[Cluster, dict[str, Connection]]:
-    """A cluster, or the one lab that is up, and its chosen nodes."""
-    from nixwulf import lab
-    from nixwulf.cluster import load_cluster
+def _found(name: str | None, chosen: tuple[str, ...]) -> _Found:
+    """A cluster, or the one lab that is up."""
     from nixwulf.ssh import connections
 
-    config = None
-    if name is None:
-        up = lab.labs()
-        if len(up) != 1:
-            which = (
-                f"there are {len(up)} labs: {', '.join(one.name for one in up)}"
-                if up
-                else "no lab is up"
-            )
-            raise InputError(f"Name a cluster with --cluster, because {which}.")
-        cluster, config = up[0].cluster, up[0].ssh_config
-    else:
-        cluster = load_cluster(name)
-        if cluster.is_lab:
-            config = lab.find(cluster.name).ssh_config
-    found = connections(cluster, config)
-    for node in chosen:
-        if node not in found:
-            raise InputError(f"No node {node!r} in {cluster.name!r}; it has: {', '.join(found)}.")
-    return cluster, {key: one for key, one in found.items() if not chosen or key in chosen}
+    cluster, config = find_cluster(name)
+    names = [node.name for node in choose(cluster, chosen)]
+    return _Found(cluster, connections(cluster, config), names)

@@ -8,7 +8,10 @@ import click
 
 from nixwulf.commands.options import table_format
 
-_COUNT = click.IntRange(min=0)
+# Far above what is run, and far from where numbers overflow.
+_MOST = 10**9
+_COUNT = click.IntRange(0, _MOST)
+_SOME = click.IntRange(1, _MOST)
 
 
 @click.command()
@@ -32,11 +35,11 @@ _COUNT = click.IntRange(min=0)
 @click.option("--parallelism", multiple=True, type=click.Choice(["single", "pipeline", "tensor"]))
 @click.option("--engine", default="llama.cpp", show_default=True)
 @click.option("--n-prompt", default=512, show_default=True, type=_COUNT, help="Tokens of a prompt.")
-@click.option("--n-gen", default=128, show_default=True, type=click.IntRange(min=1))
+@click.option("--n-gen", default=128, show_default=True, type=_SOME)
 @click.option(
     "--depth", default=0, show_default=True, type=_COUNT, help="Tokens before the prompt."
 )
-@click.option("--batch", default=1, show_default=True, type=click.IntRange(min=1))
+@click.option("--batch", default=1, show_default=True, type=_SOME)
 @click.option(
     "--measured",
     metavar="RUN",
@@ -79,9 +82,11 @@ def predict(
     """
     from nixwulf.cluster import load_cluster
     from nixwulf.predicting import show
+    from nixwulf.predicting.candidates import Question, candidates
+    from nixwulf.predicting.document import to_json
     from nixwulf.predicting.measured import links_of
     from nixwulf.predicting.source import read_model
-    from nixwulf.predicting.ways import Question, answer
+    from nixwulf.predicting.ways import answer
 
     loaded = load_cluster(cluster)
     question = Question(
@@ -98,9 +103,10 @@ def predict(
         parallelism,
         links_of(measured, loaded) if measured else None,
     )
+    _, left_out = candidates(question)
     answers = answer(question, what_ifs)
     if form == "table":
-        show.to_terminal(question, answers, what_ifs)
+        show.to_terminal(question, answers, left_out, what_ifs)
     else:
-        render = show.to_markdown if form == "md" else show.to_json
-        click.echo(render(question, answers, what_ifs), nl=False)
+        render = show.to_markdown if form == "md" else to_json
+        click.echo(render(question, answers, left_out, what_ifs), nl=False)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.errors import EXIT_GATE, InputError
-
-if TYPE_CHECKING:
-    from nixwulf.cluster import Cluster
+from nixwulf.commands.options import cluster_or_lab, find_cluster
+from nixwulf.errors import EXIT_GATE
 
 
 @click.command()
-@click.option("--cluster", metavar="FILE|NAME", help="The cluster (default: the lab that is up).")
+@cluster_or_lab
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, of the shape in docs/gates.md.")
 @click.option("--waive", multiple=True, metavar="GATE", help="Do not refuse by it; repeatable.")
 @click.pass_context
@@ -37,7 +33,7 @@ def preflight(
     from nixwulf.ssh import connections
 
     waived = known_names(waive)
-    chosen, config = _cluster(cluster)
+    chosen, config = find_cluster(cluster)
     found = hold(chosen, connections(chosen, config), waived)
     if as_json:
         click.echo(json.dumps(found.document(), indent=2))
@@ -49,22 +45,3 @@ def preflight(
                     click.echo(f"{state} by {result.gate}: {sentence}")
     if found.of("refused"):
         ctx.exit(EXIT_GATE)
-
-
-def _cluster(name: str | None) -> tuple[Cluster, Path | None]:
-    """A cluster and, of a lab, its ssh config."""
-    from nixwulf import lab
-    from nixwulf.cluster import load_cluster
-
-    if name is not None:
-        cluster = load_cluster(name)
-        return cluster, lab.find(cluster.name).ssh_config if cluster.is_lab else None
-    up = lab.labs()
-    if len(up) != 1:
-        names = ", ".join(one.name for one in up)
-        raise InputError(
-            f"Name a cluster with --cluster, because {len(up)} labs are up: {names}."
-            if up
-            else "Name a cluster with --cluster, or bring a lab up by 'nixwulf lab up'."
-        )
-    return up[0].cluster, up[0].ssh_config

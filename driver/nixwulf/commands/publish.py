@@ -97,10 +97,10 @@ def _check(folder: RunFolder, lab: bool) -> None:
 
 def _show(found: Sequence[Finding]) -> None:
     """What was taken out: kind, how many, and a few of them, here and nowhere else."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from nixwulf.report.console import output
     from nixwulf.report.words import clean
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
@@ -117,10 +117,7 @@ def _show(found: Sequence[Finding]) -> None:
         more = len(seen) - len(examples)
         text = ", ".join(examples) + (f", and {more} more" if more else "")
         table.add_row(kind, str(kinds[kind]), Text(clean(text)))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=100)
-    console.print(table if kinds else "Nothing private was found.")
+    output(100).print(table if kinds else "Nothing private was found.")
 
 
 def _user() -> str:

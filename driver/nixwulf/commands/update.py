@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nixwulf.commands.options import choose, machines, only_nodes
+from nixwulf.commands.options import flake as flake_option
 from nixwulf.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -15,10 +17,10 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--cluster", "name", metavar="FILE|NAME", required=True, help="The cluster.")
-@click.option("--node", "chosen", multiple=True, metavar="NAME", help="Only this node; repeatable.")
+@machines
+@only_nodes
 @click.option("--dry-run", is_flag=True, help="Print the commands, and reach no node.")
-@click.option("--flake", default=".", show_default=True, help="The flake of the configurations.")
+@flake_option
 @click.option(
     "--rollback-after",
     "seconds",
@@ -47,7 +49,6 @@ def update(
       nixwulf update --cluster clusters/mine.toml --node mini2
     """
     from nixwulf.cluster import load_cluster
-    from nixwulf.commands.deploy import choose
     from nixwulf.deploy import update as updating
     from nixwulf.deploy.flake import attribute, check_reference, installable, lacks_nix, systems
     from nixwulf.deploy.plan import check_deployable, darwin_steps

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +12,7 @@ from nixwulf.compare.comparison import Comparison
 from nixwulf.compare.pairs import Ending, Pair
 from nixwulf.compare.sides import Identity
 from nixwulf.compare.words import Names, difference_document, differences, lines, sentences
+from nixwulf.report.console import output
 from nixwulf.report.pipes import escaped, pipe_table
 from nixwulf.report.words import clean
 
@@ -21,14 +21,9 @@ _HEADS = ("", "", "A", "B", "B / A", "95 % interval", "B is")
 _STYLES = {"better": "green", "worse": "red", "": "dim"}
 
 
-def to_terminal(
-    comparison: Comparison, limit: float | None, console: Console | None = None
-) -> None:
+def to_terminal(comparison: Comparison, limit: float | None) -> None:
     """Print a comparison; plain text where the output is a pipe or a file."""
-    if console is None:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=_PIPE_WIDTH)
+    console = output(_PIPE_WIDTH)
     names = Names(comparison)
     for head in _heads(comparison, names):
         console.print(Text(head))

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf import asking
-from nixwulf.benchmarks import Parameter
+from nixwulf import asking, prompts
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines.local import Installation, Progress
-from nixwulf.errors import NixwulfError
+from nixwulf.engines import Engine
 from nixwulf.gates.ports import listeners
 from nixwulf.models import random_dllama
 from nixwulf.models.random_model import RandomModel
+from nixwulf.parameter import Parameter
 from nixwulf.parsers import dllama
 from nixwulf.process import OwnedProcess
-from nixwulf.run import Clocks, Run, RunFailure
+from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection
 
 _PORT = 9999  # of a worker, as in modules/distributed-llama.nix
@@ -28,13 +26,12 @@ _API_PORT = 9990
 _START_LIMIT_S = 30.0
 _WORKER = "dllama-worker"
 _LISTENING = "cat /proc/net/tcp"
-_PROMPT = "The quick brown fox jumps over the lazy dog."
 _TOO_MANY = "does not support more nodes than the number of KV heads"
 # Its own words for the pair of weights and exchanged values; it stores others, and computes wrong.
 _BUFFERS = ("q80", "f32")
 
 
-class DistributedLlama:
+class DistributedLlama(Engine):
     """distributed-llama: every matrix split over all nodes, over tcp."""
 
     name = "distributed-llama"
@@ -44,27 +41,13 @@ class DistributedLlama:
         "max_seq_len": Parameter(default=0),
     }
     programs = ("dllama", "dllama-api")
-    local_programs = programs
-    built_from = ""
+    lacking = (
+        "distributed-llama is not on PATH ('dllama' and 'dllama-api'); run 'make dllama "
+        "dllama-api' in a clone of github.com/b4rtaz/distributed-llama and put it on PATH."
+    )
     model_on_every_node = False
     hub_models = False
     ports = (_PORT, _API_PORT)
-
-    def find_local(self) -> Installation | None:
-        """On PATH, both together; neither tells a version."""
-        places = {name: shutil.which(name) for name in self.programs}
-        found = {name: Path(place) for name, place in places.items() if place}
-        return Installation("path", found, "unknown") if len(found) == len(places) else None
-
-    def install_local(self, progress: Progress) -> Installation:
-        """On PATH; this driver builds none."""
-        found = self.find_local()
-        if found is None:
-            raise NixwulfError(
-                "distributed-llama is not on PATH ('dllama' and 'dllama-api'); run 'make dllama "
-                "dllama-api' in a clone of github.com/b4rtaz/distributed-llama and put it on PATH."
-            )
-        return found
 
     def random_model(self, model: RandomModel) -> Path:
         """A folder with a model and its tokenizer."""
@@ -92,10 +75,6 @@ class DistributedLlama:
                 return f"distributed-llama splits evenly, and {key} {getattr(model, key)} does not"
         return random_dllama.problem(model)
 
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """Every node needs both, because any of them may be the head."""
-        return next((repr(name) for name in self.programs if name not in programs), None)
-
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """It knows no such option and ends at once: the store path alone tells the build."""
         return [programs["dllama"], "--version"] if "dllama" in programs else []
@@ -108,14 +87,10 @@ class DistributedLlama:
             run.start(node, _WORKER, worker_argv(run, node), {}, background=True)
         wait_until_listening(run)
 
-    def transport_problem(self, run: Run) -> str | None:
-        """It knows one transport, and the addresses that it was given are the fabric's."""
-        return None
-
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
         """The pieces of text that `dllama inference` prints, one a token."""
         # A token is at least a byte of the prompt, and one more begins it.
-        result, _ = infer(run, "dllama-greedy", _PROMPT, len(_PROMPT) + 1 + count)
+        result, _ = infer(run, "dllama-greedy", prompts.GREEDY, len(prompts.GREEDY) + 1 + count)
         return [step.text for step in result.tokens[:count]]
 
     @contextmanager
@@ -128,7 +103,7 @@ class DistributedLlama:
         try:
             with run.head.forwarded(f"127.0.0.1:{_API_PORT}") as local:
                 endpoint = Endpoint(local, model_files(run)[0].rpartition("/")[2], server)
-                _wait_until_ready(run, endpoint)
+                asking.wait_until_healthy(run, endpoint, "/v1/models")
                 yield endpoint
         finally:
             server.stop()
@@ -226,18 +201,3 @@ def _last_error(text: str) -> str:
     """dllama tells its errors on standard output."""
     errors = re.findall(r"^\S+ (?:Critical|Network|Execution) error: (.+)", text, re.MULTILINE)
     return errors[-1].strip() if errors else ""
-
-
-def _wait_until_ready(run: Run, endpoint: Endpoint) -> None:
-    """Until it lists its model, which it does once the weights are loaded."""
-    import httpx
-
-    clocks = Clocks(run, endpoint.server)
-    with endpoint.client() as client:
-        while True:
-            with suppress(httpx.TransportError):
-                if client.get("/v1/models", timeout=5).is_success:
-                    return
-            asking.require_running(run, endpoint)
-            clocks.check()
-            time.sleep(0.05)

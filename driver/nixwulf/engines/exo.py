@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from nixwulf import asking
-from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines import exo_api, python_versions
+from nixwulf.engines import Engine, exo_api, python_versions
 from nixwulf.engines.exo_api import Instance, Request
-from nixwulf.engines.local import Installation, Progress
-from nixwulf.errors import InputError, NixwulfError
+from nixwulf.engines.mlx_devices import rdma_problem
+from nixwulf.errors import InputError
 from nixwulf.models.random_model import RandomModel
 from nixwulf.run import Clocks, Run, RunFailure
 from nixwulf.ssh import Connection
@@ -31,52 +29,35 @@ _POLL_S = 0.2
 ENVIRONMENT = {"EXO_OFFLINE": "true", "PYTHONUNBUFFERED": "1"}
 
 
-class Exo:
+class Exo(Engine):
     """exo, which runs MLX."""
 
     name = "exo"
-    parameters: ClassVar[dict[str, Parameter]] = {}
     programs = ("exo",)
-    local_programs = programs
-    built_from = ""
+    lacking = (
+        "exo is not on PATH (PyPI's 'exo' is another project); install it as "
+        "https://github.com/exo-explore/exo says, and put 'exo' on PATH."
+    )
     ports = (_API_PORT, _PEER_PORT)
     model_on_every_node = True
     hub_models = True
+    gpus = ("apple",)
     # Its mlx_distributed_init: an MlxJacclInstance initialises jaccl strictly.
     rdma_known_by = (
         "exo was asked for an instance of MlxJaccl, which starts MLX with jaccl or not at all"
     )
-
-    def find_local(self) -> Installation | None:
-        """On PATH; it tells no version."""
-        place = shutil.which("exo")
-        return Installation("path", {"exo": Path(place)}, "unknown") if place else None
-
-    def install_local(self, progress: Progress) -> Installation:
-        """On PATH; this driver installs none."""
-        found = self.find_local()
-        if found is None:
-            raise NixwulfError(
-                "exo is not on PATH (PyPI's 'exo' is another project); install it as "
-                "https://github.com/exo-explore/exo says, and put 'exo' on PATH."
-            )
-        return found
 
     def random_model(self, model: RandomModel) -> Path:
         """None: it takes models by their names; raises InputError."""
         raise InputError("exo runs no random weights; give the model an id in the sweep.")
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Random weights, and the API that it does not have."""
+        """Random weights, the API that it does not have, and RDMA that MLX's jaccl is not for."""
         if point.get("random") is not None:
             return "exo takes a model by its name on Hugging Face, not random weights"
         if point["benchmark"] == "serve" and point["parameters"].get("api") != "chat":
             return "exo answers chat only; give the parameter api: [chat]"
-        return None
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """Every node runs it."""
-        return None if "exo" in programs else repr("exo")
+        return rdma_problem(point)
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """It has no option that tells it."""
@@ -93,10 +74,6 @@ class Exo:
             run.start(node, "exo", argv(run, node), ENVIRONMENT, background=worker)
         with _api(run) as endpoint:
             _wait_for(run, endpoint, exo_api.NODES, lambda found: len(found) >= run.case.nodes)
-
-    def transport_problem(self, run: Run) -> str | None:
-        """It picks interfaces by itself and does not tell them: the counters do."""
-        return None
 
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
         """The texts of the tokens of a chat."""

@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from nixwulf import prompts
 from nixwulf.case import Case
 from nixwulf.run import RunFailure
 
 _SHARDING = {"single": "Pipeline", "pipeline": "Pipeline", "tensor": "Tensor"}
 _META = {None: "MlxRing", "tcp": "MlxRing", "rdma": "MlxJaccl"}
 _AWAIT_S = 300  # the most that it allows
-_PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def greedy(model: str, seed: int, count: int) -> Request:
     """A chat whose tokens come back."""
     body = {
         "model": model,
-        "messages": [{"role": "user", "content": _PROMPT}],
+        "messages": [{"role": "user", "content": prompts.GREEDY}],
         "max_tokens": count,
         "temperature": 0,
         "seed": seed,

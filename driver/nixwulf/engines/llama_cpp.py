@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf import asking
+from nixwulf import asking, prompts
 from nixwulf.endpoint import Endpoint, demand
 from nixwulf.engines import (
+    Engine,
     llama_cpp_build,
     llama_cpp_devices,
     llama_cpp_options,
@@ -33,10 +34,9 @@ _NO_CACHE = {"LLAMA_ARG_CACHE_PROMPT": "0", "LLAMA_ARG_CACHE_RAM": "0"}
 _START_LIMIT_S = 30.0
 # Prints the addresses ($2...) that do not accept a connection on the port ($1).
 _CONNECT = 'port=$1; shift; for a; do (: </dev/tcp/$a/$port) 2>/dev/null || echo "$a"; done'
-_PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
-class LlamaCpp:
+class LlamaCpp(Engine):
     """llama.cpp with its RPC backend."""
 
     name = "llama.cpp"
@@ -60,10 +60,6 @@ class LlamaCpp:
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""
         return random_gguf.ensure(model)
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Any point: what a build lacks shows at its launch."""
-        return None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node needs all three, because any of them may be the head."""
@@ -238,7 +234,7 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
 
 def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:
     request = {
-        "prompt": _PROMPT,
+        "prompt": prompts.GREEDY,
         "n_predict": count,
         "temperature": 0,
         "seed": run.case.seed,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from nixwulf.benchmarks import Parameter
 from nixwulf.cluster import Attachment
+from nixwulf.parameter import Parameter
 from nixwulf.run import RunFailure
 
 # What the names of a backend's devices begin with, as --list-devices prints them.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import platform
 import shutil
@@ -14,6 +12,7 @@ from typing import Literal
 
 from nixwulf.engines.local import Installation
 from nixwulf.files import cache_dir
+from nixwulf.naming import fingerprint
 
 # The RPC server's name changed over time and between distributions.
 RPC_SERVER_NAMES = ("ggml-rpc-server", "rpc-server", "llama-rpc-server")
@@ -66,8 +65,7 @@ def build_folder() -> Path:
 
     A build uses every instruction of its CPU, so a home shared by unlike machines needs several.
     """
-    made_for = json.dumps([cpu_description(), BUILD_OPTIONS, BUILD_TARGETS])
-    digest = hashlib.sha256(made_for.encode()).hexdigest()[:12]
+    digest = fingerprint([cpu_description(), BUILD_OPTIONS, BUILD_TARGETS])[:12]
     return cache_dir() / "llama.cpp" / f"{SDIST_VERSION}-{digest}"
 
 

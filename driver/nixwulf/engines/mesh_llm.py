@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,12 +11,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf import asking
-from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines.local import Installation, Progress
-from nixwulf.errors import NixwulfError
+from nixwulf.engines import Engine
 from nixwulf.models import random_gguf
 from nixwulf.models.random_model import RandomModel
+from nixwulf.parameter import Parameter
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Clocks, Run, RunFailure
 from nixwulf.ssh import Connection
@@ -31,10 +29,9 @@ PUBLIC = ("--auto", "--publish", "--discover", "--nostr-relay", "--relay")
 # nothing listens, and after five seconds it goes on without.
 _NO_RELAY = "https://127.0.0.1:1/"
 _FLAVORS = ("default", "cpu", "cuda", "rocm", "vulkan", "metal")
-_PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
-class MeshLlm:
+class MeshLlm(Engine):
     """mesh-llm, alone or with the model's layers split over all nodes."""
 
     name = "mesh-llm"
@@ -44,26 +41,13 @@ class MeshLlm:
         "mesh_options": Parameter(default=""),
     }
     programs = ("mesh-llm",)
-    local_programs = programs
-    built_from = ""
+    lacking = (
+        "mesh-llm is not on PATH; take a release of https://github.com/Mesh-LLM/mesh-llm and put "
+        "'mesh-llm' on PATH."
+    )
     ports = (_API_PORT, _CONSOLE_PORT)
     model_on_every_node = True
     hub_models = False
-
-    def find_local(self) -> Installation | None:
-        """On PATH."""
-        place = shutil.which("mesh-llm")
-        return Installation("path", {"mesh-llm": Path(place)}, "unknown") if place else None
-
-    def install_local(self, progress: Progress) -> Installation:
-        """On PATH; this driver installs none."""
-        found = self.find_local()
-        if found is None:
-            raise NixwulfError(
-                "mesh-llm is not on PATH; take a release of "
-                "https://github.com/Mesh-LLM/mesh-llm and put 'mesh-llm' on PATH."
-            )
-        return found
 
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""
@@ -77,10 +61,6 @@ class MeshLlm:
             return "mesh-llm knows IP only (its QUIC counts as tcp here)"
         return options_problem(point["parameters"]["mesh_options"])
 
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """Every node runs it."""
-        return None if "mesh-llm" in programs else repr("mesh-llm")
-
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """One line, its name and version."""
         return [programs["mesh-llm"], "--version"] if "mesh-llm" in programs else []
@@ -89,21 +69,10 @@ class MeshLlm:
         """Nothing yet: nodes that join would make one who serves alone split its model."""
         run.engine_facts["origin"] = run.program("mesh-llm")
 
-    def transport_problem(self, run: Run) -> str | None:
-        """It picks interfaces by itself and does not tell them: the counters do."""
-        return None
-
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
         """The texts of the tokens, as llama-server behind it gives them."""
         with self.endpoint(run) as endpoint:
-            request = {
-                "model": endpoint.model,
-                "prompt": _PROMPT,
-                "max_tokens": count,
-                "temperature": 0,
-                "seed": run.case.seed,
-                "logprobs": 1,
-            }
+            request = asking.greedy(run, endpoint.model, count) | {"logprobs": 1}
             answer = asking.post(run, endpoint, "/v1/completions", request)
         try:
             return [str(part["token"]) for part in answer["choices"][0]["logprobs"]["content"]]

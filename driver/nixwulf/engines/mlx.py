@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from nixwulf import asking
-from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines import mlx_install, mlx_ranks, python_versions
+from nixwulf.engines import Engine, mlx_install, mlx_ranks, python_versions
 from nixwulf.engines.local import Installation, Progress
+from nixwulf.engines.mlx_devices import rdma_problem
 from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
-from nixwulf.run import Clocks, Run, RunFailure
+from nixwulf.run import Run, RunFailure
 
 _SERVER_PORT = 50054
-_UNHEALTHY = 503
+_UNHEALTHY = 503  # it could not load the model
 _LOADED = "default_model"  # what the server calls the model that it was started with
-_PROMPT = "The quick brown fox jumps over the lazy dog."
 # Architectures of random models whose model in mlx-lm 0.32.2 has no pipeline.
 _TENSOR_ONLY = {"llama"}
 
 
-class Mlx:
+class Mlx(Engine):
     """MLX with mlx-lm."""
 
     name = "mlx"
-    parameters: ClassVar[dict[str, Parameter]] = {}
     programs = mlx_install.PROGRAMS
-    local_programs = mlx_install.PROGRAMS
     built_from = mlx_install.BUILT_FROM
     ports = (mlx_ranks.PORT, _SERVER_PORT)
     model_on_every_node = True
     hub_models = True
+    gpus = ("apple", "nvidia")
     # Of MLX's backends jaccl alone finds what it needs then, and its data cross RDMA alone.
     rdma_known_by = (
         "MLX was told of RDMA devices and of nothing else, and a rank that finds no group works "
@@ -56,7 +53,10 @@ class Mlx:
         return random_safetensors.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """What mlx-lm cannot split, of a model that the driver makes and so knows."""
+        """RDMA that is none of jaccl's; of a model that the driver makes, what does not split."""
+        problem = rdma_problem(point)
+        if problem:
+            return problem
         model, nodes = point.get("random"), point["nodes"]
         if model is None or nodes == 1:
             return None
@@ -70,10 +70,6 @@ class Mlx:
             if getattr(model, key) % nodes:
                 return f"mlx-lm splits evenly, and {key} {getattr(model, key)} is no multiple"
         return None
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """Every node runs the same program."""
-        return next((repr(name) for name in self.programs if name not in programs), None)
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """Its programs take seconds to tell theirs."""
@@ -97,14 +93,7 @@ class Mlx:
 
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
         """Ask a server, which gives token numbers beside their probabilities."""
-        request = {
-            "model": _LOADED,
-            "prompt": _PROMPT,
-            "max_tokens": count,
-            "temperature": 0,
-            "seed": run.case.seed,
-            "logprobs": True,
-        }
+        request = asking.greedy(run, _LOADED, count) | {"logprobs": True}
         with self.endpoint(run) as endpoint:
             answer = asking.post(run, endpoint, "/v1/completions", request)
         version = re.match(r"([\d.]+)-([\d.]+)-", str(answer.get("system_fingerprint")))
@@ -125,30 +114,9 @@ class Mlx:
             run.head.forwarded(f"127.0.0.1:{_SERVER_PORT}") as local,
         ):
             endpoint = Endpoint(local, _LOADED, ranks.head)
-            _wait_until_healthy(run, endpoint)
+            # It answers before the model is loaded, and the first request waits for that.
+            asking.wait_until_healthy(run, endpoint, hopeless=_UNHEALTHY)
             yield endpoint
 
 
 ENGINE = Mlx()
-
-
-def _wait_until_healthy(run: Run, endpoint: Endpoint) -> None:
-    """Until it answers; it does before the model is loaded, and the first request waits for that.
-
-    One that could not load the model answers too, that it is unhealthy.
-    """
-    import httpx
-
-    clocks = Clocks(run, endpoint.server)
-    with endpoint.client() as client:
-        while True:
-            with suppress(httpx.TransportError):
-                status = client.get("/health", timeout=5).status_code
-                if status == httpx.codes.OK:
-                    return
-                if status == _UNHEALTHY:
-                    words = endpoint.server.last_line()
-                    raise RunFailure("failed", f"mlx_lm.server does not work: {words}")
-            asking.require_running(run, endpoint)
-            clocks.check()
-            time.sleep(0.05)

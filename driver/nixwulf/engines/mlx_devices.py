@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from nixwulf.cluster import RDMA_KINDS, Cluster, Node
 from nixwulf.run import RunFailure
+
+_KIND = "thunderbolt5-rdma"
+
+
+def rdma_problem(point: Mapping[str, Any]) -> str | None:
+    """Why a point of a sweep cannot cross its fabric by jaccl, or none.
+
+    MLX has it on macOS only (https://ml-explore.github.io/mlx/build/html/usage/distributed.html).
+    """
+    kind = point.get("fabric_kind")
+    if point.get("transport") != "rdma" or kind in {None, _KIND}:
+        return None
+    return f"jaccl, MLX's RDMA, crosses {_KIND} between Macs, not {kind}; take tcp"
 
 
 def device_matrix(cluster: Cluster, nodes: Sequence[Node], fabric: str) -> list[list[str | None]]:

@@ -6,20 +6,19 @@ of the case cannot be served at once: a server is started when it is asked, and 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf import asking, container, nccl
-from nixwulf.benchmarks import Parameter
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines import python_versions, vllm_ray
-from nixwulf.engines.local import Installation, Progress
-from nixwulf.errors import NixwulfError
+from nixwulf.engines import Engine, python_versions, vllm_ray
+from nixwulf.engines.local import Installation
 from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
+from nixwulf.parameter import Parameter
 from nixwulf.platforms import load_platform
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Run, RunFailure
@@ -33,10 +32,9 @@ _MASTER_PORT = 29501
 _GPU_MEMORY = 0.9
 _SPLIT = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size"}
 _TYPES = ("auto", "bfloat16", "float16", "float32")
-_PROMPT = "The quick brown fox jumps over the lazy dog."
 
 
-class Vllm:
+class Vllm(Engine):
     """vLLM's OpenAI-compatible server, one GPU a node."""
 
     name = "vllm"
@@ -50,29 +48,19 @@ class Vllm:
         "max_num_seqs": Parameter(default=0, minimum=0),
     }
     programs = ("vllm", "ray")
-    local_programs = programs
-    built_from = ""
+    lacking = (
+        "vLLM is not on PATH ('vllm' and 'ray'); run 'pip install vllm ray' in a virtual "
+        "environment and put its bin folder on PATH."
+    )
     model_on_every_node = True
     hub_models = True
+    gpus = ("amd", "nvidia")
     ports = (_PORT, _MASTER_PORT, vllm_ray.PORT)
 
     def find_local(self) -> Installation | None:
         """On PATH, both together."""
-        places = {name: shutil.which(name) for name in self.programs}
-        found = {name: Path(place) for name, place in places.items() if place}
-        if len(found) < len(self.programs):
-            return None
-        return Installation("path", found, _version_beside(found["vllm"]))
-
-    def install_local(self, progress: Progress) -> Installation:
-        """On PATH; this driver builds no vLLM."""
-        found = self.find_local()
-        if found is None:
-            raise NixwulfError(
-                "vLLM is not on PATH ('vllm' and 'ray'); run 'pip install vllm ray' in a virtual "
-                "environment and put its bin folder on PATH."
-            )
-        return found
+        found = super().find_local()
+        return found and replace(found, version=_version_beside(found.programs["vllm"]))
 
     def random_model(self, model: RandomModel) -> Path:
         """A Hugging Face folder."""
@@ -113,16 +101,8 @@ class Vllm:
 
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
         """Token numbers, or texts from versions that answer none."""
-        request = {
-            "model": run.model,
-            "prompt": _PROMPT,
-            "max_tokens": count,
-            "temperature": 0,
-            "seed": run.case.seed,
-            "ignore_eos": True,
-            "logprobs": 0,
-            "return_token_ids": True,
-        }
+        request = asking.greedy(run, run.model, count)
+        request |= {"ignore_eos": True, "logprobs": 0, "return_token_ids": True}
         with self.endpoint(run) as endpoint:
             answer = asking.post(run, endpoint, "/v1/completions", request)
             try:

@@ -39,6 +39,7 @@ def _trained(record: Record) -> Iterator[str]:
     for node in record.get("nodes", ()):
         expected = _port_gbps(node["platform"])
         facts = node.get("facts", {})
+        slow: dict[str, list[str]] = {}
         for key, value in facts.items():
             found = _SPEED.search(str(value))
             if not key.endswith(("tx_speed", "rx_speed")) or not found:
@@ -46,11 +47,12 @@ def _trained(record: Record) -> Iterator[str]:
             lanes = str(facts.get(key.replace("speed", "lanes"), "1"))
             count = int(lanes) if lanes.isdecimal() else 1
             if expected and float(found[1]) * count < expected:
-                yield (
-                    f"A cable of node {node['name']!r} is trained at {found[1]} Gb/s x {count} "
-                    f"({key}), and its ports can {expected:g} Gbit/s: unplug it at both ends, then "
-                    "try another."
-                )
+                slow.setdefault(f"{found[1]} Gb/s x {count}", []).append(key)
+        for speed, keys in slow.items():
+            yield (
+                f"A cable of node {node['name']!r} is trained at {speed} ({', '.join(keys)}), and "
+                f"its ports can {expected:g} Gbit/s: unplug it at both ends, then try another."
+            )
 
 
 def _port_gbps(platform: str) -> float:
@@ -71,9 +73,11 @@ def _cpu(record: Record) -> Iterator[str]:
     """A CPU where the platform has a GPU."""
     if not any("gpu" in (facts_of(name) or {}) for name in _platforms(record)):
         return
-    if record["case"]["parameters"].get("backend") == "cpu":
-        yield "The case asks for the CPU (backend 'cpu'), and the prediction is for the GPU."
-        return
+    parameters = record["case"]["parameters"]
+    for key in ("backend", "device"):
+        if str(parameters.get(key)).lower() == "cpu":
+            yield f"It is of the CPU ({key} {parameters[key]!r}), and the prediction of the GPU."
+            return
     backends = record.get("engine", {}).get("backends", "")
     if "CPU" in backends and not any(name in backends for name in _GPU_BACKENDS):
         yield f"The engine computed on the CPU (backends {backends!r}), not on the GPU."

@@ -9,8 +9,8 @@ from nixwulf.model.constants import Constants
 from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way
 from nixwulf.model.predict import predict
 
-ENOUGH = 0.05
-"""A change of less is no help."""
+ENOUGH = 5
+"""Percent; a change of less is no help."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Help:
 
     @property
     def enough(self) -> bool:
-        """Whether it is worth anything."""
-        return self.factor >= 1 + ENOUGH
+        """Whether it is worth anything, in the whole percent that are shown."""
+        return round(100 * (self.factor - 1)) >= ENOUGH
 
 
 def _memory(one: Setting) -> Setting:

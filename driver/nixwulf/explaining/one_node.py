@@ -8,6 +8,7 @@ of the run shows.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import hypot
 
 from nixwulf.errors import InputError
 from nixwulf.model.constants import Constants, choose, family
@@ -17,16 +18,17 @@ from nixwulf.model.predict import predict, total
 _KIND = "cpu"
 _PERFECT = 1e9
 _SURE = 0.05
-"""Deviation of a speed that was measured on the same machine, in logarithms."""
+"""Deviation of speeds of the same machine at another time, in logarithms."""
 _SEEN = 0.3
 """The same of the host's time: chosen, it is a small difference of two measured speeds."""
 
 
 def calibrated(
-    name: str, model: ModelFacts, way: Way, metric: str, speed: float
+    name: str, model: ModelFacts, way: Way, metric: str, speed: float, error: float
 ) -> tuple[PlatformFacts, Constants]:
     """The platform that gives speed tok/s on one node, and constants that take nothing off it.
 
+    error: how far off that speed may be, as a share of it. All that stands on it may be as far off.
     Raises InputError for a speed that no machine has.
     """
     if not speed > 0:
@@ -41,8 +43,8 @@ def calibrated(
     else:
         read = work.weights + work.cache
         platform = PlatformFacts(name, _KIND, read / seconds, _PERFECT, assumptions=(said,))
-    known = choose(family(way.engine, _KIND, graphs=way.graphs, parallelism=way.parallelism), _KIND)
-    deviations = (_SURE, _SURE, _SURE, _SURE, *known.deviations[4:])
+    known = choose(family(way, _KIND), _KIND)
+    deviations = (*(hypot(_SURE, error),) * 4, *known.deviations[4:])
     return platform, replace(
         known, weights=1.0, cache=1.0, compute=1.0, layer_us=0.0, deviations=deviations
     )

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
-from nixwulf.explaining.explanation import Explained, Unmeasured
+from nixwulf.explaining.explanation import Explained
+from nixwulf.explaining.labels import labels
+from nixwulf.explaining.measured import Unmeasured
 from nixwulf.explaining.words import NOTICED, case, measured, sentences
 from nixwulf.predicting.bar import COLOURS, LETTERS, cells, legend, percentages, shares
 from nixwulf.report.pipes import escaped
@@ -21,40 +24,45 @@ _COLOURS = {"cannot be right": "bold red", "half of it or less": "bold red",
 
 
 def to_terminal(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> None:
-    """Print explanations; lines are as long as their sentences."""
+    """Print explanations; in a pipe or a file a sentence is a line."""
     console = Console(highlight=False)
 
-    def say(text: str, style: str = "") -> None:
-        console.print(Text(clean(text), style=style), soft_wrap=True)
+    def say(text: Text | str, style: str = "", indent: int = 0) -> None:
+        line = text if isinstance(text, Text) else Text(clean(text), style=style)
+        if console.is_terminal:
+            console.print(Padding(line, (0, 0, 0, indent)))
+        else:
+            console.print(Text(" " * indent) + line, soft_wrap=True)
 
     last, noticed = "", set[str]()
-    for one in told:
+    for one, label in zip(told, labels(told), strict=True):
         if case(one) != last:
             noticed.clear()
             say(f"{chr(10) if last else ''}{case(one)}", "bold")
         last = case(one)
-        say(f"  {one.metric}: {measured(one)}", _COLOURS.get(one.verdict, ""))
+        say(f"{label}: {measured(one)}", _COLOURS.get(one.verdict, ""), 2)
         if one.prediction:
-            bar = Text("    ")
+            bar = Text()
             for name, count in cells(one.prediction.parts, _BAR).items():
                 bar.append(LETTERS[name][0] * count, style=f"{COLOURS[name]} reverse")
             ms = 1000 / one.prediction.value
             bar.append(f" {figure(ms)} ms: {percentages(one.prediction.parts)}")
-            console.print(bar, soft_wrap=True)
+            say(bar, indent=4)
         for sentence in sentences(one):
             if sentence not in noticed:
-                say(f"    {sentence}")
+                say(sentence, indent=4)
             if sentence.startswith(NOTICED):
                 noticed.add(sentence)
     for text in (*_rest(rest), *_foot(told)):
-        say(text)
+        # A link stays one where the terminal itself breaks the line.
+        console.print(Text(clean(text)), soft_wrap=True)
 
 
 def to_markdown(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> str:
     """Explanations as GitHub Markdown."""
     lines = []
-    for one in told:
-        lines.append(f"**{escaped(case(one))}**, {one.metric}: {escaped(measured(one))}")
+    for one, label in zip(told, labels(told), strict=True):
+        lines.append(f"**{escaped(case(one))}**, {escaped(label)}: {escaped(measured(one))}")
         lines.append("")
         if one.prediction:
             lines.append(f"- Predicted time: {escaped(percentages(one.prediction.parts))}.")
@@ -76,8 +84,10 @@ def to_json(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> str:
 
 def _document(one: Explained) -> dict[str, Any]:
     document: dict[str, Any] = {
+        "record": one.record["id"],
         "case": dict(one.case),
         "metric": one.metric,
+        "conditions": dict(one.conditions),
         "unit": "tok/s",
         "measured": one.measured,
         "n_runs": one.runs,

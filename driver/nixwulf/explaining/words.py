@@ -17,8 +17,11 @@ NOTICED = "Noticed"
 def case(told: Explained) -> str:
     """'tiny, 2 nodes, tensor, gbe5, tcp'."""
     one = told.case
-    link = f", {one['parallelism']}, {one['fabric']}, {one['transport']}" if "fabric" in one else ""
-    return f"{one['model']} by {one['engine']}, {plural(one['nodes'], 'node')}{link}"
+    model, engine = one.get("model", "no model named"), one.get("engine", "no engine named")
+    link = [one[key] for key in ("parallelism", "fabric", "transport") if key in one]
+    several = one["nodes"] > 1
+    nodes = plural(one["nodes"], "node")
+    return f"{model} by {engine}, {', '.join([nodes, *link] if several else [nodes])}"
 
 
 def measured(told: Explained) -> str:
@@ -73,14 +76,15 @@ def _flags(told: Explained) -> Iterator[str]:
         if not clues and not any(one.enough for one in told.links):
             yield "Nothing in the record explains it."
     elif told.measured > prediction.high:
-        below = f", and below {figure(told.roof)}, what the hardware can" if told.roof else ""
-        yield f"Fast: {figure(ratio)} times the prediction{below}."
+        where = "at" if told.roof and told.measured > told.roof else "below"
+        roof = f", and {where} {figure(told.roof)}, what the hardware can" if told.roof else ""
+        yield f"Fast: {figure(ratio)} times the prediction{roof}."
     for one in told.links:
         name = "Slow link" if one.enough else NOTICED
         yield f"{name}: {one.what}. Without that: {percent(one.factor)}."
     slow = told.measured < prediction.low
     for clue in clues:
-        yield f"{'Explains it' if slow else NOTICED}: {clue}"
+        yield f"{'May explain it' if slow else NOTICED}: {clue}"
 
 
 def _list(helps: list[Help]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -12,44 +13,64 @@ from typing import Any
 from nixwulf.errors import InputError
 from nixwulf.files import read_toml
 from nixwulf.model.facts import ModelFacts, Weights
+from nixwulf.schema import check
 
 FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "models.toml"
 NEEDED = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "parameters_b")
 _BILLION = 1e9
+_NEAR = 5
 
 
 @cache
 def table(path: Path = FILE) -> tuple[Mapping[str, Any], ...]:
-    """The models of a table; raises InputError for one that lacks what every model needs."""
-    models = read_toml(path).get("models", [])
-    for model in models:
-        missing = [key for key in ("name", *NEEDED) if key not in model]
-        if missing:
-            raise InputError(
-                f"{path}: model {model.get('name', '?')!r} lacks {', '.join(missing)}; its "
-                "config.json has them."
-            )
-    return tuple(models)
+    """The models of a table; raises InputError, naming the key and what was expected."""
+    document = read_toml(path)
+    if path != FILE:  # a test holds that of the package against the schema
+        check(document, "models", str(path))
+    return tuple(document["models"])
+
+
+def only(path: Path) -> ModelFacts:
+    """The model of a file that has one; raises InputError."""
+    models = table(path)
+    if len(models) != 1:
+        raise InputError(
+            f"{path}: has {len(models)} [[models]], expected one; give a file with one."
+        )
+    facts = parse(models[0])
+    if facts.routed + facts.unread > facts.parameters:
+        raise InputError(
+            f"{path}: of {facts.parameters / _BILLION:.3g} billion parameters the experts of "
+            f"{facts.name!r} have {facts.routed / _BILLION:.3g} billion and the embedding, with "
+            f"unread_b, {facts.unread / _BILLION:.3g}; look at parameters_b and the widths."
+        )
+    if facts.linear_layers + facts.window_layers > facts.layers:
+        raise InputError(
+            f"{path}: linear_layers and window_layers are more than {facts.layers} layers."
+        )
+    return facts
 
 
 def find(name: str, path: Path = FILE) -> ModelFacts:
     """The model that a name is about, as first published: 'MiniMax-M2-UD-Q6_K_XL' is MiniMax-M2.
 
-    Raises InputError that says which facts are needed and where they go.
+    The longest alias in the name counts, and no letter or digit may follow it: GLM-4.6V is another
+    model than GLM-4.6. Raises InputError that says which facts are needed and where they go.
     """
-    plain = _plain(name)
     found = [
         (len(alias), model)
         for model in table(path)
         for alias in (*model.get("aliases", ()), _plain(model["name"]))
-        if alias in plain
+        if re.search(r"[^a-z0-9]*".join(alias) + r"(?![a-z0-9])", name.lower())
     ]
     if not found:
-        known = ", ".join(str(model["name"]) for model in table(path))
+        known = [str(model["name"]) for model in table(path)]
+        near = get_close_matches(name, known, n=_NEAR, cutoff=0.0)
         raise InputError(
             f"Model {name!r} is not known. Give its facts in a TOML file as [[models]] with name, "
             f"{', '.join(NEEDED)}, and for experts: experts, experts_used, expert_width, "
-            f"moe_layers (all in its config.json), or a GGUF file; known are: {known}."
+            f"moe_layers (all in its config.json), or a GGUF file; of the {len(known)} known, "
+            f"its name is nearest to {', '.join(near)}."
         )
     return parse(max(found, key=lambda one: one[0])[1])
 
@@ -62,6 +83,7 @@ def parse(model: Mapping[str, Any]) -> ModelFacts:
     growing = layers - linear - looking
     limit = model.get("cache_limit", 0)
     embedding = 0 if model.get("tied") else vocabulary * hidden
+    matrices = 3.0 if model.get("gated", True) else 2.0
     return ModelFacts(
         name=model["name"],
         layers=layers,
@@ -72,10 +94,10 @@ def parse(model: Mapping[str, Any]) -> ModelFacts:
         unread=embedding + model.get("unread_b", 0.0) * _BILLION,
         experts=model.get("experts", 0),
         experts_used=model.get("experts_used", 0),
-        routed=3.0
+        routed=matrices
         * model.get("moe_layers", 0)
         * model.get("experts", 0)
-        * hidden
+        * model.get("expert_input", hidden)
         * model.get("expert_width", 0),
         heads=model["heads"],
         head_dim=model.get("latent_width", model["head_dim"]),
@@ -88,6 +110,7 @@ def parse(model: Mapping[str, Any]) -> ModelFacts:
         window=limit or model.get("window", 0),
         window_layers=looking + (growing if limit else 0),
         linear_layers=linear,
+        state_width=float(model.get("state_width", 0) * linear),
         streams=model.get("streams", 1),
     )
 

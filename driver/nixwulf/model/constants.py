@@ -14,6 +14,7 @@ from typing import Any
 
 from nixwulf.errors import InputError
 from nixwulf.files import read_toml
+from nixwulf.model.facts import Way
 
 FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "constants.toml"
 # Engines that are another one inside.
@@ -25,11 +26,13 @@ class Constants:
     """Of one engine on one kind of device.
 
     Shares of what the hardware can: weights (of the memory's bandwidth, reading weights), cache
-    (the same, reading the KV cache), compute. Times in us that the host needs: layer (to start the
-    kernels of one simple layer), hop (to hand a pipeline's state to the next node), sync (a
-    collective, beside what the link needs). deviations: standard deviations of their logarithms, in
-    the order of NAMES. spread: that of what the constants do not explain, as errors on machines
-    that had no part in a fit show it. cases: published ones of this engine on this kind of device.
+    (the same, reading the KV cache), compute, attention (of the compute, comparing a prompt's
+    tokens with those before). Times in us that the host needs: layer (to start the kernels of one
+    simple layer), hop (to hand a pipeline's state to the next node), sync (a collective, beside
+    what the link needs). deviations: standard deviations of their logarithms, in
+    the order of NAMES. spread and prompt_spread: that of what the constants do not explain of
+    decoding and of prompts, as errors on machines that had no part in a fit show it. cases:
+    published ones of this engine on this kind of device.
     """
 
     weights: float
@@ -38,22 +41,24 @@ class Constants:
     layer_us: float
     hop_us: float
     sync_us: float
+    attention: float
     deviations: tuple[float, ...]
     spread: float
+    prompt_spread: float = 0.0
     cases: int = 1
 
 
-NAMES = tuple(field.name for field in fields(Constants))[:6]
+NAMES = tuple(field.name for field in fields(Constants))[:7]
 
 
-def family(engine: str, kind: str, *, graphs: bool | None, parallelism: str) -> str:
-    """The engine whose constants hold.
+def family(way: Way, kind: str) -> str:
+    """The engine whose constants hold for a way to run a model on a kind of device.
 
     vLLM that does not replay graphs is another engine: starting kernels one by one is most of its
     time. Across nodes of AMD APUs it runs so by default, because capture hangs there.
     """
-    name = FAMILIES.get(engine, engine)
-    if name == "vllm" and not (kind != "amd" if graphs is None else graphs):
+    name = FAMILIES.get(way.engine, way.engine)
+    if name == "vllm" and not (kind != "amd" if way.graphs is None else way.graphs):
         return "vllm-eager"
     return name
 
@@ -76,8 +81,13 @@ def load(path: Path = FILE) -> Mapping[str, Mapping[str, Constants]]:
 def _parse(table: Mapping[str, Any]) -> Constants:
     values = {name: float(table[name]["value"]) for name in NAMES}
     deviations = tuple(float(table[name]["deviation"]) for name in NAMES)
-    spread = float(table["spread"]["value"])
-    return Constants(**values, deviations=deviations, spread=spread, cases=int(table["cases"]))
+    return Constants(
+        **values,
+        deviations=deviations,
+        spread=float(table["spread"]["value"]),
+        prompt_spread=float(table["prompt_spread"]["value"]),
+        cases=int(table["cases"]),
+    )
 
 
 def choose(

@@ -55,9 +55,10 @@ class ModelFacts:
     which a token reads a row (untied embeddings), and what decoding does not touch (vision, MTP).
     cache_width: values a token that all layers without a window keep; window_width: the same of the
     window_layers that look back window tokens only. linear_layers: layers whose state does not
-    grow. streams: residual streams that hyper-connections mix. head_dim: values that a query is
-    compared by (of latent attention, the latent's). kv_heads: how many nodes the cache can be
-    shared out to (1: latent attention, which every node keeps whole).
+    grow (linear attention, Mamba); state_width: values of all their states. streams: residual
+    streams that hyper-connections mix. head_dim: values that a query is compared by (of latent
+    attention, the latent's). kv_heads: how many nodes the cache can be shared out to (1: latent
+    attention, which every node keeps whole).
     """
 
     name: str
@@ -78,6 +79,7 @@ class ModelFacts:
     window: int = 0
     window_layers: int = 0
     linear_layers: int = 0
+    state_width: float = 0.0
     streams: int = 1
     assumptions: tuple[str, ...] = ()
 
@@ -140,7 +142,8 @@ class Way:
 
     drafts and acceptance: tokens that are guessed ahead a step, and the share of them that is kept.
     graphs: whether the engine replays recorded kernels (none: as the engine does by itself).
-    chunk: tokens of a prompt that are computed at once, 0: the engine's default.
+    chunk: tokens of a prompt that are computed at once, 0: the engine's default. collectives: the
+    library that sums in place of the engine's own way ('rccl' in a llama.cpp patched for it).
     """
 
     engine: str
@@ -153,6 +156,7 @@ class Way:
     acceptance: float = 0.0
     graphs: bool | None = None
     chunk: int = 0
+    collectives: str = ""
 
     def __post_init__(self) -> None:
         if self.parallelism not in PARALLELISMS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import hypot
+from math import hypot, log
 from typing import Any
 
 from nixwulf.model.constants import NAMES, Constants, family
@@ -19,10 +19,17 @@ from nixwulf.model.published import Case
 
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
 KINDS = ("amd", "nvidia", "apple", "cpu")
-_SHARES = ("weights", "cache", "compute")
+_SHARES = ("weights", "cache", "compute", "attention")
+_COMPUTE = ("compute", "attention")
 _NOISE = 0.05
 _TOGETHER = "together"
 _TOGETHER_DEVIATION = 0.12
+KERNELS = 0.25
+"""Deviation of the logarithm of prompts of one model on one machine, all of them together.
+
+No row of a way says its build and backend; those of one engine differ by this (docs/model.md).
+"""
+_PROMPT = " prompt"
 _ROUNDS = 60
 _SMALL = 2e-3
 
@@ -45,10 +52,18 @@ _PRIORS = {
     "layer_us": Prior(60.0, 1.0, 0.7, 0.7, 0.4),
     "hop_us": Prior(2000.0, 1.0, 0.7, 0.1, 0.1),
     "sync_us": Prior(40.0, 0.3, 0.4, 0.1, 0.1),
+    "attention": Prior(0.3, 0.2, 0.2, 0.7, 0.3),
 }
-# Where a constant is known better or worse than its prior: no collective of llama.cpp was measured
-# by itself; a CPU starts no kernels, its threads meet at a barrier.
+# Measured by itself, in the lab (docs/model.md): the value and the deviation of its logarithm.
+_MEASURED = {
+    ("hop_us", "llama.cpp", "cpu"): (1000.0, 0.5),
+    ("sync_us", "llama.cpp", "cpu"): (300.0, 0.2),
+}
+# Where a constant is known better or worse than its prior: a host hands over to a GPU in another
+# time than to its own threads; no engine says what a sum costs llama.cpp; a CPU starts no kernels,
+# its threads meet at a barrier.
 _KNOWN = {
+    ("hop_us", "llama.cpp.cpu"): 1.5,
     ("sync_us", "llama.cpp"): 3.0,
     ("layer_us", "cpu"): 0.1,
     ("layer_us", "distributed-llama"): 0.1,
@@ -56,15 +71,23 @@ _KNOWN = {
     ("layer_us", "llama.cpp.cpu"): 0.1,
 }
 _FIELDS = dict(
-    zip(NAMES, ("weights", "cache", "compute", "launches", "hops", "syncs"), strict=True)
+    zip(
+        NAMES,
+        ("weights", "cache", "compute", "launches", "hops", "syncs", "attention"),
+        strict=True,
+    )
 )
 
 
 Table = Mapping[str, Mapping[str, Constants]]
 
 
-def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Table:
-    """The constants that fit cases best, by engine and kind; spread by engine ('': any other).
+def fit(
+    cases: Sequence[Case],
+    spread: Mapping[str, float] | None = None,
+    prompt_spread: Mapping[str, float] | None = None,
+) -> Table:
+    """The constants that fit cases best, by engine and kind; spreads by engine ('': any other).
 
     Without cases they are what was taken for granted, which is what the priors say.
     """
@@ -74,24 +97,28 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
     keys = [(name, part) for name in NAMES for part in _parts()]
     keys += [(_TOGETHER, group) for group in groups]
     index = {key: number for number, key in enumerate(keys)}
-    prior = np.array([_deviation(*key) for key in keys])
     base = np.log([_unit(name, _PRIORS[name].value) for name in NAMES])
+    certain, unknown, inverse = _granted(index)
     noises = np.array([hypot(_NOISE, uneven(c.model, c.way, c.metric)) for c in cases])
     group = np.array([index[_TOGETHER, _together(case)] for case in cases])
-    rows = np.array([_row(case) for case in cases]).reshape(len(cases), len(NAMES) + 2)
-    counts, fixed, seen = rows[:, :-2], rows[:, -2], np.log(rows[:, -1])
+    rows = np.array([_row(case) for case in cases]).reshape(len(cases), len(NAMES) + 3)
+    counts, beside, fixed, seen = rows[:, :-3], rows[:, -3], rows[:, -2], np.log(rows[:, -1])
+    weights_column, compute_column = NAMES.index("weights"), NAMES.index("compute")
     # Which unknowns make up the logarithm of each constant of each case: cases x constants x 4.
     places = [place(case) for case in cases]
     made_of = np.array(
-        [[[index[name, part] for part in _made_of(*place)] for name in NAMES] for place in places]
+        [[[index[key] for key in _made_of(name, *place)] for name in NAMES] for place in places]
     ).reshape(len(cases), len(NAMES), 4)
 
-    def solve(used: Any, free: Any, unknown: Any, inverse: Any) -> None:
+    def solve(used: Any, free: Any) -> None:
         """Move the free unknowns to where they fit the used cases, and put in their covariance."""
-        which, shared, wanted = made_of[used], group[used], prior[free]
+        which, shared, wanted = made_of[used], group[used], certain[np.ix_(free, free)]
         start, row, noise = unknown[free].copy(), np.arange(int(used.sum())), noises[used]
         for _ in range(_ROUNDS):
-            terms = counts[used] * np.exp(base + unknown[which].sum(axis=2))
+            factors = np.exp(base + unknown[which].sum(axis=2))
+            terms = counts[used] * factors
+            late = beside[used] * factors[:, weights_column]
+            terms[:, weights_column] += np.maximum(0.0, late - terms[:, compute_column])
             times = terms.sum(axis=1) + fixed[used]
             slope = np.zeros((len(row), len(keys)))
             slope[row[:, None, None], which] = (terms / times[:, None])[:, :, None]
@@ -100,8 +127,8 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
             off = seen[used] - np.log(times) - unknown[shared]
             # Cases that are far off count less (Huber): no single record bends the constants.
             weight = np.minimum(1.0, 1.5 * noise / np.maximum(np.abs(off), 1e-9)) / noise**2
-            covariance = np.linalg.inv(slope.T @ (weight[:, None] * slope) + np.diag(wanted**-2))
-            pull = (unknown[free] - start) / wanted**2
+            covariance = np.linalg.inv(slope.T @ (weight[:, None] * slope) + wanted)
+            pull = wanted @ (unknown[free] - start)
             step = np.clip(covariance @ (slope.T @ (weight * off) - pull), -0.5, 0.5)
             unknown[free] += step
             if np.abs(step).max() < _SMALL:
@@ -110,30 +137,47 @@ def fit(cases: Sequence[Case], spread: Mapping[str, float] | None = None) -> Tab
 
     # Prompts tell about compute alone: how far it hides the reading of weights is not in the sums.
     prompts = np.array([case.metric == "prompt" for case in cases], dtype=bool)
-    unknown, inverse = np.zeros(len(keys)), np.diag(prior**2)
     if not prompts.all():
-        free = np.unique([*made_of[~prompts].ravel(), *group[~prompts]])
-        solve(~prompts, free, unknown, inverse)
+        measured = [index[key] for place in _MEASURED for key in _made_of(*place)]
+        free = np.unique([*made_of[~prompts].ravel(), *group[~prompts], *measured])
+        solve(~prompts, free)
     if prompts.any():
-        column = NAMES.index("compute")
-        free = np.unique([*made_of[prompts][:, column].ravel(), *group[prompts]])
-        solve(prompts, free, unknown, inverse)
-    known = spread or {}
-    table: dict[str, dict[str, Constants]] = {engine: {} for engine in ENGINES}
-    for engine, kind in ((engine, kind) for engine in ENGINES for kind in KINDS):
+        columns = [NAMES.index(name) for name in _COMPUTE]
+        free = np.unique([*made_of[prompts][:, columns].ravel(), *group[prompts]])
+        solve(prompts, free)
+
+    def constants(engine: str, kind: str) -> Constants:
         chosen = np.zeros((len(NAMES), len(keys)))
         for column, name in enumerate(NAMES):
-            chosen[column, [index[name, part] for part in _made_of(engine, kind)]] = 1.0
+            chosen[column, [index[key] for key in _made_of(name, engine, kind)]] = 1.0
         factors = np.exp(base + chosen @ unknown)
         deviations = np.sqrt(np.einsum("ij,jk,ik->i", chosen, inverse, chosen))
-        values = {name: _value(name, float(one)) for name, one in zip(NAMES, factors, strict=True)}
-        table[engine][kind] = Constants(
-            **values,
+        return Constants(
+            **{name: _value(name, float(one)) for name, one in zip(NAMES, factors, strict=True)},
             deviations=tuple(float(one) for one in deviations),
-            spread=known.get(engine, known.get("", 0.0)),
+            spread=_of_engine(spread, engine),
+            prompt_spread=_of_engine(prompt_spread, engine),
             cases=places.count((engine, kind)),
         )
-    return table
+
+    return {engine: {kind: constants(engine, kind) for kind in KINDS} for engine in ENGINES}
+
+
+def _granted(index: Mapping[tuple[str, str], int]) -> tuple[Any, Any, Any]:
+    """What is taken for granted of all unknowns: precision, values and covariance.
+
+    Priors pull each to zero; what was measured by itself pulls the sum that a constant is made of.
+    """
+    import numpy as np
+
+    precision = np.diag([_deviation(*key) ** -2 for key in index])
+    pull = np.zeros(len(index))
+    for (name, engine, kind), (value, deviation) in _MEASURED.items():
+        parts = [index[key] for key in _made_of(name, engine, kind)]
+        precision[np.ix_(parts, parts)] += deviation**-2
+        pull[parts] += log(value / _PRIORS[name].value) / deviation**2
+    covariance = np.linalg.inv(precision)
+    return precision, covariance @ pull, covariance
 
 
 def overlaps(case: Case, machine: str) -> bool:
@@ -141,8 +185,15 @@ def overlaps(case: Case, machine: str) -> bool:
     return bool(set(case.machine.split(" and ")) & set(machine.split(" and ")))
 
 
-def _made_of(engine: str, kind: str) -> tuple[str, ...]:
-    return ("", engine, kind, f"{engine}.{kind}")
+def _made_of(name: str, engine: str, kind: str) -> list[tuple[str, str]]:
+    keys = [(name, part) for part in ("", engine, kind)]
+    # One client of llama.cpp makes hops and sums: a device that is slow at one is slow at both.
+    last = "hop_us" if (name, engine) == ("sync_us", "llama.cpp") else name
+    return [*keys, (last, f"{engine}.{kind}")]
+
+
+def _of_engine(spread: Mapping[str, float] | None, engine: str) -> float:
+    return spread.get(engine, spread.get("", 0.0)) if spread else 0.0
 
 
 def _parts() -> list[str]:
@@ -162,7 +213,7 @@ def _together(case: Case) -> str:
 
 def _deviation(name: str, part: str) -> float:
     if name == _TOGETHER:
-        return _TOGETHER_DEVIATION
+        return KERNELS if part.endswith(_PROMPT) else _TOGETHER_DEVIATION
     prior = _PRIORS[name]
     if not part:
         return prior.all
@@ -176,8 +227,7 @@ def _deviation(name: str, part: str) -> float:
 def place(case: Case) -> tuple[str, str]:
     """The engine and the kind of device whose constants hold for a case."""
     kind = case.platforms[0].kind
-    way = case.way
-    return family(way.engine, kind, graphs=way.graphs, parallelism=way.parallelism), kind
+    return family(case.way, kind), kind
 
 
 @cache
@@ -185,7 +235,7 @@ def _row(case: Case) -> tuple[float, ...]:
     """What each constant scales, what none does, and the seconds that were measured."""
     work, tokens = total(case.platforms, case.model, case.way, case.fabric, metric=case.metric)
     counts = (getattr(work, _FIELDS[name]) for name in NAMES)
-    return (*counts, work.latency + work.transfer, tokens / case.value)
+    return (*counts, work.beside, work.latency + work.transfer, tokens / case.value)
 
 
 def _unit(name: str, value: float) -> float:

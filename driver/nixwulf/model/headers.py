@@ -6,14 +6,24 @@ models/header.py reads the headers: parse_gguf gives fields and tensors, parse_s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from nixwulf.model.facts import ModelFacts, Weights
 from nixwulf.models.header import Tensor
 
 _GGUF_EXPERTS = re.compile(r"_exps\.")
+_GGUF_BLOCK = re.compile(r"blk\.(\d+)\.(\w+)")
+_GGUF_STATE = ("ssm_", "shortconv")
 _HF_EXPERTS = re.compile(r"\.experts\.")
+_HF_EMBEDDING = re.compile(r"(embed_tokens|(^|\.)embeddings)\.weight$")
+# Rows of a table for each layer, and what decoding does not touch: vision, sound, guesses ahead.
+_HF_UNREAD = re.compile(
+    r"embed_tokens_per_layer\.|(^|\.)(visual|vision_\w+|audio_\w+|multi_modal_projector|mtp)\."
+)
+_HF_KINDS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
+_HF_LINEAR = {"linear_attention", "conv", "mamba"}
+_HF_ALONE = {"moe", "mlp"}  # feed-forward networks that are layers of their own
 _WINDOW = (
     "which layers look back a window only is not in the header: all are taken to keep everything"
 )
@@ -22,36 +32,49 @@ _WINDOW = (
 def of_gguf(name: str, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFacts:
     """By the keys and the names of tensors of llama.cpp; raises KeyError for those of no model.
 
-    Layers without heads of a cache have a state instead.
+    Layers with tensors of a state, or without heads of a cache, have a state; blocks without either
+    (the networks of Nemotron-H) are not counted. The last blocks may guess ahead (nextn).
     """
     architecture = fields["general.architecture"]
 
     def value(key: str, default: Any = 0) -> Any:
         return fields.get(f"{architecture}.{key}", default)
 
-    layers, hidden = int(value("block_count")), int(value("embedding_length"))
-    heads = max(_each(value("attention.head_count"), layers))
-    cached = _each(value("attention.head_count_kv", heads), layers)
+    blocks, hidden = int(value("block_count")), int(value("embedding_length"))
+    heads = max(_each(value("attention.head_count"), blocks))
+    cached = _each(value("attention.head_count_kv", heads), blocks)
     key = int(value("attention.key_length", hidden // max(1, heads)))
     width = key + int(value("attention.value_length", key))
     latent = int(value("attention.kv_lora_rank"))
     if latent:
         width = latent + int(value("rope.dimension_count"))
+    read = blocks - int(value("nextn_predict_layers"))
+    kinds = [_kind(_parts(tensors, index), cached[index]) for index in range(read)]
+    growing = [one for one, kind in zip(cached[:read], kinds, strict=True) if kind == "attention"]
+    linear = kinds.count("state")
+    state = int(value("ssm.inner_size")) * int(value("ssm.state_size"))
     return _facts(
         name,
         tensors,
-        routed=[one for tensor, one in tensors.items() if _GGUF_EXPERTS.search(tensor)],
-        embedding=tensors.get("token_embd.weight") if "output.weight" in tensors else None,
+        routed=_GGUF_EXPERTS,
+        unread={
+            tensor
+            for tensor in tensors
+            if tensor == "per_layer_token_embd.weight"
+            or (tensor == "token_embd.weight" and "output.weight" in tensors)
+            or ((block := _GGUF_BLOCK.match(tensor)) and int(block[1]) >= read)
+        },
         vocabulary=tensors["token_embd.weight"].weights // hidden,
-        layers=layers,
+        layers=len(growing) + linear,
         hidden=hidden,
         experts=int(value("expert_count")),
         experts_used=int(value("expert_used_count")),
         heads=heads,
         head_dim=latent or key,
         kv_heads=1 if latent else max(cached),
-        cache_width=float(sum(width * (bool(one) if latent else one) for one in cached)),
-        linear_layers=cached.count(0),
+        cache_width=float(sum(width * (1 if latent else one) for one in growing)),
+        linear_layers=linear,
+        state_width=float(state * linear),
         assumptions=(_WINDOW,) if value("attention.sliding_window") else (),
     )
 
@@ -65,31 +88,43 @@ def of_safetensors(
     the table's facts and the size of its files.
     """
     config = config.get("text_config", config)
-    layers, hidden = int(config["num_hidden_layers"]), int(config["hidden_size"])
-    heads = int(config["num_attention_heads"])
-    head_dim = int(config.get("head_dim") or hidden // heads)
-    kv_heads = int(config.get("num_key_value_heads") or heads)
-    latent = int(config.get("kv_lora_rank") or 0)
-    width = latent + int(config.get("qk_rope_head_dim") or 0) if latent else 2 * kv_heads * head_dim
-    linear = list(config.get("layer_types", ())).count("linear_attention")
+
+    def first(*keys: str) -> int:
+        return next((int(config[key]) for key in keys if config.get(key)), 0)
+
+    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    head_dim = first("head_dim") or hidden // heads
+    kv_heads = first("num_key_value_heads") or heads
+    latent = first("kv_lora_rank")
+    width = latent + first("qk_rope_head_dim") if latent else 2 * kv_heads * head_dim
+    kinds = config.get("layer_types") or config.get("layers_block_type")
+    kinds = kinds or [_HF_KINDS[one] for one in config.get("hybrid_override_pattern", "")]
+    linear = sum(kind in _HF_LINEAR for kind in kinds)
+    layers = int(config["num_hidden_layers"]) - sum(kind in _HF_ALONE for kind in kinds)
+    state = first("mamba_num_heads") * first("mamba_head_dim") * first("ssm_state_size")
+    values, keys = first("linear_value_head_dim"), first("linear_key_head_dim")
+    state = state or first("linear_num_value_heads") * values * keys
     tied = not any(key.endswith("lm_head.weight") for key in tensors)
-    embedding = next((one for key, one in tensors.items() if "embed_tokens" in key), None)
-    counts = ("num_experts", "num_local_experts", "n_routed_experts")
     return _facts(
         name,
         tensors,
-        routed=[one for tensor, one in tensors.items() if _HF_EXPERTS.search(tensor)],
-        embedding=None if tied else embedding,
-        vocabulary=int(config.get("vocab_size") or 0),
+        routed=_HF_EXPERTS,
+        unread={
+            tensor
+            for tensor in tensors
+            if _HF_UNREAD.search(tensor) or (not tied and _HF_EMBEDDING.search(tensor))
+        },
+        vocabulary=first("vocab_size"),
         layers=layers,
         hidden=hidden,
-        experts=next((int(config[key]) for key in counts if config.get(key)), 0),
-        experts_used=int(config.get("num_experts_per_tok") or 0),
+        experts=first("num_experts", "num_local_experts", "n_routed_experts"),
+        experts_used=first("num_experts_per_tok", "top_k_experts"),
         heads=heads,
         head_dim=latent or head_dim,
         kv_heads=1 if latent else kv_heads,
         cache_width=float(width * (layers - linear)),
         linear_layers=linear,
+        state_width=float(state * linear),
         assumptions=(_WINDOW,) if config.get("sliding_window") else (),
     )
 
@@ -98,26 +133,42 @@ def _facts(
     name: str,
     tensors: Mapping[str, Tensor],
     *,
-    routed: Sequence[Tensor],
-    embedding: Tensor | None,
+    routed: re.Pattern[str],
+    unread: set[str],
     **others: Any,
 ) -> ModelFacts:
-    """embedding is that of which a token reads a row; none where it is the output's matrix too."""
-    every, total = list(tensors.values()), float(sum(one.weights for one in tensors.values()))
-    unread = float(embedding.weights) if embedding else 0.0
-    chosen = float(sum(one.weights for one in routed))
-    always = max(1.0, total - chosen - unread)
-    size = sum(one.bytes for one in every) - sum(one.bytes for one in routed)
-    bits = 8 * (size - (embedding.bytes if embedding else 0)) / always
-    of_routed = 8 * sum(one.bytes for one in routed) / chosen if routed else bits
+    """routed are names of experts; unread those of which decoding reads a row, or nothing."""
+    chosen = [one for key, one in tensors.items() if routed.search(key) and key not in unread]
+    skipped = [tensors[key] for key in unread]
+    total, experts, rest = (
+        float(sum(one.weights for one in group)) for group in (tensors.values(), chosen, skipped)
+    )
+    size, of_experts, of_rest = (
+        sum(one.bytes for one in group) for group in (tensors.values(), chosen, skipped)
+    )
+    bits = 8 * (size - of_experts - of_rest) / max(1.0, total - experts - rest)
     return ModelFacts(
         name=name,
         parameters=total,
-        weights=Weights(of_routed, bits),
-        unread=unread,
-        routed=chosen,
+        weights=Weights(8 * of_experts / experts if experts else bits, bits),
+        unread=rest,
+        routed=experts,
         **others,
     )
+
+
+def _parts(tensors: Mapping[str, Tensor], index: int) -> set[str]:
+    """Names of the tensors of a block, without what they are of it."""
+    found = (_GGUF_BLOCK.match(tensor) for tensor in tensors)
+    return {block[2] for block in found if block and int(block[1]) == index}
+
+
+def _kind(parts: Collection[str], kv_heads: int) -> str:
+    """What a block has to remember by: attention, a state, or nothing (a network alone)."""
+    state = any(part.startswith(_GGUF_STATE) for part in parts)
+    if parts and not state and not any(part.startswith(("attn_q", "attn_k")) for part in parts):
+        return "network"
+    return "attention" if kv_heads and not state else "state"
 
 
 def _each(value: Any, count: int) -> list[int]:

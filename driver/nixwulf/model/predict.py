@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp, hypot, log
 
 from nixwulf.errors import InputError
 from nixwulf.model.constants import Constants, choose, family
@@ -49,7 +49,7 @@ def predict(
     """
     work, tokens = total(platforms, model, way, fabric, metric=metric)
     kind = platforms[0].kind
-    engine = family(way.engine, kind, graphs=way.graphs, parallelism=way.parallelism)
+    engine = family(way, kind)
     known = constants or choose(engine, kind)
     parts = {name: seconds / tokens for name, seconds in work.parts(known).items()}
     value = 1 / sum(parts.values())
@@ -62,19 +62,31 @@ def predict(
         assumptions.append(f"{engine} on {kind}: no published numbers, so constants of others")
     if _checked(way, metric) > 1 and model.routed:
         assumptions.append("a batch's tokens choose their experts evenly")
-    width = exp(QUANTILE_80 * sqrt(known.spread**2 + doubt(parts, known, model, way, metric)))
-    return Prediction(value, value / width, value * width, parts, tuple(assumptions))
+    spread = known.prompt_spread if metric == "prompt" else known.spread
+    slower, faster = (
+        exp(hypot(QUANTILE_80 * spread, side)) for side in doubt(parts, known, model, way, metric)
+    )
+    return Prediction(value, value / slower, value * faster, parts, tuple(assumptions))
 
 
 def doubt(
     parts: Mapping[str, float], known: Constants, model: ModelFacts, way: Way, metric: str
-) -> float:
-    """Variance of the logarithm of a time: of its constants, each by its share, and of routing."""
+) -> tuple[float, float]:
+    """How much longer and how much shorter than predicted a time may be, as logarithms of 80 %.
+
+    Each part goes to the end of its own interval, and what it adds or saves is summed in squares: a
+    small part whose constant is hardly known can make a time much longer, and never much shorter.
+    """
     whole = sum(parts.values())
-    shares = [parts[name] / whole for name in PARTS]
-    constants = zip(shares, known.deviations, strict=True)
-    variance = sum((share * deviation) ** 2 for share, deviation in constants)
-    return variance + (shares[0] * uneven(model, way, metric)) ** 2
+    deviations = list(known.deviations)
+    deviations[0] = hypot(deviations[0], uneven(model, way, metric))
+    ends = [
+        (parts[name] / whole, exp(QUANTILE_80 * deviation))
+        for name, deviation in zip(PARTS, deviations, strict=True)
+    ]
+    longer = hypot(*(share * (end - 1) for share, end in ends))
+    shorter = hypot(*(share * (1 - 1 / end) for share, end in ends))
+    return log(1 + longer), -log(1 - shorter)
 
 
 def uneven(model: ModelFacts, way: Way, metric: str) -> float:

@@ -256,6 +256,7 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
         if not drafts or share is None:
             raise InputError("it guesses tokens ahead, and how many were kept is not stated")
         acceptance = share / 100
+    summed_by = re.search(r"\b(rccl)\b", f"{row['engine']} {note}", re.IGNORECASE)
     graphs = None
     if engine == "vllm" and (drafts or "graphs" in note or "eager" in note):
         graphs = "eager" not in note
@@ -271,6 +272,7 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
         acceptance=acceptance,
         graphs=graphs,
         chunk=int(number(r"\bub=(\d+)") or 0),
+        collectives="rccl" if summed_by and engine == "llama.cpp" else "",
     )
 
 

@@ -13,10 +13,11 @@ _WORDS = {
     "concurrency": "concurrency {}",
     "requests": "num_prompts={}",
     "n_ubatch": "ub={}",
-    "speculative": "{}",
+    "speculative": "speculative {}",
     "acceptance_percent": "acceptance {}%",
     "eager": "eager",
     "graphs": "graphs",
+    "all_reduce": "{}",
 }
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 
-from nixwulf.model.fit import Table, fit, overlaps, place
+from nixwulf.model.fit import KERNELS, Table, fit, overlaps, place
 from nixwulf.model.predict import QUANTILE_80, Prediction, doubt, predict
 from nixwulf.model.published import Case
 from nixwulf.model.work import forward, tokens_a_step
@@ -85,9 +85,14 @@ def direction(factor: float) -> str:
     return "faster" if factor > 1 else "slower"
 
 
-def judge(cases: Sequence[Case]) -> list[Judged]:
-    """Every case, judged by a fit without its machine; incomplete cases are in no fit."""
-    complete = [case for case in cases if case.complete]
+def judge(cases: Sequence[Case], more: Sequence[Case] = ()) -> list[Judged]:
+    """Every case, judged by a fit of these and more cases, without its machine.
+
+    Incomplete cases are in no fit; nor are those of more that have a row of a case's.
+    """
+    rows = {row for case in cases for row in case.ids}
+    more = [case for case in more if not rows.intersection(case.ids)]
+    complete = [case for case in (*cases, *more) if case.complete]
     judged = []
     for machine in sorted({case.machine for case in cases}):
         known = without(complete, machine)
@@ -97,29 +102,36 @@ def judge(cases: Sequence[Case]) -> list[Judged]:
 
 
 def without(cases: Sequence[Case], machine: str) -> Table:
-    """Constants and their spread from all machines but one."""
+    """Constants and their spreads from all machines but one."""
     others = [case for case in cases if not overlaps(case, machine)]
-    return fit(others, spreads(others))
+    return fit(others, *spreads(others))
 
 
-def spreads(cases: Sequence[Case]) -> dict[str, float]:
-    """By engine, what intervals need to hold 80 % of several nodes' values of left out machines.
+def spreads(cases: Sequence[Case]) -> tuple[dict[str, float], dict[str, float]]:
+    """By engine, what intervals need to hold 80 % of left out machines' values: decode, prompts.
 
     An engine has few machines, and what they have in common is not what the next one will show: its
     own variance and that of all ('') count half each.
     """
-    excess: dict[str, list[float]] = {}
-    split = [case for case in cases if case.nodes > 1 and case.metric != "prompt"]
-    for machine in sorted({case.machine for case in split}):
+    decode: dict[str, list[float]] = {}
+    prompts: dict[str, list[float]] = {}
+    for machine in sorted({case.machine for case in cases}):
         known = fit([case for case in cases if not overlaps(case, machine)])
-        for case in (case for case in split if case.machine == machine):
+        for case in (case for case in cases if case.machine == machine):
             engine, kind = place(case)
             prediction = predict_case(case, known)
-            off = log(prediction.value / case.value) / QUANTILE_80
-            more = off**2 - doubt(
+            off = log(prediction.value / case.value)
+            longer, shorter = doubt(
                 prediction.parts, known[engine][kind], case.model, case.way, case.metric
             )
-            excess.setdefault(engine, []).append(max(0.0, more))
+            more = off**2 - (longer if off > 0 else shorter) ** 2
+            excess = prompts if case.metric == "prompt" else decode
+            excess.setdefault(engine, []).append(max(0.0, more) / QUANTILE_80**2)
+    return _mixed(decode), {key: max(KERNELS, one) for key, one in _mixed(prompts).items()}
+
+
+def _mixed(excess: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Half of each engine's variance and half of that of all, as deviations."""
     everything = [one for group in excess.values() for one in group]
     if not everything:
         return {}
@@ -206,4 +218,4 @@ def _difference(first: Case, second: Case) -> str:
 
 def _plain(case: Case) -> object:
     """What has to be equal; how many guesses were right is an outcome."""
-    return replace(case.way, parallelism="single", graphs=None, acceptance=0.0)
+    return replace(case.way, parallelism="single", graphs=None, acceptance=0.0, collectives="")

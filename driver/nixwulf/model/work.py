@@ -8,36 +8,52 @@ constants can be fitted by least squares.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import ceil
 
 from nixwulf.model.constants import Constants
 from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way
-from nixwulf.model.links import exchange, hop
+from nixwulf.model.links import exchange, handled, hop
 
-PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync")
+PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")
 """Parts of a time that a constant scales, in the order of constants.NAMES."""
 _BITS = 8
 _CACHE_BYTES = 2  # f16 and bf16, the default of every engine
-_ACTIVATION_BYTES = 2
+_STATE_BYTES = 8  # read and written in 32 bits (mamba_ssm_dtype of config.json)
 _FLOPS = 2  # a multiplication and an addition for each weight
-_TILE = 32
+_ACTIVATION_BYTES = {"llama.cpp": 4}  # of what kernels and nodes hand on
+_ACTIVATION = 2
 _VECTORS = 128
+# Rows of a tile of a product of matrices. llama.cpp takes one as wide as the chunk, up to 128 on
+# CUDA, HIP (https://github.com/ggml-org/llama.cpp/pull/26977) and Vulkan, and 32 on Metal.
+_TILES = {("llama.cpp", "apple"): 32, ("llama.cpp", "cpu"): 0, ("llama.cpp", "amd"): 128}
+_TILES |= {("llama.cpp", "nvidia"): 128}
+_TILE = 64
+# How often a layer of a prompt reads or writes its tokens' activations between kernels (norms,
+# copies for the quantized products, sums), and how often more for each expert that is used; counted
+# in llama.cpp's graphs. Blocks that are no experts are as wide as two.
+_HANDED_ON = 20
+_HANDED_ON_BY_EXPERT = 12
+_DENSE = 2
 _CHUNKS = {"llama.cpp": 512, "distributed-llama": 32, "mlx": 2048}
 _CHUNK = 2048
 
 
 @dataclass(frozen=True)
 class Work:
-    """Seconds of perfect hardware (weights, cache, compute, latency, transfer), and counts.
+    """Seconds of perfect hardware (weights to attention, latency, transfer), and counts.
 
-    launches: layers to start, in layers of a plain dense model; hops, syncs: exchanges of a
-    pipeline and of split tensors.
+    weights: nothing else is done while they are read; in a prompt, what kernels hand on. beside:
+    those read while what was read is multiplied, so only what that does not hide takes time.
+    launches: layers to start, in layers of a plain dense model; hops: exchanges of a pipeline;
+    syncs: how often the host acts for the sums of split tensors.
     """
 
     weights: float = 0.0
     cache: float = 0.0
+    beside: float = 0.0
     compute: float = 0.0
+    attention: float = 0.0
     launches: float = 0.0
     hops: float = 0.0
     syncs: float = 0.0
@@ -53,10 +69,13 @@ class Work:
 
     def parts(self, constants: Constants) -> dict[str, float]:
         """Seconds by what takes them."""
+        compute = self.compute / constants.compute
+        late = max(0.0, self.beside / constants.weights - compute)
         return {
-            "weights": self.weights / constants.weights,
+            "weights": self.weights / constants.weights + late,
             "cache": self.cache / constants.cache,
-            "compute": self.compute / constants.compute,
+            "compute": compute,
+            "attention": self.attention / constants.attention,
             "dispatch": self.launches * constants.layer_us / 1e6,
             "hops": self.hops * constants.hop_us / 1e6,
             "sync": self.syncs * constants.sync_us / 1e6,
@@ -74,15 +93,24 @@ def forward(
     tokens: float,
     sequences: int,
     depth: float,
+    prompt: bool = False,
 ) -> Work:
-    """One pass of some tokens through all layers, each sequence with depth tokens in its cache."""
+    """One pass of some tokens through all layers, each sequence with depth tokens in its cache.
+
+    prompt: they are a chunk of a prompt, whose weights are read while others are multiplied.
+    """
     nodes = len(platforms)
     tensor = way.parallelism == "tensor" and nodes > 1
     shares = _shares(platforms, tensor=tensor)
-    read = _weight_bytes(model, tokens)
+    # States of linear layers are read and written as weights are read: all, and in order.
+    read = _weight_bytes(model, tokens) + _STATE_BYTES * model.state_width * sequences
     cached = _cache_bytes(model, depth) * sequences
     # One token a sequence waits for memory on every machine; its multiplications cost no time.
-    flops = _flops(model, tokens, depth) if tokens > 1 else 0.0
+    tile = _TILES.get((way.engine, platforms[0].kind), _TILE)
+    flops = _flops(model, tokens, tile if prompt or tokens > _VECTORS else 0) if tokens > 1 else 0.0
+    # Decoding waits for the cache; what a prompt's tokens are compared with is used many times.
+    looking = _attention_flops(model, tokens, depth) if prompt else 0.0
+    handed_on = _handed_on_bytes(model, tokens, way.engine) if prompt else 0.0
     # A latent cache, or fewer heads of it than nodes, is whole on each of them.
     spread = min(nodes, max(1, model.kv_heads)) if tensor else 1
     seconds = [
@@ -90,22 +118,34 @@ def forward(
             share * read / (platform.bandwidth_gbs * 1e9),
             (1 / spread if tensor else share) * cached / (platform.bandwidth_gbs * 1e9),
             share * flops / (platform.tflops * 1e12) if platform.tflops else 0.0,
+            share * looking / (platform.tflops * 1e12) if platform.tflops else 0.0,
+            (1 if tensor else share) * handed_on / (platform.bandwidth_gbs * 1e9),
         )
         for share, platform in zip(shares, platforms, strict=True)
     ]
     # Tensors are computed side by side, and the slowest node is waited for; a pipeline is a queue.
-    weights, cache, compute = (
+    weights, cache, compute, attention, between = (
         max(column) if tensor else sum(column) for column in zip(*seconds, strict=True)
     )
-    work = Work(weights, cache, compute, launches=_launches(model))
+    work = Work(
+        between if prompt else weights,
+        cache,
+        weights if prompt else 0.0,
+        compute,
+        attention,
+        launches=_launches(model),
+    )
     if nodes == 1 or fabric is None:
         return work
-    size = _ACTIVATION_BYTES * model.hidden * tokens
     if tensor:
+        size = _ACTIVATION * model.hidden * tokens
         syncs = 2 * model.layers + 1
-        latency, transfer = exchange(way.engine, nodes, fabric, size)
-        return work + Work(syncs=syncs, latency=syncs * latency, transfer=syncs * transfer)
-    latency, transfer = hop(way.engine, fabric, size)
+        # A head with a GPU computes itself, one without gives its share to an RPC server beside it.
+        servers = nodes - (platforms[0].kind != "cpu")
+        latency, transfer = exchange(way, nodes, servers, fabric, size)
+        count = syncs * handled(way, nodes, servers)
+        return work + Work(syncs=count, latency=syncs * latency, transfer=syncs * transfer)
+    latency, transfer = hop(way.engine, fabric, _hop_bytes(model, tokens, depth, way.engine))
     hops = nodes - 1
     return work + Work(hops=hops, latency=hops * latency, transfer=hops * transfer)
 
@@ -138,7 +178,11 @@ def prompt_pass(
         return Work()
     each = tokens / count
     depth = way.depth + way.n_prompt / 2
-    one = forward(platforms, model, fabric, way, tokens=each, sequences=1, depth=depth)
+    # Only its last token asks for an answer: the output matrix is not multiplied.
+    silent = replace(model, unread=model.unread + model.vocabulary * model.hidden)
+    one = forward(
+        platforms, silent, fabric, way, tokens=each, sequences=1, depth=depth, prompt=True
+    )
     return one.times(count)
 
 
@@ -162,23 +206,43 @@ def _weight_bytes(model: ModelFacts, tokens: float) -> float:
     return (always + model.routed * model.share(tokens) * weights.routed_bits) / _BITS
 
 
+def _handed_on_bytes(model: ModelFacts, tokens: float, engine: str) -> float:
+    """What the kernels of all layers read and write of the tokens' activations."""
+    experts = model.experts_used if model.routed else _DENSE
+    each = _ACTIVATION_BYTES.get(engine, _ACTIVATION) * model.hidden * tokens
+    return model.layers * each * (_HANDED_ON + _HANDED_ON_BY_EXPERT * experts)
+
+
+def _hop_bytes(model: ModelFacts, tokens: float, depth: float, engine: str) -> float:
+    """What goes to the next node of a pipeline.
+
+    llama.cpp's client sends the activations and the mask of the attention to a server and fetches
+    what comes out: of 512 tokens of a model 384 wide, 2.1 MB were counted in the lab.
+    """
+    activations = _ACTIVATION_BYTES.get(engine, _ACTIVATION) * model.hidden * tokens
+    if engine not in _ACTIVATION_BYTES:
+        return activations
+    return 2 * activations + _CACHE_BYTES * tokens * depth
+
+
 def _cache_bytes(model: ModelFacts, depth: float) -> float:
     """Of one sequence."""
     windowed = model.window_width * min(depth, model.window)
     return _CACHE_BYTES * (model.cache_width * depth + windowed)
 
 
-def _flops(model: ModelFacts, tokens: float, depth: float) -> float:
-    """Multiplications of weights, which small groups of tokens fill badly, and of attention."""
-    group = tokens * model.experts_used / model.experts if model.routed else tokens
-    # Few tokens go through kernels of vectors, which fill no tiles.
-    padding = 1 + _TILE / group if tokens > _VECTORS else 1.0
-    experts = model.routed * model.share(1) * padding
+def _flops(model: ModelFacts, tokens: float, tile: int) -> float:
+    """Multiplications of weights; the last tile of each expert's tokens is half empty."""
+    empty = model.routed * model.share(tokens) * min(tokens, tile) / 2
+    return _FLOPS * (tokens * (model.always + model.routed * model.share(1)) + empty)
+
+
+def _attention_flops(model: ModelFacts, tokens: float, depth: float) -> float:
+    """Comparing each token with those before it, and adding up what they say."""
     looking = model.window_layers
     seen = (model.layers - model.linear_layers - looking) * depth
     seen += looking * min(depth, model.window)
-    attention = 2 * seen * model.heads * model.head_dim
-    return _FLOPS * tokens * (model.always + experts + attention)
+    return _FLOPS * tokens * 2 * seen * model.heads * model.head_dim
 
 
 def _launches(model: ModelFacts) -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 from nixwulf.models import dllama_header, header
 from nixwulf.models.random_model import RandomModel, parse_random_model
+from nixwulf.naming import fingerprint
 from nixwulf.ssh import Connection
 
 # Bytes of a file, or of all files below a folder.
@@ -44,7 +43,7 @@ class Model:
         name = {"path": self.path} if self.path else {"id": self.id}
         name |= {"tokenizer": self.tokenizer} if self.tokenizer else {}
         definition = asdict(self.random) if self.random else name
-        return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+        return fingerprint(definition)
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from nixwulf.errors import InputError
+from nixwulf.naming import fingerprint
 
 Architecture = Literal["llama", "qwen3moe"]
 Weights = Literal["f32", "f16", "q8_0"]
@@ -153,8 +152,7 @@ class RandomModel:
     @property
     def digest(self) -> str:
         """Twelve hexadecimal digits that differ when any size, the seed or the recipe differs."""
-        text = json.dumps({"recipe": RECIPE, **asdict(self)}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return fingerprint({"recipe": RECIPE, **asdict(self)})[:12]
 
     @property
     def file_name(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.parsers import ParseError
+from nixwulf.parsers.json_text import json_object
 
 _ROW = re.compile(
     r"^\[\s*(?P<id>\d+|SUM)\](?:\[(?P<role>[TR]X-[CS])\])?\s+"
@@ -73,14 +73,7 @@ def recognises(text: str) -> bool:
 
 def _read(text: str) -> tuple[dict[str, Flow], str | None]:
     if text.lstrip().startswith("{"):
-        try:
-            document = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ParseError(
-                f"iperf3's JSON is not whole: {error.msg} in line {error.lineno}."
-            ) from None
-        except (ValueError, RecursionError):
-            raise ParseError("iperf3's JSON in line 1 is not what iperf3 prints.") from None
+        document = json_object("iperf3", text)
         try:
             return _from_json(document), _error_of(document)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from nixwulf.parsers import ParseError
@@ -90,19 +91,19 @@ def recognises(text: str) -> bool:
 
 
 def _json_rows(text: str) -> Iterator[Row]:
-    """The objects that lines begin with, one a line or pretty; one cut short is left out."""
-    decoder, done, start = json.JSONDecoder(), 0, 0
-    for number, line in enumerate(text.splitlines(keepends=True), 1):
-        begin = start + len(line) - len(line.lstrip())
-        start += len(line)
-        if begin < done or not text.startswith("{", begin):
-            continue
+    """The objects that lines begin with, one a line or pretty; one cut short is left out.
+
+    A row has no object inside, so each is read up to the next: every line is read once.
+    """
+    lines = text.splitlines(keepends=True)
+    begins = [index for index, line in enumerate(lines) if line.lstrip().startswith("{")]
+    for begin, end in pairwise((*begins, len(lines))):
         try:
-            value, done = decoder.raw_decode(text, begin)
+            value, _ = json.JSONDecoder().raw_decode("".join(lines[begin:end]).lstrip())
         except (ValueError, RecursionError):
             continue
-        if isinstance(value, dict) and "avg_ts" in value and value.get("samples_ts", True):
-            yield _keyed_row(value, number)
+        if "avg_ts" in value and value.get("samples_ts", True):
+            yield _keyed_row(value, begin + 1)
 
 
 def _csv_rows(text: str) -> Iterator[Row]:

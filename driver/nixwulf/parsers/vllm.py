@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nixwulf.parsers import ParseError
+from nixwulf.parsers.json_text import json_object
 
 _SERVE = "vllm bench serve"
 _THROUGHPUT = "vllm bench throughput"
@@ -90,7 +90,7 @@ def recognises(text: str) -> bool:
 
 def parse_serve(text: str) -> Serve:
     """The result of `vllm bench serve`, its JSON file or its output; raises ParseError."""
-    values = _object(text, _SERVE) if text.lstrip().startswith("{") else _printed(text)
+    values = json_object(_SERVE, text) if text.lstrip().startswith("{") else _printed(text)
     numbers = {key: _number(values, key, _SERVE) for key in _PRINTED}
     failed = _number(values, "failed", _SERVE) if "failed" in values else 0.0
     gaps = _list(values, "itls")
@@ -119,7 +119,7 @@ def parse_serve(text: str) -> Serve:
 def parse_throughput(text: str) -> tuple[Throughput, ...]:
     """The results of `vllm bench throughput`: one of its JSON, or each of a labelled list."""
     if text.lstrip().startswith("{"):
-        return (_throughput("", _object(text, _THROUGHPUT), 1),)
+        return (_throughput("", json_object(_THROUGHPUT, text), 1),)
     found = []
     label, start, values = "", 1, dict[str, Any]()
     for number, line in enumerate(text.splitlines(), 1):
@@ -169,20 +169,6 @@ def _bound(values: Mapping[str, Any], key: str) -> float | None:
     """A number, or none where there is none or it is 'inf'."""
     unbounded = str(values.get(key, "inf")) in {"inf", "None"}
     return None if unbounded else _number(values, key, _SERVE)
-
-
-def _object(text: str, tool: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ParseError(
-            f"{tool}: line {error.lineno} is not JSON ({error.msg}), expected a whole object."
-        ) from None
-    except (RecursionError, ValueError) as error:
-        raise ParseError(f"{tool}: line 1 is not JSON ({error}).") from None
-    if not isinstance(value, dict):
-        raise ParseError(f"{tool}: line 1 is no JSON object.")
-    return value
 
 
 def _number(values: Mapping[str, Any], key: str, tool: str) -> float:

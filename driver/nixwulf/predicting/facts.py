@@ -17,7 +17,7 @@ from nixwulf.predicting.what_if import WhatIf
 def platform(name: str, changes: Sequence[WhatIf]) -> PlatformFacts:
     """Facts of a platform; of one without a memory bandwidth, with the one that is given."""
     document = load_platform(name)
-    if not has_bandwidth(name):
+    if lacks(name, what_if.BANDWIDTH):
         given = [one for one in changes if (one.name, one.key) == (name, what_if.BANDWIDTH)]
         if not given:
             raise InputError(
@@ -28,9 +28,20 @@ def platform(name: str, changes: Sequence[WhatIf]) -> PlatformFacts:
     return what_if.of_platform(platform_facts(document), changes)
 
 
-def has_bandwidth(name: str) -> bool:
-    """Whether a platform has a bandwidth of its memory, measured or nominal."""
-    return bool({what_if.BANDWIDTH, "memory_bandwidth_nominal_gbs"} & load_platform(name).keys())
+def lacks(name: str, key: str) -> bool:
+    """Whether nothing is known of what a what-if about a platform gives."""
+    document = load_platform(name)
+    if key == what_if.BANDWIDTH:
+        return not {key, "memory_bandwidth_nominal_gbs"} & document.keys()
+    # Of a CPU, HPL tells it.
+    of_hpl = key == "compute_tflops" and kind_of(name) == "cpu" and "hpl_gflops" in document
+    return key not in document and not of_hpl
+
+
+def kind_of(platform: str) -> str:
+    """Who made the device that computes, or 'cpu'."""
+    gpu = load_platform(platform).get("gpu")
+    return str(gpu["vendor"]) if gpu else "cpu"
 
 
 def link(
@@ -55,5 +66,4 @@ def constants(way: Way, kind: str, changes: Sequence[WhatIf]) -> Constants | Non
     """None: those that the model chooses."""
     if not any(one.group == "engine" for one in changes):
         return None
-    name = family(way.engine, kind, graphs=way.graphs, parallelism=way.parallelism)
-    return what_if.of_constants(way.engine, choose(name, kind), changes)
+    return what_if.of_constants(way.engine, choose(family(way, kind), kind), changes)

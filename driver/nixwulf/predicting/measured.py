@@ -10,6 +10,8 @@ from nixwulf.collection import read_records
 from nixwulf.errors import InputError
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 
+_SHOWN = 3
+
 
 def links_of(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:
     """By fabric of a cluster, medians of what its records measured; raises InputError for none.
@@ -32,7 +34,9 @@ def links_of(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:
             if known:
                 found.setdefault(name, {})[key] = median(known)
     if not found:
-        whose = f" (its records are of {', '.join(sorted(others))})" if others else ""
+        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+        names = ", ".join(sorted(others)[:_SHOWN])
+        whose = f" (its records are of {names}{more})" if others else ""
         raise InputError(
             f"{str(path)!r} has no measured link of the cluster {cluster.name!r}{whose}; name a "
             "run of this cluster on several nodes."

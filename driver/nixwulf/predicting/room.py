@@ -39,7 +39,7 @@ class Room:
     def words(self) -> str:
         """In a table's cell."""
         if self.fits is None:
-            return f"{self.needs_gib:.1f} GiB of unknown"
+            return f"{self.needs_gib:.1f} GiB needed"
         if self.fits:
             return f"{self.needs_gib:.1f} of {self.has_gib:.0f} GiB"
         return f"{self.short_gib:.1f} GiB too little"

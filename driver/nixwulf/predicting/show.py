@@ -1,26 +1,25 @@
-"""Predictions on a terminal, as Markdown and as JSON."""
+"""Predictions on a terminal and as Markdown."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from nixwulf.model.predict import Prediction
-from nixwulf.predicting.bar import COLOURS, LETTERS, cells, legend, percentages, shares
-from nixwulf.predicting.ways import Answer, Question, Told
+from nixwulf.predicting.bar import COLOURS, LETTERS, cells, legend, percentages
+from nixwulf.predicting.candidates import LeftOut, Question
+from nixwulf.predicting.ways import Answer, Told
 from nixwulf.predicting.words import change, heading, how, speed
 from nixwulf.report.pipes import escaped, pipe_table
 from nixwulf.report.words import clean, figure
 
-KIND = "prediction"
-"""Of the JSON document; no record has it, and record.validate refuses it."""
 _PIPE_WIDTH = 170
 _BAR = 32
+_SENTENCE = 40
 _ASSUMED = "Assumed, because it is not known:"
 _HEAD = ("way", "decode", "prompt", "memory of a node")
 _UNITS = "~ is a prediction, in tok/s; in brackets is what 80 % of measurements should lie between."
@@ -29,70 +28,62 @@ _UNITS = "~ is a prediction, in tok/s; in brackets is what 80 % of measurements 
 def to_terminal(
     question: Question,
     answers: Sequence[Answer],
+    left_out: Sequence[LeftOut],
     what_ifs: Sequence[str],
-    console: Console | None = None,
 ) -> None:
     """Print predictions; plain text where the output is a pipe or a file."""
-    if console is None:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=_PIPE_WIDTH)
-    console.print(Text(heading(question)), soft_wrap=True)
-    for sentence in _heads(answers, what_ifs):
-        console.print(Text(sentence), soft_wrap=True)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PIPE_WIDTH)
+    for sentence in (heading(question), *_heads(answers, what_ifs)):
+        _say(console, sentence)
     _print_table(console, _HEAD, [_plain(one) for one in answers], answers)
+    for number, said in enumerate(_beside(answers, left_out)):
+        _say(console, said if number else f"\n{said}")
     if answers[0].changed:
-        console.print(Text(f"\n{_then(what_ifs)}"), soft_wrap=True)
+        _say(console, f"\n{_then(what_ifs)}")
         _print_table(console, _HEAD, [_changed(one) for one in answers], answers)
-    shown = [one for one in answers if one.plain.room.fits is not False] or list(answers)
+    shown = _fitting(answers)
     for metric, what in (("decode", "a decoded token"), ("prompt", "a token of the prompt")):
         _bars(console, shown, metric, what)
-    console.print()
-    for sentence in (*legend(_sum(shown)), "", _ASSUMED):
-        console.print(Text(sentence), soft_wrap=True)
+    for number, sentence in enumerate(legend(_sum(shown))):
+        _say(console, sentence if number else f"\n{sentence}")
+    _say(console, f"\n{_ASSUMED}")
     for said in _assumptions(answers):
+        # A link stays one where the terminal itself breaks the line.
         console.print(Text(f"- {said}"), soft_wrap=True)
 
 
-def to_markdown(question: Question, answers: Sequence[Answer], what_ifs: Sequence[str]) -> str:
+def _fitting(answers: Sequence[Answer]) -> list[Answer]:
+    return [one for one in answers if one.plain.room.fits is not False]
+
+
+def _say(console: Console, text: str) -> None:
+    """A sentence: a terminal's line ends between words."""
+    console.print(Text(text), soft_wrap=not console.is_terminal)
+
+
+def to_markdown(
+    question: Question,
+    answers: Sequence[Answer],
+    left_out: Sequence[LeftOut],
+    what_ifs: Sequence[str],
+) -> str:
     """Predictions as GitHub Markdown."""
     then = [_changed(one) for one in answers if one.changed]
     time = [
         (how(one.candidate), *(percentages(found.parts) if found else "" for found in _both(one)))
-        for one in answers
+        for one in _fitting(answers)
     ]
     parts = [
         "  \n".join(map(escaped, (heading(question), *_heads(answers, what_ifs)))),
         pipe_table(_HEAD, [_plain(one) for one in answers]),
+        *(escaped(said) for said in _beside(answers, left_out)),
         *((escaped(_then(what_ifs)), pipe_table(_HEAD, then)) if then else ()),
-        pipe_table(("where the time goes", "decode", "prompt"), time),
+        *((pipe_table(("where the time goes", "decode", "prompt"), time),) if time else ()),
         _listed(answers),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def to_json(question: Question, answers: Sequence[Answer], what_ifs: Sequence[str]) -> str:
-    """Predictions with all their numbers; times are seconds a token."""
-    document = {
-        "kind": KIND,
-        "cluster": question.cluster.name,
-        "engine": question.engine,
-        "model": {
-            "name": question.model.name,
-            "parameters": round(question.model.facts.parameters),
-            "active_parameters": round(question.model.facts.active),
-            "weight_bytes": round(question.model.facts.weight_bytes),
-        },
-        "conditions": {
-            "n_prompt": question.n_prompt,
-            "n_gen": question.n_gen,
-            "depth": question.depth,
-            "batch": question.batch,
-        },
-        "what_if": list(what_ifs),
-        "ways": [_way(one) for one in answers],
-    }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
 def _heads(answers: Sequence[Answer], what_ifs: Sequence[str]) -> list[str]:
@@ -102,6 +93,24 @@ def _heads(answers: Sequence[Answer], what_ifs: Sequence[str]) -> list[str]:
 
 def _then(what_ifs: Sequence[str]) -> str:
     return f"With {', '.join(what_ifs)}:"
+
+
+def _beside(answers: Sequence[Answer], left_out: Sequence[LeftOut]) -> list[str]:
+    """Why ways are left out, a sentence for each reason; and that none of the others fits."""
+    first: dict[str, list[str]] = {}
+    for one in left_out:
+        first.setdefault(one.why, []).append(how(one.candidate))
+    said = [
+        f"Left out: {ways[0]}{f' (and {len(ways) - 1} more)' if len(ways) > 1 else ''}: {why}."
+        for why, ways in first.items()
+    ]
+    if not _fitting(answers):
+        nearest = min(answers, key=lambda one: one.plain.room.short_gib)
+        said.append(
+            f"It fits in none of these ways, the nearest being {how(nearest.candidate)} with "
+            f"{nearest.plain.room.words}; take a smaller quantization, or more nodes."
+        )
+    return said
 
 
 def _plain(one: Answer) -> tuple[str, ...]:
@@ -154,22 +163,30 @@ def _print_table(
 
 
 def _bars(console: Console, answers: Sequence[Answer], metric: str, what: str) -> None:
-    table = _table(("", "", ""), show_header=False)
+    """A line a way; in a narrow terminal the bar stands below its name."""
+    rows = []
     for one in answers:
         prediction = getattr(one.plain, metric)
         if prediction is not None:
-            bar = Text()
+            bar = Text(no_wrap=True)
             for name, count in cells(prediction.parts, _BAR).items():
                 bar.append(LETTERS[name][0] * count, style=f"{COLOURS[name]} reverse")
-            ms = 1000 / prediction.value
-            table.add_row(
-                Text(how(one.candidate)),
-                bar,
-                Text(f"{figure(ms)} ms: {percentages(prediction.parts)}"),
-            )
-    if table.rows:
-        console.print(Text(f"\nWhere the time of {what} goes:"))
+            time = f"{figure(1000 / prediction.value)} ms: {percentages(prediction.parts)}"
+            rows.append((Text(how(one.candidate), no_wrap=True), bar, Text(time)))
+    if not rows:
+        return
+    console.print(Text(f"\nWhere the time of {what} goes:"))
+    if max(len(way) for way, _, _ in rows) + _BAR + _SENTENCE <= console.width:
+        table = _table(("", "", ""), show_header=False)
+        for row in rows:
+            table.add_row(*row)
         console.print(table)
+        return
+    for way, *others in rows:
+        console.print(way)
+        table = _table(("", ""), show_header=False)
+        table.add_row(*others)
+        console.print(Padding(table, (0, 0, 0, 2)))
 
 
 def _both(one: Answer) -> tuple[Prediction | None, Prediction | None]:
@@ -191,39 +208,3 @@ def _assumptions(answers: Sequence[Answer]) -> list[str]:
 
 def _listed(answers: Sequence[Answer]) -> str:
     return "\n".join((_ASSUMED, "", *(f"- {escaped(one)}" for one in _assumptions(answers))))
-
-
-def _way(one: Answer) -> dict[str, Any]:
-    candidate = one.candidate
-    document: dict[str, Any] = {
-        "nodes": len(candidate.nodes),
-        "platforms": [node.platform for node in candidate.nodes],
-        "parallelism": candidate.parallelism,
-    }
-    if candidate.fabric:
-        document |= {"fabric": candidate.fabric.name, "transport": candidate.transport}
-    document |= _told(one.plain)
-    if one.changed:
-        document["what_if"] = _told(one.changed)
-    return document
-
-
-def _told(told: Told) -> dict[str, Any]:
-    memory: dict[str, Any] = {"needs_gib": told.room.needs_gib}
-    if told.room.has_gib:
-        memory |= {"has_gib": told.room.has_gib, "fits": told.room.fits}
-    document: dict[str, Any] = {"memory": memory, "decode": _prediction(told.decode)}
-    if told.prompt:
-        document["prompt"] = _prediction(told.prompt)
-    return document | {"assumptions": list(told.assumptions)}
-
-
-def _prediction(one: Prediction) -> dict[str, Any]:
-    return {
-        "unit": "tok/s",
-        "predicted": one.value,
-        "low": one.low,
-        "high": one.high,
-        "seconds": dict(one.parts),
-        "shares": shares(one.parts),
-    }

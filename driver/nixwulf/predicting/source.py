@@ -11,7 +11,7 @@ from typing import Any
 
 from nixwulf.errors import InputError
 from nixwulf.files import read_json
-from nixwulf.model.catalog import find, parse, table
+from nixwulf.model.catalog import find, only
 from nixwulf.model.facts import ModelFacts, Weights
 from nixwulf.model.headers import of_gguf, of_safetensors
 from nixwulf.model.quantization import weights_of
@@ -27,7 +27,11 @@ from nixwulf.models.header import (
 _STEPS = (1 << 20, 1 << 23, 1 << 26)
 _SPLIT = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
 _LENGTH_BYTES = 8
+_LONGEST_HEADER = 100 * 10**6  # of safetensors (https://huggingface.co/docs/safetensors)
 _NATIVE = 16.0
+_FEW_BITS = "MXFP4"  # gpt-oss, with what is no expert in eight bits, as its GGUF has it
+_LEAST_BITS, _MOST_BITS = 0.5, 40.0
+_GIB = 2**30
 _WORD = 4
 
 
@@ -45,6 +49,8 @@ def read_model(name: str, quant: str = "", size_gib: float = 0.0) -> Model:
 
     Raises InputError for what is not known or cannot be read, with what to give instead.
     """
+    if not name.strip():
+        raise InputError("The name of the model is empty; give one such as gpt-oss-20b, or a GGUF.")
     path = Path(name)
     if path.suffix == ".gguf" or path.is_dir():
         if quant or size_gib:
@@ -52,34 +58,36 @@ def read_model(name: str, quant: str = "", size_gib: float = 0.0) -> Model:
                 f"{name!r} has its quantization in its header; leave --quant and --size-gib out."
             )
         return _of_gguf(path) if path.suffix == ".gguf" else _of_folder(path)
-    facts = parse(_only(path)) if path.suffix == ".toml" else find(name)
-    said = quant or name
-    # A model that was published in few bits is whole without a quantization in its name.
-    if not size_gib and facts.weights.routed_bits < _NATIVE and not quant:
-        bits = facts.weights.routed_bits
-        weights = Weights(bits, facts.weights.other_bits, (f"{bits:g} bits, as first published",))
-        return Model(facts.name, facts.quantized(weights))
+    if path.is_file() and path.suffix != ".toml":
+        raise InputError(
+            f"{name!r} is no GGUF and no TOML file of facts; give one, or the folder of the model."
+        )
+    facts = only(path) if path.suffix == ".toml" else find(name)
+    more = f" {quant}" if quant else f" of {size_gib:g} GiB" if size_gib else ""
+    weights = _weights(name, facts, quant, size_gib)
+    return Model(f"{facts.name}{more}" if more else name, facts.quantized(weights))
+
+
+def _weights(name: str, facts: ModelFacts, quant: str, size_gib: float) -> Weights:
+    if size_gib:
+        bits = 8 * size_gib * _GIB / facts.parameters
+        if not _LEAST_BITS <= bits <= _MOST_BITS:
+            raise InputError(
+                f"--size-gib {size_gib:g} are {bits:.3g} bits for each of the weights of "
+                f"{facts.name!r}; give the size of all of its files, in GiB."
+            )
     try:
-        weights = weights_of(said, facts, size_gib)
+        return weights_of(quant or name, facts, size_gib)
     except InputError:
         if quant:
             raise
-        raise InputError(
-            f"Model {name!r} does not say its quantization; give --quant such as Q4_K_M or FP8, "
-            "or --size-gib, the size of its files."
-        ) from None
-    more = f" {quant}" if quant else f" of {size_gib:g} GiB" if size_gib else ""
-    shown = f"{facts.name}{more}" if more else name
-    return Model(shown, facts.quantized(weights))
-
-
-def _only(path: Path) -> Mapping[str, Any]:
-    models = table(path)
-    if len(models) != 1:
-        raise InputError(
-            f"{path}: has {len(models)} [[models]], expected one; give a file with one."
-        )
-    return models[0]
+    # A model that was published in few bits is whole without a quantization in its name.
+    if facts.weights.routed_bits < _NATIVE:
+        return weights_of(_FEW_BITS, facts)
+    raise InputError(
+        f"Model {name!r} does not say its quantization; give --quant such as Q4_K_M or FP8, "
+        "or --size-gib, the size of its files."
+    )
 
 
 def _of_gguf(path: Path) -> Model:
@@ -126,6 +134,8 @@ def _of_folder(folder: Path) -> Model:
         tensors: dict[str, Tensor] = {}
         for path in paths:
             length = int.from_bytes(_first_bytes(path, _LENGTH_BYTES), "little")
+            if length > _LONGEST_HEADER:
+                raise ValueError(length)
             tensors |= parse_safetensors(_first_bytes(path, _LENGTH_BYTES + length))
         text = config.get("text_config", config)
         sizes = safetensors_sizes(text, tensors)

@@ -62,7 +62,8 @@ def parse(text: str) -> WhatIf:
         value = float("nan")
     if not (isfinite(value) and _LEAST <= value <= _MOST):
         raise InputError(
-            f"What-if {quoted(text)}: {quoted(number)} is no number from {_LEAST:g} to {_MOST:g}."
+            f"What-if {quoted(text)}: {quoted(number)} is no number from {_LEAST:g} to {_MOST:g}; "
+            f"give it alone, as in {place.strip()}=7."
         )
     return WhatIf(group, name, key, value)
 

@@ -8,7 +8,7 @@ from nixwulf.model.predict import Prediction
 from nixwulf.report.words import figure, plural
 
 if TYPE_CHECKING:
-    from nixwulf.predicting.ways import Candidate, Question
+    from nixwulf.predicting.candidates import Candidate, Question
 
 
 def speed(prediction: Prediction) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import Any
 from nixwulf import record as records_of
 from nixwulf.errors import InputError
 from nixwulf.files import write_atomically
+from nixwulf.naming import fingerprint, slug
 from nixwulf.publish.known import known_words
 from nixwulf.publish.scrub import Finding, Scrubber
 from nixwulf.record import Record
@@ -123,9 +123,7 @@ def _name(title: str, records: Iterable[Record]) -> str:
         for record in records
     )
     first = min(str(started) for _, started, *_ in numbers)[:10]
-    hashed = hashlib.sha256(json.dumps(numbers).encode()).hexdigest()[:8]
-    slug = re.sub(r"[^a-z0-9]+", "-", title.lower())[:_LONGEST_NAME].strip("-")
-    return "-".join(filter(None, (first, slug, hashed)))
+    return "-".join(filter(None, (first, slug(title, _LONGEST_NAME), fingerprint(numbers)[:8])))
 
 
 def _table(records: Sequence[Record]) -> tuple[str, list[list[str]]]:

@@ -17,6 +17,7 @@ from nixwulf.report.costs import Costs, costs
 from nixwulf.report.findings import findings
 from nixwulf.report.lines import Line, Metric, Setting, Value
 from nixwulf.report.plots import Plots, plots
+from nixwulf.report.template import environment
 
 if TYPE_CHECKING:
     import jinja2
@@ -76,16 +77,8 @@ def to_html(summary: Summary) -> str:
 @cache
 def template() -> jinja2.Template:
     """The page's template, which takes longer to compile than to fill in."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("nixwulf", "report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
+    found = environment("report")
+    found.filters.update(
         clean=words.clean,
         microseconds=words.microseconds,
         percent=words.percent,
@@ -95,8 +88,8 @@ def template() -> jinja2.Template:
         href=_href,
         unbroken=_unbroken,
     )
-    environment.globals.update(plural=words.plural, with_deviation=words.with_deviation)
-    return environment.get_template("page.html.j2")
+    found.globals.update(plural=words.plural, with_deviation=words.with_deviation)
+    return found.get_template("page.html.j2")
 
 
 def _section(summary: Summary, setting: Setting, sentences: list[str]) -> Section:

@@ -139,12 +139,6 @@ def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
         f"{asked['loss_percent']:g} % loss" if asked.get("loss_percent") else "",
         f"by {first['shaped_by']}" if "shaped_by" in first else "",
     ]
-    sold = [
-        first.get("kind", ""),
-        f"{first['speed_gbps']:g} Gbit/s" if "speed_gbps" in first else "",
-        f"MTU {first['mtu']}" if "mtu" in first else "",
-        first.get("stack", ""),
-    ]
     bandwidths = [
         link["bandwidth"]["value"]
         for fabric in found

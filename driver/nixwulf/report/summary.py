@@ -61,10 +61,6 @@ def summarize(folder: RunFolder) -> Summary:
     )
 
 
-def _order(entry: Entry) -> tuple[str, str]:
-    return (entry.record["id"], entry.record.get("started", ""))
-
-
 def _key(cluster: str, case: Mapping[str, Any]) -> Key:
     return (setting_of(cluster, case), case["id"])
 

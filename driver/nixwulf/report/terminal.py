@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nixwulf.report.console import output
 from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.costs import costs
 from nixwulf.report.lines import Line, Metric, Setting
@@ -28,10 +29,7 @@ _OUTCOME_STYLES = {"ok": "green", "not run": "dim"}
 
 def show(summary: Summary, console: Console | None = None) -> None:
     """Print what was measured, setting by setting, then failures, warnings and counts."""
-    if console is None:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=_PIPE_WIDTH)
+    console = console or output(_PIPE_WIDTH)
     for setting in summary.settings:
         if summary.in_rows(setting):
             _print_rows(summary, setting, console)

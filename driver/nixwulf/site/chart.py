@@ -18,7 +18,6 @@ from nixwulf.report.lines import Band
 COLOURS = 6
 """c0 ... c5 of the report's page.css."""
 SHAPES = ("●", "■", "▲", "◆", "▼")
-STYLES = COLOURS * len(SHAPES)
 
 # In the order of SHAPES, around the point where the mark stands.
 _PATHS = (

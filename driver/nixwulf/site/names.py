@@ -7,8 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from nixwulf.naming import slug
+
 _SAFE = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
-_LONGEST_SLUG = 60
+_LONGEST_WORDS = 60
 _SHORT_HASH, _WHOLE_HASH = 8, 64  # hexadecimal digits of a sha256
 _TAKEN = frozenset({"index"})
 
@@ -21,20 +23,20 @@ def page_names(names: Iterable[str]) -> dict[str, str]:
     sha256, and in all 64 where even those do not tell it from another.
     """
     distinct = sorted(set(names))
-    counts = Counter(map(_slug, distinct))
+    counts = Counter(map(_name, distinct))
     return {
-        name: _slug(name) if counts[_slug(name)] == 1 else _hashed(name, _WHOLE_HASH)
+        name: _name(name) if counts[_name(name)] == 1 else _hashed(name, _WHOLE_HASH)
         for name in distinct
     }
 
 
-def _slug(name: str) -> str:
+def _name(name: str) -> str:
     lossless = _SAFE.fullmatch(name) and name not in _TAKEN and ".." not in name
     return name if lossless else _hashed(name, _SHORT_HASH)
 
 
 def _hashed(name: str, digits: int) -> str:
-    words = re.sub(r"[^a-z0-9_]+", "-", name.lower()[:_LONGEST_SLUG]).strip("-_") or "page"
+    words = slug(name, _LONGEST_WORDS, also="_") or "page"
     # Records hold any text that JSON can, also halves of surrogate pairs.
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{words}-{digest[:digits]}"

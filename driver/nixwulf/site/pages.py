@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from nixwulf.collection import Entry
+from nixwulf.report.template import environment
 from nixwulf.report.words import clean, figure, plural
 from nixwulf.site.groups import Group, count_words, fabric_name, groups
 from nixwulf.site.look import Figure, within
@@ -105,16 +106,8 @@ class Site:
 
     @cached_property
     def _environment(self) -> jinja2.Environment:
-        import jinja2
-
-        environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("nixwulf", "site/templates"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        environment.filters.update(
+        found = environment("site/templates")
+        found.filters.update(
             brief=brief,
             clean=clean,
             figure=figure,
@@ -122,10 +115,8 @@ class Site:
             scalar=scalar,
             web_address=web_address,
         )
-        environment.globals.update(
-            plural=plural, pages=self.pages, records=len(self.sources), root="../"
-        )
-        return environment
+        found.globals.update(plural=plural, pages=self.pages, records=len(self.sources), root="../")
+        return found
 
     def _render(self, template: str, **context: Any) -> str:
         return self._environment.get_template(template).render(context)

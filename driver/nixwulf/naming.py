@@ -1,0 +1,19 @@
+"""Names made of what they stand for: words for the eyes, and hashes that tell two apart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+
+def slug(text: str, longest: int, also: str = "") -> str:
+    """Lower case letters, digits and what is also kept, with '-' for all else; perhaps empty."""
+    words = re.sub(rf"[^a-z0-9{re.escape(also)}]+", "-", text.lower())
+    return words[:longest].strip(f"-{also}")
+
+
+def fingerprint(document: Any) -> str:
+    """sha256 of JSON with sorted keys, 64 hexadecimal digits: documents that are equal share it."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
