@@ -66,7 +66,7 @@ def with_exchanges_of(
     without = predict(cluster, model, way, fabric, metric=metric, constants=free)
     work, tokens = total(cluster, model, way, fabric, metric=metric)
     microseconds = 1e6 * max(0.0, 1 / speed - 1 / without.value) * tokens
-    deviations = (*constants.deviations[:4], _SEEN, _SEEN)
+    deviations = (*constants.deviations[:4], _SEEN, _SEEN, *constants.deviations[6:])
     return replace(
         constants,
         hop_us=microseconds / (work.hops or 1.0),
