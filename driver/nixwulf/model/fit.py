@@ -36,7 +36,10 @@ _SMALL = 2e-3
 
 @dataclass(frozen=True)
 class Prior:
-    """What a constant is taken to be before any case; standard deviations in logarithms."""
+    """What a constant is taken to be before any case; standard deviations in logarithms.
+
+    Of a time; of a share s that of 1/s - 1, for no share is above 1.
+    """
 
     value: float
     all: float
@@ -46,13 +49,13 @@ class Prior:
 
 
 _PRIORS = {
-    "weights": Prior(0.9, 0.1, 0.2, 0.1, 0.1),
-    "cache": Prior(0.6, 0.5, 0.3, 0.4, 0.2),
-    "compute": Prior(0.3, 0.7, 0.5, 0.5, 0.5),
+    "weights": Prior(0.9, 0.5, 1.0, 0.5, 0.5),
+    "cache": Prior(0.6, 0.8, 0.5, 0.6, 0.3),
+    "compute": Prior(0.3, 1.0, 0.7, 0.7, 0.7),
     "layer_us": Prior(60.0, 1.0, 0.7, 0.7, 0.4),
     "hop_us": Prior(2000.0, 1.0, 0.7, 0.1, 0.1),
     "sync_us": Prior(40.0, 0.3, 0.4, 0.1, 0.1),
-    "attention": Prior(0.3, 0.2, 0.2, 0.7, 0.3),
+    "attention": Prior(0.3, 0.3, 0.3, 1.0, 0.4),
 }
 # Measured by itself, in the lab (docs/model.md): the value and the deviation of its logarithm.
 _MEASURED = {
@@ -97,7 +100,8 @@ def fit(
     keys = [(name, part) for name in NAMES for part in _parts()]
     keys += [(_TOGETHER, group) for group in groups]
     index = {key: number for number, key in enumerate(keys)}
-    base = np.log([_unit(name, _PRIORS[name].value) for name in NAMES])
+    least = np.array([float(name in _SHARES) for name in NAMES])
+    base = np.log([_unit(name, _PRIORS[name].value) for name in NAMES] - least)
     certain, unknown, inverse = _granted(index)
     noises = np.array([hypot(_NOISE, uneven(c.model, c.way, c.metric)) for c in cases])
     group = np.array([index[_TOGETHER, _together(case)] for case in cases])
@@ -115,13 +119,15 @@ def fit(
         which, shared, wanted = made_of[used], group[used], certain[np.ix_(free, free)]
         start, row, noise = unknown[free].copy(), np.arange(int(used.sum())), noises[used]
         for _ in range(_ROUNDS):
-            factors = np.exp(base + unknown[which].sum(axis=2))
+            free_part = np.exp(base + unknown[which].sum(axis=2))
+            factors = least + free_part
             terms = counts[used] * factors
             late = beside[used] * factors[:, weights_column]
             terms[:, weights_column] += np.maximum(0.0, late - terms[:, compute_column])
             times = terms.sum(axis=1) + fixed[used]
             slope = np.zeros((len(row), len(keys)))
-            slope[row[:, None, None], which] = (terms / times[:, None])[:, :, None]
+            moved = terms * free_part / factors
+            slope[row[:, None, None], which] = (moved / times[:, None])[:, :, None]
             slope[row, shared] = 1.0
             slope = slope[:, free]
             off = seen[used] - np.log(times) - unknown[shared]
@@ -150,8 +156,10 @@ def fit(
         chosen = np.zeros((len(NAMES), len(keys)))
         for column, name in enumerate(NAMES):
             chosen[column, [index[key] for key in _made_of(name, engine, kind)]] = 1.0
-        factors = np.exp(base + chosen @ unknown)
+        free_part = np.exp(base + chosen @ unknown)
+        factors = least + free_part
         deviations = np.sqrt(np.einsum("ij,jk,ik->i", chosen, inverse, chosen))
+        deviations *= free_part / factors
         return Constants(
             **{name: _value(name, float(one)) for name, one in zip(NAMES, factors, strict=True)},
             deviations=tuple(float(one) for one in deviations),
