@@ -1,11 +1,15 @@
 """Predictions on the site: pale, behind the marks, and said to be none of the measurements."""
 
 import re
+from itertools import combinations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nixwulf.record import sealed
 from nixwulf.report.words import figure
+from nixwulf.site import chart
 from record_factory import case
 from site_records import foreign, site_of, value
 
@@ -63,6 +67,8 @@ def test_what_was_said_below_one_chart_is_not_said_again_below_the_next(tmp_path
     again = beneath(page, "By number of nodes")
     assert "2 of 2 values lie in their interval" in again
     assert "Bottleneck" not in again
+    assert re.search("[+]\\d+\u00a0%", page)
+    assert not re.search("[+]\\d+ %", page)
 
 
 def test_below_a_chart_of_prompts_on_several_nodes_stands_why_they_have_no_bar(tmp_path):
@@ -113,3 +119,11 @@ def test_what_cannot_be_predicted_has_no_bar_and_its_record_says_why(tmp_path, c
 def test_a_record_without_a_speed_is_not_said_to_lack_a_prediction(tmp_path):
     one = foreign("links", [value("bandwidth", 9.0, "Gbit/s")], of=case(2, "qsfp", model="big"))
     assert "Nothing is predicted" not in read(site_of(tmp_path, [one]), "records/links.html")
+
+
+@given(st.lists(st.tuples(st.floats(0, 360), st.floats(0, 250), st.just("2, tensor")), max_size=9))
+def test_no_label_of_a_line_is_written_on_another(ends):
+    placed = chart.side_by_side(ends)
+    assert [x for x, _, _ in sorted(placed)] == sorted(x for x, _, _ in ends)
+    for one, other in combinations(placed, 2):
+        assert abs(one[0] - other[0]) >= 70 or abs(one[1] - other[1]) > 11.9

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from nixwulf.collection import Entry
 from nixwulf.report.template import environment
-from nixwulf.report.words import clean, figure, plural
+from nixwulf.report.words import clean, figure, plural, unbroken
 from nixwulf.site.groups import Group, count_words, fabric_name, groups
 from nixwulf.site.look import Figure, within
 from nixwulf.site.names import page_names
@@ -113,6 +113,7 @@ class Site:
             figure=figure,
             fabric_name=fabric_name,
             scalar=scalar,
+            unbroken=unbroken,
             web_address=web_address,
         )
         found.globals.update(plural=plural, pages=self.pages, records=len(self.sources), root="../")
