@@ -14,7 +14,7 @@ from nixwulf.record import Record
 from nixwulf.report.lines import Band, Cost
 from nixwulf.report.predicted import band_of
 from nixwulf.report.words import clean, decimals, figure, link_name, plural, unit_name
-from nixwulf.table import record_bandwidth_gbps, record_rtt_us, tidy
+from nixwulf.table import as_rows, record_bandwidth_gbps, record_rtt_us, tidy
 from nixwulf.units import better
 
 if TYPE_CHECKING:
@@ -223,10 +223,7 @@ def rows_of(sources: Iterable[Source]) -> list[Row]:
     by_page = {source.page: source for source in sources}
     # A page's name tells runs of one case apart, which have one id in every run folder.
     table = tidy({**source.record, "id": page} for page, source in by_page.items())
-    fields = [
-        {str(key): _given(value) for key, value in row.items()} for row in table.to_dict("records")
-    ]
-    rows = [_row(by_page[row["record"]], row) for row in fields]
+    rows = [_row(by_page[row["record"]], row) for row in as_rows(table)]
     return sorted(rows, key=_by_model)
 
 
@@ -265,13 +262,6 @@ def _row(source: Source, row: Mapping[str, Any]) -> Row:
         speed_gbps=fabric.get("speed_gbps"),
         cost=Cost(*(row[name] for name in Cost._fields)),
     )
-
-
-def _given(value: Any) -> Any:
-    """None for pandas' ways to say that there is no value."""
-    import pandas as pd
-
-    return None if not isinstance(value, tuple) and pd.isna(value) else value
 
 
 def conditions_of(*documents: Mapping[str, Any]) -> dict[str, Any]:
