@@ -482,6 +482,9 @@ def test_bits_of_a_weight_by_name_or_by_size():
     sized = weights_of("UD-Q6_K_XL", mixture, size_gib=180.94)
     assert sized.other_bits == 8.5
     assert mixture.quantized(sized).weight_bytes / 2**30 == pytest.approx(180.94)
+    # NVIDIA's own files have few layers in 16 bits, most others' all that are no experts.
+    assert weights_of("NVFP4", find("Nemotron-3-Nano-30B-A3B")).other_bits == 9
+    assert weights_of("NVFP4", mixture).other_bits == 16
     # The experts of gpt-oss were published in four bits; no file has finer ones.
     assert weights_of("F16", find("gpt-oss-20b")).routed_bits == 4.25
 

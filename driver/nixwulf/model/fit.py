@@ -35,7 +35,10 @@ _SMALL = 2e-3
 
 @dataclass(frozen=True)
 class Prior:
-    """What a constant is taken to be before any case; standard deviations in logarithms."""
+    """What a constant is taken to be before any case; standard deviations in logarithms.
+
+    Of a time; of a share s that of 1/s - 1, for no share is above 1.
+    """
 
     value: float
     all: float
@@ -45,13 +48,13 @@ class Prior:
 
 
 _PRIORS = {
-    "weights": Prior(0.9, 0.1, 0.2, 0.1, 0.1),
-    "cache": Prior(0.6, 0.5, 0.3, 0.4, 0.2),
-    "compute": Prior(0.3, 0.7, 0.5, 0.5, 0.5),
+    "weights": Prior(0.9, 0.5, 1.0, 0.5, 0.5),
+    "cache": Prior(0.6, 0.8, 0.5, 0.6, 0.3),
+    "compute": Prior(0.3, 1.0, 0.7, 0.7, 0.7),
     "layer_us": Prior(60.0, 1.0, 0.7, 0.7, 0.4),
     "hop_us": Prior(2000.0, 1.0, 0.7, 0.1, 0.1),
     "sync_us": Prior(40.0, 0.3, 0.4, 0.1, 0.1),
-    "attention": Prior(0.3, 0.2, 0.2, 0.7, 0.3),
+    "attention": Prior(0.3, 0.3, 0.3, 1.0, 0.4),
 }
 # Measured by itself, in the lab (docs/model.md): the value and the deviation of its logarithm.
 _MEASURED = {
@@ -92,11 +95,37 @@ def fit(
     """
     import numpy as np
 
-    groups = sorted({_together(case) for case in cases})
+    index, unknown, covariance = _solve(cases)
+    least, base = _ends()
+    places = [place(case) for case in cases]
+
+    def constants(engine: str, kind: str) -> Constants:
+        chosen = np.zeros((len(NAMES), len(index)))
+        for column, name in enumerate(NAMES):
+            chosen[column, [index[key] for key in _made_of(name, engine, kind)]] = 1.0
+        more = np.exp(base + chosen @ unknown)
+        deviations = np.sqrt(np.einsum("ij,jk,ik->i", chosen, covariance, chosen))
+        deviations *= more / (least + more)
+        factors = zip(NAMES, least + more, strict=True)
+        return Constants(
+            **{name: _value(name, float(factor)) for name, factor in factors},
+            deviations=tuple(float(one) for one in deviations),
+            spread=_of_engine(spread, engine),
+            prompt_spread=_of_engine(prompt_spread, engine),
+            cases=places.count((engine, kind)),
+        )
+
+    return {engine: {kind: constants(engine, kind) for kind in KINDS} for engine in ENGINES}
+
+
+def _solve(cases: Sequence[Case]) -> tuple[Mapping[tuple[str, str], int], Any, Any]:
+    """Places of the unknowns, their values and their covariance."""
+    import numpy as np
+
     keys = [(name, part) for name in NAMES for part in _parts()]
-    keys += [(_TOGETHER, group) for group in groups]
+    keys += [(_TOGETHER, group) for group in sorted({_together(case) for case in cases})]
     index = {key: number for number, key in enumerate(keys)}
-    base = np.log([_unit(name, _PRIORS[name].value) for name in NAMES])
+    least, base = _ends()
     certain, unknown, inverse = _granted(index)
     noises = np.array([hypot(_NOISE, c.deviation, uneven(c.model, c.way, c.metric)) for c in cases])
     group = np.array([index[_TOGETHER, _together(case)] for case in cases])
@@ -113,19 +142,20 @@ def fit(
         which, shared, wanted = made_of[used], group[used], certain[np.ix_(free, free)]
         start, row, noise = unknown[free].copy(), np.arange(int(used.sum())), noises[used]
         for _ in range(_ROUNDS):
-            factors = np.exp(base + unknown[which].sum(axis=2))
-            terms = _terms(counts[used], beside[used], factors)
+            more = np.exp(base + unknown[which].sum(axis=2))
+            terms = _seconds(counts[used], least + more, beside[used])
             times = terms.sum(axis=1) + fixed[used]
-            slope = np.zeros((len(row), len(keys)))
-            slope[row[:, None, None], which] = (terms / times[:, None])[:, :, None]
-            slope[row, shared] = 1.0
-            slope = slope[:, free]
+            moved = terms * more / (least + more)
+            slopes = np.zeros((len(row), len(keys)))
+            slopes[row[:, None, None], which] = (moved / times[:, None])[:, :, None]
+            slopes[row, shared] = 1.0
+            slope = slopes[:, free]
             off = seen[used] - np.log(times) - unknown[shared]
             # Cases that are far off count less (Huber): no single record bends the constants.
             weight = np.minimum(1.0, 1.5 * noise / np.maximum(np.abs(off), 1e-9)) / noise**2
             covariance = np.linalg.inv(slope.T @ (weight[:, None] * slope) + wanted)
-            pull = wanted @ (unknown[free] - start)
-            step = np.clip(covariance @ (slope.T @ (weight * off) - pull), -0.5, 0.5)
+            pulled = slope.T @ (weight * off) - wanted @ (unknown[free] - start)
+            step = np.clip(covariance @ pulled, -0.5, 0.5)
             unknown[free] += step
             if np.abs(step).max() < _SMALL:
                 break
@@ -141,28 +171,21 @@ def fit(
         columns = [NAMES.index(name) for name in ("compute", "attention")]
         free = np.unique([*made_of[prompts][:, columns].ravel(), *group[prompts]])
         solve(prompts, free)
-
-    def constants(engine: str, kind: str) -> Constants:
-        chosen = np.zeros((len(NAMES), len(keys)))
-        for column, name in enumerate(NAMES):
-            chosen[column, [index[key] for key in _made_of(name, engine, kind)]] = 1.0
-        factors = np.exp(base + chosen @ unknown)
-        deviations = np.sqrt(np.einsum("ij,jk,ik->i", chosen, inverse, chosen))
-        return Constants(
-            **{name: _value(name, float(one)) for name, one in zip(NAMES, factors, strict=True)},
-            deviations=tuple(float(one) for one in deviations),
-            spread=_of_engine(spread, engine),
-            prompt_spread=_of_engine(prompt_spread, engine),
-            cases=places.count((engine, kind)),
-        )
-
-    return {engine: {kind: constants(engine, kind) for kind in KINDS} for engine in ENGINES}
+    return index, unknown, inverse
 
 
-def _terms(counts: Any, beside: Any, factors: Any) -> Any:
+def _ends() -> tuple[Any, Any]:
+    """Of each constant's factor the least it can be, and the logarithm of what is beyond that."""
+    import numpy as np
+
+    least = np.array([float(name in _SHARES) for name in NAMES])
+    return least, np.log([_unit(name, _PRIORS[name].value) for name in NAMES] - least)
+
+
+def _seconds(counts: Any, factors: Any, beside: Any) -> Any:
     """Seconds by constant, cases x constants; of reading beside computing, what takes longer."""
-    terms = counts * factors
     weights, compute = NAMES.index("weights"), NAMES.index("compute")
+    terms = counts * factors
     read = beside * factors[:, weights]
     late = read > terms[:, compute]
     terms[late, compute] = 0.0
