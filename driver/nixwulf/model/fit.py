@@ -143,7 +143,7 @@ def _solve(cases: Sequence[Case]) -> tuple[Mapping[tuple[str, str], int], Any, A
         start, row, noise = unknown[free].copy(), np.arange(int(used.sum())), noises[used]
         for _ in range(_ROUNDS):
             more = np.exp(base + unknown[which].sum(axis=2))
-            terms = _seconds(counts[used], least + more, beside[used])
+            terms = _terms(counts[used], beside[used], least + more)
             times = terms.sum(axis=1) + fixed[used]
             moved = terms * more / (least + more)
             slopes = np.zeros((len(row), len(keys)))
@@ -182,10 +182,10 @@ def _ends() -> tuple[Any, Any]:
     return least, np.log([_unit(name, _PRIORS[name].value) for name in NAMES] - least)
 
 
-def _seconds(counts: Any, factors: Any, beside: Any) -> Any:
+def _terms(counts: Any, beside: Any, factors: Any) -> Any:
     """Seconds by constant, cases x constants; of reading beside computing, what takes longer."""
-    weights, compute = NAMES.index("weights"), NAMES.index("compute")
     terms = counts * factors
+    weights, compute = NAMES.index("weights"), NAMES.index("compute")
     read = beside * factors[:, weights]
     late = read > terms[:, compute]
     terms[late, compute] = 0.0

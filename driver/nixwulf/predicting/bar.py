@@ -18,7 +18,7 @@ LETTERS: Mapping[str, tuple[str, str]] = {
 }
 """By part: its letter, and what it is."""
 COLOURS = {
-    "weights": "blue",
+    "weights": "bright_blue",
     "cache": "cyan",
     "compute": "green",
     "attention": "bright_green",
