@@ -22,12 +22,16 @@ METRICS = ("prompt", "decode")
 _N_GEN = 128
 _GIB = 2**30
 _TOO_MANY = 2**40
+_OFF = ("off", "no", False, 0, None)
 _GUESSES = ("speculative", "drafts", "num_speculative_tokens")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A case as the model sees it; platforms is none for machines that only a run tells about."""
+    """A case as the model sees it; platforms is none for machines that only a run tells about.
+
+    guesses: whether its parameters say that tokens are guessed ahead.
+    """
 
     model: ModelFacts
     fabric: FabricFacts | None
@@ -35,12 +39,12 @@ class Subject:
     nodes: int
     engine: str
     parallelism: str
+    guesses: bool = False
 
     def way(self, conditions: Mapping[str, Any]) -> Way:
         """How a metric of it was measured; raises InputError for what the model has no sums for."""
-        for key in _GUESSES:
-            if conditions.get(key):
-                raise InputError("It guesses tokens ahead, and how many were kept is not told.")
+        if self.guesses or any(map(conditions.get, _GUESSES)):
+            raise InputError("It guesses tokens ahead, and how many were kept is not told.")
         return Way(
             self.engine,
             self.parallelism,
@@ -83,6 +87,7 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> Subject:
         case["nodes"],
         case["engine"],
         case.get("parallelism", "single"),
+        any(case["parameters"].get(key, "off") not in _OFF for key in _GUESSES),
     )
 
 
