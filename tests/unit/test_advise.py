@@ -21,6 +21,7 @@ from nixwulf.advise.search import Standing, best, contenders, decide, order
 from nixwulf.advise.state import begin
 from nixwulf.advise.subject import read_subject
 from nixwulf.advise.sweeps import sweep_document
+from nixwulf.advise.unknown import widened
 from nixwulf.cli import cli
 from nixwulf.cluster import load_cluster
 from nixwulf.errors import GateError
@@ -243,6 +244,14 @@ def test_a_pipeline_that_was_measured_tells_more_of_pipelines_than_of_tensors():
     pipelines = [m for n, m in enumerate(moved) if split[n] == "pipeline" and n != first]
     tensors = [m for n, m in enumerate(moved) if split[n] == "tensor"]
     assert max(pipelines) < min(tensors)
+
+
+def test_of_a_machine_whose_compute_nobody_knows_only_what_computes_is_in_doubt(monkeypatch):
+    known = dict.fromkeys(PARTS, 0.05)
+    assert widened(known, ["framework-desktop"])[0] == known
+    monkeypatch.setattr("nixwulf.advise.unknown.lacks", lambda _, key: key == "compute_tflops")
+    doubts = {part for part, one in widened(known, ["framework-desktop"])[0].items() if one > 0.05}
+    assert doubts == {"compute", "attention"}
 
 
 def test_what_is_far_outside_of_its_interval_widens_all_others():

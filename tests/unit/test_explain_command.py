@@ -86,16 +86,15 @@ def test_a_speed_as_predicted_names_the_bottleneck_and_what_helps(tmp_path):
     assert bottleneck == (
         f"Bottleneck: reading weights from memory, {share:.0f} % of the predicted time."
     )
-    assert re.fullmatch(r"Would help: twice the bandwidth of memory \+\d\d %\.", good)
-    assert re.fullmatch(
-        r"Would not: half of the host's time \+[1-4] %, a tenth of the link's latency \+0 %, twice "
-        r"the link's bandwidth \+0 %, twice the compute \+0 %\.",
-        useless,
+    assert good.startswith("Would help: twice the bandwidth of memory +9")
+    assert useless == (
+        "Would not: half of the host's time +2 %, a tenth of the link's latency +0 %, twice the "
+        "link's bandwidth +0 %, twice the compute +0 %."
     )
 
 
 def test_tensors_wait_for_the_host_and_the_link_and_memory_does_not_help(tmp_path):
-    (one,) = told(tmp_path, of_frameworks(predicted(split="tensor").value, split="tensor"))
+    (one,) = told(tmp_path, of_frameworks(2.0, split="tensor"))
     factors = {change["what"]: change["factor"] for change in one["helps"]}
     assert factors["half of the host's time"] > 1.3
     assert factors["a tenth of the link's latency"] > 1.05
@@ -296,12 +295,10 @@ def test_published_numbers_are_explained_where_they_say_enough(tmp_path):
         ({"fabric": {"name": "cable"}}, "The record lacks the kind of its fabric"),
         ({"conditions": {**DECODE, "concurrency": 4}}, "it is not told whether it is of each or"),
         ({"conditions": {**DECODE, "speculative": True}}, "It guesses tokens ahead"),
-        ({"parameters": {"speculative": "on"}}, "It guesses tokens ahead"),
     ],
 )
 def test_what_a_record_lacks_is_said_in_a_sentence(tmp_path, changes, why):
-    of = case(2, "cable", "pipeline", model=changes.get("model", "gpt-oss-20b"),
-              parameters=changes.get("parameters", {}))  # fmt: skip
+    of = case(2, "cable", "pipeline", model=changes.get("model", "gpt-oss-20b"), parameters={})
     one = published(
         of,
         [metric("decode", [4.0], conditions=changes.get("conditions", DECODE))],
@@ -402,10 +399,10 @@ def test_every_published_record_is_explained_or_says_what_it_lacks():
     explained = [one for one in found if "verdict" in one]
     assert len(explained) > 300
     assert all(one["why_not"].endswith(".") for one in found if "why_not" in one)
-    # A roof that is wrong would show here. What cannot be is published as BF16 by its source, and
-    # its makers' files are of FP8 (https://huggingface.co/mistralai/Ministral-3-3B-Instruct-2512).
-    absurd = {one["case"]["model"] for one in explained if one["verdict"] == "cannot be right"}
-    assert absurd <= {"ministral-3-3b", "ministral-3-8b"}
+    # Ministral's Instruct files are FP8, where "bf16" was published. Of no other was published
+    # what cannot be: a roof that is wrong would show here.
+    wrong = [one["case"]["model"] for one in explained if one["verdict"] == "cannot be right"]
+    assert sorted(wrong) == ["ministral-3-3b", "ministral-3-8b"]
 
 
 def test_a_record_that_names_no_model_has_a_line_and_a_sentence(tmp_path):

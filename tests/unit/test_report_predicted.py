@@ -122,6 +122,9 @@ def test_a_prompt_is_predicted_on_one_node_alone(tmp_path, nodes, shown):
     summary = summary_of(write_run(tmp_path, [whole]))
     (line,) = map(summary.predicted.beside, summary.lines)
     assert (line.values["prompt"].predicted is not None) == shown
+    page = to_html(summary)
+    assert ("1 value lies in its interval." in page) == shown
+    assert "The slowest case" not in page + to_markdown(summary)
     told = "Predictions of prompts on several nodes are not shown: they are too often wrong."
     assert (told in to_html(summary)) != shown
 

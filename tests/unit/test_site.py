@@ -369,7 +369,10 @@ def test_long_names_and_long_records_keep_their_page_small(tmp_path):
 
 def test_a_page_draws_as_many_charts_as_it_has_room_for_and_says_so():
     charts = tuple(Markup("x") * size for size in (40, 50, 30))
-    figures = [Figure("one", "", (), charts, ""), Figure("two", "", (), charts[:1], "")]
+    figures = [
+        Figure("one", "", (), charts, ((), (), ()), ""),
+        Figure("two", "", (), charts[:1], ((),), ""),
+    ]
     (figure,) = within(figures, 100)
     assert figure.charts == charts[:2]
     assert figure.note == "1 more chart would belong here; the table has their values."

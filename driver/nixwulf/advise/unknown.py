@@ -14,6 +14,7 @@ _ASSUMED_GBS = 20.0
 _FLOPS_A_BYTE = {"cpu": 5.0}
 _FLOPS_A_BYTE_OF_GPU = 100.0
 _COMPUTE = "compute_tflops"
+_COMPUTING = ("compute", "attention")  # parts of a time
 _UNKNOWN = 1.0
 _OWN = 0.04
 
@@ -28,7 +29,7 @@ def widened(
     if any(lacks(platform, BANDWIDTH) for platform in platforms):
         return {part: max(_UNKNOWN, one) for part, one in deviations.items()}, _OWN
     if any(lacks(platform, _COMPUTE) for platform in platforms):
-        return {**deviations, "compute": max(_UNKNOWN, deviations["compute"])}, 0.0
+        return {**deviations, **{part: max(_UNKNOWN, deviations[part]) for part in _COMPUTING}}, 0.0
     return dict(deviations), 0.0
 
 

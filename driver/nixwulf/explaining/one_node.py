@@ -11,12 +11,11 @@ from dataclasses import replace
 from math import hypot
 
 from nixwulf.errors import InputError
-from nixwulf.model.constants import NAMES, Constants, choose, family
+from nixwulf.model.constants import Constants, choose, family
 from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way
 from nixwulf.model.predict import predict, total
 
 _KIND = "cpu"
-_EXCHANGES = ("hop_us", "sync_us")
 _PERFECT = 1e9
 _SURE = 0.05
 """Deviation of speeds of the same machine at another time, in logarithms."""
@@ -40,23 +39,22 @@ def calibrated(
     seconds = tokens / speed
     said = f"{name}: no published facts; the speed of one node measured in this run stands for it"
     if metric == "prompt":
-        asked = work.compute + work.attention
-        platform = PlatformFacts(name, _KIND, _PERFECT, asked / seconds, assumptions=(said,))
+        computed = work.compute + work.attention
+        platform = PlatformFacts(name, _KIND, _PERFECT, computed / seconds, assumptions=(said,))
     else:
         read = work.weights + work.cache
         platform = PlatformFacts(name, _KIND, read / seconds, _PERFECT, assumptions=(said,))
     known = choose(family(way, _KIND), _KIND)
-    sure = dict.fromkeys(NAMES, hypot(_SURE, error))
-    told = dict(zip(NAMES, known.deviations, strict=True))
-    deviations = sure | {name: told[name] for name in _EXCHANGES}
+    sure = hypot(_SURE, error)
+    deviations = (sure, sure, sure, sure, *known.deviations[4:6], sure)
     return platform, replace(
         known,
         weights=1.0,
         cache=1.0,
         compute=1.0,
-        attention=1.0,
         layer_us=0.0,
-        deviations=tuple(deviations.values()),
+        attention=1.0,
+        deviations=deviations,
     )
 
 
@@ -76,11 +74,10 @@ def with_exchanges_of(
     without = predict(cluster, model, way, fabric, metric=metric, constants=free)
     work, tokens = total(cluster, model, way, fabric, metric=metric)
     microseconds = 1e6 * max(0.0, 1 / speed - 1 / without.value) * tokens
-    seen = dict.fromkeys(_EXCHANGES, _SEEN)
-    deviations = dict(zip(NAMES, constants.deviations, strict=True)) | seen
+    deviations = (*constants.deviations[:4], _SEEN, _SEEN, *constants.deviations[6:])
     return replace(
         constants,
         hop_us=microseconds / (work.hops or 1.0),
         sync_us=microseconds / (work.syncs or 1.0),
-        deviations=tuple(deviations.values()),
+        deviations=deviations,
     )

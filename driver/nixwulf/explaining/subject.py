@@ -22,16 +22,13 @@ METRICS = ("prompt", "decode")
 _N_GEN = 128
 _GIB = 2**30
 _TOO_MANY = 2**40
-_OFF = ("off", "no", False, 0, None)
 _GUESSES = ("speculative", "drafts", "num_speculative_tokens")
+_NONE = (None, False, 0, "", "off", "no")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A case as the model sees it; platforms is none for machines that only a run tells about.
-
-    guesses: whether its parameters say that tokens are guessed ahead.
-    """
+    """A case as the model sees it; platforms is none for machines that only a run tells about."""
 
     model: ModelFacts
     fabric: FabricFacts | None
@@ -39,12 +36,10 @@ class Subject:
     nodes: int
     engine: str
     parallelism: str
-    guesses: bool = False
 
     def way(self, conditions: Mapping[str, Any]) -> Way:
         """How a metric of it was measured; raises InputError for what the model has no sums for."""
-        if self.guesses or any(map(conditions.get, _GUESSES)):
-            raise InputError("It guesses tokens ahead, and how many were kept is not told.")
+        _no_guesses(conditions)
         return Way(
             self.engine,
             self.parallelism,
@@ -54,6 +49,12 @@ class Subject:
             batch=batch(conditions),
             chunk=_count(conditions, "n_ubatch"),
         )
+
+
+def _no_guesses(said: Mapping[str, Any]) -> None:
+    for key in _GUESSES:
+        if said.get(key) not in _NONE:
+            raise InputError("It guesses tokens ahead, and how many were kept is not told.")
 
 
 def batch(conditions: Mapping[str, Any]) -> int:
@@ -80,6 +81,7 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> Subject:
             "The record names no engine or no model; what is explained is prompt and decode of a "
             "language model."
         )
+    _no_guesses(case.get("parameters", {}))
     return Subject(
         _model(record, plan),
         fabric_of(record),
@@ -87,7 +89,6 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> Subject:
         case["nodes"],
         case["engine"],
         case.get("parallelism", "single"),
-        any(case["parameters"].get(key, "off") not in _OFF for key in _GUESSES),
     )
 
 

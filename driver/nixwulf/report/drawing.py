@@ -255,7 +255,7 @@ def _draw_band(axes: Axes, point: Point, band: Band, colours: dict[str, str]) ->
 def _band(colours: dict[str, str], style: int | None) -> dict[str, Any]:
     colour = colours[_colour(style)]
     return {
-        "color": (colour, 0.22),
+        "color": (colour, 0.3),
         "linewidth": 7,
         "solid_capstyle": "butt",
         "marker": "_",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -86,7 +85,7 @@ def template() -> jinja2.Template:
         times=words.times,
         unit=words.unit_name,
         href=_href,
-        unbroken=_unbroken,
+        unbroken=words.unbroken,
     )
     found.globals.update(plural=words.plural, with_deviation=words.with_deviation)
     return found.get_template("page.html.j2")
@@ -134,10 +133,3 @@ def _scaling(lines: list[Line], metrics: list[Metric]) -> list[list[ScalingRow]]
 def _href(path: PurePath) -> str:
     """A path relative to the page as a link; './' keeps a name with a colon from being a scheme."""
     return "./" + quote(path.as_posix())
-
-
-def _unbroken(text: str) -> str:
-    """No line break between a number and its unit."""
-    return re.sub(
-        r"(\d) (?=(µs|ms|s|tok/s|Gbit/s|GB/s|Gflop/s|%|×|nodes?)\b|%|×)", "\\1\u00a0", text
-    )

@@ -66,10 +66,9 @@ def _predicted(summary: Summary, setting: Setting) -> list[str]:
     told = summary.predicted.about(summary.lines_of(setting))
     if not told.inside:
         return [_text(told.why_not)]
-    said = (
-        f"Predicted, not measured: {told.inside} lie in their interval, by "
-        "Nixwulf's performance model. The slowest case of each way to split:"
-    )
+    said = f"Predicted, not measured: {told.inside}, by Nixwulf's performance model."
+    each = " of each way to split" if len(told.why) > 1 else ""
+    said += f" The slowest case{each}:" if told.why else ""
     rows = [
         [line.what, name, value.text, value.predicted.text]
         for line in map(summary.predicted.beside, summary.lines_of(setting))
@@ -79,7 +78,7 @@ def _predicted(summary: Summary, setting: Setting) -> list[str]:
     return [
         _table(("case", "tok/s of", "measured", "predicted (80 %)"), rows),
         said,
-        "\n".join(f"* {_text(sentence)}" for sentence in told.why),
+        *(["\n".join(f"* {_text(sentence)}" for sentence in told.why)] if told.why else []),
         f"{_text(told.why_not)} `nixwulf explain` says more, of every case.".strip(),
     ]
 

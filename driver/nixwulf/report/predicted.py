@@ -22,10 +22,11 @@ _NO_PROMPTS = "Predictions of prompts on several nodes are not shown: they are t
 
 @dataclass(frozen=True)
 class About:
-    """What stands below the plots of a setting.
+    """What stands below plots.
 
-    inside: how many of the values with a prediction are in its interval, empty without any; why:
-    a sentence for each way to split; why_not: why something, or all of it, has no prediction.
+    inside: how many of the values with a prediction are in its interval, without a full stop and
+    empty without any; why: a sentence for each way to split; why_not: why something, or all of it,
+    has no prediction.
     """
 
     inside: str
@@ -50,23 +51,18 @@ class Predicted:
     def about(self, lines: Sequence[Line]) -> About:
         """What there is to say of the lines of a setting."""
         drawn = [
-            value
+            (value.typical, value.predicted)
             for line in map(self.beside, lines)
             for value in line.values.values()
             if value.predicted
         ]
         found = [
-            (line, one)
+            (line.what, one)
             for line in lines
             for name, value in line.values.items()
             if (one := self._told(line, name, value)) is not None
         ]
-        inside = sum(v.predicted.low <= v.typical <= v.predicted.high for v in drawn if v.predicted)
-        return About(
-            inside=f"{inside} of {plural(len(drawn), 'value')}" if drawn else "",
-            why=_why(found),
-            why_not=_why_not([one for _, one in found], predicted=bool(drawn)),
-        )
+        return about(found, drawn)
 
     def _told(self, line: Line, name: str, value: Value) -> Explained | None:
         if name not in _METRICS or value.unit != _UNIT:
@@ -77,6 +73,17 @@ class Predicted:
     def _band(self, line: Line, name: str, value: Value) -> Band | None:
         one = self._told(line, name, value)
         return band_of(one) if one else None
+
+
+def about(found: Sequence[tuple[str, Explained]], drawn: Sequence[tuple[float, Band]]) -> About:
+    """What there is to say of explained values, each with its name, and of those with a band."""
+    inside = sum(band.low <= value <= band.high for value, band in drawn)
+    lie = "lies in its" if len(drawn) == 1 else "lie in their"
+    return About(
+        inside=f"{inside} of {plural(len(drawn), 'value')} {lie} interval" if drawn else "",
+        why=_why(found),
+        why_not=_why_not([one for _, one in found], predicted=bool(drawn)),
+    )
 
 
 def band_of(one: Explained) -> Band | None:
@@ -118,20 +125,20 @@ def _trusted(one: Explained) -> bool:
     return one.metric == "decode" or one.case["nodes"] == 1
 
 
-def _why(found: Sequence[tuple[Line, Explained]]) -> tuple[str, ...]:
+def _why(found: Sequence[tuple[str, Explained]]) -> tuple[str, ...]:
     """For each way to split the slowest decode on most nodes: the bottleneck, and what helps."""
-    decode = [(line, one) for line, one in found if one.prediction and one.metric == "decode"]
+    decode = [(what, one) for what, one in found if one.prediction and one.metric == "decode"]
     if not decode:
         return ()
     from nixwulf.explaining.words import advice
 
-    slowest: dict[str, tuple[Line, Explained]] = {}
-    for line, one in sorted(decode, key=lambda pair: (-pair[0].nodes, pair[1].measured)):
-        slowest.setdefault(line.parallelism, (line, one))
-    split = [pair for pair in slowest.values() if pair[0].nodes > 1] or list(slowest.values())
+    slowest: dict[str, tuple[str, Explained]] = {}
+    for what, one in sorted(decode, key=lambda pair: (-pair[1].case["nodes"], pair[1].measured)):
+        slowest.setdefault(one.case.get("parallelism", ""), (what, one))
+    split = [pair for pair in slowest.values() if pair[1].case["nodes"] > 1]
     return tuple(
-        f"{line.what} ({one.verdict}): {' '.join(advice(one))}"
-        for line, one in split[:_MOST_SENTENCES]
+        f"{what} ({one.verdict}): {' '.join(advice(one))}"
+        for what, one in (split or list(slowest.values()))[:_MOST_SENTENCES]
     )
 
 

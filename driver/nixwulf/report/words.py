@@ -86,3 +86,10 @@ def case_name(nodes: int, parallelism: str, link: str) -> str:
     if nodes == 1:
         return "one node"
     return ", ".join(filter(None, (plural(nodes, "node"), parallelism, link)))
+
+
+def unbroken(text: str) -> str:
+    """No line break between a number and its unit."""
+    return re.sub(
+        r"(\d) (?=(µs|ms|s|tok/s|Gbit/s|GB/s|Gflop/s|%|×|nodes?)\b|%|×)", "\\1\u00a0", text
+    )

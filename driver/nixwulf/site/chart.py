@@ -31,6 +31,7 @@ _WIDTH, _HEIGHT = 360, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 46, 40
 _NAMES, _STRIP = 168, 19  # where the names of strips end, and how high each is
 _LABELS = 70  # beside the ends of lines that have labels
+_LABEL_HEIGHT = 12.0
 _LOG_ABOVE = 12.0
 _LOG_MARGIN = 1.25
 _FINE_DECADES = 2.0  # up to which a log scale has ticks at 1, 2 and 5
@@ -225,14 +226,27 @@ def svg(chart: Chart) -> Markup:
         if (band := mark.predicted)
     ]
     parts += dict.fromkeys(bands)
+    ends: list[tuple[float, float, str]] = []
     for line in chart.lines:
         places = [(x.at(one), y.at(other)) for one, other in line.points]
         path = "L".join(_at(*place) for place in places)
         parts.append(f'<path class="line {colour(line.style)}" d="M{path}"/>')
         if line.label:
-            parts.append(_text("label", places[-1][0] + 8, places[-1][1] + 4, line.label))
+            ends.append((places[-1][0] + 8, places[-1][1] + 4, line.label))
+    parts += [_text("label", *end) for end in side_by_side(ends)]
     parts += [_mark(mark, x.at(mark.x), y.at(mark.y)) for mark in chart.marks]
     return Markup("".join([*parts, "</svg>"]))  # noqa: S704 - every text in it is escaped
+
+
+def side_by_side(ends: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
+    """Labels from the lowest, each as far above those beside it as its letters are high."""
+    placed: list[tuple[float, float, str]] = []
+    for x, y, label in sorted(ends, key=lambda end: -end[1]):
+        for other_x, other_y, _ in placed:
+            if abs(x - other_x) < _LABELS and y > other_y - _LABEL_HEIGHT:
+                y = other_y - _LABEL_HEIGHT  # noqa: PLW2901 - the next may be in its way too
+        placed.append((x, y, label))
+    return placed
 
 
 def apart(values: Sequence[float]) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from nixwulf.report.predicted import About
 from nixwulf.report.words import microseconds, plural
 from nixwulf.site.chart import SHAPES, Mark, colour, shape
 from nixwulf.site.rows import Row, shorten
@@ -30,17 +31,23 @@ class LegendEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Figure:
-    """Charts of one kind, ready for the page; note: what is not drawn.
+    """Charts of one kind, ready for the page, each with the rows of its marks.
 
-    predicted: whether predictions stand behind marks.
+    note: what is not drawn; told: what the model says of the rows.
     """
 
     heading: str
     about: str
     legend: tuple[LegendEntry, ...]
     charts: tuple[Markup, ...]
+    rows: tuple[tuple[Row, ...], ...]
     note: str
-    predicted: bool = False
+    told: About | None = None
+
+    @property
+    def predicted(self) -> bool:
+        """Whether predictions stand behind marks."""
+        return any(row.predicted for rows in self.rows for row in rows)
 
 
 def panel_of(row: Row) -> Hashable:
@@ -61,16 +68,17 @@ def within(figures: Iterable[Figure], most: int) -> list[Figure]:
     """Figures with as many of their charts, in their order, as have so many bytes together."""
     kept, left = [], most
     for figure in figures:
-        charts: list[Markup] = []
-        for chart in figure.charts:
+        drawn: list[tuple[Markup, tuple[Row, ...]]] = []
+        for chart, rows in zip(figure.charts, figure.rows, strict=True):
             size = len(chart.encode())
             if size <= left:
-                charts.append(chart)
+                drawn.append((chart, rows))
                 left -= size
-        undrawn = len(figure.charts) - len(charts)
+        undrawn = len(figure.charts) - len(drawn)
         note = " ".join(filter(None, (figure.note, note_of(undrawn, ()))))
-        if charts:
-            kept.append(replace(figure, charts=tuple(charts), note=note))
+        if drawn:
+            charts, of = zip(*drawn, strict=True)
+            kept.append(replace(figure, charts=charts, rows=of, note=note))
     return kept
 
 

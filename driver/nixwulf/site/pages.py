@@ -14,13 +14,13 @@ from markupsafe import Markup
 
 from nixwulf.collection import Entry
 from nixwulf.report.template import environment
-from nixwulf.report.words import clean, figure, plural
+from nixwulf.report.words import clean, figure, plural, unbroken
 from nixwulf.site.groups import Group, count_words, fabric_name, groups
 from nixwulf.site.look import Figure, within
 from nixwulf.site.names import page_names
 from nixwulf.site.paging import page_file, paged
 from nixwulf.site.plots import figures
-from nixwulf.site.predicted import explained, why_not, words
+from nixwulf.site.predicted import explained, why_not, with_words, words
 from nixwulf.site.rows import Row, Source, by_value, rows_of, scalar, shorten, web_address
 from nixwulf.site.strips import by_machines, by_models
 
@@ -78,8 +78,8 @@ class Site:
     def columns(self) -> list[str]:
         """The columns of tables of rows; those of watts and prices where any row has them."""
         empty = {
-            "per W": all(row.per_watt is None for row in self.rows),
-            "per 1000 US$": all(row.per_usd is None for row in self.rows),
+            "per W": all(row.cost.per_watt is None for row in self.rows),
+            "per 1000 US$": all(row.cost.per_usd is None for row in self.rows),
         }
         return [column for column in COLUMNS if not empty.get(column)]
 
@@ -113,6 +113,7 @@ class Site:
             figure=figure,
             fabric_name=fabric_name,
             scalar=scalar,
+            unbroken=unbroken,
             web_address=web_address,
         )
         found.globals.update(plural=plural, pages=self.pages, records=len(self.sources), root="../")
@@ -288,7 +289,7 @@ def _figures(group: Group) -> list[Figure]:
     first = {"models": by_machines, "platforms": by_models}.get(group.folder)
     overview = first(group.rows, _record_href, group.name) if first else None
     rest = figures(group.rows, _record_href, group.name)
-    return within([overview, *rest] if overview else rest, _FIGURES_BYTES)
+    return with_words(within([overview, *rest] if overview else rest, _FIGURES_BYTES))
 
 
 def _heading(row: Row) -> str:

@@ -83,7 +83,7 @@ _KINDS = (
         "Against watts",
         "Speed over the power that the same record gives of all nodes.",
         "power of all nodes, W",
-        lambda row: row.watts,
+        lambda row: row.cost.watts,
         lambda row: adds_up(row.unit),
         "nothing",
     ),
@@ -127,7 +127,7 @@ def _figure(
         about=kind.about,
         legend=look.legend,
         charts=tuple(map(svg, charts)),
-        predicted=any(mark.predicted for chart in charts for mark in chart.marks),
+        rows=tuple(tuple(own) for own, _ in drawn),
         note=note_of(len(found) - len(drawn), [len(own) for own, _ in found[:MOST_CHARTS]]),
     )
 

@@ -13,6 +13,8 @@ from nixwulf.explaining.subject import METRICS
 from nixwulf.explaining.words import measured, sentences
 from nixwulf.plan import read_plan
 from nixwulf.report.lines import case_of
+from nixwulf.report.predicted import About, about
+from nixwulf.site.look import Figure
 from nixwulf.site.rows import Row, Source, conditions_of
 
 
@@ -37,6 +39,30 @@ def words(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
         for row in rows
         if row.told and row.predicted
     ]
+
+
+def with_words(figures: Iterable[Figure]) -> list[Figure]:
+    """Figures with what stands below each; a sentence stands below the first that it is about."""
+    found: list[Figure] = []
+    said: set[str] = set()
+    for figure in figures:
+        own = _about([row for rows in figure.rows for row in rows])
+        new = tuple(sentence for sentence in own.why if sentence not in said)
+        said.update(new)
+        found.append(replace(figure, told=replace(own, why=new)))
+    return found
+
+
+def _name(row: Row) -> str:
+    """'gpt-oss-120b, 4 × framework-desktop, ethernet, pipeline, llama.cpp'."""
+    machines = f"{row.nodes} × {'+'.join(row.platforms)}"
+    split = row.parallelism if row.nodes > 1 else ""
+    return ", ".join(filter(None, (row.model, machines, row.link, split, row.program)))
+
+
+def _about(rows: Sequence[Row]) -> About:
+    told = [(_name(row), row.told) for row in rows if row.told and row.metric in METRICS]
+    return about(told, [(row.value, row.predicted) for row in rows if row.value and row.predicted])
 
 
 def why_not(rows: Sequence[Row]) -> str:

@@ -75,8 +75,8 @@ def _figure(
     shown = [_best(lines) for lines in found[:_MOST_CHARTS]]
     if not shown:
         return None
-    drawn = [row for lines in shown for own in lines.values() for row in own]
-    look = Look(drawn, known)
+    drawn = tuple(tuple(row for own in lines.values() for row in own) for lines in shown)
+    look = Look([row for rows in drawn for row in rows], known)
     charts = []
     for lines in shown:
         first = next(iter(lines.values()))[0]
@@ -91,8 +91,7 @@ def _figure(
         )
     left_out = sum(len(found[index]) - len(lines) for index, lines in enumerate(shown))
     note = f"Not drawn, but in the table: {left_out} lines." if left_out else ""
-    told = any(row.predicted for row in drawn)
-    return Figure(heading, about, look.legend, tuple(charts), note, told)
+    return Figure(heading, about, look.legend, tuple(charts), drawn, note)
 
 
 def _best(lines: dict[str, list[Row]]) -> dict[str, list[Row]]:
