@@ -108,8 +108,8 @@ def without(cases: Sequence[Case], machine: str) -> Table:
 def spreads(cases: Sequence[Case]) -> tuple[dict[str, float], dict[str, float]]:
     """By engine, what intervals need to hold 80 % of left out machines' values: decode, prompts.
 
-    An engine has few machines, and what they have in common is not what the next one will show: its
-    own variance and that of all ('') count half each.
+    An engine has few machines, and what they have in common is not what the next one will show: the
+    larger of its own and that of all ('') counts.
     """
     decode: dict[str, list[float]] = {}
     prompts: dict[str, list[float]] = {}
@@ -125,17 +125,17 @@ def spreads(cases: Sequence[Case]) -> tuple[dict[str, float], dict[str, float]]:
             more = off**2 - (longer if off > 0 else shorter) ** 2
             excess = prompts if case.metric == "prompt" else decode
             excess.setdefault(engine, []).append(max(0.0, more) / QUANTILE_80**2)
-    return _mixed(decode), {key: max(KERNELS, one) for key, one in _mixed(prompts).items()}
+    return _larger(decode), {key: max(KERNELS, one) for key, one in _larger(prompts).items()}
 
 
-def _mixed(excess: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Half of each engine's variance and half of that of all, as deviations."""
+def _larger(excess: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Of each engine its own or that of all, as deviations."""
     everything = [one for group in excess.values() for one in group]
     if not everything:
         return {}
     of_all = _at_80(everything)
     found = {"": sqrt(of_all)}
-    return found | {engine: sqrt((_at_80(group) + of_all) / 2) for engine, group in excess.items()}
+    return found | {engine: sqrt(max(_at_80(group), of_all)) for engine, group in excess.items()}
 
 
 def _at_80(values: Sequence[float]) -> float:
