@@ -296,7 +296,8 @@ def in_terminal(width, *arguments, cluster="framework-2"):
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_bar_is_whole_in_a_narrow_terminal(width):
     lines = in_terminal(width, *SMALL, "--engine", "vllm", "--nodes", "4", cluster="ms-s1-max-4")
-    bars = [bar for line in lines for bar in re.findall(r"\b[WKCDHSLT]{2,}", line)]
+    letter = f"[{''.join(letter for letter, _ in LETTERS.values())}]"
+    bars = [bar for line in lines for bar in re.findall(rf"(?<!\w){letter}{{2,}}(?!\w)", line)]
     assert len(bars) == 12
     assert {len(bar) for bar in bars} == {32}
     sums = [line for line in lines if "http" not in line]
