@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from nixwulf import record
 from nixwulf.cli import cli
 from nixwulf.explaining.helps import Help
+from nixwulf.explaining.measured import Measured
 from nixwulf.hardware import parse_hardware
 from nixwulf.model.constants import choose
 from nixwulf.model.facts import FabricFacts, Way, platform_facts
@@ -449,6 +450,20 @@ def test_a_record_of_a_run_is_held_against_the_others_of_its_run(tmp_path):
     (path,) = (path for path in (tmp_path / "records").glob("*.json")
                if json.loads(path.read_text())["case"]["nodes"] == 2)  # fmt: skip
     assert told_of(path) == [of_all[2]]
+
+
+def test_a_case_is_not_compared_with_every_other_of_its_group(tmp_path, monkeypatch):
+    """A group of 1,000 took a quarter of a minute: each was described once for each other."""
+    seen = []
+    described = Measured.but
+    monkeypatch.setattr(Measured, "but", lambda one, keys: seen.append(1) or described(one, keys))
+    counts = []
+    for many in (10, 20):
+        seen.clear()
+        speeds = {(2, "tensor", f"lan{i}", 100 + i): 50.0 for i in range(many)}
+        lab(tmp_path / str(many), {(1, "single", "lan", 0): 200.0, **speeds})
+        counts.append(len(seen))
+    assert counts[1] <= 2 * counts[0]
 
 
 def test_a_change_is_a_help_by_the_percent_that_are_shown():

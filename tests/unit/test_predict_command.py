@@ -432,6 +432,8 @@ def test_the_quantization_in_the_name_of_a_model_that_was_published_in_few_bits_
         for more in ("-MXFP4", "", "-F16")
     )
     assert named == plain > 1.2 * f16
+    one, *_ = ways("--model", "DeepSeek-V4-Flash")
+    assert "4.25 and 8.7 bits a weight, as first published" in one["assumptions"]
 
 
 def test_a_folder_whose_header_cannot_be_is_refused(tmp_path):
