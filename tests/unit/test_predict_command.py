@@ -296,7 +296,8 @@ def in_terminal(width, *arguments, cluster="framework-2"):
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_bar_is_whole_in_a_narrow_terminal(width):
     lines = in_terminal(width, *SMALL, "--engine", "vllm", "--nodes", "4", cluster="ms-s1-max-4")
-    bars = [bar for line in lines for bar in re.findall(r"\b[WKCAMDHSLT]{2,}", line)]
+    letter = f"[{''.join(letter for letter, _ in LETTERS.values())}]"
+    bars = [bar for line in lines for bar in re.findall(rf"(?<!\w){letter}{{2,}}(?!\w)", line)]
     assert len(bars) == 12
     assert {len(bar) for bar in bars} == {32}
     sums = [line for line in lines if "http" not in line]
@@ -391,7 +392,7 @@ def test_a_model_that_is_not_known_is_predicted_with_the_facts_that_are_asked_fo
 
 
 def test_a_model_with_a_name_like_it_is_named():
-    assert "nearest to DeepSeek-R1" in refused("--model", "DeepSeek-R")
+    assert "nearest to DeepSeek-R1-671B" in refused("--model", "DeepSeek-R1-67B")
 
 
 @pytest.mark.parametrize(
@@ -431,6 +432,8 @@ def test_the_quantization_in_the_name_of_a_model_that_was_published_in_few_bits_
         for more in ("-MXFP4", "", "-F16")
     )
     assert named == plain > 1.2 * f16
+    one, *_ = ways("--model", "DeepSeek-V4-Flash")
+    assert "4.25 and 8.7 bits a weight, as first published" in one["assumptions"]
 
 
 def test_a_folder_whose_header_cannot_be_is_refused(tmp_path):
