@@ -25,7 +25,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from nixwulf.errors import NixwulfError
 from nixwulf.model.hpl import predict_hpl
-from nixwulf.model.published import cases, chip, hpl_cases, read_rows
+from nixwulf.model.machines import chip
+from nixwulf.model.published import cases, hpl_cases, read_rows
 from nixwulf.model.score import Judged, Pair, direction, judge, pairs
 
 _KNOWN = Path(__file__).parents[1] / "results" / "published" / "numbers.csv"

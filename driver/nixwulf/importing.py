@@ -16,7 +16,7 @@ from nixwulf.cluster import LAB_PLATFORM
 from nixwulf.discovery import choose
 from nixwulf.errors import InputError
 from nixwulf.foreign import foreign_record
-from nixwulf.imports import Found, Tool, all_tools
+from nixwulf.imports import Found, Tool, all_tools, present
 from nixwulf.naming import fingerprint, slug
 from nixwulf.parsers import ParseError
 from nixwulf.parsers.last_words import last_words
@@ -161,14 +161,14 @@ def _record(source: Mapping[str, Any], said: Said, found: Found, others: Sequenc
             case["parallelism"] = _agreed("--parallelism", said.parallelism, found.parallelism)
             if case["parallelism"] == "single":
                 raise ParseError(f"--parallelism 'single' is of one node, and {nodes} took part.")
-    case = _told(case) | {"parameters": case["parameters"]}
+    case = present(case) | {"parameters": case["parameters"]}
     identity = fingerprint([source["sha256"], case, engine, model])
     called = found.model.get("name")
     names = f"{source['tool']} calls the model {called!r}" if said.model and called else ""
     note = "; ".join(filter(None, (found.note, names)))
     return foreign_record(
         "imported",
-        source=_told({**source, "note": note}),
+        source=present({**source, "note": note}),
         case=case,
         cluster={
             "name": said.cluster,
@@ -176,7 +176,7 @@ def _record(source: Mapping[str, Any], said: Said, found: Found, others: Sequenc
             "lab": LAB_PLATFORM in said.platforms,
         },
         metrics=found.metrics,
-        fabric=_told({"name": case.get("fabric")}),
+        fabric=present({"name": case.get("fabric")}),
         engine=engine,
         model=model,
         warnings=found.warnings,
@@ -213,22 +213,18 @@ def _engine(said: Said, found: Found) -> dict[str, Any]:
     if version and told and version not in told:
         _agreed("--engine-version", version, " or ".join(sorted(told)))
     if version and not told:
-        return _told({**found.engine, "name": name, "version": version})
-    return _told({**found.engine, "name": name}) if name else {}
+        return present({**found.engine, "name": name, "version": version})
+    return present({**found.engine, "name": name}) if name else {}
 
 
 def _model(said: Said, found: Found) -> dict[str, Any]:
     """Without a name, nothing else says which model it was."""
     names = {"name": said.model or found.model.get("name")}
     names["weights"] = said.weights or found.model.get("weights")
-    return _told({**found.model, **names}) if names["name"] else {}
+    return present({**found.model, **names}) if names["name"] else {}
 
 
 def _agreed(option: str, said: str | None, told: str | None) -> str | None:
     if said and told and said != told:
         raise ParseError(f"{option} {said!r} contradicts the output, which tells of {told!r}.")
     return said or told
-
-
-def _told(block: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in block.items() if value not in (None, "", {})}

@@ -129,9 +129,9 @@ def iperf3_server(address: str) -> list[str]:
 def wait_for_line(server: OwnedProcess, word: str, limit_s: float = 10) -> None:
     """Wait until a server has printed a word; raises NixwulfError with what it printed instead."""
     until = time.monotonic() + limit_s
-    while word not in server.stdout.read_text(errors="replace"):
+    while word not in server.output:
         if not server.running or time.monotonic() > until:
-            words = " ".join(server.stderr.read_text(errors="replace").split())
+            words = " ".join(server.errors.split())
             raise NixwulfError(
                 f"{server.argv[0]!r} does not listen on node {server.node!r}: {words or 'silence'}."
             )

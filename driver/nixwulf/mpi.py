@@ -150,7 +150,7 @@ def _start_daemons(run: Run, job: Job, process: OwnedProcess) -> list[OwnedProce
     waiting = {run.data_address(worker): worker for worker in run.workers}
     daemons: list[OwnedProcess] = []
     while waiting and process.running and time.monotonic() < run.deadline:
-        for line in process.stdout.read_text(errors="replace").splitlines():
+        for line in process.output.splitlines():
             address, _, command = line.partition(" ")
             if command and address in waiting:
                 worker = waiting.pop(address)

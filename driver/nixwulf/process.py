@@ -251,12 +251,20 @@ class OwnedProcess:
             return f"was ended by {signal.Signals(self.returncode - _SIGNAL_BASE).name}"
         return f"ended with {self.returncode}"
 
+    @property
+    def output(self) -> str:
+        """What it has printed so far."""
+        return self.stdout.read_text(errors="replace") if self.stdout.exists() else ""
+
+    @property
+    def errors(self) -> str:
+        """What it has said on standard error so far."""
+        return self.stderr.read_text(errors="replace") if self.stderr.exists() else ""
+
     def last_line(self) -> str:
-        """The last line of its stderr that says something."""
-        lines = self.stderr.read_text(errors="replace").splitlines() if self.stderr.exists() else []
-        return next(
-            (line.strip() for line in reversed(lines) if line.strip()), "it printed nothing"
-        )
+        """The last line of its standard error that says something."""
+        lines = map(str.strip, reversed(self.errors.splitlines()))
+        return next(filter(None, lines), "it printed nothing")
 
     def _finish(self) -> None:
         for reader in self._readers:

@@ -186,6 +186,13 @@ def _same(measured: pd.DataFrame) -> pd.Series[str]:
     return texts.where(measured["kind"] != "run", "")
 
 
+def as_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of either table, by column; a number without a value is none."""
+    frame = table.astype(object)
+    rows = frame.where(frame.notna(), None).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in rows]
+
+
 def record_rtt_us(record: Record) -> float | None:
     """Round trip of a run, microseconds: median over its links of the medians before and after."""
     medians = [

@@ -13,7 +13,6 @@ from nixwulf.endpoint import Endpoint
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
-CUT = None
 Piece = bytes | float | None
 
 

@@ -399,8 +399,10 @@ def test_every_published_record_is_explained_or_says_what_it_lacks():
     explained = [one for one in found if "verdict" in one]
     assert len(explained) > 300
     assert all(one["why_not"].endswith(".") for one in found if "why_not" in one)
-    # Nobody publishes what cannot be: a roof that is wrong would show here.
-    assert not [one for one in explained if one["verdict"] == "cannot be right"]
+    # Ministral's Instruct files are FP8, where "bf16" was published. Of no other was published
+    # what cannot be: a roof that is wrong would show here.
+    wrong = [one["case"]["model"] for one in explained if one["verdict"] == "cannot be right"]
+    assert sorted(wrong) == ["ministral-3-3b", "ministral-3-8b"]
 
 
 def test_a_record_that_names_no_model_has_a_line_and_a_sentence(tmp_path):

@@ -6,7 +6,8 @@ jaccl was not yet run on hardware by this project: its commands are asserted her
 import json
 import subprocess
 import tomllib
-from dataclasses import dataclass, replace
+from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from nixwulf.engines import mlx_ranks
 from nixwulf.engines.mlx import ENGINE
 from nixwulf.facts import parse_facts
 from nixwulf.plan import make_plan
+from nixwulf.process import OwnedProcess
 from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection
 from nixwulf.sweep import Limits, parse_sweep
@@ -25,27 +27,8 @@ PLACE = "/run/nixwulf"
 FACTS = parse_facts("/sw/bin/mlx_lm.benchmark\n/sw/bin/mlx_lm.server\n--\n")
 
 
-@dataclass
-class Ended:
-    """A process that ended well; rank 0 printed a result."""
-
-    node: str
-    argv: tuple[str, ...]
-    environment: dict[str, str]
-    stdout: Path
-    stderr: Path
-    background: bool
-    running = False
-    returncode = 0
-    output_at = 0.0
-    stdout_times = (0.0,) * 5
-
-    def stop(self):
-        pass
-
-
 class Planned(Run):
-    """A run whose programs are noted and not started."""
+    """A run whose programs are not started: all have ended well, and rank 0 printed a result."""
 
     def start(self, node, name, argv, environment, *, background=False):
         output = self.raw / f"{name}-{node.node.name}"
@@ -53,7 +36,18 @@ class Planned(Run):
         output.write_text("" if background else fixture.read_text())
         nothing = self.raw / "nothing"
         nothing.write_text("")
-        process = Ended(node.node.name, tuple(argv), dict(environment), output, nothing, background)
+        process = OwnedProcess(
+            node.node.name,
+            name,
+            tuple(argv),
+            dict(environment),
+            output,
+            nothing,
+            background,
+            stdout_times=array("d", [0.0] * 5),
+            ended=0.0,
+            returncode=0,
+        )
         self.owned.append(process)
         return process
 

@@ -35,7 +35,7 @@ MIXTURE = ModelFacts(
     experts=8, experts_used=2, routed=8e8,
 )  # fmt: skip
 LINK = FabricFacts("ethernet", "tcp", rtt_us=100, bandwidth_gbps=8)
-PERFECT = Constants(1, 1, 1, 0, 0, 0, deviations=(0,) * 6, spread=0.1)
+PERFECT = Constants(1, 1, 1, 0, 0, 0, 1, deviations=(0,) * 7, spread=0.1)
 
 
 def speed(nodes=2, model=DENSE, link=LINK, constants=PERFECT, platform=NODE, **way) -> Prediction:
@@ -120,14 +120,74 @@ def test_where_the_host_needs_4_ms_a_sum_a_faster_link_changes_nothing():
     assert after.value / before.value < 1.05
 
 
-def test_a_prompt_is_bound_by_compute():
-    told = predict(
-        [NODE], DENSE, Way("llama.cpp", n_prompt=512), metric="prompt", constants=PERFECT
-    )
+def prompt(model=DENSE, constants=PERFECT, nodes=1, platform=NODE, **way) -> Prediction:
+    way.setdefault("n_prompt", 512)
+    way.setdefault("engine", "llama.cpp")
+    way.setdefault("parallelism", "pipeline" if nodes > 1 else "single")
+    machines = [platform] * nodes
+    return predict(machines, model, Way(**way), LINK, metric="prompt", constants=constants)
 
-    attention = 2 * 10 * 8 * 128 * 256
-    assert told.parts["compute"] == pytest.approx(2 * (1e9 + attention) / 10e12)
-    assert told.parts["weights"] == pytest.approx(0.010 / 512)
+
+def test_a_prompt_is_bound_by_compute_which_hides_the_reading_of_weights():
+    told = prompt()
+
+    assert told.parts["compute"] == pytest.approx(2 * 1e9 / 10e12)
+    assert told.parts["weights"] == 0
+    # 10 ms for all 512 tokens; 2 ms of them are computed meanwhile.
+    fast = prompt(constants=replace(PERFECT, compute=51.2))
+    assert fast.parts["weights"] == pytest.approx((0.010 - 0.002) / 512)
+    assert fast.parts["compute"] + fast.parts["weights"] == pytest.approx(0.010 / 512)
+
+
+def test_a_prompts_attention_is_computed_at_a_speed_of_its_own():
+    near, far = prompt(), prompt(depth=10_000, constants=replace(PERFECT, attention=0.5))
+
+    # Each token looks at half of the prompt: a product with 8 x 128 keys and one with the values.
+    assert near.parts["attention"] == pytest.approx(4 * 10 * 8 * 128 * 256 / 10e12)
+    assert far.parts["attention"] == pytest.approx(
+        2 * near.parts["attention"] * (10_000 + 256) / 256
+    )
+    assert far.parts["compute"] == near.parts["compute"]
+
+
+def test_only_the_last_token_of_a_prompt_asks_for_an_answer():
+    wordy = replace(DENSE, parameters=1.5e9, vocabulary=500_000)
+
+    # Half a billion weights of the output matrix take no part.
+    assert prompt(wordy).parts["compute"] == pytest.approx(prompt().parts["compute"])
+    assert speed(1, wordy).parts["weights"] == pytest.approx(0.015)
+
+
+def test_the_last_tile_of_each_experts_tokens_is_half_empty():
+    # 512 tokens ask 2 of 8 experts each, 128 an expert; half of a tile of 128, or of 32, is empty.
+    for kind, more in (("amd", 64), ("nvidia", 64), ("apple", 16), ("cpu", 0)):
+        told = prompt(MIXTURE, platform=replace(NODE, kind=kind))
+        weights = 2e8 + 2e8 * (1 + more / 128)
+        assert told.parts["compute"] == pytest.approx(2 * weights / 10e12)
+    # A tile is no wider than the chunk: 16 tokens of a short prompt, 4 an expert.
+    short = prompt(MIXTURE, n_prompt=16)
+    touched = MIXTURE.share(16)
+    assert short.parts["compute"] == pytest.approx(2 * (4e8 + 8e8 * touched * 8 / 16) / 10e12)
+
+
+def test_a_prompt_reads_and_writes_what_its_kernels_hand_on():
+    # 4 bytes, 1000 values, 10 layers; 20 times and 12 times for each of two experts.
+    assert prompt().parts["activations"] == pytest.approx(4 * 1000 * 10 * 44 / 100e9)
+    assert prompt(MIXTURE).parts["activations"] == prompt().parts["activations"]
+    assert prompt(engine="vllm").parts["activations"] == prompt().parts["activations"] / 2
+    assert "activations" not in {k for k, v in speed(1).parts.items() if v}
+
+
+def test_llama_cpps_client_sends_a_server_activations_and_a_mask_and_fetches_what_comes_out():
+    told, other = prompt(nodes=3), prompt(nodes=3, engine="vllm")
+
+    # 2 x 4000 bytes of a token and its mask over 256 tokens, at 1 GB/s; the lab's count is this.
+    assert told.parts["transfer"] == pytest.approx(2 * (2 * 4000 + 2 * 256) / 1e9)
+    assert other.parts["transfer"] == pytest.approx(2 * 2000 / 1e9)
+    # A pipeline of chunks does not overlap: two nodes are no faster than one.
+    assert prompt(nodes=2, n_prompt=4096).parts["compute"] == pytest.approx(
+        prompt(n_prompt=4096).parts["compute"]
+    )
 
 
 def test_serving_has_the_prompts_time_in_it():
@@ -149,14 +209,16 @@ def test_parts_add_up_and_the_interval_is_around_the_value():
 
 def test_the_less_a_constant_is_known_the_wider_the_interval():
     known = speed(1)
-    unknown = speed(1, constants=replace(PERFECT, deviations=(0.5, 0, 0, 0, 0, 0)))
+    unknown = speed(1, constants=replace(PERFECT, deviations=(0.5, 0, 0, 0, 0, 0, 0)))
 
     assert unknown.value == known.value
     assert unknown.high / unknown.low > known.high / known.low
 
 
 def test_a_small_part_that_is_hardly_known_can_cost_much_and_never_save_much():
-    told = speed(2, constants=replace(PERFECT, sync_us=20, deviations=(0, 0, 0, 0, 0, 3), spread=0))
+    told = speed(
+        2, constants=replace(PERFECT, sync_us=20, deviations=(0, 0, 0, 0, 0, 3, 0), spread=0)
+    )
 
     assert told.parts["sync"] * told.value < 0.1
     assert told.low < 0.4 * told.value
@@ -420,6 +482,9 @@ def test_bits_of_a_weight_by_name_or_by_size():
     sized = weights_of("UD-Q6_K_XL", mixture, size_gib=180.94)
     assert sized.other_bits == 8.5
     assert mixture.quantized(sized).weight_bytes / 2**30 == pytest.approx(180.94)
+    # NVIDIA's own files have few layers in 16 bits, most others' all that are no experts.
+    assert weights_of("NVFP4", find("Nemotron-3-Nano-30B-A3B")).other_bits == 9
+    assert weights_of("NVFP4", mixture).other_bits == 16
     # The experts of gpt-oss were published in four bits; no file has finer ones.
     assert weights_of("F16", find("gpt-oss-20b")).routed_bits == 4.25
 

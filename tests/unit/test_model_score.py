@@ -11,11 +11,12 @@ import pytest
 
 from nixwulf.errors import InputError
 from nixwulf.model import published
-from nixwulf.model.fit import fit
+from nixwulf.model.constants import NAMES
+from nixwulf.model.fit import KERNELS, fit
 from nixwulf.model.predict import predict
 from nixwulf.model.published import Case, cases, hpl_cases, read_rows
 from nixwulf.model.reviewed import plain
-from nixwulf.model.score import direction, judge, pairs, predict_case
+from nixwulf.model.score import direction, judge, pairs, predict_case, spreads
 
 ROOT = Path(__file__).parents[2]
 ROW = dict.fromkeys(published.COLUMNS, "") | {
@@ -50,20 +51,31 @@ def test_a_row_becomes_a_case():
 
 
 def test_rows_of_one_configuration_are_one_case_with_their_median():
-    rows = [ROW | {"id": f"x{n}", "value": v} for n, v in enumerate(("4", "5", "9"))]
+    rows = [ROW | {"id": f"x{n}", "value": v} for n, v in enumerate(("3", "4", "5"))]
     found, _ = cases(rows)
 
     assert len(found) == 1
-    assert (found[0].value, found[0].values) == (5, (4, 5, 9))
+    assert (found[0].value, found[0].values) == (4, (3, 4, 5))
+
+
+def test_a_value_that_varied_much_says_less_about_the_constants():
+    assert one().deviation == 0
+    assert one(stddev="0.9").deviation == pytest.approx(0.2)
+
+    honest = synthetic(fit([one()])["llama.cpp"]["amd"])
+    for deviation, far in ((0.0, True), (1.0, False)):
+        odd = [replace(honest[0], value=4 * honest[0].value, deviation=deviation), *honest[1:]]
+        moved = fit(odd)["llama.cpp"]["amd"].weights / fit(honest)["llama.cpp"]["amd"].weights
+        assert (abs(moved - 1) > 0.01) == far
 
 
 def test_a_row_tells_batch_drafts_and_the_time_of_a_token():
     assert one(metric="tput_agg", note="aggregate S_TG at batch=4").way.batch == 4
     guessing = one(
-        engine="vllm", metric="tpot_ms", unit="ms", value="20", note="C=1, MTP3, acceptance 50.5%"
+        engine="vllm", metric="tpot_ms", unit="ms", value="200", note="C=1, MTP3, acceptance 50.5%"
     )
     assert (guessing.way.drafts, guessing.way.acceptance) == (3, 0.505)
-    assert guessing.value == 50
+    assert guessing.value == 5
 
 
 def test_output_over_a_whole_run_has_its_prompts_in_it():
@@ -97,6 +109,7 @@ def test_known_links_of_a_machine_are_used_and_others_assumed():
         ({"note": "output tok/s; ShareGPT"}, "of unknown length are in its time"),
         ({"note": "eval rate on CPU"}, "on the CPU of a machine whose GPU"),
         ({"nodes": "1", "model": "DeepSeek R1 671B"}, "more than 128 GiB of memory"),
+        ({"value": "50"}, "faster than its memory"),
     ],
 )
 def test_a_row_that_lacks_a_fact_is_left_out_with_the_reason(columns, why):
@@ -104,6 +117,17 @@ def test_a_row_that_lacks_a_fact_is_left_out_with_the_reason(columns, why):
 
     assert not found
     assert why in left_out["x1"]
+
+
+def test_only_ministrals_called_bf16_are_faster_than_memory():
+    """Their Instruct files are FP8. Any other row that is too fast tells of a wrong fact."""
+    table = ROOT / "results" / "published" / "numbers.csv"
+    if not table.exists():
+        pytest.skip("no results/published/numbers.csv")
+    _, left_out = cases(read_rows(table))
+
+    found = {name for name, why in left_out.items() if "faster than its memory" in why}
+    assert found == {"p1294", "p1295", "p1296", "p1297"}
 
 
 def test_a_row_without_its_quantization_tells_a_direction_only():
@@ -151,10 +175,10 @@ def test_a_row_of_the_reviewed_table_says_the_same_in_columns_of_its_own():
     assert (case.machine, case.way.depth, case.metric) == ("framework-desktop", 4096, "decode")
     assert case.fabric.bandwidth_gbps == pytest.approx(0.94 * 2.5)
     guessing = reviewed(
-        metric="tpot", unit="ms", value="20", parameters="speculative=MTP3",
+        metric="tpot", unit="ms", value="200", parameters="speculative=MTP3",
         conditions="concurrency=1", observed="acceptance_percent=50.5",
     )[0][0]  # fmt: skip
-    assert (guessing.way.drafts, guessing.way.acceptance, guessing.value) == (3, 0.505, 50)
+    assert (guessing.way.drafts, guessing.way.acceptance, guessing.value) == (3, 0.505, 5)
     assert "how many were kept" in reviewed(parameters="speculative=on")[1]["x1"]
     whole = reviewed(
         metric="throughput", benchmark="generation", n_prompt="64", conditions="concurrency=4"
@@ -210,6 +234,53 @@ def test_the_fit_finds_the_constants_that_made_the_numbers():
     assert fitted.layer_us == pytest.approx(150, rel=0.15)
     assert fitted.hop_us == pytest.approx(6000, rel=0.15)
     assert max(abs(predict_case(c, fit(found)).value / c.value - 1) for c in found) < 0.05
+
+
+def prompts(constants) -> list[Case]:
+    """Prompts that follow constants exactly, at several depths."""
+    made = []
+    for model in ("Llama 2 7B", "gpt-oss-20b", "Qwen3-30B-A3B"):
+        for depth in (0, 8192, 32768):
+            case = one(
+                model=model,
+                nodes="1",
+                parallelism="single",
+                metric="pp512",
+                n_prompt="512",
+                note=f"depth={depth}",
+            )
+            told = predict(
+                case.platforms, case.model, case.way, metric="prompt", constants=constants
+            )
+            made.append(replace(case, value=told.value))
+    return made
+
+
+def test_prompts_at_several_depths_tell_computing_and_attention_apart():
+    true = replace(fit([one()])["llama.cpp"]["amd"], compute=0.4, attention=0.1)
+    fitted = fit(prompts(true))["llama.cpp"]["amd"]
+
+    assert fitted.compute == pytest.approx(0.4, rel=0.1)
+    assert fitted.attention == pytest.approx(0.1, rel=0.1)
+
+
+def test_prompts_that_wait_for_memory_tell_little_about_computing():
+    known = fit([one()])["llama.cpp"]["amd"]
+    quick, slow = (replace(known, compute=share) for share in (50.0, 0.2))
+    least, much = (fit(prompts(one))["llama.cpp"]["amd"] for one in (quick, slow))
+
+    column = NAMES.index("compute")
+    assert least.deviations[column] > 1.5 * much.deviations[column]
+    assert least.compute > 2 * much.compute
+
+
+def test_a_prompts_interval_is_never_narrower_than_builds_and_backends_differ():
+    decode, prompt = spreads(synthetic(fit([one()])["llama.cpp"]["amd"]) + prompts(
+        fit([one()])["llama.cpp"]["amd"]
+    ))  # fmt: skip
+
+    assert decode["llama.cpp"] < 0.1
+    assert prompt["llama.cpp"] == KERNELS
 
 
 def test_an_engine_without_cases_takes_what_others_have_and_is_less_sure():

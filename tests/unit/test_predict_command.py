@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nixwulf import record
@@ -20,8 +20,10 @@ from nixwulf.models import random_gguf, random_safetensors
 from nixwulf.models.random_model import RandomModel
 from nixwulf.plan import make_plan
 from nixwulf.predicting.bar import LETTERS, cells, shares
+from nixwulf.predicting.candidates import Question
 from nixwulf.predicting.room import sizes_of
 from nixwulf.predicting.source import read_model
+from nixwulf.predicting.ways import answer
 from nixwulf.predicting.what_if import KEYS, parse
 from nixwulf.schema import problems
 from nixwulf.sweep import parse_sweep
@@ -222,7 +224,7 @@ def test_a_what_if_is_read_as_it_is_written(place, name, value):
 
 def test_what_is_assumed_of_a_link_is_said_and_what_was_measured_is_not(tmp_path):
     _, output = predict(*SMALL, *PAIR)
-    assert "- thunderbolt-net by tcp: 240 us a round trip (https" in output
+    assert "- thunderbolt-net by tcp: 240 us a round trip, 9.34 Gbit/s (https" in output
     measured = ok(case(2, "cable"), {"decode": [10.0]}, rtt_us=110.0, gbps=9.0)
     measured["cluster"]["name"] = "framework-2"
     write_run(tmp_path, [record.sealed(measured)])
@@ -375,24 +377,14 @@ def test_facts_of_an_own_table_are_a_model(tmp_path):
     assert mine == ways("--model", "Llama-3.1-70B", "--quant", "Q4_K_M")
 
 
-FACTS = """
-[[models]]
-name = "Foo-7B"
-layers = 32
-hidden = 4096
-heads = 32
-kv_heads = 8
-head_dim = 128
-vocabulary = 32000
-parameters_b = 7.2
-"""
+(FACTS,) = re.findall(r"```toml\n(.*?)```", Path("docs/predict.md").read_text(), re.DOTALL)
 EXPERTS = "experts = 8\nexperts_used = 2\nmoe_layers = 32\nexpert_width = "
 
 
 def test_a_model_that_is_not_known_is_predicted_with_the_facts_that_are_asked_for(tmp_path):
     """The sentence names every key that a file needs."""
     told = refused("--model", "Foo-7B")
-    assert all(line.split(" = ")[0] in told for line in FACTS.split("\n")[3:] if line)
+    assert all(line.split(" = ")[0] in told for line in FACTS.splitlines()[2:])
     (tmp_path / "foo.toml").write_text(FACTS)
     (one, *_) = ways("--model", tmp_path / "foo.toml", "--quant", "Q4_K_M")
     assert 1 < one["decode"]["predicted"] < 256 / (7.2 * 4.8 / 8)
@@ -447,6 +439,33 @@ def test_a_folder_whose_header_cannot_be_is_refused(tmp_path):
     path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
     assert "is no folder of a language model that can be read" in refused("--model", tmp_path / "a")
     assert "is no GGUF and no TOML file of facts" in refused("--model", path)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(st.integers(0, 4000), st.integers(0, 255), min_size=1, max_size=4))
+def test_a_gguf_with_bytes_that_were_lost_is_a_model_or_a_sentence(tmp_path_factory, lost):
+    folder = tmp_path_factory.getbasetemp()
+    if not (folder / "a.gguf").exists():
+        random_gguf.write(MOE, folder / "a.gguf")
+    damaged = bytearray((folder / "a.gguf").read_bytes())
+    for place, value in lost.items():
+        damaged[place] = value
+    (folder / "lost.gguf").write_bytes(damaged)
+    said = ""
+    try:
+        found = read_model(str(folder / "lost.gguf"))
+        answer(Question(load_cluster("framework-2"), found))
+    except InputError as error:
+        said = error.message
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("layers", [10**9, 10**30, -1, "x", None])
+def test_a_config_with_a_count_of_layers_that_cannot_be_is_refused(tmp_path, layers):
+    random_safetensors.write(MOE, tmp_path / "a")
+    place = tmp_path / "a" / "config.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "num_hidden_layers": layers}))
+    assert "is no folder of a language model" in refused("--model", tmp_path / "a")
 
 
 def test_a_memory_that_is_not_known_is_asked_for_and_taken_as_it_is_given():

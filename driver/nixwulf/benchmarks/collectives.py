@@ -110,10 +110,10 @@ def check_transport(text: str, transport: str | None) -> None:
 
 def _once(run: Run, number: int) -> parser.Table:
     process = mpi.execute(run, job_of(run, number))
-    output = process.stdout.read_text(errors="replace")
+    output = process.output
     if process.returncode != 0:
         raise RunFailure("failed", f"{_PROGRAM} {process.ending()}: {process.last_line()}")
-    check_transport(output + process.stderr.read_text(errors="replace"), run.case.transport)
+    check_transport(output + process.errors, run.case.transport)
     return parser.parse(output)
 
 

@@ -82,7 +82,7 @@ class Hpl(Benchmark):
             run_all(run.nodes, ["rm", "-rf", folder])
         if process.returncode != 0:
             raise RunFailure("failed", f"{program} {process.ending()}: {process.last_line()}")
-        solved = parser.parse(process.stdout.read_text(errors="replace"))
+        solved = parser.parse(process.output)
         if len(solved) != run.case.samples:
             raise RunFailure(
                 "failed", f"{program} gave {len(solved)} results, expected {run.case.samples}."

@@ -83,7 +83,7 @@ def _to_worker(run: Run, worker: Connection) -> list[Metric]:
         stalled = next(filter(None, (stalls(flow.rows) for flow in unfinished)), "")
         words = f" It carried nothing in {stalled}." if stalled else ""
         raise RunFailure(failure.outcome, f"{failure.reason}{words} {_ping(run, worker)}") from None
-    sent = iperf3.parse(client.stdout.read_text(errors="replace") or client.last_line())
+    sent = iperf3.parse(client.output or client.last_line())
     received = {**sent, **_received_by(server)}
     flows = {direction: received[direction] for direction in _FLOWS[_direction(run)]}
     for direction, flow in flows.items():
@@ -103,7 +103,7 @@ def _received_by(server: OwnedProcess) -> dict[str, Flow]:
     while server.running and time.monotonic() < until:
         time.sleep(0.02)
     server.stop()
-    flows = iperf3.parse(server.stdout.read_text(errors="replace"))
+    flows = iperf3.parse(server.output)
     return {direction: flow for direction, flow in flows.items() if direction == "forward"}
 
 

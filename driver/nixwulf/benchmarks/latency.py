@@ -72,7 +72,7 @@ def _ping(run: Run, worker: Connection, size: int) -> Metric:
     count = run.case.parameters["count"]
     argv = link.ping_arguments(run.data_address(worker), count, size, run.head_system)
     process = run.execute(run.head, f"ping-{size}-{worker.node.name}", argv, {})
-    replies = ping.parse(process.stdout.read_text(errors="replace") or process.last_line())
+    replies = ping.parse(process.output or process.last_line())
     if not replies.samples:
         raise RunFailure(
             "failed",
@@ -106,7 +106,7 @@ def _exchange(run: Run, worker: Connection, endpoint: list[str], size: int) -> M
     argv = ["sockperf", "ping-pong", *endpoint, "-m", str(size), "-t", str(_SECONDS)]
     argv += ["--mps", str(_EXCHANGES_A_SECOND), "--full-rtt", "--full-log", "/dev/stdout"]
     process = run.execute(run.head, f"sockperf-{size}-{worker.node.name}", argv, {})
-    found = sockperf.parse(process.stdout.read_text(errors="replace"))
+    found = sockperf.parse(process.output)
     if found.span_s < _LOGGED_S / 2:
         raise RunFailure(
             "hang",

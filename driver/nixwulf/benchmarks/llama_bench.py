@@ -35,7 +35,7 @@ class LlamaBench(Benchmark):
         process = run.execute(run.head, "llama-bench", argv, environment)
         if process.returncode != 0:
             raise RunFailure("failed", f"llama-bench {process.ending()}: {process.last_line()}")
-        rows = parse(process.stdout.read_text(errors="replace"))
+        rows = parse(process.output)
         found = {"build_commit": rows[0].build_commit, "backends": rows[0].backend}
         run.engine_facts |= {name: text for name, text in found.items() if text}
         wanted = (values["n_prompt"] > 0) + (values["n_gen"] > 0)
@@ -43,7 +43,7 @@ class LlamaBench(Benchmark):
             raise RunFailure("failed", f"llama-bench gave {len(rows)} results, expected {wanted}.")
         for row in rows:
             ENGINE.require_devices(run, row.details)
-        began = run_times(process.stderr.read_text(errors="replace"), process.stderr_times)
+        began = run_times(process.errors, process.stderr_times)
         return [_metric(row, "warm" if case.warm_up else "cold", began) for row in rows]
 
 

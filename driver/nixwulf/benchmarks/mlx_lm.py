@@ -42,13 +42,13 @@ class MlxLm(Benchmark):
 
         with mlx_ranks.started(run, "mlx-benchmark", _PROGRAM, of_rank) as ranks:
             ranks.finish(run)
-        result = mlx.parse(ranks.head.stdout.read_text(errors="replace"))
+        result = mlx.parse(ranks.head.output)
         if len(result.trials) != case.samples:
             raise RunFailure(
                 "failed", f"{_PROGRAM} gave {len(result.trials)} trials, expected {case.samples}."
             )
         for process in ranks.processes[1:]:
-            if process.stdout.read_text(errors="replace").strip():
+            if process.output.strip():
                 raise RunFailure(
                     "fallback",
                     f"{_PROGRAM} on node {process.node!r} printed results, which only rank 0 does: "

@@ -107,7 +107,7 @@ def _once(run: Run, worker: Connection, size: int) -> Latency | Bandwidth:
         client = _connected(run, server, f"perftest-{size}-{worker.node.name}", connect)
     finally:
         server.stop()
-    output = client.stdout.read_text(errors="replace") + client.stderr.read_text(errors="replace")
+    output = client.output + client.errors
     rows = parser.parse(output)
     if client.returncode != 0:
         raise RunFailure("failed", f"{listen[0]} {client.ending()}: {client.last_line()}")
@@ -121,9 +121,7 @@ def _connected(run: Run, server: OwnedProcess, name: str, argv: list[str]) -> Ow
     until = time.monotonic() + _CONNECT_LIMIT_S
     while True:
         client = run.execute(run.head, name, argv, {})
-        refused = "Couldn't connect" in client.stdout.read_text(errors="replace") + (
-            client.stderr.read_text(errors="replace")
-        )
+        refused = "Couldn't connect" in client.output + client.errors
         if not refused or not server.running or time.monotonic() > until:
             return client
         time.sleep(_PAUSE_S)

@@ -126,5 +126,5 @@ def _measure(run: Run, number: int) -> tuple[parser.Serve, Window | None]:
             f"vllm bench serve completed {found.completed} of {wanted} requests with "
             f"{found.output_tokens} of {tokens} tokens.",
         )
-    output = process.stdout.read_text(errors="replace")
+    output = process.output
     return found, window(output, process.stdout_times, found.duration_s)

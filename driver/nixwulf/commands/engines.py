@@ -9,7 +9,7 @@ import click
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def engines(as_json: bool) -> None:
     """Show the engines' programs on this machine: the ones that the lab's nodes run.
 
@@ -48,26 +48,16 @@ def _found() -> list[dict[str, Any]]:
 
 
 def _print(found: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("Engine", "Program")
-    for header in ("Found", "Version"):
-        table.add_column(header, overflow="fold")  # a path that is cut off is of no use
-    console = Console()
+    """A line an engine, and below it a line a program: a path that is cut off is of no use."""
     for row in found:
-        origin = {"path": "on PATH", "cache": "built before"}.get(row["origin"], "no")
-        for name, place in row["programs"].items():
-            table.add_row(
-                row["engine"],
-                name,
-                f"{origin}: {place}" if place else "no",
-                row["version"],
-            )
-    console.print(table)
-    for row in found:
-        if row["origin"] is None and row["built_from"]:
-            console.print(
-                f"{row['engine']}: the first run on the lab builds it from {row['built_from']}.",
-                highlight=False,
-            )
+        name = row["engine"]
+        if row["origin"]:
+            origin = {"path": "on PATH", "cache": "built before"}[row["origin"]]
+            click.echo(f"{name}: {origin}, version {row['version']}")
+            for program, place in row["programs"].items():
+                click.echo(f"  {program}: {place}")
+        elif row["built_from"]:
+            built = f"the first run on the lab builds it from {row['built_from']}"
+            click.echo(f"{name}: not found; {built}")
+        else:
+            click.echo(f"{name}: not found")

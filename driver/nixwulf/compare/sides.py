@@ -12,7 +12,7 @@ from nixwulf.errors import InputError
 from nixwulf.query import Term, matches, parse_query
 from nixwulf.record import Record, load
 from nixwulf.report.folder import read_folder
-from nixwulf.table import TIDY_COLUMNS, tidy
+from nixwulf.table import TIDY_COLUMNS, as_rows, tidy
 
 _CASE_KEYS = ("platform", "benchmark", "engine", "model", "weights", "nodes")
 _LINK_KEYS = ("parallelism", "fabric", "transport")
@@ -107,11 +107,7 @@ def read_side(text: str, folder: Path) -> Side:
 def side_of(name: str, records: Iterable[Record]) -> Side:
     """The side that these records make."""
     kept = tuple(records)
-    frame = tidy(_with_positions(record) for record in kept).astype(object)
-    frame = frame.where(frame.notna(), None)
-    rows: list[dict[str, Any]] = [
-        {str(key): value for key, value in row.items()} for row in frame.to_dict("records")
-    ]
+    rows = as_rows(tidy(_with_positions(record) for record in kept))
     return Side(name, kept, tuple(Row(row, _identity(row)) for row in rows))
 
 

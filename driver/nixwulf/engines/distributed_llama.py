@@ -156,7 +156,7 @@ def infer(run: Run, name: str, prompt: str, steps: int) -> tuple[dllama.Result, 
     wait_until_listening(run)
     label = f"{name}-{len(run.owned)}"
     process = run.execute(run.head, label, infer_argv(run, prompt, steps), {})
-    text = process.stdout.read_text(errors="replace")
+    text = process.output
     if process.returncode != 0:
         words = _last_error(text) or process.last_line()
         outcome = "unsupported" if _TOO_MANY in words else "failed"
@@ -174,7 +174,7 @@ def wait_until_listening(run: Run) -> None:
         address = run.data_address(node)
         while (address, _PORT) not in listeners(node.script(_LISTENING)):
             if not worker.running:
-                words = _last_error(worker.stdout.read_text(errors="replace"))
+                words = _last_error(worker.output)
                 raise RunFailure(
                     "failed",
                     f"The worker on {worker.node!r} {worker.ending()}: "

@@ -207,8 +207,7 @@ def _owned(run: Run, *names: str) -> list[OwnedProcess]:
 
 
 def _output(process: OwnedProcess) -> str:
-    paths = (process.stdout, process.stderr)
-    return "\n".join(path.read_text(errors="replace") for path in paths if path.exists())
+    return f"{process.output}\n{process.errors}"
 
 
 def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:

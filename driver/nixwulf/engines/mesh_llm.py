@@ -145,7 +145,7 @@ def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
     clocks = Clocks(run, process)
     while True:
         ended = not process.running
-        for event in events(process.stdout.read_text(errors="replace")):
+        for event in events(process.output):
             if event["event"] == name:
                 return event
             if event["event"] == "error":

@@ -144,7 +144,7 @@ def alone(processes: Sequence[OwnedProcess]) -> str | None:
     """A rank of mlx_lm.server but 0 that listens, in a sentence: it found no group."""
     for process in processes:
         served = process.background and process.argv[0].endswith("mlx_lm.server")
-        if served and _LISTENS in process.stderr.read_text(errors="replace"):
+        if served and _LISTENS in process.errors:
             return (
                 f"mlx_lm.server on node {process.node!r} listens, which only rank 0 does: it "
                 "found no group, and each rank ran the whole model alone."
@@ -165,7 +165,7 @@ def _path(node: Connection, answer: object) -> str:
 def _told(failure: RunFailure, processes: Sequence[OwnedProcess]) -> RunFailure:
     """The same failure in the words of the rank that caused it, where one has told an error."""
     for process in reversed(processes):
-        text = process.stderr.read_text(errors="replace") if process.stderr.exists() else ""
+        text = process.errors
         if _NO_PIPELINE in text:
             reason = "mlx-lm splits a model of this architecture by tensors only."
             return RunFailure("unsupported", reason)

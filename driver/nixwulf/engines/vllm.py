@@ -217,9 +217,7 @@ def _log(run: Run, node: Connection) -> str:
     ray = run.case.parameters["executor"] == "ray"
     source = run.head if ray else node
     ranks = [p for p in run.owned if p.node == source.node.name and _is(p, run, _server_name(run))]
-    text = "\n".join(
-        path.read_text(errors="replace") for p in ranks for path in (p.stdout, p.stderr)
-    )
+    text = "\n".join(words for rank in ranks for words in (rank.output, rank.errors))
     return (
         vllm_ray.lines_of(text, None if node is run.head else run.data_address(node))
         if ray

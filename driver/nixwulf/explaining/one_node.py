@@ -39,14 +39,22 @@ def calibrated(
     seconds = tokens / speed
     said = f"{name}: no published facts; the speed of one node measured in this run stands for it"
     if metric == "prompt":
-        platform = PlatformFacts(name, _KIND, _PERFECT, work.compute / seconds, assumptions=(said,))
+        computed = work.compute + work.attention
+        platform = PlatformFacts(name, _KIND, _PERFECT, computed / seconds, assumptions=(said,))
     else:
         read = work.weights + work.cache
         platform = PlatformFacts(name, _KIND, read / seconds, _PERFECT, assumptions=(said,))
     known = choose(family(way, _KIND), _KIND)
-    deviations = (*(hypot(_SURE, error),) * 4, *known.deviations[4:])
+    sure = hypot(_SURE, error)
+    deviations = (sure, sure, sure, sure, *known.deviations[4:6], sure)
     return platform, replace(
-        known, weights=1.0, cache=1.0, compute=1.0, layer_us=0.0, deviations=deviations
+        known,
+        weights=1.0,
+        cache=1.0,
+        compute=1.0,
+        layer_us=0.0,
+        attention=1.0,
+        deviations=deviations,
     )
 
 

@@ -23,6 +23,7 @@ _N_GEN = 128
 _GIB = 2**30
 _TOO_MANY = 2**40
 _GUESSES = ("speculative", "drafts", "num_speculative_tokens")
+_NONE = (None, False, 0, "", "off", "no")
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,7 @@ class Subject:
 
     def way(self, conditions: Mapping[str, Any]) -> Way:
         """How a metric of it was measured; raises InputError for what the model has no sums for."""
-        for key in _GUESSES:
-            if conditions.get(key):
-                raise InputError("It guesses tokens ahead, and how many were kept is not told.")
+        _no_guesses(conditions)
         return Way(
             self.engine,
             self.parallelism,
@@ -50,6 +49,12 @@ class Subject:
             batch=batch(conditions),
             chunk=_count(conditions, "n_ubatch"),
         )
+
+
+def _no_guesses(said: Mapping[str, Any]) -> None:
+    for key in _GUESSES:
+        if said.get(key) not in _NONE:
+            raise InputError("It guesses tokens ahead, and how many were kept is not told.")
 
 
 def batch(conditions: Mapping[str, Any]) -> int:
@@ -76,6 +81,7 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> Subject:
             "The record names no engine or no model; what is explained is prompt and decode of a "
             "language model."
         )
+    _no_guesses(case.get("parameters", {}))
     return Subject(
         _model(record, plan),
         fabric_of(record),

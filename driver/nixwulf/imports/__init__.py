@@ -44,9 +44,14 @@ class Nodes:
         return self.least <= nodes and (self.most is None or nodes <= self.most)
 
 
+def exactly(count: int, why: str) -> Nodes:
+    """Of so many nodes and no other number."""
+    return Nodes(count, count, count, why)
+
+
 ANY = Nodes()
-ONE = Nodes(1, 1, 1, "one node")
-PAIR = Nodes(2, 2, 2, "two nodes")
+ONE = exactly(1, "one node")
+PAIR = exactly(2, "two nodes")
 
 
 @dataclass(frozen=True)
@@ -123,9 +128,9 @@ def metric(
         "unit": unit,
         "value": value,
         **({"samples": kept} if kept else {}),
-        **_told(more),
-        "conditions": _told(conditions),
-        **_told({"observed": _told(observed or {})}),
+        **present(more),
+        "conditions": present(conditions),
+        **present({"observed": present(observed or {})}),
     }
 
 
@@ -148,5 +153,6 @@ def model_of(name: str) -> dict[str, str]:
     return {"name": name} if name.strip() else {}
 
 
-def _told(block: Mapping[str, Any]) -> dict[str, Any]:
+def present(block: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a block is there: absent keys, not empty ones."""
     return {key: value for key, value in block.items() if value not in (None, "", {})}

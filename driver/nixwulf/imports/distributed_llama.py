@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from nixwulf.benchmarks.dllama import metrics
-from nixwulf.imports import ANY, ONE, Found, Nodes, Tool, metric
+from nixwulf.imports import ANY, ONE, Found, Nodes, Tool, exactly, metric
 from nixwulf.parsers import dllama as parser
 
 _WORKER = re.compile(r"Socket\[(\d{1,4})\]: connecting to \S+ worker")
@@ -46,4 +46,4 @@ TOOL = Tool("distributed-llama", parser, _read)
 def _nodes(workers: int) -> Nodes:
     if not workers:
         return ONE
-    return Nodes(workers + 1, workers + 1, workers + 1, f"{workers} workers and the root")
+    return exactly(workers + 1, f"{workers} workers and the root")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nixwulf.imports import Found, Nodes, Tool, metric, model_of
+from nixwulf.imports import Found, Tool, exactly, metric, model_of
 from nixwulf.parsers import exo as parser
 from nixwulf.parsers.exo import Row
 
@@ -22,7 +22,7 @@ def _read(text: str) -> list[Found]:
         Found(
             "exo-bench",
             list(_metrics(rows)),
-            nodes=Nodes(nodes, nodes, nodes, f"{nodes} nodes"),
+            nodes=exactly(nodes, f"{nodes} nodes"),
             engine={"name": "exo"},
             model=model_of(model),
             transport=_TRANSPORTS.get(meta),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from nixwulf.imports import Found, Nodes, Tool, metric, told_apart
+from nixwulf.imports import Found, Nodes, Tool, exactly, metric, told_apart
 from nixwulf.parsers import llama_bench as parser
 from nixwulf.parsers.last_words import last_words
 from nixwulf.parsers.llama_bench import Row
@@ -85,7 +85,7 @@ def _nodes(row: Row) -> Nodes:
     if row.rpc_servers is None:
         return Nodes(why="its build has RPC, and no line names a server")
     if row.rpc_servers == 0:
-        return Nodes(1, 1, 1, f"the backend {row.backend} and no RPC server")
+        return exactly(1, f"the backend {row.backend} and no RPC server")
     servers = row.rpc_servers
     if row.backend == "RPC":
         why = f"{servers} RPC servers and no device of its own: the head may run one of them"

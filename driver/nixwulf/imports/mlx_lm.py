@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nixwulf.imports import ANY, Found, Nodes, Tool, metric, model_of
+from nixwulf.imports import ANY, Found, Tool, exactly, metric, model_of
 from nixwulf.parsers import mlx as parser
 
 # Lines of mlx.launch and of the two backends.
@@ -32,7 +32,7 @@ def _read(text: str) -> list[Found]:
     arguments = running["arguments"] if running else ""
     model = _MODEL.search(arguments)
     ranks = len(set(_COMPLETED.findall(text)))
-    nodes = Nodes(ranks, ranks, ranks, f"{ranks} nodes") if ranks else ANY
+    nodes = exactly(ranks, f"{ranks} nodes") if ranks else ANY
     transports = [how for mark, how in _TRANSPORTS.items() if mark in text]
     return [
         Found(

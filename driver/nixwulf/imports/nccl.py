@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nixwulf.imports import ANY, Found, Nodes, Tool, metric, told_apart
+from nixwulf.imports import ANY, Found, Tool, exactly, metric, told_apart
 from nixwulf.parsers import nccl as parser
 
 _STARTING = re.compile(
@@ -26,7 +26,7 @@ def _read(text: str) -> list[Found]:
     table = parser.parse(text)
     collective = _STARTING.search(text)
     hosts = len(set(_RANK.findall(text)))
-    nodes = Nodes(hosts, hosts, hosts, f"ranks on {hosts} hosts") if hosts else ANY
+    nodes = exactly(hosts, f"ranks on {hosts} hosts") if hosts else ANY
     warm_up = _WARM_UP.search(text)
     state = ("warm" if int(warm_up[1]) else "cold") if warm_up else None
     metrics = told_apart(_of_table(table, _name(collective[1] if collective else ""), state))

@@ -58,7 +58,8 @@ class ModelFacts:
     grow (linear attention, Mamba); state_width: values of all their states. streams: residual
     streams that hyper-connections mix. head_dim: values that a query is compared by (of latent
     attention, the latent's). kv_heads: how many nodes the cache can be shared out to (1: latent
-    attention, which every node keeps whole).
+    attention, which every node keeps whole). nvfp4_bits: of a weight that is in no expert, in files
+    that are called NVFP4.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ModelFacts:
     linear_layers: int = 0
     state_width: float = 0.0
     streams: int = 1
+    nvfp4_bits: float = 16.0
     assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

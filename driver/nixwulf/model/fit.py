@@ -20,7 +20,6 @@ from nixwulf.model.published import Case
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
 KINDS = ("amd", "nvidia", "apple", "cpu")
 _SHARES = ("weights", "cache", "compute", "attention")
-_COMPUTE = ("compute", "attention")
 _NOISE = 0.05
 _TOGETHER = "together"
 _TOGETHER_DEVIATION = 0.12
@@ -96,18 +95,42 @@ def fit(
     """
     import numpy as np
 
-    groups = sorted({_together(case) for case in cases})
+    index, unknown, covariance = _solve(cases)
+    least, base = _ends()
+    places = [place(case) for case in cases]
+
+    def constants(engine: str, kind: str) -> Constants:
+        chosen = np.zeros((len(NAMES), len(index)))
+        for column, name in enumerate(NAMES):
+            chosen[column, [index[key] for key in _made_of(name, engine, kind)]] = 1.0
+        more = np.exp(base + chosen @ unknown)
+        deviations = np.sqrt(np.einsum("ij,jk,ik->i", chosen, covariance, chosen))
+        deviations *= more / (least + more)
+        factors = zip(NAMES, least + more, strict=True)
+        return Constants(
+            **{name: _value(name, float(factor)) for name, factor in factors},
+            deviations=tuple(float(one) for one in deviations),
+            spread=_of_engine(spread, engine),
+            prompt_spread=_of_engine(prompt_spread, engine),
+            cases=places.count((engine, kind)),
+        )
+
+    return {engine: {kind: constants(engine, kind) for kind in KINDS} for engine in ENGINES}
+
+
+def _solve(cases: Sequence[Case]) -> tuple[Mapping[tuple[str, str], int], Any, Any]:
+    """Places of the unknowns, their values and their covariance."""
+    import numpy as np
+
     keys = [(name, part) for name in NAMES for part in _parts()]
-    keys += [(_TOGETHER, group) for group in groups]
+    keys += [(_TOGETHER, group) for group in sorted({_together(case) for case in cases})]
     index = {key: number for number, key in enumerate(keys)}
-    least = np.array([float(name in _SHARES) for name in NAMES])
-    base = np.log([_unit(name, _PRIORS[name].value) for name in NAMES] - least)
+    least, base = _ends()
     certain, unknown, inverse = _granted(index)
-    noises = np.array([hypot(_NOISE, uneven(c.model, c.way, c.metric)) for c in cases])
+    noises = np.array([hypot(_NOISE, c.deviation, uneven(c.model, c.way, c.metric)) for c in cases])
     group = np.array([index[_TOGETHER, _together(case)] for case in cases])
     rows = np.array([_row(case) for case in cases]).reshape(len(cases), len(NAMES) + 3)
     counts, beside, fixed, seen = rows[:, :-3], rows[:, -3], rows[:, -2], np.log(rows[:, -1])
-    weights_column, compute_column = NAMES.index("weights"), NAMES.index("compute")
     # Which unknowns make up the logarithm of each constant of each case: cases x constants x 4.
     places = [place(case) for case in cases]
     made_of = np.array(
@@ -119,56 +142,55 @@ def fit(
         which, shared, wanted = made_of[used], group[used], certain[np.ix_(free, free)]
         start, row, noise = unknown[free].copy(), np.arange(int(used.sum())), noises[used]
         for _ in range(_ROUNDS):
-            free_part = np.exp(base + unknown[which].sum(axis=2))
-            factors = least + free_part
-            terms = counts[used] * factors
-            late = beside[used] * factors[:, weights_column]
-            terms[:, weights_column] += np.maximum(0.0, late - terms[:, compute_column])
+            more = np.exp(base + unknown[which].sum(axis=2))
+            terms = _terms(counts[used], beside[used], least + more)
             times = terms.sum(axis=1) + fixed[used]
-            slope = np.zeros((len(row), len(keys)))
-            moved = terms * free_part / factors
-            slope[row[:, None, None], which] = (moved / times[:, None])[:, :, None]
-            slope[row, shared] = 1.0
-            slope = slope[:, free]
+            moved = terms * more / (least + more)
+            slopes = np.zeros((len(row), len(keys)))
+            slopes[row[:, None, None], which] = (moved / times[:, None])[:, :, None]
+            slopes[row, shared] = 1.0
+            slope = slopes[:, free]
             off = seen[used] - np.log(times) - unknown[shared]
             # Cases that are far off count less (Huber): no single record bends the constants.
             weight = np.minimum(1.0, 1.5 * noise / np.maximum(np.abs(off), 1e-9)) / noise**2
             covariance = np.linalg.inv(slope.T @ (weight[:, None] * slope) + wanted)
-            pull = wanted @ (unknown[free] - start)
-            step = np.clip(covariance @ (slope.T @ (weight * off) - pull), -0.5, 0.5)
+            pulled = slope.T @ (weight * off) - wanted @ (unknown[free] - start)
+            step = np.clip(covariance @ pulled, -0.5, 0.5)
             unknown[free] += step
             if np.abs(step).max() < _SMALL:
                 break
         inverse[np.ix_(free, free)] = covariance
 
-    # Prompts tell about compute alone: how far it hides the reading of weights is not in the sums.
+    # Prompts tell about what they alone do much of; all else is known better from decoding.
     prompts = np.array([case.metric == "prompt" for case in cases], dtype=bool)
     if not prompts.all():
         measured = [index[key] for place in _MEASURED for key in _made_of(*place)]
         free = np.unique([*made_of[~prompts].ravel(), *group[~prompts], *measured])
         solve(~prompts, free)
     if prompts.any():
-        columns = [NAMES.index(name) for name in _COMPUTE]
+        columns = [NAMES.index(name) for name in ("compute", "attention")]
         free = np.unique([*made_of[prompts][:, columns].ravel(), *group[prompts]])
         solve(prompts, free)
+    return index, unknown, inverse
 
-    def constants(engine: str, kind: str) -> Constants:
-        chosen = np.zeros((len(NAMES), len(keys)))
-        for column, name in enumerate(NAMES):
-            chosen[column, [index[key] for key in _made_of(name, engine, kind)]] = 1.0
-        free_part = np.exp(base + chosen @ unknown)
-        factors = least + free_part
-        deviations = np.sqrt(np.einsum("ij,jk,ik->i", chosen, inverse, chosen))
-        deviations *= free_part / factors
-        return Constants(
-            **{name: _value(name, float(one)) for name, one in zip(NAMES, factors, strict=True)},
-            deviations=tuple(float(one) for one in deviations),
-            spread=_of_engine(spread, engine),
-            prompt_spread=_of_engine(prompt_spread, engine),
-            cases=places.count((engine, kind)),
-        )
 
-    return {engine: {kind: constants(engine, kind) for kind in KINDS} for engine in ENGINES}
+def _ends() -> tuple[Any, Any]:
+    """Of each constant's factor the least it can be, and the logarithm of what is beyond that."""
+    import numpy as np
+
+    least = np.array([float(name in _SHARES) for name in NAMES])
+    return least, np.log([_unit(name, _PRIORS[name].value) for name in NAMES] - least)
+
+
+def _terms(counts: Any, beside: Any, factors: Any) -> Any:
+    """Seconds by constant, cases x constants; of reading beside computing, what takes longer."""
+    terms = counts * factors
+    weights, compute = NAMES.index("weights"), NAMES.index("compute")
+    read = beside * factors[:, weights]
+    late = read > terms[:, compute]
+    terms[late, compute] = 0.0
+    terms[late, weights] += read[late]
+    return terms
 
 
 def _granted(index: Mapping[tuple[str, str], int]) -> tuple[Any, Any, Any]:
@@ -242,7 +264,8 @@ def place(case: Case) -> tuple[str, str]:
 def _row(case: Case) -> tuple[float, ...]:
     """What each constant scales, what none does, and the seconds that were measured."""
     work, tokens = total(case.platforms, case.model, case.way, case.fabric, metric=case.metric)
-    counts = (getattr(work, _FIELDS[name]) for name in NAMES)
+    counts = [getattr(work, _FIELDS[name]) for name in NAMES]
+    counts[NAMES.index("weights")] += work.activations
     return (*counts, work.beside, work.latency + work.transfer, tokens / case.value)
 
 

@@ -9,22 +9,19 @@ import csv
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from nixwulf.errors import InputError
-from nixwulf.files import read_text, read_toml
+from nixwulf.files import read_text
 from nixwulf.model.catalog import find
-from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way, Weights, platform_facts
-from nixwulf.model.links import fabric_facts
+from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way, Weights
+from nixwulf.model.machines import fabric_of, machine_of, platforms_of
 from nixwulf.model.quantization import weights_of
 from nixwulf.model.reviewed import plain
-from nixwulf.platforms import load_platform
+from nixwulf.model.work import decode_step, forward, tokens_a_step
 
-_MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
 COLUMNS = [
     "id",
     "platform",
@@ -51,8 +48,9 @@ _ENGINES = (
     ("llama.cpp", "llama.cpp"),
     ("ollama", "llama.cpp"),
 )
+# Of a measured bandwidth: the best row of one sequence reads 1.07 of it.
+_MOST = 1.15
 _DECODE = {"tg", "tg128", "tpot_ms"}
-_GIGABITS = re.compile(r"(\d+(?:\.\d+)?)\s*G(?:bE|b/s|bit)")
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,7 @@ class Case:
     """Published rows of one configuration: their ids and values in tok/s, and the median.
 
     complete: whether its quantization and lengths are stated, so that the value can be judged.
+    deviation: the standard deviation of its repetitions as a share of the value, if that is stated.
     """
 
     rows: tuple[tuple[str, float], ...]
@@ -72,6 +71,7 @@ class Case:
     metric: str
     interconnect: str
     complete: bool
+    deviation: float = 0.0
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -87,6 +87,14 @@ class Case:
     def nodes(self) -> int:
         """How many."""
         return len(self.platforms)
+
+    @property
+    def roofline(self) -> float:
+        """Bandwidth over a token's bytes, for tensors times the nodes: tok/s of the batch."""
+        single = replace(self.way, parallelism="single")
+        work = forward(self.platforms[:1], self.model, None, single, tokens=1, sequences=1, depth=0)
+        nodes = self.nodes if self.way.parallelism == "tensor" else 1
+        return nodes * tokens_a_step(self.way) / work.weights
 
     @property
     def label(self) -> str:
@@ -126,6 +134,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]]:
     """Cases of the rows that are speeds of language models, and by id why other such are none."""
     found: dict[Any, list[tuple[str, float]]] = {}
+    deviations: dict[Any, list[float]] = {}
     left_out: dict[str, str] = {}
     for row in rows:
         if row["unit"] not in {"tok/s", "ms"} or row["metric"] == "ttft_ms":
@@ -136,17 +145,15 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
             left_out[row["id"]] = error.message
         else:
             found.setdefault(key, []).append((row["id"], value))
+            share = float(row.get("stddev") or 0.0) / float(row["value"])
+            deviations.setdefault(key, []).append(share)
     return [
-        Case(tuple(seen), median(value for _, value in seen), *key) for key, seen in found.items()
+        replace(
+            Case(tuple(seen), median(value for _, value in seen), *key),
+            deviation=median(deviations[key]),
+        )
+        for key, seen in found.items()
     ], left_out
-
-
-def chip(machine: str) -> str:
-    """The chip of a machine, where several machines have the same; else the machine."""
-    for known in _machines():
-        if known["name"] == machine:
-            return str(known.get("chip", machine))
-    return machine
 
 
 def hpl_cases(
@@ -159,10 +166,10 @@ def hpl_cases(
             continue
         try:
             nodes = int(_number(row, "nodes", 1))
-            machine = _machine(row["platform"])
-            platform = _platforms(machine)[0]
+            machine = machine_of(row["platform"])
+            platform = platforms_of(machine)[0]
             if nodes > 1 and platform.hpl_gflops and platform.memory_gib:
-                link = _fabric(row, machine)
+                link = fabric_of(row, machine)
                 found.append((row["id"], platform, nodes, link, _number(row, "value")))
         except InputError:
             continue
@@ -171,11 +178,12 @@ def hpl_cases(
 
 def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     note, value = row["note"], _number(row, "value")
-    machine = _machine(row["platform"])
+    machine = machine_of(row["platform"])
     engine = next((ours for word, ours in _ENGINES if word in row["engine"]), None)
     if engine is None:
         raise InputError(f"engine {row['engine']!r} has no model")
-    if "on CPU" in note and "gpu" in _documents(machine)[0]:
+    known = platforms_of(machine)
+    if "on CPU" in note and known[0].kind != "cpu":
         raise InputError("computed on the CPU of a machine whose GPU is what the facts are about")
     model = find(row["model"])
     size = _number(row, "model_size_gib")
@@ -189,13 +197,17 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     nodes = int(_number(row, "nodes", 1))
     if engine == "distributed-llama" and "8 of 10" in row["engine"]:
         nodes = 8
-    known = _platforms(machine)
     platforms = tuple(known) if len(known) > 1 else tuple(known * nodes)
     memory = sum(platform.memory_gib for platform in platforms)
     needed = model.weight_bytes / 2**30
     if all(platform.memory_gib for platform in platforms) and needed > memory:
         raise InputError(f"{needed:.0f} GiB of weights are more than {memory:.0f} GiB of memory")
-    fabric = _fabric(row, machine) if nodes > 1 else None
+    fabric = fabric_of(row, machine) if nodes > 1 else None
+    # How many experts a batch touches is not known well enough to doubt its row.
+    if complete and metric == "decode" and (way.batch == 1 or not model.routed):
+        step = decode_step(platforms, model, fabric, way)
+        if value * (step.weights + step.cache) > _MOST * tokens_a_step(way):
+            raise InputError("faster than its memory: its weights have fewer bits than it says")
     return (
         (machine["name"], platforms, model, way, fabric, metric, row["interconnect"], complete),
         value,
@@ -274,48 +286,3 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
         chunk=int(number(r"\bub=(\d+)") or 0),
         collectives="rccl" if summed_by and engine == "llama.cpp" else "",
     )
-
-
-@cache
-def _machines() -> list[dict[str, Any]]:
-    machines: list[dict[str, Any]] = read_toml(_MACHINES)["machines"]
-    return machines
-
-
-def _machine(platform: str) -> dict[str, Any]:
-    for machine in _machines():
-        if re.search(machine["match"], platform):
-            return machine
-    raise InputError(f"of platform {platform!r} no facts are known")
-
-
-def _documents(machine: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    names = machine.get("platforms", ())
-    return [load_platform(name) for name in names] or [machine["facts"]]
-
-
-def _platforms(machine: Mapping[str, Any]) -> list[PlatformFacts]:
-    known = [platform_facts(document) for document in _documents(machine)]
-    memory = machine.get("memory_gib")
-    return [replace(one, memory_gib=float(memory)) for one in known] if memory else known
-
-
-def _fabric(row: Mapping[str, str], machine: Mapping[str, Any]) -> FabricFacts:
-    text = row["interconnect"]
-    transport = "rdma" if row["transport"].startswith("rdma") else "tcp"
-    found = _GIGABITS.search(text)
-    speed = float(row.get("fabric_gbps") or (found[1] if found else 1.0))
-    if "Thunderbolt 5" in text:
-        kind = "thunderbolt5-rdma"
-    elif "USB4" in text:
-        kind = "usb4-rdma" if transport == "rdma" else "thunderbolt-net"
-    else:
-        kind = "roce" if transport == "rdma" else "ethernet"
-        if "cloud VM" in text:
-            speed = 20.0
-    known = {}
-    for link in machine.get("links", ()):
-        if link["transport"] == transport and re.search(link["interconnect"], text):
-            known = {key: link[key] for key in ("rtt_us", "bandwidth_gbps")}
-            break
-    return fabric_facts(kind, transport, speed, **known)

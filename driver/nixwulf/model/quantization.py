@@ -61,6 +61,8 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
         )
     routed, other = found
     routed = min(routed, model.weights.routed_bits)
+    if "NVFP4" in name.upper():
+        other = model.nvfp4_bits
     if not model.routed:
         # What is left finer in a mixture (output, attention) is a small part of a dense model.
         other = routed

@@ -9,7 +9,6 @@ from math import exp, log, sqrt
 from nixwulf.model.fit import KERNELS, Table, fit, overlaps, place
 from nixwulf.model.predict import QUANTILE_80, Prediction, doubt, predict
 from nixwulf.model.published import Case
-from nixwulf.model.work import forward, tokens_a_step
 
 SAME = 0.05
 """Speeds within this share of each other are the same."""
@@ -17,7 +16,7 @@ SAME = 0.05
 
 @dataclass(frozen=True)
 class Judged:
-    """A case beside its prediction from facts alone, and the naive roofline's.
+    """A case beside its prediction from facts alone.
 
     anchored: the prediction times what the machine's own one-node speed is over its prediction,
     where that of the same engine and model was published too.
@@ -25,7 +24,6 @@ class Judged:
 
     case: Case
     prediction: Prediction
-    naive: float
     anchored: float | None = None
 
     @property
@@ -41,7 +39,7 @@ class Judged:
     @property
     def naive_error(self) -> float:
         """Share by which bandwidth over active bytes is off."""
-        return abs(self.naive / self.case.value - 1)
+        return abs(self.case.roofline / self.case.value - 1)
 
     @property
     def inside(self) -> bool:
@@ -97,7 +95,7 @@ def judge(cases: Sequence[Case], more: Sequence[Case] = ()) -> list[Judged]:
     for machine in sorted({case.machine for case in cases}):
         known = without(complete, machine)
         own = [case for case in cases if case.machine == machine]
-        judged += [Judged(case, predict_case(case, known), naive(case)) for case in own]
+        judged += [Judged(case, predict_case(case, known)) for case in own]
     return [anchor(one, judged) for one in judged]
 
 
@@ -110,8 +108,8 @@ def without(cases: Sequence[Case], machine: str) -> Table:
 def spreads(cases: Sequence[Case]) -> tuple[dict[str, float], dict[str, float]]:
     """By engine, what intervals need to hold 80 % of left out machines' values: decode, prompts.
 
-    An engine has few machines, and what they have in common is not what the next one will show: its
-    own variance and that of all ('') count half each.
+    An engine has few machines, and what they have in common is not what the next one will show: the
+    larger of its own and that of all ('') counts.
     """
     decode: dict[str, list[float]] = {}
     prompts: dict[str, list[float]] = {}
@@ -127,17 +125,17 @@ def spreads(cases: Sequence[Case]) -> tuple[dict[str, float], dict[str, float]]:
             more = off**2 - (longer if off > 0 else shorter) ** 2
             excess = prompts if case.metric == "prompt" else decode
             excess.setdefault(engine, []).append(max(0.0, more) / QUANTILE_80**2)
-    return _mixed(decode), {key: max(KERNELS, one) for key, one in _mixed(prompts).items()}
+    return _larger(decode), {key: max(KERNELS, one) for key, one in _larger(prompts).items()}
 
 
-def _mixed(excess: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Half of each engine's variance and half of that of all, as deviations."""
+def _larger(excess: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Of each engine its own or that of all, as deviations."""
     everything = [one for group in excess.values() for one in group]
     if not everything:
         return {}
     of_all = _at_80(everything)
     found = {"": sqrt(of_all)}
-    return found | {engine: sqrt((_at_80(group) + of_all) / 2) for engine, group in excess.items()}
+    return found | {engine: sqrt(max(_at_80(group), of_all)) for engine, group in excess.items()}
 
 
 def _at_80(values: Sequence[float]) -> float:
@@ -156,14 +154,6 @@ def predict_case(case: Case, known: Table) -> Prediction:
         metric=case.metric,
         constants=known[engine][kind],
     )
-
-
-def naive(case: Case) -> float:
-    """Bandwidth over active bytes, for tensors times the nodes: tokens a second of the batch."""
-    single = replace(case.way, parallelism="single")
-    work = forward(case.platforms[:1], case.model, None, single, tokens=1, sequences=1, depth=0)
-    nodes = case.nodes if case.way.parallelism == "tensor" else 1
-    return nodes * tokens_a_step(case.way) / work.weights
 
 
 def anchor(one: Judged, judged: Sequence[Judged]) -> Judged:

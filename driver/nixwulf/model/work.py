@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil
 
-from nixwulf.model.constants import Constants
+from nixwulf.model.constants import FAMILIES, Constants
 from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way
 from nixwulf.model.links import exchange, handled, hop
 
@@ -24,14 +24,18 @@ _FLOPS = 2  # a multiplication and an addition for each weight
 _ACTIVATION_BYTES = {"llama.cpp": 4}  # of what kernels and nodes hand on
 _ACTIVATION = 2
 _VECTORS = 128
-# Rows of a tile of a product of matrices. llama.cpp takes one as wide as the chunk, up to 128 on
+# Tokens of a tile of a product of matrices. llama.cpp takes one as wide as the chunk, up to 128 on
 # CUDA, HIP (https://github.com/ggml-org/llama.cpp/pull/26977) and Vulkan, and 32 on Metal.
-_TILES = {("llama.cpp", "apple"): 32, ("llama.cpp", "cpu"): 0, ("llama.cpp", "amd"): 128}
-_TILES |= {("llama.cpp", "nvidia"): 128}
+_TILES = {
+    ("llama.cpp", "amd"): 128,
+    ("llama.cpp", "nvidia"): 128,
+    ("llama.cpp", "apple"): 32,
+    ("llama.cpp", "cpu"): 0,
+}
 _TILE = 64
-# How often a layer of a prompt reads or writes its tokens' activations between kernels (norms,
-# copies for the quantized products, sums), and how often more for each expert that is used; counted
-# in llama.cpp's graphs. Blocks that are no experts are as wide as two.
+# How often a layer reads or writes a prompt's activations between its kernels (norms, copies for
+# the products, sums), and how often more for each expert: counted by hand along llama.cpp's graphs.
+# A block that is no mixture is about as wide as two experts.
 _HANDED_ON = 20
 _HANDED_ON_BY_EXPERT = 12
 _DENSE = 2
@@ -41,12 +45,12 @@ _CHUNK = 2048
 
 @dataclass(frozen=True)
 class Work:
-    """Seconds of perfect hardware (weights to attention, latency, transfer), and counts.
+    """Seconds of perfect hardware (weights to activations, latency, transfer), and counts.
 
-    weights: nothing else is done while they are read; in a prompt, what kernels hand on. beside:
-    those read while what was read is multiplied, so only what that does not hide takes time.
-    launches: layers to start, in layers of a plain dense model; hops: exchanges of a pipeline;
-    syncs: how often the host acts for the sums of split tensors.
+    weights: nothing else is done while they are read. beside: those of a prompt, read while others
+    are multiplied, so only what that does not hide takes time. activations: reading and writing
+    what a prompt's kernels hand on. launches: layers to start, in layers of a plain dense model;
+    hops: exchanges of a pipeline; syncs: how often the host acts for the sums of split tensors.
     """
 
     weights: float = 0.0
@@ -54,6 +58,7 @@ class Work:
     beside: float = 0.0
     compute: float = 0.0
     attention: float = 0.0
+    activations: float = 0.0
     launches: float = 0.0
     hops: float = 0.0
     syncs: float = 0.0
@@ -76,6 +81,7 @@ class Work:
             "cache": self.cache / constants.cache,
             "compute": compute,
             "attention": self.attention / constants.attention,
+            "activations": self.activations / constants.weights,
             "dispatch": self.launches * constants.layer_us / 1e6,
             "hops": self.hops * constants.hop_us / 1e6,
             "sync": self.syncs * constants.sync_us / 1e6,
@@ -106,11 +112,12 @@ def forward(
     read = _weight_bytes(model, tokens) + _STATE_BYTES * model.state_width * sequences
     cached = _cache_bytes(model, depth) * sequences
     # One token a sequence waits for memory on every machine; its multiplications cost no time.
-    tile = _TILES.get((way.engine, platforms[0].kind), _TILE)
-    flops = _flops(model, tokens, tile if prompt or tokens > _VECTORS else 0) if tokens > 1 else 0.0
+    engine = FAMILIES.get(way.engine, way.engine)
+    tile = _TILES.get((engine, platforms[0].kind), _TILE) if prompt or tokens > _VECTORS else 0
+    flops = _flops(model, tokens, tile) if tokens > 1 else 0.0
     # Decoding waits for the cache; what a prompt's tokens are compared with is used many times.
     looking = _attention_flops(model, tokens, depth) if prompt else 0.0
-    handed_on = _handed_on_bytes(model, tokens, way.engine) if prompt else 0.0
+    handed_on = _handed_on_bytes(model, tokens, engine) if prompt else 0.0
     # A latent cache, or fewer heads of it than nodes, is whole on each of them.
     spread = min(nodes, max(1, model.kv_heads)) if tensor else 1
     seconds = [
@@ -124,15 +131,16 @@ def forward(
         for share, platform in zip(shares, platforms, strict=True)
     ]
     # Tensors are computed side by side, and the slowest node is waited for; a pipeline is a queue.
-    weights, cache, compute, attention, between = (
+    weights, cache, compute, attention, activations = (
         max(column) if tensor else sum(column) for column in zip(*seconds, strict=True)
     )
     work = Work(
-        between if prompt else weights,
+        0.0 if prompt else weights,
         cache,
         weights if prompt else 0.0,
         compute,
         attention,
+        activations,
         launches=_launches(model),
     )
     if nodes == 1 or fabric is None:
@@ -145,7 +153,7 @@ def forward(
         latency, transfer = exchange(way, nodes, servers, fabric, size)
         count = syncs * handled(way, nodes, servers)
         return work + Work(syncs=count, latency=syncs * latency, transfer=syncs * transfer)
-    latency, transfer = hop(way.engine, fabric, _hop_bytes(model, tokens, depth, way.engine))
+    latency, transfer = hop(way.engine, fabric, _hop_bytes(model, tokens, depth, engine))
     hops = nodes - 1
     return work + Work(hops=hops, latency=hops * latency, transfer=hops * transfer)
 
@@ -172,7 +180,7 @@ def prompt_pass(
 ) -> Work:
     """All tokens of the batch's prompts, in chunks as the engine takes them."""
     tokens = way.n_prompt * way.batch
-    chunk = way.chunk or _CHUNKS.get(way.engine, _CHUNK)
+    chunk = way.chunk or _CHUNKS.get(FAMILIES.get(way.engine, way.engine), _CHUNK)
     count = ceil(tokens / chunk)
     if not count:
         return Work()

@@ -20,6 +20,7 @@ _GGUF_VERSIONS = {2, 3}
 _SCALARS = ("B", "b", "H", "h", "I", "i", "f", "?", "", "", "Q", "q", "d")
 _STRING, _ARRAY = 8, 9
 _LONG = 1024  # more values than a model has layers
+_MOST_LAYERS = 10_000
 _SPLIT = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
 _GGUF_LAYER = re.compile(r"blk\.(\d+)\.")
 _HF_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)\.")
@@ -160,7 +161,7 @@ def gguf_sizes(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Size
     def value(key: str, default: Any = None) -> Any:
         return fields.get(f"{architecture}.{key}", default)
 
-    count, hidden = int(value("block_count")), int(value("embedding_length"))
+    count, hidden = _layers(value("block_count")), int(value("embedding_length"))
     heads = _each(value("attention.head_count"), count)
     shared = _each(value("attention.head_count_kv", heads), count)
     key = int(value("attention.key_length", hidden // max(1, *heads)))
@@ -190,6 +191,14 @@ class _Places(NamedTuple):
     def of(self, count: int) -> tuple[int, ...]:
         """Bytes of the first layers; what follows them only predicts ahead."""
         return tuple(self.layers.get(number, 0) for number in range(count))
+
+
+def _layers(value: Any) -> int:
+    """A count that lists of layers can be made of; raises ValueError."""
+    count = int(value)
+    if not 0 < count <= _MOST_LAYERS:
+        raise ValueError(f"{count} layers")
+    return count
 
 
 def _each(value: Any, count: int) -> list[int]:
@@ -243,7 +252,7 @@ def parse_safetensors(start: bytes) -> dict[str, Tensor]:
 
 def safetensors_sizes(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Sizes:
     """Sizes by the keys of a Hugging Face config.json."""
-    count, hidden = int(config["num_hidden_layers"]), int(config["hidden_size"])
+    count, hidden = _layers(config["num_hidden_layers"]), int(config["hidden_size"])
     heads = int(config["num_attention_heads"])
     head = int(config.get("head_dim") or hidden // heads)
     width = head * int(config.get("num_key_value_heads") or heads)

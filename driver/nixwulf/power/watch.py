@@ -203,7 +203,7 @@ def _read(process: OwnedProcess) -> NodeSamples:
 
 
 def _parsed(process: OwnedProcess) -> Samples:
-    return parse(process.stdout.read_text(errors="replace") if process.stdout.exists() else "")
+    return parse(process.output)
 
 
 @cache

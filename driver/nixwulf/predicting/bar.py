@@ -8,6 +8,8 @@ LETTERS: Mapping[str, tuple[str, str]] = {
     "weights": ("W", "reading weights from memory"),
     "cache": ("K", "reading the KV cache"),
     "compute": ("C", "computing"),
+    "attention": ("A", "comparing a prompt's tokens with those before"),
+    "activations": ("M", "memory for what a prompt's kernels hand on"),
     "dispatch": ("D", "the host starting kernels"),
     "hops": ("H", "the host handing over to the next node"),
     "sync": ("S", "the collective's own time"),
@@ -16,9 +18,11 @@ LETTERS: Mapping[str, tuple[str, str]] = {
 }
 """By part: its letter, and what it is."""
 COLOURS = {
-    "weights": "blue",
+    "weights": "bright_blue",
     "cache": "cyan",
     "compute": "green",
+    "attention": "bright_green",
+    "activations": "bright_blue",
     "dispatch": "yellow",
     "hops": "magenta",
     "sync": "bright_magenta",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,11 @@ _FEW_BITS = "MXFP4"  # gpt-oss, with what is no expert in eight bits, as its GGU
 _LEAST_BITS, _MOST_BITS = 0.5, 40.0
 _GIB = 2**30
 _WORD = 4
+_IMPOSSIBLE = 1e15
+_NOT_OF_A_MODEL = (
+    ValueError, KeyError, IndexError, TypeError, ArithmeticError, AttributeError, RecursionError,
+    struct.error,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,8 +108,9 @@ def _of_gguf(path: Path) -> Model:
             own, found = _gguf_header(part)
             tensors |= found
             fields = {**own, **fields}
-        return Model(path.stem, of_gguf(path.stem, fields, tensors), gguf_sizes(fields, tensors))
-    except (ValueError, KeyError, IndexError, TypeError, ZeroDivisionError, struct.error):
+        sizes = gguf_sizes(fields, tensors)
+        return Model(path.stem, _possible(of_gguf(path.stem, fields, tensors)), sizes)
+    except _NOT_OF_A_MODEL:
         raise InputError(
             f"{str(path)!r} is no GGUF of a language model, or is cut short; give another file, "
             "or the model's name and --quant."
@@ -140,13 +146,21 @@ def _of_folder(folder: Path) -> Model:
         text = config.get("text_config", config)
         sizes = safetensors_sizes(text, tensors)
         unpacked = _unpacked(tensors, _quantized_bits(config))
-        facts = of_safetensors(folder.resolve().name, config, unpacked)
-    except (ValueError, KeyError, IndexError, TypeError, ZeroDivisionError, AttributeError):
+        facts = _possible(of_safetensors(folder.resolve().name, config, unpacked))
+    except _NOT_OF_A_MODEL:
         raise InputError(
             f"{str(folder)!r} is no folder of a language model that can be read; give the model's "
             "name and --quant."
         ) from None
     return Model(facts.name, facts, sizes)
+
+
+def _possible(facts: ModelFacts) -> ModelFacts:
+    """The same; raises ValueError for counts that no model has, as bytes that were lost give."""
+    counts = [getattr(facts, one.name) for one in fields(facts)]
+    if not all(0 <= one < _IMPOSSIBLE for one in counts if isinstance(one, int | float)):
+        raise ValueError("no model")
+    return facts
 
 
 def _quantized_bits(config: Mapping[str, Any]) -> int:

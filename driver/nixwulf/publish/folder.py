@@ -20,7 +20,7 @@ from nixwulf.record import Record
 from nixwulf.report.folder import RunFolder
 from nixwulf.report.pipes import escaped, pipe_table
 from nixwulf.report.words import case_name, link_name, unit_name, with_deviation
-from nixwulf.table import by_case, tidy
+from nixwulf.table import as_rows, by_case, tidy
 
 _HEAD = ("what", "platform", "case", "parameters", "metric", "value", "samples (runs)")
 _LONGEST_NAME = 40
@@ -130,28 +130,25 @@ def _table(records: Sequence[Record]) -> tuple[str, list[list[str]]]:
     """The parameters that all rows have, in words, and the rows."""
     table = tidy(records)
     failed = table[table["outcome"] != "ok"]
-    rows = [*by_case(table).to_dict("records"), *failed.to_dict("records")]
+    rows = [*as_rows(by_case(table)), *as_rows(failed)]
     parameters = [_parameters(row) for row in rows]
     shared = {k: v for k, v in parameters[0].items() if all(p.get(k) == v for p in parameters)}
     own = [{k: v for k, v in found.items() if k not in shared} for found in parameters]
     return _words(shared), [_row(row, _words(o)) for row, o in zip(rows, own, strict=True)]
 
 
-def _row(row: Mapping[Any, Any], parameters: str) -> list[str]:
-    import pandas as pd
-
+def _row(row: Mapping[str, Any], parameters: str) -> list[str]:
     what = " ".join(filter(None, (row["engine"], row["benchmark"], row["model"], row["weights"])))
     link = link_name(row["fabric"], row["transport"])
     case = [what, row["platform"], case_name(row["nodes"], row["parallelism"], link), parameters]
     if "outcome" in row:
         return [*case, "", f"ended {row['outcome']}", ""]
-    deviation = None if pd.isna(row["stddev"]) else row["stddev"]
-    samples = "" if pd.isna(row["n_samples"]) else f"{row['n_samples']:.0f} ({row['n_runs']})"
+    samples = f"{row['n_samples']} ({row['n_runs']})" if row["n_samples"] is not None else ""
     metric = f"{row['metric'].replace('_', ' ')}, {unit_name(row['unit'])}"
-    return [*case, metric, with_deviation(row["mean"], deviation), samples]
+    return [*case, metric, with_deviation(row["mean"], row["stddev"]), samples]
 
 
-def _parameters(row: Mapping[Any, Any]) -> dict[str, Any]:
+def _parameters(row: Mapping[str, Any]) -> dict[str, Any]:
     texts = (row["parameters"], row["variant"])
     return {key: value for text in texts if text for key, value in json.loads(text).items()}
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
 
 from nixwulf.record import Record
-from nixwulf.table import TIDY_COLUMNS, tidy
+from nixwulf.table import TIDY_COLUMNS, as_rows, tidy
 
 
 def to_csv(records: Iterable[Record]) -> str:
@@ -19,17 +18,8 @@ def to_csv(records: Iterable[Record]) -> str:
 
 def to_json(records: Iterable[Record]) -> str:
     """The columns with what they hold, and the rows; a key without a value is absent."""
-    rows = [_present(row) for row in tidy(records).to_dict("records")]
+    rows = [
+        {name: value for name, value in row.items() if value not in (None, "")}
+        for row in as_rows(tidy(records))
+    ]
     return json.dumps({"columns": TIDY_COLUMNS, "rows": rows}, indent=1, allow_nan=False) + "\n"
-
-
-def _present(row: dict[Any, Any]) -> dict[str, Any]:
-    import pandas as pd
-
-    kept = {}
-    for key, value in row.items():
-        if isinstance(value, tuple):
-            kept[key] = list(value)
-        elif not pd.isna(value) and value != "":
-            kept[key] = value
-    return kept

@@ -71,7 +71,10 @@ class Band(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Watts, US$ and a speed over them, as the table has them; what is not known is none."""
+    """Watts (W), US$ and a speed over them, as the table has them; what is not known is none.
+
+    watts and price_usd are of all nodes together, per_watt and per_usd in the unit over them.
+    """
 
     watts: float | None
     watts_source: str

@@ -161,16 +161,11 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
 
     Cold and warm are told apart where a setting has both.
     """
-    import pandas as pd
-
     records = list(records)
     known = {metric["name"] for record in records for metric in per_watt(record)}
     frame = table.by_case(table.tidy(records))
     frame = frame[~frame["metric"].isin(known)]  # they stand with their watts, as costs
-    rows: list[dict[str, Any]] = [
-        {str(k): None if pd.isna(v) else v for k, v in row.items()}
-        for row in frame.to_dict("records")
-    ]
+    rows = table.as_rows(frame)
     states: dict[Setting, set[str]] = defaultdict(set)
     for row in rows:
         states[_key_of(row)[0]].add(row["state"])

@@ -78,8 +78,8 @@ class Site:
     def columns(self) -> list[str]:
         """The columns of tables of rows; those of watts and prices where any row has them."""
         empty = {
-            "per W": all(row.per_watt is None for row in self.rows),
-            "per 1000 US$": all(row.per_usd is None for row in self.rows),
+            "per W": all(row.cost.per_watt is None for row in self.rows),
+            "per 1000 US$": all(row.cost.per_usd is None for row in self.rows),
         }
         return [column for column in COLUMNS if not empty.get(column)]
 

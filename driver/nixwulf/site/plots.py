@@ -83,7 +83,7 @@ _KINDS = (
         "Against watts",
         "Speed over the power that the same record gives of all nodes.",
         "power of all nodes, W",
-        lambda row: row.watts,
+        lambda row: row.cost.watts,
         lambda row: adds_up(row.unit),
         "nothing",
     ),

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf.collection import Entry
 from nixwulf.record import Record
-from nixwulf.report.lines import Band
+from nixwulf.report.lines import Band, Cost
 from nixwulf.report.predicted import band_of
 from nixwulf.report.words import clean, decimals, figure, link_name, plural, unit_name
-from nixwulf.table import record_bandwidth_gbps, record_rtt_us, tidy
+from nixwulf.table import as_rows, record_bandwidth_gbps, record_rtt_us, tidy
 from nixwulf.units import better
 
 if TYPE_CHECKING:
@@ -58,9 +58,8 @@ class Source:
 class Row:
     """A value with everything that is shown beside it; without a value of a run that failed.
 
-    conditions: parameters of the case and conditions of the metric, by one name each; watts (W) and
-    price_usd (US$) are of all nodes together, per_watt and per_usd in the unit over them; told
-    is what the performance model says beside the value.
+    conditions: parameters of the case and conditions of the metric, by one name each; told is what
+    the performance model says beside the value.
     """
 
     source: Source
@@ -91,13 +90,7 @@ class Row:
     rtt_us: float | None
     bandwidth_gbps: float | None
     speed_gbps: float | None
-    watts: float | None
-    watts_source: str
-    per_watt: float | None
-    joules_per_token: float | None
-    price_usd: float | None
-    price_source: str
-    per_usd: float | None
+    cost: Cost
     told: Explained | None = None
 
     @property
@@ -147,18 +140,18 @@ class Row:
     @property
     def costs(self) -> str:
         """The speed over watts and price in words, each with what it was divided by."""
-        words = []
-        if self.per_watt is not None and self.watts:
+        words, cost = [], self.cost
+        if cost.per_watt is not None and cost.watts:
             words.append(
-                f"{figure(self.per_watt)} {self.unit_words}/W of {figure(self.watts)} W "
-                f"({self.watts_source})"
+                f"{figure(cost.per_watt)} {self.unit_words}/W of {figure(cost.watts)} W "
+                f"({cost.watts_source})"
             )
-        if self.joules_per_token is not None:
-            words.append(f"{figure(self.joules_per_token)} J/token")
-        if self.per_usd is not None and self.price_usd:
+        if cost.joules_per_token is not None:
+            words.append(f"{figure(cost.joules_per_token)} J/token")
+        if cost.per_usd is not None and cost.price_usd:
             words.append(
-                f"{figure(1000 * self.per_usd)} {self.unit_words} for 1000 of "
-                f"{self.price_usd:,.0f} US$ ({self.price_source})"
+                f"{figure(1000 * cost.per_usd)} {self.unit_words} for 1000 of "
+                f"{cost.price_usd:,.0f} US$ ({cost.price_source})"
             )
         return "; ".join(words)
 
@@ -230,10 +223,7 @@ def rows_of(sources: Iterable[Source]) -> list[Row]:
     by_page = {source.page: source for source in sources}
     # A page's name tells runs of one case apart, which have one id in every run folder.
     table = tidy({**source.record, "id": page} for page, source in by_page.items())
-    fields = [
-        {str(key): _given(value) for key, value in row.items()} for row in table.to_dict("records")
-    ]
-    rows = [_row(by_page[row["record"]], row) for row in fields]
+    rows = [_row(by_page[row["record"]], row) for row in as_rows(table)]
     return sorted(rows, key=_by_model)
 
 
@@ -270,21 +260,8 @@ def _row(source: Source, row: Mapping[str, Any]) -> Row:
         rtt_us=record_rtt_us(record),
         bandwidth_gbps=record_bandwidth_gbps(record),
         speed_gbps=fabric.get("speed_gbps"),
-        watts=row["watts"],
-        watts_source=row["watts_source"],
-        per_watt=row["per_watt"],
-        joules_per_token=row["joules_per_token"],
-        price_usd=row["price_usd"],
-        price_source=row["price_source"],
-        per_usd=row["per_usd"],
+        cost=Cost(*(row[name] for name in Cost._fields)),
     )
-
-
-def _given(value: Any) -> Any:
-    """None for pandas' ways to say that there is no value."""
-    import pandas as pd
-
-    return None if not isinstance(value, tuple) and pd.isna(value) else value
 
 
 def conditions_of(*documents: Mapping[str, Any]) -> dict[str, Any]:
