@@ -17,7 +17,7 @@ from nixwulf.advise import goals, show
 from nixwulf.advise.belief import Estimate, Way, learn
 from nixwulf.advise.goals import GOALS, Expected, Seen
 from nixwulf.advise.request import Request
-from nixwulf.advise.search import Standing, best, contenders, decide, order
+from nixwulf.advise.search import Decision, Standing, best, contenders, decide, order
 from nixwulf.advise.state import begin
 from nixwulf.advise.subject import read_subject
 from nixwulf.advise.sweeps import sweep_document
@@ -286,6 +286,39 @@ def test_a_way_that_fails_is_out_and_the_search_goes_on():
     assert state.out[single].startswith("hang: ")
     assert decide(standings, 3600.0).next not in {None, single}
     assert best(standings) is None
+
+
+def test_a_run_that_the_budget_ended_is_not_told_as_a_fault_of_its_way():
+    state = begin(request())
+    state.add(0, failed(case(1), outcome="timeout"), 30.0)
+    assert state.out[0] == "the budget ended before its run"
+
+
+def test_what_the_budget_left_is_one_line_that_says_how_to_go_on():
+    state = begin(request(model="random", cluster="lab"))
+    (single,) = [n for n, option in enumerate(state.options) if option.count == 1]
+    state.add(single, a_run(state.options[single], 20.0), 30.0)
+    state.records[single] |= {"commands": served()}
+    text = io.StringIO()
+    decision = Decision(None, "the budget is used up")
+    show.to_end(Console(file=text, width=170), state, decision, Path("run"), "lab", Path("b.yaml"))
+    output = text.getvalue()
+    (line,) = re.findall(r"Not measured, could be better: \d+ ways, (.*)", output)
+    assert re.fullmatch(r"about [\d.]+ min more; a larger --budget measures them\.", line)
+    assert "predicted now" in output
+
+
+def served():
+    """The commands of a record of one node."""
+    argv = ["/bin/llama-server", "-m", "x.gguf", "--host", "/tmp/x.sock"]
+    return [{"node": "n1", "argv": argv, "seconds": 1.0}]
+
+
+def test_what_predict_says_of_its_own_options_is_not_said_here():
+    code, output = plan("--model", "random", "--engine", "llama.cpp", cluster="lab")
+    assert code == 0
+    assert "whether the model fits" in output
+    assert "--what-if" not in output
 
 
 def test_efficiency_without_watts_stops_and_says_why():

@@ -55,7 +55,7 @@ def measure(
             to_come = [n, *(other for other in order(standings) if other != n)]
             observer.sweep_starts([*done, *((cases[other], 0) for other in to_come)])
             observer.run_starts(cases[n], 0)
-            limits = Limits(left, min(left, _PROGRESS_S))
+            limits = Limits(round(left, 1), min(round(left, 1), _PROGRESS_S))
             within = replace(plan, sweep=replace(plan.sweep, limits=limits))
             begin = time.monotonic()
             record = run_one(connected, within, folder, cases[n], 0, observer.phase_starts)

@@ -61,7 +61,9 @@ def outlook(
         sequence=(request.n_prompt, request.n_gen),
         passes=passes,
     )
-    assumptions = dict.fromkeys((*found.assumptions, *said(platforms)))
+    # What predict says of an option of its own is of no use here.
+    known = (one.partition("; give --what-if")[0] for one in found.assumptions)
+    assumptions = dict.fromkeys((*known, *said(platforms)))
     return Outlook(way, cost, tuple(assumptions))
 
 

@@ -48,18 +48,27 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Written:
+    """A file on a node."""
+
+    node: str
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Serving:
     """What starts on the nodes, in order; the last one of the head answers there on its loopback.
 
-    before: commands that end; then: what is typed on one's own machine, which the head's port comes
-    to; notes: what to know, as sentences.
+    before: files that they read; then: what is typed on one's own machine, where the head's port
+    is; notes: what to know, as sentences.
     """
 
     head: str
     servers: tuple[Started, ...]
     port: int
     then: tuple[str, ...]
-    before: tuple[Started, ...] = ()
+    before: tuple[Written, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -157,12 +166,11 @@ def _mlx(way: Measured) -> Serving:
                                   for name, value in one.environment.items()})
         for one in ranks
     )  # fmt: skip
-    before: tuple[Started, ...] = ()
+    before: tuple[Written, ...] = ()
     if len(ranks) > 1:
         nodes = way.cluster.nodes_on(way.fabric)[: len(ranks)]
         text = mlx_ranks.group(way.cluster, nodes, way.fabric, way.case.get("transport"))
-        write = ("sh", "-c", f"echo {shlex.quote(text)} > {_GROUP}")
-        before = tuple(Started(node.name, write, {}) for node in nodes)
+        before = tuple(Written(node.name, _GROUP, text) for node in nodes)
     return Serving(way.head, servers, 50054, (_complete(50054, "default_model"),), before)
 
 

@@ -78,11 +78,12 @@ def to_rank(console: Console, state: State, budget_s: float) -> None:
     console.print(table)
     _left_out(console, state)
     needed = sum(standings[n].seconds for n in queue)
+    others = "; those with - could not be" if len(queue) < len(standings) else ""
     say(
         console,
         f"\nThe few that could be best: {len(queue)} of {plural(len(standings), 'way')}, about "
-        f"{minutes(needed)}; those with - could not be. The budget is {minutes(budget_s)}. Each "
-        "measurement changes what the others should give, so some are dropped on the way.",
+        f"{minutes(needed)}{others}. The budget is {minutes(budget_s)}. Each measurement changes "
+        "what the others should give, so some are dropped on the way.",
     )
     if len(state.request.engines) > 1:
         say(console, "Engines that a node lacks are left out when the nodes are asked.")
@@ -153,7 +154,7 @@ def to_end(
         f"Best measured: {state.options[top].words}: {figure(estimate.value)} {state.unit}; "
         f"predicted at first {speed(first)}, {_off(first, estimate)}.",
     )
-    _still_open(console, state, standings, top)
+    _still_open(console, standings, top)
     _to_serve(console, state, top, cluster)
     again = shlex.join(["nixwulf", "bench", str(sweep), "--cluster", cluster])
     say_as_it_is(console, f"To measure it again: {again}")
@@ -223,10 +224,10 @@ def _left_out(console: Console, state: State) -> None:
         say(console, f"Left out: {one.words}: {one.reason}.")
 
 
-def _still_open(console: Console, state: State, standings: Sequence[Standing], top: int) -> None:
-    """Ways that the budget left unmeasured and that could be better."""
-    could = [n for n, one in enumerate(standings)
-             if one.open and one.estimate.high > standings[top].estimate.value]  # fmt: skip
-    for n in could:
-        say(console, f"Not measured, could be better: {state.options[n].words}: "
-            f"{speed(standings[n].estimate)}, {minutes(standings[n].seconds)}.")  # fmt: skip
+def _still_open(console: Console, standings: Sequence[Standing], top: int) -> None:
+    """How many ways the budget left unmeasured that could be better, and how long they take."""
+    least = standings[top].estimate.value
+    left = [one.seconds for one in standings if one.open and one.estimate.high > least]
+    if left:
+        words = f"Not measured, could be better: {plural(len(left), 'way')}, about "
+        say(console, f"{words}{minutes(sum(left))} more; a larger --budget measures them.")

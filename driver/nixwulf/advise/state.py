@@ -19,6 +19,7 @@ from nixwulf.model.predict import QUANTILE_80
 from nixwulf.record import Record
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 
+_ENDED = "the budget ended before its run"
 _WATTS_DEVIATION = 0.15  # chosen: of a node's watts from one way to another
 
 
@@ -93,7 +94,8 @@ class State:
         if found is None:
             failure: Mapping[str, Any] = record.get("failure", {})
             reason = failure.get("reason", f"its record has no {self.request.goal.metric}")
-            self.out[n] = f"{record['outcome']}: {reason}"
+            ended = record["outcome"] == "timeout"  # no run is longer than what is left of it
+            self.out[n] = _ENDED if ended else f"{record['outcome']}: {reason}"
         else:
             self.seen[n] = found
         fabric = self.options[n].candidate.fabric

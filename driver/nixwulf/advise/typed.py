@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nixwulf.advise.serving import Serving, Started
+from nixwulf.advise.serving import Serving, Started, Written
 from nixwulf.cluster import Cluster
 from nixwulf.files import cache_dir
 from nixwulf.lab.ssh_files import HOME
@@ -35,22 +34,27 @@ def typed(way: Serving, cluster: Cluster, named: str) -> Typed:
     # Connections that the lab's ssh shares outlive the line, and the port that comes here with it.
     config = ("-F", str(state_of(_LAB).ssh_config), "-S", "none") if cluster.is_lab else ()
 
-    def over_ssh(one: Started, more: Sequence[str]) -> str:
+    def ssh(node: str, line: str, *more: str) -> str:
+        return shlex.join(["ssh", *config, *more, targets[node], line])
+
+    def put(one: Written) -> str:
+        return f"echo {shlex.quote(one.text)} | {ssh(one.node, f'cat > {one.path}')}"
+
+    def start(one: Started) -> str:
         line = one.line
         if cluster.is_lab:
             line = line.replace(f"{HOME}/.cache/nixwulf/", f"{cache_dir()}/")
-        return shlex.join(["ssh", *config, *more, targets[one.node], line])
+        return ssh(one.node, line, "-t", *(here if one is answers else ()))
 
     here = ("-L", f"{way.port}:127.0.0.1:{way.port}")
     answers = [one for one in way.servers if one.node == way.head][-1]
-    servers = (over_ssh(one, ("-t", *(here if one is answers else ()))) for one in way.servers)
     up = shlex.join(["nixwulf", "lab", "up", "--name", _LAB, "--cluster", named])
     return Typed(
         first=(
             *((up,) if cluster.is_lab else ()),
-            *(over_ssh(one, ()) for one in way.before),
+            *map(put, way.before),
         ),
-        servers=tuple(servers),
+        servers=tuple(map(start, way.servers)),
         then=way.then,
         last=(f"nixwulf lab down --name {_LAB}",) if cluster.is_lab else (),
     )
