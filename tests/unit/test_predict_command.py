@@ -236,6 +236,15 @@ def test_what_is_assumed_of_a_link_is_said_and_what_was_measured_is_not(tmp_path
     assert ratio == pytest.approx(110 / 240)
 
 
+def test_a_lab_has_the_round_trips_that_its_file_says():
+    asked = (*SMALL, "--nodes", "2", "--parallelism", "tensor",
+             "--what-if", "platform.lab.memory_bandwidth_gbs=20")  # fmt: skip
+    latency = {one["fabric"]: one["decode"]["seconds"]["latency"]
+               for one in ways(*asked, cluster="lab")}  # fmt: skip
+    assert latency["gbe2g5"] == pytest.approx(latency["rdma-like"] * 1010 / 20, rel=0.1)
+    assert "a round trip" not in predict(*asked, cluster="lab")[1]
+
+
 def test_records_of_another_cluster_tell_nothing_of_this_one(tmp_path):
     write_run(tmp_path, [ok(case(2), {"decode": [10.0]})])
     assert "has no measured link of the cluster 'framework-2' (its records are of lab)" in refused(
