@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _METRICS = ("decode", "prompt")
 _UNIT = "tok/s"
 _MOST_SENTENCES = 3
-_NO_PROMPTS = "Predictions of prompts on several nodes are not shown: they are too often wrong."
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def about(found: Sequence[tuple[str, Explained]], drawn: Sequence[tuple[float, B
 
 def band_of(one: Explained) -> Band | None:
     """Its interval in the measure of its record; none where nothing is shown."""
-    if one.prediction is None or not _trusted(one):
+    if one.prediction is None:
         return None
     from nixwulf.explaining.subject import batch
 
@@ -120,20 +119,19 @@ def _same(line: Line, one: Explained) -> bool:
     )
 
 
-def _trusted(one: Explained) -> bool:
-    """Prompts of several nodes are too often outside of their interval, see docs/model.md."""
-    return one.metric == "decode" or one.case["nodes"] == 1
-
-
 def _why(found: Sequence[tuple[str, Explained]]) -> tuple[str, ...]:
-    """For each way to split the slowest decode on most nodes: the bottleneck, and what helps."""
-    decode = [(what, one) for what, one in found if one.prediction and one.metric == "decode"]
-    if not decode:
+    """For each way to split the slowest on most nodes: the bottleneck, and what helps.
+
+    Of decode, or of prompts where there is no decode.
+    """
+    told = [(what, one) for what, one in found if one.prediction]
+    told = [pair for pair in told if pair[1].metric == "decode"] or told
+    if not told:
         return ()
     from nixwulf.explaining.words import advice
 
     slowest: dict[str, tuple[str, Explained]] = {}
-    for what, one in sorted(decode, key=lambda pair: (-pair[1].case["nodes"], pair[1].measured)):
+    for what, one in sorted(told, key=lambda pair: (-pair[1].case["nodes"], pair[1].measured)):
         slowest.setdefault(one.case.get("parallelism", ""), (what, one))
     split = [pair for pair in slowest.values() if pair[1].case["nodes"] > 1]
     return tuple(
@@ -143,8 +141,6 @@ def _why(found: Sequence[tuple[str, Explained]]) -> tuple[str, ...]:
 
 
 def _why_not(found: Sequence[Explained], *, predicted: bool) -> str:
-    if any(one.prediction and not _trusted(one) for one in found):
-        return _NO_PROMPTS
     without = [one for one in found if one.prediction is None]
     if predicted or not without:
         return ""
