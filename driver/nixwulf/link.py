@@ -32,6 +32,7 @@ PROGRAMS = ("iperf3", "ping")
 # Long enough to leave slow start at 1 ms, short enough for every run of a sweep.
 _STREAM_S = 0.3
 _STREAM_LIMIT_S = 15.0
+_LISTEN_LIMIT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,9 @@ def iperf3_server(address: str) -> list[str]:
     return ["iperf3", "-s", "-1", "-B", address, "-p", str(PORT), "--forceflush"]
 
 
-def wait_for_line(server: OwnedProcess, word: str, limit_s: float = 10) -> None:
+def wait_for_line(server: OwnedProcess, word: str) -> None:
     """Wait until a server has printed a word; raises NixwulfError with what it printed instead."""
-    until = time.monotonic() + limit_s
+    until = time.monotonic() + _LISTEN_LIMIT_S
     while word not in server.output:
         if not server.running or time.monotonic() > until:
             words = " ".join(server.errors.split())

@@ -236,6 +236,15 @@ def test_what_is_assumed_of_a_link_is_said_and_what_was_measured_is_not(tmp_path
     assert ratio == pytest.approx(110 / 240)
 
 
+def test_a_lab_has_the_round_trips_that_its_file_says():
+    asked = (*SMALL, "--nodes", "2", "--parallelism", "tensor",
+             "--what-if", "platform.lab.memory_bandwidth_gbs=20")  # fmt: skip
+    latency = {one["fabric"]: one["decode"]["seconds"]["latency"]
+               for one in ways(*asked, cluster="lab")}  # fmt: skip
+    assert latency["gbe2g5"] == pytest.approx(latency["rdma-like"] * 1010 / 20, rel=0.1)
+    assert "a round trip" not in predict(*asked, cluster="lab")[1]
+
+
 def test_records_of_another_cluster_tell_nothing_of_this_one(tmp_path):
     write_run(tmp_path, [ok(case(2), {"decode": [10.0]})])
     assert "has no measured link of the cluster 'framework-2' (its records are of lab)" in refused(
@@ -296,7 +305,8 @@ def in_terminal(width, *arguments, cluster="framework-2"):
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_bar_is_whole_in_a_narrow_terminal(width):
     lines = in_terminal(width, *SMALL, "--engine", "vllm", "--nodes", "4", cluster="ms-s1-max-4")
-    bars = [bar for line in lines for bar in re.findall(r"\b[WKCDHSLT]{2,}", line)]
+    letter = f"[{''.join(letter for letter, _ in LETTERS.values())}]"
+    bars = [bar for line in lines for bar in re.findall(rf"(?<!\w){letter}{{2,}}(?!\w)", line)]
     assert len(bars) == 12
     assert {len(bar) for bar in bars} == {32}
     sums = [line for line in lines if "http" not in line]
@@ -391,7 +401,7 @@ def test_a_model_that_is_not_known_is_predicted_with_the_facts_that_are_asked_fo
 
 
 def test_a_model_with_a_name_like_it_is_named():
-    assert "nearest to DeepSeek-R1" in refused("--model", "DeepSeek-R")
+    assert "nearest to DeepSeek-R1-671B" in refused("--model", "DeepSeek-R1-67B")
 
 
 @pytest.mark.parametrize(
@@ -431,6 +441,8 @@ def test_the_quantization_in_the_name_of_a_model_that_was_published_in_few_bits_
         for more in ("-MXFP4", "", "-F16")
     )
     assert named == plain > 1.2 * f16
+    one, *_ = ways("--model", "DeepSeek-V4-Flash")
+    assert "4.25 and 8.7 bits a weight, as first published" in one["assumptions"]
 
 
 def test_a_folder_whose_header_cannot_be_is_refused(tmp_path):

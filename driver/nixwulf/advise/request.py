@@ -10,9 +10,8 @@ from nixwulf.advise.goals import Goal
 from nixwulf.advise.subject import Subject
 from nixwulf.cluster import Cluster
 from nixwulf.predicting.candidates import Candidate, Question
+from nixwulf.predicting.measured import stated_links
 
-_LAB_TRIP_US = 20.0  # what the kernel takes where a fabric of the lab has no delay
-_LAB_GBPS = 10.0
 _TELL_APART = ("engine", "nodes", "fabric", "transport", "parallelism")
 
 
@@ -75,18 +74,5 @@ def question(
         request.n_prompt,
         request.n_gen,
         batch=request.batch,
-        measured=known_links(request.cluster) if links is None else links,
+        measured=stated_links(request.cluster) if links is None else links,
     )
-
-
-def known_links(cluster: Cluster) -> dict[str, dict[str, float]]:
-    """Of a lab, round trips and rates that its fabrics are made to have; of others none."""
-    if not cluster.is_lab:
-        return {}
-    return {
-        name: {
-            "rtt_us": _LAB_TRIP_US + 2 * (fabric.shape.delay_us if fabric.shape else 0.0),
-            "bandwidth_gbps": (fabric.shape.rate_gbps if fabric.shape else None) or _LAB_GBPS,
-        }
-        for name, fabric in cluster.fabrics.items()
-    }

@@ -11,11 +11,12 @@ from nixwulf.advise.belief import Estimate, learn
 from nixwulf.advise.cost import correction
 from nixwulf.advise.goals import Seen, seen
 from nixwulf.advise.outlook import Outlook, outlook
-from nixwulf.advise.request import LeftOut, Option, Request, known_links
+from nixwulf.advise.request import LeftOut, Option, Request
 from nixwulf.advise.search import Standing
 from nixwulf.advise.ways import options
 from nixwulf.errors import InputError
 from nixwulf.model.predict import QUANTILE_80
+from nixwulf.predicting.measured import stated_links
 from nixwulf.record import Record
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 
@@ -117,7 +118,7 @@ class State:
 def begin(request: Request) -> State:
     """All ways before anything is measured; raises InputError when there is none."""
     found, left_out = options(request)
-    links = known_links(request.cluster)
+    links = stated_links(request.cluster)
     views = [(option, outlook(request, option, links)) for option in found]
     lacking = [LeftOut(option.words, "its prompts cannot be predicted: no platform's compute is "
                        "known") for option, view in views if view is None]  # fmt: skip

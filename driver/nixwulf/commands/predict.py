@@ -84,7 +84,7 @@ def predict(
     from nixwulf.predicting import show
     from nixwulf.predicting.candidates import Question, candidates
     from nixwulf.predicting.document import to_json
-    from nixwulf.predicting.measured import links_of
+    from nixwulf.predicting.measured import links_of, stated_links
     from nixwulf.predicting.source import read_model
     from nixwulf.predicting.ways import answer
 
@@ -101,7 +101,7 @@ def predict(
         fabric,
         transport,
         parallelism,
-        links_of(measured, loaded) if measured else None,
+        stated_links(loaded) | (links_of(measured, loaded) if measured else {}),
     )
     _, left_out = candidates(question)
     answers = answer(question, what_ifs)

@@ -6,15 +6,16 @@ from dataclasses import replace
 
 from nixwulf.explaining.helps import Setting
 from nixwulf.explaining.machines import facts_of
-from nixwulf.model.facts import PlatformFacts
+from nixwulf.model.facts import ModelFacts, PlatformFacts
 from nixwulf.model.work import forward
 
 
 def roof(setting: Setting) -> float | None:
     """Tokens a second when nothing takes time but what the hardware alone has to do.
 
-    By the nominal bandwidth, where it is more than what was measured. None for a batch whose
-    experts are not known: how many of them it reads is a guess.
+    By the nominal bandwidth, where it is more than what was measured, and by the fewest bits that
+    the name of a quantization can mean. None for a batch whose experts are not known: how many of
+    them it reads is a guess.
     """
     nodes, way = len(setting.platforms), setting.way
     if setting.metric == "decode" and way.batch > 1 and setting.model.routed:
@@ -23,7 +24,7 @@ def roof(setting: Setting) -> float | None:
     tokens = way.n_prompt if prompt else way.batch
     work = forward(
         [_at_its_best(node) for node in setting.platforms],
-        setting.model,
+        _at_its_least(setting.model),
         setting.fabric,
         way,
         tokens=tokens,
@@ -34,6 +35,16 @@ def roof(setting: Setting) -> float | None:
     several = nodes if prompt and way.parallelism == "pipeline" else 1
     seconds = work.compute if prompt else work.weights + work.cache
     return several * tokens / seconds if seconds else None
+
+
+def _at_its_least(model: ModelFacts) -> ModelFacts:
+    """What is finer than the experts by a name only may be as they are."""
+    weights = model.weights
+    if not weights.assumptions:
+        return model
+    return model.quantized(
+        replace(weights, other_bits=min(weights.other_bits, weights.routed_bits))
+    )
 
 
 def _at_its_best(node: PlatformFacts) -> PlatformFacts:

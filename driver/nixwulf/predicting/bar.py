@@ -22,7 +22,7 @@ COLOURS = {
     "cache": "cyan",
     "compute": "green",
     "attention": "bright_green",
-    "activations": "bright_blue",
+    "activations": "blue",
     "dispatch": "yellow",
     "hops": "magenta",
     "sync": "bright_magenta",

@@ -1,4 +1,4 @@
-"""Links of a cluster as its records measured them."""
+"""Links of a cluster as its records measured them, or as the lab makes them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,21 @@ from nixwulf.errors import InputError
 from nixwulf.table import record_bandwidth_gbps, record_rtt_us
 
 _SHOWN = 3
+_LAB_TRIP_US = 20.0  # what the kernel takes where a fabric of the lab has no delay
+_LAB_GBPS = 10.0
+
+
+def stated_links(cluster: Cluster) -> dict[str, dict[str, float]]:
+    """Of a lab, round trips and rates that its fabrics are made to have; of others none."""
+    if not cluster.is_lab:
+        return {}
+    return {
+        name: {
+            "rtt_us": _LAB_TRIP_US + 2 * (fabric.shape.delay_us if fabric.shape else 0.0),
+            "bandwidth_gbps": (fabric.shape.rate_gbps if fabric.shape else None) or _LAB_GBPS,
+        }
+        for name, fabric in cluster.fabrics.items()
+    }
 
 
 def links_of(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,11 @@ def _weights(name: str, facts: ModelFacts, quant: str, size_gib: float) -> Weigh
         if quant:
             raise
     # A model that was published in few bits is whole without a quantization in its name.
-    if facts.weights.routed_bits < _NATIVE:
+    own = facts.weights
+    if own.other_bits < _NATIVE:
+        said = f"{own.routed_bits:g} and {own.other_bits:g} bits a weight, as first published"
+        return replace(own, assumptions=(said,))
+    if own.routed_bits < _NATIVE:
         return weights_of(_FEW_BITS, facts)
     raise InputError(
         f"Model {name!r} does not say its quantization; give --quant such as Q4_K_M or FP8, "

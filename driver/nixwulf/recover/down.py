@@ -24,13 +24,13 @@ def shut_down(nodes: Sequence[Connection], deadline_s: float, report: Report) ->
     return _down(nodes, "poweroff", deadline_s, report)
 
 
-def await_boot(node: Connection, before: str, until: float, poll_s: float = POLL_S) -> State | None:
+def await_boot(node: Connection, before: str, until: float) -> State | None:
     """The state of a node once it answers from another boot than before; none at the deadline."""
     while time.monotonic() < until:
         found = state(node)
         if found.error is None and found.boot != before:
             return found
-        time.sleep(poll_s)
+        time.sleep(POLL_S)
     return None
 
 

@@ -1,22 +1,27 @@
-"""Reports of run folders: HTML, Markdown, a summary on the terminal, CSV and JSON."""
+"""Reports of run folders: HTML, Markdown, a summary on the terminal, CSV and JSON.
+
+Imports are inside: whoever wants a word of `report.words` needs neither pages nor plots.
+"""
 
 from __future__ import annotations
 
 import gc
 import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nixwulf.files import write_atomically
-from nixwulf.report import html, markdown, terminal
-from nixwulf.report.contents import Summary
-from nixwulf.report.folder import read_folder
-from nixwulf.report.summary import summarize
+if TYPE_CHECKING:
+    from nixwulf.report.contents import Summary
 
 
 def load() -> None:
     """Load what reports are made with, which takes half a second."""
+    from nixwulf.report import html
+
     for name in ("matplotlib.backends.backend_svg", "matplotlib.figure", "pandas"):
         importlib.import_module(name)
+    for name in ("markdown", "summary", "terminal"):
+        importlib.import_module(f"nixwulf.report.{name}")
     html.template()
 
     # It stays until the end: to look through it for garbage, at the end again, takes 0.1 s.
@@ -25,11 +30,17 @@ def load() -> None:
 
 def summary_of(folder: Path) -> Summary:
     """The summary of a run folder, whose records it validates; raises InputError."""
+    from nixwulf.report.folder import read_folder
+    from nixwulf.report.summary import summarize
+
     return summarize(read_folder(folder))
 
 
 def write(summary: Summary) -> Path:
     """Write report.html and report.md into the run's folder; gives the path of the page."""
+    from nixwulf.files import write_atomically
+    from nixwulf.report import html, markdown
+
     folder = summary.folder.path
     page = folder / "report.html"
     write_atomically(page, html.to_html(summary))
@@ -39,4 +50,6 @@ def write(summary: Summary) -> Path:
 
 def print_summary(summary: Summary) -> None:
     """Print a summary: one line a case, failures, counts."""
+    from nixwulf.report import terminal
+
     terminal.show(summary)
