@@ -295,6 +295,15 @@ def test_a_run_that_the_budget_ended_is_not_told_as_a_fault_of_its_way():
     assert state.out[0] == "the budget ended before its run"
 
 
+def test_where_the_budget_ended_a_run_the_best_measured_one_is_not_said_to_be_above_all():
+    state = begin(request())
+    for n, option in enumerate(state.options[1:], 1):
+        state.add(n, a_run(option, state.first[n].value), 30.0)
+    assert state.decide(0.0).why == "the budget is used up"
+    state.add(0, failed(case(1), outcome="timeout"), 30.0)
+    assert state.decide(3600.0).why == "the budget is used up"
+
+
 def test_what_the_budget_left_is_one_line_that_says_how_to_go_on():
     state = begin(request(model="random", cluster="lab"))
     (single,) = [n for n, option in enumerate(state.options) if option.count == 1]
