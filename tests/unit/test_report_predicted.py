@@ -43,10 +43,10 @@ def run(tmp_path):
     return write_run(tmp_path, records, sealed(the_plan))
 
 
-def bands(summary):
-    """Each line with the interval of its decode."""
+def bands(summary, name="decode"):
+    """Each line with the interval of its decode, or of its prompt."""
     lines = map(summary.predicted.beside, summary.lines)
-    return {line.what: line.values["decode"].predicted for line in lines}
+    return {line.what: line.values[name].predicted for line in lines}
 
 
 def test_a_prediction_is_the_one_that_explain_gives_of_the_same_case(run):
@@ -109,7 +109,7 @@ def test_where_nothing_can_be_predicted_one_sentence_says_why(run):
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_a_prompt_is_predicted_as_a_decode_is(tmp_path, nodes):
+def test_a_prompt_is_predicted_and_explained_where_there_is_no_decode(tmp_path, nodes):
     lengths = {"n_prompt": 512, "n_gen": 0, "n_depth": 0}
     of = case(nodes, "cable", "pipeline", model="llama-3.1-70b", parameters={})
     link = {"name": "cable", "kind": "thunderbolt-net", "speed_gbps": 20}
@@ -119,9 +119,10 @@ def test_a_prompt_is_predicted_as_a_decode_is(tmp_path, nodes):
     summary = summary_of(write_run(tmp_path, [whole]))
     (line,) = map(summary.predicted.beside, summary.lines)
     assert line.values["prompt"].predicted is not None
-    page = to_html(summary)
-    assert "1 value lies in its interval." in page
-    assert "The slowest case" not in page + to_markdown(summary)
+    for text in (to_html(summary), to_markdown(summary)):
+        assert "1 value lies in its interval" in text
+        assert text.count("The slowest case:") == 1
+        assert "Bottleneck: computing" in text
 
 
 def test_requests_at_once_are_told_each_for_itself(tmp_path):

@@ -71,6 +71,18 @@ def test_what_was_said_below_one_chart_is_not_said_again_below_the_next(tmp_path
     assert not re.search("[+]\\d+ %", page)
 
 
+def test_prompts_on_several_nodes_have_bars_and_are_explained(tmp_path):
+    def prompt(nodes, speed):
+        one = frameworks(nodes, speed)
+        metrics = foreign("x", [value("prompt", speed, n_prompt=512, n_depth=0)])["metrics"]
+        return sealed({**one, "id": f"prompt-{nodes}", "metrics": metrics})
+
+    page = read(site_of(tmp_path, [prompt(1, 80.0), prompt(2, 90.0)]), f"models/{MODEL}.html")
+    text = beneath(page, "By number of nodes")
+    assert re.match(r"Predicted, not measured: \d of 2 values lie in their interval", text)
+    assert "Bottleneck: computing" in beneath(page, "By machines")
+
+
 def test_the_page_of_a_record_explains_it(tmp_path):
     page = read(site_of(tmp_path, [frameworks(2, 4.3)]), "records/on-2.html")
     assert "Measured beside predicted" in page

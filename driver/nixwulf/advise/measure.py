@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nixwulf import engines, report
-from nixwulf.advise.search import Decision, decide, order
+from nixwulf.advise.search import Decision, order
 from nixwulf.advise.state import State
 from nixwulf.bench import Observer, Session, of_used_nodes, record_path, run_one, session
 from nixwulf.case import Case
@@ -47,12 +47,11 @@ def measure(
         done: list[tuple[Case, int]] = []
         while True:
             left = end - time.monotonic()
-            standings = state.standings()
-            decision = decide(standings, left)
+            decision = state.decide(left)
             if decision.next is None:
                 return decision
             n = decision.next
-            to_come = [n, *(other for other in order(standings) if other != n)]
+            to_come = [n, *(other for other in order(state.standings()) if other != n)]
             observer.sweep_starts([*done, *((cases[other], 0) for other in to_come)])
             observer.run_starts(cases[n], 0)
             limits = Limits(round(left, 1), min(round(left, 1), _PROGRESS_S))

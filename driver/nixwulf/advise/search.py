@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from nixwulf.advise.belief import Estimate
 
+USED_UP = "the budget is used up"
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -82,4 +84,4 @@ def decide(standings: Sequence[Standing], left_s: float) -> Decision:
     for n in queue:
         if standings[n].seconds <= left_s:
             return Decision(n, "")
-    return Decision(None, "the budget is used up")
+    return Decision(None, USED_UP)

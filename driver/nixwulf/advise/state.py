@@ -12,7 +12,7 @@ from nixwulf.advise.cost import correction
 from nixwulf.advise.goals import Seen, seen
 from nixwulf.advise.outlook import Outlook, outlook
 from nixwulf.advise.request import LeftOut, Option, Request
-from nixwulf.advise.search import Standing
+from nixwulf.advise.search import USED_UP, Decision, Standing, decide
 from nixwulf.advise.ways import options
 from nixwulf.errors import InputError
 from nixwulf.model.predict import QUANTILE_80
@@ -87,6 +87,13 @@ class State:
             )
             for n, estimate in enumerate(self.estimates())
         ]
+
+    def decide(self, left_s: float) -> Decision:
+        """The next way within the time that is left; what the budget ended may have been better."""
+        found = decide(self.standings(), left_s)
+        if found.next is None and _ENDED in self.out.values():
+            return Decision(None, USED_UP)
+        return found
 
     def add(self, n: int, record: Record, took: float) -> None:
         """A run of a way has ended: what it says of it, of its fabric and of the others."""

@@ -120,14 +120,18 @@ def _same(line: Line, one: Explained) -> bool:
 
 
 def _why(found: Sequence[tuple[str, Explained]]) -> tuple[str, ...]:
-    """For each way to split the slowest decode on most nodes: the bottleneck, and what helps."""
-    decode = [(what, one) for what, one in found if one.prediction and one.metric == "decode"]
-    if not decode:
+    """For each way to split the slowest on most nodes: the bottleneck, and what helps.
+
+    Of decode, or of prompts where there is no decode.
+    """
+    told = [(what, one) for what, one in found if one.prediction]
+    told = [pair for pair in told if pair[1].metric == "decode"] or told
+    if not told:
         return ()
     from nixwulf.explaining.words import advice
 
     slowest: dict[str, tuple[str, Explained]] = {}
-    for what, one in sorted(decode, key=lambda pair: (-pair[1].case["nodes"], pair[1].measured)):
+    for what, one in sorted(told, key=lambda pair: (-pair[1].case["nodes"], pair[1].measured)):
         slowest.setdefault(one.case.get("parallelism", ""), (what, one))
     split = [pair for pair in slowest.values() if pair[1].case["nodes"] > 1]
     return tuple(
