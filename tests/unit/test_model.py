@@ -67,7 +67,10 @@ def test_a_pipeline_reads_everything_one_node_after_the_other():
     told = speed(4, engine="llama.cpp", parallelism="pipeline")
 
     assert told.parts["weights"] == pytest.approx(0.010)
-    assert told.parts["latency"] == pytest.approx(3 * 1.5 * 100e-6)
+    assert told.parts["latency"] == pytest.approx(3 * 100e-6)
+    # A head without a GPU gives its share to an RPC server too.
+    alone = speed(4, engine="llama.cpp", parallelism="pipeline", platform=replace(NODE, kind="cpu"))
+    assert alone.parts["latency"] == pytest.approx(4 * 100e-6)
 
 
 def test_a_pipeline_over_unlike_nodes_is_cut_by_their_memory():
@@ -560,31 +563,42 @@ def test_an_engine_without_numbers_on_a_device_is_said_to_have_none():
     assert not any("mlx" in said for said in speed(2, constants=None, engine="vllm").assumptions)
 
 
-# tok/s of a random llama of 8 layers on the lab's two cores, by the link's round trip in us.
+# sweeps/delays.yaml in the lab, two quiet cores: tok/s of decoding by the round trip in us.
+LAB_ALONE = 554
 LAB = {
-    ("pipeline", 2): {10: 330, 300: 364, 1000: 245, 2000: 165},
-    ("pipeline", 4): {10: 351, 50: 246, 300: 278, 1000: 155, 2000: 97},
-    ("tensor", 2): {10: 73, 50: 70, 300: 54, 1000: 24, 2000: 13.5},
-    ("tensor", 4): {10: 22, 50: 26, 300: 14, 1000: 6.4, 2000: 3.5},
+    ("pipeline", 2): {82: 254, 384: 183, 580: 178, 1048: 140},
+    ("pipeline", 4): {82: 185, 333: 170, 555: 143, 1070: 102},
+    ("tensor", 2): {84: 66.6, 444: 30.9, 556: 24.0, 1050: 23.7},
+    ("tensor", 4): {80: 16.7, 352: 8.80, 557: 7.04, 1075: 5.67},
 }
 
 
-def test_the_lab_at_one_delay_tells_its_speed_at_the_others():
-    """The host's time is taken from the shortest round trip of each way; the rest is the link's."""
-    tiny = replace(DENSE, layers=8, parameters=1e5, cache_width=0)
+@pytest.mark.parametrize(("fitted", "off"), [(2, 0.154), (4, 0.136)])
+def test_the_lab_on_some_nodes_at_one_delay_tells_other_nodes_and_delays(fitted, off):
+    """One constant for each way to split, from the shortest round trip on so many nodes."""
+    tiny = replace(DENSE, layers=8, cache_width=0)
+    node = replace(NODE, kind="cpu", bandwidth_gbs=LAB_ALONE)
+    assert predict([node], tiny, Way("llama.cpp"), constants=PERFECT).value == pytest.approx(554)
     errors = []
-    for (split, nodes), measured in LAB.items():
+    for split, name in (("pipeline", "hop_us"), ("tensor", "sync_us")):
 
-        def told(rtt, layer_us, split=split, nodes=nodes):
-            return speed(
-                nodes, tiny, FabricFacts("ethernet", "tcp", rtt, 10), engine="llama.cpp",
-                parallelism=split, constants=replace(PERFECT, layer_us=layer_us),
-            ).value  # fmt: skip
+        def told(nodes, rtt, constants, split=split):
+            way, link = Way("llama.cpp", split), FabricFacts("ethernet", "tcp", rtt, 100)
+            return predict([node] * nodes, tiny, way, link, constants=constants)
 
-        first, *others = measured
-        layer_us = (1 / measured[first] - 1 / told(first, 0)) / 8 * 1e6
-        errors += [abs(told(rtt, layer_us) / measured[rtt] - 1) for rtt in others]
+        rtt = min(LAB[split, fitted])
+        free = told(fitted, rtt, PERFECT)
+        counts = told(fitted, rtt, replace(PERFECT, **{name: 1e6})).parts
+        missing = 1 / LAB[split, fitted][rtt] - 1 / free.value
+        known = replace(PERFECT, **{name: 1e6 * missing / (counts["hops"] + counts["sync"])})
+        errors += [
+            abs(told(nodes, trip, known).value / measured - 1)
+            for nodes in (2, 4)
+            for trip, measured in LAB[split, nodes].items()
+            if (nodes, trip) != (fitted, rtt)
+        ]
 
+    assert median(errors) == pytest.approx(off, abs=0.005)
     assert median(errors) <= 0.20
 
 

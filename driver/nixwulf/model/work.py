@@ -13,7 +13,7 @@ from math import ceil
 
 from nixwulf.model.constants import FAMILIES, Constants
 from nixwulf.model.facts import FabricFacts, ModelFacts, PlatformFacts, Way
-from nixwulf.model.links import exchange, handled, hop
+from nixwulf.model.links import exchange, handled, hop, hops
 
 PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")
 """Parts of a time that a constant scales, in the order of constants.NAMES."""
@@ -145,17 +145,17 @@ def forward(
     )
     if nodes == 1 or fabric is None:
         return work
+    # A head with a GPU computes itself, one without gives its share to an RPC server beside it.
+    servers = nodes - (platforms[0].kind != "cpu")
     if tensor:
         size = _ACTIVATION * model.hidden * tokens
         syncs = 2 * model.layers + 1
-        # A head with a GPU computes itself, one without gives its share to an RPC server beside it.
-        servers = nodes - (platforms[0].kind != "cpu")
         latency, transfer = exchange(way, nodes, servers, fabric, size)
         count = syncs * handled(way, nodes, servers)
         return work + Work(syncs=count, latency=syncs * latency, transfer=syncs * transfer)
-    latency, transfer = hop(way.engine, fabric, _hop_bytes(model, tokens, depth, engine))
-    hops = nodes - 1
-    return work + Work(hops=hops, latency=hops * latency, transfer=hops * transfer)
+    latency, transfer = hop(way, fabric, _hop_bytes(model, tokens, depth, engine))
+    count = hops(way, nodes, servers)
+    return work + Work(hops=count, latency=count * latency, transfer=(nodes - 1) * transfer)
 
 
 def decode_step(
