@@ -5,13 +5,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from nixwulf.cli import cli
-from nixwulf.cluster import load_cluster
-from nixwulf.plan import make_plan
-from nixwulf.sweep import parse_sweep
 
 PAGES = ("docs/predict.md", "docs/explain.md")
 
@@ -33,9 +29,3 @@ def test_a_command_of_the_page_prints_what_the_page_shows(command, shown):
         shown = shown[:-1]
         printed = printed[: len(shown)]
     assert printed == shown
-
-
-def test_the_sweep_of_the_page_can_be_run():
-    (text,) = re.findall(r"```yaml\n(.*?)```", Path("docs/explain.md").read_text(), re.DOTALL)
-    plan = make_plan(parse_sweep(yaml.safe_load(text), "docs/explain.md"), load_cluster("lab"))
-    assert len(plan.cases) == 5
