@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
-# With the speed of one node measured the median error of published numbers falls from 11.1 to 9.8 %
-# (docs/model.md): a fifth of the variance that constants do not explain is common to a machine.
+# What one node and what several of the same machine are off go together by 0.23 (published numbers,
+# docs/model.md): a fifth of the variance that constants do not explain is common to a machine.
 _COMMON = 0.22
 _BELIEVED = 4.0  # chosen: the intervals weigh as much as so many measurements
 _STEPS = 60
