@@ -479,6 +479,11 @@ def test_bits_of_a_weight_by_name_or_by_size():
     dense, mixture = find("Llama 2 7B"), find("MiniMax-M2")
 
     assert weights_of("Q4_0", dense).other_bits == 4.5
+    assert [weights_of(name, dense).other_bits for name in ("4bit", "4-bit", "8bit")] == [
+        4.5,
+        4.5,
+        8.5,
+    ]
     assert weights_of("BF16", mixture) == Weights(
         16, 16, ("16 bits a weight, the usual of 'BF16'",)
     )
