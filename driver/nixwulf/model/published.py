@@ -9,6 +9,7 @@ import csv
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import isfinite, nan
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -141,11 +142,11 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
             continue
         try:
             key, value = _parse(row)
+            share = _number(row, "stddev") / _number(row, "value")
         except InputError as error:
             left_out[row["id"]] = error.message
         else:
             found.setdefault(key, []).append((row["id"], value))
-            share = float(row.get("stddev") or 0.0) / float(row["value"])
             deviations.setdefault(key, []).append(share)
     return [
         replace(
@@ -228,10 +229,14 @@ def _weights(row: Mapping[str, str], model: ModelFacts, size: float) -> tuple[We
 
 
 def _number(row: Mapping[str, str], column: str, default: float = 0.0) -> float:
+    text = row.get(column, "")
     try:
-        return float(row[column] or default)
+        number = float(text or default)
     except ValueError:
-        raise InputError(f"its {column} {row[column]!r} is no number") from None
+        number = nan
+    if not isfinite(number):
+        raise InputError(f"its {column} {text!r} is no number")
+    return number
 
 
 def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
