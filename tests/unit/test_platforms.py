@@ -1,7 +1,9 @@
 import pytest
 
+from nixwulf.engines import llama_cpp_options
 from nixwulf.errors import InputError
 from nixwulf.platforms import load_platform, platform_names
+from nixwulf.schema import schema
 
 FACTS = """
 name = "mine"
@@ -10,6 +12,10 @@ system = "x86_64-linux"
 [memory_gib]
 value = 128
 source = "https://example.org"
+[gpu]
+vendor = "amd"
+backends = ["vulkan", "rocm"]
+source = "https://example.com"
 """
 
 
@@ -26,6 +32,13 @@ def test_every_platform_has_a_source_for_each_fact(name):
     [
         ("value = 128", 'value = "128"', "memory_gib.value is '128', expected number"),
         ("value = 128", "value = -1", "memory_gib.value"),
+        (
+            '["vulkan", "rocm"]',
+            '["opencl"]',
+            "gpu.backends.0 is 'opencl', expected one of 'vulkan'",
+        ),
+        ('["vulkan", "rocm"]', "[]", "gpu.backends: [] should be non-empty"),
+        ('backends = ["vulkan", "rocm"]', "", "gpu lacks the key 'backends'"),
         ('source = "https://example.org"', "", "memory_gib lacks the key 'source'"),
         ("[memory_gib]", "[memory_gb]", "unknown key 'memory_gb' in the top level; did you mean"),
         ('name = "mine"', 'name = "yours"', "name is 'yours', expected 'mine'"),
@@ -39,3 +52,15 @@ def test_what_is_wrong_is_named_with_file_and_key(tmp_path, old, new, message):
         load_platform(path)
     assert caught.value.message.startswith(f"{path}: ")
     assert message in caught.value.message
+
+
+def test_a_platforms_backends_are_those_that_the_driver_can_ask_llama_cpp_for():
+    backends = schema("platform")["properties"]["gpu"]["properties"]["backends"]
+    assert backends["items"]["enum"] == list(llama_cpp_options.DEVICE_PREFIXES)
+
+
+def test_strix_halo_has_both_backends_and_computes_by_vulkan_unless_asked():
+    gpus = {name: load_platform(name).get("gpu", {}) for name in platform_names()}
+    both = [name for name, gpu in gpus.items() if gpu.get("backends") == ["vulkan", "rocm"]]
+    assert both == [name for name, gpu in gpus.items() if gpu.get("target") == "gfx1151"]
+    assert len(both) == 3
