@@ -11,7 +11,7 @@ from nixwulf.errors import InputError
 from nixwulf.files import read_json, write_json
 from nixwulf.schema import check_one_of_many
 
-SCHEMA_VERSION = "1.2"
+SCHEMA_VERSION = "1.3"
 _MAJOR = SCHEMA_VERSION.partition(".")[0]
 
 Record = dict[str, Any]

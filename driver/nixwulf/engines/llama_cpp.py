@@ -45,7 +45,7 @@ class LlamaCpp(Engine):
     local_programs = tuple(llama_cpp_programs.PROGRAMS)
     built_from = llama_cpp_programs.BUILT_FROM
     model_on_every_node = False
-    rdma_known_by = "both sides of llama.cpp's RPC say that they activated it"
+    rdma_known_by = "llama.cpp's RPC servers say that they activated it with their client"
     hub_models = False
     ports = (_RPC_PORT,)
 
@@ -95,8 +95,7 @@ class LlamaCpp(Engine):
         threads = {"threads": run.case.parameters["threads"]}
         argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT)]
         argv += llama_cpp_options.common(threads)
-        devices = llama_cpp_devices.own_devices(run, node)
-        return [*argv, *(["-d", ",".join(devices)] if devices else [])]
+        return [*argv, "-d", ",".join(llama_cpp_devices.offered(run, node))]
 
     def environment(self, run: Run, node: Connection) -> dict[str, str]:
         """Of every program of llama.cpp on a node of a run."""
@@ -124,23 +123,17 @@ class LlamaCpp(Engine):
         return [*arguments, *(["-v"] if run.case.transport == "rdma" else [])]
 
     def require_devices(self, run: Run, row: Mapping[str, Any]) -> None:
-        """Compare a row of llama-bench with the backend that the case asks for.
+        """Compare a row of llama-bench with the devices it was given; raises RunFailure fallback.
 
-        Raises RunFailure fallback.
+        By then the RPC servers' own lists have been read, unless still in a buffer.
         """
-        values = (str(row.get("backends", "")), str(row.get("gpu_info", "")))
-        problem = llama_cpp_proof.device_problem(
-            llama_cpp_devices.backend(run), run.head.node.name, *values, row.get("n_gpu_layers")
-        )
-        for server in _owned(run, "rpc-server"):
-            problem = problem or llama_cpp_proof.server_device_problem(
-                llama_cpp_devices.backend(run), server.node, _output(server)
-            )
-        if problem:
-            raise RunFailure("fallback", problem)
+        asked = llama_cpp_devices.of_client(run)
+        layers = llama_cpp_devices.ALL_LAYERS if asked else 0
+        problem = llama_cpp_proof.bench_problem(asked, layers, run.head.node.name, row)
+        _refuse(problem or _rpc_servers_problem(run))
 
     def transport_problem(self, run: Run) -> str | None:
-        """Both sides of RPC over rdma say so in their output; over tcp neither does."""
+        """RPC servers over rdma say so in their output, and clients at times; over tcp neither."""
         clients = _owned(run, "llama-bench", "llama-server")
         if run.case.transport is None or not clients:
             return None
@@ -153,7 +146,8 @@ class LlamaCpp(Engine):
 
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
         """Ask a llama-server, which gives token numbers."""
-        with self._server(run, ["-np", "1", "-c", "512"]) as endpoint:
+        verbose = llama_cpp_options.verbose(llama_cpp_devices.flags(run, "llama-server"))
+        with self._server(run, ["-np", "1", "-c", "512", *verbose]) as endpoint:
             return _complete(run, endpoint, count)
 
     @contextmanager
@@ -179,11 +173,9 @@ class LlamaCpp(Engine):
             with run.head.forwarded(socket) as local:
                 endpoint = Endpoint(local, run.model.rpartition("/")[2], server)
                 asking.wait_until_healthy(run, endpoint)
-                problem = llama_cpp_proof.client_device_problem(
-                    llama_cpp_devices.backend(run), server.node, _output(server)
-                )
-                if problem:
-                    raise RunFailure("fallback", problem)
+                asked = llama_cpp_devices.of_client(run)
+                problem = llama_cpp_proof.server_problem(asked, server.node, _output(server))
+                _refuse(problem or _rpc_servers_problem(run))
                 yield endpoint
         finally:
             server.stop()
@@ -208,6 +200,22 @@ def _owned(run: Run, *names: str) -> list[OwnedProcess]:
 
 def _output(process: OwnedProcess) -> str:
     return f"{process.output}\n{process.errors}"
+
+
+def _rpc_servers_problem(run: Run) -> str | None:
+    """What the RPC servers of a run list, against what they were to offer."""
+    servers = {server.node: _output(server) for server in _owned(run, "rpc-server")}
+    for node in llama_cpp_devices.served(run):
+        name, asked = node.node.name, llama_cpp_devices.offered(run, node)
+        problem = llama_cpp_proof.rpc_server_problem(asked, name, servers.get(name, ""))
+        if problem:
+            return problem
+    return None
+
+
+def _refuse(problem: str | None) -> None:
+    if problem:
+        raise RunFailure("fallback", problem)
 
 
 def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:

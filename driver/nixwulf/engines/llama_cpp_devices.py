@@ -1,10 +1,18 @@
-"""What the builds of llama.cpp on the nodes offer, and on which devices a case computes."""
+"""The devices that the builds of llama.cpp on the nodes list, and those on which a case computes.
+
+Every device is named on the command line. Left to itself, llama.cpp leaves out a head's integrated
+GPU beside RPC devices (builds from September 2025 to May 2026), takes OpenBLAS for a device that
+computes, and takes one GPU twice that two of its back ends list. A name that a build does not list
+ends its programs with 'invalid device'.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from nixwulf.engines import llama_cpp_options
+from nixwulf.platforms import load_platform
 from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection
 
@@ -16,24 +24,26 @@ exit 0
 """
 _DEVICES = "devices"
 _FLAGS = "flags"
+# Every build takes more layers than a model has for all of them; 99 leaves 28 of Llama 3.1 405B's
+# 126 to the head's CPU.
+ALL_LAYERS = 999
+CPU = "CPU"
 
 
 def look(run: Run) -> None:
-    """What the builds on the nodes offer; raises RunFailure when one lacks the backend."""
+    """Read what the builds on the nodes offer, and choose each node's devices.
+
+    Raises RunFailure: `skipped` where a node lists no device of the back end that the case names,
+    `failed` where the case names none and a platform's GPU would stand idle.
+    """
     for node, answer in zip(run.nodes, run.outputs(_LOOK), strict=True):
-        name = node.node.name
-        said, _, listed = answer.partition("--\n")
-        version = re.search(r"^version: (.*)", said, re.MULTILINE)
+        versions, _, listing = answer.partition("--\n")
+        version = re.search(r"^version: (.*)", versions, re.MULTILINE)
         if version and node is run.head:
             run.engine_facts["version"] = version[1]
-        devices = tuple(sorted(llama_cpp_options.listed_devices(listed)))
-        run.engine_found[_DEVICES, name] = devices
-        if backend(run) in llama_cpp_options.DEVICE_PREFIXES and not own_devices(run, node):
-            raise RunFailure(
-                "skipped",
-                f"Node {name!r} has no device of {backend(run)} for llama.cpp, it lists "
-                f"{', '.join(devices) or 'the CPU only'}; see 'llama-bench --list-devices' there.",
-            )
+        listed = tuple(sorted(llama_cpp_options.listed_devices(listing)))
+        run.engine_found[_DEVICES, node.node.name] = _chosen(run, node, listed)
+    _record_devices(run)
     run.engine_facts["origin"] = run.program("llama-bench")
     for program in ("llama-bench", "llama-server"):
         text = run.output(run.head, '"$1" --help 2>&1 || true', run.program(program))
@@ -45,22 +55,14 @@ def flags(run: Run, program: str) -> tuple[str, ...]:
     return run.engine_found[_FLAGS, program]
 
 
-def backend(run: Run) -> str:
-    """What the case asks to compute on."""
-    return str(run.case.parameters.get("backend", "any"))
+def gpus(run: Run, node: Connection) -> tuple[str, ...]:
+    """The GPUs of a node on which the case computes, by the names that its build lists."""
+    return run.engine_found[_DEVICES, node.node.name]
 
 
-def own_devices(run: Run, node: Connection) -> tuple[str, ...]:
-    """The devices of a node that the case names; none when it leaves the choice to llama.cpp."""
-    wanted = backend(run)
-    if wanted in {"any", "cpu"}:
-        return ("CPU",) if wanted == "cpu" else ()
-    return llama_cpp_options.devices_of(wanted, run.engine_found[_DEVICES, node.node.name])
-
-
-def uses_gpu(run: Run, node: Connection) -> bool:
-    """Whether a node takes part by a GPU of its own."""
-    return backend(run) != "cpu" and bool(run.engine_found[_DEVICES, node.node.name])
+def offered(run: Run, node: Connection) -> tuple[str, ...]:
+    """The devices that a node's RPC server offers: its GPUs, else its CPU."""
+    return gpus(run, node) or (CPU,)
 
 
 def served(run: Run) -> tuple[Connection, ...]:
@@ -70,17 +72,54 @@ def served(run: Run) -> tuple[Connection, ...]:
     (https://github.com/geerlingguy/beowulf-ai-cluster/issues/15). A CPU does not: llama.cpp splits
     over devices, and with RPC devices only, the head looks up embeddings and samples, nothing else.
     """
-    return run.workers if uses_gpu(run, run.head) else run.nodes
+    if run.case.nodes == 1:
+        return ()
+    return run.workers if gpus(run, run.head) else run.nodes
+
+
+def of_client(run: Run) -> tuple[str, ...]:
+    """The devices that a client on the head names, RPC ones first; none computes on the CPU."""
+    remote = sum(len(offered(run, node)) for node in served(run))
+    return (*(f"RPC{number}" for number in range(remote)), *gpus(run, run.head))
 
 
 def arguments(run: Run, separator: str) -> list[str]:
-    """Which devices a client of a case computes on, RPC ones first as llama.cpp has them."""
-    layers = ["-ngl", "99"]
-    if backend(run) == "any":
-        return layers if run.case.nodes > 1 or uses_gpu(run, run.head) else []
-    devices: list[str] = []
-    if run.case.nodes > 1:
-        count = sum(len(own_devices(run, node)) for node in served(run))
-        devices += [f"RPC{number}" for number in range(count)]
-    devices += own_devices(run, run.head) if uses_gpu(run, run.head) else ()
-    return ["-dev", separator.join(devices), *layers] if devices else ["-dev", "none", "-ngl", "0"]
+    """How a client is given its devices and all layers; its devices are joined by a separator."""
+    devices = of_client(run)
+    layers = ALL_LAYERS if devices else 0
+    return ["-dev", separator.join(devices) or "none", "-ngl", str(layers)]
+
+
+def _chosen(run: Run, node: Connection, listed: Sequence[str]) -> tuple[str, ...]:
+    wanted = str(run.case.parameters.get("backend", "any"))
+    if wanted == "cpu":
+        return ()
+    platform = node.node.platform
+    expected = load_platform(platform).get("gpu", {}).get("backends", [])
+    order = [wanted] if wanted != "any" else expected or [*llama_cpp_options.DEVICE_PREFIXES]
+    found = (llama_cpp_options.devices_of(backend, listed) for backend in order)
+    devices = next(filter(None, found), ())
+    if devices or (wanted == "any" and not expected):
+        return devices
+    has = f"its llama-bench lists {', '.join(listed) or 'the CPU only'}"
+    if wanted != "any":
+        raise RunFailure(
+            "skipped",
+            f"Node {node.node.name!r} has no device of {wanted} for llama.cpp, {has}; see "
+            "'llama-bench --list-devices' there.",
+        )
+    raise RunFailure(
+        "failed",
+        f"Node {node.node.name!r} is a {platform}, whose GPU computes by {' or '.join(expected)}, "
+        f"and {has}: install a build for it, or ask for the CPU with 'backend: [cpu]'.",
+    )
+
+
+def _record_devices(run: Run) -> None:
+    names = {node.node.name: "+".join(offered(run, node)) for node in run.nodes}
+    run.engine_facts["devices"] = ", ".join(f"{node}: {own}" for node, own in names.items())
+    if len({own == CPU for own in names.values()}) > 1:
+        run.warnings.append(
+            f"Some nodes compute on a GPU and some on the CPU ({run.engine_facts['devices']}); the "
+            "slowest decides."
+        )

@@ -10,12 +10,13 @@ from nixwulf.cluster import Attachment
 from nixwulf.parameter import Parameter
 from nixwulf.run import RunFailure
 
-# What the names of a backend's devices begin with, as --list-devices prints them.
+# What the names of a back end's devices begin with, as --list-devices prints them; a build with
+# several is used by the first that lists one, where neither case nor platform names another.
 DEVICE_PREFIXES = {
-    "vulkan": ("Vulkan",),
-    "rocm": ("ROCm",),
     "cuda": ("CUDA",),
     "metal": ("MTL", "Metal"),
+    "vulkan": ("Vulkan",),
+    "rocm": ("ROCm",),
 }
 _CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 PARAMETERS = {
@@ -83,9 +84,17 @@ def of_bench(parameters: Mapping[str, Any], flags: Collection[str]) -> list[str]
 
 def of_server(parameters: Mapping[str, Any], flags: Collection[str]) -> list[str]:
     """What llama-server alone takes; raises RunFailure unsupported for what its build lacks."""
-    return _both("llama-server", parameters, flags, _LOAD_OF_SERVER) + (
-        ["--no-repack"] if "--no-repack" in flags else []
-    )
+    return [
+        *_both("llama-server", parameters, flags, _LOAD_OF_SERVER),
+        *(["--no-repack"] if "--no-repack" in flags else []),
+        # It is on by default, and would change what the case says to make it fit.
+        *(["--fit", "off"] if "--fit" in flags else []),
+    ]
+
+
+def verbose(flags: Collection[str]) -> list[str]:
+    """What makes llama-server print its devices, the layers on them and RDMA, while it loads."""
+    return ["-lv", "4"] if "--log-verbosity" in flags else []
 
 
 def _both(
@@ -109,13 +118,17 @@ def _both(
 def environment(
     parameters: Mapping[str, Any], transport: str | None, attachment: Attachment | None
 ) -> dict[str, str]:
-    """Of every program on a node. RDMA is negotiated silently, so tcp has to forbid it."""
+    """Of every program on a node.
+
+    RDMA is negotiated silently, so tcp has to forbid it: builds before August 2026 do not know
+    GGML_RPC_NO_RDMA, and all on Linux skip every device whose name is not that of GGML_RDMA_DEV.
+    """
     # Without the first a backtrace of the debugger lands on stdout, between the results.
     variables = {"GGML_NO_BACKTRACE": "1"}
     if parameters.get("host_memory"):
         variables["GGML_VK_PREFER_HOST_MEMORY"] = "1"
     if transport == "tcp":
-        variables["GGML_RPC_NO_RDMA"] = "1"
+        variables |= {"GGML_RPC_NO_RDMA": "1", "GGML_RDMA_DEV": "none"}
     elif transport == "rdma" and attachment is not None:
         if attachment.rdma_device is not None:
             variables["GGML_RDMA_DEV"] = attachment.rdma_device
@@ -125,12 +138,14 @@ def environment(
 
 
 def listed_devices(text: str) -> tuple[str, ...]:
-    """The names of the lines '  Vulkan0: AMD Radeon ... (MiB, MiB free)'; the CPU is no device."""
-    return tuple(
-        name for name in re.findall(r"^ +(\w+): .*MiB", text, re.MULTILINE) if name != "CPU"
-    )
+    """The names of the lines '  Vulkan0: AMD Radeon ... (MiB, MiB free)' with memory of their own.
+
+    OpenBLAS and the like are listed with none, and the CPU in some builds: no layer is put there.
+    """
+    found = re.findall(r"^ +(\w+): .*\((\d+) MiB, \d+ MiB free\)", text, re.MULTILINE)
+    return tuple(name for name, memory in found if int(memory) > 0 and name != "CPU")
 
 
 def devices_of(backend: str, listed: Collection[str]) -> tuple[str, ...]:
-    """The devices of a backend among those that a node lists."""
+    """The devices of a back end among those that a node lists."""
     return tuple(name for name in listed if name.startswith(DEVICE_PREFIXES[backend]))

@@ -1,9 +1,16 @@
-"""What llama.cpp's own output proves: the transport of its RPC, and the devices that computed."""
+"""What llama.cpp's programs prove: the transport of their RPC, and the devices that computed.
+
+What decides cannot be silenced: that programs took the names of their devices (an unknown name ends
+them), llama-bench's JSON and, of RDMA, each RPC server's log. llama-server prints its devices at
+verbosity 4 only (https://github.com/ggml-org/llama.cpp/pull/23021), and at times a server's list is
+still in its buffer: such lines are judged where they are there.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from nixwulf.engines.llama_cpp_options import DEVICE_PREFIXES
 
@@ -13,19 +20,26 @@ _ACTIVATED = re.compile(r"RDMA(?:\([^)]*\))? activated: qpn=(\d+)->(\d+)")
 _PROBED = re.compile(r"RDMA(?:\([^)]*\))? probed: ")
 _STAYED = "staying on TCP"
 _WITHOUT = re.compile(r"transport\s+: TCP$", re.MULTILINE)
-_WORKING = re.compile(r"using device (\w+)")
+_USING = re.compile(r"using device (\w+)")
+_OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers")
+_OFFERS = re.compile(r"^ +(\w+): .*MiB", re.MULTILINE)
+_FAMILIES = (*DEVICE_PREFIXES.values(), ("RPC",))
 
 
 def transport_problem(
     transport: str, client_node: str, client: str, servers: Mapping[str, str]
 ) -> str | None:
-    """What the output of a client and, by node, of the RPC servers says against a transport."""
+    """What the output of a client and, by node, of the RPC servers says against a transport.
+
+    A server activates RDMA with the queue pair that the client sent it, so its line proves both
+    sides; the client's is compared with it where there is one.
+    """
     if transport == "tcp":
         for node, text in {client_node: client, **servers}.items():
             if _ACTIVATED.search(text):
                 return (
-                    f"llama.cpp on node {node!r} says 'RDMA activated' and the case asks for tcp: "
-                    "this build does not know GGML_RPC_NO_RDMA."
+                    f"llama.cpp on node {node!r} says 'RDMA activated' and the case asks for tcp, "
+                    "although GGML_RDMA_DEV=none was set."
                 )
         return None
     here = set(_ACTIVATED.findall(client))
@@ -36,10 +50,8 @@ def transport_problem(
         if _WITHOUT.search(text):
             return f"The RPC server on node {node!r} is built without RDMA: it says 'TCP'."
         if not there:
-            return _silent("RPC server", node, text)
-        if not here:
-            return _silent("client", client_node, client)
-        if not here & there:
+            return _silent(node, text)
+        if here and not here & there:
             return (
                 f"The RPC server on node {node!r} activated RDMA with no queue pair of this run's "
                 f"client on {client_node!r}."
@@ -47,50 +59,61 @@ def transport_problem(
     return None
 
 
-def _silent(what: str, node: str, text: str) -> str:
+def _silent(node: str, text: str) -> str:
     probed = "it probed RDMA only" if _PROBED.search(text) else "it did not even probe RDMA"
     return (
-        f"llama.cpp's {what} on node {node!r} does not say 'RDMA activated' ({probed}), so it "
+        f"llama.cpp's RPC server on node {node!r} does not say 'RDMA activated' ({probed}), so it "
         "crossed tcp; see 'ibv_devinfo' there and rdma_device and gid_index in the cluster file."
     )
 
 
-def device_problem(
-    backend: str, node: str, backends: str, devices: str, layers: int | None
+def bench_problem(
+    asked: Sequence[str], layers: int, node: str, row: Mapping[str, Any]
 ) -> str | None:
-    """What llama-bench's JSON says against a GPU's backend: `backends`, `gpu_info`, layers."""
-    if backend not in DEVICE_PREFIXES:
-        return None
-    used = any(name in backends for name in DEVICE_PREFIXES[backend])
-    if used and devices and layers != 0:
+    """What a row of llama-bench's JSON says against the devices and layers that it was given."""
+    backends = str(row.get("backends", ""))
+    ran = str(row.get("devices", "")), row.get("n_gpu_layers")
+    lacking = next((d for d in asked if not _built_in(d, backends)), None)
+    if lacking is None and ran == ("/".join(asked) or "none", layers):
         return None
     return (
-        f"The case asks for {backend} and llama.cpp on node {node!r} ran on "
-        f"{backends or 'an unknown backend'!r} (gpu_info {devices!r}, n_gpu_layers {layers})."
+        f"llama-bench on node {node!r} was to run {layers} layers on "
+        f"{', '.join(asked) or 'the CPU'} and ran {ran[1]} on {ran[0] or 'unknown devices'} "
+        f"(backends {backends!r}, gpu_info {row.get('gpu_info', '')!r})."
     )
 
 
-def client_device_problem(backend: str, node: str, log: str) -> str | None:
-    """What a llama-server's log says against a GPU's backend."""
-    if backend not in DEVICE_PREFIXES:
-        return None
-    used = _WORKING.findall(log)
-    if any(name.startswith(DEVICE_PREFIXES[backend]) for name in used):
+def server_problem(asked: Sequence[str], node: str, log: str) -> str | None:
+    """What a llama-server's log says against the devices that it was given, where it says any."""
+    used = set(_USING.findall(log))
+    if used and used != set(asked):
+        return (
+            f"llama-server on node {node!r} was to compute on {', '.join(asked) or 'the CPU'} and "
+            f"uses {', '.join(sorted(used))}."
+        )
+    part = next((m for m in _OFFLOADED.finditer(log) if asked and int(m[1]) < int(m[2])), None)
+    if part:
+        return (
+            f"llama-server on node {node!r} offloaded {part[1]} of {part[2]} layers, and computes "
+            "the others on the CPU."
+        )
+    return None
+
+
+def rpc_server_problem(asked: Sequence[str], node: str, output: str) -> str | None:
+    """What an RPC server's list of its devices says against those that it was to offer."""
+    devices = _OFFERS.findall(output)
+    if not devices or set(devices) == set(asked):
         return None
     return (
-        f"The case asks for {backend} and llama-server on node {node!r} uses "
-        f"{', '.join(used) or 'the CPU'}."
+        f"The RPC server on node {node!r} was to offer {', '.join(asked)} and offers "
+        f"{', '.join(devices)}."
     )
 
 
-def server_device_problem(backend: str, node: str, output: str) -> str | None:
-    """What an RPC server's list of its devices says against a GPU's backend."""
-    if backend not in DEVICE_PREFIXES:
-        return None
-    devices = re.findall(r"^ +(\w+): .*MiB", output, re.MULTILINE)
-    if any(name.startswith(DEVICE_PREFIXES[backend]) for name in devices):
-        return None
-    return (
-        f"The case asks for {backend} and the RPC server on node {node!r} offers "
-        f"{', '.join(devices) or 'no device that it names'}."
+def _built_in(device: str, backends: str) -> bool:
+    """Whether the back end of a device is among those that a build names."""
+    return any(
+        device.startswith(prefixes) and any(prefix in backends for prefix in prefixes)
+        for prefixes in _FAMILIES
     )
