@@ -1,10 +1,10 @@
-# For Strix Halo: Vulkan and ROCm side by side in one build, so that a case compares them by `-dev Vulkan0` and
-# `-dev ROCm0`, and one RPC server is the same build as every client. nixpkgs builds llama.cpp's backends as libraries
-# that are loaded at run time (GGML_BACKEND_DL), each with its own compiler, and Debian's packages of both are loaded by
-# one llama.cpp too. Where /dev/kfd cannot be opened, ROCm lists no device and Vulkan works (seen with Debian's).
+# For Strix Halo: Vulkan and ROCm side by side. It is one build, so that a case chooses by `-dev Vulkan0` or `-dev ROCm0`,
+# and RPC servers are the build of all clients whatever computes. llama.cpp's backends are libraries that are loaded when
+# a program starts (nixpkgs sets GGML_BACKEND_DL), ROCm's by a compiler of its own, so that neither is in the other's way.
+# Debian has both so: where /dev/kfd cannot be opened its ROCm lists no device, and Vulkan works.
 #
-# What names no device gets ROCm's, which is loaded first, and an RPC server offers the one GPU twice. Name Vulkan0
-# unless ROCm is meant: it corrupts the output of some models (https://github.com/ggml-org/llama.cpp/issues/27579).
+# ROCm is loaded first, and is what a program takes that is given no device: name one
+# (https://github.com/ggml-org/llama.cpp/issues/27579 is why it should be Vulkan's).
 { rdma-core, nixwulf-llama-cpp-cpu }:
 nixwulf-llama-cpp-cpu.override {
   inherit rdma-core;
