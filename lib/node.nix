@@ -7,6 +7,7 @@
     cluster = {
       inherit (cluster) name source sshKeys;
       node = node.name;
+      backends = node.facts.gpu.backends or [ ];
       sshUser = if lib.hasInfix "@" node.ssh then lib.head (lib.splitString "@" node.ssh) else null;
       nodes = map (other: {
         inherit (other) name;

@@ -9,6 +9,7 @@ let
   inherit (lib) mkDefault mkOption types;
   inherit (config.nixwulf) cluster fabrics;
   cfg = config.nixwulf.bench-node;
+  llamaCpp = import ../lib/llama-cpp.nix { inherit lib pkgs config; };
 
   # A name must mean one address, and the LAN's is the one that answers when a cable does not.
   plainFabric =
@@ -46,8 +47,8 @@ in
     };
     llamaCpp = mkOption {
       type = types.nullOr types.package;
-      default = pkgs.nixwulf-llama-cpp-cpu;
-      defaultText = lib.literalExpression "pkgs.nixwulf-llama-cpp-cpu";
+      default = llamaCpp cluster.backends;
+      defaultText = lib.literalMD "this flake's llama.cpp with the backends that the platform's facts list for its GPU";
       description = ''
         The llama.cpp on PATH. It needs the RPC backend, and all nodes need the same build: servers of another version
         are refused or crash (https://github.com/lhl/strix-halo-testing/blob/main/rpc-test/README.md).

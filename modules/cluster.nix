@@ -50,6 +50,12 @@ in
       default = null;
       description = "Who the driver logs in as on this node, where the cluster file says so.";
     };
+    backends = mkOption {
+      type = types.listOf types.str;
+      internal = true;
+      default = [ ];
+      description = "llama.cpp's backends for this node's GPU, preferred first; the facts of its platform list them.";
+    };
     nodes = mkOption {
       default = [ ];
       description = "All nodes of the cluster, the head first.";

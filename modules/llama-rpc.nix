@@ -8,7 +8,9 @@
 }:
 let
   inherit (lib) mkOption types;
-  inherit (config.nixwulf.cluster) where;
+  inherit (config.nixwulf.cluster) where backends;
+  own = config.nixwulf.bench-node.llamaCpp;
+  llamaCpp = import ../lib/llama-cpp.nix { inherit lib pkgs config; };
   fabricService = import ../lib/fabric-service.nix { inherit lib utils config; };
 
   instances = lib.filterAttrs (_: instance: instance.enable) config.nixwulf.llama-rpc.instances;
@@ -18,6 +20,14 @@ let
   shared = lib.filterAttrs (_: names: lib.length names > 1) (
     lib.groupBy (name: endpoint onFabric.${name}) (lib.attrNames onFabric)
   );
+
+  # What the first device of a backend is called by llama.cpp.
+  firstDevice = {
+    cpu = "CPU";
+    vulkan = "Vulkan0";
+    rocm = "ROCm0";
+    cuda = "CUDA0";
+  };
 
   instanceModule =
     { config, ... }:
@@ -35,7 +45,8 @@ let
             "rocm"
             "cuda"
           ];
-          default = "cpu";
+          default = lib.head (backends ++ [ "cpu" ]);
+          defaultText = lib.literalMD "the first that the platform's facts list for its GPU, else `cpu`";
           description = ''
             What computes: it picks the build of llama.cpp and the devices that the service may open. On Strix Halo
             Vulkan is the reference: ROCm corrupts the output of some models
@@ -44,8 +55,13 @@ let
         };
         package = mkOption {
           type = types.package;
-          default = pkgs."nixwulf-llama-cpp-${config.backend}";
-          defaultText = lib.literalMD "this flake's llama.cpp for the backend";
+          # A package of somebody's own may have any backend.
+          default =
+            if own != null && lib.elem config.backend (own.backends or [ config.backend ]) then
+              own
+            else
+              llamaCpp [ config.backend ];
+          defaultText = lib.literalMD "`nixwulf.bench-node.llamaCpp` where it has the backend, else this flake's for it";
           description = ''
             The llama.cpp to run. The server and all clients have to be one build: the protocol changes between versions
             (https://github.com/lhl/strix-halo-testing/blob/main/rpc-test/README.md).
@@ -59,9 +75,12 @@ let
         };
         device = mkOption {
           type = types.nullOr types.str;
-          default = null;
+          # A server of a build with two backends would offer the one GPU twice.
+          default =
+            if lib.length (config.package.backends or [ ]) > 1 then firstDevice.${config.backend} else null;
+          defaultText = lib.literalMD "the backend's first device where the package has several backends, else null";
           example = "Vulkan0";
-          description = "Devices to offer, separated by commas; all GPUs by default, and the CPU where there is none.";
+          description = "Devices to offer, separated by commas; null is all GPUs, and the CPU where there is none.";
         };
         threads = mkOption {
           type = types.nullOr types.ints.positive;
@@ -80,9 +99,9 @@ let
           type = types.attrsOf types.str;
           default = { };
           example = {
-            GGML_RPC_DEBUG = "1";
+            GGML_RDMA_DEV = "none";
           };
-          description = "More environment variables.";
+          description = "More environment variables. The example keeps an instance on a fabric with RDMA to TCP.";
         };
       };
     };
@@ -102,8 +121,10 @@ let
           LLAMA_CACHE = "/var/cache/${folder}";
           # Mesa's shader cache: there is no home.
           XDG_CACHE_HOME = "/var/cache/${folder}";
+          # Unset, it takes whatever device has the TCP address as a GID (ggml/src/ggml-rpc/transport.cpp). No device
+          # has the name "none".
+          GGML_RDMA_DEV = if fabric.rdmaDevice == null then "none" else fabric.rdmaDevice;
         }
-        // lib.optionalAttrs (fabric.rdmaDevice != null) { GGML_RDMA_DEV = fabric.rdmaDevice; }
         // lib.optionalAttrs (fabric.gidIndex != null) { GGML_RDMA_GID = toString fabric.gidIndex; }
         // instance.environment;
         serviceConfig = fabricService.hardening // {

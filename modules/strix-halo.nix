@@ -72,15 +72,16 @@ in
         (https://github.com/kyuz0/amd-strix-halo-toolboxes/issues/66), about 6 % of memory bandwidth in a second
         measurement (https://github.com/lhl/strix-halo-testing/blob/main/llm-bench/README.md). But the XDNA NPU needs
         the IOMMU, and without it every Thunderbolt or USB4 peer can read and write all memory. `pt` (`iommu=pt`; the
-        kernel does not know `amd_iommu=pt`) measured the same as `on` and is what guides for RDMA NICs use.
+        kernel does not know `amd_iommu=pt`) measured the same as `on` and is what guides for RDMA NICs use. Without `pt`
+        RCCL prints a warning, `Missing "iommu=pt"`, and goes on.
       '';
     };
     rocm = mkOption {
       type = types.bool;
       default = false;
       description = ''
-        Whether to add ROCm's runtime. Vulkan (RADV) is always there and stays the reference for right answers: ROCm
-        was seen to corrupt the output of some dense models where Vulkan is right
+        Whether to add ROCm's own tools: rocminfo and OpenCL. llama.cpp has ROCm without them, and Vulkan (RADV) stays
+        its reference for right answers: ROCm was seen to corrupt the output of some dense models where Vulkan is right
         (https://github.com/ggml-org/llama.cpp/issues/27579).
       '';
     };

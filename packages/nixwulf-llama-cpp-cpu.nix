@@ -6,26 +6,31 @@
   stdenv,
   llama-cpp,
   rdma-core,
-  backend ? "cpu",
-  # More arguments of nixpkgs' llama-cpp.
-  settings ? { },
+  # In the order of preference; the CPU's is always there.
+  backends ? [ ],
   cmakeFlags ? [ ],
   supportedSystems ? lib.platforms.linux,
 }:
 let
-  # A platform's nixpkgs may have cudaSupport or rocmSupport on; a variant has one backend whatever it says.
-  oneBackend = {
+  name = if backends == [ ] then "cpu" else lib.concatStringsSep "-" backends;
+  has = backend: lib.elem backend backends;
+
+  # A platform's nixpkgs may have cudaSupport or rocmSupport on; a variant has its own backends whatever it says.
+  support = {
     # OpenBLAS would compute prompts on another path than in the build that the driver makes for itself.
     blasSupport = false;
-    cudaSupport = backend == "cuda";
-    metalSupport = backend == "metal";
-    rocmSupport = backend == "rocm";
-    vulkanSupport = backend == "vulkan";
+    cudaSupport = has "cuda";
+    metalSupport = has "metal";
+    rocmSupport = has "rocm";
+    vulkanSupport = has "vulkan";
     rpcSupport = true;
+    # Strix Halo's. Each GPU target compiles every kernel once more, and nixpkgs has 16. ROCm's own libraries stay as
+    # nixpkgs has them, because only those can be in its binary cache.
+    rocmGpuTargets = [ "gfx1151" ];
   };
 in
-(llama-cpp.override (oneBackend // settings)).overrideAttrs (old: {
-  name = "llama-cpp-${backend}-${old.version}";
+(llama-cpp.override support).overrideAttrs (old: {
+  name = "llama-cpp-${name}-${old.version}";
 
   # RPC over RoCE or InfiniBand: Linux only in this version. Client and server agree on it when both have it, else
   # they speak TCP (https://github.com/ggml-org/llama.cpp/pull/20590). It finds the providers of this rdma-core and no
@@ -43,8 +48,12 @@ in
     lib.removeSuffix "cp bin/rpc-server $out/bin/llama-rpc-server" old.postInstall
     + "ln -sf ggml-rpc-server $out/bin/llama-rpc-server";
 
+  passthru = old.passthru // {
+    backends = if backends == [ ] then [ "cpu" ] else backends;
+  };
+
   meta = old.meta // {
-    description = "${old.meta.description}, ${backend} and RPC";
+    description = "${old.meta.description}, ${name} and RPC";
     platforms = supportedSystems;
   };
 })

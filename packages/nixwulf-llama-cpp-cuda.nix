@@ -2,10 +2,12 @@
 {
   lib,
   stdenv,
+  rdma-core,
   nixwulf-llama-cpp-cpu,
 }:
 nixwulf-llama-cpp-cpu.override {
-  backend = "cuda";
+  inherit rdma-core;
+  backends = [ "cuda" ];
   cmakeFlags = lib.optional stdenv.hostPlatform.isAarch64 (
     lib.cmakeFeature "CMAKE_CUDA_ARCHITECTURES" "121"
   );

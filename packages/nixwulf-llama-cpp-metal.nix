@@ -1,5 +1,5 @@
 { nixwulf-llama-cpp-cpu }:
 nixwulf-llama-cpp-cpu.override {
-  backend = "metal";
+  backends = [ "metal" ];
   supportedSystems = [ "aarch64-darwin" ];
 }

@@ -1,1 +1,5 @@
-{ nixwulf-llama-cpp-cpu }: nixwulf-llama-cpp-cpu.override { backend = "vulkan"; }
+{ rdma-core, nixwulf-llama-cpp-cpu }:
+nixwulf-llama-cpp-cpu.override {
+  inherit rdma-core;
+  backends = [ "vulkan" ];
+}

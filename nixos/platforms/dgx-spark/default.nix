@@ -1,11 +1,10 @@
 # NVIDIA DGX Spark and other GB10 machines, by the module that Spark owners maintain.
 { inputs, facts }:
-{ lib, pkgs, ... }:
+{ lib, ... }:
 {
   imports = [ (inputs.nixos-dgx-spark + "/modules/dgx-spark.nix") ];
 
   hardware.dgx-spark.enable = true;
-  nixwulf.bench-node.llamaCpp = lib.mkDefault pkgs.nixwulf-llama-cpp-cuda;
   nixwulf.vllm.gpuMemoryCeiling = lib.mkDefault facts.gpu_memory_fraction.value;
 
   # In nixpkgs.nix beside this file: a module cannot configure a nixpkgs that is already made.

@@ -8,6 +8,7 @@
 let
   inherit (config.nixwulf) cluster;
   cfg = config.nixwulf.mac-studio;
+  llamaCpp = import ../../../lib/llama-cpp.nix { inherit lib pkgs config; };
 in
 {
   options.nixwulf.mac-studio.reservedGib = lib.mkOption {
@@ -53,7 +54,7 @@ in
 
     environment.systemPackages = [
       (pkgs.callPackage ./rdma-check.nix { })
-      pkgs.nixwulf-llama-cpp-metal
+      (llamaCpp cluster.backends)
       pkgs.iperf3
     ];
 

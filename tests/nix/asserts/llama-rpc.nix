@@ -1,9 +1,4 @@
-{
-  lib,
-  pkgs,
-  evaluate,
-  ...
-}:
+{ lib, evaluate, ... }:
 let
   config = evaluate [
     {
@@ -17,7 +12,21 @@ let
         rdmaDevice = "usb4_rdma0";
         gidIndex = 1;
       };
+      nixwulf.fabrics.office = {
+        kind = "ethernet";
+        interface = "enp1s0";
+        address = "192.168.1.31";
+        prefixLength = 24;
+        mtu = 1500;
+        speedGbps = 2.5;
+      };
       nixwulf.llama-rpc.instances = {
+        office.fabric = "office";
+        tcp = {
+          fabric = "cable";
+          port = 50054;
+          environment.GGML_RDMA_DEV = "none";
+        };
         gpu = {
           fabric = "cable";
           backend = "vulkan";
@@ -68,19 +77,20 @@ in
     actual = arguments cpu;
   };
   "the backend picks the build" = {
-    expected = map (package: "\"${package}/bin/llama-rpc-server\"") [
-      pkgs.nixwulf-llama-cpp-vulkan
-      pkgs.nixwulf-llama-cpp-cpu
+    expected = [
+      [ "vulkan" ]
+      [ "cpu" ]
     ];
-    actual = map (service: lib.head (lib.splitString " " service.serviceConfig.ExecStart)) [
-      gpu
-      cpu
+    actual = map (name: config.nixwulf.llama-rpc.instances.${name}.package.backends) [
+      "gpu"
+      "cpu"
     ];
   };
   "the ports are open on the fabric's interface" = {
     expected = [
       50052
       50053
+      50054
     ];
     # perftest's port is open there as well, because the fabric has RDMA.
     actual = lib.remove 18515 (lib.sort lib.lessThan firewall.interfaces.thunderbolt0.allowedTCPPorts);
@@ -88,11 +98,14 @@ in
   "the ports are open nowhere else" = {
     expected = {
       everywhere = [ ];
-      interfaces = [ "thunderbolt0" ];
+      interfaces = [
+        "enp1s0"
+        "thunderbolt0"
+      ];
       trusted = [ "lo" ];
     };
     actual = {
-      everywhere = lib.intersectLists [ 50052 50053 ] firewall.allowedTCPPorts;
+      everywhere = lib.intersectLists [ 50052 50053 50054 ] firewall.allowedTCPPorts;
       interfaces = lib.attrNames firewall.interfaces;
       trusted = firewall.trustedInterfaces;
     };
@@ -121,6 +134,16 @@ in
     actual = [
       gpu.environment.GGML_RDMA_DEV
       gpu.environment.GGML_RDMA_GID
+    ];
+  };
+  "no device is taken where the fabric has none, or the instance is for TCP" = {
+    expected = [
+      "none"
+      "none"
+    ];
+    actual = map (name: config.systemd.services."llama-rpc-${name}".environment.GGML_RDMA_DEV) [
+      "office"
+      "tcp"
     ];
   };
   "it is nobody, may do nothing and write nowhere" = {

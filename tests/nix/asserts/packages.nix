@@ -55,13 +55,17 @@ in
       )
     ) (lib.attrValues ofSystem);
   };
-  "each llama.cpp has one backend besides the CPU" = {
+  "each llama.cpp has the backends of its name besides the CPU" = {
     expected = {
       x86_64-linux = {
         nixwulf-llama-cpp-cpu = [ ];
         nixwulf-llama-cpp-cuda = [ "CUDA" ];
         nixwulf-llama-cpp-rocm = [ "HIP" ];
         nixwulf-llama-cpp-vulkan = [ "VULKAN" ];
+        nixwulf-llama-cpp-vulkan-rocm = [
+          "HIP"
+          "VULKAN"
+        ];
       };
       aarch64-linux = {
         nixwulf-llama-cpp-cpu = [ ];
@@ -71,6 +75,17 @@ in
       aarch64-darwin.nixwulf-llama-cpp-metal = [ "METAL" ];
     };
     actual = lib.mapAttrs (_: lib.mapAttrs (_: backendsOf)) llamaCpp;
+  };
+  "a llama.cpp lists the backends of its name" = {
+    expected = [ ];
+    actual = lib.concatMap (
+      packages:
+      lib.attrNames (
+        lib.filterAttrs (
+          name: package: name != "nixwulf-llama-cpp-${lib.concatStringsSep "-" package.backends}"
+        ) packages
+      )
+    ) (lib.attrValues llamaCpp);
   };
   "all llama.cpps have RPC and are one version" = {
     expected = [ "${x86.llama-cpp.version} TRUE" ];
@@ -88,9 +103,37 @@ in
       )
     );
   };
+  "on Linux each can be linked with another rdma-core" = {
+    expected = [ ];
+    actual =
+      lib.concatMap
+        (
+          packages:
+          lib.attrNames (
+            lib.filterAttrs (
+              _: package: !lib.elem x86.hello (package.override { rdma-core = x86.hello; }).buildInputs
+            ) packages
+          )
+        )
+        [
+          llamaCpp.x86_64-linux
+          llamaCpp.aarch64-linux
+        ];
+  };
   "ROCm is compiled for Strix Halo" = {
-    expected = "gfx1151";
-    actual = option "CMAKE_HIP_ARCHITECTURES" x86.nixwulf-llama-cpp-rocm;
+    expected = [
+      "gfx1151"
+      "gfx1151"
+    ];
+    actual = map (option "CMAKE_HIP_ARCHITECTURES") [
+      x86.nixwulf-llama-cpp-rocm
+      x86.nixwulf-llama-cpp-vulkan-rocm
+    ];
+  };
+  # Each is a library that is loaded at run time: they are linked with nothing of one another.
+  "two backends side by side are loaded, not linked" = {
+    expected = "TRUE";
+    actual = option "GGML_BACKEND_DL" x86.nixwulf-llama-cpp-vulkan-rocm;
   };
   "CUDA on aarch64 is compiled for GB10" = {
     expected = "121";

@@ -33,10 +33,6 @@ in
         "r8169"
       ] spark.boot.blacklistedKernelModules;
   };
-  "a Spark's llama.cpp is made for its GPU" = {
-    expected = true;
-    actual = has [ "-DGGML_CUDA:BOOL=TRUE" ] spark.nixwulf.bench-node.llamaCpp.cmakeFlags;
-  };
   "a Spark's vLLM leaves the system more memory than its default" = {
     expected = 0.76;
     actual = spark.nixwulf.vllm.gpuMemoryUtilization;

@@ -80,7 +80,7 @@ in
       framework.hardware.graphics.enable
     ];
   };
-  "ROCm's runtime comes when it is asked for" = {
+  "ROCm's own tools come when they are asked for" = {
     expected = [
       true
       false

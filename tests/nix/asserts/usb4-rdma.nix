@@ -84,6 +84,12 @@ in
       ) config.environment.systemPackages)
     ];
   };
+  "llama.cpp is linked with it too, or its RPC would find no device" = {
+    expected = true;
+    actual = lib.elem (lib.getDev config.nixwulf.rdma.package) (
+      map lib.getDev config.nixwulf.bench-node.llamaCpp.buildInputs
+    );
+  };
   "no other rdma-core is on PATH" = {
     expected = [ "rdma-core-usb4" ];
     actual = lib.unique (
