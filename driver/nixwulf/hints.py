@@ -24,6 +24,19 @@ HINTS = (
         "deploy the same build to all nodes",
     ),
     Hint(
+        "the RPC server is ended by SIGSEGV",
+        "rpc-server' on node .* was ended by SIGSEGV",
+        "an RPC server crashed, as those on Vulkan do where tensors are split "
+        "(https://github.com/ggml-org/llama.cpp/pull/26610)",
+        "split by layers (parallelism: [pipeline]), or compute by another back end",
+    ),
+    Hint(
+        "invalid device: Vulkan0",
+        "invalid device: |unknown device: ",
+        "a device that llama.cpp listed when the run began was gone when a program started",
+        "run 'llama-bench --list-devices' and 'dmesg' on that node",
+    ),
+    Hint(
         "the client or the RPC server is ended by a signal",
         "Remote RPC server crashed|rpc-server' on node .* was ended by",
         "an RPC server died during the run",

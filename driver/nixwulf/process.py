@@ -8,6 +8,7 @@ driver dies, even by kill -9, the channel's standard input ends and the node sto
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import signal
 import subprocess
@@ -23,6 +24,8 @@ from nixwulf.ssh import Connection
 
 GRACE_S = 2
 _AFTER_S = 30
+_LAST_LINES = 8
+_ERROR = re.compile(r"\b(?:error|failed|invalid|cannot|unknown)\b", re.IGNORECASE)
 _SIGNAL_BASE = 128
 _EXIT_MARK = b"nixwulf-exit:"
 
@@ -262,9 +265,13 @@ class OwnedProcess:
         return self.stderr.read_text(errors="replace") if self.stderr.exists() else ""
 
     def last_line(self) -> str:
-        """The last line of its standard error that says something."""
-        lines = map(str.strip, reversed(self.errors.splitlines()))
-        return next(filter(None, lines), "it printed nothing")
+        """The line of its standard error that says most likely why it ended.
+
+        Of the last ones the last that names an error: some programs add advice after it.
+        """
+        lines = [line.strip() for line in self.errors.splitlines() if line.strip()]
+        last = lines[-1:-_LAST_LINES:-1]
+        return next(filter(_ERROR.search, last), last[0] if last else "it printed nothing")
 
     def _finish(self) -> None:
         for reader in self._readers:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from launch_plan import planned
 
+from launch_plan import planned
 from nixwulf.engines import llama_cpp_devices
 from nixwulf.engines.llama_cpp import ENGINE
 from nixwulf.engines.llama_cpp_options import listed_devices
@@ -14,6 +14,7 @@ BUILDS = Path(__file__).parents[1] / "fixtures" / "llama.cpp"
 NO_GPU = (BUILDS / "0.5.0-dev-build-0-commit-0c1e570" / "list-devices.txt").read_text()
 SOFTWARE_GPU = (BUILDS / "0.7.0-build-11669-commit-Debian" / "list-devices.txt").read_text()
 VERSION = (BUILDS / "0.7.0-build-11669-commit-Debian" / "version.txt").read_text()
+HELP = (BUILDS / "0.7.0-build-11669-commit-Debian" / "llama-bench.help.txt").read_text()
 # hand-made: builds and GPUs that are not here
 # (form: https://github.com/ggml-org/llama.cpp/blob/0c1e570/common/arg.cpp#L1149)
 BLAS = "Available devices:\n  BLAS: OpenBLAS (0 MiB, 0 MiB free)\n"
@@ -24,14 +25,14 @@ SIDE_BY_SIDE = (
 )
 
 
-def looked(folder, listing, cluster="framework-2", nodes=2, **parameters):
+def looked(folder, listing, cluster="framework-2", nodes=2, help_text=HELP, **parameters):
     """A run whose nodes have listed their devices; raises RunFailure."""
     split = "pipeline" if nodes > 1 else "single"
     fabric = {"fabric": ["cable"]} if cluster == "framework-2" else {}
     matrix = {"nodes": [nodes], "parallelism": [split], **fabric}
     matrix["parameters"] = {key: [value] for key, value in parameters.items()}
     programs = {name: f"/bin/{name}" for name in ("llama-bench", "llama-server", "rpc-server")}
-    answers = {"script": f"{VERSION}--\n{listing}"}
+    answers = {"script": f"{VERSION}--\n{listing}{help_text}"}
     run = planned(folder, cluster, {"path": "/m.gguf"}, matrix, answers, **programs)
     llama_cpp_devices.look(run)
     return run
@@ -78,6 +79,14 @@ def test_a_backend_that_no_device_is_of_is_skipped(tmp_path):
     with pytest.raises(RunFailure, match="has no device of cuda for llama.cpp, its") as failure:
         looked(tmp_path, SIDE_BY_SIDE, backend="cuda")
     assert failure.value.outcome == "skipped"
+
+
+def test_a_build_without_rpc_is_skipped_on_several_nodes(tmp_path):
+    without = "".join(line for line in HELP.splitlines(keepends=True) if "--rpc" not in line)
+    with pytest.raises(RunFailure, match="'llama-bench' on node 'fw1' is built without RPC") as one:
+        looked(tmp_path, SIDE_BY_SIDE, help_text=without)
+    assert one.value.outcome == "skipped"
+    looked(tmp_path, SIDE_BY_SIDE, nodes=1, help_text=without)
 
 
 def test_openblas_is_no_device_so_the_head_of_two_cpus_computes_by_its_own_rpc_server(tmp_path):

@@ -110,6 +110,12 @@ def test_a_llama_server_that_prints_its_devices_has_to_print_all_that_it_was_giv
     assert "on the CPU and uses" in (server_problem((), "n1", log) or "")
 
 
+def test_devices_that_split_tensors_are_one_whose_parts_are_counted():
+    log = printed("llama-server.tensor.txt", BUILDS / "0.5.0-dev-build-0-commit-0c1e570")
+    assert server_problem(("RPC0",), "n1", log) is None
+    assert "uses creating a Meta device with 1 devices" in (server_problem(DEVICES, "n1", log))
+
+
 def test_layers_that_stay_on_the_cpu_are_a_problem():
     problem = server_problem(DEVICES, "n1", printed("llama-server.part.txt")) or ""
     assert "offloaded 2 of 5 layers" in problem

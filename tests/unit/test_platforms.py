@@ -56,7 +56,7 @@ def test_what_is_wrong_is_named_with_file_and_key(tmp_path, old, new, message):
 
 def test_a_platforms_backends_are_those_that_the_driver_can_ask_llama_cpp_for():
     backends = schema("platform")["properties"]["gpu"]["properties"]["backends"]
-    assert backends["items"]["enum"] == list(llama_cpp_options.DEVICE_PREFIXES)
+    assert set(backends["items"]["enum"]) == set(llama_cpp_options.DEVICE_PREFIXES)
 
 
 def test_strix_halo_has_both_backends_and_computes_by_vulkan_unless_asked():

@@ -36,8 +36,8 @@ class LlamaBench(Benchmark):
         if process.returncode != 0:
             raise RunFailure("failed", f"llama-bench {process.ending()}: {process.last_line()}")
         rows = parse(process.output)
-        found = {"build_commit": rows[0].build_commit, "backends": rows[0].backend}
-        run.engine_facts |= {name: text for name, text in found.items() if text}
+        if rows[0].build_commit:
+            run.engine_facts["build_commit"] = rows[0].build_commit
         wanted = (values["n_prompt"] > 0) + (values["n_gen"] > 0)
         if len(rows) != wanted:
             raise RunFailure("failed", f"llama-bench gave {len(rows)} results, expected {wanted}.")

@@ -34,7 +34,8 @@ def look(run: Run) -> None:
     """Read what the builds on the nodes offer, and choose each node's devices.
 
     Raises RunFailure: `skipped` where a node lists no device of the back end that the case names,
-    `failed` where the case names none and a platform's GPU would stand idle.
+    and where the head's build has no RPC; `failed` where the case names no back end and a
+    platform's GPU would stand idle.
     """
     for node, answer in zip(run.nodes, run.outputs(_LOOK), strict=True):
         versions, _, listing = answer.partition("--\n")
@@ -47,7 +48,14 @@ def look(run: Run) -> None:
     run.engine_facts["origin"] = run.program("llama-bench")
     for program in ("llama-bench", "llama-server"):
         text = run.output(run.head, '"$1" --help 2>&1 || true', run.program(program))
-        run.engine_found[_FLAGS, program] = tuple(llama_cpp_options.offered(text))
+        offers = tuple(llama_cpp_options.offered(text))
+        run.engine_found[_FLAGS, program] = offers
+        if run.case.nodes > 1 and "--rpc" not in offers:
+            raise RunFailure(
+                "skipped",
+                f"{program!r} on node {run.head.node.name!r} is built without RPC, its --help has "
+                "no '--rpc': install a build with GGML_RPC=ON.",
+            )
 
 
 def flags(run: Run, program: str) -> tuple[str, ...]:
@@ -118,6 +126,9 @@ def _chosen(run: Run, node: Connection, listed: Sequence[str]) -> tuple[str, ...
 def _record_devices(run: Run) -> None:
     names = {node.node.name: "+".join(offered(run, node)) for node in run.nodes}
     run.engine_facts["devices"] = ", ".join(f"{node}: {own}" for node, own in names.items())
+    # llama-bench names every back end that its build has loaded, whichever of them computed.
+    used = sorted({name.rstrip("0123456789") for node in run.nodes for name in offered(run, node)})
+    run.engine_facts["backends"] = ",".join([*used, *(["RPC"] if run.case.nodes > 1 else [])])
     if len({own == CPU for own in names.values()}) > 1:
         run.warnings.append(
             f"Some nodes compute on a GPU and some on the CPU ({run.engine_facts['devices']}); the "

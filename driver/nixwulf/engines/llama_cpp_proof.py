@@ -21,6 +21,8 @@ _PROBED = re.compile(r"RDMA(?:\([^)]*\))? probed: ")
 _STAYED = "staying on TCP"
 _WITHOUT = re.compile(r"transport\s+: TCP$", re.MULTILINE)
 _USING = re.compile(r"using device (\w+)")
+# Over tensors all devices are one, whose parts are counted.
+_META = re.compile(r"creating a Meta device with (\d+) devices")
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers")
 _OFFERS = re.compile(r"^ +(\w+): .*MiB", re.MULTILINE)
 _FAMILIES = (*DEVICE_PREFIXES.values(), ("RPC",))
@@ -85,7 +87,10 @@ def bench_problem(
 
 def server_problem(asked: Sequence[str], node: str, log: str) -> str | None:
     """What a llama-server's log says against the devices that it was given, where it says any."""
-    used = set(_USING.findall(log))
+    meta = _META.search(log)
+    used = {meta[0]} if meta else set(_USING.findall(log))
+    if meta and int(meta[1]) == len(asked):
+        used = set(asked)
     if used and used != set(asked):
         return (
             f"llama-server on node {node!r} was to compute on {', '.join(asked) or 'the CPU'} and "
