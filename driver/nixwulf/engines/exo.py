@@ -73,7 +73,6 @@ class Exo(Engine):
             reason = f"exo takes no folder such as {run.model!r}; give the model an id instead."
             raise RunFailure("unsupported", reason)
         network = exo_network.network(_help(run), f"nixwulf-{run.name}")
-        run.engine_facts["network"] = network.name
         for node in run.nodes:
             worker = node is not run.head
             environment = {**ENVIRONMENT, **network.environment}

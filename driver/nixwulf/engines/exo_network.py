@@ -24,7 +24,6 @@ NAMESPACE = "EXO_LIBP2P_NAMESPACE"
 class Network:
     """What a node is started with for one of the two."""
 
-    name: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
 
@@ -50,9 +49,9 @@ def network(texts: Mapping[str, str], namespace: str) -> Network:
             )
     if {"--namespace", "--zenoh-port", "--discovery-port"} <= flags:
         ports = ("--zenoh-port", str(PEER_PORT), "--discovery-port", str(_DISCOVERY_PORT))
-        return Network("zenoh", ("--namespace", namespace, *ports), {})
+        return Network(("--namespace", namespace, *ports), {})
     if "--libp2p-port" in flags:
-        return Network("libp2p", ("--libp2p-port", str(PEER_PORT)), {NAMESPACE: namespace})
+        return Network(("--libp2p-port", str(PEER_PORT)), {NAMESPACE: namespace})
     last = texts[first].strip().rpartition("\n")[2]
     raise RunFailure(
         "unsupported",
