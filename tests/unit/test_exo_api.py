@@ -154,7 +154,7 @@ def test_a_node_without_the_models_files_is_a_reason_with_the_folder_that_exo_lo
     downloads = answer("downloads")
     problem = exo_api.download_problem(PLACED, downloads)
     assert "Model files not found locally in offline mode" in problem
-    assert "models/mlx-community--Llama-3.3-70B-Instruct-4bit' there" in problem
+    assert "models/mlx-community--Llama-3.3-70B-Instruct-4bit' there." in problem
     here = Instance(PLACED.id, ID, {"node-a": PLACED.runners["node-a"]})
     assert exo_api.download_problem(here, downloads) is None
     other = Instance(PLACED.id, "other", PLACED.runners)

@@ -119,8 +119,8 @@ def download_problem(instance: Instance, answer: Any) -> str | None:
             if failed and _model_of(failed["shardMetadata"]) == instance.model:
                 folder = failed.get("modelDirectory")
                 return (
-                    f"exo lacks the model on a node: {failed['errorMessage']}; put its files into "
-                    f"{folder!r} there, or name their folder in EXO_MODELS_READ_ONLY_DIRS."
+                    f"exo lacks the model on a node: {failed['errorMessage']}; put its files, or a "
+                    f"link to their folder, at {folder!r} there."
                 )
     return None
 

@@ -27,7 +27,7 @@ from nixwulf.ssh import Connection
 _API_PORT, _CONSOLE_PORT, _PEER_PORT = 9337, 3131, 7842
 # These join or advertise public meshes, or choose what carries data beside the fabric.
 PUBLIC = ("--auto", "--publish", "--discover", "--nostr-relay", "--relay")
-# Unless told otherwise, a private mesh too signs in at two public relays, which then could carry
+# Unless told otherwise, a private mesh too signs in at public relays, which then could carry
 # its data (https://github.com/Mesh-LLM/mesh-llm/blob/0809252/mesh-llm/src/mesh/mod.rs#L1436): here
 # nothing listens, and after five seconds it goes on without.
 _NO_RELAY = "https://127.0.0.1:1/"
