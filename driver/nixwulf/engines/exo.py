@@ -84,8 +84,11 @@ class Exo(Engine):
                 asking.require_running(run, endpoint)
                 clocks.check()
                 time.sleep(_POLL_S)
-                with suppress(RunFailure):  # it does not answer yet
+                try:
                     found = _ask(endpoint, exo_api.NODES)
+                except RunFailure as failure:  # else it does not answer yet
+                    if failure.outcome == "unsupported":
+                        raise
 
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
         """The texts of the tokens of a chat."""
@@ -202,7 +205,11 @@ def _ask(endpoint: Endpoint, request: Request) -> Any:
             answer.raise_for_status()
             return answer.json()
     except (httpx.HTTPError, ValueError) as error:
-        said = error.response.text if isinstance(error, httpx.HTTPStatusError) else str(error)
+        said = str(error)
+        if isinstance(error, httpx.HTTPStatusError):
+            said = error.response.text
+            if request == exo_api.NODES and error.response.status_code == httpx.codes.NOT_FOUND:
+                raise RunFailure("unsupported", exo_api.TOO_OLD) from None
         words = " ".join(said.split())[:300]
         reason = f"exo did not answer {request.method} {request.path}: {words}."
         raise RunFailure("failed", reason) from None

@@ -41,6 +41,11 @@ NODES = Request("GET", "/state/topology/nodes")
 INSTANCES = Request("GET", "/state/instances")
 RUNNERS = Request("GET", "/state/runners")
 DOWNLOADS = Request("GET", "/state/downloads")
+# Paths below /state came with commit c6c5a3e.
+TOO_OLD = (
+    f"exo has no {NODES.method} {NODES.path}, which v1.0.70 and later have; install v1.0.71, or "
+    "commit 09f9ea3 or a later one, on all nodes."
+)
 
 
 def previews(model: str) -> Request:
