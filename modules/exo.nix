@@ -12,6 +12,11 @@ let
   fabricService = import ../lib/fabric-service.nix { inherit lib utils config; };
   fabric = fabricService.on cfg.fabric;
 
+  # Commit 09f9ea3, which no tag has yet, took --libp2p-port away, and ends where a variable of libp2p is
+  # set. The driver asks each node's exo which of the two it is; a service has to be written for one.
+  newest = "1.0.71";
+  version = lib.getVersion cfg.package;
+
   peers = lib.filter (address: fabric != null && address != fabric.address) (
     lib.catAttrs cfg.fabric (lib.catAttrs "addresses" config.nixwulf.cluster.nodes)
   );
@@ -51,7 +56,12 @@ in
   };
 
   config = lib.mkIf cfg.enable {
-    assertions = fabricService.known "nixwulf.exo.fabric" cfg.fabric;
+    assertions = fabricService.known "nixwulf.exo.fabric" cfg.fabric ++ [
+      {
+        assertion = lib.versionAtLeast newest version;
+        message = "${config.nixwulf.cluster.where}: nixwulf.exo.package is exo ${version}, and the service has the options of ${newest}, which later ones refuse; set it to exo ${newest}.";
+      }
+    ];
 
     systemd.services.exo = lib.mkIf (fabric != null) (
       lib.mkMerge [

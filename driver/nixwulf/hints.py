@@ -159,9 +159,15 @@ HINTS = (
     ),
     Hint(
         "EXO_LIBP2P_NAMESPACE has been removed",
-        "EXO_LIBP2P_NAMESPACE has been removed|unrecognized arguments: --namespace",
-        "the version of exo names its namespace in another way",
-        "install exo 0.3.70 or later, and unset EXO_LIBP2P_NAMESPACE on the nodes",
+        "EXO_LIBP2P_NAMESPACE has been removed|Bootstrap peers has been temporarily removed",
+        "the node sets a variable of exo v1.0.71, and its exo is of commit 09f9ea3 or later",
+        "unset EXO_LIBP2P_NAMESPACE and EXO_BOOTSTRAP_PEERS on the nodes",
+    ),
+    Hint(
+        "exo lacks the model on a node",
+        "exo lacks the model on a node|Model files not found locally in offline mode",
+        "exo reads models from folders of its own, as ORG--NAME, and not from Hugging Face's cache",
+        "copy the model into the folder that the message names, on every node",
     ),
     Hint(
         "a program was silent for longer than the progress limit",

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,9 @@ from nixwulf import engines
 from nixwulf.advise.serving import SERVED, serving
 from nixwulf.advise.typed import typed
 from nixwulf.cluster import load_cluster
-from nixwulf.engines import distributed_llama, exo, mesh_llm, mlx, mlx_ranks, vllm
+from nixwulf.engines import distributed_llama, exo, exo_network, mesh_llm, mlx, mlx_ranks, vllm
 
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 CLIENTS = ("llama-bench", "benchmark", "generate", "inference", "vllm bench", "--prompt")
 
 
@@ -172,17 +174,29 @@ def test_mlx_writes_its_group_on_every_node_then_starts_a_server_a_rank(tmp_path
 
 
 @pytest.mark.parametrize("transport", ["tcp", "rdma"])
-def test_exo_meets_in_one_namespace_and_is_asked_to_place_the_model(tmp_path, transport):
+@pytest.mark.parametrize(
+    ("release", "meets"),
+    [
+        ("b5375f8", "/bin/exo {} --namespace nixwulf --zenoh-port"),
+        ("v1.0.71", "EXO_LIBP2P_NAMESPACE=nixwulf /bin/exo {} --libp2p-port"),
+    ],
+)
+def test_exo_meets_in_one_namespace_and_is_asked_to_place_the_model(
+    tmp_path, release, meets, transport
+):
     model = {"id": "mlx-community/Llama-3.3-70B-Instruct-4bit"}
     asked = matrix("exo", "tensor", transport, fabric=["cable-ab"], parameters={"api": "chat"})
     run = planned(tmp_path, "mac-studio-4", model, asked, exo="/bin/exo")
+    help_text = (FIXTURES / "exo" / release / "help.txt").read_text()
+    network = exo_network.network({"mac-a": help_text}, "nixwulf-of-the-run")
     for node in run.nodes:
-        run.start(node, "exo", exo.argv(run, node), exo.ENVIRONMENT)
+        environment = {**exo.ENVIRONMENT, **network.environment}
+        run.start(node, "exo", exo.argv(run, node, network), environment)
     way, servers = lines(run)
 
     assert [node for node, _ in servers] == ["mac-b", "mac-a"]
-    assert "/bin/exo --no-api --namespace nixwulf --zenoh-port" in servers[0][1]
-    assert "/bin/exo --force-master --namespace nixwulf --zenoh-port" in servers[1][1]
+    assert meets.format("--no-api") in servers[0][1]
+    assert meets.format("--force-master") in servers[1][1]
     place, ask = map(shlex.split, way.then)
     assert place[1] == "http://127.0.0.1:52415/place_instance"
     assert json.loads(place[-1]) == exo.exo_api.placement(run.model, run.case).body

@@ -1,21 +1,35 @@
-"""What exo is started with and asked, and what its answers mean; not yet run on hardware."""
+"""What exo is started with, by what its releases print, and its own benchmark's rows.
+
+Not yet run on hardware. tests/fixtures/exo is what two releases print: see tools/fixtures/exo.py.
+"""
 
 import json
+import os
+import re
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from launch_plan import planned
-from nixwulf.engines import exo_api
 from nixwulf.engines.exo import ENGINE, ENVIRONMENT, argv
-from nixwulf.engines.exo_api import Instance, Request
+from nixwulf.engines.exo_network import network
 from nixwulf.parsers import ParseError
 from nixwulf.parsers.exo import parse, recognises
 from nixwulf.run import RunFailure
 
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "exo"
+RELEASES = ("v1.0.71", "b5375f8")
+CHECKOUT = os.environ.get("NIXWULF_EXO_CHECKOUT")
+
+
+def help_of(release):
+    return (FIXTURES / release / "help.txt").read_text()
 
 
 @pytest.fixture
@@ -35,114 +49,83 @@ def plan(tmp_path):
     return make
 
 
-def test_every_node_is_alone_with_the_run_in_its_namespace_and_only_the_head_answers(plan):
-    run = plan()
-    common = "--namespace nixwulf-run --zenoh-port 52414 --discovery-port 52413"
-    assert [" ".join(argv(run, node)) for node in run.nodes] == [
-        f"/bin/exo --force-master {common}",
-        f"/bin/exo --no-api {common}",
-    ]
-    assert ENVIRONMENT["EXO_OFFLINE"] == "true"
-    assert "EXO_LIBP2P_NAMESPACE" not in ENVIRONMENT
-
-
 @pytest.mark.parametrize(
-    ("transport", "parallelism", "meta", "sharding"),
-    [("tcp", "pipeline", "MlxRing", "Pipeline"), ("rdma", "tensor", "MlxJaccl", "Tensor")],
-)
-def test_the_requests_of_a_run_in_their_order(plan, transport, parallelism, meta, sharding):
-    run = plan(transport, parallelism)
-    wanted = {"model_id": ID, "sharding": sharding, "instance_meta": meta, "min_nodes": 2}
-    requests = [
-        exo_api.NODES,
-        exo_api.previews(ID),
-        exo_api.placement(ID, run.case),
-        exo_api.awaiting(ID),
-        exo_api.runner_state("r1"),
-        exo_api.greedy(ID, 1, 32),
-        exo_api.deletion("i1"),
-        exo_api.INSTANCES,
-    ]
-    assert requests == [
-        Request("GET", "/state/topology/nodes"),
-        Request("GET", "/instance/previews", query={"model_id": ID}),
-        Request("POST", "/place_instance", wanted),
-        Request("GET", "/instance/await", query={"model_id": ID, "timeout_seconds": "300"}),
-        Request("GET", "/state/runners/r1"),
-        Request(
-            "POST",
-            "/v1/chat/completions",
-            {
-                "model": ID,
-                "messages": [
-                    {"role": "user", "content": "The quick brown fox jumps over the lazy dog."}
-                ],
-                "max_tokens": 32,
-                "temperature": 0,
-                "seed": 1,
-                "logprobs": True,
-                "stream": False,
-            },
-        ),
-        Request("DELETE", "/instance/i1"),
-        Request("GET", "/state/instances"),
-    ]
-
-
-def instance(nodes):
-    runners = {f"node{n}": f"r{n}" for n in range(nodes)}
-    shards = {"nodeToRunner": runners, "runnerToShard": {runner: {} for runner in runners.values()}}
-    return {"MlxJacclInstance": {"instanceId": "i1", "shardAssignments": shards}}
-
-
-def preview(nodes=2, sharding="Tensor", error=None):
-    found = {"sharding": sharding, "instance_meta": "MlxJaccl", "error": error}
-    return {**found, "instance": None if error else instance(nodes)}
-
-
-@pytest.mark.parametrize(
-    ("previews", "problem"),
+    ("release", "options", "variables"),
     [
-        ([preview()], None),
-        ([preview(1), preview(2)], None),
-        ([preview(1)], "on 2 nodes: it offers no such placement"),
-        ([preview(2, "Pipeline")], "it offers no such placement"),
-        ([preview(error="no RDMA link between node0 and node1")], "no RDMA link between"),
-        ([], "it offers no such placement"),
-        ([{"sharding": "Tensor"}], "previewed no placements"),
+        ("v1.0.71", "--libp2p-port 52414", {"EXO_LIBP2P_NAMESPACE": "nixwulf-run"}),
+        ("b5375f8", "--namespace nixwulf-run --zenoh-port 52414 --discovery-port 52413", {}),
     ],
 )
-def test_a_placement_that_exo_does_not_preview_is_told_with_its_reason(plan, previews, problem):
-    told = exo_api.placement_problem(ID, plan().case, {"previews": previews})
-    assert problem in told if problem else told is None
+def test_each_release_is_started_with_its_own_options_alone_in_the_runs_namespace(
+    plan, release, options, variables
+):
+    run = plan()
+    found = network({node.node.name: help_of(release) for node in run.nodes}, "nixwulf-run")
+    assert [" ".join(argv(run, node, found)) for node in run.nodes] == [
+        f"/bin/exo --force-master {options}",
+        f"/bin/exo --no-api {options}",
+    ]
+    assert found.environment == variables
+    assert ENVIRONMENT["EXO_OFFLINE"] == "true"
 
 
-def test_the_placed_model_is_read_from_the_stream_between_comments():
-    event = json.dumps({"type": "ready", "instance": instance(2)})
-    found = exo_api.ready_instance(f": keep-alive\n\ndata: {event}\n\n")
-    assert found == Instance("i1", ("r0", "r1"))
-    with pytest.raises(RunFailure, match=r"No instance found for model x"):
-        exo_api.ready_instance(
-            'data: {"type": "timeout", "message": "No instance found for model x"}'
-        )
-    with pytest.raises(RunFailure, match="no event came"):
-        exo_api.ready_instance("")
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_option_that_a_node_is_started_with_is_in_the_releases_help(plan, release):
+    run = plan()
+    found = network({"mac-a": help_of(release)}, "nixwulf-run")
+    for node in run.nodes:
+        options = {word for word in argv(run, node, found) if word.startswith("--")}
+        assert options
+        assert options <= set(re.findall(r"--[\w-]+", help_of(release)))
 
 
-def test_a_part_is_ready_loading_or_failed():
-    assert exo_api.runner_is_ready({"RunnerReady": {}})
-    assert not exo_api.runner_is_ready({"RunnerLoading": {"layersLoaded": 3}})
-    assert not exo_api.runner_is_ready([])
-    with pytest.raises(RunFailure, match="errno 22"):
-        exo_api.runner_is_ready({"RunnerFailed": {"errorMessage": "RTR failed with errno 22"}})
+@pytest.mark.parametrize("releases", [RELEASES, RELEASES[::-1]])
+def test_two_releases_of_one_version_are_refused_with_the_nodes_and_an_option(releases):
+    texts = {node: help_of(release) for node, release in zip("ab", releases, strict=True)}
+    new, old = sorted(texts, key=lambda node: "--zenoh-port" not in texts[node])
+    with pytest.raises(RunFailure) as caught:
+        network(texts, "nixwulf-run")
+    assert caught.value.outcome == "unsupported"
+    assert f"on node {new!r} and not on node {old!r}" in str(caught.value)
+    assert "install one commit on all nodes" in str(caught.value)
 
 
-def test_tokens_of_a_chat_are_its_texts():
-    content = [{"token": " a"}, {"token": " b"}]
-    answer = {"choices": [{"logprobs": {"content": content}}]}
-    assert exo_api.tokens(answer) == [" a", " b"]
-    with pytest.raises(RunFailure, match="answered no tokens"):
-        exo_api.tokens({"choices": []})
+# hand-made: the releases before --libp2p-port (2da740c) need a Rust extension of their time to run.
+@pytest.mark.parametrize("text", ["usage: EXO [-h] [--no-api]", "ImportError: no exo_rs", ""])
+def test_an_exo_with_neither_network_is_refused_with_the_releases_that_have_one(text):
+    with pytest.raises(RunFailure, match=r"install v1\.0\.71, or commit 09f9ea3 or a later one"):
+        network({"a": text}, "nixwulf-run")
+
+
+def test_the_driver_asks_each_node_for_its_help_before_it_starts_anything(tmp_path):
+    matrix = {
+        "engine": ["exo"],
+        "benchmark": ["serve"],
+        "nodes": [2],
+        "fabric": ["cable-ab"],
+        "transport": ["tcp"],
+        "parallelism": ["pipeline"],
+        "parameters": {"api": ["chat"]},
+    }
+    answers = {"script": "usage: EXO [-h] [--no-api]"}
+    run = planned(tmp_path, "mac-studio-4", {"id": ID}, matrix, answers, exo="/bin/exo")
+    with pytest.raises(RunFailure, match="has neither '--zenoh-port' nor '--libp2p-port'"):
+        ENGINE.start(run)
+    assert not run.started
+
+
+@pytest.mark.skipif(
+    not CHECKOUT, reason="NIXWULF_EXO_CHECKOUT names no checkout of exo with its dependencies"
+)
+def test_the_fixtures_are_what_exos_own_classes_print(tmp_path):
+    script = Path(__file__).parents[2] / "tools" / "fixtures" / "exo.py"
+    made = [sys.executable, script, "--checkout", CHECKOUT, "--out", tmp_path]
+    subprocess.run(made, check=True, timeout=300)
+    (release,) = tmp_path.iterdir()
+    kept = FIXTURES / release.name
+    assert {file.name: file.read_text() for file in release.iterdir()} == {
+        file.name: file.read_text() for file in kept.iterdir()
+    }
 
 
 def test_what_exo_cannot_run_is_left_out_with_the_reason(plan):

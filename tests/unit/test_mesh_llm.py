@@ -5,11 +5,34 @@ import json
 import pytest
 
 from launch_plan import planned
-from nixwulf.engines.mesh_llm import ENGINE, PUBLIC, argv, events, launch, model_name, wait_for
+from nixwulf import asking
+from nixwulf.endpoint import Endpoint
+from nixwulf.engines import mesh_llm
+from nixwulf.engines.mesh_llm import (
+    ENGINE,
+    NO_LOGPROBS,
+    PUBLIC,
+    argv,
+    completed,
+    events,
+    invitation,
+    launch,
+    model_name,
+    tokens,
+    wait_for,
+)
 from nixwulf.errors import InputError
 from nixwulf.run import RunFailure
 
+# hand-made: mesh-llm and its events are Rust whose crates cannot be had here (events:
+# https://github.com/Mesh-LLM/mesh-llm/blob/0809252/mesh-llm/src/cli/output/EVENTS.md, and
+# .../blob/76d7ca8/crates/mesh-llm-tui/src/output/EVENTS.md; refusal of logprobs:
+# .../blob/2ddd399/crates/skippy-server/src/frontend/request.rs)
 MODEL = {"path": "/models/llama.gguf"}
+REFUSAL = (
+    "'mesh-llm' did not answer '/v1/completions': 400 completion logprobs are parsed by "
+    "openai-frontend but not yet implemented by skippy runtime."
+)
 EVENTS = [
     {"event": "invite_token", "token": "eyJhIjoxfQ", "mesh_id": "m1", "message": "Invite: eyJ"},
     {"event": "llama_ready", "model": "llama", "port": 40123, "message": "ready"},
@@ -88,6 +111,82 @@ def test_a_users_option_that_does_is_refused_in_one_sentence(plan, option, form)
 def test_options_that_are_no_words_are_refused(plan):
     with pytest.raises(InputError, match="cannot be read: No closing quotation"):
         plan(mesh_options="--name 'x")
+
+
+@pytest.mark.parametrize("flavor", ["vulkan", "cuda-blackwell"])
+def test_any_flavor_of_upstream_is_passed_on(plan, flavor):
+    run = plan(nodes=1, llama_flavor=flavor)
+    assert argv(run, run.head)[-2:] == ["--llama-flavor", flavor]
+
+
+@pytest.fixture
+def asked(plan, monkeypatch):
+    """Asks for a completion; each of the answers is a reply, or a refusal as a text."""
+
+    def ask(*answers):
+        left, requests = list(answers), []
+
+        def post(run, endpoint, path, request):
+            requests.append("logprobs" in request)
+            answer = left.pop(0)
+            if isinstance(answer, str):
+                raise RunFailure("failed", answer)
+            return answer
+
+        monkeypatch.setattr(asking, "post", post)
+        run = plan()
+        endpoint = Endpoint(run.raw / "socket", "llama", None)
+        return completed(run, endpoint, 32), requests, run.warnings
+
+    return ask
+
+
+def completion(text, logprobs=None):
+    return {"choices": [{"index": 0, "text": text, "logprobs": logprobs}]}
+
+
+def test_tokens_are_compared_where_mesh_llm_gives_them(asked):
+    logprobs = {"content": [{"token": " a"}, {"token": " b"}]}
+    assert asked(completion(" a b", logprobs)) == ([" a", " b"], [True], [])
+
+
+def test_the_text_is_compared_where_logprobs_are_refused_and_the_record_says_so(asked):
+    assert asked(REFUSAL, completion("no, 1")) == (list("no, 1"), [True, False], [NO_LOGPROBS])
+
+
+def test_the_text_is_compared_where_logprobs_are_absent_and_the_record_says_so(asked):
+    assert asked(completion("ab")) == (["a", "b"], [True], [NO_LOGPROBS])
+
+
+@pytest.mark.parametrize("answer", [completion(""), {"choices": []}, [], None])
+def test_an_answer_without_text_is_a_failure(answer):
+    with pytest.raises(RunFailure, match="mesh-llm answered no text"):
+        tokens(answer)
+
+
+def test_another_refusal_is_no_reason_to_compare_texts(asked):
+    with pytest.raises(RunFailure, match="503 no capacity"):
+        asked("'mesh-llm' did not answer '/v1/completions': 503 no capacity.")
+
+
+def test_a_token_that_the_event_withholds_is_asked_of_the_heads_api(plan, monkeypatch):
+    run = plan()
+    withheld = {key: value for key, value in EVENTS[0].items() if key != "token"}
+    said_by(run, withheld | {"token_withheld": True})
+    monkeypatch.setattr(mesh_llm, "status", lambda run, head: {"token": "eyJhIjoxfQ"})
+    assert invitation(run, run.start(run.head, "mesh-llm-0", argv(run, run.head), {})) == (
+        "eyJhIjoxfQ"
+    )
+    monkeypatch.setattr(mesh_llm, "status", lambda run, head: {"version": "0.70.0"})
+    with pytest.raises(RunFailure, match="withholds its token .* take another release"):
+        invitation(run, run.owned[0])
+
+
+def test_a_fatal_event_ends_the_wait_as_an_error_does(plan):
+    run = plan()
+    said_by(run, {"event": "fatal", "message": "no native runtime"})
+    with pytest.raises(RunFailure, match="node 'blade1' says: no native runtime"):
+        launch(run)
 
 
 def test_an_error_event_and_an_early_end_are_told_with_the_node(plan):

@@ -11,7 +11,7 @@ from typing import Any
 
 from nixwulf.cluster import Cluster
 from nixwulf.endpoint import MARGIN
-from nixwulf.engines import exo_api, mlx_ranks
+from nixwulf.engines import exo_api, exo_network, mlx_ranks
 from nixwulf.record import Record
 
 # Clients, and programs that answer once.
@@ -178,9 +178,12 @@ def _exo(way: Measured) -> Serving:
     """Nodes meet in a namespace, and the model is placed on them by a request."""
     servers = []
     for one in way.of("exo"):
-        argv = list(one.argv)
-        argv[argv.index("--namespace") + 1] = "nixwulf"
-        servers.append(replace(one, argv=tuple(argv)))
+        argv, environment = list(one.argv), dict(one.environment)
+        if "--namespace" in argv:
+            argv[argv.index("--namespace") + 1] = "nixwulf"
+        else:
+            environment[exo_network.NAMESPACE] = "nixwulf"
+        servers.append(replace(one, argv=tuple(argv), environment=environment))
     servers.sort(key=lambda one: "--force-master" in one.argv)
     model = str(way.record["model"]["hub"])
     case = way.case

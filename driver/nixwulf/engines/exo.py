@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nixwulf import asking
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines import Engine, exo_api, python_versions
+from nixwulf.engines import Engine, exo_api, exo_network, python_versions
 from nixwulf.engines.exo_api import Instance, Request
+from nixwulf.engines.exo_network import Network
 from nixwulf.engines.mlx_devices import rdma_problem
 from nixwulf.errors import InputError
 from nixwulf.models.random_model import RandomModel
 from nixwulf.run import Clocks, Run, RunFailure
 from nixwulf.ssh import Connection
 
-# Its defaults (https://github.com/exo-explore/exo/blob/b5375f8/src/exo/main.py): the API, what
-# nodes exchange, and over UDP how they find each other.
-_API_PORT, _PEER_PORT, _DISCOVERY_PORT = 52415, 52414, 52413
-# Nodes tell each other their memory a while after they have met; before, nothing can be placed.
+_API_PORT = 52415
+# Nodes tell each other their memory a while after they have met; before, nothing can be placed. And
+# what the master cannot place it only logs: no instance comes, and no answer says so.
 _SETTLE_S = 60.0
 _REMOVE_S = 10.0
 _POLL_S = 0.2
 # Offline: what is not on the nodes fails at once, and is not downloaded inside a run.
 ENVIRONMENT = {"EXO_OFFLINE": "true", "PYTHONUNBUFFERED": "1"}
+
+T = TypeVar("T")
 
 
 class Exo(Engine):
@@ -38,7 +41,7 @@ class Exo(Engine):
         "exo is not on PATH (PyPI's 'exo' is another project); install it as "
         "https://github.com/exo-explore/exo says, and put 'exo' on PATH."
     )
-    ports = (_API_PORT, _PEER_PORT)
+    ports = (_API_PORT, exo_network.PEER_PORT)
     model_on_every_node = True
     hub_models = True
     gpus = ("apple",)
@@ -69,11 +72,23 @@ class Exo(Engine):
         if run.model.startswith("/"):
             reason = f"exo takes no folder such as {run.model!r}; give the model an id instead."
             raise RunFailure("unsupported", reason)
+        network = exo_network.network(_help(run), f"nixwulf-{run.name}")
         for node in run.nodes:
             worker = node is not run.head
-            run.start(node, "exo", argv(run, node), ENVIRONMENT, background=worker)
+            environment = {**ENVIRONMENT, **network.environment}
+            run.start(node, "exo", argv(run, node, network), environment, background=worker)
         with _api(run) as endpoint:
-            _wait_for(run, endpoint, exo_api.NODES, lambda found: len(found) >= run.case.nodes)
+            clocks = Clocks(run, endpoint.server)
+            found: Any = []
+            while len(found) < run.case.nodes:
+                asking.require_running(run, endpoint)
+                clocks.check()
+                time.sleep(_POLL_S)
+                try:
+                    found = _ask(endpoint, exo_api.NODES)
+                except RunFailure as failure:  # else it does not answer yet
+                    if failure.outcome == "unsupported":
+                        raise
 
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
         """The texts of the tokens of a chat."""
@@ -87,13 +102,23 @@ class Exo(Engine):
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
         """The head's API with the model placed on the case's nodes, and removed at the end."""
         with _api(run) as endpoint:
-            _wait_until_possible(run, endpoint)
-            _ask(endpoint, exo_api.placement(run.model, run.case))
-            instance = _placed(run, endpoint)
+            model, case = run.model, run.case
+            _settled(
+                run,
+                endpoint,
+                exo_api.previews(model),
+                lambda answer: exo_api.require_placement(model, case, answer),
+            )
+            before = frozenset(_ask(endpoint, exo_api.INSTANCES))
+            _ask(endpoint, exo_api.placement(model, case))
+            instance = _settled(
+                run,
+                endpoint,
+                exo_api.INSTANCES,
+                lambda answer: exo_api.placed_instance(model, before, answer),
+            )
             try:
-                for runner in instance.runners:
-                    state = exo_api.runner_state(runner)
-                    _wait_for(run, endpoint, state, exo_api.runner_is_ready)
+                _wait_until_ready(run, endpoint, instance)
                 yield endpoint
             finally:
                 _remove(endpoint, instance)
@@ -102,15 +127,22 @@ class Exo(Engine):
 ENGINE = Exo()
 
 
-def argv(run: Run, node: Connection) -> list[str]:
-    """A node's command line: the head answers and leads; the namespace is the run's own.
-
-    EXO_LIBP2P_NAMESPACE, which earlier versions read, ends version 0.3.70.
-    """
+def argv(run: Run, node: Connection, network: Network) -> list[str]:
+    """A node's command line: the head answers and leads."""
     role = ["--force-master"] if node is run.head else ["--no-api"]
-    ports = ["--zenoh-port", str(_PEER_PORT), "--discovery-port", str(_DISCOVERY_PORT)]
-    program = run.facts[node.node.name].programs["exo"]
-    return [program, *role, "--namespace", f"nixwulf-{run.name}", *ports]
+    return [run.facts[node.node.name].programs["exo"], *role, *network.arguments]
+
+
+def _help(run: Run) -> dict[str, str]:
+    """What `exo --help` prints, by the name of the node."""
+
+    def printed(node: Connection) -> str:
+        program = run.facts[node.node.name].programs["exo"]
+        return run.output(node, exo_network.HELP, program)
+
+    with ThreadPoolExecutor(len(run.nodes)) as pool:
+        names = (node.node.name for node in run.nodes)
+        return dict(zip(names, pool.map(printed, run.nodes), strict=True))
 
 
 @contextmanager
@@ -121,62 +153,44 @@ def _api(run: Run) -> Iterator[Endpoint]:
         yield Endpoint(local, run.model, server)
 
 
-def _wait_until_possible(run: Run, endpoint: Endpoint) -> None:
-    """Until exo previews the placement that is asked for; raises RunFailure with its reason."""
-    limit = time.monotonic() + _SETTLE_S
+def _settled(run: Run, endpoint: Endpoint, request: Request, read: Callable[[Any], T]) -> T:
+    """What is read from an answer, asked for until it can be; raises RunFailure why it cannot."""
+    limit = min(time.monotonic() + _SETTLE_S, run.deadline)
     while True:
-        found = _ask(endpoint, exo_api.previews(run.model))
-        problem = exo_api.placement_problem(run.model, run.case, found)
-        if problem is None:
-            return
-        asking.require_running(run, endpoint)
-        if time.monotonic() > min(limit, run.deadline):
-            raise RunFailure("failed", problem)
+        answer = _ask(endpoint, request)
+        try:
+            return read(answer)
+        except RunFailure:
+            asking.require_running(run, endpoint)
+            if time.monotonic() > limit:
+                raise
         time.sleep(_POLL_S)
 
 
-def _placed(run: Run, endpoint: Endpoint) -> Instance:
-    """What the stream of the await request ends with; it has comments meanwhile."""
-    import httpx
-
-    request = exo_api.awaiting(run.model)
+def _wait_until_ready(run: Run, endpoint: Endpoint, instance: Instance) -> None:
+    """Until all parts of the model are loaded; raises RunFailure when one cannot be."""
     clocks = Clocks(run, endpoint.server)
-    events = ""
-    try:
-        with (
-            endpoint.client() as client,
-            client.stream("GET", request.path, params=request.query, timeout=30) as response,
-        ):
-            for line in response.iter_lines():
-                events += line + "\n"
-                asking.require_running(run, endpoint)
-                clocks.check()
-    except httpx.HTTPError as error:
-        raise RunFailure("failed", f"exo broke off {request.path}: {error}.") from None
-    return exo_api.ready_instance(events)
+    while True:
+        lacking = exo_api.download_problem(instance, _ask(endpoint, exo_api.DOWNLOADS))
+        if lacking is not None:
+            raise RunFailure("failed", lacking)
+        if exo_api.is_ready(instance, _ask(endpoint, exo_api.RUNNERS)):
+            return
+        # After five tries exo takes an instance off that cannot be loaded.
+        if instance.id not in _ask(endpoint, exo_api.INSTANCES):
+            raise RunFailure("failed", f"exo gave up loading {run.model!r}; read the logs.")
+        asking.require_running(run, endpoint)
+        clocks.check()
+        time.sleep(_POLL_S)
 
 
 def _remove(endpoint: Endpoint, instance: Instance) -> None:
-    """Take the model off and see it gone, or the next await would find it; exo may have ended."""
+    """Take the model off and see it gone, or the next one has less memory; exo may have ended."""
     limit = time.monotonic() + _REMOVE_S
     with suppress(RunFailure):
         _ask(endpoint, exo_api.deletion(instance.id))
         while instance.id in _ask(endpoint, exo_api.INSTANCES) and time.monotonic() < limit:
             time.sleep(_POLL_S)
-
-
-def _wait_for(run: Run, endpoint: Endpoint, request: Request, holds: Callable[[Any], bool]) -> None:
-    """Ask again until the answer is as wanted; raises RunFailure when exo ends or a clock does."""
-    clocks = Clocks(run, endpoint.server)
-    while True:
-        answer: Any = []
-        with suppress(RunFailure):  # it does not answer yet
-            answer = _ask(endpoint, request)
-        if holds(answer):
-            return
-        asking.require_running(run, endpoint)
-        clocks.check()
-        time.sleep(_POLL_S)
 
 
 def _ask(endpoint: Endpoint, request: Request) -> Any:
@@ -191,6 +205,11 @@ def _ask(endpoint: Endpoint, request: Request) -> Any:
             answer.raise_for_status()
             return answer.json()
     except (httpx.HTTPError, ValueError) as error:
-        words = " ".join(str(error).split())[:300]
+        said = str(error)
+        if isinstance(error, httpx.HTTPStatusError):
+            said = error.response.text
+            if request == exo_api.NODES and error.response.status_code == httpx.codes.NOT_FOUND:
+                raise RunFailure("unsupported", exo_api.TOO_OLD) from None
+        words = " ".join(said.split())[:300]
         reason = f"exo did not answer {request.method} {request.path}: {words}."
         raise RunFailure("failed", reason) from None

@@ -1,13 +1,12 @@
 """exo's HTTP API: each request as data, and what its answers say.
 
-https://github.com/exo-explore/exo/blob/b5375f8/docs/api.md and src/exo/api there.
+Of v1.0.71 and of b5375f8 alike: https://github.com/exo-explore/exo/blob/b5375f8/docs/api.md and
+src/exo/api there. What they print is in tests/fixtures/exo.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +16,6 @@ from nixwulf.run import RunFailure
 
 _SHARDING = {"single": "Pipeline", "pipeline": "Pipeline", "tensor": "Tensor"}
 _META = {None: "MlxRing", "tcp": "MlxRing", "rdma": "MlxJaccl"}
-_AWAIT_S = 300  # the most that it allows
 
 
 @dataclass(frozen=True)
@@ -32,14 +30,22 @@ class Request:
 
 @dataclass(frozen=True)
 class Instance:
-    """A placed model: its id, and those of its parts."""
+    """A placed model: its ids, and that of its part on each node."""
 
     id: str
-    runners: tuple[str, ...]
+    model: str
+    runners: Mapping[str, str]
 
 
 NODES = Request("GET", "/state/topology/nodes")
 INSTANCES = Request("GET", "/state/instances")
+RUNNERS = Request("GET", "/state/runners")
+DOWNLOADS = Request("GET", "/state/downloads")
+# Paths below /state came with commit c6c5a3e.
+TOO_OLD = (
+    f"exo has no {NODES.method} {NODES.path}, which v1.0.70 and later have; install v1.0.71, or "
+    "commit 09f9ea3 or a later one, on all nodes."
+)
 
 
 def previews(model: str) -> Request:
@@ -56,17 +62,6 @@ def placement_of(model: str, parallelism: str | None, transport: str | None, nod
     """Place the model on so many nodes, split and joined so."""
     body = {"model_id": model, **_split(parallelism, transport, nodes)}
     return Request("POST", "/place_instance", body)
-
-
-def awaiting(model: str) -> Request:
-    """Wait for the placed model, as a stream of events."""
-    query = {"model_id": model, "timeout_seconds": str(_AWAIT_S)}
-    return Request("GET", "/instance/await", query=query)
-
-
-def runner_state(runner: str) -> Request:
-    """How far one part of the model is."""
-    return Request("GET", f"/state/runners/{runner}")
 
 
 def greedy(model: str, seed: int, count: int) -> Request:
@@ -88,41 +83,64 @@ def deletion(instance: str) -> Request:
     return Request("DELETE", f"/instance/{instance}")
 
 
-def placement_problem(model: str, case: Case, answer: Any) -> str | None:
-    """Why exo cannot place the model as the case says, by its previews; none when it can."""
-    wanted = _wanted(case)
-    told = ""
+def require_placement(model: str, case: Case, answer: Any) -> None:
+    """Raise RunFailure when exo's previews have not the placement that a case asks for."""
+    wanted = _split(case.parallelism, case.transport, case.nodes)
+    reason = ""
     try:
         for preview in answer["previews"]:
             if all(preview[key] == wanted[key] for key in ("sharding", "instance_meta")):
-                if preview.get("instance") and _parts(preview["instance"]) == case.nodes:
-                    return None
-                told = preview.get("error") or told
+                placed = preview.get("instance")
+                if placed and len(_read(placed).runners) == case.nodes:
+                    return
+                reason = preview.get("error") or reason
     except (KeyError, TypeError, AttributeError, StopIteration):
-        return f"exo previewed no placements: {str(answer)[:200]}."
+        problem = f"exo previewed no placements: {str(answer)[:200]}."
+        raise RunFailure("failed", problem) from None
     how = f"{wanted['sharding']}, {wanted['instance_meta']} on {case.nodes} nodes"
-    return f"exo cannot place {model!r} as {how}: {told or 'it offers no such placement'}."
+    reason = reason or "it offers no such placement"
+    raise RunFailure("failed", f"exo cannot place {model!r} as {how}: {reason}.")
 
 
-def ready_instance(events: str) -> Instance:
-    """The instance that a stream of events tells; raises RunFailure."""
-    for line in events.splitlines():
-        if line.startswith("data: "):
-            with suppress(ValueError, KeyError, TypeError, AttributeError, StopIteration):
-                event = json.loads(line.removeprefix("data: "))
-                inner = next(iter(event["instance"].values()))
-                shards = inner["shardAssignments"]["runnerToShard"]
-                return Instance(str(inner["instanceId"]), tuple(shards))
-    last = events.strip().rpartition("\n")[2]
-    raise RunFailure("failed", f"exo did not place the model: {last[:200] or 'no event came'}.")
+def placed_instance(model: str, before: Collection[str], answer: Any) -> Instance:
+    """The instance of a model among the instances of exo, but for those before; or RunFailure."""
+    try:
+        for id_, instance in answer.items():
+            found = _read(instance)
+            if id_ not in before and found.model == model:
+                return found
+    except (KeyError, TypeError, AttributeError, StopIteration):
+        problem = f"exo listed no instances: {str(answer)[:200]}."
+        raise RunFailure("failed", problem) from None
+    reason = f"exo took the request to place {model!r} and did not place it; read the head's log."
+    raise RunFailure("failed", reason)
 
 
-def runner_is_ready(state: Any) -> bool:
-    """Whether a part is loaded; raises RunFailure when it has failed."""
-    if isinstance(state, dict) and "RunnerFailed" in state:
-        words = state["RunnerFailed"].get("errorMessage") or "it gives no reason"
-        raise RunFailure("failed", f"A part of the model failed on a node of exo: {words}.")
-    return isinstance(state, dict) and ("RunnerReady" in state or "RunnerRunning" in state)
+def download_problem(instance: Instance, answer: Any) -> str | None:
+    """Why a node cannot have the files of an instance's model, or none."""
+    for node in instance.runners:
+        for status in answer.get(node, ()):
+            failed = status.get("DownloadFailed")
+            if failed and _model_of(failed["shardMetadata"]) == instance.model:
+                folder = failed.get("modelDirectory")
+                return (
+                    f"exo lacks the model on a node: {failed['errorMessage']}; put its files, or a "
+                    f"link to their folder, at {folder!r} there."
+                )
+    return None
+
+
+def is_ready(instance: Instance, answer: Any) -> bool:
+    """Whether all parts of an instance are loaded; raises RunFailure when one has failed."""
+    states = [answer.get(runner, {}) for runner in instance.runners.values()]
+    for state in states:
+        if "RunnerFailed" in state:
+            failed = state["RunnerFailed"]
+            causes = [cause["message"] for kind in failed.get("diagnostics", ())
+                      for cause in kind.values()]  # fmt: skip
+            words = "; ".join([failed.get("errorMessage") or "it gives no reason", *causes])
+            raise RunFailure("failed", f"A part of the model failed on a node of exo: {words}.")
+    return all("RunnerReady" in state or "RunnerRunning" in state for state in states)
 
 
 def tokens(answer: Any) -> list[str]:
@@ -133,10 +151,6 @@ def tokens(answer: Any) -> list[str]:
         raise RunFailure("failed", f"exo answered no tokens: {str(answer)[:200]}.") from None
 
 
-def _wanted(case: Case) -> dict[str, Any]:
-    return _split(case.parallelism, case.transport, case.nodes)
-
-
 def _split(parallelism: str | None, transport: str | None, nodes: int) -> dict[str, Any]:
     return {
         "sharding": _SHARDING[parallelism or ""],
@@ -145,7 +159,13 @@ def _split(parallelism: str | None, transport: str | None, nodes: int) -> dict[s
     }
 
 
-def _parts(instance: Mapping[str, Any]) -> int:
-    """On how many nodes an instance is; its kind is the one key around it."""
+def _read(instance: Mapping[str, Any]) -> Instance:
+    """An instance; its kind is the one key around it."""
     inner = next(iter(instance.values()))
-    return len(inner["shardAssignments"]["nodeToRunner"])
+    shards = inner["shardAssignments"]
+    return Instance(str(inner["instanceId"]), shards["modelId"], shards["nodeToRunner"])
+
+
+def _model_of(shard: Mapping[str, Any]) -> str:
+    """The model of a shard; its kind is the one key around it."""
+    return str(next(iter(shard.values()))["modelCard"]["modelId"])

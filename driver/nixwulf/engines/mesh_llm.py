@@ -1,4 +1,7 @@
-"""mesh-llm: llama.cpp over QUIC in a private mesh, joined by the token that the head prints."""
+"""mesh-llm: layers of a model over QUIC in a private mesh, joined by the head's token.
+
+Up to 0.65 they are computed by llama.cpp's servers, then by skippy, which has no logprobs yet.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,14 @@ from nixwulf.ssh import Connection
 _API_PORT, _CONSOLE_PORT, _PEER_PORT = 9337, 3131, 7842
 # These join or advertise public meshes, or choose what carries data beside the fabric.
 PUBLIC = ("--auto", "--publish", "--discover", "--nostr-relay", "--relay")
-# Unless told otherwise, a private mesh too signs in at two public relays, which then could carry
+# Unless told otherwise, a private mesh too signs in at public relays, which then could carry
 # its data (https://github.com/Mesh-LLM/mesh-llm/blob/0809252/mesh-llm/src/mesh/mod.rs#L1436): here
 # nothing listens, and after five seconds it goes on without.
 _NO_RELAY = "https://127.0.0.1:1/"
-_FLAVORS = ("default", "cpu", "cuda", "rocm", "vulkan", "metal")
+_DEFAULT_FLAVOR = "default"
+_COMPLETIONS, _STATUS = "/v1/completions", "/api/status"
+_FATAL = ("error", "fatal")
+NO_LOGPROBS = "mesh-llm has no logprobs: the characters of its text are compared, not its tokens"
 
 
 class MeshLlm(Engine):
@@ -36,7 +42,7 @@ class MeshLlm(Engine):
 
     name = "mesh-llm"
     parameters: ClassVar = {
-        "llama_flavor": Parameter(default="default", choices=_FLAVORS),
+        "llama_flavor": Parameter(default=_DEFAULT_FLAVOR),
         "max_vram_gb": Parameter(default=0),
         "mesh_options": Parameter(default=""),
     }
@@ -70,15 +76,9 @@ class MeshLlm(Engine):
         run.engine_facts["origin"] = run.program("mesh-llm")
 
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
-        """The texts of the tokens, as llama-server behind it gives them."""
+        """The texts of the tokens; where mesh-llm gives none, the characters of the text."""
         with self.endpoint(run) as endpoint:
-            request = asking.greedy(run, endpoint.model, count) | {"logprobs": 1}
-            answer = asking.post(run, endpoint, "/v1/completions", request)
-        try:
-            return [str(part["token"]) for part in answer["choices"][0]["logprobs"]["content"]]
-        except (KeyError, IndexError, TypeError):
-            reason = f"mesh-llm answered no tokens: {str(answer)[:200]}."
-            raise RunFailure("failed", reason) from None
+            return completed(run, endpoint, count)
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
@@ -116,10 +116,41 @@ def argv(run: Run, node: Connection, token: str = "") -> list[str]:
     argv += ["--bind-port", str(_PEER_PORT), "--relay", _NO_RELAY, "--no-enumerate-host"]
     argv += ["--join", token] if token else []
     argv += ["--split"] if run.case.nodes > 1 else []
-    if values["llama_flavor"] != _FLAVORS[0]:
+    if values["llama_flavor"] != _DEFAULT_FLAVOR:
         argv += ["--llama-flavor", values["llama_flavor"]]
     argv += ["--max-vram", str(values["max_vram_gb"])] if values["max_vram_gb"] else []
     return [*argv, *shlex.split(values["mesh_options"])]
+
+
+def completed(run: Run, endpoint: Endpoint, count: int) -> list[str]:
+    """What the sanity check compares; a warning of the run where that is no tokens."""
+    request = asking.greedy(run, endpoint.model, count)
+    try:
+        answer = asking.post(run, endpoint, _COMPLETIONS, request | {"logprobs": 1})
+    except RunFailure as failure:
+        if "logprobs" not in failure.reason:
+            raise
+        answer = asking.post(run, endpoint, _COMPLETIONS, request)
+    found, are_tokens = tokens(answer)
+    if not are_tokens and NO_LOGPROBS not in run.warnings:
+        run.warnings.append(NO_LOGPROBS)
+    return found
+
+
+def tokens(answer: Any) -> tuple[list[str], bool]:
+    """The tokens of a completion, or the characters of its text; and whether they are tokens.
+
+    Characters and not words, which some languages do not divide. Raises RunFailure.
+    """
+    try:
+        choice = answer["choices"][0]
+        parts = (choice.get("logprobs") or {}).get("content")
+        found = [str(part["token"]) for part in parts] if parts else list(str(choice["text"]))
+    except (KeyError, IndexError, TypeError, AttributeError):
+        found, parts = [], None
+    if not found:
+        raise RunFailure("failed", f"mesh-llm answered no text: {str(answer)[:200]}.")
+    return found, bool(parts)
 
 
 def launch(run: Run) -> list[OwnedProcess]:
@@ -128,11 +159,39 @@ def launch(run: Run) -> list[OwnedProcess]:
     head = run.start(run.head, label, argv(run, run.head), {})
     nodes = [head]
     if run.workers:
-        token = str(wait_for(run, head, "invite_token")["token"])
+        token = invitation(run, head)
         for node in run.workers:
             nodes.append(run.start(node, label, argv(run, node, token), {}, background=True))
     wait_for(run, head, "ready")
     return nodes
+
+
+def invitation(run: Run, head: OwnedProcess) -> str:
+    """The token of the head's mesh: of its event, or of its API where the event withholds it."""
+    event = wait_for(run, head, "invite_token")
+    token = event.get("token") or status(run, head).get("token")
+    if not token:
+        raise RunFailure(
+            "unsupported",
+            f"mesh-llm on node {head.node!r} withholds its token in the event 'invite_token' and "
+            f"in GET {_STATUS}, so that no other node can join; take another release.",
+        )
+    return str(token)
+
+
+def status(run: Run, head: OwnedProcess) -> dict[str, Any]:
+    """What the head's management API says of itself, once it answers; raises RunFailure."""
+    import httpx
+
+    with run.head.forwarded(f"127.0.0.1:{_CONSOLE_PORT}") as local:
+        endpoint = Endpoint(local, "", head)
+        asking.wait_until_healthy(run, endpoint, _STATUS)
+        try:
+            with endpoint.client() as client:
+                found = client.get(_STATUS, timeout=60).json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise RunFailure("failed", f"mesh-llm did not answer GET {_STATUS}: {error}.") from None
+    return found if isinstance(found, dict) else {}
 
 
 def model_name(run: Run, head: OwnedProcess) -> str:
@@ -148,7 +207,7 @@ def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
         for event in events(process.output):
             if event["event"] == name:
                 return event
-            if event["event"] == "error":
+            if event["event"] in _FATAL:
                 words = str(event.get("message"))[:300]
                 raise RunFailure("failed", f"mesh-llm on node {process.node!r} says: {words}")
         if ended:
@@ -162,6 +221,7 @@ def events(text: str) -> list[dict[str, Any]]:
     """The events of --log-format json, one a line, the last one perhaps cut short.
 
     https://github.com/Mesh-LLM/mesh-llm/blob/0809252/mesh-llm/src/cli/output/EVENTS.md
+    and, since, crates/mesh-llm-tui/src/output/EVENTS.md
     """
     found = []
     for line in text.splitlines():

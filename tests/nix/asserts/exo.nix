@@ -1,43 +1,76 @@
-{ lib, evaluate, ... }:
+{
+  lib,
+  pkgs,
+  evaluate,
+  failures,
+  ...
+}:
 let
-  config = evaluate [
-    {
-      nixwulf.cluster = {
-        name = "desk";
-        nodes = [
-          {
-            name = "a";
-            addresses.cable = "10.10.0.1";
-          }
-          {
-            name = "b";
-            addresses.cable = "10.10.0.2";
-          }
-          {
-            name = "c";
-            addresses.office = "192.168.1.3";
-          }
-        ];
-      };
-      nixwulf.fabrics.cable = {
-        kind = "thunderbolt-net";
-        interface = "thunderbolt0";
-        address = "10.10.0.1";
-        prefixLength = 24;
-        mtu = 9000;
-        speedGbps = 20;
-      };
-      nixwulf.exo = {
-        enable = true;
-        fabric = "cable";
-        modelsFolders = [ "/models" ];
-      };
-    }
-  ];
+  config = evaluate [ node ];
+  # What an exo of a version is refused with.
+  refused =
+    version:
+    lib.filter (lib.hasInfix "nixwulf.exo.package is exo ${version}, and the service has the options") (
+      failures (evaluate [
+        node
+        {
+          nixwulf.exo.package = pkgs.exo.overrideAttrs {
+            inherit version;
+            __intentionallyOverridingVersion = true;
+          };
+        }
+      ])
+    );
+  node = {
+    nixwulf.cluster = {
+      name = "desk";
+      nodes = [
+        {
+          name = "a";
+          addresses.cable = "10.10.0.1";
+        }
+        {
+          name = "b";
+          addresses.cable = "10.10.0.2";
+        }
+        {
+          name = "c";
+          addresses.office = "192.168.1.3";
+        }
+      ];
+    };
+    nixwulf.fabrics.cable = {
+      kind = "thunderbolt-net";
+      interface = "thunderbolt0";
+      address = "10.10.0.1";
+      prefixLength = 24;
+      mtu = 9000;
+      speedGbps = 20;
+    };
+    nixwulf.exo = {
+      enable = true;
+      fabric = "cable";
+      modelsFolders = [ "/models" ];
+    };
+  };
   service = config.systemd.services.exo;
   inherit (config.networking) firewall;
 in
 {
+  "the service is for exo 1.0.71, and one of later commits is refused with the sentence why" = {
+    expected = [
+      0
+      1
+      1
+      0
+    ];
+    actual = map (version: lib.length (refused version)) [
+      "1.0.71"
+      "1.0.71-unstable-2026-06-22"
+      "1.0.72"
+      pkgs.exo.version
+    ];
+  };
   "its ports are those of its options" = {
     expected = "--api-port 52415 --libp2p-port 52414";
     actual = lib.concatStringsSep " " (
