@@ -85,10 +85,8 @@ def networks(log: str) -> set[str]:
 
 def last_warning(log: str) -> str | None:
     """The last NCCL WARN of a log; on a run that failed most often its cause."""
-    found = None
-    for found in _WARNING.finditer(log):
-        pass
-    return found["text"].strip() if found else None
+    found = [match["text"].strip() for match in _WARNING.finditer(log)]
+    return found[-1] if found else None
 
 
 def wrong_network(transport: str, log: str) -> str | None:

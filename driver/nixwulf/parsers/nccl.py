@@ -90,7 +90,7 @@ def parse(text: str) -> Table:
 
 
 def failure(text: str) -> str | None:
-    """The first line by which the test itself says that it failed; the next ones are its callers'."""
+    """The first line by which the test itself says that it failed, which has the reason."""
     return next((line.strip() for line in text.splitlines() if _ERROR.search(line)), None)
 
 
