@@ -7,7 +7,7 @@ import pytest
 from launch_plan import planned
 from nixwulf.benchmarks import vllm_bench
 from nixwulf.cluster import Attachment
-from nixwulf.engines import vllm_ray
+from nixwulf.engines import devices, vllm_ray
 from nixwulf.engines.vllm import ENGINE, environment
 from nixwulf.run import RunFailure
 
@@ -101,8 +101,25 @@ def test_every_daemon_rank_and_client_of_a_node_has_the_same_environment(plan):
         "NCCL_IB_GID_INDEX": "3",
         "RAY_AUTH_MODE": "token",
         "RAY_memory_monitor_refresh_ms": "0",
-        "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
     }
+
+
+@pytest.mark.parametrize(
+    ("device", "found"), [("cpu", "computes on the CPU"), ("none", "finds no device")]
+)
+def test_vllm_beside_the_gpu_of_a_node_is_failed(plan, device, found):
+    log = "INFO 01-02 03:04:05 [__init__.py:1] nixwulf-device is no answer\n"
+    run = plan(answers={"script": f"{log}{devices.MARK} {device}\n"})
+    with pytest.raises(RunFailure, match=f"vllm on node 'spark1' {found}, and the") as failure:
+        ENGINE.start(run)
+    assert failure.value.outcome == "failed"
+    assert (run.started, run.engine_facts["device"]) == ([], device)
+
+
+def test_vllm_notes_the_gpu_that_it_computes_on(plan):
+    run = plan(executor="mp", answers={"script": f"{devices.MARK} cuda\n"})
+    ENGINE.start(run)
+    assert (run.engine_facts["device"], run.warnings) == ("cuda", [])
 
 
 def test_a_model_by_its_name_may_be_fetched(plan):
