@@ -1,6 +1,8 @@
 """What vLLM is started with on each node; not yet run on such hardware by this project."""
 
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from nixwulf.benchmarks import vllm_bench
 from nixwulf.cluster import Attachment
 from nixwulf.engines import devices, vllm_ray
 from nixwulf.engines.vllm import ENGINE, environment
+from nixwulf.parsers.vllm import parse_serve
 from nixwulf.run import RunFailure
 
 MODEL = {"path": "/models/Qwen3-8B"}
@@ -208,14 +211,69 @@ def test_lines_that_ray_brings_are_told_apart_by_their_address():
 
 def test_the_client_uses_random_prompts_of_another_seed_in_each_pass(plan):
     run = plan(concurrency=2, requests=4, n_prompt=32, n_gen=16)
-    argv = vllm_bench.arguments(run, 1, "/tmp/r/1.json")
+    argv = vllm_bench.arguments(run, 2, 4, "/tmp/r/1.json")
     assert " ".join(argv) == (
         "/bin/vllm bench serve --backend vllm --base-url http://127.0.0.1:8000 "
         "--model /models/Qwen3-8B --dataset-name random --random-input-len 32 "
         "--random-output-len 16 --random-range-ratio 0 --num-prompts 4 --max-concurrency 2 "
-        "--num-warmups 2 --ignore-eos --temperature 0 --seed 2 "
+        "--ignore-eos --temperature 0 --seed 2 "
         "--save-result --save-detailed --result-dir /tmp/r --result-filename 1.json"
     )
+
+
+@pytest.fixture
+def measured(plan, monkeypatch):
+    """Takes the benchmark through its passes: the file of the run, the seeds, and the warnings."""
+
+    @contextmanager
+    def served(run):
+        yield
+
+    def measure(**parameters):
+        run = plan(nodes=1, parallelism="single", **parameters)
+        object.__setattr__(run.case, "samples", 3)
+        monkeypatch.setattr(ENGINE, "endpoint", served)
+        passes = []
+
+        def execute(node, name, argv, environment):
+            passes.append((name, argv[argv.index("--seed") + 1], argv))
+            process = run.start(node, name, argv, environment)
+            process.returncode = 0
+            process.stdout.parent.mkdir(exist_ok=True)
+            process.stdout.write_text("")
+            return process
+
+        monkeypatch.setattr(run, "execute", execute)
+        return run, passes
+
+    return measure
+
+
+RESULT = Path("tests/fixtures/vllm/bench-serve-0.33.0.json").read_text()
+
+
+@pytest.mark.parametrize("warm_up", [True, False])
+def test_the_warm_up_is_a_pass_of_other_prompts_than_those_that_are_measured(measured, warm_up):
+    sizes = {"concurrency": 4, "requests": 4, "n_prompt": 32, "n_gen": 16}
+    run, passes = measured(**sizes, answers={"script": RESULT})
+    object.__setattr__(run.case, "warm_up", warm_up)
+    vllm_bench.BENCHMARK.measure(run)
+    seeds = [("vllm-bench-0", "1"), ("vllm-bench-1", "2"), ("vllm-bench-2", "3")]
+    assert [(name, seed) for name, seed, _ in passes] == [
+        ("vllm-bench-warm-up", "4")
+    ] * warm_up + seeds
+    assert not [argv for _, _, argv in passes if "--num-warmups" in argv]
+
+
+def test_prompts_of_another_length_than_asked_for_are_a_warning(plan):
+    run = plan(concurrency=2, requests=4, n_prompt=32, n_gen=16)
+    found = parse_serve(RESULT)
+    assert vllm_bench.warnings(run, [found, found]) == []
+    short = replace(found, input_tokens=124)
+    assert vllm_bench.warnings(run, [found, short]) == [
+        "Of 2 passes 1 had prompts of another length than n_prompt by vLLM's count, the first 124 "
+        "tokens in 4 requests instead of 128."
+    ]
 
 
 OUTPUT = """Starting main benchmark run...
