@@ -1,6 +1,6 @@
 """What vLLM is started with on each node; not yet run on such hardware by this project."""
 
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -221,79 +221,62 @@ def test_the_client_uses_random_prompts_of_another_seed_in_each_pass(plan):
     )
 
 
-@pytest.fixture
-def measured(plan, monkeypatch):
-    """Takes the benchmark through its passes: the file of the run, the seeds, and the warnings."""
-
-    @contextmanager
-    def served(run):
-        yield
-
-    def measure(**parameters):
-        run = plan(nodes=1, parallelism="single", **parameters)
-        object.__setattr__(run.case, "samples", 3)
-        monkeypatch.setattr(ENGINE, "endpoint", served)
-        passes = []
-
-        def execute(node, name, argv, environment):
-            passes.append((name, argv[argv.index("--seed") + 1], argv))
-            process = run.start(node, name, argv, environment)
-            process.returncode = 0
-            process.stdout.parent.mkdir(exist_ok=True)
-            process.stdout.write_text("")
-            return process
-
-        monkeypatch.setattr(run, "execute", execute)
-        return run, passes
-
-    return measure
-
-
-RESULT = Path("tests/fixtures/vllm/bench-serve-0.33.0.json").read_text()
+FIXTURES = Path("tests/fixtures/vllm")
+RESULT = (FIXTURES / "bench-serve-0.33.0.json").read_text()
+# What vLLM counts in it, see tools/fixtures/vllm_bench.sh.
+SIZES = {"concurrency": 4, "requests": 4, "n_prompt": 96, "n_gen": 113}
 
 
 @pytest.mark.parametrize("warm_up", [True, False])
-def test_the_warm_up_is_a_pass_of_other_prompts_than_those_that_are_measured(measured, warm_up):
-    sizes = {"concurrency": 4, "requests": 4, "n_prompt": 32, "n_gen": 16}
-    run, passes = measured(**sizes, answers={"script": RESULT})
-    object.__setattr__(run.case, "warm_up", warm_up)
-    vllm_bench.BENCHMARK.measure(run)
-    seeds = [("vllm-bench-0", "1"), ("vllm-bench-1", "2"), ("vllm-bench-2", "3")]
-    assert [(name, seed) for name, seed, _ in passes] == [
-        ("vllm-bench-warm-up", "4")
-    ] * warm_up + seeds
-    assert not [argv for _, _, argv in passes if "--num-warmups" in argv]
+def test_the_warm_up_is_a_pass_of_other_prompts_than_those_that_are_measured(
+    plan, monkeypatch, warm_up
+):
+    run = plan(nodes=1, parallelism="single", answers={"script": RESULT}, **SIZES)
+    run.case = replace(run.case, samples=3, warm_up=warm_up)
+    passes = []
+
+    def execute(node, name, argv, environment):
+        assert "--num-warmups" not in argv
+        passes.append((name, *(argv[argv.index(key) + 1] for key in ("--seed", "--num-prompts"))))
+        process = run.start(node, name, argv, environment)
+        process.returncode = 0
+        process.stdout.parent.mkdir(exist_ok=True)
+        return process
+
+    monkeypatch.setattr(run, "execute", execute)
+    monkeypatch.setattr(ENGINE, "endpoint", lambda run: nullcontext())
+    metrics = vllm_bench.BENCHMARK.measure(run)
+    warming = [("vllm-bench-warm-up", "4", "4")] if warm_up else []
+    assert passes == [*warming, *((f"vllm-bench-{n}", str(1 + n), "4") for n in range(3))]
+    assert {metric.name: len(metric.samples) for metric in metrics}["ttft"] == 3 * 4
+    assert run.warnings == []
 
 
 def test_prompts_of_another_length_than_asked_for_are_a_warning(plan):
-    run = plan(concurrency=2, requests=4, n_prompt=32, n_gen=16)
     found = parse_serve(RESULT)
-    assert vllm_bench.warnings(run, [found, found]) == []
-    short = replace(found, input_tokens=124)
-    assert vllm_bench.warnings(run, [found, short]) == [
-        "Of 2 passes 1 had prompts of another length than n_prompt by vLLM's count, the first 124 "
+    assert vllm_bench.warnings(plan(**SIZES), [found, found]) == []
+    assert vllm_bench.warnings(plan(**SIZES | {"n_prompt": 32}), [found]) == [
+        "Of 1 passes 1 had prompts of another length than n_prompt by vLLM's count, the first 384 "
         "tokens in 4 requests instead of 128."
     ]
 
 
-OUTPUT = """Starting main benchmark run...
-Maximum request concurrency: 2
-tip: install termplotlib and gnuplot to plot the metrics
-============ Serving Benchmark Result ============
-Successful requests:                     4
-"""
+OUTPUT = (FIXTURES / "bench-serve-0.33.0.txt").read_text()
+BEFORE = 4
+AFTER = OUTPUT.count("\n") - BEFORE
 
 
 def test_the_requests_were_between_two_lines_of_the_client():
-    assert vllm_bench.window(OUTPUT, [1.0, 1.0, 31.2, 31.2, 31.2], 30.0) == (31.2 - 30.0, 31.2)
+    came = [1.0] * BEFORE + [31.2] * AFTER
+    assert vllm_bench.window(OUTPUT, came, 30.0) == (31.2 - 30.0, 31.2)
 
 
 @pytest.mark.parametrize(
     ("text", "came"),
     [
-        (OUTPUT, [31.2] * 5),
-        (OUTPUT, [1.0, 1.0, 41.2, 41.2, 41.2]),
-        (OUTPUT[:61], [1.0, 1.0]),
+        (OUTPUT, [31.2] * (BEFORE + AFTER)),
+        (OUTPUT, [1.0] * BEFORE + [41.2] * AFTER),
+        (OUTPUT.partition("tip:")[0], [1.0] * BEFORE),
         ("", []),
     ],
     ids=["lines held back", "much else between", "nothing after", "nothing"],

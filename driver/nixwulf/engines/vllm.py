@@ -34,7 +34,8 @@ _SPLIT = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-s
 # What the server's own Python picks, which no level of logging hides.
 _TELL = f"""
 from vllm.platforms import current_platform
-print("{devices.MARK}", getattr(current_platform, "device_name", "{devices.NONE}"))
+# Of no platform at all every attribute is None.
+print("{devices.MARK}", getattr(current_platform, "device_name", None) or "{devices.NONE}")
 """
 _REMEDY = "install vLLM for it there ('vllm collect-env' prints what it finds)"
 _TYPES = ("auto", "bfloat16", "float16", "float32")
