@@ -215,8 +215,8 @@ def test_the_client_uses_random_prompts_of_another_seed_in_each_pass(plan):
     assert " ".join(argv) == (
         "/bin/vllm bench serve --backend vllm --base-url http://127.0.0.1:8000 "
         "--model /models/Qwen3-8B --dataset-name random --random-input-len 32 "
-        "--random-output-len 16 --random-range-ratio 0 --num-prompts 4 --max-concurrency 2 "
-        "--ignore-eos --temperature 0 --seed 2 "
+        "--random-output-len 16 --random-range-ratio 0 --num-prompts 4 "
+        "--ready-check-timeout-sec 0 --max-concurrency 2 --ignore-eos --temperature 0 --seed 2 "
         "--save-result --save-detailed --result-dir /tmp/r --result-filename 1.json"
     )
 

@@ -54,15 +54,15 @@ BENCHMARK = VllmBench()
 def arguments(run: Run, seed: int, requests: int, result: str) -> list[str]:
     """The command line of one pass; each has a seed of its own, so that no cache has its prompts.
 
-    Without --num-warmups: the client's own warm-up sends the first prompt of the pass, which the
-    server then has in its prefix cache (vllm/benchmarks/serve.py in 0.16.0 to 0.33.0).
+    Without --num-warmups and the ready check, the default before 0.14: both send the first prompt
+    of the pass, which the server then has in its prefix cache (vllm/benchmarks/serve.py).
     """
     values = run.case.parameters
     argv = [run.program("vllm"), "bench", "serve", "--backend", "vllm"]
     argv += ["--base-url", base_url(run), "--model", run.model]
     argv += ["--dataset-name", "random", "--random-input-len", str(values["n_prompt"])]
     argv += ["--random-output-len", str(values["n_gen"]), "--random-range-ratio", "0"]
-    argv += ["--num-prompts", str(requests)]
+    argv += ["--num-prompts", str(requests), "--ready-check-timeout-sec", "0"]
     argv += ["--max-concurrency", str(values["concurrency"])]
     argv += ["--ignore-eos", "--temperature", "0", "--seed", str(seed)]
     folder, _, name = result.rpartition("/")
