@@ -39,7 +39,6 @@ let
       # Where GPU and CPU share memory, Ray takes a loaded model for a leak and kills workers
       # (https://github.com/amd/playbooks/issues/771).
       RAY_memory_monitor_refresh_ms = "0";
-      RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES = "1";
     }
     // lib.optionalAttrs (!inToolbox) {
       HOME = "/var/lib/vllm";

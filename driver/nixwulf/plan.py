@@ -15,6 +15,7 @@ from nixwulf.cluster import Cluster, parse_cluster
 from nixwulf.errors import InputError
 from nixwulf.files import read_json, write_json
 from nixwulf.parameter import Parameter
+from nixwulf.platforms import gpu_vendor
 from nixwulf.query import matches, parse_query
 from nixwulf.record import digest, sealed
 from nixwulf.schema import check
@@ -276,7 +277,10 @@ def _impossible(point: dict[str, Any], cluster: Cluster, sweep: Sweep) -> str | 
         if model.id and not engine.hub_models:
             return f"{engine.name} reads a file, not a model by its name on Hugging Face"
         kind = cluster.fabrics[point["fabric"]].kind if "fabric" in point else None
-        reason = engine.unsupported({**point, "random": model.random, "fabric_kind": kind})
+        on = cluster.nodes_on(point["fabric"]) if "fabric" in point else cluster.nodes
+        gpus = {gpu_vendor(node.platform) for node in on[:nodes]}
+        known = {"random": model.random, "fabric_kind": kind, "gpus": gpus}
+        reason = engine.unsupported({**point, **known})
         if reason:
             return reason
     return benchmark.unsupported(point)

@@ -20,6 +20,11 @@ def platform_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
+def gpu_vendor(platform: str | Path) -> str:
+    """Who made the GPU of a platform: amd, apple or nvidia; empty of one that has none."""
+    return str(load_platform(platform).get("gpu", {}).get("vendor", ""))
+
+
 def load_platform(name_or_path: str | Path) -> dict[str, Any]:
     """The facts of a platform, by name or by file; raises InputError."""
     path = Path(name_or_path)

@@ -131,14 +131,14 @@ class Run:
         self.owned.append(process)
         return process
 
-    def output(self, node: Connection, script: str, *arguments: str) -> str:
+    def output(self, node: Connection, script: str, *arguments: str, timeout_s: float = 60) -> str:
         """What a short script prints where the engine's programs are; raises NixwulfError."""
         toolbox = self.toolboxes.get(node.node.name)
         if not toolbox:
-            return node.script(script, *arguments)
+            return node.script(script, *arguments, timeout_s=timeout_s)
         name = unit_name(self.raw, f"look-{node.node.name}")
         argv = toolbox.argv(name, ["sh", "-c", script, "sh", *arguments], {})
-        return node.script('"$@"', *argv)
+        return node.script('"$@"', *argv, timeout_s=timeout_s)
 
     def outputs(self, script: str) -> list[str]:
         """The same of every node, at the same time."""

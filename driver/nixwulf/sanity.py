@@ -86,7 +86,7 @@ def _reference(
             return count, tokens
         except RunFailure as failure:
             # Not every engine has a pipeline for every model; one node it always has.
-            if count == 1 or failure.outcome != "failed":
+            if count == 1 or failure.outcome not in {"failed", "unsupported"}:
                 raise
     return None, engine.greedy_tokens(run, SANITY_TOKENS)
 

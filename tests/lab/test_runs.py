@@ -275,12 +275,15 @@ def test_text_of_a_model_that_fits_no_single_node_has_another_reference(
     assert record["sanity"]["text"]["reference"] == reference
 
 
-def test_a_reference_that_the_engine_cannot_give_is_the_same_nodes_twice(run, cluster, monkeypatch):
+@pytest.mark.parametrize("outcome", ["failed", "unsupported"])
+def test_a_reference_that_the_engine_cannot_give_is_the_same_nodes_twice(
+    run, cluster, monkeypatch, outcome
+):
     asked = LlamaCpp.greedy_tokens
 
     def no_pipeline(engine, run, count):
         if run.case.parallelism == "pipeline":
-            raise RunFailure("failed", "This model has no pipeline.")
+            raise RunFailure(outcome, "This model has no pipeline.")
         return asked(engine, run, count)
 
     monkeypatch.setattr(LlamaCpp, "greedy_tokens", no_pipeline)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launch_plan import planned
-from nixwulf import engines
+from nixwulf import engines, nccl
 from nixwulf.advise.serving import SERVED, serving
 from nixwulf.advise.typed import typed
 from nixwulf.cluster import load_cluster
@@ -171,6 +171,20 @@ def test_mlx_writes_its_group_on_every_node_then_starts_a_server_a_rank(tmp_path
         ("mac-a", f"env {common} MLX_JACCL_COORDINATOR={coordinator} MLX_RANK=0 {serves}"),
     ]
     assert way.port == 50054
+
+
+def test_mlx_over_nccl_has_no_group_to_write_and_no_log(tmp_path, monkeypatch):
+    way = matrix("mlx", "tensor", "rdma", fabric=["qsfp-a"])
+    programs = {"mlx_lm.server": "/sw/bin/mlx_lm.server"}
+    run = planned(tmp_path, "dgx-spark-2", {"path": "/models/m"}, way, **programs)
+    monkeypatch.setattr(nccl, "collect_logs", lambda run, label: None)
+    arguments = [*mlx.ENGINE.arguments(run), "--host", "127.0.0.1", "--port", "50054"]
+    with mlx_ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments):
+        way, servers = lines(run)
+    assert typed(way, run.cluster, "dgx-spark-2").first == ()
+    assert [node for node, _ in servers] == ["spark2", "spark1"]
+    assert "NCCL_HOST_IP=10.100.1.1 NCCL_PORT=50053 MLX_RANK=1 MLX_WORLD_SIZE=2" in servers[0][1]
+    assert "NCCL_DEBUG" not in servers[0][1].replace("NCCL_DEBUG_SUBSYS", "")
 
 
 @pytest.mark.parametrize("transport", ["tcp", "rdma"])

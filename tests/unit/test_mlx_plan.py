@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from nixwulf import nccl
 from nixwulf.benchmarks import find
 from nixwulf.cluster import load_cluster, parse_cluster
-from nixwulf.engines import mlx_ranks
+from nixwulf.engines import devices, mlx_ranks
 from nixwulf.engines.mlx import ENGINE
 from nixwulf.facts import parse_facts
 from nixwulf.plan import make_plan
@@ -23,12 +24,24 @@ from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection
 from nixwulf.sweep import Limits, parse_sweep
 
+# hand-made: NCCL writes it with GPUs in two nodes (form: INFO in
+# https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc).
+SENT = "n1:15718:15731 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/IB/0\n"
 PLACE = "/run/nixwulf"
 FACTS = parse_facts("/sw/bin/mlx_lm.benchmark\n/sw/bin/mlx_lm.server\n--\n")
 
 
 class Planned(Run):
-    """A run whose programs are not started: all have ended well, and rank 0 printed a result."""
+    """A run whose programs are not started: all have ended well, and rank 0 printed a result.
+
+    device is what MLX answers on each node when it is asked what it computes on.
+    """
+
+    device = ""
+
+    def output(self, node, script, *arguments, timeout_s=60):
+        assert arguments[3:5] == ("sh", "/sw/bin/mlx_lm.benchmark")
+        return f"{devices.MARK} {self.device}\n" if self.device else ""
 
     def start(self, node, name, argv, environment, *, background=False):
         output = self.raw / f"{name}-{node.node.name}"
@@ -141,6 +154,113 @@ def test_one_node_has_no_group(sent, tmp_path):
     (process,) = run.owned
     assert process.environment.keys() == {"PYTHONUNBUFFERED", "HF_HUB_OFFLINE"}
     assert sent == []
+
+
+def test_nvidias_nodes_meet_over_nccl_with_the_variables_of_vllm(sent, tmp_path, monkeypatch):
+    logs = []
+    monkeypatch.setattr(nccl, "run_all", lambda nodes, command: logs.append(command) or answers)
+    answers = [subprocess.CompletedProcess([], 0, SENT, "") for _ in range(2)]
+    cluster = load_cluster("dgx-spark-2")
+    run = run_of(cluster, tmp_path, fabric=["qsfp-a"], transport=["rdma"])
+    run.device = "cuda"
+    ENGINE.start(run)
+    find("mlx_lm.benchmark").measure(run)
+    assert run.engine_facts["backends"] == "nccl"
+    assert run.engine_facts["device"] == "cuda"
+    worker, head = run.owned
+    for rank, process in enumerate((head, worker)):
+        place = run.nodes[rank].node.fabrics["qsfp-a"]
+        assert process.environment == {
+            "PYTHONUNBUFFERED": "1",
+            "HF_HUB_OFFLINE": "1",
+            "NCCL_HOST_IP": "10.100.1.1",
+            "NCCL_PORT": "50053",
+            "MLX_RANK": str(rank),
+            "MLX_WORLD_SIZE": "2",
+            "CUDA_VISIBLE_DEVICES": "0",
+            "NCCL_DEBUG_FILE": "/tmp/nixwulf-r-nccl.%p",
+            **nccl.environment(run.fabric, place, "rdma"),
+        }
+    assert sent == []
+    assert [command[-1] for command in logs] == ["/tmp/nixwulf-r-nccl"]
+    assert ENGINE.transport_problem(run) is None
+    answers[1] = subprocess.CompletedProcess([], 0, SENT.replace("IB", "Socket"), "")
+    find("mlx_lm.benchmark").measure(run)
+    assert "On node 'spark2' NCCL crossed NET/IB and NET/Socket" in ENGINE.transport_problem(run)
+
+
+@pytest.mark.parametrize(("platform", "device"), [("dgx-spark-2", "cpu"), ("mac-studio-4", "cpu")])
+def test_mlx_on_the_cpu_of_a_node_that_has_a_gpu_is_failed(tmp_path, platform, device):
+    run = run_of(load_cluster(platform), tmp_path, nodes=[1], parallelism=["single"])
+    run.device = device
+    with pytest.raises(RunFailure, match="computes on the CPU, and the platform .* has a GPU; ins"):
+        ENGINE.start(run)
+    assert run.engine_facts["device"] == "cpu"
+
+
+def test_mlx_on_the_cpu_of_a_node_without_a_gpu_is_fine_and_noted(tmp_path):
+    run = run_of(load_cluster("lab"), tmp_path, nodes=[1], parallelism=["single"])
+    run.device = "cpu"
+    ENGINE.start(run)
+    assert run.engine_facts["device"] == "cpu"
+    assert run.warnings == []
+
+
+def test_a_device_that_mlx_does_not_tell_is_a_warning_and_the_platforms_counts(tmp_path):
+    run = run_of(load_cluster("dgx-spark-2"), tmp_path, fabric=["qsfp-a"])
+    ENGINE.start(run)
+    assert run.engine_facts == {
+        "origin": "/sw/bin/mlx_lm.benchmark",
+        "device": "unknown",
+        "backends": "nccl",
+    }
+    assert [warning.partition(" did not")[0] for warning in run.warnings] == [
+        "mlx on node 'spark1'",
+        "mlx on node 'spark2'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("devices_of", "parallelism", "reason"),
+    [
+        (("cuda", "cpu"), "tensor", "no backend between nodes of CUDA and others"),
+        (("cuda", "cuda"), "pipeline", "it has no send, so no pipeline; take tensor"),
+    ],
+)
+def test_nodes_of_unknown_gpus_that_mlx_cannot_join_are_unsupported(
+    tmp_path, devices_of, parallelism, reason
+):
+    run = run_of(load_cluster("lab"), tmp_path, fabric=["gbe5"], parallelism=[parallelism])
+    answers = dict(zip(("n1", "n2"), devices_of, strict=True))
+    run.output = lambda node, *_, **__: f"{devices.MARK} {answers[node.node.name]}\n"
+    with pytest.raises(RunFailure, match=reason) as failure:
+        ENGINE.start(run)
+    assert failure.value.outcome == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "parallelism", "transport", "kind", "reason"),
+    [
+        ({"nvidia"}, "tensor", "rdma", "roce", None),
+        ({"nvidia"}, "pipeline", "tcp", "roce", "take tensor"),
+        ({"nvidia", "apple"}, "tensor", "tcp", "ethernet", "nodes of one kind of GPU"),
+        ({"apple"}, "tensor", "rdma", "roce", "take tcp"),
+        ({"apple"}, "pipeline", "tcp", "ethernet", None),
+    ],
+)
+def test_what_no_backend_of_mlx_joins_is_left_out_of_the_plan(
+    gpus, parallelism, transport, kind, reason
+):
+    point = {"nodes": 2, "parallelism": parallelism, "transport": transport}
+    found = ENGINE.unsupported({**point, "fabric_kind": kind, "gpus": gpus})
+    assert found is None if reason is None else reason in (found or "")
+
+
+def test_the_plan_knows_the_gpus_of_a_clusters_nodes():
+    sweep = sweep_with(fabric=["qsfp-a"], parallelism=["tensor", "pipeline"])
+    plan = make_plan(sweep, load_cluster("dgx-spark-2"))
+    assert [case.parallelism for case in plan.cases] == ["tensor"]
+    assert "MLX crosses NVIDIA's nodes by NCCL" in plan.left_out[0].reason
 
 
 def test_jaccl_on_two_macs_takes_the_cable_between_them(sent, tmp_path):

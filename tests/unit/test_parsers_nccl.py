@@ -1,24 +1,47 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.parsers import ParseError
-from nixwulf.parsers.nccl import Row, parse, parse_summary
+from nixwulf.parsers.nccl import Row, failure, parse, parse_summary
 from tool_outputs import reference, truncations
 
-TABLE = """\
-#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
-        1024           256     float     sum      -1    21.30    0.05    0.05       0    20.90    0.05    0.06       0
-n1:15718:15718 [0] NCCL INFO comm 0x576eb5d4d740 rank 1 nranks 2 cudaDev 0 busId 2000 - Destroy COMPLETE
-# Out of bounds values : 0 OK
-# Avg bus bandwidth    : 0.055
-"""  # noqa: E501
+FIXTURES = Path("tests/fixtures/nccl-tests")
+TABLE = (FIXTURES / "decode.txt").read_text()
+FIRST = TABLE.splitlines()[4]
+# hand-made: RCCL writes it on AMD's GPUs (form: WARN in
+# https://github.com/ROCm/rccl/blob/rocm-6.2.2/src/init.cc and debug.cc there).
+IOMMU = """
+n1:15718:15718 [0] /src/init.cc:163 NCCL WARN Missing "iommu=pt" from kernel command line
+"""
 
 
 def test_a_row_has_both_placements():
     table = parse(TABLE)
-    assert table.rows == (Row(1024, 21.3, 0.05, 20.9, 0.06),)
-    assert table.average_gbs == 0.055
+    assert table.rows[0] == Row(1024, 20.08, 0.05, 20.08, 0.05)
+    assert [row.bytes for row in table.rows] == [1 << power for power in range(10, 19)]
+    assert table.average_gbs == 1.80688
+
+
+def test_a_warning_of_the_library_is_no_failure_of_the_test():
+    assert parse(IOMMU + TABLE) == parse(TABLE)
+    assert failure(IOMMU + TABLE) is None
+
+
+def test_a_test_that_failed_is_quoted_by_its_first_line():
+    text = (FIXTURES / "no-gpu.txt").read_text()
+    assert (failure(text) or "").endswith(
+        "'CUDA driver version is insufficient for CUDA runtime version'"
+    )
+    with pytest.raises(ParseError, match="nccl-tests failed in line 6: .*driver version"):
+        parse(text)
+
+
+def test_a_row_that_the_librarys_log_cut_in_two_is_not_left_out():
+    with pytest.raises(ParseError, match="no whole row of 1024 bytes in line 5"):
+        parse((FIXTURES / "row-cut.txt").read_text())
 
 
 @pytest.mark.parametrize(
@@ -52,13 +75,12 @@ def test_the_published_summary_of_rccl_has_both_placements():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (TABLE.replace("0.05       0", "0.05       7"), "7 wrong values of 1024 bytes in line 2"),
-        (TABLE.replace("0.06       0", "0.06     N/A"), "N/A wrong values"),
-        (TABLE.replace(": 0 OK", ": 3 FAILED"), "3 values out of bounds in line 4"),
-        (TABLE.replace(": 0.055", ": 0"), "built without MPI"),
+        (TABLE.replace(FIRST, FIRST[:-1] + "7"), "7 wrong values of 1024 bytes in line 5"),
+        (TABLE.replace(FIRST, FIRST[:-1] + "N/A"), "N/A wrong values"),
+        (TABLE.replace(": 0 OK", ": 3 FAILED"), "3 values out of bounds in line 14"),
+        (TABLE.replace(": 1.80688", ": 0"), "built without MPI"),
         (TABLE.partition("# Avg")[0], "no '# Avg bus bandwidth'"),
-        (TABLE.replace("21.30", "a"), "a word for a number in line 2"),
-        ("n1: Test NCCL failure common.cu:1005 'unhandled system error'", "failed in line 1"),
+        (TABLE.replace("20.08", "a"), "a word for a number in line 5"),
     ],
 )
 def test_what_is_no_result_is_one_sentence(text, words):
@@ -77,7 +99,7 @@ def test_any_truncation_is_a_result_or_the_parsers_own_error(name):
 
 @given(st.text())
 def test_any_text_is_a_result_or_the_parsers_own_error(text):
-    for given_text in (text, TABLE + text, TABLE.replace("21.30", text)):
+    for given_text in (text, TABLE + text, TABLE.replace("20.08", text)):
         try:
             parse(given_text)
         except ParseError:

@@ -44,6 +44,21 @@ THROUGHPUT = {
 }
 
 
+@pytest.mark.parametrize("version", ["0.16.0", "0.33.0"])
+def test_what_vllm_wrote_and_what_it_printed_agree(version):
+    place = Path("tests/fixtures/vllm")
+    found = parse_serve((place / f"bench-serve-{version}.json").read_text())
+    assert (found.completed, found.failed, found.concurrency) == (4, 0, 2)
+    assert (found.input_tokens, found.output_tokens) == (384, 452)
+    assert (found.model, found.backend) == ("model", "vllm")
+    assert (len(found.ttfts_ms), len(found.itls_ms)) == (4, 4)
+    assert sum(found.ttfts_ms) / 4 == pytest.approx(found.mean_ttft_ms)
+    printed = parse_serve((place / f"bench-serve-{version}.txt").read_text())
+    assert printed.input_tokens == 384
+    for key in ("mean_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput"):
+        assert getattr(printed, key) == round(getattr(found, key), 2)
+
+
 @pytest.fixture(scope="module")
 def outputs():
     if "NIXWULF_REFERENCE" not in os.environ:

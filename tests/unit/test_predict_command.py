@@ -279,15 +279,16 @@ def test_a_bar_is_whole_in_a_narrow_terminal(width):
 
 
 def test_ways_that_the_engine_cannot_run_are_left_out_with_the_reason():
-    """MLX crosses RDMA by jaccl, which is for Thunderbolt 5 between Macs."""
+    """Between NVIDIA's nodes MLX has NCCL, for which it has no send."""
     asked = (*SMALL, "--engine", "mlx")
-    assert {one.get("transport") for one in ways(*asked, cluster="dgx-spark-2")} == {None, "tcp"}
+    found = {one["parallelism"] for one in ways(*asked, cluster="dgx-spark-2")}
+    assert found == {"single", "tensor"}
     for form in ("table", "md"):
         _, output = predict(*asked, "--format", form, cluster="dgx-spark-2")
-        assert output.count("Left out: 2 nodes, pipeline, qsfp-a, rdma (and 3 more): jaccl") == 1
+        assert output.count("Left out: 2 nodes, pipeline, qsfp-a, tcp (and 3 more): MLX") == 1
     document = json.loads(predict(*asked, "--format", "json", cluster="dgx-spark-2")[1])
-    assert [one["transport"] for one in document["left_out"]] == ["rdma"] * 4
-    assert "thunderbolt5-rdma between Macs, not roce" in document["left_out"][0]["why"]
+    assert [one["parallelism"] for one in document["left_out"]] == ["pipeline"] * 4
+    assert "by NCCL, for which it has no send" in document["left_out"][0]["why"]
     macs = ways(*asked, "--nodes", "2", "--fabric", "cable-ab", cluster="mac-studio-4")
     assert {one["transport"] for one in macs} == {"tcp", "rdma"}
 
@@ -310,9 +311,9 @@ def test_a_sweep_of_mlx_over_another_rdma_than_thunderbolt_leaves_it_out():
         "name": "x", "models": {"m": {"id": "a/b"}}, "samples": 1,
         "matrix": {"engine": ["mlx"], "benchmark": ["mlx_lm.benchmark"], "model": ["m"],
                    "nodes": [2], "transport": ["tcp", "rdma"], "parallelism": ["tensor"],
-                   "fabric": ["qsfp-a"]},
+                   "fabric": ["switch"]},
     }  # fmt: skip
-    plan = make_plan(parse_sweep(document, "x"), load_cluster("dgx-spark-2"))
+    plan = make_plan(parse_sweep(document, "x"), load_cluster("ms-s1-max-4"))
     assert [case.transport for case in plan.cases] == ["tcp"]
     assert "jaccl, MLX's RDMA, crosses thunderbolt5-rdma" in plan.left_out[0].reason
 

@@ -1,12 +1,25 @@
 """What perftest and the collectives are started with, on clusters that have RDMA."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from machine_runs import run_of
 from nixwulf import mpi
 from nixwulf.benchmarks import collectives, perftest
 from nixwulf.cluster import load_cluster
+from nixwulf.parsers import nccl as parser
 from nixwulf.run import RunFailure
+
+# hand-made: NCCL writes them with GPUs in two nodes, and RCCL with AMD's (forms: INFO in
+# https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc and WARN in src/misc/ibvwrap.cc
+# there; WARN in https://github.com/ROCm/rccl/blob/rocm-6.2.2/src/init.cc).
+SENT = "n1:15718:15731 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/{}\n"
+IOMMU = """
+n1:15718:15718 [0] /src/init.cc:163 NCCL WARN Missing "iommu=pt" from kernel command line"""
+LIBRARY = """
+n1:15718:15718 [0] misc/ibvwrap.cc:94 NCCL WARN Failed to open libibverbs.so[.1]"""
 
 
 def perftest_line(tmp_path, cluster, size, **options):
@@ -54,7 +67,7 @@ def test_a_node_without_a_device_in_the_cluster_file_is_one_sentence(tmp_path):
 def test_decode_reduces_1_to_256_kib_and_checks_each(tmp_path):
     run = run_of(tmp_path, "collectives", "dgx-spark-2", transport="rdma")
     job = collectives.job_of(run, 0)
-    assert " ".join(job.argv) == "all_reduce_perf -b 1K -e 256K -f 2 -g 1 -c 1 -n 20 -w 5"
+    assert " ".join(job.argv) == "all_reduce_perf -b 1024 -e 262144 -f 2 -g 1 -c 1 -n 20 -w 5"
     assert job.ranks_per_node == 1
     assert mpi.arguments(run, job, 5)[-len(job.argv) :] == list(job.argv)
 
@@ -76,13 +89,42 @@ def test_over_tcp_rdma_is_switched_off(tmp_path):
     assert "NCCL_IB_HCA" not in variables
 
 
-def test_sockets_under_rdma_are_a_fallback():
-    words = "n1:1:1 [0] NCCL INFO Using network Socket\nChannel 00/0 : via NET/Socket/0\n"
-    with pytest.raises(RunFailure) as raised:
-        collectives.check_transport(words, "rdma")
-    assert raised.value.outcome == "fallback"
-    collectives.check_transport(words, "tcp")
-    collectives.check_transport("via NET/IB/0", "rdma")
+def test_nccl_of_each_rank_logs_to_a_file_of_its_own(tmp_path):
+    run = run_of(tmp_path, "collectives", "dgx-spark-2", transport="rdma")
+    job = collectives.job_of(run, 1)
+    for node in run.nodes:
+        variables = job.environment[node.node.name]
+        assert variables["NCCL_DEBUG_FILE"] == "/tmp/nixwulf-x-r0-nccl.%p"
+        assert variables["NCCL_DEBUG"] == "INFO"
+
+
+def test_the_sizes_are_each_power_of_two_from_the_first_to_the_last(tmp_path):
+    decode = collectives.sizes(run_of(tmp_path, "collectives"))
+    large = collectives.sizes(run_of(tmp_path, "collectives", sizes="large"))
+    assert decode == [1 << power for power in range(10, 19)]
+    assert (large[0], large[-1], len(large)) == (1 << 20, 1 << 28, 9)
+
+
+def test_a_table_has_each_size_that_was_asked_for(tmp_path):
+    wanted = collectives.sizes(run_of(tmp_path, "collectives"))
+    table = parser.parse(Path("tests/fixtures/nccl-tests/decode.txt").read_text())
+    collectives.check_sizes(table, wanted)
+    for rows in (table.rows[1:], table.rows[:-1], (*table.rows, table.rows[0])):
+        with pytest.raises(RunFailure, match="from 1024 to 262144") as raised:
+            collectives.check_sizes(replace(table, rows=rows), wanted)
+        assert raised.value.outcome == "failed"
+
+
+def test_a_test_that_ended_badly_is_quoted_with_the_last_warning_of_each_node():
+    output = Path("tests/fixtures/nccl-tests/no-gpu.txt").read_text()
+    logs = {"a": f"{IOMMU}\n{LIBRARY}\n", "b": SENT.format("IB/0")}
+    failure = collectives.failure_of("ended with 2", output, "nothing", logs)
+    assert failure.outcome == "failed"
+    assert failure.reason.startswith("all_reduce_perf ended with 2: ")
+    assert "'CUDA driver version is insufficient for CUDA runtime version'" in failure.reason
+    assert "NCCL on node 'a' warned: Failed to open libibverbs.so[.1]." in failure.reason
+    assert "'b'" not in failure.reason
+    assert "iommu" not in failure.reason
 
 
 @pytest.mark.parametrize("benchmark", [perftest.BENCHMARK, collectives.BENCHMARK])

@@ -1,5 +1,7 @@
 """What the answers of a load say, and what a reader of them is warned of."""
 
+from dataclasses import replace
+
 import pytest
 
 from nixwulf.benchmarks.serve import conditions, metrics, warnings
@@ -133,6 +135,22 @@ def test_without_any_count_a_record_tells_the_words_of_a_prompt_and_no_tokens():
 def test_counts_of_the_server_are_not_mentioned_in_the_conditions():
     found = conditions({**ASKED, "threads": 4, "ignore_eos": False}, [a_pass()], COUNTING)
     assert found == {**ASKED, "ignore_eos": False}
+
+
+@pytest.mark.parametrize(
+    ("last", "whole"),
+    [
+        (answer(), True),
+        (answer(tokens=2), False),
+        (replace(answer(), finish="stop"), True),
+        (replace(answer(prompt=None, tokens=2), finish="length"), True),
+        (replace(answer(prompt=None, tokens=2), finish="stop"), False),
+    ],
+)
+def test_the_end_of_a_text_was_ignored_only_where_no_answer_ended_early(last, whole):
+    passes = [a_pass(), a_pass(answer(), last)]
+    assert conditions({**ASKED, "ignore_eos": True}, passes, COUNTING)["ignore_eos"] is whole
+    assert conditions({**ASKED, "ignore_eos": False}, passes, COUNTING)["ignore_eos"] is False
 
 
 def test_an_answer_that_is_short_in_chunks_is_not_called_short_in_tokens():

@@ -1,14 +1,17 @@
 """What vLLM is started with on each node; not yet run on such hardware by this project."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from launch_plan import planned
 from nixwulf.benchmarks import vllm_bench
 from nixwulf.cluster import Attachment
-from nixwulf.engines import vllm_ray
+from nixwulf.engines import devices, vllm_ray
 from nixwulf.engines.vllm import ENGINE, environment
+from nixwulf.parsers.vllm import parse_serve
 from nixwulf.run import RunFailure
 
 MODEL = {"path": "/models/Qwen3-8B"}
@@ -101,8 +104,25 @@ def test_every_daemon_rank_and_client_of_a_node_has_the_same_environment(plan):
         "NCCL_IB_GID_INDEX": "3",
         "RAY_AUTH_MODE": "token",
         "RAY_memory_monitor_refresh_ms": "0",
-        "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
     }
+
+
+@pytest.mark.parametrize(
+    ("device", "found"), [("cpu", "computes on the CPU"), ("none", "finds no device")]
+)
+def test_vllm_beside_the_gpu_of_a_node_is_failed(plan, device, found):
+    log = "INFO 01-02 03:04:05 [__init__.py:1] nixwulf-device is no answer\n"
+    run = plan(answers={"script": f"{log}{devices.MARK} {device}\n"})
+    with pytest.raises(RunFailure, match=f"vllm on node 'spark1' {found}, and the") as failure:
+        ENGINE.start(run)
+    assert failure.value.outcome == "failed"
+    assert (run.started, run.engine_facts["device"]) == ([], device)
+
+
+def test_vllm_notes_the_gpu_that_it_computes_on(plan):
+    run = plan(executor="mp", answers={"script": f"{devices.MARK} cuda\n"})
+    ENGINE.start(run)
+    assert (run.engine_facts["device"], run.warnings) == ("cuda", [])
 
 
 def test_a_model_by_its_name_may_be_fetched(plan):
@@ -191,34 +211,72 @@ def test_lines_that_ray_brings_are_told_apart_by_their_address():
 
 def test_the_client_uses_random_prompts_of_another_seed_in_each_pass(plan):
     run = plan(concurrency=2, requests=4, n_prompt=32, n_gen=16)
-    argv = vllm_bench.arguments(run, 1, "/tmp/r/1.json")
+    argv = vllm_bench.arguments(run, 2, 4, "/tmp/r/1.json")
     assert " ".join(argv) == (
         "/bin/vllm bench serve --backend vllm --base-url http://127.0.0.1:8000 "
         "--model /models/Qwen3-8B --dataset-name random --random-input-len 32 "
-        "--random-output-len 16 --random-range-ratio 0 --num-prompts 4 --max-concurrency 2 "
-        "--num-warmups 2 --ignore-eos --temperature 0 --seed 2 "
+        "--random-output-len 16 --random-range-ratio 0 --num-prompts 4 "
+        "--ready-check-timeout-sec 0 --max-concurrency 2 --ignore-eos --temperature 0 --seed 2 "
         "--save-result --save-detailed --result-dir /tmp/r --result-filename 1.json"
     )
 
 
-OUTPUT = """Starting main benchmark run...
-Maximum request concurrency: 2
-tip: install termplotlib and gnuplot to plot the metrics
-============ Serving Benchmark Result ============
-Successful requests:                     4
-"""
+FIXTURES = Path("tests/fixtures/vllm")
+RESULT = (FIXTURES / "bench-serve-0.33.0.json").read_text()
+# What vLLM counts in it, see tools/fixtures/vllm_bench.sh.
+SIZES = {"concurrency": 4, "requests": 4, "n_prompt": 96, "n_gen": 113}
+
+
+@pytest.mark.parametrize("warm_up", [True, False])
+def test_the_warm_up_is_a_pass_of_other_prompts_than_those_that_are_measured(
+    plan, monkeypatch, warm_up
+):
+    run = plan(nodes=1, parallelism="single", answers={"script": RESULT}, **SIZES)
+    run.case = replace(run.case, samples=3, warm_up=warm_up)
+    passes = []
+
+    def execute(node, name, argv, environment):
+        assert "--num-warmups" not in argv
+        passes.append((name, *(argv[argv.index(key) + 1] for key in ("--seed", "--num-prompts"))))
+        process = run.start(node, name, argv, environment)
+        process.returncode = 0
+        process.stdout.parent.mkdir(exist_ok=True)
+        return process
+
+    monkeypatch.setattr(run, "execute", execute)
+    monkeypatch.setattr(ENGINE, "endpoint", lambda run: nullcontext())
+    metrics = vllm_bench.BENCHMARK.measure(run)
+    warming = [("vllm-bench-warm-up", "4", "4")] if warm_up else []
+    assert passes == [*warming, *((f"vllm-bench-{n}", str(1 + n), "4") for n in range(3))]
+    assert {metric.name: len(metric.samples) for metric in metrics}["ttft"] == 3 * 4
+    assert run.warnings == []
+
+
+def test_prompts_of_another_length_than_asked_for_are_a_warning(plan):
+    found = parse_serve(RESULT)
+    assert vllm_bench.warnings(plan(**SIZES), [found, found]) == []
+    assert vllm_bench.warnings(plan(**SIZES | {"n_prompt": 32}), [found]) == [
+        "Of 1 passes 1 had prompts of another length than n_prompt by vLLM's count, the first 384 "
+        "tokens in 4 requests instead of 128."
+    ]
+
+
+OUTPUT = (FIXTURES / "bench-serve-0.33.0.txt").read_text()
+BEFORE = 4
+AFTER = OUTPUT.count("\n") - BEFORE
 
 
 def test_the_requests_were_between_two_lines_of_the_client():
-    assert vllm_bench.window(OUTPUT, [1.0, 1.0, 31.2, 31.2, 31.2], 30.0) == (31.2 - 30.0, 31.2)
+    came = [1.0] * BEFORE + [31.2] * AFTER
+    assert vllm_bench.window(OUTPUT, came, 30.0) == (31.2 - 30.0, 31.2)
 
 
 @pytest.mark.parametrize(
     ("text", "came"),
     [
-        (OUTPUT, [31.2] * 5),
-        (OUTPUT, [1.0, 1.0, 41.2, 41.2, 41.2]),
-        (OUTPUT[:61], [1.0, 1.0]),
+        (OUTPUT, [31.2] * (BEFORE + AFTER)),
+        (OUTPUT, [1.0] * BEFORE + [41.2] * AFTER),
+        (OUTPUT.partition("tip:")[0], [1.0] * BEFORE),
         ("", []),
     ],
     ids=["lines held back", "much else between", "nothing after", "nothing"],

@@ -19,7 +19,13 @@ _ONLY_MEASURE = frozenset({"llama-bench", "iperf3", "mlx_lm.benchmark", "mlx_lm.
 # Caches are off where it is measured, because prompts of a benchmark do not repeat; those of people
 # do. The others make logs tell what was used.
 _ONLY_WHILE_MEASURING = frozenset(
-    {"LLAMA_ARG_CACHE_PROMPT", "LLAMA_ARG_CACHE_RAM", "NCCL_DEBUG", "RAY_DEDUP_LOGS"}
+    {
+        "LLAMA_ARG_CACHE_PROMPT",
+        "LLAMA_ARG_CACHE_RAM",
+        "NCCL_DEBUG",
+        "NCCL_DEBUG_FILE",
+        "RAY_DEDUP_LOGS",
+    }
 )
 _SECRET = "RAY_AUTH_TOKEN"  # noqa: S105 - the name of a variable
 _GROUP_FILES = ("MLX_HOSTFILE", "MLX_IBV_DEVICES")
@@ -167,7 +173,7 @@ def _mlx(way: Measured) -> Serving:
         for one in ranks
     )  # fmt: skip
     before: tuple[Written, ...] = ()
-    if len(ranks) > 1:
+    if any(name in one.environment for one in ranks for name in _GROUP_FILES):
         nodes = way.cluster.nodes_on(way.fabric)[: len(ranks)]
         text = mlx_ranks.group(way.cluster, nodes, way.fabric, way.case.get("transport"))
         before = tuple(Written(node.name, _GROUP, text) for node in nodes)

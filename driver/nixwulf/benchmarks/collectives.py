@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from nixwulf import mpi
+from nixwulf import mpi, nccl
 from nixwulf.benchmarks import Benchmark, Metric
 from nixwulf.parameter import Parameter
 from nixwulf.parsers import nccl as parser
@@ -13,8 +13,9 @@ from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection, run_all
 
 _PROGRAM = "all_reduce_perf"
-# From and to; decode's all-reduces have 1 to 256 KiB, and there the time counts.
-_RANGES = {"decode": ("1K", "256K"), "large": ("1M", "256M")}
+# From and to, in bytes; decode's all-reduces have 1 to 256 KiB, and there the time counts.
+_RANGES = {"decode": (1 << 10, 1 << 18), "large": (1 << 20, 1 << 28)}
+_BITS = 8
 
 
 class Collectives(Benchmark):
@@ -53,7 +54,7 @@ class Collectives(Benchmark):
         for rows in zip(*(table.rows for table in tables), strict=True):
             conditions = {"bytes": rows[0].bytes, "placement": "out-of-place"}
             times = tuple(row.out_of_place_us for row in rows)
-            rates = tuple(row.out_of_place_gbs * 8 for row in rows)
+            rates = tuple(row.out_of_place_gbs * _BITS for row in rows)
             metrics.append(Metric("all_reduce_time", "us", times, "warm", conditions))
             metrics.append(Metric("all_reduce_bandwidth", "Gbit/s", rates, "warm", conditions))
         return metrics
@@ -62,59 +63,76 @@ class Collectives(Benchmark):
 BENCHMARK = Collectives()
 
 
+def sizes(run: Run) -> list[int]:
+    """The bytes of each row of a table, from the smallest on."""
+    smallest, largest = _RANGES[run.case.parameters["sizes"]]
+    return [smallest << step for step in range((largest // smallest).bit_length())]
+
+
 def job_of(run: Run, number: int) -> mpi.Job:
     """The job of one run of the test: one rank a node, each with its own node's devices."""
-    values = run.case.parameters
-    smallest, largest = _RANGES[values["sizes"]]
-    argv = [_PROGRAM, "-b", smallest, "-e", largest, "-f", "2", "-g", "1", "-c", "1"]
+    values, wanted = run.case.parameters, sizes(run)
+    argv = [_PROGRAM, "-b", str(wanted[0]), "-e", str(wanted[-1]), "-f", "2", "-g", "1", "-c", "1"]
     argv += ["-n", str(values["iterations"]), "-w", "5" if run.case.warm_up else "0"]
     environment = {node.node.name: environment_of(run, node) for node in run.nodes}
     return mpi.Job(f"{_PROGRAM}-{number}", tuple(argv), 1, _folder(run), environment)
 
 
 def environment_of(run: Run, node: Connection) -> dict[str, str]:
-    """NCCL's and RCCL's variables for a node's place on the fabric, as in lib/nccl.nix.
+    """NCCL's and RCCL's variables for a node's place on the fabric.
 
     Raises RunFailure skipped where the cluster file names no RDMA device.
     """
-    place = node.node.fabrics[run.case.fabric or ""]
-    variables = {
-        # A bare name is a prefix; '=' makes it the name.
-        "NCCL_SOCKET_IFNAME": f"={place.interface}",
-        "NCCL_NET_GDR_LEVEL": "0",
-        "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_SUBSYS": "INIT,NET",
-    }
-    if run.case.transport != "rdma":
-        return {**variables, "NCCL_IB_DISABLE": "1"}
-    if place.rdma_device is None:
+    if run.fabric is None:
+        return {}
+    place = node.node.fabrics[run.fabric.name]
+    if run.case.transport == "rdma" and place.rdma_device is None:
         raise RunFailure(
             "skipped",
             f"Node {node.node.name!r} has no rdma_device on the fabric {run.case.fabric!r}; add it "
             "to the cluster file ('rdma link' lists them).",
         )
-    variables |= {"NCCL_IB_DISABLE": "0", "NCCL_IB_HCA": f"={place.rdma_device}"}
-    variables |= {"NCCL_IB_TIMEOUT": "23", "NCCL_IB_RETRY_CNT": "7"}
-    if place.gid_index is not None:
-        variables["NCCL_IB_GID_INDEX"] = str(place.gid_index)
-    if run.fabric is not None and run.fabric.kind == "infiniband":
-        variables |= {"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring"}
-    return variables
+    variables = nccl.environment(run.fabric, place, run.case.transport or "")
+    return {**variables, **nccl.log_environment(run)}
 
 
-def check_transport(text: str, transport: str | None) -> None:
-    """NCCL's own words on what it crossed; raises RunFailure fallback for sockets under rdma."""
-    if transport == "rdma" and "NET/Socket" in text and "NET/IB" not in text:
-        raise RunFailure("fallback", "NCCL says NET/Socket, and the case asks for rdma (NET/IB).")
+def check_sizes(table: parser.Table, wanted: Sequence[int]) -> None:
+    """Raise RunFailure when a size is missing, or one is there that was not asked for."""
+    found = [row.bytes for row in table.rows]
+    if found != list(wanted):
+        raise RunFailure(
+            "failed",
+            f"{_PROGRAM} measured {', '.join(map(str, found))} bytes, expected each power of two "
+            f"from {wanted[0]} to {wanted[-1]}.",
+        )
+
+
+def failure_of(ending: str, output: str, last: str, logs: Mapping[str, str]) -> RunFailure:
+    """Of a test that ended badly: its own words, else the last line, and each node's last warning.
+
+    ending: how the program ended; output: its standard output; logs: NCCL's, by node.
+    """
+    warnings = [
+        f" NCCL on node {node!r} warned: {warning}."
+        for node, log in logs.items()
+        if (warning := nccl.last_warning(log))
+    ]
+    words = parser.failure(output) or last
+    return RunFailure("failed", f"{_PROGRAM} {ending}: {words}{''.join(warnings)}")
 
 
 def _once(run: Run, number: int) -> parser.Table:
-    process = mpi.execute(run, job_of(run, number))
-    output = process.output
+    try:
+        process = mpi.execute(run, job_of(run, number))
+    finally:
+        nccl.collect_logs(run, f"{_PROGRAM}-{number}")
     if process.returncode != 0:
-        raise RunFailure("failed", f"{_PROGRAM} {process.ending()}: {process.last_line()}")
-    check_transport(output + process.errors, run.case.transport)
-    return parser.parse(output)
+        raise failure_of(process.ending(), process.output, process.last_line(), nccl.logs(run))
+    if problem := nccl.transport_problem(run):
+        raise RunFailure("fallback", problem)
+    table = parser.parse(process.output)
+    check_sizes(table, sizes(run))
+    return table
 
 
 def _folder(run: Run) -> str:

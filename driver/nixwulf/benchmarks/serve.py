@@ -112,11 +112,18 @@ async def _load(run: Run, endpoint: Endpoint, heard: Callable[[], None]) -> list
 def conditions(
     values: Mapping[str, Any], passes: Sequence[Pass], counting: Counting | None
 ) -> dict[str, Any]:
-    """What the metrics hold for; what nobody has counted is not said in tokens."""
-    found = {key: values[key] for key in (*Serve.parameters, "ignore_eos")}
+    """What the metrics hold for; what nobody has counted is not said in tokens.
+
+    ignore_eos holds where it was asked for and no answer ended early: mlx_lm.server, exo and
+    dllama-api take the key, as any other, and end where the model does.
+    """
+    found = {key: values[key] for key in Serve.parameters}
+    answers = [answer for one in passes for answer in one.answers]
+    whole = all(is_whole(answer, values["n_gen"]) for answer in answers)
+    found["ignore_eos"] = values["ignore_eos"] and whole
     if counting is None:
         found["prompt_words"] = max(NUMBER_WORDS, found.pop("n_prompt"))
-    if not all(answer.counted for one in passes for answer in one.answers):
+    if not all(answer.counted for answer in answers):
         found["counted_by"] = "chunks"
     return found
 
@@ -171,6 +178,11 @@ def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -
         if all(answer.timings.get(key, 0) > 0 for answer in answers):
             found.append(metric(name, unit, [answer.timings[key] for answer in answers]))
     return [*found, metric("client_busy", "%", [one.client_share * 100 for one in passes])]
+
+
+def is_whole(answer: Answer, n_gen: int) -> bool:
+    """Whether an answer has all the tokens that were asked for; chunks may hold several."""
+    return answer.tokens == n_gen or (not answer.counted and answer.finish == "length")
 
 
 def came_in_bulk(answer: Answer) -> bool:

@@ -36,25 +36,35 @@ class VllmBench(Benchmark):
 
     def measure(self, run: Run) -> list[Metric]:
         """Every sample is a pass of all requests; raises RunFailure when one of them failed."""
+        case, requests = run.case, run.case.parameters["requests"]
         with ENGINE.endpoint(run):
-            measured = [_measure(run, number) for number in range(run.case.samples)]
+            if case.warm_up:
+                _pass(run, "warm-up", case.seed + case.samples, case.parameters["concurrency"])
+            measured = [
+                _pass(run, str(number), case.seed + number, requests)
+                for number in range(case.samples)
+            ]
+        run.warnings += warnings(run, [one for one, _ in measured])
         return metrics(run, [one for one, _ in measured], [when for _, when in measured])
 
 
 BENCHMARK = VllmBench()
 
 
-def arguments(run: Run, number: int, result: str) -> list[str]:
-    """The command line of one pass (from 0): prompts of its own, so that no cache has them."""
-    case, values = run.case, run.case.parameters
+def arguments(run: Run, seed: int, requests: int, result: str) -> list[str]:
+    """The command line of one pass; each has a seed of its own, so that no cache has its prompts.
+
+    Without --num-warmups and the ready check, the default before 0.14: both send the first prompt
+    of the pass, which the server then has in its prefix cache (vllm/benchmarks/serve.py).
+    """
+    values = run.case.parameters
     argv = [run.program("vllm"), "bench", "serve", "--backend", "vllm"]
     argv += ["--base-url", base_url(run), "--model", run.model]
     argv += ["--dataset-name", "random", "--random-input-len", str(values["n_prompt"])]
     argv += ["--random-output-len", str(values["n_gen"]), "--random-range-ratio", "0"]
-    argv += ["--num-prompts", str(values["requests"])]
+    argv += ["--num-prompts", str(requests), "--ready-check-timeout-sec", "0"]
     argv += ["--max-concurrency", str(values["concurrency"])]
-    argv += ["--num-warmups", str(values["concurrency"] if case.warm_up else 0)]
-    argv += ["--ignore-eos", "--temperature", "0", "--seed", str(case.seed + number)]
+    argv += ["--ignore-eos", "--temperature", "0", "--seed", str(seed)]
     folder, _, name = result.rpartition("/")
     return [
         *argv,
@@ -93,6 +103,24 @@ def metrics(
     ]
 
 
+def warnings(run: Run, passes: Sequence[parser.Serve]) -> list[str]:
+    """What a reader of the numbers has to know: prompts that were not as long as asked for.
+
+    vLLM makes them of random tokens and decodes them, and the text may encode to others; 0.16
+    counts no special tokens.
+    """
+    values = run.case.parameters
+    wanted = values["requests"] * values["n_prompt"]
+    found = [one.input_tokens for one in passes if one.input_tokens != wanted]
+    if not found:
+        return []
+    return [
+        f"Of {len(passes)} passes {len(found)} had prompts of another length than n_prompt by "
+        f"vLLM's count, the first {found[0]} tokens in {values['requests']} requests instead of "
+        f"{wanted}."
+    ]
+
+
 def window(text: str, came: Sequence[float], seconds: float) -> Window | None:
     """When the requests of a pass were, from the client's output and the moment of each line.
 
@@ -107,23 +135,22 @@ def window(text: str, came: Sequence[float], seconds: float) -> Window | None:
     return (end - seconds, end) if 0 <= around - seconds <= _UNKNOWN_SHARE * seconds else None
 
 
-def _measure(run: Run, number: int) -> tuple[parser.Serve, Window | None]:
-    label = f"vllm-bench-{number}"
+def _pass(run: Run, name: str, seed: int, requests: int) -> tuple[parser.Serve, Window | None]:
+    label = f"vllm-bench-{name}"
     result = f"/tmp/nixwulf-{run.name}-{label}.json"  # noqa: S108 - on the node
     # Unbuffered: its lines tell when the requests were.
     variables = {**environment(run, run.head), "PYTHONUNBUFFERED": "1"}
-    process = run.execute(run.head, label, arguments(run, number, result), variables)
+    process = run.execute(run.head, label, arguments(run, seed, requests, result), variables)
     if process.returncode != 0:
         raise RunFailure("failed", f"vllm bench serve {process.ending()}: {process.last_line()}")
     text = run.head.script('cat "$1"; rm -f "$1"', result)
     (run.raw / f"{label}.json").write_text(text, encoding="utf-8")
     found = parser.parse_serve(text)
-    wanted = run.case.parameters["requests"]
-    tokens = wanted * run.case.parameters["n_gen"]
-    if found.completed != wanted or found.failed or found.output_tokens != tokens:
+    tokens = requests * run.case.parameters["n_gen"]
+    if found.completed != requests or found.failed or found.output_tokens != tokens:
         raise RunFailure(
             "failed",
-            f"vllm bench serve completed {found.completed} of {wanted} requests with "
+            f"vllm bench serve completed {found.completed} of {requests} requests with "
             f"{found.output_tokens} of {tokens} tokens.",
         )
     output = process.output

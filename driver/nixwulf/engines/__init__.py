@@ -67,7 +67,8 @@ class Engine(Protocol):
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Why a point of a sweep cannot be run, or none.
 
-        `random` is its RandomModel, `fabric_kind` the kind of its fabric, each or none.
+        `random` is its RandomModel, `fabric_kind` the kind of its fabric, each or none; `gpus` the
+        vendors of its nodes' GPUs, an empty one where a platform has none.
         """
         return None
 

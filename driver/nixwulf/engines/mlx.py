@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nixwulf import asking
+from nixwulf import asking, nccl
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines import Engine, mlx_install, mlx_ranks, python_versions
+from nixwulf.engines import Engine, mlx_devices, mlx_install, mlx_ranks, python_versions
 from nixwulf.engines.local import Installation, Progress
-from nixwulf.engines.mlx_devices import rdma_problem
 from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
 from nixwulf.run import Run, RunFailure
@@ -53,8 +52,8 @@ class Mlx(Engine):
         return random_safetensors.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """RDMA that is none of jaccl's; of a model that the driver makes, what does not split."""
-        problem = rdma_problem(point)
+        """Nodes that are no group; of a model that the driver makes, what does not split."""
+        problem = mlx_devices.group_problem(point)
         if problem:
             return problem
         model, nodes = point.get("random"), point["nodes"]
@@ -78,13 +77,19 @@ class Mlx(Engine):
     def start(self, run: Run) -> None:
         """Nothing listens beforehand: each program of MLX is started on all nodes at once."""
         run.engine_facts["origin"] = run.program(self.programs[0])
+        mlx_devices.ask(run, self, self.programs[0])
         if run.case.nodes > 1:
-            mlx_ranks.group_text(run)
-            run.engine_facts["backends"] = mlx_ranks.BACKENDS[run.case.transport or ""]
+            backend = mlx_devices.backend(run)
+            run.engine_facts["backends"] = backend
+            if backend != "nccl":
+                mlx_ranks.group_text(run)
 
     def transport_problem(self, run: Run) -> str | None:
-        """MLX does not tell its transport; a rank without a group serves by itself, as rank 0."""
-        return mlx_ranks.alone(run.owned)
+        """A rank without a group serves by itself, as rank 0; of its backends NCCL alone tells."""
+        alone = mlx_ranks.alone(run.owned)
+        if alone or run.engine_facts.get("backends") != "nccl":
+            return alone
+        return nccl.transport_problem(run)
 
     def arguments(self, run: Run) -> list[str]:
         """What every program of mlx-lm takes to run a case; it splits by tensors unless told."""

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from nixwulf import nccl
 from nixwulf.cluster import Cluster, Node
-from nixwulf.engines.mlx_devices import device_matrix
+from nixwulf.engines.mlx_devices import backend, device_matrix
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Clocks, Run, RunFailure
 from nixwulf.ssh import Connection, Unreachable, run_all
 
 PORT = 50053
-BACKENDS = {"tcp": "ring", "rdma": "jaccl"}
 # Unbuffered, or lines that a program printed before it was ended are lost. Offline: a model by its
 # name on Hugging Face is taken from the nodes' caches, and nothing is downloaded inside a run.
 # MLX_METAL_FAST_SYNCH stays unset: with it GPUs have deadlocked (https://github.com/ml-explore/mlx/issues/3142).
@@ -113,8 +113,27 @@ def group(cluster: Cluster, nodes: Sequence[Node], fabric: str, transport: str |
     return json.dumps([[f"{node.fabrics[fabric].address}:{PORT}"] for node in nodes])
 
 
+def nccl_environment(run: Run, rank: int) -> dict[str, str]:
+    """The variables by which a rank finds its group over NCCL, and NCCL its fabric.
+
+    They are those of mlx.launch, which like this gives a node's first GPU to a node's only rank.
+    """
+    variables = {
+        "NCCL_HOST_IP": run.data_address(run.head),
+        "NCCL_PORT": str(PORT),
+        "MLX_RANK": str(rank),
+        "MLX_WORLD_SIZE": str(len(run.nodes)),
+        "CUDA_VISIBLE_DEVICES": "0",
+        **nccl.log_environment(run),
+    }
+    if run.fabric is None:
+        return variables
+    place = run.nodes[rank].node.fabrics[run.fabric.name]
+    return variables | nccl.environment(run.fabric, place, run.case.transport or "")
+
+
 def group_environment(run: Run, rank: int, path: str) -> dict[str, str]:
-    """The variables by which a rank finds its group; PATH holds the text on its node."""
+    """The variables by which a rank finds its group without NCCL; PATH holds the group's text."""
     if run.case.transport == "rdma":
         coordinator = f"{run.data_address(run.head)}:{PORT}"
         return {
@@ -130,6 +149,12 @@ def _group(run: Run, label: str) -> Iterator[list[dict[str, str]]]:
     """The environment of each rank; the file that it names is removed when the block ends."""
     if run.case.nodes == 1:
         yield [{}]
+        return
+    if backend(run) == "nccl":
+        try:
+            yield [nccl_environment(run, rank) for rank in range(len(run.nodes))]
+        finally:
+            nccl.collect_logs(run, label)
         return
     name = f"nixwulf-{run.name}-{label}.json"
     command = ["sh", "-c", _WRITE, "sh", name, group_text(run)]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from nixwulf import asking, container, nccl
 from nixwulf.endpoint import Endpoint
-from nixwulf.engines import Engine, python_versions, vllm_ray
+from nixwulf.engines import Engine, devices, python_versions, vllm_ray
 from nixwulf.engines.local import Installation
 from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
@@ -31,6 +31,13 @@ _MASTER_PORT = 29501
 # (https://github.com/kyuz0/amd-strix-halo-vllm-toolboxes/blob/main/rdma_cluster/setup_guide.md).
 _GPU_MEMORY = 0.9
 _SPLIT = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size"}
+# What the server's own Python picks, which no level of logging hides.
+_TELL = f"""
+from vllm.platforms import current_platform
+# Of no platform at all every attribute is None.
+print("{devices.MARK}", getattr(current_platform, "device_name", None) or "{devices.NONE}")
+"""
+_REMEDY = "install vLLM for it there ('vllm collect-env' prints what it finds)"
 _TYPES = ("auto", "bfloat16", "float16", "float32")
 
 
@@ -86,6 +93,7 @@ class Vllm(Engine):
     def start(self, run: Run) -> None:
         """Start Ray where it is asked for; the server starts when it is first asked."""
         run.engine_facts["origin"] = run.program("vllm")
+        devices.require_gpus(run, self, devices.ask(run, "vllm", _TELL), _REMEDY)
         if run.case.nodes > 1:
             run.engine_facts["executor"] = run.case.parameters["executor"]
             if run.case.parameters["executor"] == "ray":

@@ -18,7 +18,6 @@ _ENVIRONMENT = {
     # Where GPU and CPU share memory, Ray takes a loaded model for a leak and kills workers
     # (https://github.com/amd/playbooks/issues/771).
     "RAY_memory_monitor_refresh_ms": "0",
-    "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
 }
 _NODE = re.compile(r"^ *1 node_[0-9a-f]+", re.MULTILINE)
 _FROM = re.compile(r"\([^()]*\bip=([\d.]+)\)")
@@ -96,7 +95,11 @@ def _require_no_ray(run: Run, node: Connection) -> None:
 
 
 def _require_one_environment(run: Run) -> None:
-    """vLLM 0.32 copies the head's NCCL_ variables to all workers (vllm/ray/ray_env.py)."""
+    """RayExecutorV2 gives all workers the head's environment, NCCL_* included, but for seven names.
+
+    It is the default of vLLM 0.32 and all that 0.33 has (vllm/v1/executor/ray_utils.py there); with
+    0.16 a worker has the environment of its node's daemon.
+    """
     fabric = run.case.fabric or ""
     places = [node.node.fabrics[fabric] for node in run.nodes]
     kinds = {(place.interface, place.rdma_device, place.gid_index) for place in places}

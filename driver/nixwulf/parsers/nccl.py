@@ -15,7 +15,10 @@ _OUT_OF_BOUNDS = re.compile(r"^# Out of bounds values\s*:\s*(?P<count>\d+)\s+(?P
 _COLUMNS = 13
 _SUMMARY = ["collective", "mode"]
 _PAIR = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
-_ERROR = re.compile(r"Test (?:NCCL|CUDA|HIP) failure|Test failure|NCCL WARN|unhandled \w+ error")
+# Not NCCL's own warnings: RCCL has some at every start, and goes on.
+_ERROR = re.compile(r"Test (?:(?:NCCL|CUDA|HIP) )?failure")
+# How a row begins; where NCCL logs to the same stdout, the rest of the row can come lines later.
+_BEGINNING = re.compile(r"^ *\d+ +\d+ +[a-z]\w* +\w+ +-?\d")
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ class Times:
 def parse(text: str) -> Table:
     """The table of a test that ended well.
 
-    Raises ParseError for an error of the test, a result that is wrong or was not checked (N/A), and
-    a table without its end.
+    Raises ParseError for an error of the test, a result that is wrong or was not checked (N/A), a
+    row that is not whole, and a table without its end.
     """
     rows: list[Row] = []
     average: float | None = None
@@ -64,6 +67,11 @@ def parse(text: str) -> Table:
             )
         elif len(words) == _COLUMNS and words[0].isdecimal() and words[1].isdecimal():
             rows.append(_row(words, number))
+        elif _BEGINNING.match(line):
+            raise ParseError(
+                f"nccl-tests has no whole row of {words[0]} bytes in line {number}: expected "
+                f"{_COLUMNS} columns; NCCL_DEBUG_FILE keeps NCCL's log out of the table."
+            )
         elif _ERROR.search(line):
             raise ParseError(f"nccl-tests failed in line {number}: {line.strip()[:200]}.")
     if not rows:
@@ -79,6 +87,11 @@ def parse(text: str) -> Table:
             "was built without MPI."
         )
     return Table(tuple(rows), average)
+
+
+def failure(text: str) -> str | None:
+    """The first line by which the test itself says that it failed, which has the reason."""
+    return next((line.strip() for line in text.splitlines() if _ERROR.search(line)), None)
 
 
 def parse_summary(text: str) -> list[Times]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from nixwulf import engines
 from nixwulf.cluster import Cluster, Fabric, Node
 from nixwulf.errors import InputError
+from nixwulf.platforms import gpu_vendor
 from nixwulf.predicting.facts import kind_of
 from nixwulf.predicting.source import Model
 from nixwulf.report.words import plural
@@ -141,6 +142,7 @@ def _unsupported(question: Question, candidate: Candidate) -> str | None:
         "parallelism": candidate.parallelism,
         "transport": candidate.transport,
         "fabric_kind": candidate.fabric.kind if candidate.fabric else None,
+        "gpus": {gpu_vendor(node.platform) for node in candidate.nodes},
         "benchmark": "",
         "random": None,
         "parameters": {name: one.default for name, one in engine.parameters.items()},
