@@ -134,7 +134,7 @@ HINTS = (
     ),
     Hint(
         "Unsupported CPU op code: MATMUL",
-        "Unsupported CPU op code: MATMUL|supports only Q40 weights with Q80 sync type",
+        "Unsupported (CPU op code|shader): MATMUL|supports only Q40 weights with Q80 sync type",
         "distributed-llama computes q40 weights with q80 values, and f32 with f32, nothing else",
         "set the parameter buffer_float_type to what goes with the model's weights",
     ),

@@ -8,6 +8,7 @@ The Vulkan device may be Mesa's llvmpipe (Debian's mesa-vulkan-drivers).
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from dataclasses import replace
@@ -18,6 +19,8 @@ import pytest
 from nixwulf import bench, lab
 from nixwulf.cluster import load_cluster
 from nixwulf.engines.distributed_llama import ENGINE
+from nixwulf.models import parse_model, place
+from nixwulf.models.random_dllama import MODEL, TOKENIZER
 from nixwulf.plan import make_plan
 from nixwulf.record import load, save
 from nixwulf.ssh import connections, open_all
@@ -51,7 +54,7 @@ def build(*, vulkan):
     )
 
 
-def plan_for(*, nodes=2, benchmark="dllama", samples=1, **parameters):
+def plan_for(*, nodes=2, benchmark="dllama", samples=1, model=None, **parameters):
     sizes = {"n_prompt": 32, "n_gen": 8} if benchmark == "dllama" else {}
     values = {"buffer_float_type": "f32", "threads": 1, **sizes, **parameters}
     matrix = {
@@ -65,7 +68,7 @@ def plan_for(*, nodes=2, benchmark="dllama", samples=1, **parameters):
     }
     document = {
         "name": "dllama",
-        "models": {"dense": {"random": SMALL}},
+        "models": {"dense": model or {"random": SMALL}},
         "matrix": matrix,
         "samples": samples,
         "limits": {"wall_s": 240, "progress_s": 60},
@@ -94,12 +97,19 @@ class Lab:
         raw = self.folder / "raw" / record["id"]
         return {path.name: path.read_text() for path in raw.glob(f"{names}.stdout")}
 
-    def kill_worker_once(self, condition):
-        """An observer that ends the second node's worker by SIGKILL while it is measured."""
+    def kill_worker_once(self, plan, names, holds):
+        """An observer that ends the second node's worker by SIGKILL while the plan is measured.
+
+        Once a file of these names in the run's raw output holds a text that `holds` accepts.
+        """
+        raw = self.folder / "raw" / f"{plan.cases[0].id}-r0"
+
+        def begun():
+            return any(holds(path.read_text(errors="replace")) for path in raw.glob(names))
 
         def watch():
             deadline = time.monotonic() + 60
-            while not condition(self.folder) and time.monotonic() < deadline:
+            while not begun() and time.monotonic() < deadline:
                 time.sleep(0.02)
             self.nodes.nodes["n2"].script(
                 "for comm in $(grep -ls dllama /proc/[0-9]*/comm); do "
@@ -148,7 +158,9 @@ def test_a_run_on_the_cpu_is_ok_and_proves_its_transport(cpu, nodes):
     assert record["engine"]["backends"] == "CPU"
     assert nodes == 1 or record["sanity"]["transport"]["proved"]
     names = {metric["name"] for metric in record["metrics"]}
-    assert names == {"prompt", "decode"} | ({"sync_share", "sent", "received"} if nodes > 1 else set())
+    assert names == {"prompt", "decode"} | (
+        {"sync_share", "sent", "received"} if nodes > 1 else set()
+    )
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -159,7 +171,9 @@ def test_a_run_through_vulkan_gives_the_cpus_tokens_and_every_node_names_its_dev
     assert tokens_of(record) == tokens_of(cpu.run(plan_for(nodes=nodes)))
     assert record["engine"]["backends"] == "Vulkan"
     printed = vulkan.printed(record, "dllama-*")
-    assert {name.rpartition("-")[2] for name in printed} == {f"n{n + 1}.stdout" for n in range(nodes)}
+    assert {name.rpartition("-")[2] for name in printed} == {
+        f"n{n + 1}.stdout" for n in range(nodes)
+    }
     for name, text in printed.items():
         assert " Device: " in text, name
         assert " CPU: " not in text, name
@@ -194,7 +208,7 @@ def test_a_worker_without_the_gpu_of_the_index_is_named_although_the_root_ends_w
     vulkan,
 ):
     node = vulkan.nodes.nodes["n2"]
-    hide = "rm -rf /tmp/hidden && mkdir /tmp/hidden && mount --bind /tmp/hidden \"$1\""
+    hide = 'rm -rf /tmp/hidden && mkdir /tmp/hidden && mount --bind /tmp/hidden "$1"'
     node.script(hide, "/usr/share/vulkan/icd.d")
     try:
         record = vulkan.run(plan_for(backend="vulkan", threads=0))
@@ -204,45 +218,43 @@ def test_a_worker_without_the_gpu_of_the_index_is_named_although_the_root_ends_w
     assert "Node 'n2': Critical error: vk::createInstance: Error" in record["failure"]["reason"]
 
 
-def test_weights_and_values_that_vulkan_has_no_shader_for_are_unsupported(vulkan):
-    models = {"path": "/tmp/dense/model.m", "tokenizer": "/tmp/dense/tokenizer.t"}
+def test_values_that_vulkan_has_no_shader_for_are_unsupported_in_dllamas_words(vulkan):
     head = vulkan.nodes.nodes["n1"]
-    placed = vulkan.run(plan_for(nodes=1, backend="cpu"))
-    assert placed["outcome"] == "ok"
+    model = parse_model("dense", {"random": SMALL}, "dllama.yaml")
+    path = place(model, [head], ENGINE.random_model).path
+    files = {"path": f"{path}/{MODEL}", "tokenizer": f"{path}/{TOKENIZER}"}
+    values = {"backend": "vulkan", "threads": 0, "buffer_float_type": "q80"}
+    record = vulkan.run(plan_for(model=files, nodes=1, **values))
+    assert record["outcome"] == "unsupported"
+    words = "Node 'n1': Critical error: Unsupported shader: MATMUL/Q80_F32_F32."
+    assert words in record["failure"]["reason"]
+    assert "set the parameter buffer_float_type" in record["failure"]["hint"]
 
 
 def test_a_worker_killed_while_measuring_is_failed_with_its_node(cpu):
-    started = "raw/*/dllama-[0-9]*-n1.stdout"
-
-    def predicting(folder):
-        logs = folder.glob(started)
-        return any(log.read_text().count(" Pred ") > 20 for log in logs)
-
     plan = plan_for(n_gen=1500, samples=5)
-    record = cpu.run(plan, cpu.kill_worker_once(predicting))
+    kill = cpu.kill_worker_once(plan, "dllama-[0-9]*-n1.stdout", lambda text: " Pred " in text)
+    record = cpu.run(plan, kill)
     assert (record["outcome"], record["failure"]["phase"]) == ("failed", "measure")
     assert "'dllama' on node 'n2' was ended by SIGKILL." in record["failure"]["reason"]
     assert "A worker of distributed-llama died" in record["failure"]["hint"]
 
 
-SERVED = {"api": "chat", "n_prompt": 48, "n_gen": 8, "requests": 2}
+SERVED = {"api": "chat", "n_prompt": 104, "n_gen": 8, "requests": 2}
 
 
 @pytest.mark.parametrize("backend", ["cpu", "vulkan"])
 def test_dllama_api_serves_on_two_nodes(cpu, vulkan, backend):
     lab = {"cpu": cpu, "vulkan": vulkan}[backend]
-    record = lab.run(plan_for(benchmark="serve", backend=backend, threads=0, **SERVED))
+    record = lab.run(plan_for(benchmark="serve", backend=backend, **SERVED))
     tokens_of(record)
     (server,) = lab.printed(record, "dllama-api-*").values()
     assert (" Device: " in server) == (backend == "vulkan")
 
 
 def test_a_worker_killed_while_dllama_api_serves_leaves_the_servers_error_in_the_record(cpu):
-    def answering(folder):
-        return list(folder.glob("raw/*/answers.jsonl"))
-
     plan = plan_for(benchmark="serve", samples=500, **{**SERVED, "n_gen": 64})
-    record = cpu.run(plan, cpu.kill_worker_once(answering))
-    assert record["outcome"] == "failed"
+    record = cpu.run(plan, cpu.kill_worker_once(plan, "answers.jsonl", bool))
+    assert (record["outcome"], record["failure"]["phase"]) == ("failed", "measure")
     assert "'dllama' on node 'n2' was ended by SIGKILL." in record["failure"]["reason"]
-    assert "Node 'n1': " in record["failure"]["reason"]
+    assert re.search("Node 'n1': (Inference|Execution) error: ", record["failure"]["reason"])

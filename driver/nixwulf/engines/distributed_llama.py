@@ -175,8 +175,7 @@ def infer(run: Run, name: str, prompt: str, steps: int) -> tuple[dllama.Result, 
     environment = devices.environment(run, run.head)
     process = run.execute(run.head, label, infer_argv(run, prompt, steps), environment)
     if process.returncode != 0:
-        ended = RunFailure("failed", f"dllama {process.ending()}: {process.last_line()}.")
-        raise _explained(run, process, ended)
+        raise _explained(run, process, RunFailure("failed", f"dllama {process.ending()}."))
     _require_devices(run, process)
     return dllama.parse(process.output), process
 
@@ -191,8 +190,8 @@ def wait_until_listening(run: Run) -> None:
         address = run.data_address(node)
         while (address, _PORT) not in listeners(node.script(_LISTENING)):
             if not worker.running:
-                words = _error(worker) or worker.last_line()
-                reason = f"The worker on {worker.node!r} {worker.ending()}: {words}"
+                words = _error(worker) or "it printed no error"
+                reason = f"The worker on {worker.node!r} {worker.ending()}: {words}."
                 raise RunFailure("failed", reason)
             if time.monotonic() > limit:
                 reason = f"The worker on {worker.node!r} listens no more on {address}:{_PORT}."
@@ -228,6 +227,8 @@ def _explained(run: Run, root: OwnedProcess, failure: RunFailure) -> RunFailure:
 
 
 def _error(process: OwnedProcess) -> str:
-    """The last error that a dllama printed, which it does on standard output."""
+    """The last error that a process printed: on standard output, but for what no program catches."""
     errors = _ERROR.findall(process.output)
-    return errors[-1].strip() if errors else ""
+    if errors or process.running or not process.errors.strip():
+        return errors[-1].strip() if errors else ""
+    return process.last_line()
