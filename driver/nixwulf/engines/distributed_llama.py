@@ -73,8 +73,8 @@ class DistributedLlama(Engine):
             return "distributed-llama knows tcp only"
         if point["parameters"].get("api", "chat") != "chat":
             return "dllama-api answers chat only; give the parameter api: [chat]"
-        if point["parameters"]["backend"] == "vulkan" and point["parameters"]["threads"] > 1:
-            return "distributed-llama takes one thread with a GPU; give the parameter threads: [0]"
+        if wrong := devices.contradiction(point["parameters"]):
+            return wrong
         if model is None:
             return None
         if point["parameters"]["buffer_float_type"] != "f32":
@@ -227,7 +227,7 @@ def _explained(run: Run, root: OwnedProcess, failure: RunFailure) -> RunFailure:
 
 
 def _error(process: OwnedProcess) -> str:
-    """The last error that a process printed: on standard output, but for what no program catches."""
+    """The last error that a process printed; on standard error is only what it did not catch."""
     errors = _ERROR.findall(process.output)
     if errors or process.running or not process.errors.strip():
         return errors[-1].strip() if errors else ""

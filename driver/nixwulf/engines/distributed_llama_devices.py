@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from nixwulf.cluster import LAB_PLATFORM
 from nixwulf.parameter import Parameter
@@ -34,6 +35,15 @@ _DEVICE = re.compile(r"^\N{VOLCANO} Device: (.+)$", re.MULTILINE)
 # Vulkan devices that compute on the CPU; a lab has no other.
 _SOFTWARE = re.compile("llvmpipe|lavapipe|SwiftShader", re.IGNORECASE)
 _PRINTED_WITHIN_S = 2.0
+
+
+def contradiction(values: Mapping[str, Any]) -> str | None:
+    """What of a case's parameters cannot be together, or None."""
+    if values["backend"] == "vulkan" and values["threads"] > 1:
+        return "distributed-llama takes one thread with a GPU; give the parameter threads: [0]"
+    if values["backend"] == "cpu" and values["gpu_index"]:
+        return "gpu_index goes with a GPU; give the parameter backend: [vulkan]"
+    return None
 
 
 def look(run: Run) -> None:
@@ -101,6 +111,6 @@ def _without_vulkan(run: Run, node: Connection) -> str:
     asked = run.case.parameters["backend"] == "vulkan"
     wish = "The case asks for vulkan" if asked else f"{node.node.platform!r} has a GPU"
     return (
-        f"{wish}, and distributed-llama on node {node.node.name!r} is built without Vulkan; install "
-        "packages/distributed-llama-vulkan.nix there, or ask for 'backend: cpu'."
+        f"{wish}, and distributed-llama on node {node.node.name!r} is built without Vulkan; "
+        "install packages/distributed-llama-vulkan.nix there, or ask for 'backend: cpu'."
     )
