@@ -145,6 +145,19 @@ HINTS = (
         "read that node's log tail, and its kernel log for the out-of-memory killer",
     ),
     Hint(
+        "Invalid GPU index, found 1 GPUs",
+        "Invalid GPU index, found|vk::createInstance: Error",
+        "Vulkan shows distributed-llama fewer GPUs on that node than gpu_index counts, from 0",
+        "run 'vulkaninfo --summary' there as the user of the run",
+    ),
+    Hint(
+        "Failed to open shader file: ./src/nn/vulkan/...",
+        "Failed to open shader file",
+        "upstream's distributed-llama looks for its shaders in the folder that it is started in",
+        "install packages/distributed-llama-vulkan.nix, or write the folder into readShader of "
+        "src/nn/nn-vulkan.cpp before 'make'",
+    ),
+    Hint(
         "EXO_LIBP2P_NAMESPACE has been removed",
         "EXO_LIBP2P_NAMESPACE has been removed|unrecognized arguments: --namespace",
         "the version of exo names its namespace in another way",
