@@ -56,6 +56,8 @@ stdenv.mkDerivation {
   ];
   enableParallelBuilding = true;
 
+  passthru = { inherit vulkanSupport; };
+
   installPhase = ''
     runHook preInstall
     install -D -t $out/bin dllama dllama-api

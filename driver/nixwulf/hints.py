@@ -147,7 +147,7 @@ HINTS = (
     ),
     Hint(
         "Unsupported CPU op code: MATMUL",
-        "Unsupported CPU op code: MATMUL|supports only Q40 weights with Q80 sync type",
+        "Unsupported (CPU op code|shader): MATMUL|supports only Q40 weights with Q80 sync type",
         "distributed-llama computes q40 weights with q80 values, and f32 with f32, nothing else",
         "set the parameter buffer_float_type to what goes with the model's weights",
     ),
@@ -156,6 +156,19 @@ HINTS = (
         "Execution failed in one of the threads|dllama' on node .* was ended by",
         "a worker of distributed-llama died during the run",
         "read that node's log tail, and its kernel log for the out-of-memory killer",
+    ),
+    Hint(
+        "Invalid GPU index, found 1 GPUs",
+        "Invalid GPU index, found|vk::createInstance: Error",
+        "Vulkan shows distributed-llama fewer GPUs on that node than gpu_index counts, from 0",
+        "run 'vulkaninfo --summary' there as the user of the run",
+    ),
+    Hint(
+        "Failed to open shader file: ./src/nn/vulkan/...",
+        "Failed to open shader file",
+        "upstream's distributed-llama looks for its shaders in the folder that it is started in",
+        "install packages/distributed-llama-vulkan.nix, or write the folder into readShader of "
+        "src/nn/nn-vulkan.cpp before 'make'",
     ),
     Hint(
         "EXO_LIBP2P_NAMESPACE has been removed",

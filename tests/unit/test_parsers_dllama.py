@@ -1,4 +1,4 @@
-"""What dllama printed in runs of our own: whole, with a killed worker, and refused at the start."""
+"""What dllama printed when tools/fixtures/dllama.py ran it: whole, cut off, and refused."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -20,17 +20,17 @@ def text_of(name):
 
 def test_speeds_and_every_token_with_its_sync_and_traffic_are_read():
     result = parse(text_of("two-nodes"))
-    assert result.evaluation == Speed(tokens=32, tokens_s=29.32)
-    assert result.prediction == Speed(tokens=16, tokens_s=23.74)
-    assert result.batches == (Step(27, 1063, 816, 832, "(32 tokens)"),)
+    assert result.evaluation == Speed(tokens=32, tokens_s=75.78)
+    assert result.prediction == Speed(tokens=16, tokens_s=32.22)
+    assert result.batches == (Step(15, 406, 816, 832, "(32 tokens)"),)
     assert len(result.tokens) == 16
-    assert result.tokens[-1] == Step(4, 59, 25, 26, " banu")
+    assert result.tokens[-1] == Step(1, 68, 25, 26, " bogu")
 
 
 def test_one_node_sends_nothing_and_four_nodes_are_read_too():
     alone = parse(text_of("one-node"))
     assert {(s.sync_ms, s.sent_kib, s.received_kib) for s in alone.tokens} == {(0, 0, 0)}
-    assert parse(text_of("four-nodes")).tokens[0].received_kib == 7
+    assert parse(text_of("four-nodes")).tokens[0].received_kib == 75
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,10 @@ def test_one_node_sends_nothing_and_four_nodes_are_read_too():
         ("f32-with-q80", "Unsupported CPU op code: MATMUL"),
         ("no-tokenizer", "Failed to open tokenizer file"),
         ("no-worker", "Cannot connect"),
+        ("cpu-build-with-gpu-index", "This build does not support GPU"),
+        ("vulkan-no-such-index", "Invalid GPU index, found 1 GPUs"),
+        ("vulkan-two-threads", "This configuration supports max 1 threads"),
+        ("vulkan-f32-with-q80", "Unsupported shader: MATMUL/Q80_F32_F32"),
     ],
 )
 def test_an_error_is_refused_with_its_line_and_dllamas_own_words(name, words):
@@ -48,16 +52,23 @@ def test_an_error_is_refused_with_its_line_and_dllamas_own_words(name, words):
         parse(text_of(name))
 
 
+@pytest.mark.parametrize("name", ["two-nodes", "four-nodes", "vulkan-one-node", "vulkan-two-nodes"])
+def test_nodes_and_devices_change_the_times_and_not_the_tokens(name):
+    alone, other = ([step.text for step in parse(text_of(n)).tokens] for n in ("one-node", name))
+    assert len(set(alone)) == 16
+    assert other == alone
+
+
 def test_tokens_before_a_crash_can_still_be_read():
     kept = steps(text_of("killed-worker"), "Pred")
-    assert kept[-1] == Step(7, 111, 25, 26, " cati")
+    assert kept[-1] == Step(2, 0, 25, 26, " bize")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("tokens/s: 23.74", "tokens/s: inf", r"tokens/s: NUMBER"),
-        ("tokens/s: 23.74", "tokens/s: -nan", r"tokens/s: NUMBER"),
+        ("tokens/s: 32.22", "tokens/s: inf", r"tokens/s: NUMBER"),
+        ("tokens/s: 32.22", "tokens/s: -nan", r"tokens/s: NUMBER"),
         ("    nTokens: 16", "    nTokens: 17", "17 lines of tokens, not 16"),
         ("Prediction\n", "", "a line 'Prediction'"),
     ],
@@ -70,10 +81,10 @@ def test_what_is_no_result_is_refused_with_what_was_expected(old, new, expected)
 
 
 def test_pieces_of_text_that_end_lines_and_a_prompt_that_looks_like_a_result_do_no_harm():
-    text = text_of("two-nodes").replace(" banu\n", "\n\n")
+    text = text_of("two-nodes").replace(" bogu\n", "\n\n")
     text = text.replace(" for the but", "Evaluation\nPrediction\n for the but")
     assert parse(text).tokens[-1].text == ""
-    assert parse(text).prediction.tokens_s == 23.74
+    assert parse(text).prediction.tokens_s == 32.22
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

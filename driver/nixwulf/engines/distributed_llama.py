@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from nixwulf import asking, prompts
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import Engine
+from nixwulf.engines import distributed_llama_devices as devices
 from nixwulf.gates.ports import listeners
 from nixwulf.models import random_dllama
 from nixwulf.models.random_model import RandomModel
@@ -26,7 +27,14 @@ _API_PORT = 9990
 _START_LIMIT_S = 30.0
 _WORKER = "dllama-worker"
 _LISTENING = "cat /proc/net/tcp"
-_TOO_MANY = "does not support more nodes than the number of KV heads"
+# Every error of src/app.cpp, dllama.cpp, dllama-api.cpp and nn-executor.cpp is a line of this form.
+_ERROR = re.compile(r"^\N{POLICE CARS REVOLVING LIGHT} (\w+ error: .+)", re.MULTILINE)
+_ERRORS_WITHIN_S = 2.0
+# Kinds of models, nodes and GPUs that it lacks, in its own words.
+_UNSUPPORTED = re.compile(
+    "does not support more nodes than the number of KV heads"
+    "|Unsupported shader: |Device extension .* is not supported"
+)
 # Its own words for the pair of weights and exchanged values; it stores others, and computes wrong.
 _BUFFERS = ("q80", "f32")
 
@@ -39,6 +47,7 @@ class DistributedLlama(Engine):
         "threads": Parameter(default=0),
         "buffer_float_type": Parameter(default="q80", choices=_BUFFERS),
         "max_seq_len": Parameter(default=0),
+        **devices.PARAMETERS,
     }
     programs = ("dllama", "dllama-api")
     lacking = (
@@ -64,6 +73,8 @@ class DistributedLlama(Engine):
             return "distributed-llama knows tcp only"
         if point["parameters"].get("api", "chat") != "chat":
             return "dllama-api answers chat only; give the parameter api: [chat]"
+        if wrong := devices.contradiction(point["parameters"]):
+            return wrong
         if model is None:
             return None
         if point["parameters"]["buffer_float_type"] != "f32":
@@ -83,8 +94,10 @@ class DistributedLlama(Engine):
         """Start a worker on each node but the head, and wait until all listen."""
         run.engine_facts["origin"] = run.program("dllama")
         model_files(run)
+        devices.look(run)
         for node in run.workers:
-            run.start(node, _WORKER, worker_argv(run, node), {}, background=True)
+            environment = devices.environment(run, node)
+            run.start(node, _WORKER, worker_argv(run, node), environment, background=True)
         wait_until_listening(run)
 
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
@@ -99,12 +112,16 @@ class DistributedLlama(Engine):
         wait_until_listening(run)
         listen = ["--host", "127.0.0.1", "--port", str(_API_PORT)]
         argv = [run.program("dllama-api"), *listen, *root_arguments(run)]
-        server = run.start(run.head, f"dllama-api-{len(run.owned)}", argv, {})
+        environment = devices.environment(run, run.head)
+        server = run.start(run.head, f"dllama-api-{len(run.owned)}", argv, environment)
         try:
             with run.head.forwarded(f"127.0.0.1:{_API_PORT}") as local:
                 endpoint = Endpoint(local, model_files(run)[0].rpartition("/")[2], server)
                 asking.wait_until_healthy(run, endpoint, "/v1/models")
+                _require_devices(run, server)
                 yield endpoint
+        except RunFailure as failure:
+            raise _explained(run, server, failure) from failure
         finally:
             server.stop()
 
@@ -129,7 +146,7 @@ def worker_argv(run: Run, node: Connection) -> list[str]:
     """A worker's command line; it listens on the fabric's address only."""
     program = run.facts[node.node.name].programs["dllama"]
     listen = ["--host", run.data_address(node), "--port", str(_PORT)]
-    return [program, "worker", *listen, "--nthreads", str(_threads(run, node))]
+    return [program, "worker", *listen, *devices.arguments(run, node)]
 
 
 def root_arguments(run: Run) -> list[str]:
@@ -138,7 +155,7 @@ def root_arguments(run: Run) -> list[str]:
     model, tokenizer = model_files(run)
     arguments = ["--model", model, "--tokenizer", tokenizer]
     arguments += ["--buffer-float-type", values["buffer_float_type"]]
-    arguments += ["--nthreads", str(_threads(run, run.head)), "--seed", str(run.case.seed)]
+    arguments += [*devices.arguments(run, run.head), "--seed", str(run.case.seed)]
     arguments += ["--temperature", "0"]
     arguments += ["--max-seq-len", str(values["max_seq_len"])] if values["max_seq_len"] else []
     addresses = [f"{run.data_address(node)}:{_PORT}" for node in run.workers]
@@ -155,13 +172,12 @@ def infer(run: Run, name: str, prompt: str, steps: int) -> tuple[dllama.Result, 
     """Run one inference to its end; its process has ended. Raises RunFailure, ParseError."""
     wait_until_listening(run)
     label = f"{name}-{len(run.owned)}"
-    process = run.execute(run.head, label, infer_argv(run, prompt, steps), {})
-    text = process.output
+    environment = devices.environment(run, run.head)
+    process = run.execute(run.head, label, infer_argv(run, prompt, steps), environment)
     if process.returncode != 0:
-        words = _last_error(text) or process.last_line()
-        outcome = "unsupported" if _TOO_MANY in words else "failed"
-        raise RunFailure(outcome, f"dllama {process.ending()}: {words}.")
-    return dllama.parse(text), process
+        raise _explained(run, process, RunFailure("failed", f"dllama {process.ending()}."))
+    _require_devices(run, process)
+    return dllama.parse(process.output), process
 
 
 def wait_until_listening(run: Run) -> None:
@@ -174,12 +190,9 @@ def wait_until_listening(run: Run) -> None:
         address = run.data_address(node)
         while (address, _PORT) not in listeners(node.script(_LISTENING)):
             if not worker.running:
-                words = _last_error(worker.output)
-                raise RunFailure(
-                    "failed",
-                    f"The worker on {worker.node!r} {worker.ending()}: "
-                    f"{words or worker.last_line()}",
-                )
+                words = _error(worker) or "it printed no error"
+                reason = f"The worker on {worker.node!r} {worker.ending()}: {words}."
+                raise RunFailure("failed", reason)
             if time.monotonic() > limit:
                 reason = f"The worker on {worker.node!r} listens no more on {address}:{_PORT}."
                 raise RunFailure("failed", reason)
@@ -192,12 +205,30 @@ def _workers(run: Run) -> list[OwnedProcess]:
     return [p for p in run.owned if p.node in names and f"-{_WORKER}-" in p.unit]
 
 
-def _threads(run: Run, node: Connection) -> int:
-    """The case's, else as many as the node has processors: dllama itself takes one."""
-    return run.case.parameters["threads"] or max(1, run.facts[node.node.name].cpus)
+def _require_devices(run: Run, root: OwnedProcess) -> None:
+    """Root and workers must have named the GPU that they compute on; raises RunFailure."""
+    for node, process in zip(run.nodes, [root, *_workers(run)], strict=True):
+        devices.require(run, node, process)
 
 
-def _last_error(text: str) -> str:
-    """dllama tells its errors on standard output."""
-    errors = re.findall(r"^\S+ (?:Critical|Network|Execution) error: (.+)", text, re.MULTILINE)
-    return errors[-1].strip() if errors else ""
+def _explained(run: Run, root: OwnedProcess, failure: RunFailure) -> RunFailure:
+    """A failure with the errors that root and workers printed; unsupported where they say so.
+
+    A root whose worker has died is mostly ended by SIGPIPE, without a word.
+    """
+    workers = _workers(run)
+    limit = time.monotonic() + (_ERRORS_WITHIN_S if workers else 0)
+    while not any(map(_error, workers)) and time.monotonic() < limit:
+        time.sleep(0.05)
+    errors = {process.node: _error(process) for process in (root, *workers)}
+    printed = "".join(f" Node {node!r}: {error}." for node, error in errors.items() if error)
+    outcome = "unsupported" if _UNSUPPORTED.search(printed) else failure.outcome
+    return RunFailure(outcome, failure.reason + printed)
+
+
+def _error(process: OwnedProcess) -> str:
+    """The last error that a process printed; on standard error is only what it did not catch."""
+    errors = _ERROR.findall(process.output)
+    if errors or process.running or not process.errors.strip():
+        return errors[-1].strip() if errors else ""
+    return process.last_line()
