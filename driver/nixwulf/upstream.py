@@ -59,13 +59,13 @@ def families() -> tuple[Family, ...]:
     return tuple(map(_load, sorted(_FOLDER.glob("*.toml"))))
 
 
-def problem(engine: str, printed: str, case: Case | None = None) -> str | None:
+def problem(engine: str, printed: str, given: Mapping[str, str]) -> str | None:
     """Why an engine of the version that a node printed cannot be driven, or none.
 
-    Without a case, only what all of its cases need counts. A development build, and a text without
-    a version, are taken: their number does not say what is in them.
+    given: what is known of the cases, by the names in a row's `when`. A development build, and a
+    text without a version, are taken: their number does not say what is in them.
     """
-    found = (_problem(each, printed, case) for each in families() if each.engine == engine)
+    found = (_problem(each, printed, given) for each in families() if each.engine == engine)
     return next(filter(None, found), None)
 
 
@@ -89,14 +89,21 @@ def version_in(family: Family, printed: str) -> str | None:
     return match[1]
 
 
-def needed(rows: Iterable[Row], case: Case | None = None) -> list[Row]:
-    """The rows that a version has to have: for a case, or for every case."""
-    values = _values(case) if case else {}
-    return [
-        row
-        for row in rows
-        if not row.optional and all(values.get(key) == value for key, value in row.when.items())
-    ]
+def of_cluster(nodes: int) -> dict[str, str]:
+    """What is known of the cases of so many nodes."""
+    return {"nodes": _SEVERAL} if nodes > 1 else {}
+
+
+def of_case(case: Case) -> dict[str, str]:
+    """All that a row's `when` can name."""
+    values = {**case.parameters, "benchmark": case.benchmark, "transport": case.transport}
+    values |= {"parallelism": case.parallelism, **of_cluster(case.nodes)}
+    return {key: str(value) for key, value in values.items()}
+
+
+def needed(rows: Iterable[Row], given: Mapping[str, str]) -> list[Row]:
+    """The rows that a version has to have for such cases."""
+    return [row for row in rows if not row.optional and row.when.items() <= given.items()]
 
 
 def first_of(rows: Iterable[Row]) -> Row | None:
@@ -110,11 +117,20 @@ def last_of(rows: Iterable[Row]) -> Row | None:
     return min(gone, key=lambda row: number(row.until or ""), default=None)
 
 
-def _problem(family: Family, printed: str, case: Case | None) -> str | None:
+def range_of(family: Family, **when: str) -> str:
+    """The versions that have what the cases of a `when` need, such as '0.11.1 or later'."""
+    rows = needed(family.rows, when)
+    first, last = first_of(rows), last_of(rows)
+    bounds = [f"{first.since} or later"] if first else []
+    bounds += [f"{last.until} or earlier"] if last else []
+    return " and ".join(bounds) or "any"
+
+
+def _problem(family: Family, printed: str, given: Mapping[str, str]) -> str | None:
     version = version_in(family, printed)
     if version is None:
         return None
-    rows = needed(family.rows, case)
+    rows = needed(family.rows, given)
     first, last = first_of(rows), last_of(rows)
     if first and number(version) < number(first.since):
         return _sentence(family, version, first, first.since, "later")
@@ -133,14 +149,6 @@ def _sentence(family: Family, version: str, row: Row, bound: str, side: str) -> 
         f"{family.name} {version!r}, and nixwulf needs {wanted} or {side} {why} ({row.source}); "
         f"{family.fix.format(wanted=wanted)}."
     )
-
-
-def _values(case: Case) -> dict[str, str]:
-    """What a row's `when` can name, as text."""
-    nodes = _SEVERAL if case.nodes > 1 else "one"
-    places = {"benchmark": case.benchmark, "transport": case.transport, "nodes": nodes}
-    values = {**case.parameters, **places, "parallelism": case.parallelism}
-    return {key: str(value) for key, value in values.items()}
 
 
 def _load(path: Path) -> Family:

@@ -82,8 +82,8 @@ class LlamaCpp(Engine):
         if not several or "version:" not in printed or "--rpc" in printed:
             return None
         return (
-            "llama.cpp without RPC: its 'llama-bench --help' has no '--rpc'; deploy the flake's, or "
-            "build it with -DGGML_RPC=ON."
+            "llama.cpp without RPC: its 'llama-bench --help' has no '--rpc'; deploy the flake's, "
+            "or build it with -DGGML_RPC=ON."
         )
 
     def start(self, run: Run) -> None:

@@ -58,10 +58,16 @@ def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
         others = [other for other in subject.nodes if engine in _engines(subject, other)]
         yield from _compare(subject, node, others[0], engine)
         text = _answer(subject, node, engine.name)
-        problem = upstream.problem(engine.name, text, subject.case)
+        problem = upstream.problem(engine.name, text, _given(subject))
         problem = problem or engine.build_problem(text, several=len(others) > 1)
         if problem:
             yield refused(f"Node {node.name!r} has {problem}")
+
+
+def _given(subject: Subject) -> dict[str, str]:
+    if subject.case is not None:
+        return upstream.of_case(subject.case)
+    return upstream.of_cluster(len(subject.nodes))
 
 
 def _compare(subject: Subject, node: Node, first: Node, engine: Engine) -> Iterator[Verdict]:
@@ -102,7 +108,7 @@ GATE = Gate(
     holds="all nodes have one build of an engine, of a version that has every word that the driver "
     "uses; without a case, of every engine on PATH",
     reads="the store path of its program (`readlink -f`), the version that it tells, and "
-    "data/upstream",
+    "[the tables](upstream.md)",
     fix="deploy all nodes from one flake, or install one version that the sentence names",
     concerns=_concerns,
     judge=_judge,
