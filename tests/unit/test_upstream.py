@@ -68,9 +68,12 @@ BUILT = {"open-mpi": " ".join(mpi._AS_ROOT)}
 AWAITED = {
     "llama.cpp": {"/props", "-lv", "--fit", "-fit", "LLAMA_ARG_FIT"},
     "distributed-llama": {"--gpu-index"},
+    "mlx": {"NCCL_HOST_IP", "NCCL_PORT", "MLX_WORLD_SIZE", "CUDA_VISIBLE_DEVICES"},
+    "nccl": {"NCCL_DEBUG_FILE"},
+    "vllm": {"--ready-check-timeout-sec"},
 }
 _FLAG = re.compile(r"--?[A-Za-z1][\w-]*")
-_VARIABLE = re.compile(r"(?:NCCL|GLOO|MLX|VLLM|RAY|HF|EXO|GGML|LLAMA|OMP|OMPI|PRTE)_\w+")
+_VARIABLE = re.compile(r"(?:CUDA|NCCL|GLOO|MLX|VLLM|RAY|HF|EXO|GGML|LLAMA|OMP|OMPI|PRTE)_\w+")
 _ENDPOINT = re.compile(r"/(?:v1/|[a-z]+(?:/|$))[\w/]*")
 _PATHS = ("/tmp/", "/dev/", "/proc/", "/usr/", "/sys/", "/nix/")
 
@@ -299,7 +302,7 @@ def test_only_a_case_that_needs_a_word_is_refused_for_it(tmp_path):
         ("llama.cpp", "version: 0.5.0-dev (build 0, commit 0c1e570)", None),
         ("llama.cpp", "version: 1 (c1c3d15)", None),
         ("vllm", "vllm version 0.33.0\nray version 2.60.0", None),
-        ("vllm", "vllm version 0.8.5.post1", "needs 0.9.0 or later (the oldest that was read)"),
+        ("vllm", "vllm version 0.8.3", "needs 0.8.5 or later (the oldest that was read)"),
         ("vllm", "vllm version 0.1.dev1+g5ac2684", None),
         ("mlx", "mlx version 0.32.4\nmlx-lm version 0.32.2", None),
         ("mlx", "mlx version 0.32.4\nmlx-lm version 0.22.0", "'pip install mlx-lm==0.30.6'"),
