@@ -35,7 +35,7 @@ SAID = {
     "engines/distributed_llama*.py": ("distributed-llama",),
     "benchmarks/dllama.py": ("distributed-llama",),
     "benchmarks/serve.py": ("llama.cpp", "vllm", "mlx-lm", "exo", "mesh-llm", "distributed-llama"),
-    "openai_stream.py": ("llama.cpp", "vllm", "mlx-lm", "exo", "distributed-llama"),
+    "openai_stream.py": ("llama.cpp", "vllm", "mlx-lm", "exo", "mesh-llm", "distributed-llama"),
     "asking.py": ("llama.cpp", "vllm", "mlx-lm"),
     "nccl.py": ("nccl",),
     "benchmarks/collectives.py": ("nccl", "nccl-tests"),
@@ -68,6 +68,8 @@ BUILT = {"open-mpi": " ".join(mpi._AS_ROOT)}
 AWAITED = {
     "llama.cpp": {"/props", "-lv", "--fit", "-fit", "LLAMA_ARG_FIT"},
     "distributed-llama": {"--gpu-index"},
+    "exo": {"--help", "--libp2p-port"},
+    "mesh-llm": {"/api/status"},
     "mlx": {"NCCL_HOST_IP", "NCCL_PORT", "MLX_WORLD_SIZE", "CUDA_VISIBLE_DEVICES"},
     "nccl": {"NCCL_DEBUG_FILE"},
     "vllm": {"--ready-check-timeout-sec"},
