@@ -1,6 +1,7 @@
 """Versions of engines on nodes that are reached through ssh; the programs only tell theirs.
 
-The texts are those of llama-server: common/arg.cpp at b9270 prints `version: NUMBER (COMMIT)`.
+hand-made: no builds of these numbers are at hand
+(form: https://github.com/ggml-org/llama.cpp/blob/b9270/common/arg.cpp)
 """
 
 import os

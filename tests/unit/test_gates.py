@@ -396,6 +396,8 @@ def told(*lines, engine="llama.cpp", **changes):
     return dataclasses.replace(against, nodes=against.nodes[: len(lines)])
 
 
+# hand-made: no builds of these two numbers are at hand; LAB is what the lab's build printed
+# (form: https://github.com/ggml-org/llama.cpp/blob/b9270/common/arg.cpp)
 OLD, NEW, LAB = (
     f"/usr/bin/llama-bench\nversion: {version}\n--rpc"
     for version in ("6521 (3a4a4f3)", "6522 (be79d9f)", "0.5.0-dev (build 0, commit 0c1e570)")

@@ -297,7 +297,9 @@ def test_only_a_case_that_needs_a_word_is_refused_for_it(tmp_path):
 @pytest.mark.parametrize(
     ("engine", "printed", "words"),
     [
-        # As llama-server prints them: common/arg.cpp at b9270, build-info.cpp.in at b10573.
+        # hand-made: no such builds are at hand, but for 0.5.0-dev, which the lab's build printed
+        # (form: https://github.com/ggml-org/llama.cpp/blob/b9270/common/arg.cpp, and of the later
+        # ones common/build-info.cpp.in at b10573). Lines `NAME version X` are python_versions.py's.
         ("llama.cpp", "version: 9842 (c1c3d15)\nbuilt with cc", None),
         ("llama.cpp", "version: 6687 (3a4a4f3)\nbuilt with cc", "b6688 or later"),
         ("llama.cpp", "version: 0.7.0 (build 11669, commit 0f0f0f0)", None),
@@ -310,6 +312,8 @@ def test_only_a_case_that_needs_a_word_is_refused_for_it(tmp_path):
         ("mlx", "mlx version 0.32.4\nmlx-lm version 0.22.0", "'pip install mlx-lm==0.30.6'"),
         ("exo", "exo version 0.3.70\nmlx version 0.32.4", None),
         ("exo", "exo version 0.3.0", "exo '0.3.0', and nixwulf needs 0.3.69"),
+        # hand-made: clap's form, no release is at hand
+        # (form: https://github.com/Mesh-LLM/mesh-llm/blob/0809252/mesh-llm/src/cli/mod.rs)
         ("mesh-llm", "mesh-llm 0.66.0", None),
         ("mesh-llm", "mesh-llm 0.64.0", "'--log-format' of mesh-llm"),
         ("distributed-llama", "", None),
