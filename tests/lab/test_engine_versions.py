@@ -1,4 +1,4 @@
-"""Versions of engines on nodes that are reached through ssh; the programs only tell theirs.
+"""Versions of engines on nodes that are reached through ssh; the programs only print theirs.
 
 hand-made: no builds of these numbers are at hand
 (form: https://github.com/ggml-org/llama.cpp/blob/b9270/common/arg.cpp)
@@ -28,8 +28,8 @@ matrix: {{model: [tiny], nodes: [2], parallelism: [pipeline]}}
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("told")
+def programs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
     put(folder, "llama-server", SAYS)
     put(folder, "llama-bench", HELP)
     put(folder, "ggml-rpc-server")
@@ -37,18 +37,18 @@ def told(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def machines(bring_up, told):
-    running = bring_up(cluster_of(2, cable=Shape(delay_us=200)), "told", path=[told])
+def machines(bring_up, programs):
+    running = bring_up(cluster_of(2, cable=Shape(delay_us=200)), "programs", path=[programs])
     yield running
     running.lab.down()
 
 
 @pytest.fixture
-def say(told):
+def print_versions(programs):
     def write(*versions, rpc=True):
         for name, version in zip(("n1", "n2"), versions, strict=True):
-            (told / name).write_text(f"version: {version}\nbuilt with cc\n")
-        (told / "help").write_text("  -rpc, --rpc <rpc_servers>\n" if rpc else "  -m\n")
+            (programs / name).write_text(f"version: {version}\nbuilt with cc\n")
+        (programs / "help").write_text("  -rpc, --rpc <rpc_servers>\n" if rpc else "  -m\n")
 
     return write
 
@@ -87,8 +87,8 @@ def nixwulf(machines, tmp_path):
     return run
 
 
-def test_nodes_with_one_version_that_can_be_driven_pass(nixwulf, say):
-    say("9842 (c1c3d15)", "9842 (c1c3d15)")
+def test_nodes_of_the_same_version_that_can_be_driven_pass(nixwulf, print_versions):
+    print_versions("9842 (c1c3d15)", "9842 (c1c3d15)")
     done = nixwulf("cluster", "check", "FILE")
     assert done.returncode == 0, done.stderr
     assert "No engine on them has a version that is refused." in done.stdout
@@ -115,8 +115,8 @@ def test_nodes_with_one_version_that_can_be_driven_pass(nixwulf, say):
         ),
     ],
 )
-def test_the_check_and_preflight_refuse_alike(nixwulf, say, versions, rpc, message):
-    say(*versions, rpc=rpc)
+def test_the_check_and_preflight_refuse_alike(nixwulf, print_versions, versions, rpc, message):
+    print_versions(*versions, rpc=rpc)
     done = nixwulf("cluster", "check", "FILE")
     assert done.returncode == 3, done.stdout
     assert message in done.stderr
@@ -126,9 +126,11 @@ def test_the_check_and_preflight_refuse_alike(nixwulf, say, versions, rpc, messa
     assert f"refused by versions: {message}" in whole.stdout
 
 
-def test_a_sweep_is_refused_before_anything_is_launched(nixwulf, say, tmp_path, told):
-    say("6521 (3a4a4f3)", "6521 (3a4a4f3)")
-    model = told / "tiny.gguf"
+def test_a_sweep_is_refused_before_anything_is_launched(
+    nixwulf, print_versions, tmp_path, programs
+):
+    print_versions("6521 (3a4a4f3)", "6521 (3a4a4f3)")
+    model = programs / "tiny.gguf"
     model.write_bytes(b"GGUF")
     sweep = tmp_path / "sweep.yaml"
     sweep.write_text(SWEEP.format(model=model))

@@ -385,10 +385,10 @@ def test_a_disk_that_is_nearly_full_is_refused():
     ],
 )
 def test_engines_are_one_build_by_store_path_or_by_version(first, second, state):
-    assert held("versions", told(first + "\n--rpc", second + "\n--rpc"), FW2).state == state
+    assert held("versions", printed(first + "\n--rpc", second + "\n--rpc"), FW2).state == state
 
 
-def told(*lines, engine="llama.cpp", **changes):
+def printed(*lines, engine="llama.cpp", **changes):
     """A case's nodes, or without an engine a cluster's, that printed these of llama.cpp."""
     texts = [f"nixwulf-engine:llama.cpp\n{text}" for text in lines]
     answers = {"versions": dict(zip(("fw1", "fw2"), texts, strict=False))}
@@ -405,22 +405,22 @@ OLD, NEW, LAB = (
 
 
 def test_a_version_without_a_word_that_the_driver_uses_is_refused_on_one_node_too():
-    sentence = refusal("versions", told(OLD))
+    sentence = refusal("versions", printed(OLD))
     assert "has llama.cpp '6521', and nixwulf needs b6522 or later" in sentence
     assert "'--list-devices' of llama-bench (https://" in sentence
     assert "install build b6522 on every node." in sentence
-    several = refusal("versions", told(NEW, NEW))
+    several = refusal("versions", printed(NEW, NEW))
     assert "has llama.cpp '6522', and nixwulf needs b6688 or later for '-d'" in several
-    assert held("versions", told(NEW)).state == "ok"
-    assert held("versions", told(LAB)).state == "ok"
+    assert held("versions", printed(NEW)).state == "ok"
+    assert held("versions", printed(LAB)).state == "ok"
 
 
 def test_a_build_without_rpc_is_refused_where_there_are_several_nodes():
     without = LAB.removesuffix("--rpc")
     assert "no '--rpc'; deploy the flake's, or build it with" in refusal(
-        "versions", told(without, without), FW2
+        "versions", printed(without, without), FW2
     )
-    assert held("versions", told(without)).state == "ok"
+    assert held("versions", printed(without)).state == "ok"
 
 
 LLAMA = "/usr/bin/llama-bench\n/usr/bin/llama-server\n/usr/bin/rpc-server\n"
@@ -429,7 +429,7 @@ LLAMA = "/usr/bin/llama-bench\n/usr/bin/llama-server\n/usr/bin/rpc-server\n"
 def test_without_a_case_every_engine_on_path_is_looked_at():
     programs = {p.rpartition("/")[2]: p for p in LLAMA.split()} | {"ray": "/usr/bin/ray"}
     facts = {n: dataclasses.replace(each, programs=programs) for n, each in facts_of().items()}
-    both = told(NEW, OLD, engine=None, facts=facts)
+    both = printed(NEW, OLD, engine=None, facts=facts)
     result = held("versions", both, FW2)
     assert result.state == "refused"
     assert "'fw2' has llama.cpp 'version: 6521" in result.sentences[0]
@@ -442,7 +442,7 @@ def test_without_a_case_every_engine_on_path_is_looked_at():
 def test_a_part_of_an_engine_is_refused_without_a_case():
     programs = {"llama-server": "/usr/bin/llama-server", "llama-bench": "/usr/bin/llama-bench"}
     facts = {n: dataclasses.replace(each, programs=programs) for n, each in facts_of().items()}
-    sentence = refusal("versions", told(LAB, LAB, engine=None, facts=facts))
+    sentence = refusal("versions", printed(LAB, LAB, engine=None, facts=facts))
     assert "has a part of llama.cpp and lacks 'ggml-rpc-server' on PATH" in sentence
 
 

@@ -1,4 +1,4 @@
-"""Each word that the driver says to a foreign program is in the table of its versions, and used."""
+"""Each word that the driver gives to a foreign program has a row in a table, and is used."""
 
 import ast
 import dataclasses
@@ -21,8 +21,8 @@ from nixwulf.engines.exo import argv as exo_argv
 from nixwulf.upstream import Family, Row
 
 DRIVER = Path(upstream.__file__).parent
-# By the files that say the words: to the programs of which families.
-SAID = {
+# By the files that have the words: the families whose programs get them.
+SOURCES = {
     "engines/llama_cpp*.py": ("llama.cpp",),
     "benchmarks/llama_bench.py": ("llama.cpp",),
     "engines/vllm.py": ("vllm",),
@@ -46,7 +46,7 @@ SAID = {
     "benchmarks/latency.py": ("sockperf",),
     "benchmarks/perftest.py": ("perftest",),
 }
-# Said to the shell, to mkdir and rm, to pip and cmake; a module of the driver; what is refused.
+# For the shell, mkdir and rm, pip and cmake; a module of the driver; what is refused.
 OTHERS = {
     "engines/llama_cpp.py": {"-f", "-m 1"},
     "engines/llama_cpp_build.py": {"*"},
@@ -80,7 +80,7 @@ _ENDPOINT = re.compile(r"/(?:v1/|[a-z]+(?:/|$))[\w/]*")
 _PATHS = ("/tmp/", "/dev/", "/proc/", "/usr/", "/sys/", "/nix/")
 
 
-def said_by(path):
+def words_of(path):
     """The flags, variables and endpoints among the texts of a module."""
     tree = ast.parse((DRIVER / path).read_text())
     documented = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if _has_doc(node)}
@@ -114,25 +114,25 @@ def known(*names, program=None):
     return {part for row in rows for word in row.words for part in word.split()}
 
 
-@pytest.mark.parametrize("path", [path for pattern in SAID for path in files(pattern)])
+@pytest.mark.parametrize("path", [path for pattern in SOURCES for path in files(pattern)])
 def test_every_word_of_a_module_is_in_the_tables_of_its_programs(path):
-    names = next(names for pattern, names in SAID.items() if fnmatch(path, pattern))
+    names = next(names for pattern, names in SOURCES.items() if fnmatch(path, pattern))
     others = OTHERS.get(path, set())
-    rest = {w for w in said_by(path) if not any(fnmatch(w, other) for other in others)}
+    rest = {w for w in words_of(path) if not any(fnmatch(w, other) for other in others)}
     assert rest - known(*names) == set()
 
 
 def test_every_engine_and_benchmark_has_a_table():
     modules = {*files("engines/*.py"), *files("benchmarks/*.py")} - COMMON
-    assert [path for path in modules if not any(fnmatch(path, each) for each in SAID)] == []
-    assert {name for names in SAID.values() for name in names} == {
+    assert [path for path in modules if not any(fnmatch(path, each) for each in SOURCES)] == []
+    assert {name for names in SOURCES.values() for name in names} == {
         each.name for each in upstream.families()
     }
 
 
 @pytest.mark.parametrize("each", upstream.families(), ids=lambda each: each.name)
-def test_every_row_is_of_a_word_that_the_driver_says(each):
-    mine = [pattern for pattern, names in SAID.items() if each.name in names]
+def test_every_row_is_of_a_word_that_the_driver_uses(each):
+    mine = [pattern for pattern, names in SOURCES.items() if each.name in names]
     text = "\n".join((DRIVER / path).read_text() for pattern in mine for path in files(pattern))
     text += BUILT.get(each.name, "")
     for row in each.rows:

@@ -76,7 +76,7 @@ def _compare(subject: Subject, node: Node, first: Node, engine: Engine) -> Itera
     ours, theirs = (_build(subject, each, engine.name) for each in (node, first))
     if not ours or not theirs:
         silent = (node if theirs else first).name
-        yield unknown(f"{engine.name} tells no version on {silent!r}.")
+        yield unknown(f"{engine.name} prints no version on {silent!r}.")
     elif ours != theirs:
         yield refused(
             f"Node {node.name!r} has {engine.name} {ours!r} and {first.name!r} has {theirs!r}; "
@@ -94,11 +94,11 @@ def _answer(subject: Subject, node: Node, engine: str) -> str:
 def _build(subject: Subject, node: Node, engine: str) -> str:
     """The version; the store path itself where every node has the same one."""
     own = _answer(subject, node, engine)
-    place, _, told = own.partition("\n")
+    place, _, printed = own.partition("\n")
     answers = (_answer(subject, other, engine) for other in subject.nodes)
     if place.startswith(_STORE) and {text.partition("\n")[0] for text in answers} <= {place, ""}:
         return place
-    lines = [line.strip() for line in told.splitlines()]
+    lines = [line.strip() for line in printed.splitlines()]
     alone = len(lines) == 1 and re.search(r"\d\.\d", lines[0])
     return " ".join(line for line in lines if alone or "version" in line.lower())
 
@@ -107,7 +107,7 @@ GATE = Gate(
     name="versions",
     holds="all nodes have one build of an engine, of a version that has every word that the driver "
     "uses; without a case, of every engine on PATH",
-    reads="the store path of its program (`readlink -f`), the version that it tells, and "
+    reads="the store path of its program (`readlink -f`), the version that it prints, and "
     "[the tables](upstream.md)",
     fix="deploy all nodes from one flake, or install one version that the sentence names",
     concerns=_concerns,
