@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nixwulf import link
+from nixwulf import engines, link
 from nixwulf.cluster import Cluster
 from nixwulf.errors import NixwulfError
 from nixwulf.facts import Facts, gather
@@ -71,14 +71,16 @@ def preflight(
 
 def _gather(reached: Mapping[str, Connection]) -> tuple[dict[str, Facts], dict[str, str]]:
     """Facts of the nodes; where one stops answering, of each by itself, and why not."""
+    of_engines = (name for engine in engines.all_engines().values() for name in engine.programs)
+    programs = tuple(dict.fromkeys([*link.PROGRAMS, *of_engines]))
     try:
-        return gather(reached.values(), link.PROGRAMS), {}
+        return gather(reached.values(), programs), {}
     except NixwulfError:
         facts: dict[str, Facts] = {}
         lost = {}
         for name, node in reached.items():
             try:
-                facts |= gather([node], link.PROGRAMS)
+                facts |= gather([node], programs)
             except NixwulfError as error:
                 lost[name] = error.message
         return facts, lost

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from nixwulf.errors import InputError, quoted
 
-Kind = Literal["cluster", "platform", "sweep", "plan", "record", "known-bad", "models"]
+Kind = Literal["cluster", "platform", "sweep", "plan", "record", "known-bad", "models", "upstream"]
 
 
 @cache

@@ -65,7 +65,8 @@ def test_an_mtu_that_is_wrong_at_one_end_is_refused_there(changed, found):
         results = found()
     assert "has MTU 1400 on 'cable'" in results["fabric", "n2"].sentences[0]
     assert "Not asked, because gate 'fabric' refuses 'n2'" in results["path-mtu", "n1"].sentences[0]
-    assert {gate for gate, _ in results} == {"fabric", "path-mtu", "clock", "disk", "ports"}
+    asked = {"path-mtu", "clock", "disk", "ports", "versions"}
+    assert {gate for gate, _ in results} == {"fabric", *asked}
 
 
 def test_an_mtu_that_does_not_pass_is_refused_though_both_ends_have_it(changed, found, cluster):

@@ -42,11 +42,21 @@ rm -f /run/ids/calls
 """
 
 
+# hand-made: no builds of these numbers are at hand
+# (form: https://github.com/ggml-org/llama.cpp/blob/b9270/common/arg.cpp)
+OTHER_VERSIONS = 'echo "version: 640$(hostname | tr -dc 0-9) (c1c3d15)"'
+
+
 @pytest.fixture(scope="module")
-def machines(bring_up):
+def programs(tmp_path_factory):
+    return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture(scope="module")
+def machines(bring_up, programs):
     if os.getuid() != 0:
         pytest.skip("only root gives a node another boot id, and this lab's user is not root")
-    running = bring_up(cluster_of(2, cable=Shape()), "recover")
+    running = bring_up(cluster_of(2, cable=Shape()), "recover", path=[programs])
     yield running
     running.lab.down()
 
@@ -160,6 +170,20 @@ def test_what_a_reboot_repairs_is_recovered_by_one(desk):
     done = desk.nixwulf("nodes", "recover", "--cluster", file, "--node", "n1")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "n1: recovered by 'reboot'.\n"
+
+
+def test_no_node_is_rebooted_for_the_version_of_an_engine(desk, programs):
+    places = [put(programs, name) for name in ("llama-bench", "ggml-rpc-server")]
+    places.append(put(programs, "llama-server", OTHER_VERSIONS))
+    try:
+        held = desk.nixwulf("preflight", "--cluster", desk.cluster())
+        assert "refused by versions: Node 'n2' has llama.cpp 'version: 6402" in held.stdout
+        done = desk.nixwulf("nodes", "recover", "--cluster", desk.cluster(), "--node", "n2")
+        assert done.stdout == "n2: recovered by 'stop'.\n", done.stderr
+        assert calls(desk, "n2") == []
+    finally:
+        for place in places:
+            place.unlink()
 
 
 def test_a_node_that_does_not_answer_has_its_power_switched(desk, machines):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from nixwulf import upstream
 from nixwulf.cluster import load_cluster
 from nixwulf.deploy.plan import make_plan
 from nixwulf.deploy.text import plan_text
@@ -35,6 +36,25 @@ def test_the_table_of_gates_is_that_of_the_code():
         f"| `{gate.name}` | {gate.holds} | {gate.reads} | {gate.fix} |"
         for gate in all_gates().values()
     ]
+
+
+def test_the_table_of_versions_is_that_of_the_data():
+    rows = [line for line in Path("docs/upstream.md").read_text().splitlines() if line[:1] == "|"]
+    assert rows[2:] == [
+        f"| {each.name} | {each.engine or '-'} | {upstream.range_of(each)} | "
+        f"{'; '.join(_more(each)) or '-'} | {each.read[0]} to {each.read[-1]} |"
+        for each in upstream.families()
+    ]
+
+
+def _more(family):
+    """What single cases need beyond that."""
+    whens = [dict(row.when) for row in family.rows if row.when and not row.optional]
+    for number, when in enumerate(whens):
+        wanted = upstream.range_of(family, **when)
+        if when not in whens[:number] and wanted != upstream.range_of(family):
+            (pair,) = when.items()
+            yield f"`{pair[0]}: {pair[1]}`: {wanted}"
 
 
 def test_the_tables_of_columns_are_those_of_the_code():

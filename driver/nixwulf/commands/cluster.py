@@ -17,10 +17,11 @@ def cluster() -> None:
 @click.option("--offline", is_flag=True, help="Check the file only; reach no node.")
 @click.pass_context
 def check(ctx: click.Context, file: str, offline: bool) -> None:
-    """Check a cluster file, and that its nodes are reachable and on their fabrics.
+    """Check a cluster file; that its nodes are reachable and on their fabrics, and their engines.
 
-    FILE is a TOML file or the name of one in clusters/. The nodes of a lab are not reached: they
-    exist while the lab is up.
+    Of each engine on PATH all nodes have to have one version, and one that nixwulf can drive
+    (docs/upstream.md). FILE is a TOML file or the name of one in clusters/. The nodes of a lab are
+    not reached: they exist while the lab is up.
 
     \b
     Example:
@@ -37,13 +38,13 @@ def check(ctx: click.Context, file: str, offline: bool) -> None:
     )
     if offline or found.is_lab:
         return
-    held = preflight(found, connections(found), gates=["fabric"])
+    held = preflight(found, connections(found), gates=["fabric", "versions"])
     for result in held.of("refused"):
         for sentence in result.sentences:
             click.echo(sentence, err=True)
     if held.of("refused"):
         ctx.exit(EXIT_GATE)
     click.echo(
-        f"All {len(found.nodes)} nodes answer and are on their fabrics. Try: nixwulf preflight "
-        f"--cluster {file}"
+        f"All {len(found.nodes)} nodes answer and are on their fabrics. No engine on them has a "
+        f"version that is refused. Try: nixwulf preflight --cluster {file}"
     )

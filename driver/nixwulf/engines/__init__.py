@@ -82,6 +82,13 @@ class Engine(Protocol):
         A version is one line with a number in it, or the lines that say 'version'.
         """
 
+    def build_problem(self, printed: str, *, several: bool) -> str | None:
+        """What is wrong with a build, by what the version command printed, as after 'it has'.
+
+        several: whether more than one node has the engine.
+        """
+        return None
+
     def start(self, run: Run) -> None:
         """Start what must listen on the nodes and wait until it does; raises RunFailure."""
 

@@ -32,6 +32,8 @@ _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
 # help when prompts repeat, which a benchmark's do not; filling them costs time and up to 8 GiB.
 _NO_CACHE = {"LLAMA_ARG_CACHE_PROMPT": "0", "LLAMA_ARG_CACHE_RAM": "0"}
 _START_LIMIT_S = 30.0
+# $1 is llama-server, $2 llama-bench, whose help has --rpc where it was built with RPC.
+_VERSION = '"$1" --version 2>&1; "$2" --help 2>&1 | grep -o -m 1 -e --rpc'
 # Prints the addresses ($2...) that do not accept a connection on the port ($1).
 _CONNECT = 'port=$1; shift; for a; do (: </dev/tcp/$a/$port) 2>/dev/null || echo "$a"; done'
 
@@ -69,8 +71,20 @@ class LlamaCpp(Engine):
         return None if _rpc_server(programs) else repr(RPC_SERVER_NAMES[0])
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """llama-server tells commit and build number."""
-        return [programs["llama-server"], "--version"] if "llama-server" in programs else []
+        """llama-server tells commit and build number, llama-bench whether it has --rpc."""
+        if "llama-server" not in programs:
+            return []
+        places = [programs["llama-server"], programs.get("llama-bench", "llama-bench")]
+        return ["sh", "-c", _VERSION, "sh", *places]
+
+    def build_problem(self, printed: str, *, several: bool) -> str | None:
+        """On several nodes a build without RPC, which has the servers' names in no --help."""
+        if not several or "version:" not in printed or "--rpc" in printed:
+            return None
+        return (
+            "llama.cpp without RPC: its 'llama-bench --help' has no '--rpc'; deploy the flake's, "
+            "or build it with -DGGML_RPC=ON."
+        )
 
     def start(self, run: Run) -> None:
         """Start an RPC server on each node that computes by one, and wait until all listen."""
