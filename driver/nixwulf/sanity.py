@@ -24,11 +24,14 @@ class References:
     """The tokens of few nodes that runs are compared with, kept in the run's folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep them as one file for each engine, model, seed and count of nodes in a folder."""
+        """Keep a file for each engine, back end, model, seed and count of nodes in a folder.
+
+        Back ends round otherwise, and at a near tie the greedy token is another one.
+        """
         self._folder = folder
 
     def get(self, case: Case, nodes: int) -> Tokens | None:
-        """The tokens of a case's engine, model and seed, if that many nodes have given them."""
+        """The tokens of a case of that kind, if that many nodes have given them."""
         path = self._path(case, nodes)
         return read_json(path) if path.exists() else None
 
@@ -39,7 +42,8 @@ class References:
     def _path(self, case: Case, nodes: int) -> Path:
         model = (case.model_digest or "")[:12]
         several = "" if nodes == 1 else f"-{nodes}nodes"
-        return self._folder / f"{case.engine}-{model}-{case.seed}{several}.json"
+        backend = f"-{case.parameters['backend']}" if "backend" in case.parameters else ""
+        return self._folder / f"{case.engine}{backend}-{model}-{case.seed}{several}.json"
 
 
 def check_text(
