@@ -25,16 +25,18 @@ def of_json(total):
 
 def test_both_directions_are_as_the_client_sees_them_whoever_prints_them():
     flows = parse(SERVER)
-    _, _, *_, received, sent = gbps(SERVER)
-    assert [row.gbps for row in flows["forward"].rows] == gbps(SERVER)[2:3]
+    *_, received, sent = gbps(SERVER)
+    kept = [line for line in SERVER.splitlines() if "[RX-S]" in line and "(omitted)" not in line]
+    assert [row.gbps for row in flows["forward"].rows] == gbps("\n".join(kept))[:-1]
     assert flows["forward"].received_gbps == received
     assert flows["reverse"].sent_gbps == sent
     assert flows["reverse"].retransmits == int(SERVER.split()[-2])
 
 
 def test_intervals_that_were_to_be_omitted_are_left_out():
-    assert SERVER.count("(omitted)") == 2
-    assert [len(flow.rows) for flow in parse(SERVER).values()] == [1, 1]
+    printed, omitted = SERVER.count("[RX-S]") - 1, SERVER.count("(omitted)") // 2
+    assert omitted > 0
+    assert [len(flow.rows) for flow in parse(SERVER).values()] == [printed - omitted] * 2
 
 
 def test_the_json_of_a_test_both_ways_has_both():
@@ -47,7 +49,7 @@ def test_the_json_of_a_test_both_ways_has_both():
         ],
         abs=1e-6,
     )
-    assert len(flows["forward"].rows) == 2
+    assert len(flows["forward"].rows) >= 4
     assert flows["forward"].received_gbps == pytest.approx(of_json("sum_received"), abs=1e-6)
     assert flows["reverse"].received_gbps == pytest.approx(
         of_json("sum_received_bidir_reverse"), abs=1e-6
