@@ -79,7 +79,7 @@ def test_the_published_tables_of_a_runner_give_their_figures(name, count, typica
 
 def test_no_device_is_perftests_own_words():
     with pytest.raises(ParseError, match="Unable to find the Infiniband/RoCE device"):
-        parse(fixture("ib-no-device.txt"))
+        parse(fixture("perftest/no-device.txt"))
 
 
 def test_other_columns_are_one_sentence():
@@ -98,7 +98,9 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.parametrize("name", ["ib-no-device.txt", *PUBLISHED])
+@pytest.mark.parametrize(
+    "name", ["perftest/no-device.txt", "perftest/no-such-device.txt", *PUBLISHED]
+)
 def test_any_truncation_is_a_result_or_the_parsers_own_error(name):
     for text in truncations(reference(name) if name in PUBLISHED else fixture(name)):
         try:

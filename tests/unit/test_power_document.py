@@ -15,6 +15,7 @@ from nixwulf.record import sealed, validate
 from nixwulf.report.provenance import facts
 from nixwulf.table import tidy
 from record_factory import make_record
+from tool_outputs import fixture
 
 WINDOW = (110.0, 120.0)
 OFFSET = 100.0  # the node's clock is 100 s behind the driver's
@@ -200,17 +201,7 @@ def test_tables_have_speeds_per_watt_of_the_source_with_the_most_in_it():
     assert row["conditions"] == table.loc["prompt"]["conditions"], "those of the metric it is of"
 
 
-PROGRESS = """\
-llama-bench: benchmark 1/2: starting
-llama-bench: benchmark 1/2: warmup prompt run
-llama-bench: benchmark 1/2: prompt run 1/2
-llama-bench: benchmark 1/2: prompt run 2/2
-llama-bench: benchmark 2/2: starting
-llama-bench: benchmark 2/2: warmup generation run
-llama-bench: benchmark 2/2: depth run 1/2
-llama-bench: benchmark 2/2: generation run 1/2
-llama-bench: benchmark 2/2: generation run 2/2
-"""
+PROGRESS = fixture("llama-bench/progress.txt")
 
 
 def row(nanoseconds):
@@ -222,10 +213,12 @@ def row(nanoseconds):
 
 
 def test_llama_bench_tells_when_each_sample_began_and_how_long_it_took():
-    began = run_times(PROGRESS, [float(second) for second in range(9)])
-    assert began == {"prompt": [2.0, 3.0], "decode": [7.0, 8.0]}
-    windows = _metric(row([500_000_000, 250_000_000]), "warm", began).windows
-    assert windows == ((7.0, 7.5), (8.0, 8.25))
+    """Two tests of each metric, the later ones after the depth that they begin at."""
+    began = run_times(PROGRESS, [float(second) for second in range(len(PROGRESS.splitlines()))])
+    assert began == {"prompt": [2.0, 3.0, 11.0, 13.0], "decode": [6.0, 7.0, 17.0, 19.0]}
+    first = {metric: times[:2] for metric, times in began.items()}
+    windows = _metric(row([500_000_000, 250_000_000]), "warm", first).windows
+    assert windows == ((6.0, 6.5), (7.0, 7.25))
 
 
 @pytest.mark.parametrize("nanoseconds", [[], [1], [1, 2, 3], '"1"'])
