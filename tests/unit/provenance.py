@@ -17,11 +17,11 @@ from pathlib import Path
 TESTS = Path("tests/unit")
 # The parts of the driver that read what programs, kernels and machines say.
 READERS = re.compile(
-    r"nixwulf\.(?:benchmarks|clocks|container|counters|deploy\.machine|engines|facts|gates|hardware"
-    r"|importing|imports|link|macos|memory|mpi|nccl|parsers|power|recover|transport)\b"
+    r"nixwulf\.(?:container|counters|deploy\.machine|facts|gates|hardware|importing|imports|link|macos"
+    r"|memory|mpi|nccl|parsers|power|recover|transport|(?:benchmarks|engines)\.(?!all_|find\b))"
 )
 # Lines of files that say their path first, as `grep -H ''` prints them, and JSON.
-_ALONE = re.compile(r"(?:/sys|/proc|/dev)/[^:\s]+:|\{\s*\"")
+_ALONE = re.compile(r"(?:/sys|/proc|/dev)/[^:\s]+:\S|\{\s*\"")
 _SENTENCE = 15
 MARK = re.compile(r"# (?P<kind>hand-made|no output): (?P<words>.+)")
 FORM = re.compile(r"\(form: .+\)$")

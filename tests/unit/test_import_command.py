@@ -89,6 +89,7 @@ def test_records_are_stored_and_reported_on(run, tmp_path):
     done = run(LLAMA, IPERF3)
     assert done.exit_code == 0
     assert done.output.endswith(
+        # no output: what the driver itself prints
         f"2 records imported; 'nixwulf report {tmp_path / 'out'}' shows them.\n"
     )
     assert "llama-bench, llama ?B F16, 1 node: 4 metrics" in done.output
@@ -230,7 +231,10 @@ def test_one_name_for_several_models_is_refused(run, output):
 
 
 def test_nodes_of_a_case_that_does_not_tell_are_not_those_of_one_that_does(run, output):
+    # hand-made: no GPU for vLLM is at hand; the shortest block of two
+    # (form: https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/benchmarks/throughput.py)
     block = "  elapsed_time: 2.0 s\n  requests_per_second: 5\n  tokens_per_second: 50\n\n"
+    # no output: titles that people put between two outputs
     text = f"single-node:\n{block}Ray TP=2:\n{block}"
     found = json.loads(run(output(text), "--nodes", 2, "--json").output)
     assert [one["case"]["nodes"] for one in found] == [1, 2]
@@ -338,6 +342,7 @@ MANY = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 @MANY
 @given(text=st.text(), tool=ANY_TOOL)
+# no output: damaged on purpose
 @example(text='{"runs": [], "placement_sharding": 0}', tool=None)
 def test_any_text_gives_records_or_one_sentence(scratch, text, tool):
     outcome(scratch, text, tool)
@@ -363,6 +368,7 @@ def test_any_output_with_a_number_changed_gives_records_or_one_sentence(scratch,
 
 def test_a_file_name_is_never_a_path(run, tmp_path):
     """Nor is anything else of a record: its file is named by its id."""
+    # no output: the name of a file
     strange = tmp_path / "..\\..\n<b>.txt"
     shutil.copy(PING, strange)
     assert run(strange).exit_code == 0

@@ -93,9 +93,12 @@ def test_published_outputs_give_their_figures(name, direction, sent, received, r
         (fixture("iperf3/stopped.json"), "interrupt - the client has terminated"),
         # no output: JSON without what iperf3 always has
         ('{"start": {}}', "no summary by line 1"),
+        # no output: JSON without what iperf3 always has
         ('{"start":\n', "line 2: Expecting value, expected a whole JSON object"),
+        # no output: JSON without what iperf3 always has
         ('{"intervals": [{"sum": 3}]}', "lacks what a test has"),
         ("{" * 3000, "expected a whole JSON object"),
+        # no output: JSON without what iperf3 always has
         ('{"a":' + "[" * 100_000, "expected JSON as iperf3 writes it"),
         ("", "no interval"),
     ],

@@ -58,6 +58,7 @@ def test_without_a_row_the_error_quotes_the_line_that_says_why():
     [
         # no output: the line that one types before it
         (f"$ llama-bench -m a.gguf\n{SERVERS}", 0),
+        # no output: the line that one types before it
         (f"$ llama-bench --rpc 10.0.0.2:1,10.0.0.3:1,10.0.0.4:1 -m a.gguf\n{SERVERS}", 3),
         (BUFFERS, 2),
         (BUFFERS.replace("RPC0[", "RPC["), 2),

@@ -6,10 +6,13 @@ from nixwulf.parsers import ParseError
 from nixwulf.parsers.perftest import Bandwidth, Latency, parse
 from tool_outputs import fixture, reference, truncations
 
+# hand-made: no RDMA device is at hand, and this kernel has no soft RoCE
+# (form: RESULT_FMT_LAT in https://github.com/linux-rdma/perftest/blob/master/src/perftest_parameters.h)
 LATENCY = """\
  #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]
  64      1000          0.81           2.58         0.85                0.85             0.06            0.89                    2.58
 """  # noqa: E501
+# hand-made: as above (form: RESULT_FMT in the same file)
 BANDWIDTH = """\
  #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
  65536      5000             11000.00           1000.00              0.016000
@@ -84,6 +87,7 @@ def test_no_device_is_perftests_own_words():
 
 def test_other_columns_are_one_sentence():
     with pytest.raises(ParseError, match="row in line 2 has other columns"):
+        # hand-made: as above (form: RESULT_FMT_LAT_DUR in the same file)
         parse("#bytes #iterations t_avg[usec] tps[average]\n 2 1000 1.8 550000.00\n")
     with pytest.raises(ParseError, match="no row by line 1"):
         parse("---")
@@ -111,6 +115,7 @@ def test_any_truncation_is_a_result_or_the_parsers_own_error(name):
 
 @given(st.text())
 def test_any_text_is_a_result_or_the_parsers_own_error(text):
+    # no output: the first word of a head, before any text
     for given_text in (text, LATENCY + text, f"#bytes {text}\n{text}", f"timestamp_utc,\n{text}"):
         try:
             parse(given_text)

@@ -33,6 +33,7 @@ def test_any_truncation_is_a_result_or_the_parsers_own_error():
 
 @given(st.text())
 def test_any_text_is_a_result_or_the_parsers_own_error(text):
+    # no output: the head of sockperf/tcp.txt, before any text
     for given_text in (text, f"packet, txTime(sec), rxTime(sec), rtt(usec)\n{text}\n---"):
         try:
             parse(given_text)

@@ -104,4 +104,5 @@ def test_a_reference_output_cut_at_any_line_breaks_no_parser(reference):
 @given(st.text())
 def test_no_text_breaks_a_parser(text):
     survives(text)
+    # no output: the first words of each output, before any text
     survives(f"0-2 x tx={text}\nSettings for a:\nSpeed: {text}")

@@ -23,6 +23,8 @@ from nixwulf.parsers import (
 from tool_outputs import fixture
 
 BATCHED = fixture("llama-cpp-tools/batched-bench.txt")
+# hand-made: it wants a server, a tokenizer and a book from the network
+# (form: https://github.com/eugr/llama-benchy/blob/main/README.md)
 BENCHY = """| model | test         |            t/s |   peak t/s |       ttfr (ms) |
 |:------|-------------:|---------------:|-----------:|----------------:|
 | small | pp64 @ d4096 | 900.50 ± 10.25 |            |   153.26 ± 4.35 |
@@ -49,11 +51,15 @@ MTP = json.dumps(
     },
     indent=1,
 )
+# hand-made: its RDMA half wants two RDMA devices (form: https://github.com/kyuz0/
+# amd-strix-halo-vllm-toolboxes/blob/345168f/rdma_cluster/setup_guide.md)
 PATHS = """Path                 Latency      Bandwidth
 -------------------------------------------
 Ethernet (LAN)       0.074 ms     0.94 Gbps
 RDMA (RoCE)          5.23 us      50.64 Gbps
 """
+# hand-made: a script of other people's that wants two GPUs and is not published (form:
+# https://github.com/hellas-ai/thunderbolt-ibverbs/blob/eca80ec/results/2026-05-25-therock-vllm-usb4-pytorch-smoke.md)
 ALL_TO_ALL = "rank 0: all_to_all_single bytes=4096: 20.5 us/iter (3.20 Gb/s logical/rank)\n"
 FIT = fixture("llama-cpp-tools/fit-params.txt")
 EXAMPLES = {

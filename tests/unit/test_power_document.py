@@ -52,6 +52,7 @@ def test_watts_are_told_by_node_and_source_with_joules_of_exactly_the_measuremen
 
 def test_heat_and_clocks_are_those_of_the_measurement():
     more = (
+        # no output: lines of our own sampler.sh
         "9.00 temp:hwmon3 99000\n12.00 temp:hwmon3 61000 khz 3000000 khz_limit 5000000\n"
         "13.00 temp:hwmon3 62500\n13.00 khz 2000000 khz_limit 5000000\n21.00 temp:hwmon3 99000"
     )
@@ -62,6 +63,7 @@ def test_heat_and_clocks_are_those_of_the_measurement():
 
 
 def test_a_throttled_node_and_its_counter_are_named():
+    # no output: lines of our own sampler.sh
     more = "9.00 count:core_throttle 3\n15.00 count:core_throttle 8"
     power = made({"n1": node(), "n2": node(more=more)})
     assert power["throttled"] == [{"node": "n2", "counter": "core_throttle_count", "events": 5}]
@@ -70,7 +72,9 @@ def test_a_throttled_node_and_its_counter_are_named():
 
 def test_nodes_that_tell_nothing_say_why():
     silent = NodeSamples(parse("# ready\n"))
+    # no output: lines of our own sampler.sh
     locked = NodeSamples(parse("# unreadable rapl:0\n# ready\n"))
+    # no output: lines of our own sampler.sh
     broken = NodeSamples(parse("# refused nvidia-smi Driver not loaded.\n# ready\n"))
     lost = NodeSamples(reason="its sampler ended with 127: sh: not found")
     power = made({"n1": silent, "n2": locked, "n3": broken, "n4": lost})
@@ -85,6 +89,7 @@ def test_nodes_that_tell_nothing_say_why():
 
 
 def test_a_mac_whose_user_may_not_measure_says_what_to_write():
+    # hand-made: no Mac is at hand (form: sudo(8), "a password is required")
     text = "# have powermetrics\n# ready\nsudo: a password is required\n"
     power = made({"m1": NodeSamples(parse(text))})
     assert "NOPASSWD: /usr/bin/powermetrics" in power["absent"]
@@ -184,6 +189,7 @@ def test_a_report_names_the_sources_or_the_reason():
 
 
 def test_a_throttled_node_is_a_warning_of_the_run():
+    # no output: lines of our own sampler.sh
     power = made({"n1": node(more="9.00 count:core_throttle 3\n15.00 count:core_throttle 8")})
     assert warnings(power) == [
         "Node 'n1' was slowed down while it was measured: core_throttle_count."
@@ -205,6 +211,7 @@ PROGRESS = fixture("llama-bench/progress.txt")
 
 
 def row(nanoseconds):
+    # no output: the end of a row as llama-bench/progress.jsonl has it, with other values
     (told,) = llama_bench.parse(
         json.dumps({"n_prompt": 0, "n_gen": 32, "avg_ts": 1.5, "samples_ts": [1.0, 2.0]})[:-1]
         + f', "samples_ns": {nanoseconds}}}\n'

@@ -136,6 +136,7 @@ def test_a_meter_that_comes_and_goes_leaves_the_points_that_it_told(tmp_path):
     assert [line.split()[1] for line in lines] == ["51.6"] * len(reader.points)
 
 
+# no output: a cluster file
 CLUSTER = """\
 name = "metered"
 [fabrics.lan]
@@ -178,6 +179,7 @@ def test_bench_says_first_that_a_meter_is_silent_and_goes_on(tmp_path):
     (tmp_path / "mine.toml").write_text(text)
     sweep = tmp_path / "sweep.yaml"
     sweep.write_text(
+        # no output: a sweep
         "name: one\nmodels: {m: {path: /m.gguf}}\n"
         "matrix: {model: [m], nodes: [1], parallelism: [single]}\n"
     )

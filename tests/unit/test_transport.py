@@ -63,15 +63,19 @@ def test_irdma_counts_octets_of_its_own():
     # (form: https://github.com/torvalds/linux/blob/v6.12/drivers/infiniband/hw/irdma/hw.c)
     names = {"ip4InOctets": 10, "ip6OutOctets": 5, "ip4InPkts": 2, "cnpHandled": 9}
     text = "".join(
+        # no output: the line of each name above
         f"/sys/class/infiniband/irdma0/ports/1/hw_counters/{name}:{value}\n"
         for name, value in names.items()
     )
+    # hand-made: as above (form: uevent of sysfs, https://docs.kernel.org/core-api/kobject.html)
     text += "/sys/class/infiniband/irdma0/device/uevent:DRIVER=ice\n"
     assert counters.parse(text).rdma["irdma0"] == RdmaDevice("ice", 15, 2)
 
 
 def test_a_usb4_device_is_counted_by_the_frames_of_its_debugfs_file():
     text = (
+        # hand-made: no USB4 is at hand
+        # (form: https://github.com/hellas-ai/thunderbolt-ibverbs, its debugfs file summary)
         "/sys/class/infiniband/usb4_rdma0/device/uevent:DRIVER=thunderbolt_ibverbs\n"
         "/sys/kernel/debug/thunderbolt_ibverbs/summary:data_tx_completed: 30\n"
         "/sys/kernel/debug/thunderbolt_ibverbs/summary:data_tx_errors: 2\n"
