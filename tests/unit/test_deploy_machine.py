@@ -1,6 +1,7 @@
 """Facts of machines that may be imaged."""
 
 import json
+import re
 import shutil
 import subprocess
 
@@ -11,6 +12,22 @@ from hypothesis import strategies as st
 from machine_factory import DEBIAN, DISK, INSTALLER, MAC, NVME, PI, answer, machine
 from nixwulf.deploy import machine as module
 from nixwulf.deploy.machine import Machine, parse_machine
+from tool_outputs import fixture
+
+
+def test_what_the_script_printed_on_a_machine_without_firmware_tables_is_understood():
+    text = fixture("linux/machine.txt")
+    found = parse_machine(text)
+    assert (found.system, found.hostname, found.user) == ("x86_64-linux", "n1", "root")
+    assert (found.nixos, found.installer, found.firmware) == (False, False, "BIOS")
+    assert found.os == re.search(r'PRETTY_NAME="(.*)"', text)[1]
+    assert found.memory == int(re.search(r"MemTotal: +(\d+) kB", text)[1]) * 1024
+    listed = json.loads(text.partition("== disks\n")[2])["blockdevices"]
+    whole = [disk for disk in listed if disk["size"] and not disk["name"].startswith("zram")]
+    assert [(disk.name, disk.size) for disk in found.disks] == [
+        (f"/dev/{disk['name']}", disk["size"]) for disk in whole
+    ]
+    assert whole, "this machine has a disk"
 
 
 def test_a_debian_is_understood():

@@ -231,7 +231,7 @@ def test_clocks_are_apart_only_by_what_no_round_trip_explains():
 
 
 # hand-made: no RDMA device is at hand
-# (form: https://docs.kernel.org/admin-guide/abi-stable-files.html, sysfs-class-infiniband)
+# (form: https://github.com/torvalds/linux/blob/55b0245/Documentation/ABI/stable/sysfs-class-infiniband)
 RDMA = """\
 /sys/class/infiniband/mlx5_0/device/vendor:0x15b3
 /sys/class/infiniband/mlx5_0/ports/1/state:4: ACTIVE

@@ -29,7 +29,7 @@ PING = FIXTURES / "ping/replies.txt"
 FAILED = FIXTURES / "llama-bench/too-little-memory.stderr"
 BATCHED = fixture("llama-cpp-tools/batched-bench.txt")
 # hand-made: the shortest table of one request; a whole one is in test_parsers_tools
-# (form: https://github.com/eugr/llama-benchy/blob/main/README.md)
+# (form: https://github.com/eugr/llama-benchy/blob/2b506eb/README.md)
 BENCHY = "| model | test | t/s | ttfr (ms) |\n| m | tg32 (c1) | 5.0 ± 0.1 | 3.0 ± 0.1 |\n"
 TEXTS = [path.read_text() for path in sorted(FIXTURES.rglob("*")) if path.is_file()]
 TEXTS += [BATCHED, BENCHY, IPERF3_TEXT, NCCL, PERFTEST]
@@ -232,7 +232,7 @@ def test_one_name_for_several_models_is_refused(run, output):
 
 def test_nodes_of_a_case_that_does_not_tell_are_not_those_of_one_that_does(run, output):
     # hand-made: no GPU for vLLM is at hand; the shortest block of two
-    # (form: https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/benchmarks/throughput.py)
+    # (form: https://github.com/vllm-project/vllm/blob/1a91bc2/vllm/benchmarks/throughput.py)
     block = "  elapsed_time: 2.0 s\n  requests_per_second: 5\n  tokens_per_second: 50\n\n"
     # no output: titles that people put between two outputs
     text = f"single-node:\n{block}Ray TP=2:\n{block}"

@@ -38,7 +38,7 @@ VLLM = {
     "itls": [[0.03, 0.05], [0.04, 0.04], [0.04, 0.04]],
 }
 # hand-made: no two GPUs are at hand
-# (form: https://github.com/NVIDIA/nccl-tests/blob/master/src/common.cu)
+# (form: https://github.com/NVIDIA/nccl-tests/blob/d2d40cc/src/common.cu)
 NCCL = """\
 # Collective test starting: all_reduce_perf
 # nThread 1 nGpus 1 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 5 iters: 20
@@ -58,7 +58,7 @@ def rates(text):
 
 
 # hand-made: no RDMA device is at hand, and this kernel has no soft RoCE
-# (form: https://github.com/linux-rdma/perftest/blob/master/src/perftest_parameters.h)
+# (form: https://github.com/linux-rdma/perftest/blob/9d86b34/src/perftest_parameters.h)
 PERFTEST = """\
                     RDMA_Read Latency Test
  Number of qps   : 1\t\tTransport type : IB

@@ -68,7 +68,7 @@ def test_a_link_without_an_address_has_one_column_less():
 def test_older_macos_has_narrower_columns():
     old = (
         # hand-made: no Mac is at hand (form: netstat(1) of macOS 10.15,
-        # https://github.com/shirou/gopsutil/blob/master/net/net_darwin.go)
+        # https://github.com/shirou/gopsutil/blob/b5ffc22/net/net_darwin.go)
         "Name  Mtu   Network       Address            Ipkts Ierrs     Ibytes    Opkts Oerrs\n"
         "lo0   16384 <Link#1>                        869107     0  169411755   869107     0"
         "  169411755     0\n"

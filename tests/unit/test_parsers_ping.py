@@ -10,8 +10,7 @@ from nixwulf.parsers import ParseError
 from nixwulf.parsers.ping import parse
 from tool_outputs import FIXTURES, fixture, truncations
 
-# hand-made: no Mac is at hand
-# (form: ping(8) and https://github.com/apple-oss-distributions/network_cmds/blob/main/ping.tproj/ping.c)
+# hand-made: no Mac is at hand (form: ping(8) of macOS)
 MACOS = """\
 PING 10.77.1.12 (10.77.1.12): 56 data bytes
 64 bytes from 10.77.1.12: icmp_seq=0 ttl=64 time=0.042 ms

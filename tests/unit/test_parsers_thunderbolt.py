@@ -18,7 +18,7 @@ LISTED = """\
 1-2 right tx=20.0 Gb/sx2 rx=10.0 Gb/sx2
 """
 # hand-made: no Thunderbolt is at hand
-# (form: https://github.com/torvalds/linux/blob/v6.12/drivers/thunderbolt/xdomain.c and retimer.c)
+# (form: https://github.com/torvalds/linux/blob/9c3a985/drivers/thunderbolt/xdomain.c and retimer.c)
 LOG = """\
 [    9.1] thunderbolt 1-0:2.1: new retimer found, vendor=0x1 device=0x2
 [    9.2] thunderbolt 1-2: new host found, vendor=0x1d6b device=0x4

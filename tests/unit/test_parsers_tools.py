@@ -24,7 +24,7 @@ from tool_outputs import fixture
 
 BATCHED = fixture("llama-cpp-tools/batched-bench.txt")
 # hand-made: it wants a server, a tokenizer and a book from the network
-# (form: https://github.com/eugr/llama-benchy/blob/main/README.md)
+# (form: https://github.com/eugr/llama-benchy/blob/2b506eb/README.md)
 BENCHY = """| model | test         |            t/s |   peak t/s |       ttfr (ms) |
 |:------|-------------:|---------------:|-----------:|----------------:|
 | small | pp64 @ d4096 | 900.50 ± 10.25 |            |   153.26 ± 4.35 |

@@ -78,7 +78,7 @@ def test_over_tcp_rdma_is_switched_off(tmp_path):
 
 def test_sockets_under_rdma_are_a_fallback():
     # hand-made: no two GPUs are at hand
-    # (form: https://github.com/NVIDIA/nccl/blob/v2.28.3-1/src/transport/net.cc)
+    # (form: https://github.com/NVIDIA/nccl/blob/b647562/src/transport/net.cc)
     words = "n1:1:1 [0] NCCL INFO Using network Socket\nChannel 00/0 : via NET/Socket/0\n"
     with pytest.raises(RunFailure) as raised:
         collectives.check_transport(words, "rdma")

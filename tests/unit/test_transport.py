@@ -16,7 +16,7 @@ MB = 1_000_000
 
 LINUX = fixture("linux/counters.txt")
 # hand-made: no RDMA device is at hand, and this kernel has no soft RoCE
-# (form: https://docs.kernel.org/admin-guide/abi-stable-files.html, sysfs-class-infiniband)
+# (form: https://github.com/torvalds/linux/blob/55b0245/Documentation/ABI/stable/sysfs-class-infiniband)
 ANSWER = f"""\
 {LINUX}\
 /sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data:250
@@ -60,7 +60,7 @@ def test_soft_roce_is_known_by_its_interface_and_counts_packets():
 
 def test_irdma_counts_octets_of_its_own():
     # hand-made: no irdma is at hand
-    # (form: https://github.com/torvalds/linux/blob/v6.12/drivers/infiniband/hw/irdma/hw.c)
+    # (form: https://github.com/torvalds/linux/blob/b5630b0/drivers/infiniband/hw/irdma/hw.c)
     names = {"ip4InOctets": 10, "ip6OutOctets": 5, "ip4InPkts": 2, "cnpHandled": 9}
     text = "".join(
         # no output: the line of each name above
