@@ -81,8 +81,8 @@ def test_batched_bench_gives_its_rows_and_the_options_it_states():
         (2, 100, 20, 240),
     ]
     for row in run.rows:
-        assert row.prompt == pytest.approx(100 * row.sequences / row.prompt_s, rel=0.01)
-        assert row.decode == pytest.approx(20 * row.sequences / row.decode_s, rel=0.01)
+        assert row.prompt_s == pytest.approx(100 * row.sequences / row.prompt, abs=0.00051)
+        assert row.decode_s == pytest.approx(20 * row.sequences / row.decode, abs=0.00051)
         assert row.total_s == pytest.approx(row.prompt_s + row.decode_s, abs=0.002)
 
 
