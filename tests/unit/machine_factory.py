@@ -9,6 +9,7 @@ from nixwulf.deploy.plan import make_plan
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEBHUZKDHqXL5TK+aDZky35dHhbf6qpBXOtZFLIsz5ND you@desk"
 DISK = "/dev/disk/by-id/nvme-ACME_1TB_S1"
 
+# hand-made: no NVMe is at hand (form: linux/machine.txt, lsblk --json)
 NVME = {
     "name": "nvme0n1",
     "size": 1000204886016,
@@ -23,6 +24,7 @@ NVME = {
         {"name": "nvme0n1p2", "size": 9, "type": "part", "mountpoint": "/"},
     ],
 }
+# hand-made: no USB stick is at hand (form: linux/machine.txt, lsblk --json)
 STICK = {
     "name": "sda",
     "size": 31914983424,
@@ -30,6 +32,7 @@ STICK = {
     "type": "disk",
     "children": [{"name": "sda1", "type": "part", "mountpoint": "/iso"}],
 }
+# hand-made: no such mini PC is at hand (form: linux/machine.txt)
 DEBIAN = {
     "kernel": "Linux",
     "architecture": "x86_64",
@@ -54,6 +57,7 @@ DEBIAN = {
     "/dev/disk/by-id/nvme-eui.0025 /dev/nvme0n1",
     "disks": [NVME],
 }
+# hand-made: no installer is running here (form: linux/machine.txt)
 INSTALLER = DEBIAN | {
     "hostname": "nixwulf-installer",
     # hand-made: no installer is running here (form: os-release(5) and NixOS' installer module)
@@ -63,6 +67,7 @@ INSTALLER = DEBIAN | {
     "disk-ids": f"{DISK} /dev/nvme0n1\n/dev/disk/by-id/usb-Stick /dev/sda",
     "disks": [NVME | {"children": []}, STICK],
 }
+# hand-made: no Raspberry Pi is at hand (form: linux/machine.txt)
 PI = DEBIAN | {
     "architecture": "aarch64",
     "hostname": "raspberrypi",
@@ -75,6 +80,7 @@ PI = DEBIAN | {
     "secure-boot": "",
     "kexec-disabled": "",
 }
+# hand-made: no Mac is at hand (form: driver/nixwulf/deploy/machine.sh)
 MAC = {
     "kernel": "Darwin",
     "architecture": "arm64",

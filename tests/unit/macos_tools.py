@@ -85,6 +85,7 @@ en3        1500  <Link#14>   02:00:5e:00:53:13      100     3       5000      20
 en3        1500  10.50.12/30   10.50.12.1           100     -       5000      200     -        300     -
 utun0      1380  <Link#16>                            7     0        700        9     0        900     0
 """
+# no output: the texts above by program
 PRINTED = {"sysctl": SYSCTL, "vm_stat": VM_STAT, "ifconfig": IFCONFIG, "netstat": NETSTAT}
 
 

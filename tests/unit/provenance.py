@@ -23,6 +23,7 @@ READERS = re.compile(
 # Lines of files that say their path first, as `grep -H ''` prints them, and JSON.
 _ALONE = re.compile(r"(?:/sys|/proc|/dev)/[^:\s]+:\S|\{\s*\"")
 _SENTENCE = 15
+_FEW_KEYS = 2
 MARK = re.compile(r"# (?P<kind>hand-made|no output): (?P<words>.+)")
 FORM = re.compile(r"\(form: .+\)$")
 
@@ -58,8 +59,8 @@ def texts():
 def texts_of(name, tree, source=None):
     comments = _comments(source or (TESTS / f"{name}.py").read_text())
     found = []
-    for node, starts in _strings(tree, ()):
-        value = _value(node)
+    strings = [(node, starts, _value(node)) for node, starts in _strings(tree, ())]
+    for node, starts, value in (*strings, *_documents(tree)):
         if not _printed(value):
             continue
         words = next((comments[line] for line in (node.lineno, *starts) if line in comments), "")
@@ -104,6 +105,18 @@ def _strings(node, starts):
             if isinstance(child, ast.AST):
                 inside = _begins(child, field, starts)
                 yield from _strings(child, inside)
+
+
+def _documents(tree):
+    """JSON that is written as Python: what a module's own name is given, with keys inside keys."""
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign):
+            found = [node for node in ast.walk(statement.value) if isinstance(node, ast.Dict)]
+            keys = [
+                key.value for each in found for key in each.keys if isinstance(key, ast.Constant)
+            ]
+            if len([key for key in keys if isinstance(key, str) and key.islower()]) > _FEW_KEYS:
+                yield statement, (), '{"' + "\n".join(map(str, keys))
 
 
 def _begins(child, field, starts):

@@ -21,8 +21,11 @@ from nixwulf.platforms import load_platform
 from nixwulf.predicting.source import read_model
 from record_factory import case, failed, machines, metric, ok, plan, published, write_run
 
+# no output: parts of a record
 LLAMA = {"name": "Llama-3.1-70B", "weights": "Q4_K_M", "bytes": 42_520_000_000}
+# no output: parts of a record
 DECODE = {"n_prompt": 0, "n_gen": 128, "n_depth": 0}
+# no output: parts of a record
 PROMPT = {"n_prompt": 512, "n_gen": 0, "n_depth": 0}
 
 

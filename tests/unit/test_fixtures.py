@@ -16,7 +16,7 @@ MANIFEST = tomllib.loads((FIXTURES / "provenance.toml").read_text())
 OTHERS = {
     *("test_distributed_llama", "test_exo", "test_llama_cpp_plan", "test_llama_cpp_proof"),
     *("test_mesh_llm", "test_mlx_plan", "test_nccl", "test_parsers_dllama", "test_parsers_nccl"),
-    "test_vllm",
+    *("test_parsers_vllm", "test_vllm"),
 }
 FOLDERS_OF_OTHERS = {"dllama"}
 

@@ -16,6 +16,8 @@ from tool_outputs import FIXTURES, fixture
 SAID = Said(("generic-x86_64",))
 (COMMIT,) = re.findall(r"commit (\w+)", fixture("llama-bench/version.txt"))
 
+# hand-made: no GPU for vLLM is at hand
+# (form: https://github.com/vllm-project/vllm/blob/1a91bc2/vllm/benchmarks/serve.py)
 VLLM = {
     "backend": "vllm",
     "model_id": "/home/alice/models/tiny",

@@ -71,6 +71,7 @@ def test_what_is_no_gguf_is_refused_as_a_value(text):
         header.parse_gguf(text)
 
 
+# no output: the config of a model, as its file has it
 CONFIG = {
     "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
     "num_key_value_heads": 2, "intermediate_size": 128,
@@ -231,6 +232,7 @@ def case_of(cluster, meminfo, other="", **parameters):
     return case, nodes, {node.name: parse_facts(text + other) for node in nodes}
 
 
+# no output: a cluster file
 CLUSTER = parse_cluster(
     {
         "name": "pair",

@@ -32,6 +32,8 @@ BENCHY = """| model | test         |            t/s |   peak t/s |       ttfr (m
 
 llama-benchy (0.3.1)
 """
+# hand-made: a script of other people's that wants a server with speculation (form:
+# https://github.com/kyuz0/amd-strix-halo-toolboxes, benchmark/results-mtp)
 MTP = json.dumps(
     {
         "model": "small",

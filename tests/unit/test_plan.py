@@ -16,6 +16,7 @@ from nixwulf.parameter import Parameter
 from nixwulf.plan import load_plan, make_plan, plan_to_resume, save_plan
 from nixwulf.sweep import load_sweep, parse_sweep
 
+# no output: a sweep
 SWEEP = {
     "name": "mine",
     "models": {"tiny": {"random": {"layers": 2}}},
