@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine_runs import run_of
-from nixwulf.benchmarks.hpl import BENCHMARK, grid_of, input_text, order_of, windows
+from nixwulf.benchmarks.hpl import (
+    BENCHMARK,
+    another_problem,
+    grid_of,
+    input_text,
+    order_of,
+    windows,
+)
 from nixwulf.parsers.hpl import parse
 from nixwulf.run import RunFailure
 from tool_outputs import fixture
@@ -75,6 +82,12 @@ def test_a_problem_was_being_solved_until_its_result_came():
 
 def test_lines_that_came_together_do_not_tell_when_a_problem_was_solved():
     assert windows(TWO_PROBLEMS, came(197.0, 197.0, 197.0, 197.0)) == ()
+
+
+def test_hpcc_with_too_few_ranks_solves_another_problem_and_that_is_no_result():
+    solved = parse(fixture("hpl/another-problem.txt"))
+    assert another_problem(solved, 1000, 80, (1, 4)).startswith(f"solved n {solved[0].n}, nb 80 on")
+    assert another_problem(parse(fixture("hpl/one-problem.txt")), 1000, 80, (1, 2)) is None
 
 
 def sentence(run):
