@@ -111,6 +111,7 @@ python3Packages.buildPythonApplication {
   disabledTestPaths = [
     # Of the repository, not of the driver.
     "tests/unit/test_docs.py"
+    "tests/unit/test_fixtures.py"
     "tests/unit/test_published.py"
     "tests/unit/test_setup.py"
   ];

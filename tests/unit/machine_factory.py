@@ -9,6 +9,7 @@ from nixwulf.deploy.plan import make_plan
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEBHUZKDHqXL5TK+aDZky35dHhbf6qpBXOtZFLIsz5ND you@desk"
 DISK = "/dev/disk/by-id/nvme-ACME_1TB_S1"
 
+# hand-made: no NVMe is at hand (form: linux/machine.txt, lsblk --json)
 NVME = {
     "name": "nvme0n1",
     "size": 1000204886016,
@@ -23,6 +24,7 @@ NVME = {
         {"name": "nvme0n1p2", "size": 9, "type": "part", "mountpoint": "/"},
     ],
 }
+# hand-made: no USB stick is at hand (form: linux/machine.txt, lsblk --json)
 STICK = {
     "name": "sda",
     "size": 31914983424,
@@ -30,6 +32,7 @@ STICK = {
     "type": "disk",
     "children": [{"name": "sda1", "type": "part", "mountpoint": "/iso"}],
 }
+# hand-made: no such mini PC is at hand (form: linux/machine.txt)
 DEBIAN = {
     "kernel": "Linux",
     "architecture": "x86_64",
@@ -37,6 +40,8 @@ DEBIAN = {
     "user": "root",
     "system": "/run/current-system",
     "boot": "b-1",
+    # hand-made: no machine with UEFI, NVMe and kexec is at hand; one that is parsed as it is
+    # is linux/machine.txt (form: driver/nixwulf/deploy/machine.sh)
     "os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian',
     "product": "NucBox G3",
     "firmware": "UEFI",
@@ -45,22 +50,29 @@ DEBIAN = {
     "lockdown": "[none] integrity confidentiality",
     "kexec-disabled": "0",
     "memory": "MemTotal:       16106132 kB",
+    # hand-made: as above (form: linux/machine.txt)
     "programs": "/usr/bin/tar\n/usr/bin/cpio\n/usr/bin/setsid\n/usr/bin/lsblk",
+    # hand-made: as above (form: udev(7), /dev/disk/by-id)
     "disk-ids": f"{DISK} /dev/nvme0n1\n{DISK}-part1 /dev/nvme0n1p1\n"
     "/dev/disk/by-id/nvme-eui.0025 /dev/nvme0n1",
     "disks": [NVME],
 }
+# hand-made: no installer is running here (form: linux/machine.txt)
 INSTALLER = DEBIAN | {
     "hostname": "nixwulf-installer",
+    # hand-made: no installer is running here (form: os-release(5) and NixOS' installer module)
     "os-release": "ID=nixos\nVARIANT_ID=installer\nPRETTY_NAME='NixOS 26.11 (Zokor)'",
     "system": "/nix/store/abc-nixos-system-installer",
+    # hand-made: as above (form: udev(7), /dev/disk/by-id)
     "disk-ids": f"{DISK} /dev/nvme0n1\n/dev/disk/by-id/usb-Stick /dev/sda",
     "disks": [NVME | {"children": []}, STICK],
 }
+# hand-made: no Raspberry Pi is at hand (form: linux/machine.txt)
 PI = DEBIAN | {
     "architecture": "aarch64",
     "hostname": "raspberrypi",
     "user": "sudo",
+    # hand-made: no Raspberry Pi is at hand (form: os-release(5))
     "os-release": 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nID=debian',
     "product": "Raspberry Pi Compute Module 5 Rev 1.0",
     "firmware": "device tree",
@@ -68,6 +80,7 @@ PI = DEBIAN | {
     "secure-boot": "",
     "kexec-disabled": "",
 }
+# hand-made: no Mac is at hand (form: driver/nixwulf/deploy/machine.sh)
 MAC = {
     "kernel": "Darwin",
     "architecture": "arm64",
@@ -78,6 +91,8 @@ MAC = {
     "product": "Mac15,14",
     "memory-bytes": "549755813888",
     "rdma": "enabled",
+    # hand-made: no Mac is at hand (form: ibv_devices(1) as Apple ships it,
+    # https://developer.apple.com/documentation/technotes/tn3205-low-latency-communication-with-rdma-over-thunderbolt)
     "rdma-devices": "    device          \t   node GUID\n    rdma_en2  \te0c5797d9c8fac05",
 }
 
@@ -87,6 +102,7 @@ def answer(base=DEBIAN, **changes):
     sections = base | {key.replace("_", "-"): value for key, value in changes.items()}
     if isinstance(sections.get("disks"), list):
         sections["disks"] = json.dumps({"blockdevices": sections["disks"]})
+    # no output: the frame that our own script prints
     return "".join(f"\n== {name}\n{text}\n" for name, text in sections.items())
 
 

@@ -15,6 +15,7 @@ import subprocess
 
 from stand_in import put
 
+# hand-made: no Mac is at hand (form: sysctl(8), and what the docstring names)
 SYSCTL = """\
 kern.ostype: Darwin
 kern.osrelease: 25.2.0
@@ -27,6 +28,7 @@ hw.ncpu: 32
 machdep.cpu.brand_string: Apple M3 Ultra
 iogpu.wired_limit_mb: 507904
 """
+# hand-made: no Mac is at hand (form: vm_stat(1), and what the docstring names)
 VM_STAT = """\
 Mach Virtual Memory Statistics: (page size of 16384 bytes)
 Pages free:                             28000000.
@@ -44,6 +46,7 @@ Pages stored in compressor:              1022243.
 Pages occupied by compressor:             454496.
 Swapouts:                                      0.
 """
+# hand-made: no Mac is at hand (form: ifconfig(8), and what the docstring names)
 IFCONFIG = """\
 lo0: flags=8049<UP,LOOPBACK,RUNNING,MULTICAST> mtu 16384
 	options=1203<RXCSUM,TXCSUM,TXSTATUS,SW_TIMESTAMP>
@@ -69,6 +72,7 @@ en3: flags=8863<UP,BROADCAST,SMART,RUNNING,SIMPLEX,MULTICAST> mtu 1500
 utun0: flags=8051<UP,POINTOPOINT,RUNNING,MULTICAST> mtu 1380
 	inet6 fe80::2222:33ff:fe44:5555%utun0 prefixlen 64 scopeid 0x10
 """
+# hand-made: no Mac is at hand (form: netstat(1), and what the docstring names)
 NETSTAT = """\
 Name       Mtu   Network       Address            Ipkts Ierrs     Ibytes    Opkts Oerrs     Obytes  Coll
 lo0        16384 <Link#1>                        481910     0  466453111   481910     0  466453111     0
@@ -81,6 +85,7 @@ en3        1500  <Link#14>   02:00:5e:00:53:13      100     3       5000      20
 en3        1500  10.50.12/30   10.50.12.1           100     -       5000      200     -        300     -
 utun0      1380  <Link#16>                            7     0        700        9     0        900     0
 """
+# no output: the texts above by program
 PRINTED = {"sysctl": SYSCTL, "vm_stat": VM_STAT, "ifconfig": IFCONFIG, "netstat": NETSTAT}
 
 

@@ -12,6 +12,7 @@ from nixwulf import record
 from nixwulf.benchmarks import Metric
 from nixwulf.record import Record
 
+# no output: parameters of a case
 PARAMETERS = {"n_prompt": 128, "n_gen": 32, "depth": 0}
 Samples = Mapping[str, Sequence[float]]
 

@@ -90,6 +90,7 @@ def vllm_run(tmp_path):
     def make(nodes=2, **parameters):
         way = matrix("vllm", "single" if nodes == 1 else "tensor", "rdma", nodes,
                      fabric=["qsfp-a"], parameters=parameters)  # fmt: skip
+        # hand-made: no two machines with GPUs for ray are at hand (form: `ray status`)
         answers = {"status": " 1 node_4e1f\n 1 node_77ab\n"}
         programs = {"vllm": "/bin/vllm", "ray": "/bin/ray"}
         run = planned(tmp_path, "dgx-spark-2", {"id": "Qwen/Qwen3-8B"}, way, answers, **programs)

@@ -13,6 +13,7 @@ from nixwulf.sweep import parse_sweep
 
 IMAGE = f"docker.io/kyuz0/vllm-therock-gfx1151@sha256:{'a' * 64}"
 MATRIX = {"nodes": [1], "parallelism": ["single"]}
+# no output: what a script of the driver's own prints
 FRAMEWORK = """/dev/dri
 /dev/kfd
 /dev/infiniband

@@ -1,6 +1,7 @@
 """Facts of machines that may be imaged."""
 
 import json
+import re
 import shutil
 import subprocess
 
@@ -11,6 +12,22 @@ from hypothesis import strategies as st
 from machine_factory import DEBIAN, DISK, INSTALLER, MAC, NVME, PI, answer, machine
 from nixwulf.deploy import machine as module
 from nixwulf.deploy.machine import Machine, parse_machine
+from tool_outputs import fixture
+
+
+def test_what_the_script_printed_on_a_machine_without_firmware_tables_is_understood():
+    text = fixture("linux/machine.txt")
+    found = parse_machine(text)
+    assert (found.system, found.hostname, found.user) == ("x86_64-linux", "n1", "root")
+    assert (found.nixos, found.installer, found.firmware) == (False, False, "BIOS")
+    assert found.os == re.search(r'PRETTY_NAME="(.*)"', text)[1]
+    assert found.memory == int(re.search(r"MemTotal: +(\d+) kB", text)[1]) * 1024
+    listed = json.loads(text.partition("== disks\n")[2])["blockdevices"]
+    whole = [disk for disk in listed if disk["size"] and not disk["name"].startswith("zram")]
+    assert [(disk.name, disk.size) for disk in found.disks] == [
+        (f"/dev/{disk['name']}", disk["size"]) for disk in whole
+    ]
+    assert whole, "this machine has a disk"
 
 
 def test_a_debian_is_understood():
@@ -35,6 +52,7 @@ def test_a_disk_is_known_by_its_own_ids_and_never_by_those_of_its_partitions():
 
 def test_an_installer_is_known_by_its_variant():
     assert machine(INSTALLER).installer
+    # hand-made: no live system is running here (form: os-release(5))
     assert not machine(INSTALLER, os_release="ID=debian\nVARIANT_ID=installer").installer
     assert machine(INSTALLER).system_path == "/nix/store/abc-nixos-system-installer"
 
@@ -71,6 +89,7 @@ def test_what_is_no_disk_to_install_on_is_left_out():
     assert [disk.name for disk in machine(disks=[*others, NVME]).disks] == ["/dev/nvme0n1"]
 
 
+# no output: damaged on purpose
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"blockdevices": 3}', "[" * 100_000])
 def test_a_listing_that_is_none_gives_no_disks(text):
     assert machine(disks=text).disks == ()

@@ -14,6 +14,7 @@ from stand_in import put
 def _put_built_programs():
     folder = build_folder() / "bin"
     for name in ("llama-bench", "llama-server", "ggml-rpc-server"):
+        # no output: a script in the place of a program
         put(folder, name, "echo 'version: 1.2.3'\necho '  --rpc <servers>'")
     return folder
 
@@ -33,11 +34,14 @@ def test_an_engine_that_is_not_found_says_what_it_would_be_built_from(empty):
 def test_an_engine_that_is_found_is_shown_with_its_places_and_version(empty):
     folder = _put_built_programs()
     result = CliRunner().invoke(engines)
+    # no output: what the driver itself prints
     assert "llama.cpp: built before, version 1.2.3\n" in result.output
+    # no output: what the driver itself prints
     assert f"  llama-bench: {folder / 'llama-bench'}\n" in result.output
 
 
 def test_an_engine_that_the_driver_cannot_build_promises_nothing(empty):
+    # no output: what the driver itself prints
     assert "vllm: not found\n" in CliRunner().invoke(engines).output
 
 

@@ -21,8 +21,11 @@ from nixwulf.platforms import load_platform
 from nixwulf.predicting.source import read_model
 from record_factory import case, failed, machines, metric, ok, plan, published, write_run
 
+# no output: parts of a record
 LLAMA = {"name": "Llama-3.1-70B", "weights": "Q4_K_M", "bytes": 42_520_000_000}
+# no output: parts of a record
 DECODE = {"n_prompt": 0, "n_gen": 128, "n_depth": 0}
+# no output: parts of a record
 PROMPT = {"n_prompt": 512, "n_gen": 0, "n_depth": 0}
 
 
@@ -316,6 +319,8 @@ def test_what_a_record_lacks_is_said_in_a_sentence(tmp_path, changes, why):
 def test_an_output_that_was_imported_is_explained_by_the_name_it_is_given(tmp_path):
     """llama-bench prints 'llama 7B Q4_0' for Llama 2 and 3 alike."""
     row = "| llama 7B Q4_0 | 3.56 GiB | 6.74 B | Vulkan | 99 | tg128 | 45.00 ± 0.10 |"
+    # hand-made: no Strix Halo is at hand, which the prediction is for
+    # (form: https://github.com/ggml-org/llama.cpp/blob/0c1e570/tools/llama-bench/README.md)
     text = "| model | size | params | backend | ngl | test | t/s |\n|-|-|-|-|-|-|-|\n" + row + "\n"
     (tmp_path / "bench.md").write_text(text)
     found = []

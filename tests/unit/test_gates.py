@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import pytest
 
@@ -25,7 +26,11 @@ from nixwulf.gates.ports import listeners
 from nixwulf.hardware import FILES
 from nixwulf.models import Model, PlacedModel
 from nixwulf.models.header import Sizes
+from tool_outputs import fixture
 
+# hand-made: no machine with Strix Halo is at hand; the lines that any Linux has are as those of
+# linux/facts.txt (form: https://docs.kernel.org/gpu/amdgpu/driver-misc.html,
+# https://docs.kernel.org/admin-guide/thunderbolt.html, https://docs.kernel.org/admin-guide/pm/)
 HALO = """\
 /usr/bin/iperf3
 /usr/bin/ping
@@ -65,7 +70,9 @@ clock:1800000000.25
 /sys/firmware/acpi/platform_profile:performance
 /run/booted-system/etc/nixwulf/linux-firmware:20260622
 """
+# no output: what a script of the gate's own prints
 DEVICES = "/dev/kfd yes\n/dev/dri/renderD128 yes\n"
+VERSION = fixture("llama-bench/version.txt").strip()
 CLUSTER = load_cluster("framework-2")
 FW1, FW2 = CLUSTER.nodes
 
@@ -104,7 +111,7 @@ def refusal(gate, against, node=FW1):
 def test_nothing_is_wrong_with_a_healthy_pair():
     answers = {
         "gpu": DEVICES,
-        "disk": "/dev/x 100000000 1 99999999 1% /",
+        "disk": fixture("linux/df.txt"),
         "ports": "  sl  local_address",
         "path-mtu": "\n".join(
             f"{at.address} passes" for node in CLUSTER.nodes for at in node.fabrics.values()
@@ -136,6 +143,7 @@ def test_nothing_is_wrong_with_a_healthy_pair():
         ("fabric", ("thunderbolt0/mtu:9000", "thunderbolt0/mtu:1500"), "has MTU 1500 on"),
         ("fabric", ("thunderbolt0/mtu", "thunderbolt1/mtu"), "no interface 'thunderbolt0'"),
         ("fabric", ("10.10.0.1\n", "10.10.0.7\n"), "does not have the address '10.10.0.1'"),
+        # no output: a line of HALO
         ("programs", ("/usr/bin/iperf3\n", ""), "lacks 'iperf3' on PATH"),
     ],
 )
@@ -222,6 +230,8 @@ def test_clocks_are_apart_only_by_what_no_round_trip_explains():
     assert held("clock", subject(facts={**facts, "fw2": vague}), FW2).state == "ok"
 
 
+# hand-made: no RDMA device is at hand
+# (form: https://github.com/torvalds/linux/blob/55b0245/Documentation/ABI/stable/sysfs-class-infiniband)
 RDMA = """\
 /sys/class/infiniband/mlx5_0/device/vendor:0x15b3
 /sys/class/infiniband/mlx5_0/ports/1/state:4: ACTIVE
@@ -325,14 +335,8 @@ def test_one_node_alone_has_no_fabric_to_look_at():
         assert held(gate, alone).state == "not applicable"
 
 
-TCP = """\
-  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1
-   1: 01000A0A:C3E7 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1
-   2: 01000A0A:C384 02000A0A:1234 01 00000000:00000000 00:00000000 00000000     0        0 1
-   3: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 0 0 0 0 0
-   4: 0000000000000000FFFF000001000A0A:0050 00000000000000000000000000000000:0000 0A 0 0 0 0 0
-"""
+# As if it were fw1's: its address is in the place of the machine's own.
+TCP = fixture("linux/tcp.txt").replace("0B014D0A", "01000A0A")
 
 
 def test_listeners_are_read_and_connections_are_not():
@@ -360,6 +364,8 @@ def test_a_port_of_another_address_is_not_taken():
 
 def test_packets_that_do_not_pass_are_told_from_a_path_that_is_dead():
     address = FW2.fabrics["cable"].address
+    printed = fixture("linux/path-mtu.txt").splitlines()
+    assert [line.split()[1] for line in printed] == ["passes", "small", "silent"]
     office = f"{FW2.fabrics['office'].address} passes\n"
     small = subject(answers={"path-mtu": {"fw1": f"{office}{address} small"}})
     assert f"try 'ping -M do -s 8972 {address}'" in refusal("path-mtu", small)
@@ -369,23 +375,27 @@ def test_packets_that_do_not_pass_are_told_from_a_path_that_is_dead():
 
 
 def test_a_disk_that_is_nearly_full_is_refused():
-    text = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/x 9 9 524288 99% /\n"
-    assert "0.50 GiB free on '/'" in refusal("disk", subject(answers={"disk": {"fw1": text * 2}}))
-    assert held("disk", subject(answers={"disk": {"fw1": "df: no"}})).state == "unknown"
+    text = re.sub(r"\d+( +\d+% )", r"524288\1", fixture("linux/df.txt"))
+    assert "0.50 GiB free on '/'" in refusal("disk", subject(answers={"disk": {"fw1": text}}))
+    nowhere = fixture("linux/df-nowhere.txt")
+    assert held("disk", subject(answers={"disk": {"fw1": nowhere}})).state == "unknown"
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "state"),
+    ("places", "versions", "state"),
     [
-        ("/nix/store/a-llama/bin/x", "/nix/store/a-llama/bin/x", "ok"),
-        ("/usr/bin/x\nversion: 7 (abc)", "/usr/local/bin/x\nversion: 7 (abc)", "ok"),
-        ("/nix/store/a/bin/x\nversion: 7 (abc)", "/nix/store/b/bin/x\nversion: 7 (abc)", "ok"),
-        ("/usr/bin/x\nversion: 7 (abc)", "/usr/bin/x\nversion: 8 (abd)", "refused"),
-        ("/usr/bin/x\nversion: 7 (abc)", "/usr/bin/x\nno library", "unknown"),
+        (("/nix/store/a-llama/bin/x",) * 2, ("", ""), "ok"),
+        (("/usr/bin/x", "/usr/local/bin/x"), (VERSION, VERSION), "ok"),
+        (("/nix/store/a/bin/x", "/nix/store/b/bin/x"), (VERSION, VERSION), "ok"),
+        (("/usr/bin/x",) * 2, (VERSION, VERSION.replace("commit ", "commit b")), "refused"),
+        (("/usr/bin/x",) * 2, (VERSION, "no library"), "unknown"),
     ],
 )
-def test_engines_are_one_build_by_store_path_or_by_version(first, second, state):
-    assert held("versions", printed(first + "\n--rpc", second + "\n--rpc"), FW2).state == state
+def test_engines_are_one_build_by_store_path_or_by_version(places, versions, state):
+    first, second = (
+        f"{place}\n{text}\n--rpc" for place, text in zip(places, versions, strict=True)
+    )
+    assert held("versions", printed(first, second), FW2).state == state
 
 
 def printed(*lines, engine="llama.cpp", **changes):
@@ -451,6 +461,7 @@ SPARK = load_cluster("dgx-spark-2").nodes[0]
 
 
 def test_a_raspberry_pi_says_by_its_firmware_that_it_throttles_now():
+    # no output: a path, as globs find it on a Compute Module 5
     path = "/sys/devices/platform/soc@107c000000/soc@107c000000:firmware/get_throttled"
     for bits, state in (("50000", "ok"), ("50005", "refused")):
         facts = {PI.name: facts_of(extra=f"{path}:{bits}\n")["fw1"]}
@@ -463,6 +474,7 @@ def test_a_raspberry_pi_says_by_its_firmware_that_it_throttles_now():
 
 
 def test_an_nvidia_gpu_is_asked_by_its_own_program():
+    # hand-made: no NVIDIA GPU is at hand (form: proc(5) of the driver, in its README, "Support")
     version = "/proc/driver/nvidia/version:NVRM version: NVIDIA UNIX Open  580.95.05  R\n"
     facts = {SPARK.name: facts_of(extra=version)["fw1"]}
     assert facts[SPARK.name].hardware.nvidia_driver == "580.95.05"
@@ -488,17 +500,9 @@ def test_a_model_has_to_be_where_it_is_read():
 
 def test_a_model_has_to_fit():
     sizes = Sizes(
-        layers=(200 * 2**30,),
-        embedding=0,
-        output=0,
-        tied=False,
-        vocabulary=1,
-        cache_widths=((0, 0),),
-        window=None,
-        hidden=1,
-        feed_forward=1,
-        heads=1,
-    )
+        layers=(200 * 2**30,), embedding=0, output=0, tied=False, vocabulary=1,
+        cache_widths=((0, 0),), window=None, hidden=1, feed_forward=1, heads=1,
+    )  # fmt: skip
     placed = PlacedModel(Model("big", path="/big.gguf"), "/big.gguf", 200 * 2**30, sizes=sizes)
     case = Case("llama.cpp", "llama-bench", "big", 1, None, None, "single", {}, 1, 1, True, "")
     alone = Subject(nodes=(FW1,), facts=facts_of(), case=case, model=placed)

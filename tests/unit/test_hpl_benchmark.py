@@ -1,6 +1,7 @@
 """How large a problem HPL gets, on which grid, and with which input file."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine_runs import run_of
-from nixwulf.benchmarks.hpl import BENCHMARK, grid_of, input_text, order_of, windows
+from nixwulf.benchmarks.hpl import (
+    BENCHMARK,
+    another_problem,
+    grid_of,
+    input_text,
+    order_of,
+    windows,
+)
 from nixwulf.parsers.hpl import parse
 from nixwulf.run import RunFailure
+from tool_outputs import fixture
 
 GIB = 2**30
 
@@ -46,23 +55,39 @@ def test_the_input_file_is_that_of_lib_hpl_nix_with_a_problem_for_each_sample():
     assert [re.match(r"[\d. ]*[\d.]", row)[0].strip() for row in made[3:]] == numbers
 
 
-TWO_PROBLEMS = parse(
-    """T/V N NB P Q Time Gflops
-WR11C2R4 20000 256 1 2 40.00 1.333e+02
-||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)= 0.0072510 ...... PASSED
-WR11C2R4 20000 256 1 2 38.00 1.404e+02
-||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)= 0.0072510 ...... PASSED
-"""
-)
+LINES = fixture("hpl/two-problems.txt").splitlines()
+# Two problems that take as long as the windows below expect.
+TWO_PROBLEMS = [
+    replace(problem, seconds=seconds)
+    for problem, seconds in zip(parse("\n".join(LINES)), (40.0, 38.0), strict=True)
+]
+
+
+def came(*moments):
+    """When each line came: the rows and the residuals of the two problems at these moments."""
+    times, now, rest = [], 100.0, list(moments)
+    for line in LINES:
+        now = rest.pop(0) if line.startswith(("WR", "||Ax-b||_oo/(eps")) else now
+        times.append(now)
+    assert not rest
+    return times
 
 
 def test_a_problem_was_being_solved_until_its_result_came():
-    came = [100.0, 150.0, 153.0, 194.0, 197.0]
-    assert windows(TWO_PROBLEMS, came) == ((110.0, 150.0), (156.0, 194.0))
+    assert windows(TWO_PROBLEMS, came(150.0, 153.0, 194.0, 197.0)) == (
+        (110.0, 150.0),
+        (156.0, 194.0),
+    )
 
 
 def test_lines_that_came_together_do_not_tell_when_a_problem_was_solved():
-    assert windows(TWO_PROBLEMS, [100.0, 197.0, 197.0, 197.0, 197.0]) == ()
+    assert windows(TWO_PROBLEMS, came(197.0, 197.0, 197.0, 197.0)) == ()
+
+
+def test_hpcc_with_too_few_ranks_solves_another_problem_and_that_is_no_result():
+    solved = parse(fixture("hpl/another-problem.txt"))
+    assert another_problem(solved, 1000, 80, (1, 4)).startswith(f"solved n {solved[0].n}, nb 80 on")
+    assert another_problem(parse(fixture("hpl/one-problem.txt")), 1000, 80, (1, 2)) is None
 
 
 def sentence(run):

@@ -167,6 +167,7 @@ def torch_all_to_all(records):
     }
 
 
+# no output: the readers of each kind of file
 VALUES = {
     "llama_bench": llama_bench,
     "llama_batched_bench": llama_batched_bench,

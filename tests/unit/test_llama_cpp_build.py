@@ -32,6 +32,7 @@ from nixwulf.engines.llama_cpp_programs import build_folder
 from nixwulf.errors import NixwulfError
 
 NAME = "llama_cpp_python-0.3.36"
+# no output: a build backend
 BACKEND = """
     from pathlib import Path
 
@@ -43,7 +44,9 @@ BACKEND = """
         )
         return folder.name
 """
+# no output: a project file
 PROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+# no output: a project file
 CMAKE = """
     cmake_minimum_required(VERSION 3.14)
     project(stand_in NONE)
@@ -52,6 +55,7 @@ CMAKE = """
         ${CMAKE_SOURCE_DIR}/program ${CMAKE_BINARY_DIR}/bin/${name})
     endforeach()
 """
+# no output: a script in the place of a program that was built
 PROGRAM = "#!/bin/sh\necho 'version: 9 (build 0, commit stand-in)'\necho '  --rpc <servers>'\n"
 
 
@@ -124,6 +128,7 @@ def sdist(tmp_path, monkeypatch):
         files = {
             "pyproject.toml": PROJECT,
             "backend.py": textwrap.dedent(BACKEND),
+            # no output: the metadata of a package
             "PKG-INFO": "Metadata-Version: 2.1\nName: llama-cpp-python\nVersion: 0.3.36\n",
             "vendor/llama.cpp/CMakeLists.txt": textwrap.dedent(cmake),
             "vendor/llama.cpp/program": PROGRAM,
@@ -175,6 +180,7 @@ def test_a_source_with_another_hash_is_refused_and_nothing_of_it_is_left(sdist, 
 
 
 def test_a_failed_build_quotes_its_last_lines_and_names_log_and_packages(sdist):
+    # no output: a line of a project file
     sdist(CMAKE + '    message(FATAL_ERROR "the stand-in is broken")\n')
     with pytest.raises(NixwulfError) as caught:
         build(lambda step, share: None)

@@ -77,6 +77,7 @@ def test_a_clock_rate_does_not_change_the_cpu_and_an_instruction_set_does(tmp_pa
         ("3100", "sse avx"),
         ("800", "sse avx avx2"),
     ):
+        # hand-made: a CPU of two lines; a whole one is in linux/facts.txt (form: proc_cpuinfo(5))
         cpuinfo.write_text(f"model name\t: A CPU\ncpu MHz\t\t: {rate}\nflags\t\t: {flags}\n" * 2)
         described.append(cpu_description(cpuinfo))
     assert described[0] == described[1]

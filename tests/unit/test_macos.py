@@ -67,6 +67,8 @@ def test_a_link_without_an_address_has_one_column_less():
 
 def test_older_macos_has_narrower_columns():
     old = (
+        # hand-made: no Mac is at hand (form: netstat(1) of macOS 10.15,
+        # https://github.com/shirou/gopsutil/blob/b5ffc22/net/net_darwin.go)
         "Name  Mtu   Network       Address            Ipkts Ierrs     Ibytes    Opkts Oerrs\n"
         "lo0   16384 <Link#1>                        869107     0  169411755   869107     0"
         "  169411755     0\n"
@@ -100,9 +102,11 @@ def test_counters_of_a_mac_know_the_interface_of_the_address_that_ssh_reached(tm
 @given(st.sampled_from(sorted(PRINTED)), st.integers(0, 2500))
 def test_outputs_cut_short_anywhere_are_read_as_far_as_they_go(name, cut):
     texts = PRINTED | {name: PRINTED[name][:cut]}
+    # no output: the frame that our own script prints
     found = facts.parse_facts("--\nunlimited\nclock:\n" + "\n".join(texts.values()))
     assert found.memory_available in {0, FREE}
     assert found.mtus.keys() <= {"lo0", "gif0", "en0", "en3", "utun0"}
+    # no output: the frame that our own script prints
     told = counters.parse("management:192.168.1.51\nsystem:Darwin\n" + "\n".join(texts.values()))
     assert told.interfaces.get("en3", 5300) == 5300
     assert told.management in {None, "en0"}
@@ -110,11 +114,14 @@ def test_outputs_cut_short_anywhere_are_read_as_far_as_they_go(name, cut):
 
 @given(st.text())
 def test_any_text_of_a_mac_is_understood_or_left_out(text):
+    # no output: a line of SYSCTL and any text
     facts.parse_facts(f"--\nkern.ostype: Darwin\n{text}")
+    # no output: a line of our own script and any text
     counters.parse(f"system:Darwin\n{text}")
 
 
 def test_a_linux_node_is_asked_nothing_of_a_mac(tmp_path):
+    # no output: what must not be asked for here
     printed = dict.fromkeys(PRINTED, "kern.ostype: Darwin\nsystem:Darwin\n")
     found = facts.parse_facts(on_a_mac(facts._SCRIPT, tmp_path, printed=printed, linux=True))
     assert (found.system, found.memory_available > 0) == ("Linux", True)
@@ -133,6 +140,7 @@ def test_ping_of_macos_is_not_faster_than_a_user_may_and_waits_in_milliseconds()
 
 def test_the_path_of_a_mac_is_probed_by_its_own_options(tmp_path):
     ping = 'case "$*" in *-D*1472*|"-n -q -c 1 -W 1000 10.0.0.2") exit 0;; esac; exit 1'
+    # no output: what our own script prints
     for options, expected in (
         (ping, "10.0.0.2 passes\n"),
         (ping.replace("-D", "-M"), "10.0.0.2 small\n"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import struct
 
 import pytest
@@ -18,6 +19,7 @@ from nixwulf.models.random_model import RandomModel
 from nixwulf.plan import make_plan
 from nixwulf.ssh import Connection
 from nixwulf.sweep import parse_sweep
+from tool_outputs import fixture
 
 MIB = 2**20
 # The sizes of the random model that sweeps use by default, and of a mixture of experts.
@@ -69,6 +71,7 @@ def test_what_is_no_gguf_is_refused_as_a_value(text):
         header.parse_gguf(text)
 
 
+# no output: the config of a model, as its file has it
 CONFIG = {
     "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
     "num_key_value_heads": 2, "intermediate_size": 128,
@@ -224,11 +227,12 @@ def case_of(cluster, meminfo, other="", **parameters):
         },
     }
     case = make_plan(parse_sweep(document, "s.yaml"), cluster).cases[0]
-    text = f"--\n/proc/meminfo:MemTotal: {meminfo} kB\n/proc/meminfo:MemAvailable: {meminfo} kB\n"
+    text = re.sub(r"(MemTotal|MemAvailable): +\d+", rf"\1: {meminfo}", fixture("linux/facts.txt"))
     nodes = cluster.nodes[:2]
     return case, nodes, {node.name: parse_facts(text + other) for node in nodes}
 
 
+# no output: a cluster file
 CLUSTER = parse_cluster(
     {
         "name": "pair",
@@ -272,6 +276,8 @@ CARD = "/sys/class/drm/card1/device"
 
 
 def test_a_gpu_has_no_more_than_the_kernel_lets_it_map():
+    # hand-made: no GPU of AMD is at hand
+    # (form: https://docs.kernel.org/gpu/amdgpu/driver-misc.html)
     other = (
         f"{CARD}/vendor:0x1002\n{CARD}/mem_info_gtt_total:{8 * 2**30}\n"
         f"{CARD}/mem_info_vram_total:{2**29}\n"
@@ -281,6 +287,8 @@ def test_a_gpu_has_no_more_than_the_kernel_lets_it_map():
 
 
 def test_a_gpu_whose_memory_nobody_tells_is_unknown_unless_it_shares_the_machines():
+    # hand-made: no GPU of NVIDIA is at hand
+    # (form: https://docs.kernel.org/PCI/sysfs-pci.html)
     other = f"{CARD}/vendor:0x10de\n"
     assert capacity_of("generic-x86_64", other) == 0
     assert capacity_of("dgx-spark", other) == 32 * 2**30

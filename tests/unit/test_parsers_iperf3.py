@@ -1,48 +1,70 @@
+import json
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.parsers import ParseError
 from nixwulf.parsers.iperf3 import Row, parse, parse_unfinished
-from tool_outputs import fixture, reference, truncations
+from tool_outputs import FIXTURES, fixture, reference, truncations
 
-SERVER_OF_A_TEST_BOTH_WAYS = """\
-Server listening on 50151 (test #1)
-[ ID][Role] Interval           Transfer     Bitrate         Retr  Cwnd
-[  5][RX-S]   0.00-0.50   sec   170 MBytes  2857010 Kbits/sec                  (omitted)
-[  8][TX-S]   0.00-0.50   sec   220 MBytes  3690530 Kbits/sec    0   2.15 MBytes       (omitted)
-[  5][RX-S]   0.00-0.50   sec   226 MBytes  3795925 Kbits/sec
-[  8][TX-S]   0.00-0.50   sec   234 MBytes  3921462 Kbits/sec    7   3.01 MBytes
-- - - - - - - - - - - - - - - - - - - - - - - - -
-[  5][RX-S]   0.00-0.50   sec   226 MBytes  3795925 Kbits/sec                  receiver
-[  8][TX-S]   0.00-0.50   sec   234 MBytes  3921462 Kbits/sec    7             sender
-"""
+SERVER = fixture("iperf3/server-both-ways.txt")
+BOTH_WAYS = json.loads(fixture("iperf3/both-ways.json"))
+
+
+def gbps(text):
+    """The rates that lines of text in kbit/s have, in the order of the lines."""
+    return [int(rate) / 1e6 for rate in re.findall(r"(\d+) Kbits/sec", text)]
+
+
+def of_json(total):
+    return BOTH_WAYS["end"][total]["bits_per_second"] / 1e9
 
 
 def test_both_directions_are_as_the_client_sees_them_whoever_prints_them():
-    flows = parse(SERVER_OF_A_TEST_BOTH_WAYS)
-    assert flows["forward"].rows == (Row(0.0, 0.5, 3.795925),)
-    assert flows["forward"].received_gbps == 3.795925
-    assert flows["reverse"].sent_gbps == 3.921462
-    assert flows["reverse"].retransmits == 7
+    flows = parse(SERVER)
+    *_, received, sent = gbps(SERVER)
+    kept = [line for line in SERVER.splitlines() if "[RX-S]" in line and "(omitted)" not in line]
+    assert [row.gbps for row in flows["forward"].rows] == gbps("\n".join(kept))[:-1]
+    assert flows["forward"].received_gbps == received
+    assert flows["reverse"].sent_gbps == sent
+    assert flows["reverse"].retransmits == int(SERVER.split()[-2])
 
 
 def test_intervals_that_were_to_be_omitted_are_left_out():
-    assert [len(flow.rows) for flow in parse(SERVER_OF_A_TEST_BOTH_WAYS).values()] == [1, 1]
+    printed, omitted = SERVER.count("[RX-S]") - 1, SERVER.count("(omitted)") // 2
+    assert omitted > 0
+    assert [len(flow.rows) for flow in parse(SERVER).values()] == [printed - omitted] * 2
 
 
 def test_the_json_of_a_test_both_ways_has_both():
-    flows = parse(fixture("iperf3-bidir.json"))
-    assert [round(row.gbps, 3) for row in flows["forward"].rows] == [2.358, 2.391]
-    assert flows["forward"].received_gbps == 2.35975
-    assert flows["reverse"].received_gbps == 2.410425
-    assert flows["reverse"].retransmits == 0
+    flows = parse(fixture("iperf3/both-ways.json"))
+    assert [row.gbps for row in flows["forward"].rows] == pytest.approx(
+        [
+            interval["sum"]["bits_per_second"] / 1e9
+            for interval in BOTH_WAYS["intervals"]
+            if not interval["sum"]["omitted"]
+        ],
+        abs=1e-6,
+    )
+    assert len(flows["forward"].rows) >= 4
+    assert flows["forward"].received_gbps == pytest.approx(of_json("sum_received"), abs=1e-6)
+    assert flows["reverse"].received_gbps == pytest.approx(
+        of_json("sum_received_bidir_reverse"), abs=1e-6
+    )
+    assert flows["reverse"].retransmits == BOTH_WAYS["end"]["sum_sent_bidir_reverse"]["retransmits"]
 
 
 def test_several_streams_are_one_flow():
-    flows = parse(fixture("iperf3-4-streams.json"))
-    assert list(flows) == ["forward"]
-    assert 2.3 < flows["forward"].received_gbps < 2.5
+    text = fixture("iperf3/4-streams.json")
+    assert list(parse(text)) == ["forward"]
+    streams = [stream["receiver"] for stream in json.loads(text)["end"]["streams"]]
+    assert len(streams) == 4
+    assert parse(text)["forward"].received_gbps == pytest.approx(
+        sum(stream["bits_per_second"] for stream in streams) / 1e9, rel=0.01
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,13 +85,20 @@ def test_published_outputs_give_their_figures(name, direction, sent, received, r
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"start": {}, "intervals": [], "end": {}, "error": "Connection refused"}', "refused"),
-        ("iperf3: error - unable to connect to server: Connection refused", "unable to connect"),
-        ("iperf3: parameter error - bandwidth", "parameter error"),
+        (fixture("iperf3/refused.json"), "server: Connection refused"),
+        (fixture("iperf3/refused.txt"), "server: Connection refused"),
+        (fixture("iperf3/no-route.txt"), "server: Network is unreachable"),
+        (fixture("iperf3/wrong-parameter.txt"), "parameter error - cannot be both"),
+        (fixture("iperf3/unknown-option.txt"), "unrecognized option '--no-such-option'"),
+        (fixture("iperf3/stopped.json"), "interrupt - the client has terminated"),
+        # no output: JSON without what iperf3 always has
         ('{"start": {}}', "no summary by line 1"),
+        # no output: JSON without what iperf3 always has
         ('{"start":\n', "line 2: Expecting value, expected a whole JSON object"),
+        # no output: JSON without what iperf3 always has
         ('{"intervals": [{"sum": 3}]}', "lacks what a test has"),
         ("{" * 3000, "expected a whole JSON object"),
+        # no output: JSON without what iperf3 always has
         ('{"a":' + "[" * 100_000, "expected JSON as iperf3 writes it"),
         ("", "no interval"),
     ],
@@ -80,15 +109,20 @@ def test_what_is_no_result_is_one_sentence(text, words):
 
 
 def test_a_test_that_was_stopped_keeps_its_intervals():
-    text = '{"intervals": [{"sum": {"start": 0, "end": 1, "bits_per_second": 2e9}}], "error": "x"}'
-    assert parse_unfinished(text)["forward"].rows == (Row(0.0, 1.0, 2.0),)
+    text = fixture("iperf3/stopped.json")
+    sums = [interval["sum"] for interval in json.loads(text)["intervals"]]
+    assert len(sums) > 2
+    assert parse_unfinished(text)["forward"].rows == tuple(
+        Row(each["start"], each["end"], round(each["bits_per_second"] / 1e9, 6)) for each in sums
+    )
     assert parse_unfinished("nonsense") == {}
 
 
+OURS = [f"iperf3/{path.name}" for path in sorted(Path(FIXTURES, "iperf3").iterdir())]
 PUBLISHED = [f"hellas-iperf3-tbnet-{kind}.txt" for kind in ("1stream", "P4", "bidir")]
 
 
-@pytest.mark.parametrize("name", ["iperf3-bidir.json", "iperf3-4-streams.json", *PUBLISHED])
+@pytest.mark.parametrize("name", OURS + PUBLISHED)
 def test_any_truncation_is_a_result_or_the_parsers_own_error(name):
     for text in truncations(reference(name) if name in PUBLISHED else fixture(name)):
         try:

@@ -1,4 +1,5 @@
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,14 @@ from nixwulf.parsers.llama_bench import parse, recognises
 
 FIXTURES = Path("tests/fixtures/llama-bench")
 FORMS = [FIXTURES / f"two-depths.{form}" for form in ("md", "csv", "json", "jsonl", "sql")]
-HEAD = "| model | size | params | backend | ngl | test | t/s |\n| --- | --- | - | - | - | - | - |\n"
-
-
-def table(*lines):
-    return HEAD + "".join(f"| qwen3 8B | 4.68 GiB | 8.19 B | {line} |\n" for line in lines)
+TABLE = (FIXTURES / "two-depths.md").read_text()
+SERVERS = (FIXTURES / "two-servers.md").read_text()
+BUFFERS = (FIXTURES / "two-servers-buffers.txt").read_text()
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.suffix)
 def test_every_form_of_its_output_gives_the_same_tests_model_and_build(path):
+    (commit,) = re.findall(r"commit (\w+)", (FIXTURES / "version.txt").read_text())
     rows = parse(path.read_text())
     assert [row.test for row in rows] == ["pp16", "tg4", "pp16 @ d32", "tg4 @ d32"]
     assert [row.metric for row in rows] == ["prompt", "decode"] * 2
@@ -30,7 +30,7 @@ def test_every_form_of_its_output_gives_the_same_tests_model_and_build(path):
     ]
     for row in rows:
         assert (row.model, row.backend, row.rpc_servers) == ("llama ?B F16", "CPU", 0)
-        assert (row.build_commit, row.build_number) == ("0c1e570", 0)
+        assert row.build_commit == commit
         assert row.mean > 0
         assert row.deviation > 0
 
@@ -54,29 +54,32 @@ def test_without_a_row_the_error_quotes_the_line_that_says_why():
 
 
 @pytest.mark.parametrize(
-    ("log", "servers"),
+    ("text", "servers"),
     [
-        ("$ llama-bench -m a.gguf\n{}", 0),
-        ("$ llama-bench --rpc 10.0.0.2:1,10.0.0.3:1 -m a.gguf\n{}", 2),
-        ("load_tensors: RPC[10.0.0.2:1] model buffer size = 9 MiB\n{}", 1),
-        ("{}", None),
+        # no output: the line that one types before it
+        (f"$ llama-bench -m a.gguf\n{SERVERS}", 0),
+        # no output: the line that one types before it
+        (f"$ llama-bench --rpc 10.0.0.2:1,10.0.0.3:1,10.0.0.4:1 -m a.gguf\n{SERVERS}", 3),
+        (BUFFERS, 2),
+        (BUFFERS.replace("RPC0[", "RPC["), 2),
+        (SERVERS, None),
+        (TABLE, 0),
     ],
-    ids=["no --rpc", "--rpc", "buffers", "nothing"],
+    ids=["no --rpc", "--rpc", "buffers", "older buffers", "nothing", "no RPC"],
 )
-def test_rpc_servers_are_counted_from_the_command_or_the_log(log, servers):
-    (row,) = parse(log.format(table("Vulkan,RPC | 99 | tg128 | 20.00 ± 0.10")))
-    assert row.rpc_servers == servers
+def test_rpc_servers_are_counted_from_the_command_or_the_log(text, servers):
+    assert {row.rpc_servers for row in parse(text)} == {servers}
 
 
 def test_each_run_of_a_document_has_its_own_build():
-    first = table("CUDA | 99 | pp512 | 9.0 ± 0.1") + "\nbuild: aaa (1)\n"
-    second = table("CUDA | 99 | tg32 | 8.0 ± 0.1") + "\nbuild: bbb (2)\n"
-    assert [row.build_commit for row in parse(first + second)] == ["aaa", "bbb"]
+    (ours,) = {row.build_commit for row in parse(TABLE)}
+    second = TABLE.replace(f"build: {ours}", "build: bbb")
+    assert [row.build_commit for row in parse(TABLE + second)] == [ours] * 4 + ["bbb"] * 4
 
 
 def test_prompt_and_decode_in_one_test_are_neither():
-    (row,) = parse(table("CUDA | 99 | pp4096+tg128 | 900.5 ± 1.0"))
-    assert (row.metric, row.n_prompt, row.n_gen) == ("prompt_and_decode", 4096, 128)
+    *_, row = parse((FIXTURES / "both-in-one.md").read_text())
+    assert (row.metric, row.n_prompt, row.n_gen) == ("prompt_and_decode", 16, 4)
 
 
 @pytest.mark.timeout(60)
@@ -87,8 +90,9 @@ def test_objects_that_never_end_cost_no_more_than_their_lines():
 
 
 def test_a_speed_that_is_none_names_its_line():
+    speed = SERVERS.splitlines()[2].split("|")[-2].strip()
     with pytest.raises(ParseError, match=r"line 3: 'nan ± nan' is no speed, expected"):
-        parse(table("CUDA | 99 | tg32 | nan ± nan"))
+        parse(SERVERS.replace(speed, "nan ± nan"))
 
 
 @given(text=st.text(), path=st.sampled_from(FORMS), at=st.floats(0, 1))

@@ -16,6 +16,7 @@ from nixwulf.parameter import Parameter
 from nixwulf.plan import load_plan, make_plan, plan_to_resume, save_plan
 from nixwulf.sweep import load_sweep, parse_sweep
 
+# no output: a sweep
 SWEEP = {
     "name": "mine",
     "models": {"tiny": {"random": {"layers": 2}}},
@@ -207,6 +208,7 @@ def test_a_plan_edited_by_hand_is_refused(lab, tmp_path):
 
 def test_a_sweep_that_is_not_yaml_is_refused_with_the_line(tmp_path):
     path = tmp_path / "bad.yaml"
+    # no output: a sweep that is damaged on purpose
     path.write_text("name: x\nmatrix: [1,\n")
     with pytest.raises(InputError, match=r"bad.yaml: line 3: not YAML"):
         load_sweep(path)

@@ -15,6 +15,7 @@ from nixwulf.record import sealed, validate
 from nixwulf.report.provenance import facts
 from nixwulf.table import tidy
 from record_factory import make_record
+from tool_outputs import fixture
 
 WINDOW = (110.0, 120.0)
 OFFSET = 100.0  # the node's clock is 100 s behind the driver's
@@ -51,6 +52,7 @@ def test_watts_are_told_by_node_and_source_with_joules_of_exactly_the_measuremen
 
 def test_heat_and_clocks_are_those_of_the_measurement():
     more = (
+        # no output: lines of our own sampler.sh
         "9.00 temp:hwmon3 99000\n12.00 temp:hwmon3 61000 khz 3000000 khz_limit 5000000\n"
         "13.00 temp:hwmon3 62500\n13.00 khz 2000000 khz_limit 5000000\n21.00 temp:hwmon3 99000"
     )
@@ -61,6 +63,7 @@ def test_heat_and_clocks_are_those_of_the_measurement():
 
 
 def test_a_throttled_node_and_its_counter_are_named():
+    # no output: lines of our own sampler.sh
     more = "9.00 count:core_throttle 3\n15.00 count:core_throttle 8"
     power = made({"n1": node(), "n2": node(more=more)})
     assert power["throttled"] == [{"node": "n2", "counter": "core_throttle_count", "events": 5}]
@@ -69,7 +72,9 @@ def test_a_throttled_node_and_its_counter_are_named():
 
 def test_nodes_that_tell_nothing_say_why():
     silent = NodeSamples(parse("# ready\n"))
+    # no output: lines of our own sampler.sh
     locked = NodeSamples(parse("# unreadable rapl:0\n# ready\n"))
+    # no output: lines of our own sampler.sh
     broken = NodeSamples(parse("# refused nvidia-smi Driver not loaded.\n# ready\n"))
     lost = NodeSamples(reason="its sampler ended with 127: sh: not found")
     power = made({"n1": silent, "n2": locked, "n3": broken, "n4": lost})
@@ -84,6 +89,7 @@ def test_nodes_that_tell_nothing_say_why():
 
 
 def test_a_mac_whose_user_may_not_measure_says_what_to_write():
+    # hand-made: no Mac is at hand (form: sudo(8), "a password is required")
     text = "# have powermetrics\n# ready\nsudo: a password is required\n"
     power = made({"m1": NodeSamples(parse(text))})
     assert "NOPASSWD: /usr/bin/powermetrics" in power["absent"]
@@ -183,6 +189,7 @@ def test_a_report_names_the_sources_or_the_reason():
 
 
 def test_a_throttled_node_is_a_warning_of_the_run():
+    # no output: lines of our own sampler.sh
     power = made({"n1": node(more="9.00 count:core_throttle 3\n15.00 count:core_throttle 8")})
     assert warnings(power) == [
         "Node 'n1' was slowed down while it was measured: core_throttle_count."
@@ -200,20 +207,11 @@ def test_tables_have_speeds_per_watt_of_the_source_with_the_most_in_it():
     assert row["conditions"] == table.loc["prompt"]["conditions"], "those of the metric it is of"
 
 
-PROGRESS = """\
-llama-bench: benchmark 1/2: starting
-llama-bench: benchmark 1/2: warmup prompt run
-llama-bench: benchmark 1/2: prompt run 1/2
-llama-bench: benchmark 1/2: prompt run 2/2
-llama-bench: benchmark 2/2: starting
-llama-bench: benchmark 2/2: warmup generation run
-llama-bench: benchmark 2/2: depth run 1/2
-llama-bench: benchmark 2/2: generation run 1/2
-llama-bench: benchmark 2/2: generation run 2/2
-"""
+PROGRESS = fixture("llama-bench/progress.txt")
 
 
 def row(nanoseconds):
+    # no output: the end of a row as llama-bench/progress.jsonl has it, with other values
     (told,) = llama_bench.parse(
         json.dumps({"n_prompt": 0, "n_gen": 32, "avg_ts": 1.5, "samples_ts": [1.0, 2.0]})[:-1]
         + f', "samples_ns": {nanoseconds}}}\n'
@@ -222,10 +220,12 @@ def row(nanoseconds):
 
 
 def test_llama_bench_tells_when_each_sample_began_and_how_long_it_took():
-    began = run_times(PROGRESS, [float(second) for second in range(9)])
-    assert began == {"prompt": [2.0, 3.0], "decode": [7.0, 8.0]}
-    windows = _metric(row([500_000_000, 250_000_000]), "warm", began).windows
-    assert windows == ((7.0, 7.5), (8.0, 8.25))
+    """Two tests of each metric, the later ones after the depth that they begin at."""
+    began = run_times(PROGRESS, [float(second) for second in range(len(PROGRESS.splitlines()))])
+    assert began == {"prompt": [2.0, 3.0, 11.0, 13.0], "decode": [6.0, 7.0, 17.0, 19.0]}
+    first = {metric: times[:2] for metric, times in began.items()}
+    windows = _metric(row([500_000_000, 250_000_000]), "warm", first).windows
+    assert windows == ((6.0, 6.5), (7.0, 7.25))
 
 
 @pytest.mark.parametrize("nanoseconds", [[], [1], [1, 2, 3], '"1"'])

@@ -18,9 +18,13 @@ from nixwulf.power.meters import MeterError, Reader, complaints, make_client, re
 SHELLY = Meter("shelly", "http://meter.test")
 SHELLY_2 = Meter("shelly-gen2", "http://meter.test")
 TASMOTA = Meter("tasmota", "http://meter.test")
+# hand-made: no such plug is at hand (form: https://shelly-api-docs.shelly.cloud/gen1/)
 PLUG = {"relays": [{"ison": True}], "meters": [{"power": 51.6, "is_valid": True, "total": 9}]}
+# hand-made: as above (form: the same page)
 EM = {"emeters": [{"power": 10.5, "is_valid": True}, {"power": 99.0, "is_valid": True}]}
+# hand-made: as above (form: https://shelly-api-docs.shelly.cloud/gen2/ComponentsAndServices/Switch)
 SWITCH = {"id": 0, "output": True, "apower": 8.9, "voltage": 237.5, "aenergy": {"total": 6.5}}
+# hand-made: as above (form: https://tasmota.github.io/docs/Commands/, Status 8)
 ENERGY = {"StatusSNS": {"Time": "2026-01-03T10:00:00", "ENERGY": {"Total": 1.3, "Power": 88}}}
 ANSWERS = {
     "/status": PLUG,
@@ -136,6 +140,7 @@ def test_a_meter_that_comes_and_goes_leaves_the_points_that_it_told(tmp_path):
     assert [line.split()[1] for line in lines] == ["51.6"] * len(reader.points)
 
 
+# no output: a cluster file
 CLUSTER = """\
 name = "metered"
 [fabrics.lan]
@@ -178,6 +183,7 @@ def test_bench_says_first_that_a_meter_is_silent_and_goes_on(tmp_path):
     (tmp_path / "mine.toml").write_text(text)
     sweep = tmp_path / "sweep.yaml"
     sweep.write_text(
+        # no output: a sweep
         "name: one\nmodels: {m: {path: /m.gguf}}\n"
         "matrix: {model: [m], nodes: [1], parallelism: [single]}\n"
     )

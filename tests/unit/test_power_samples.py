@@ -18,6 +18,7 @@ from nixwulf.power.samples import parse, unwrapped
 from stand_in import put
 
 SAMPLER = Path(str(resources.files("nixwulf"))) / "power" / "sampler.sh"
+# no output: lines of our own sampler.sh, which a test below runs on a tree of files
 LINUX = """\
 # boot 6fa1
 # range rapl:0 262143328850
@@ -31,6 +32,8 @@ LINUX = """\
 100.00 count:core_throttle 3 count:package_throttle 0
 100.20 rapl:0 8671150 amdgpu:hwmon4 63000000
 """
+# hand-made: no NVIDIA GPU is at hand (form: nvidia-smi --help-query-gpu and
+# https://docs.nvidia.com/deploy/nvidia-smi/index.html)
 NVIDIA = """\
 # have nvidia-smi
 # ready
@@ -39,6 +42,8 @@ NVIDIA = """\
 7.51 nvidia 0, [Unknown Error], 45, 1980, 2100, 0x0000000000000000
 7.52 nvidia No devices were found
 """
+# hand-made: no Raspberry Pi is at hand
+# (form: https://www.raspberrypi.com/documentation/computers/os.html#vcgencmd)
 PI = """\
 # have vcgencmd
 # ready
@@ -50,6 +55,8 @@ PI = """\
 50.01 pmic    VDD_CORE_V volt(15)=0.80000000V
 50.01 pmic    EXT5V_V volt(24)=5.15141000V
 """
+# hand-made: no Mac is at hand (form: powermetrics(1), and what
+# driver/nixwulf/power/powermetrics.py names)
 MAC = """\
 # boot 11-22
 # have powermetrics
@@ -117,6 +124,7 @@ def test_powermetrics_tells_watts_and_pressure_in_a_clock_of_its_own():
 
 
 def test_sudo_that_asks_for_a_password_is_no_sample():
+    # hand-made: no Mac is at hand (form: sudo(8), "a password is required")
     samples = parse("# have powermetrics\n# ready\nsudo: a password is required\n")
     assert samples.series == {}
 
@@ -136,6 +144,7 @@ def test_a_line_that_is_cut_off_is_not_read(text):
 @given(st.text())
 def test_any_text_is_read(text):
     parse(text)
+    # no output: a line of our own sampler.sh and any text
     parse(f"# have powermetrics\n{text}\n")
 
 
@@ -264,6 +273,7 @@ def test_the_sampler_asks_the_programs_of_a_gpu_and_of_a_pi(tmp_path):
         "echo \"temp=48.3'C\" ;; *) echo 'A_A current(0)=2A'; echo 'A_V volt(1)=3V' ;; esac",
     }
     for name, text in programs.items():
+        # no output: a script
         put(tmp_path, name, f'echo "$*" >>{tmp_path}/asked\n{text}')
     samples = sampled(tmp_path, tmp_path, seconds=2)
     assert samples.told("have") == ["vcgencmd", "nvidia-smi"]

@@ -33,6 +33,7 @@ def test_the_table_has_a_row_a_gate_and_a_column_a_node():
         Result("fabric", "n1", "unknown", ("Why.",)),
     )
     found = Preflight(load_cluster("lab"), results)
+    # no output: what the driver itself prints
     assert table_of(found) == "gate    n1  n2\nssh     ok  REFUSED\nfabric  ?"
     assert not found.document()["passed"]
     assert [result.node for result in found.of("refused")] == ["n2"]

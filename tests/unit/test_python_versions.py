@@ -18,15 +18,18 @@ from stand_in import put
 )
 def test_the_packages_that_are_there_are_told(tmp_path, first_line):
     program = tmp_path / "program"
+    # no output: a script
     program.write_text(f"{first_line}\nprint('slow')\n")
     put(tmp_path, "python3", f'exec {sys.executable} "$@"')
     linked = tmp_path / "bin"
     linked.symlink_to(program)
     command = python_versions.command(str(linked), "click", "no-such-package")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
+    # no output: what a script above prints
     assert done.stdout == f"click version {version('click')}\n"
 
 
+# no output: a script
 @pytest.mark.parametrize("content", ["#!/bin/sh\nexec something\n", ""])
 def test_a_program_of_no_python_tells_nothing(tmp_path, content):
     program = tmp_path / "program"

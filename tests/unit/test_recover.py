@@ -64,6 +64,7 @@ def test_every_node_named_is_in_one_group_and_no_link_crosses_groups(places, nam
 
 
 def test_a_node_says_which_boot_it_is_in_and_what_runs_there():
+    # no output: what our own script prints
     found = parse("n1", "boot abc\nuptime 7500\nowned nixwulf-a-llama\nmotd of somebody\n")
     assert (found.boot, found.uptime_s, found.owned) == ("abc", 7500, ("nixwulf-a-llama",))
     assert found.sentence() == "n1: up for 2 h 5 min, runs nixwulf-a-llama"

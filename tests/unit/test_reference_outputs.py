@@ -30,6 +30,7 @@ FAILURE = re.compile(r"must be reported as failure|must not be reported as PASSE
 MOST_LINES = 60
 
 LLAMA_BENCH = ("llama_bench",)
+# no output: what an index states of published outputs
 READERS = {
     "llama-bench(failed)": LLAMA_BENCH,
     "llama-bench(md)": LLAMA_BENCH,
@@ -135,6 +136,7 @@ def _perftest(rows):
     return found | {"BW average": first.average_gbps, "BW peak": first.peak_gbps}
 
 
+# no output: what an index states of published outputs
 VALUES = {
     "llama_bench": _llama_bench,
     "llama_batched_bench": _batched_bench,
@@ -179,6 +181,7 @@ VALUES = {
 }
 """For each reader the values that it found, by the names that the index and PROSE give them."""
 
+# no output: what an index states of published outputs
 PROSE = {
     "nvidia-ib_write_bw-spark-client1.txt": {"rows": 5, "BW average": 92.57, "BW peak": None},
     "nvidia-ib_write_bw-spark-client2.txt": {"rows": 6, "BW average": 97.28, "BW peak": None},

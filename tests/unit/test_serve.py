@@ -114,6 +114,7 @@ def test_a_chats_template_in_the_cache_is_nothing_odd():
     assert told(a_pass(answer(cached=8)), counting=Counting(8, 1)) == []
 
 
+# no output: parameters of a case
 ASKED = {"concurrency": 1, "requests": 1, "n_prompt": 16, "n_gen": 3, "api": "chat"}
 UNCOUNTED = a_pass(answer(prompt=None))
 

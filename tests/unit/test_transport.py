@@ -8,23 +8,17 @@ from nixwulf.cluster import Attachment
 from nixwulf.counters import Counters, RdmaDevice
 from nixwulf.engines import all_engines
 from nixwulf.transport import CHATTER_BYTES, Traffic
+from tool_outputs import fixture
 
 DATA = Attachment("eth1", "10.0.0.1")
 RDMA = Attachment("eth1", "10.0.0.1", "mlx5_0", 3)
 MB = 1_000_000
 
-# As `ip -o addr` and `grep -sH ''` print them: two interfaces, a RoCE and a soft RoCE device.
-ANSWER = """\
-management:192.168.1.5
-1: lo    inet 127.0.0.1/8 scope host lo\\       valid_lft forever preferred_lft forever
-2: eth0    inet 192.168.1.5/24 brd 192.168.1.255 scope global eth0\\       valid_lft forever
-3: eth1    inet 10.0.0.1/24 scope global eth1\\       valid_lft forever preferred_lft forever
-3: eth1    inet6 fe80::1/64 scope link \\       valid_lft forever preferred_lft forever
-/proc/net/dev:Inter-|   Receive                                                |  Transmit
-/proc/net/dev: face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets
-/proc/net/dev:    lo:    1000      10    0    0    0     0          0         0     1000      10
-/proc/net/dev:  eth0:   20000     100    0    0    0     0          0         0    30000     100
-/proc/net/dev:  eth1:  700000     900    0    0    0     0          0         0   500000     900
+LINUX = fixture("linux/counters.txt")
+# hand-made: no RDMA device is at hand, and this kernel has no soft RoCE
+# (form: https://github.com/torvalds/linux/blob/55b0245/Documentation/ABI/stable/sysfs-class-infiniband)
+ANSWER = f"""\
+{LINUX}\
 /sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data:250
 /sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data:1000
 /sys/class/infiniband/mlx5_0/ports/1/hw_counters/out_of_sequence:7
@@ -38,19 +32,22 @@ management:192.168.1.5
 
 
 def test_the_management_interface_is_the_one_that_has_the_address_ssh_reached():
-    assert counters.parse(ANSWER).management == "eth0"
-    mapped = ANSWER.replace("management:192.168.1.5", "management:::ffff:192.168.1.5")
-    assert counters.parse(mapped).management == "eth0"
+    assert counters.parse(ANSWER).management == "eth1"
+    mapped = ANSWER.replace("management:10.77.1.11", "management:::ffff:10.77.1.11")
+    assert counters.parse(mapped).management == "eth1"
 
 
 @pytest.mark.parametrize("address", ["", "UNKNOWN", "172.16.0.9"])
 def test_a_management_address_on_no_interface_is_unknown(address):
-    text = ANSWER.replace("management:192.168.1.5", f"management:{address}")
+    text = ANSWER.replace("management:10.77.1.11", f"management:{address}")
     assert counters.parse(text).management is None
 
 
 def test_interfaces_count_bytes_both_ways():
-    assert counters.parse(ANSWER).interfaces == {"lo": 2000, "eth0": 50_000, "eth1": 1_200_000}
+    _, _, _, *rows = [line for line in LINUX.splitlines() if "/proc/net/dev" in line]
+    received, sent = (int(rows[0].split(":")[2].split()[at]) for at in (0, 8))
+    assert counters.parse(ANSWER).interfaces == {"lo": 0, "eth1": received + sent}
+    assert min(received, sent) >= 3 * 1028, "three packets of ping with 1000 bytes went both ways"
 
 
 def test_port_data_is_counted_in_words_of_four_bytes():
@@ -62,17 +59,23 @@ def test_soft_roce_is_known_by_its_interface_and_counts_packets():
 
 
 def test_irdma_counts_octets_of_its_own():
+    # hand-made: no irdma is at hand
+    # (form: https://github.com/torvalds/linux/blob/b5630b0/drivers/infiniband/hw/irdma/hw.c)
     names = {"ip4InOctets": 10, "ip6OutOctets": 5, "ip4InPkts": 2, "cnpHandled": 9}
     text = "".join(
+        # no output: the line of each name above
         f"/sys/class/infiniband/irdma0/ports/1/hw_counters/{name}:{value}\n"
         for name, value in names.items()
     )
+    # hand-made: as above (form: uevent of sysfs, https://docs.kernel.org/core-api/kobject.html)
     text += "/sys/class/infiniband/irdma0/device/uevent:DRIVER=ice\n"
     assert counters.parse(text).rdma["irdma0"] == RdmaDevice("ice", 15, 2)
 
 
 def test_a_usb4_device_is_counted_by_the_frames_of_its_debugfs_file():
     text = (
+        # hand-made: no USB4 is at hand
+        # (form: https://github.com/hellas-ai/thunderbolt-ibverbs, its debugfs file summary)
         "/sys/class/infiniband/usb4_rdma0/device/uevent:DRIVER=thunderbolt_ibverbs\n"
         "/sys/kernel/debug/thunderbolt_ibverbs/summary:data_tx_completed: 30\n"
         "/sys/kernel/debug/thunderbolt_ibverbs/summary:data_tx_errors: 2\n"
@@ -85,7 +88,7 @@ def test_any_text_at_all_gives_counters():
     lines = ANSWER.splitlines()
     for cut in range(len(ANSWER)):
         counters.parse(ANSWER[:cut])
-    assert counters.parse("\n".join(reversed(lines))).management == "eth0"
+    assert counters.parse("\n".join(reversed(lines))).management == "eth1"
 
 
 def reading(data, management, rdma=None, names=("eth1", "eth0")):

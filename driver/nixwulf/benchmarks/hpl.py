@@ -87,6 +87,8 @@ class Hpl(Benchmark):
             raise RunFailure(
                 "failed", f"{program} gave {len(solved)} results, expected {run.case.samples}."
             )
+        if other := another_problem(solved, n, values["nb"], grid):
+            raise RunFailure("failed", f"{program} {other}")
         conditions = {"n": n, "nb": values["nb"], "p": grid[0], "q": grid[1], "program": program}
         speeds = tuple(s.gflops for s in solved)
         when = windows(solved, process.stdout_times)
@@ -97,6 +99,23 @@ class Hpl(Benchmark):
 
 
 BENCHMARK = Hpl()
+
+
+def another_problem(
+    solved: Sequence[parser.Solution], n: int, nb: int, grid: tuple[int, int]
+) -> str | None:
+    """What was solved in the place of the problem that was asked for; None where it is that one.
+
+    hpcc 1.5.0 takes a problem of its own, and passes, where MPI gave it fewer ranks than the grid.
+    """
+    for one in solved:
+        if (one.n, one.nb, one.p, one.q) != (n, nb, *grid):
+            return (
+                f"solved n {one.n}, nb {one.nb} on a grid {one.p} x {one.q}, and was asked for n "
+                f"{n}, nb {nb} on {grid[0]} x {grid[1]}; it takes another problem when it has "
+                "fewer ranks, so see 'mpirun -np 2 hostname' there."
+            )
+    return None
 
 
 def windows(

@@ -28,7 +28,8 @@ _FIRST_COLUMNS = ("model", "size", "params", "backend")  # the same in every bui
 _BUILD = re.compile(r"build: (\w+) \(([0-9]{1,9})\)")
 _MODEL_OPTION = re.compile(r"-m\b")
 _RPC_OPTION = re.compile(r"--rpc[ =](\S+)")
-_RPC_BUFFER = re.compile(r"RPC\[([^\]\s]+)\]")
+# Newer builds name the device as well: RPC0[10.0.0.2:50052].
+_RPC_BUFFER = re.compile(r"RPC\d*\[([^\]\s]+)\]")
 _RPC_DEVICE = re.compile(r"RPC\d+")
 _ENDPOINT = re.compile(r"[^\s,]+:\d+")
 _INSERT = re.compile(r"INSERT INTO \w+ \(([^)]*)\) VALUES \((.*)\);?")

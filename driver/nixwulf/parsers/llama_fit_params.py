@@ -14,8 +14,9 @@ from nixwulf.parsers.last_words import last_words
 _HEAD = "memory breakdown [MiB]"
 _COUNT = r"([0-9]{1,18})"
 _SELF = rf"{_COUNT} =\s*{_COUNT} \+\s*{_COUNT} \+\s*{_COUNT}"
-_NAME = r"\|\s+- (\S+)(?: \(([^)|]*)\))?\s*\|"
-_DEVICE = re.compile(rf"{_NAME}\s*{_COUNT} =\s*{_COUNT} \+ \({_SELF}\) \+\s*(-?[0-9]{{1,18}})")
+# A GPU's name has parentheses of its own: Vulkan0 (llvmpipe (LLVM 21.1.8, 256 bits)).
+_NAME = r"\|\s+- (\S+)(?: \(([^|]*)\))?\s*\|"
+_DEVICE = re.compile(rf"{_NAME}\s*{_COUNT} =\s*{_COUNT} \+ \(\s*{_SELF}\) \+\s*(-?[0-9]{{1,18}})")
 _HOST = re.compile(rf"{_NAME}\s*{_SELF}")
 _ROW = re.compile(r"\|\s+- \S")
 
