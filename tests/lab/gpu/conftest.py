@@ -25,7 +25,9 @@ PROGRAMS = ("llama-bench", "llama-server", "ggml-rpc-server")
 WRAPPER = """
 if [ -e /run/no-gpu ]; then export GGML_VK_VISIBLE_DEVICES=; fi
 if [ -e /run/vanished-gpu ] && [ {name} != llama-bench ]; then export GGML_VK_VISIBLE_DEVICES=; fi
-if [ -e /run/full-gpu ]; then export GGML_VK_FORCE_MAX_ALLOCATION_SIZE=1000; fi
+if [ -e /run/full-gpu ]; then
+  export GGML_VK_FORCE_MAX_ALLOCATION_SIZE=20000 GGML_VK_FORCE_MAX_BUFFER_SIZE=20000
+fi
 if [ -e /run/silent ] && [ {name} = llama-server ] && [ "$1" = -m ]; then exec sleep 1000; fi
 exec {program} "$@"
 """

@@ -115,10 +115,10 @@ def test_vulkan_on_a_node_without_a_gpu_is_skipped(run, fault):
     assert "Node 'n2' has no device of vulkan for llama.cpp" in reason(record)
 
 
-@pytest.mark.parametrize(("nodes", "victim"), [(1, "n1"), (2, "n2")])
-def test_a_gpu_that_disappears_after_it_was_listed_is_failed(run, fault, nodes, victim):
+@pytest.mark.parametrize(("count", "victim"), [(1, "n1"), (2, "n2")])
+def test_a_gpu_that_disappears_after_it_was_listed_is_failed(run, fault, count, victim):
     fault(victim, "vanished-gpu")
-    record = run(plan_for(nodes=nodes))
+    record = run(plan_for(nodes=count))
     assert record["outcome"] == "failed"
     assert "device: Vulkan0" in reason(record)
     assert "was gone when a program started" in record["failure"]["hint"]
