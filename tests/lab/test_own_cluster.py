@@ -22,7 +22,7 @@ from stand_in import put
 NODE = """
 [[nodes]]
 name = "{name}"
-platform = "generic-x86_64"
+platform = "{platform}"
 ssh = "{ssh}"
 fabrics.cable = {{ interface = "{interface}", address = "{address}" }}
 """
@@ -64,7 +64,7 @@ def nixwulf(machines, tmp_path):
 
 @pytest.fixture
 def own(machines, tmp_path):
-    def write(mtu=1500, ssh=("n1", "n2"), address=None):
+    def write(mtu=1500, ssh=("n1", "n2"), address=None, platform="generic-x86_64"):
         text = (
             f'name = "own"\n[fabrics.cable]\nkind = "ethernet"\nspeed_gbps = 10\nmtu = {mtu}\n'
             'subnet = "10.90.0.0/24"\n'
@@ -74,6 +74,7 @@ def own(machines, tmp_path):
             place = {n.name: n for n in machines.lab.cluster.nodes}[node].fabrics["cable"]
             text += NODE.format(
                 name=name,
+                platform=platform,
                 ssh=host,
                 interface=place.interface,
                 address=address if address and name == "right" else place.address,
@@ -161,3 +162,37 @@ def test_a_gate_that_refuses_ends_in_exit_3_with_a_record_that_says_why(nixwulf,
     assert done.returncode == 3, done.stdout + done.stderr
     (path,) = (folder / "records").glob("*.json")
     assert "Gate 'fabric': Node 'left' has MTU 1500" in load(path)["failure"]["reason"]
+
+
+# What a namespace on this machine is not: a Strix Halo with its kernel and its GPU.
+NOT_HERE = ("gpu", "gtt", "kernel", "governor", "known-bad", "memory", "usb4")
+
+
+@pytest.mark.parametrize(
+    ("backend", "outcome", "reason"),
+    [
+        (
+            "any",
+            "failed",
+            "whose GPU computes by vulkan or rocm, and its llama-bench",
+        ),
+        (
+            "vulkan",
+            "skipped",
+            "has no device of vulkan for llama.cpp, its llama-bench",
+        ),
+        ("cpu", "ok", ""),
+    ],
+)
+def test_a_build_for_the_cpu_is_used_on_a_node_with_a_gpu_only_where_the_cpu_is_asked_for(
+    nixwulf, own, tmp_path, backend, outcome, reason
+):
+    (tmp_path / "own.yaml").write_text(SWEEP.replace("threads:", f"backend: [{backend}], threads:"))
+    folder = tmp_path / "run"
+    waive = [word for gate in NOT_HERE for word in ("--waive", gate)]
+    cluster = own(platform="framework-desktop")
+    nixwulf("bench", tmp_path / "own.yaml", "--cluster", cluster, "--out", folder, *waive)
+    (path,) = (folder / "records").glob("*.json")
+    record = load(path)
+    assert record["outcome"] == outcome, record.get("failure")
+    assert reason in record.get("failure", {}).get("reason", "")
