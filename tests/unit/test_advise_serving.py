@@ -63,7 +63,7 @@ def test_llama_server_gets_an_address_room_for_all_requests_and_its_caches_again
             ran("fw1", "/bin/llama-server", "-m", "a b.gguf", "--host", "/tmp/x.sock", "-np", "1",
                 "-c", "512", LLAMA_ARG_CACHE_RAM="0"),
             ran("fw1", "/bin/llama-server", "-m", "a b.gguf", "--rpc", "10.0.0.2:50052", "--host",
-                "/tmp/y.sock", "-np", "1", "-c", "512", "--no-webui", "--no-warmup",
+                "/tmp/y.sock", "-np", "1", "-c", "512", "-lv", "4", "--no-webui", "--no-warmup",
                 GGML_RPC_NO_RDMA="1", LLAMA_ARG_CACHE_PROMPT="0"),
             ran("fw1", "/bin/llama-bench", "-m", "a b.gguf"),
         ],

@@ -142,7 +142,8 @@ def _llama_cpp(way: Measured) -> Serving:
     argv = [
         changed.get(before, word) for before, word in zip(("", *head.argv), head.argv, strict=False)
     ]
-    argv = [word for word in argv if word not in ("--no-webui", "--no-warmup")]
+    dropped = {"--no-webui", "--no-warmup", "-lv"}
+    argv = [w for b, w in zip(("", *argv), argv, strict=False) if w not in dropped and b != "-lv"]
     server = replace(head, argv=(*argv, "--port", "8080"))
     note = (
         f"Each request has room for {room:,} tokens, as it was measured (-c is that of all "
