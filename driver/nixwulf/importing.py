@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import pkgutil
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -69,7 +70,8 @@ def records_of(path: Path, said: Said, tool: str | None = None) -> list[Record]:
             "file": path.name,
             "sha256": hashlib.sha256(content).hexdigest(),
         }
-        records = [_record(source, said, case, cases) for case in _named(cases, said)]
+        alike: Counter[str] = Counter()
+        records = [_record(source, said, case, cases, alike) for case in _named(cases, said)]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     except ParseError as error:
@@ -140,7 +142,14 @@ def _named(cases: Sequence[Found], said: Said) -> Sequence[Found]:
     return cases
 
 
-def _record(source: Mapping[str, Any], said: Said, found: Found, others: Sequence[Found]) -> Record:
+def _record(
+    source: Mapping[str, Any],
+    said: Said,
+    found: Found,
+    others: Sequence[Found],
+    alike: Counter[str],
+) -> Record:
+    """alike: how many cases of the file had each identity so far; this one is counted too."""
     nodes = _nodes(source["tool"], said, found, others)
     if len(said.platforms) > nodes:
         raise ParseError(f"--platform was given {len(said.platforms)} times for {nodes} node(s).")
@@ -163,9 +172,15 @@ def _record(source: Mapping[str, Any], said: Said, found: Found, others: Sequenc
                 raise ParseError(f"--parallelism 'single' is of one node, and {nodes} took part.")
     case = present(case) | {"parameters": case["parameters"]}
     identity = fingerprint([source["sha256"], case, engine, model])
+    alike[identity] += 1
+    number, again = alike[identity], ""
+    if number > 1:
+        # What told them apart, such as the folder of a model or RPC servers, is in no record.
+        identity = fingerprint([identity, number])
+        again = f"case {number} of those in the file that look alike"
     called = found.model.get("name")
     names = f"{source['tool']} calls the model {called!r}" if said.model and called else ""
-    note = "; ".join(filter(None, (found.note, names)))
+    note = "; ".join(filter(None, (found.note, names, again)))
     return foreign_record(
         "imported",
         source=present({**source, "note": note}),

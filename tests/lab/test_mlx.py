@@ -123,7 +123,7 @@ def test_a_run_over_a_fabric_is_ok_and_proves_it(run, cluster, model, parallelis
     assert record["sanity"]["text"]["agrees"]
     assert record["sanity"]["transport"]["proved"]
     assert record["engine"]["backends"] == "ring"
-    assert record["engine"]["device"] == "cpu"
+    assert record["engine"]["devices"] == "n1: cpu, n2: cpu"
     assert record["engine"]["version"].startswith("mlx-lm 0.")
 
 

@@ -230,6 +230,24 @@ def test_one_name_for_several_models_is_refused(run, output):
     assert run(output(text)).output.count("records/") == 2
 
 
+def test_cases_of_one_file_that_look_alike_are_all_stored(run, tmp_path, output):
+    """Two files of one name, and two cases of which only one tells its RPC servers."""
+    both = json.loads(fixture("llama-bench/two-depths.json"))
+    for number, row in enumerate(both):
+        row["model_filename"] = f"/models/{number % 2}/tiny.gguf"
+    rpc = fixture("llama.cpp/0.5.0-dev-build-0-commit-0c1e570/llama-bench.rpc.jsonl")
+    assert rpc.count(":50917") > 1
+    for text, nodes in ((json.dumps(both, indent=1), 1), (rpc.replace(":50917", "", 1), 2)):
+        found = json.loads(run(output(text), "--nodes", nodes, "--json").output)
+        assert len({one["id"] for one in found}) == len(found) == 2
+        first, second = (one["source"].get("note", "") for one in found)
+        assert (first, second) == ("", "case 2 of those in the file that look alike")
+        assert run(output(text), "--nodes", nodes).exit_code == 0
+        again = run(output(text), "--nodes", nodes)
+        assert again.output.startswith("0 records imported, 2 there already")
+    assert len(records_in(tmp_path / "out")) == 4
+
+
 def test_nodes_of_a_case_that_does_not_tell_are_not_those_of_one_that_does(run, output):
     # hand-made: no GPU for vLLM is at hand; the shortest block of two
     # (form: https://github.com/vllm-project/vllm/blob/1a91bc2/vllm/benchmarks/throughput.py)

@@ -166,7 +166,7 @@ def test_nvidias_nodes_meet_over_nccl_with_the_variables_of_vllm(sent, tmp_path,
     ENGINE.start(run)
     find("mlx_lm.benchmark").measure(run)
     assert run.engine_facts["backends"] == "nccl"
-    assert run.engine_facts["device"] == "cuda"
+    assert run.engine_facts["devices"] == "spark1: cuda, spark2: cuda"
     worker, head = run.owned
     for rank, process in enumerate((head, worker)):
         place = run.nodes[rank].node.fabrics["qsfp-a"]
@@ -195,14 +195,14 @@ def test_mlx_on_the_cpu_of_a_node_that_has_a_gpu_is_failed(tmp_path, platform, d
     run.device = device
     with pytest.raises(RunFailure, match="computes on the CPU, and the platform .* has a GPU; ins"):
         ENGINE.start(run)
-    assert run.engine_facts["device"] == "cpu"
+    assert run.engine_facts["devices"] == f"{run.head.node.name}: cpu"
 
 
 def test_mlx_on_the_cpu_of_a_node_without_a_gpu_is_fine_and_noted(tmp_path):
     run = run_of(load_cluster("lab"), tmp_path, nodes=[1], parallelism=["single"])
     run.device = "cpu"
     ENGINE.start(run)
-    assert run.engine_facts["device"] == "cpu"
+    assert run.engine_facts["devices"] == "n1: cpu"
     assert run.warnings == []
 
 
@@ -211,7 +211,7 @@ def test_a_device_that_mlx_does_not_tell_is_a_warning_and_the_platforms_counts(t
     ENGINE.start(run)
     assert run.engine_facts == {
         "origin": "/sw/bin/mlx_lm.benchmark",
-        "device": "unknown",
+        "devices": "spark1: unknown, spark2: unknown",
         "backends": "nccl",
     }
     assert [warning.partition(" did not")[0] for warning in run.warnings] == [

@@ -18,6 +18,7 @@ from nixwulf.engines import find
 from nixwulf.engines import mesh_llm as mesh
 from nixwulf.engines.distributed_llama import infer_argv, worker_argv
 from nixwulf.engines.exo import argv as exo_argv
+from nixwulf.engines.exo_network import network
 from nixwulf.upstream import Family, Row
 
 DRIVER = Path(upstream.__file__).parent
@@ -30,6 +31,7 @@ SOURCES = {
     "benchmarks/vllm_bench.py": ("vllm",),
     "engines/mlx*.py": ("mlx", "mlx-lm", "nccl"),
     "benchmarks/mlx_lm.py": ("mlx-lm",),
+    "engines/devices.py": ("mlx", "vllm"),
     "engines/exo*.py": ("exo",),
     "engines/mesh_llm*.py": ("mesh-llm",),
     "engines/distributed_llama*.py": ("distributed-llama",),
@@ -46,34 +48,26 @@ SOURCES = {
     "benchmarks/latency.py": ("sockperf",),
     "benchmarks/perftest.py": ("perftest",),
 }
-# For the shell, mkdir and rm, pip and cmake; a module of the driver; what is refused.
+# For the shell, mkdir and rm, pip and cmake; a module of the driver; what is refused; the end of a
+# file's name.
 OTHERS = {
-    "engines/llama_cpp.py": {"-f", "-m 1"},
+    "engines/llama_cpp.py": {"-f"},
     "engines/llama_cpp_build.py": {"*"},
     "engines/llama_cpp_programs.py": {"-D*"},
     "engines/mlx_install.py": {"*"},
-    "engines/mlx_ranks.py": {"-c", "MLX_METAL_FAST_SYNCH"},
+    "engines/mlx_ranks.py": {"-c"},
     "engines/mesh_llm.py": {*mesh.PUBLIC},
     "engines/distributed_llama.py": {"--version"},
     "benchmarks/collectives.py": {"-rf", "-p"},
     "benchmarks/hpl.py": {"-rf", "-p"},
     "mpi.py": {"-c", "-daemon"},
+    "nccl.py": {"-c", "-nccl"},
 }
 # Not of one program: what they have in common, and what starts none.
 COMMON = {"engines/__init__.py", "engines/local.py", "engines/python_versions.py"}
 COMMON |= {"benchmarks/__init__.py"}
 # Put together from parts.
 BUILT = {"open-mpi": " ".join(mpi._AS_ROOT)}
-# Rows whose code is being written beside this; empty when it is in.
-AWAITED = {
-    "llama.cpp": {"/props", "-lv", "--fit", "-fit", "LLAMA_ARG_FIT"},
-    "distributed-llama": {"--gpu-index"},
-    "exo": {"--help", "--libp2p-port"},
-    "mesh-llm": {"/api/status"},
-    "mlx": {"NCCL_HOST_IP", "NCCL_PORT", "MLX_WORLD_SIZE", "CUDA_VISIBLE_DEVICES"},
-    "nccl": {"NCCL_DEBUG_FILE"},
-    "vllm": {"--ready-check-timeout-sec"},
-}
 _FLAG = re.compile(r"--?[A-Za-z1][\w-]*")
 _VARIABLE = re.compile(r"(?:CUDA|NCCL|GLOO|MLX|VLLM|RAY|HF|EXO|GGML|LLAMA|OMP|OMPI|PRTE)_\w+")
 _ENDPOINT = re.compile(r"/(?:v1/|[a-z]+(?:/|$))[\w/]*")
@@ -118,8 +112,10 @@ def known(*names, program=None):
 def test_every_word_of_a_module_is_in_the_tables_of_its_programs(path):
     names = next(names for pattern, names in SOURCES.items() if fnmatch(path, pattern))
     others = OTHERS.get(path, set())
-    rest = {w for w in words_of(path) if not any(fnmatch(w, other) for other in others)}
+    words = words_of(path)
+    rest = {w for w in words if not any(fnmatch(w, other) for other in others)}
     assert rest - known(*names) == set()
+    assert [other for other in others if not any(fnmatch(w, other) for w in words)] == []
 
 
 def test_every_engine_and_benchmark_has_a_table():
@@ -136,8 +132,7 @@ def test_every_row_is_of_a_word_that_the_driver_uses(each):
     text = "\n".join((DRIVER / path).read_text() for pattern in mine for path in files(pattern))
     text += BUILT.get(each.name, "")
     for row in each.rows:
-        words = set(row.words) - AWAITED.get(each.name, set())
-        for part in (part for word in words for part in word.split()):
+        for part in (part for word in row.words for part in word.split()):
             plain = part.lstrip("-").replace("-", "_")
             assert re.search(rf"(?<![\w-]){re.escape(part)}|\"{plain}\"", text), part
 
@@ -163,7 +158,7 @@ def test_every_word_of_a_launch_plan_of_vllm_is_its_programs(tmp_path, executor)
     run = planned(tmp_path, "dgx-spark-2", {"id": "a/b"}, matrix, answers, **places)
     find("vllm").start(run)
     find("vllm").launch(run, "vllm")
-    bench = vllm_bench_arguments(run, 0, "/tmp/x.json")
+    bench = vllm_bench_arguments(run, 0, 2, "/tmp/x.json")
     seen = set()
     for program, words in of_plan(run, bench):
         names = ("vllm", "ray", "nccl")
@@ -194,8 +189,13 @@ def test_every_word_of_the_launch_plans_of_other_engines_is_its_programs(tmp_pat
         assert words - known("mesh-llm", program=program) == set()
     exo = halo | {"engine": ["exo"], "parameters": {"api": ["chat"]}}
     run = planned(tmp_path, "framework-2", {"id": "a/b"}, exo, exo="/opt/exo")
-    for program, words in of_plan(run, *(exo_argv(run, node) for node in run.nodes)):
-        assert words - known("exo", program=program) == set()
+    helps = sorted((Path(__file__).parents[1] / "fixtures" / "exo").glob("*/help.txt"))
+    networks = [network({"fw1": each.read_text()}, "nixwulf-run") for each in helps]
+    assert len({each.arguments for each in networks}) > 1
+    for each in networks:
+        assert each.environment.keys() <= known("exo")
+        for program, words in of_plan(run, *(exo_argv(run, node, each) for node in run.nodes)):
+            assert words - known("exo", program=program) == set()
 
 
 @pytest.mark.parametrize("each", upstream.families(), ids=lambda each: each.name)

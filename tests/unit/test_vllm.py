@@ -116,13 +116,15 @@ def test_vllm_beside_the_gpu_of_a_node_is_failed(plan, device, found):
     with pytest.raises(RunFailure, match=f"vllm on node 'spark1' {found}, and the") as failure:
         ENGINE.start(run)
     assert failure.value.outcome == "failed"
-    assert (run.started, run.engine_facts["device"]) == ([], device)
+    facts = f"spark1: {device}, spark2: {device}"
+    assert (run.started, run.engine_facts["devices"]) == ([], facts)
 
 
 def test_vllm_notes_the_gpu_that_it_computes_on(plan):
     run = plan(executor="mp", answers={"script": f"{devices.MARK} cuda\n"})
     ENGINE.start(run)
-    assert (run.engine_facts["device"], run.warnings) == ("cuda", [])
+    facts = (run.engine_facts["devices"], run.warnings)
+    assert facts == ("spark1: cuda, spark2: cuda", [])
 
 
 def test_a_model_by_its_name_may_be_fetched(plan):

@@ -35,11 +35,12 @@ def ask(run: Run, program: str, code: str) -> dict[str, str]:
 
 
 def require_gpus(run: Run, engine: Engine, devices: Mapping[str, str], remedy: str) -> None:
-    """Note what the engine computes on; a GPU that it has kernels for has to be in use.
+    """Record what the engine computes on; a GPU that it has kernels for has to be in use.
 
     devices: by node, as asked; remedy: what to do on a node where it is not. Raises RunFailure.
     """
-    run.engine_facts["device"] = ", ".join(sorted({*devices.values()} - {""})) or "unknown"
+    by_node = ((node.node.name, devices[node.node.name] or "unknown") for node in run.nodes)
+    run.engine_facts["devices"] = ", ".join(f"{name}: {device}" for name, device in by_node)
     for node in run.nodes:
         name, platform = node.node.name, node.node.platform
         if gpu_vendor(platform) not in engine.gpus:
