@@ -64,6 +64,7 @@ def nixwulf(machines, tmp_path):
         'subnet = "10.90.0.0/24"\n'
         + "".join(
             NODE.format(
+                platform="generic-x86_64",
                 name=node.name,
                 ssh=node.name,
                 interface=node.fabrics["cable"].interface,
