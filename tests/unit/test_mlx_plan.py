@@ -25,9 +25,10 @@ from nixwulf.ssh import Connection
 from nixwulf.sweep import Limits, parse_sweep
 
 # hand-made: NCCL writes it with GPUs in two nodes (form: INFO in
-# https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc).
+# https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc)
 SENT = "n1:15718:15731 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/IB/0\n"
 PLACE = "/run/nixwulf"
+# no output: places of programs, as the driver's script prints them
 FACTS = parse_facts("/sw/bin/mlx_lm.benchmark\n/sw/bin/mlx_lm.server\n--\n")
 
 
