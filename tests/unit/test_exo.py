@@ -120,7 +120,7 @@ def test_the_driver_asks_each_node_for_its_help_before_it_starts_anything(tmp_pa
 )
 def test_the_fixtures_are_what_exos_own_classes_print(tmp_path):
     script = Path(__file__).parents[2] / "tools" / "fixtures" / "exo.py"
-    made = [sys.executable, script, "--checkout", CHECKOUT, "--out", tmp_path]
+    made = [sys.executable, script, tmp_path, CHECKOUT]
     subprocess.run(made, check=True, timeout=300)
     (release,) = tmp_path.iterdir()
     kept = FIXTURES / release.name

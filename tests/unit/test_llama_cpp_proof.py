@@ -1,6 +1,6 @@
 """llama.cpp's output proves what its RPC crossed and what it computed on.
 
-Texts of devices are what a build printed, beside which `tools/fixtures/llama_cpp.sh` says how.
+Texts of devices are what a build printed for `tools/fixtures/llama-cpp-builds.sh`.
 """
 
 import json

@@ -185,7 +185,7 @@ def test_nodes_that_ray_cannot_tell_apart_are_refused(plan):
         (
             "rdma",
             # hand-made: NCCL writes it with GPUs in two nodes (form: INFO in
-            # https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc and net_ib.cc there)
+            # https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc and net_ib.cc)
             "NCCL INFO NET/IB : No device found.\nNCCL INFO Channel 00/0 via NET/Socket/0",
             "On node 'spark2' NCCL crossed NET/Socket, not NET/IB.",
         ),
@@ -225,7 +225,7 @@ def test_the_client_uses_random_prompts_of_another_seed_in_each_pass(plan):
 
 FIXTURES = Path("tests/fixtures/vllm")
 RESULT = (FIXTURES / "bench-serve-0.33.0.json").read_text()
-# What vLLM counts in it, see tools/fixtures/vllm_bench.sh.
+# no output: parameters of a case; what vLLM counts in its result, see tools/fixtures/vllm.sh
 SIZES = {"concurrency": 4, "requests": 4, "n_prompt": 96, "n_gen": 113}
 
 
