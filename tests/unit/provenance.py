@@ -5,12 +5,15 @@ right above it (or above its statement) that says why it is not:
 
     # hand-made: WHY the program cannot print it here (form: WHERE its form is documented)
     # no output: WHAT it is instead, such as an input of ours or a text damaged on purpose
+
+`python tests/unit/provenance.py` counts them.
 """
 
 import ast
 import io
 import re
 import tokenize
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,3 +139,9 @@ def _value(node):
 def _printed(text):
     several = "\n" in text.strip("\r\n")
     return several or (text.endswith("\n") and len(text) > _SENTENCE) or bool(_ALONE.match(text))
+
+
+if __name__ == "__main__":
+    fixtures = sum(path.is_file() for path in Path("tests/fixtures").rglob("*")) - 1
+    kinds = Counter(text.kind or "neither" for text in texts())
+    print(f"fixtures: {fixtures}", *(f"{kind}: {count}" for kind, count in kinds.items()), sep="\n")
