@@ -11,6 +11,7 @@ from typing import Any
 
 from nixwulf.endpoint import Endpoint
 
+# hand-made: a head that any pieces can follow (form: tests/fixtures/openai-streams)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
 Piece = bytes | float | None
@@ -23,11 +24,12 @@ def event(document: Any) -> bytes:
 
 def chunk(data: bytes) -> bytes:
     """Bytes as HTTP's chunked encoding has them."""
+    # no output: the framing of a chunk
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 def text(word: str) -> bytes:
-    """A token of /v1/completions."""
+    """A token of /v1/completions; whole streams of servers are in tests/fixtures/openai-streams."""
     return event({"choices": [{"text": word, "finish_reason": None}]})
 
 
@@ -37,12 +39,14 @@ def usage(prompt: int, tokens: int) -> bytes:
     return event({"choices": [], "usage": counts})
 
 
+# hand-made: the least of an event (form: tests/fixtures/openai-streams)
 FINISH = event({"choices": [{"text": "", "finish_reason": "length"}]})
 DONE = chunk(b"data: [DONE]\n\n")
 
 
 def plain(status: str, document: str) -> list[Piece]:
     """An answer that is no stream."""
+    # hand-made: a refusal of any status (form: https://www.rfc-editor.org/rfc/rfc9112)
     return [f"HTTP/1.1 {status}\r\nContent-Length: {len(document)}\r\n\r\n{document}".encode()]
 
 

@@ -5,12 +5,15 @@ right above it (or above its statement) that says why it is not:
 
     # hand-made: WHY the program cannot print it here (form: WHERE its form is documented)
     # no output: WHAT it is instead, such as an input of ours or a text damaged on purpose
+
+`python tests/unit/provenance.py` counts them.
 """
 
 import ast
 import io
 import re
 import tokenize
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +21,7 @@ TESTS = Path("tests/unit")
 # The parts of the driver that read what programs, kernels and machines say.
 READERS = re.compile(
     r"nixwulf\.(?:container|counters|deploy\.machine|facts|gates|hardware|importing|imports|link|macos"
-    r"|memory|mpi|nccl|parsers|power|recover|transport|(?:benchmarks|engines)\.(?!all_|find\b))"
+    r"|memory|mpi|nccl|openai_stream|parsers|power|recover|request_load|transport|(?:benchmarks|engines)\.(?!all_|find\b))"
 )
 # Lines of files that say their path first, as `grep -H ''` prints them, and JSON.
 _ALONE = re.compile(r"(?:/sys|/proc|/dev)/[^:\s]+:\S|\{\s*\"")
@@ -96,7 +99,7 @@ def _strings(node, starts):
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return
     if isinstance(node, ast.JoinedStr) or (
-        isinstance(node, ast.Constant) and isinstance(node.value, str)
+        isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
     ):
         yield node, starts
         return
@@ -129,10 +132,16 @@ def _begins(child, field, starts):
 
 def _value(node):
     if isinstance(node, ast.Constant):
-        return node.value
+        return node.value if isinstance(node.value, str) else node.value.decode("latin-1")
     return "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
 
 
 def _printed(text):
-    several = "\n" in text.strip("\n")
+    several = "\n" in text.strip("\r\n")
     return several or (text.endswith("\n") and len(text) > _SENTENCE) or bool(_ALONE.match(text))
+
+
+if __name__ == "__main__":
+    fixtures = sum(path.is_file() for path in Path("tests/fixtures").rglob("*")) - 1
+    kinds = Counter(text.kind or "neither" for text in texts())
+    print(f"fixtures: {fixtures}", *(f"{kind}: {count}" for kind, count in kinds.items()), sep="\n")

@@ -30,13 +30,14 @@ from nixwulf.sweep import parse_sweep
 from record_factory import make_record
 
 MODEL = {"path": "/models/llama3.m", "tokenizer": "/models/llama3.t"}
-# 192.168.1.41 to .44, port 9999, as /proc/net/tcp shows them.
+# hand-made: 192.168.1.41 to .44, port 9999, to the state; whole lines are in linux/tcp.txt
+# (form: https://docs.kernel.org/networking/proc_net_tcp.html)
 LISTENING = "".join(
     f"   0: {n:02X}01A8C0:270F 00000000:0000 0A 00000000:00000000\n" for n in range(41, 45)
 )
 FIXTURES = Path("tests/fixtures/dllama")
-# What the script of distributed_llama_devices prints on Debian 12, where a build is without Vulkan.
-LINE_BUFFERED = "_STDBUF_O=L\nLD_PRELOAD=/usr/libexec/coreutils/libstdbuf.so\n"
+# What the script of distributed_llama_devices prints where a build is without Vulkan.
+LINE_BUFFERED = Path("tests/fixtures/linux/stdbuf.txt").read_text()
 WITHOUT_VULKAN = "without-vulkan\n" + LINE_BUFFERED
 GPU = {"nodes": 2, "cluster": "framework-2"}
 
@@ -263,6 +264,7 @@ def test_the_answer_prepared_here_is_what_the_kernel_prints():
 
 
 RANDOM = RandomModel(weights="f32", heads=12, kv_heads=4)
+# no output: parameters of a case
 PARAMETERS = {"buffer_float_type": "f32", "backend": "any", "gpu_index": 0, "threads": 2}
 
 

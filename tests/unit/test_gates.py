@@ -392,6 +392,7 @@ def test_a_disk_that_is_nearly_full_is_refused():
     ],
 )
 def test_engines_are_one_build_by_store_path_or_by_version(places, versions, state):
+    # no output: what the driver's script prints around a version
     first, second = (
         f"{place}\n{text}\n--rpc" for place, text in zip(places, versions, strict=True)
     )
@@ -400,6 +401,7 @@ def test_engines_are_one_build_by_store_path_or_by_version(places, versions, sta
 
 def printed(*lines, engine="llama.cpp", **changes):
     """A case's nodes, or without an engine a cluster's, that printed these of llama.cpp."""
+    # no output: a line of the driver's script before what programs print
     texts = [f"nixwulf-engine:llama.cpp\n{text}" for text in lines]
     answers = {"versions": dict(zip(("fw1", "fw2"), texts, strict=False))}
     against = subject(engine=engine and find(engine), answers=answers, **changes)
@@ -433,6 +435,7 @@ def test_a_build_without_rpc_is_refused_where_there_are_several_nodes():
     assert held("versions", printed(without)).state == "ok"
 
 
+# no output: places of programs
 LLAMA = "/usr/bin/llama-bench\n/usr/bin/llama-server\n/usr/bin/rpc-server\n"
 
 

@@ -285,7 +285,9 @@ def test_of_several_files_nothing_is_stored_unless_all_can_be_read(run, tmp_path
         (b" \n\n", "it is empty; name the output of a benchmark."),
         (b"\x7fELF\x00\xff\xfe", "not UTF-8 text (byte 5)."),
         (b"hello world\n", "it looks like no tool's output that is known; name the tool with "),
+        # no output: a line without its head
         (b"\tSpeed: 40000Mb/s\n", "it looks like no tool's output that is known"),
+        # hand-made: the shortest of its outputs (form: tests/fixtures/ethtool/veth.txt)
         (b"Settings for eth0:\n\tSpeed: 40000Mb/s\n", "it looks like 'ethtool', in which no b"),
         (b"{" * 100_000, "it looks like no tool's output that is known"),
     ],

@@ -17,11 +17,11 @@ VERSION = (BUILDS / "0.7.0-build-11669-commit-Debian" / "version.txt").read_text
 HELP = (BUILDS / "0.7.0-build-11669-commit-Debian" / "llama-bench.help.txt").read_text()
 # hand-made: builds and GPUs that are not here
 # (form: https://github.com/ggml-org/llama.cpp/blob/0c1e570/common/arg.cpp#L1149)
-BLAS = "Available devices:\n  BLAS: OpenBLAS (0 MiB, 0 MiB free)\n"
-SIDE_BY_SIDE = (
+BLAS, SIDE_BY_SIDE = (
+    "Available devices:\n  BLAS: OpenBLAS (0 MiB, 0 MiB free)\n",
     "Available devices:\n"
     "  ROCm0: AMD Radeon Graphics (122880 MiB, 122500 MiB free)\n"
-    "  Vulkan0: AMD Radeon Graphics (RADV GFX1151) (123392 MiB, 122900 MiB free)\n"
+    "  Vulkan0: AMD Radeon Graphics (RADV GFX1151) (123392 MiB, 122900 MiB free)\n",
 )
 
 
@@ -32,6 +32,7 @@ def looked(folder, listing, cluster="framework-2", nodes=2, help_text=HELP, **pa
     matrix = {"nodes": [nodes], "parallelism": [split], **fabric}
     matrix["parameters"] = {key: [value] for key, value in parameters.items()}
     programs = {name: f"/bin/{name}" for name in ("llama-bench", "llama-server", "rpc-server")}
+    # no output: what the driver's script has around the fixtures
     answers = {"script": f"{VERSION}--\n{listing}{help_text}"}
     run = planned(folder, cluster, {"path": "/m.gguf"}, matrix, answers, **programs)
     llama_cpp_devices.look(run)

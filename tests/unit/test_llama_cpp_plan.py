@@ -15,6 +15,7 @@ from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection
 from nixwulf.sweep import Limits, parse_sweep
 
+# no output: a cluster
 CLUSTER = {
     "name": "pair",
     "fabrics": {
@@ -42,8 +43,13 @@ NEW_BENCH = (BUILD / "llama-bench.help.txt").read_text()
 NEW_SERVER = (BUILD / "llama-server.help.txt").read_text()
 # hand-made: builds of 2025, whose programs are not on PyPI or in Debian any more
 # (form: https://github.com/ggml-org/llama.cpp/blob/b6000/tools/llama-bench/llama-bench.cpp)
-OLD_BENCH = "  -fa, --flash-attn <0|1>  \n -mmp, --mmap <0|1>  (default: 1)\n"
-OLD_SERVER = "-fa,   --flash-attn [on|off|auto]\n--mmap, --no-mmap\n-dio, --direct-io, -ndio"
+OLD_BENCH, OLD_SERVER = (
+    "  -fa, --flash-attn <0|1>  \n -mmp, --mmap <0|1>  (default: 1)\n",
+    "-fa,   --flash-attn [on|off|auto]\n--mmap, --no-mmap\n-dio, --direct-io, -ndio",
+)
+# hand-made: no RDMA device is in a machine of this project
+# (form: https://github.com/ggml-org/llama.cpp/blob/0c1e570/ggml/src/ggml-rpc/transport.cpp)
+ACTIVATED = "RDMA activated: qpn={}->{} mtu=4096 rx_depth=24\n"
 
 
 def run_of(devices=(), nodes=2, transport="tcp", help_text=NEW_BENCH, **parameters):
@@ -182,8 +188,8 @@ def said(run, folder, node, name, text):
 def test_both_sides_of_rdma_are_heard_wherever_their_programs_run(tmp_path, silent):
     run = run_of(transport="rdma")
     for node in ("n1", "n2"):
-        text = "" if node == silent else "RDMA activated: qpn=7->5 mtu=4096 rx_depth=24\n"
+        text = "" if node == silent else ACTIVATED.format(7, 5)
         said(run, tmp_path, node, "rpc-server", text)
-    said(run, tmp_path, "n1", "llama-bench", "RDMA activated: qpn=5->7 mtu=4096 rx_depth=24\n")
+    said(run, tmp_path, "n1", "llama-bench", ACTIVATED.format(5, 7))
     problem = ENGINE.transport_problem(run)
     assert (f"RPC server on node {silent!r} does not say" in problem) if silent else not problem

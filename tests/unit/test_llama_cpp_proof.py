@@ -1,6 +1,6 @@
 """llama.cpp's output proves what its RPC crossed and what it computed on.
 
-Texts of devices are what a build printed, beside which `tools/fixtures/llama_cpp.sh` says how.
+Texts of devices are what a build printed for `tools/fixtures/llama-cpp-builds.sh`.
 """
 
 import json
@@ -30,10 +30,15 @@ def row(name):
 
 # hand-made: no RDMA device is in a machine of this project
 # (form: https://github.com/ggml-org/llama.cpp/blob/0c1e570/ggml/src/ggml-rpc/transport.cpp)
-LISTENS = "  transport      : TCP (RDMA auto-negotiate enabled)\nAccepted client connection\n"
-PROBED = "RDMA probed: dev=rocep1s0f0 gid=3 RoCEv2 qpn=17 inline=64\n"
-CLIENT = PROBED + "RDMA activated: qpn=17->33 mtu=4096 rx_depth=24\n"
-SERVER = LISTENS + PROBED + "RDMA activated: qpn=33->17 mtu=4096 rx_depth=24\n"
+LISTENS, PROBED, ACTIVATED, OF_A_MAC, STAYED = (
+    "  transport      : TCP (RDMA auto-negotiate enabled)\nAccepted client connection\n",
+    "RDMA probed: dev=rocep1s0f0 gid=3 RoCEv2 qpn=17 inline=64\n",
+    "RDMA activated: qpn={}->{} mtu=4096 rx_depth=24\n",
+    "RDMA(Apple/UC) activated: qpn={}->{} mtu=4096 rx_depth=16\n",
+    "RDMA activate failed, staying on TCP\n",
+)
+CLIENT = PROBED + ACTIVATED.format(17, 33)
+SERVER = LISTENS + PROBED + ACTIVATED.format(33, 17)
 
 
 @pytest.mark.parametrize("client", [CLIENT, printed("llama-server.default.txt"), ""])
@@ -42,8 +47,7 @@ def test_rdma_is_proved_by_the_server_that_names_its_clients_queue_pair(client):
 
 
 def test_the_lines_of_a_mac_prove_it_too():
-    client = "RDMA(Apple/UC) activated: qpn=5->6 mtu=4096 rx_depth=16\n"
-    server = "RDMA(Apple/UC) activated: qpn=6->5 mtu=4096 rx_depth=16\n"
+    client, server = OF_A_MAC.format(5, 6), OF_A_MAC.format(6, 5)
     assert transport_problem("rdma", "n1", client, {"n2": server}) is None
 
 
@@ -53,7 +57,7 @@ def test_the_lines_of_a_mac_prove_it_too():
         (CLIENT, LISTENS, "RPC server on node 'n2' does not say 'RDMA activated' (it did not even"),
         ("", LISTENS + PROBED, "does not say 'RDMA activated' (it probed RDMA only)"),
         (CLIENT, printed("rpc-server.txt"), "RPC server on node 'n2' is built without RDMA"),
-        (CLIENT, SERVER + "RDMA activate failed, staying on TCP\n", "says 'staying on TCP'"),
+        (CLIENT, SERVER + STAYED, "says 'staying on TCP'"),
         (CLIENT, SERVER.replace("33->17", "33->99"), "no queue pair of this run's client"),
     ],
 )

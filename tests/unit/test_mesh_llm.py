@@ -24,15 +24,16 @@ from nixwulf.engines.mesh_llm import (
 from nixwulf.errors import InputError
 from nixwulf.run import RunFailure
 
-# hand-made: mesh-llm and its events are Rust whose crates cannot be had here (events:
-# https://github.com/Mesh-LLM/mesh-llm/blob/0809252/mesh-llm/src/cli/output/EVENTS.md, and
-# .../blob/76d7ca8/crates/mesh-llm-tui/src/output/EVENTS.md; refusal of logprobs:
-# .../blob/2ddd399/crates/skippy-server/src/frontend/request.rs)
 MODEL = {"path": "/models/llama.gguf"}
+# hand-made: mesh-llm is Rust whose crates cannot be had here (form:
+# https://github.com/Mesh-LLM/mesh-llm/blob/2ddd399/crates/skippy-server/src/frontend/request.rs)
 REFUSAL = (
     "'mesh-llm' did not answer '/v1/completions': 400 completion logprobs are parsed by "
     "openai-frontend but not yet implemented by skippy runtime."
 )
+# hand-made: mesh-llm is Rust whose crates cannot be had here (form:
+# https://github.com/Mesh-LLM/mesh-llm/blob/0809252/mesh-llm/src/cli/output/EVENTS.md and
+# https://github.com/Mesh-LLM/mesh-llm/blob/76d7ca8/crates/mesh-llm-tui/src/output/EVENTS.md)
 EVENTS = [
     {"event": "invite_token", "token": "eyJhIjoxfQ", "mesh_id": "m1", "message": "Invite: eyJ"},
     {"event": "llama_ready", "model": "llama", "port": 40123, "message": "ready"},
@@ -202,6 +203,7 @@ def test_an_error_event_and_an_early_end_are_told_with_the_node(plan):
 
 
 def test_lines_that_are_no_events_are_passed_over():
+    # no output: an event among lines that are none
     text = 'noise\n{"event": "ready"}\n[1]\n{"level": 1}\n{"event": 3}\n{"event": "rea'
     assert events(text) == [{"event": "ready"}]
 

@@ -46,13 +46,19 @@ def test_the_services_of_nixos_have_the_same_variables(roce):
             assert f'{name} = "{value}"' in text
 
 
+# hand-made: NCCL writes it with GPUs in two nodes (form: INFO in
+# https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc)
+SENT = "n1:15718:15731 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/{}\n"
+BOTH = SENT.format("IB/0") + SENT.format("Socket/0")
+
+
 @pytest.mark.parametrize(
     ("transport", "log", "against"),
     [
-        ("rdma", "Channel 00/0 : 1[0] -> 0[0] [send] via NET/IB/0", None),
+        ("rdma", SENT.format("IB/0"), None),
         (
             "rdma",
-            "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0",
+            SENT.format("Socket/0").replace("send", "receive"),
             "NCCL crossed NET/Socket, not NET/IB",
         ),
         (
@@ -60,19 +66,14 @@ def test_the_services_of_nixos_have_the_same_variables(roce):
             "NET/IB : No device found.",
             "NCCL crossed no network that it names, not NET/IB",
         ),
-        ("tcp", "via NET/Socket/1", None),
+        ("tcp", SENT.format("Socket/1"), None),
         ("tcp", "", None),
-        ("tcp", "via NET/IB/0\nvia NET/Socket/0", "NCCL crossed NET/IB and NET/Socket, not"),
+        ("tcp", BOTH, "NCCL crossed NET/IB and NET/Socket, not"),
     ],
 )
 def test_the_channels_of_a_log_tell_what_was_crossed(transport, log, against):
     found = nccl.wrong_network(transport, log)
     assert found is None if against is None else (found or "").startswith(against)
-
-
-# hand-made: NCCL writes it with GPUs in two nodes (form: INFO in
-# https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc).
-SENT = "n1:15718:15731 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/{}\n"
 
 
 @pytest.mark.parametrize(
@@ -112,12 +113,14 @@ def test_logs_are_moved_from_a_node_all_files_of_a_run_and_no_other(tmp_path):
         text=True,
         check=True,
     )
+    # no output: the lines that this test wrote
     assert answer.stdout == "mine.7\nmine.8\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["minerals", "other.7"]
 
 
 def test_the_last_warning_of_a_log_is_found_among_other_lines():
-    # hand-made: as SENT (form: WARN in src/misc/ibvwrap.cc and src/init.cc there).
+    # hand-made: NCCL warns with GPUs in two nodes (form: WARN in src/init.cc and
+    # https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/misc/ibvwrap.cc)
     log = "x [0] init.cc:1 NCCL WARN first\n" + SENT + "x [0] misc/ibvwrap.cc:94 NCCL WARN last\n"
     assert nccl.last_warning(log + SENT) == "last"
     assert nccl.last_warning(SENT) is None

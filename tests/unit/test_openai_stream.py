@@ -3,6 +3,7 @@
 import asyncio
 import json
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from broken_endpoint import (
 )
 from nixwulf.openai_stream import PATHS, Reader, StreamError, ask, body
 
+STREAMS = Path("tests/fixtures/openai-streams")
 WHOLE = [HEAD, text(" a"), text(" b"), text(" c"), FINISH, usage(7, 3), DONE, END]
 
 
@@ -43,6 +45,32 @@ def asked(folder, pieces, api="completions"):
 def payload(*pieces):
     """The server-sent events in chunks of HTTP."""
     return b"".join(piece.split(b"\r\n")[1] for piece in pieces)
+
+
+# A llama-server gives a chat of a model without a template that of ChatML.
+@pytest.mark.parametrize(
+    ("server", "api", "prompt"),
+    [
+        ("llama-server", "completions", 19),
+        ("llama-server", "chat", 69),
+        ("mlx_lm.server", "completions", 19),
+        ("mlx_lm.server", "chat", 18),
+    ],
+)
+def test_the_stream_of_a_server_is_an_answer_with_its_own_counts(tmp_path, server, api, prompt):
+    answer, _ = asked(tmp_path, [(STREAMS / f"{server}.{api}.http").read_bytes()], api)
+    assert (answer.counted, answer.tokens, len(answer.came)) == (True, 4, 4)
+    assert (answer.prompt_tokens, answer.finish) == (prompt, "length")
+    assert ("predicted_per_second" in answer.timings) == (server == "llama-server")
+
+
+@pytest.mark.parametrize("path", sorted(STREAMS.glob("*.http")), ids=lambda path: path.stem)
+def test_the_stream_of_a_server_cut_anywhere_is_whole_or_one_sentence(tmp_path, path):
+    api, stream = path.stem.rpartition(".")[2], path.read_bytes()
+    for end in range(0, len(stream), 97):
+        with suppress(StreamError):
+            answer, _ = asked(tmp_path, [stream[:end]], api)
+            assert (len(answer.came), answer.finish) == (4, "length")
 
 
 def test_an_answer_is_counted_by_the_server_and_by_its_chunks(tmp_path):
@@ -89,6 +117,7 @@ def test_a_role_and_an_empty_text_are_no_tokens_and_thoughts_are(tmp_path):
 
 
 def test_comments_and_other_fields_of_events_are_passed_over(tmp_path):
+    # no output: fields that the standard of events has and a server may send
     noise = chunk(b": ping\n\nevent: message\nid: 4\nretry: 10\n\n")
     answer, _ = asked(tmp_path, [HEAD, noise, *WHOLE[1:]])
     assert answer.tokens == 3
@@ -130,11 +159,14 @@ def test_the_servers_own_figures_are_kept_when_they_are_numbers(tmp_path):
     ("pieces", "words"),
     [
         (
+            # no output: a fault
             plain("500 Internal Server Error", '{"error": "no slot"}'),
             "answered 500 to POST /v1/completions: 'no slot'.",
         ),
         (plain("503 Service Unavailable", ""), "answered 503 to POST /v1/completions: 'nothing'"),
+        # no output: a fault
         (plain("200 OK", '{"id": 1}'), 'streamed what is no event of /v1/completions: \'{"id": 1}'),
+        # no output: a fault
         ([HEAD, text(" a"), chunk(b"data: {not json\n\n"), END], "no event of /v1/completions"),
         ([HEAD, text(" a"), chunk(b"<html>oops\n\n"), END], "no event of /v1/completions: '<html>"),
         ([HEAD, chunk(b"data: [1, 2]\n\n"), END], "no event of"),
@@ -149,6 +181,8 @@ def test_the_servers_own_figures_are_kept_when_they_are_numbers(tmp_path):
             "reported an error in its stream: 'boom'",
         ),
         (
+            # hand-made: older builds of llama-server that fail in the middle
+            # (form: https://github.com/ggml-org/llama.cpp/blob/b6000/tools/server/utils.hpp)
             [HEAD, text(" a"), chunk(b'error: {"message": "boom"}\n\n'), END],
             "reported an error in its stream: 'boom'",
         ),

@@ -82,6 +82,7 @@ def test_what_is_no_result_is_refused_with_what_was_expected(old, new, expected)
 
 def test_pieces_of_text_that_end_lines_and_a_prompt_that_looks_like_a_result_do_no_harm():
     text = text_of("two-nodes").replace(" bogu\n", "\n\n")
+    # no output: a prompt that looks like a result
     text = text.replace(" for the but", "Evaluation\nPrediction\n for the but")
     assert parse(text).tokens[-1].text == ""
     assert parse(text).prediction.tokens_s == 32.22

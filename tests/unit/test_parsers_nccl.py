@@ -12,7 +12,7 @@ FIXTURES = Path("tests/fixtures/nccl-tests")
 TABLE = (FIXTURES / "decode.txt").read_text()
 FIRST = TABLE.splitlines()[4]
 # hand-made: RCCL writes it on AMD's GPUs (form: WARN in
-# https://github.com/ROCm/rccl/blob/rocm-6.2.2/src/init.cc and debug.cc there).
+# https://github.com/ROCm/rccl/blob/rocm-6.2.2/src/init.cc)
 IOMMU = """
 n1:15718:15718 [0] /src/init.cc:163 NCCL WARN Missing "iommu=pt" from kernel command line
 """
@@ -69,6 +69,7 @@ def test_the_published_summary_of_rccl_has_both_placements():
     assert len(lines) == 6
     assert lines[0].repetitions == ((1333.93, 1296.85), (1285.05, 1286.63))
     with pytest.raises(ParseError, match="in line 2, expected a collective"):
+        # no output: a line in which too little stands
         parse_summary("collective mode rep1\nalltoall device fast")
 
 

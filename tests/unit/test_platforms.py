@@ -5,6 +5,7 @@ from nixwulf.errors import InputError
 from nixwulf.platforms import load_platform, platform_names
 from nixwulf.schema import schema
 
+# no output: a file of a platform
 FACTS = """
 name = "mine"
 description = "A machine"

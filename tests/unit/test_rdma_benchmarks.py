@@ -12,9 +12,9 @@ from nixwulf.cluster import load_cluster
 from nixwulf.parsers import nccl as parser
 from nixwulf.run import RunFailure
 
-# hand-made: NCCL writes them with GPUs in two nodes, and RCCL with AMD's (forms: INFO in
-# https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc and WARN in src/misc/ibvwrap.cc
-# there; WARN in https://github.com/ROCm/rccl/blob/rocm-6.2.2/src/init.cc).
+# hand-made: NCCL writes them with GPUs in two nodes, and RCCL with AMD's (form: INFO in
+# https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc, WARN in src/misc/ibvwrap.cc
+# there and in https://github.com/ROCm/rccl/blob/rocm-6.2.2/src/init.cc)
 SENT = "n1:15718:15731 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/{}\n"
 IOMMU = """
 n1:15718:15718 [0] /src/init.cc:163 NCCL WARN Missing "iommu=pt" from kernel command line"""
@@ -117,6 +117,7 @@ def test_a_table_has_each_size_that_was_asked_for(tmp_path):
 
 def test_a_test_that_ended_badly_is_quoted_with_the_last_warning_of_each_node():
     output = Path("tests/fixtures/nccl-tests/no-gpu.txt").read_text()
+    # no output: lines that are above
     logs = {"a": f"{IOMMU}\n{LIBRARY}\n", "b": SENT.format("IB/0")}
     failure = collectives.failure_of("ended with 2", output, "nothing", logs)
     assert failure.outcome == "failed"

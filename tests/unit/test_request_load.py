@@ -73,6 +73,7 @@ def test_a_server_that_counts_in_unstreamed_answers_only_is_asked_for_those(tmp_
     "whole",
     [
         plain("400 Bad Request", "streams only"),
+        # no output: a fault
         plain("200 OK", '{"usage": null}'),
         plain("200 OK", "[]"),
         [],

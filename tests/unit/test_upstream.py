@@ -23,6 +23,7 @@ from nixwulf.upstream import Family, Row
 
 DRIVER = Path(upstream.__file__).parent
 # By the files that have the words: the families whose programs get them.
+# no output: words of the driver
 SOURCES = {
     "engines/llama_cpp*.py": ("llama.cpp",),
     "benchmarks/llama_bench.py": ("llama.cpp",),
@@ -50,6 +51,7 @@ SOURCES = {
 }
 # For the shell, mkdir and rm, pip and cmake; a module of the driver; what is refused; the end of a
 # file's name.
+# no output: words of the driver
 OTHERS = {
     "engines/llama_cpp.py": {"-f"},
     "engines/llama_cpp_build.py": {"*"},
@@ -145,6 +147,7 @@ def of_plan(run, *more):
         yield argv[0].rpartition("/")[2], flags | set(environment)
 
 
+# no output: parameters of a case
 CHATTY = {"max_model_len": [512], "max_num_seqs": [2], "n_prompt": [16], "requests": [2]}
 
 
@@ -153,6 +156,7 @@ def test_every_word_of_a_launch_plan_of_vllm_is_its_programs(tmp_path, executor)
     matrix = {"engine": ["vllm"], "benchmark": ["vllm-bench"], "nodes": [2], "fabric": ["qsfp-a"]}
     matrix |= {"transport": ["rdma"], "parallelism": ["tensor"]}
     matrix["parameters"] = {**CHATTY, "executor": [executor]}
+    # hand-made: the lines that are counted (form: tests/fixtures/ray/status-2-nodes.txt)
     answers = {"status": " 1 node_a\n 1 node_b\n"}
     places = {"vllm": "/opt/vllm", "ray": "/opt/ray"}
     run = planned(tmp_path, "dgx-spark-2", {"id": "a/b"}, matrix, answers, **places)
@@ -299,17 +303,23 @@ def test_only_a_case_that_needs_a_word_is_refused_for_it(tmp_path):
     [
         # hand-made: no such builds are at hand, but for 0.5.0-dev, which the lab's build printed
         # (form: https://github.com/ggml-org/llama.cpp/blob/b9270/common/arg.cpp, and of the later
-        # ones common/build-info.cpp.in at b10573). Lines `NAME version X` are python_versions.py's.
+        # ones common/build-info.cpp.in at b10573)
         ("llama.cpp", "version: 9842 (c1c3d15)\nbuilt with cc", None),
+        # hand-made: no such build is at hand
+        # (form: https://github.com/ggml-org/llama.cpp/blob/b9270/common/arg.cpp)
         ("llama.cpp", "version: 6687 (3a4a4f3)\nbuilt with cc", "b6688 or later"),
         ("llama.cpp", "version: 0.7.0 (build 11669, commit 0f0f0f0)", None),
         ("llama.cpp", "version: 0.5.0-dev (build 0, commit 0c1e570)", None),
         ("llama.cpp", "version: 1 (c1c3d15)", None),
+        # no output: lines of python_versions.py
         ("vllm", "vllm version 0.33.0\nray version 2.60.0", None),
         ("vllm", "vllm version 0.8.3", "needs 0.8.5 or later (the oldest that was read)"),
         ("vllm", "vllm version 0.1.dev1+g5ac2684", None),
+        # no output: lines of python_versions.py
         ("mlx", "mlx version 0.32.4\nmlx-lm version 0.32.2", None),
+        # no output: lines of python_versions.py
         ("mlx", "mlx version 0.32.4\nmlx-lm version 0.22.0", "'pip install mlx-lm==0.30.6'"),
+        # no output: lines of python_versions.py
         ("exo", "exo version 0.3.70\nmlx version 0.32.4", None),
         ("exo", "exo version 0.3.0", "exo '0.3.0', and nixwulf needs 0.3.69"),
         # hand-made: clap's form, no release is at hand

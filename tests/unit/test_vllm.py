@@ -15,7 +15,8 @@ from nixwulf.parsers.vllm import parse_serve
 from nixwulf.run import RunFailure
 
 MODEL = {"path": "/models/Qwen3-8B"}
-TWO_NODES = "1 node_4e1f\n 1 node_77ab\n"
+RAY = Path("tests/fixtures/ray")
+TWO_NODES = (RAY / "status-2-nodes.txt").read_text()
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def plan(tmp_path):
             "parallelism": [parameters.pop("parallelism", "tensor")],
             "parameters": {key: [value] for key, value in parameters.items()},
         }
-        answers = {"status": f"Active:\n {TWO_NODES}", **(answers or {})}
+        answers = {"status": TWO_NODES, **(answers or {})}
         programs = {"vllm": "/bin/vllm", "ray": "/bin/ray"}
         return planned(tmp_path, cluster, model, matrix, answers, **programs)
 
@@ -111,6 +112,7 @@ def test_every_daemon_rank_and_client_of_a_node_has_the_same_environment(plan):
     ("device", "found"), [("cpu", "computes on the CPU"), ("none", "finds no device")]
 )
 def test_vllm_beside_the_gpu_of_a_node_is_failed(plan, device, found):
+    # no output: a log's line before the driver's own, with a word of its
     log = "INFO 01-02 03:04:05 [__init__.py:1] nixwulf-device is no answer\n"
     run = plan(answers={"script": f"{log}{devices.MARK} {device}\n"})
     with pytest.raises(RunFailure, match=f"vllm on node 'spark1' {found}, and the") as failure:
@@ -184,6 +186,8 @@ def test_nodes_that_ray_cannot_tell_apart_are_refused(plan):
         ("rdma", "NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/IB/0", None),
         (
             "rdma",
+            # hand-made: NCCL writes it with GPUs in two nodes (form: INFO in
+            # https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc and net_ib.cc)
             "NCCL INFO NET/IB : No device found.\nNCCL INFO Channel 00/0 via NET/Socket/0",
             "On node 'spark2' NCCL crossed NET/Socket, not NET/IB.",
         ),
@@ -202,13 +206,11 @@ def test_each_nodes_own_log_proves_the_transport(plan, transport, said, problem)
 
 
 def test_lines_that_ray_brings_are_told_apart_by_their_address():
-    log = (
-        "(EngineCore pid=1) (RayWorkerWrapper pid=7) spark1 NCCL INFO via NET/IB/0\n"
-        "(EngineCore pid=1) (RayWorkerWrapper pid=9, ip=10.100.1.2) NCCL INFO via NET/Socket/0\n"
-    )
+    lines = (RAY / "workers.txt").read_text().splitlines(keepends=True)
+    log = "".join(f"(EngineCore pid=1) {line}" for line in lines)
     assert "NET/IB" in vllm_ray.lines_of(log, None)
     assert "NET/Socket" not in vllm_ray.lines_of(log, None)
-    assert vllm_ray.lines_of(log, "10.100.1.2").count("NET/Socket") == 1
+    assert vllm_ray.lines_of(log, "10.77.1.12").count("NET/Socket") == 1
 
 
 def test_the_client_uses_random_prompts_of_another_seed_in_each_pass(plan):
@@ -225,7 +227,7 @@ def test_the_client_uses_random_prompts_of_another_seed_in_each_pass(plan):
 
 FIXTURES = Path("tests/fixtures/vllm")
 RESULT = (FIXTURES / "bench-serve-0.33.0.json").read_text()
-# What vLLM counts in it, see tools/fixtures/vllm_bench.sh.
+# no output: parameters of a case; what vLLM counts in its result, see tools/fixtures/vllm.sh
 SIZES = {"concurrency": 4, "requests": 4, "n_prompt": 96, "n_gen": 113}
 
 
