@@ -6,18 +6,18 @@ import re
 
 import pytest
 
+from healthy_pair import CLUSTER, DEVICES, FW1, FW2, facts_of, held, refusal, subject
 from nixwulf.case import Case
 from nixwulf.cluster import load_cluster, parse_cluster
 from nixwulf.engines import find
 from nixwulf.errors import InputError
-from nixwulf.facts import Clock, parse_facts
+from nixwulf.facts import Clock
 from nixwulf.gates import (
     Crossing,
     Result,
     Subject,
     all_gates,
     known_names,
-    result_of,
     subject_of_cluster,
 )
 from nixwulf.gates.kernel import is_older
@@ -27,85 +27,6 @@ from nixwulf.hardware import FILES
 from nixwulf.models import Model, PlacedModel
 from nixwulf.models.header import Sizes
 from tool_outputs import fixture
-
-# hand-made: no machine with Strix Halo is at hand; the lines that any Linux has are as those of
-# linux/facts.txt (form: https://docs.kernel.org/gpu/amdgpu/driver-misc.html,
-# https://docs.kernel.org/admin-guide/thunderbolt.html, https://docs.kernel.org/admin-guide/pm/)
-HALO = """\
-/usr/bin/iperf3
-/usr/bin/ping
---
-unlimited
-clock:1800000000.25
-/proc/sys/kernel/hostname:{name}
-/proc/sys/kernel/osrelease:6.19.1
-/proc/meminfo:MemTotal:       130000000 kB
-/proc/meminfo:MemAvailable:   120000000 kB
-/sys/class/net/thunderbolt0/mtu:9000
-/sys/class/net/enp191s0/mtu:1500
-/proc/net/fib_trie:           |-- {cable}
-/proc/net/fib_trie:              /32 host LOCAL
-/proc/net/fib_trie:           |-- {office}
-/proc/net/fib_trie:              /32 host LOCAL
-/sys/class/drm/card1/device/vendor:0x1002
-/sys/class/drm/card1/device/mem_info_gtt_total:128849018880
-/sys/class/drm/card1/device/mem_info_vram_total:536870912
-/sys/class/drm/card1/device/fw_version/mes_fw_version:0x00000080
-/sys/class/kfd/kfd/topology/nodes/0/properties:gfx_target_version 0
-/sys/class/kfd/kfd/topology/nodes/1/properties:gfx_target_version 110501
-/sys/bus/thunderbolt/devices/0-0/device_name:host
-/sys/bus/thunderbolt/devices/0-2/device_name:{peer}
-/sys/bus/thunderbolt/devices/0-2/tx_speed:20.0 Gb/s
-/sys/bus/thunderbolt/devices/0-2/rx_speed:20.0 Gb/s
-/sys/bus/thunderbolt/devices/0-2/tx_lanes:2
-/sys/bus/thunderbolt/devices/0-2/rx_lanes:2
-/sys/bus/thunderbolt/devices/1-3/rx_speed:10.0 Gb/s
-/sys/bus/thunderbolt/devices/1-3/authorized:1
-/sys/class/thermal/cooling_device0/type:Processor
-/sys/class/thermal/cooling_device0/cur_state:0
-/sys/class/thermal/cooling_device9/type:Fan
-/sys/class/thermal/cooling_device9/cur_state:3
-/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor:performance
-/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver:amd-pstate-epp
-/sys/firmware/acpi/platform_profile:performance
-/run/booted-system/etc/nixwulf/linux-firmware:20260622
-"""
-# no output: what a script of the gate's own prints
-DEVICES = "/dev/kfd yes\n/dev/dri/renderD128 yes\n"
-VERSION = fixture("llama-bench/version.txt").strip()
-CLUSTER = load_cluster("framework-2")
-FW1, FW2 = CLUSTER.nodes
-
-
-def facts_of(change=("", ""), extra=""):
-    """The facts of both nodes, a healthy pair but for a change of the first one's text."""
-    texts = {}
-    for node, peer in ((FW1, "fw2"), (FW2, "fw1")):
-        addresses = {name: at.address for name, at in node.fabrics.items()}
-        texts[node.name] = HALO.format(name=node.name, peer=peer, **addresses)
-    assert change[0] in texts["fw1"], change
-    texts["fw1"] = texts["fw1"].replace(*change) + extra
-    found = {name: parse_facts(text) for name, text in texts.items()}
-    return {
-        name: dataclasses.replace(facts, clock=Clock(0.0, 0.1)) for name, facts in found.items()
-    }
-
-
-def subject(change=("", ""), extra="", **changes):
-    changes = {"answers": {"gpu": {"fw1": DEVICES, "fw2": DEVICES}}} | changes
-    return dataclasses.replace(subject_of_cluster(CLUSTER, facts_of(change, extra)), **changes)
-
-
-def held(gate, against, node=FW1, waived=()):
-    return result_of(all_gates()[gate], against, node, waived)
-
-
-def refusal(gate, against, node=FW1):
-    result = held(gate, against, node)
-    assert result.state == "refused", result
-    assert len(result.sentences) == 1
-    assert repr(node.name) in result.sentences[0]
-    return result.sentences[0]
 
 
 def test_nothing_is_wrong_with_a_healthy_pair():
@@ -379,84 +300,6 @@ def test_a_disk_that_is_nearly_full_is_refused():
     assert "0.50 GiB free on '/'" in refusal("disk", subject(answers={"disk": {"fw1": text}}))
     nowhere = fixture("linux/df-nowhere.txt")
     assert held("disk", subject(answers={"disk": {"fw1": nowhere}})).state == "unknown"
-
-
-@pytest.mark.parametrize(
-    ("places", "versions", "state"),
-    [
-        (("/nix/store/a-llama/bin/x",) * 2, ("", ""), "ok"),
-        (("/usr/bin/x", "/usr/local/bin/x"), (VERSION, VERSION), "ok"),
-        (("/nix/store/a/bin/x", "/nix/store/b/bin/x"), (VERSION, VERSION), "ok"),
-        (("/usr/bin/x",) * 2, (VERSION, VERSION.replace("commit ", "commit b")), "refused"),
-        (("/usr/bin/x",) * 2, (VERSION, "no library"), "unknown"),
-    ],
-)
-def test_engines_are_one_build_by_store_path_or_by_version(places, versions, state):
-    # no output: what the driver's script prints around a version
-    first, second = (
-        f"{place}\n{text}\n--rpc" for place, text in zip(places, versions, strict=True)
-    )
-    assert held("versions", printed(first, second), FW2).state == state
-
-
-def printed(*lines, engine="llama.cpp", **changes):
-    """A case's nodes, or without an engine a cluster's, that printed these of llama.cpp."""
-    # no output: a line of the driver's script before what programs print
-    texts = [f"nixwulf-engine:llama.cpp\n{text}" for text in lines]
-    answers = {"versions": dict(zip(("fw1", "fw2"), texts, strict=False))}
-    against = subject(engine=engine and find(engine), answers=answers, **changes)
-    return dataclasses.replace(against, nodes=against.nodes[: len(lines)])
-
-
-# hand-made: no builds of these two numbers are at hand; LAB is what the lab's build printed
-# (form: https://github.com/ggml-org/llama.cpp/blob/b9270/common/arg.cpp)
-OLD, NEW, LAB = (
-    f"/usr/bin/llama-bench\nversion: {version}\n--rpc"
-    for version in ("6521 (3a4a4f3)", "6522 (be79d9f)", "0.5.0-dev (build 0, commit 0c1e570)")
-)
-
-
-def test_a_version_without_a_word_that_the_driver_uses_is_refused_on_one_node_too():
-    sentence = refusal("versions", printed(OLD))
-    assert "has llama.cpp '6521', and nixwulf needs b6522 or later" in sentence
-    assert "'--list-devices' of llama-bench (https://" in sentence
-    assert "install build b6522 on every node." in sentence
-    several = refusal("versions", printed(NEW, NEW))
-    assert "has llama.cpp '6522', and nixwulf needs b6688 or later for '-d'" in several
-    assert held("versions", printed(NEW)).state == "ok"
-    assert held("versions", printed(LAB)).state == "ok"
-
-
-def test_a_build_without_rpc_is_refused_where_there_are_several_nodes():
-    without = LAB.removesuffix("--rpc")
-    assert "no '--rpc'; deploy the flake's, or build it with" in refusal(
-        "versions", printed(without, without), FW2
-    )
-    assert held("versions", printed(without)).state == "ok"
-
-
-# no output: places of programs
-LLAMA = "/usr/bin/llama-bench\n/usr/bin/llama-server\n/usr/bin/rpc-server\n"
-
-
-def test_without_a_case_every_engine_on_path_is_looked_at():
-    programs = {p.rpartition("/")[2]: p for p in LLAMA.split()} | {"ray": "/usr/bin/ray"}
-    facts = {n: dataclasses.replace(each, programs=programs) for n, each in facts_of().items()}
-    both = printed(NEW, OLD, engine=None, facts=facts)
-    result = held("versions", both, FW2)
-    assert result.state == "refused"
-    assert "'fw2' has llama.cpp 'version: 6521" in result.sentences[0]
-    assert "needs b6688" in result.sentences[1]
-    script = all_gates()["versions"].command(both, FW1)[-1]
-    assert "echo nixwulf-engine:llama.cpp; readlink -f /usr/bin/llama-bench" in script
-    assert "ray" not in script
-
-
-def test_a_part_of_an_engine_is_refused_without_a_case():
-    programs = {"llama-server": "/usr/bin/llama-server", "llama-bench": "/usr/bin/llama-bench"}
-    facts = {n: dataclasses.replace(each, programs=programs) for n, each in facts_of().items()}
-    sentence = refusal("versions", printed(LAB, LAB, engine=None, facts=facts))
-    assert "has a part of llama.cpp and lacks 'ggml-rpc-server' on PATH" in sentence
 
 
 PI = load_cluster("pi-cm5-4").nodes[0]
