@@ -1,13 +1,15 @@
 # The first two rungs of checks: everything evaluates, and what was rendered is right.
 # A file in asserts/ is a check; a cluster in wrong/ is one that must be refused with the sentence of its first line.
+# The result is a function of a system's packages. What is asserted is the same for all systems, and is evaluated once.
 {
   lib,
-  pkgs,
   nixwulf,
   outputs,
 }:
 let
   inherit (nixwulf) folders;
+  # Of the machine that `evaluate` makes.
+  pkgs = nixwulf.pkgs.x86_64-linux;
 
   # The configuration of a node that has some modules on top of the generic platform.
   evaluate =
@@ -18,7 +20,7 @@ let
         ++ [
           ../../nixos/platforms/generic-x86_64
           {
-            nixpkgs.pkgs = nixwulf.pkgs.x86_64-linux;
+            nixpkgs.pkgs = pkgs;
             networking.hostName = "node";
             nixwulf.disk.device = "/dev/disk/by-id/test";
             system.stateVersion = lib.trivial.release;
@@ -42,7 +44,7 @@ let
     else
       lib.concatMap (system: failures system.config) (lib.attrValues systems);
 
-  # A check that fails, while it is evaluated, with the sentences that do not hold.
+  # The sentences of a check; while they are evaluated it fails with those that do not hold.
   assertAll =
     name: tests:
     let
@@ -53,7 +55,7 @@ let
       ) wrong;
     in
     if wrong == { } then
-      pkgs.writeText name (lib.concatLines (lib.attrNames tests))
+      lib.concatLines (lib.attrNames tests)
     else
       throw "${name}: ${lib.concatStringsSep "\n" report}";
 
@@ -93,6 +95,7 @@ let
 
   # What Nix writes in shell; `scripts` is name -> text, for tests that can run it but build nothing.
   shellScripts =
+    pkgs:
     let
       scripts = import ./scripts.nix {
         inherit
@@ -113,18 +116,16 @@ let
     prefix: derivations:
     lib.mapAttrs' (
       name: derivation:
-      lib.nameValuePair "${prefix}-${name}" (
-        pkgs.writeText name (builtins.unsafeDiscardStringContext derivation.drvPath)
-      )
+      lib.nameValuePair "${prefix}-${name}" (builtins.unsafeDiscardStringContext derivation.drvPath)
     ) derivations;
+
+  texts =
+    asserts
+    // wrong
+    // evaluated "nixos" (
+      lib.mapAttrs (_: s: s.config.system.build.toplevel) outputs.nixosConfigurations
+    )
+    // evaluated "darwin" (lib.mapAttrs (_: s: s.system) outputs.darwinConfigurations)
+    // lib.concatMapAttrs (system: evaluated system) outputs.packages;
 in
-asserts
-// wrong
-// {
-  shell-scripts = shellScripts;
-}
-// evaluated "nixos" (
-  lib.mapAttrs (_: s: s.config.system.build.toplevel) outputs.nixosConfigurations
-)
-// evaluated "darwin" (lib.mapAttrs (_: s: s.system) outputs.darwinConfigurations)
-// lib.concatMapAttrs (system: evaluated system) outputs.packages
+pkgs: lib.mapAttrs pkgs.writeText texts // { shell-scripts = shellScripts pkgs; }
