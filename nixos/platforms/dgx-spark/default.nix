@@ -21,11 +21,18 @@
   boot = {
     loader.systemd-boot.enable = lib.mkDefault true;
     loader.efi.canTouchEfiVariables = lib.mkDefault true;
+    # Of NVIDIA's kernel, whose configuration is not nixpkgs': what its USB sticks boot with
+    # (https://github.com/graham33/nixos-dgx-spark/blob/main/usb-configuration-base.nix).
+    initrd.includeDefaultModules = lib.mkDefault false;
     initrd.availableKernelModules = [
+      "hid_generic"
       "nvme"
+      "sd_mod"
       "uas"
       "usb_storage"
+      "usbhid"
       "xhci_pci"
+      "xhci_plat_hcd"
     ];
   };
 }
