@@ -6,6 +6,7 @@
 }:
 let
   inherit (lib) mkDefault mkIf;
+  inherit (config.services) openssh;
   disk = config.nixwulf.disk or { device = null; };
 in
 {
@@ -28,7 +29,7 @@ in
       # Whoever has a keyboard would be root by init=/bin/sh.
       editor = mkDefault false;
     };
-    systemd.services.sshd = mkIf (config.services.openssh.enable && !config.services.openssh.startWhenNeeded) {
+    systemd.services.sshd = mkIf (openssh.enable && !openssh.startWhenNeeded) {
       requiredBy = [ "boot-complete.target" ];
       before = [ "boot-complete.target" ];
     };
