@@ -139,9 +139,7 @@ let
     // evaluated "nixos" (
       lib.mapAttrs (_: s: s.config.system.build.toplevel) (ofEachKind outputs.nixosConfigurations)
     )
-    // evaluated "darwin" (
-      lib.mapAttrs (_: s: s.system) (ofEachKind outputs.darwinConfigurations)
-    )
+    // evaluated "darwin" (lib.mapAttrs (_: s: s.system) (ofEachKind outputs.darwinConfigurations))
     // lib.concatMapAttrs (system: evaluated system) outputs.packages;
 in
 pkgs: lib.mapAttrs pkgs.writeText texts // { shell-scripts = shellScripts pkgs; }

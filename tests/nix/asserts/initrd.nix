@@ -90,7 +90,10 @@ let
   );
 
   blade = outputs.nixosConfigurations.pi-cm5-4-blade1;
-  bladeWithTpm = (blade.extendModules { modules = [ { boot.initrd.systemd.tpm2.enable = true; } ]; }).config;
+  bladeWithTpm =
+    (blade.extendModules {
+      modules = [ { boot.initrd.systemd.tpm2.enable = true; } ];
+    }).config;
 in
 {
   "a PC's initrd asks for modules that mainline has" = {
