@@ -7,6 +7,7 @@
 let
   inherit (lib) mkDefault mkIf;
   inherit (config.services) openssh;
+  loader = config.boot.loader.systemd-boot;
   disk = config.nixwulf.disk or { device = null; };
 in
 {
@@ -37,6 +38,11 @@ in
     # It is read by the firmware and written by an update; a damaged one must not keep the node off the network.
     fileSystems = mkIf (disk.device != null) {
       ${disk.bootMountPoint}.options = [ "nofail" ];
+    };
+
+    # Nothing waits for a mount that is `nofail`, and without the partition a generation cannot be marked as good.
+    systemd.services.systemd-bless-boot = mkIf (disk.device != null && loader.enable) {
+      unitConfig.RequiresMountsFor = disk.bootMountPoint;
     };
 
     nix.gc = {

@@ -34,11 +34,14 @@ in
       counting = true;
       before = true;
       requiredBy = true;
+      marked = true;
     };
     actual = {
       counting = loader.bootCounting.enable;
       before = lib.elem "boot-complete.target" node.systemd.services.sshd.before;
       requiredBy = lib.elem "boot-complete.target" (sshd node).requiredBy;
+      # Where the file is that says so.
+      marked = lib.hasInfix "RequiresMountsFor=/boot\n" node.systemd.units."systemd-bless-boot.service".text;
     };
   };
   "a partition that the firmware reads does not hold up the boot, under either of its names" = {
