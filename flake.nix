@@ -38,6 +38,11 @@
       images = nixwulf.cluster.imagesOf (lib.attrValues clusters);
 
       packageNames = lib.attrNames (nixwulf.overlay { } pkgs.x86_64-linux);
+
+      checksOf = import ./tests/nix {
+        inherit lib nixwulf;
+        outputs = inputs.self;
+      };
     in
     {
       nixosConfigurations = lib.mergeAttrsList (lib.catAttrs "nixosConfigurations" nodes);
@@ -66,11 +71,7 @@
 
       checks = eachSystem (
         system:
-        import ./tests/nix {
-          inherit lib nixwulf;
-          pkgs = pkgs.${system};
-          outputs = inputs.self;
-        }
+        checksOf pkgs.${system}
         // lib.optionalAttrs (system == "x86_64-linux") (
           lib.mapAttrs' (name: lib.nameValuePair "vm-${name}") (
             import ./nixos/tests {

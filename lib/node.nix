@@ -3,6 +3,10 @@
 { lib, ... }:
 {
   networking.hostName = node.name;
+  # macOS has its own, a number.
+  system = lib.mkIf (cluster.stateVersion != null && lib.hasSuffix "-linux" node.system) {
+    inherit (cluster) stateVersion;
+  };
   nixwulf = {
     cluster = {
       inherit (cluster) name source sshKeys;

@@ -13,8 +13,9 @@ in
         matchConfig.Name = fabric.interface;
         linkConfig = {
           MTUBytes = toString fabric.mtu;
-          # A cable that is not plugged in must not hold up the boot.
-          RequiredForOnline = false;
+          # The boot waits for no cable. What asks for network-online.target waits for any link that is required; where
+          # none is, for two minutes and in vain (https://github.com/systemd/systemd/blob/main/src/network/wait-online/manager.c).
+          RequiredForOnline = if fabric.kind == "ethernet" then "routable" else false;
         };
         address = [ "${fabric.address}/${toString fabric.prefixLength}" ];
         networkConfig = {

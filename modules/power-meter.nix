@@ -31,5 +31,22 @@ in
     services.udev.extraRules = ''
       ACTION=="add", SUBSYSTEM=="powercap", TEST=="energy_uj", RUN+="${chgrp} ${cfg.group} %S%p/energy_uj", RUN+="${chmod} g+r %S%p/energy_uj"
     '';
+    # A switch replays no event for what is there already.
+    systemd.services.power-meter = {
+      description = "Let the group ${cfg.group} read the energy counters";
+      wantedBy = [ "multi-user.target" ];
+      script = ''
+        for counter in /sys/class/powercap/*/energy_uj; do
+          if [ -e "$counter" ]; then
+            chgrp ${cfg.group} "$counter"
+            chmod g+r "$counter"
+          fi
+        done
+      '';
+      serviceConfig = {
+        Type = "oneshot";
+        RemainAfterExit = true;
+      };
+    };
   };
 }

@@ -144,13 +144,18 @@ in
       wantedBy = [ "multi-user.target" ];
       after = [ "systemd-modules-load.service" ];
       environment.OSM_CACHE_DIR = "%C/opensm";
-      serviceConfig = {
-        ExecStart = "${lib.getExe' pkgs.opensm "opensm"} --log_file stdout";
-        CacheDirectory = "opensm";
-        # The port may come after the unit.
-        Restart = "always";
-        RestartSec = 5;
-      };
+      # The port may come after the unit, and goes with its cable. Not by Restart: a unit that waits for its own restart
+      # counts as failed in whatever switch comes next, so that a node without a cable could never be updated.
+      script = ''
+        while true; do
+          devices=(/dev/infiniband/umad*)
+          if [ -e "''${devices[0]}" ]; then
+            ${lib.getExe' pkgs.opensm "opensm"} --log_file stdout || true
+          fi
+          sleep 5
+        done
+      '';
+      serviceConfig.CacheDirectory = "opensm";
     };
 
     assertions =

@@ -39,13 +39,18 @@ let
     "VLLM_*"
   ];
 
+  versionOf = entry: if pinned entry then lib.substring 7 12 entry.digest else entry.tag;
+
+  # In /run: that the image was fetched since the boot.
+  fetched = name: "toolbox-${name}/${versionOf (entryOf name)}";
+
   wrapper =
     name:
     let
       entry = entryOf name;
       command = "toolbox-${name}";
       # A compile cache of another version crashes vLLM, so that each image has its own.
-      version = if pinned entry then lib.substring 7 12 entry.digest else entry.tag;
+      version = versionOf entry;
     in
     pkgs.writeShellApplication {
       name = command;
@@ -208,13 +213,21 @@ in
           description = "Fetch the image of the toolbox '${name}'";
           wants = [ "network-online.target" ];
           after = [ "network-online.target" ];
-          startLimitIntervalSec = 0;
+          unitConfig.ConditionPathExists = "!/run/${fetched name}";
+          # Its timer tries again. A unit that waits for its own restart counts as failed in whatever switch comes next,
+          # and a cluster without the Internet could never be updated.
+          script = ''
+            if ${lib.getExe program} --pull; then
+              touch "/run/${fetched name}"
+            else
+              echo "The image of the toolbox '${name}' was not fetched; trying again in ten minutes."
+            fi
+          '';
           serviceConfig = {
             Type = "oneshot";
             User = cfg.user;
-            ExecStart = "${lib.getExe program} --pull";
-            Restart = "on-failure";
-            RestartSec = 60;
+            RuntimeDirectory = dirOf (fetched name);
+            RuntimeDirectoryPreserve = true;
           };
         }
       ) cfg.wrappers;
@@ -223,7 +236,10 @@ in
         name: _:
         lib.nameValuePair "toolbox-${name}-prefetch" {
           wantedBy = [ "timers.target" ];
-          timerConfig.OnBootSec = "1min";
+          timerConfig = {
+            OnActiveSec = "1min";
+            OnUnitInactiveSec = "10min";
+          };
         }
       ) cfg.wrappers;
     };

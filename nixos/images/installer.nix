@@ -22,6 +22,9 @@
   # For who has a screen but no list of leases: agetty writes the addresses.
   services.getty.helpLine = lib.mkForce "ssh root@\\4";
 
+  # An array that is assembled holds the disk that is to be wiped, and no node has one.
+  boot.swraid.enable = lib.mkForce false;
+
   # An installer computes nothing: drivers of GPUs are gigabytes.
   services.xserver.videoDrivers = lib.mkForce [ ];
   hardware.nvidia-container-toolkit.enable = lib.mkForce false;

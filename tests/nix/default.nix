@@ -1,13 +1,15 @@
 # The first two rungs of checks: everything evaluates, and what was rendered is right.
 # A file in asserts/ is a check; a cluster in wrong/ is one that must be refused with the sentence of its first line.
+# The result is a function of a system's packages. What is asserted is the same for all systems, and is evaluated once.
 {
   lib,
-  pkgs,
   nixwulf,
   outputs,
 }:
 let
   inherit (nixwulf) folders;
+  # Of the machine that `evaluate` makes.
+  pkgs = nixwulf.pkgs.x86_64-linux;
 
   # The configuration of a node that has some modules on top of the generic platform.
   evaluate =
@@ -18,7 +20,7 @@ let
         ++ [
           ../../nixos/platforms/generic-x86_64
           {
-            nixpkgs.pkgs = nixwulf.pkgs.x86_64-linux;
+            nixpkgs.pkgs = pkgs;
             networking.hostName = "node";
             nixwulf.disk.device = "/dev/disk/by-id/test";
             system.stateVersion = lib.trivial.release;
@@ -42,7 +44,7 @@ let
     else
       lib.concatMap (system: failures system.config) (lib.attrValues systems);
 
-  # A check that fails, while it is evaluated, with the sentences that do not hold.
+  # The sentences of a check; while they are evaluated it fails with those that do not hold.
   assertAll =
     name: tests:
     let
@@ -53,7 +55,7 @@ let
       ) wrong;
     in
     if wrong == { } then
-      pkgs.writeText name (lib.concatLines (lib.attrNames tests))
+      lib.concatLines (lib.attrNames tests)
     else
       throw "${name}: ${lib.concatStringsSep "\n" report}";
 
@@ -91,16 +93,14 @@ let
     )
   ) (folders.withSuffix ".toml" ./wrong);
 
-  # What Nix writes in shell; `scripts` is name -> text, for tests that can run it but build nothing.
+  # What Nix writes in shell, without the programs that it names: they are not needed to check it.
+  scripts = lib.mapAttrs (_: builtins.unsafeDiscardStringContext) (
+    import ./scripts.nix { inherit lib pkgs outputs; }
+  );
+  # `scripts` is name -> text, for tests that can run it but build nothing.
   shellScripts =
+    pkgs:
     let
-      scripts = import ./scripts.nix {
-        inherit
-          lib
-          pkgs
-          outputs
-          ;
-      };
       files = lib.mapAttrs (name: pkgs.writeText "${name}.sh") scripts;
     in
     pkgs.runCommand "shell-scripts" {
@@ -113,18 +113,33 @@ let
     prefix: derivations:
     lib.mapAttrs' (
       name: derivation:
-      lib.nameValuePair "${prefix}-${name}" (
-        pkgs.writeText name (builtins.unsafeDiscardStringContext derivation.drvPath)
-      )
+      lib.nameValuePair "${prefix}-${name}" (builtins.unsafeDiscardStringContext derivation.drvPath)
     ) derivations;
+
+  # Of nodes that differ in name, addresses and disk only, the first: a system in full is 0.3 GB, and the assertions of
+  # all of them `nix flake check` evaluates anyway.
+  kinds =
+    let
+      kind =
+        node:
+        builtins.toJSON {
+          inherit (node) platform options;
+          fabrics = lib.mapAttrs (_: place: removeAttrs place [ "address" ]) node.fabrics;
+        };
+      firsts = cluster: map lib.head (lib.attrValues (lib.groupBy kind cluster.nodes));
+    in
+    lib.concatMap (cluster: map (node: "${cluster.name}-${node.name}") (firsts cluster)) (
+      map nixwulf.inventory.read (lib.attrValues (folders.withSuffix ".toml" ../../clusters))
+    );
+  ofEachKind = lib.filterAttrs (name: _: lib.elem name kinds);
+
+  texts =
+    asserts
+    // wrong
+    // evaluated "nixos" (
+      lib.mapAttrs (_: s: s.config.system.build.toplevel) (ofEachKind outputs.nixosConfigurations)
+    )
+    // evaluated "darwin" (lib.mapAttrs (_: s: s.system) (ofEachKind outputs.darwinConfigurations))
+    // lib.concatMapAttrs (system: evaluated system) outputs.packages;
 in
-asserts
-// wrong
-// {
-  shell-scripts = shellScripts;
-}
-// evaluated "nixos" (
-  lib.mapAttrs (_: s: s.config.system.build.toplevel) outputs.nixosConfigurations
-)
-// evaluated "darwin" (lib.mapAttrs (_: s: s.system) outputs.darwinConfigurations)
-// lib.concatMapAttrs (system: evaluated system) outputs.packages
+pkgs: lib.mapAttrs pkgs.writeText texts // { shell-scripts = shellScripts pkgs; }

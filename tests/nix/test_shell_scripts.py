@@ -106,7 +106,9 @@ class TestFirmwareBootOfThePi:
         (tmp_path / "dtbs" / "overlays" / "vc4.dtbo").touch()
         (tmp_path / "config.txt").write_text("[all]\ndtparam=pciex1\n")
         text = re.sub(
-            rf"{STORE}-linux[^/ ]*/dtbs", str(tmp_path / "dtbs"), scripts["pi-firmware-boot"]
+            rf"{STORE}-(linux[^/ ]*/dtbs|dtbs-filtered)",
+            str(tmp_path / "dtbs"),
+            scripts["pi-firmware-boot"],
         )
         text = re.sub(rf"cat {STORE}-\S+", f"cat {tmp_path / 'config.txt'}", text)
         text = text.replace("/run/booted-system", str(tmp_path / "booted"))
@@ -176,6 +178,31 @@ class TestToolbox:
     def test_an_image_that_is_there_is_not_pulled_again(self, toolbox):
         assert toolbox("--pull", HAVE_IMAGE="0").stdout == ""
         assert toolbox("--pull").stdout.splitlines() == ["pull", "--quiet", VLLM]
+
+
+class TestPrefetch:
+    @pytest.fixture
+    def prefetch(self, scripts, run, tmp_path):
+        """The prefetch of the toolbox vllm, whose program is the test's own; it says `fetched`."""
+
+        def prefetch(program):
+            put(tmp_path / "bin", "toolbox-vllm", program)
+            text = re.sub(rf"{STORE}-toolbox-vllm/bin/", "", scripts["toolbox-vllm-prefetch"])
+            text = re.sub(r"/run/toolbox-vllm/\w+", str(tmp_path / "fetched"), text)
+            return run(text), (tmp_path / "fetched").exists()
+
+        return prefetch
+
+    def test_an_image_that_cannot_be_fetched_fails_no_unit_and_is_tried_again(self, prefetch):
+        done, fetched = prefetch("echo no route to host >&2; exit 125")
+        assert (done.returncode, fetched) == (0, False)
+        assert done.stdout == (
+            "The image of the toolbox 'vllm' was not fetched; trying again in ten minutes.\n"
+        )
+
+    def test_an_image_that_was_fetched_is_not_asked_for_again(self, prefetch):
+        done, fetched = prefetch('[ "$*" = --pull ]')
+        assert (done.returncode, done.stdout, fetched) == (0, "", True)
 
 
 def test_an_app_is_the_driver_that_knows_its_revision(scripts, run, tmp_path):

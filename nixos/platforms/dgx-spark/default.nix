@@ -1,6 +1,6 @@
 # NVIDIA DGX Spark and other GB10 machines, by the module that Spark owners maintain.
 { inputs, facts }:
-{ lib, ... }:
+{ config, lib, ... }:
 {
   imports = [ (inputs.nixos-dgx-spark + "/modules/dgx-spark.nix") ];
 
@@ -10,6 +10,12 @@
   # In nixpkgs.nix beside this file: a module cannot configure a nixpkgs that is already made.
   nixpkgs.config = lib.mkForce { };
   nixpkgs.overlays = lib.mkForce [ ];
+
+  # The module's cache of CUDA, where an installation by nixos-anywhere looks too: it reads `substituters` only.
+  nix.settings = {
+    substituters = config.nix.settings.extra-substituters;
+    trusted-public-keys = config.nix.settings.extra-trusted-public-keys;
+  };
 
   # It polls the GPU all the time, also during a run.
   services.dgx-dashboard.enable = lib.mkForce false;
@@ -21,11 +27,18 @@
   boot = {
     loader.systemd-boot.enable = lib.mkDefault true;
     loader.efi.canTouchEfiVariables = lib.mkDefault true;
+    # Of NVIDIA's kernel, whose configuration is not nixpkgs': what its USB sticks boot with
+    # (https://github.com/graham33/nixos-dgx-spark/blob/main/usb-configuration-base.nix).
+    initrd.includeDefaultModules = lib.mkDefault false;
     initrd.availableKernelModules = [
+      "hid_generic"
       "nvme"
+      "sd_mod"
       "uas"
       "usb_storage"
+      "usbhid"
       "xhci_pci"
+      "xhci_plat_hcd"
     ];
   };
 }

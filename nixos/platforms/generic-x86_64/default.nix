@@ -8,12 +8,21 @@
     loader.efi.canTouchEfiVariables = lib.mkDefault true;
     initrd.availableKernelModules = [
       "ahci"
+      # Disks of Hyper-V.
+      "hv_storvsc"
       "nvme"
       "sd_mod"
       # Mini PCs with eMMC.
+      "sdhci_acpi"
       "sdhci_pci"
       "uas"
       "usb_storage"
+      # Disks of KVM and of what is like it.
+      "virtio_blk"
+      "virtio_pci"
+      "virtio_scsi"
+      # NVMe drives of a firmware that is set to Intel's RST.
+      "vmd"
       "xhci_pci"
     ];
   };

@@ -41,7 +41,7 @@ let
         cp "$toplevel/kernel" "$new/kernel"
         cp "$toplevel/initrd" "$new/initrd"
         echo "init=$toplevel/init $(<"$toplevel/kernel-params")" >"$new/cmdline.txt"
-        cp ${config.boot.kernelPackages.kernel}/dtbs/broadcom/bcm2712*.dtb "$new/"
+        cp ${config.hardware.deviceTree.package}/broadcom/bcm2712*.dtb "$new/"
         cp ${config.boot.kernelPackages.kernel}/dtbs/overlays/* "$new/overlays/"
         # The firmware takes a folder's overlays only where this file is beside them.
         touch "$new/overlays/README"

@@ -1,5 +1,12 @@
-{ lib, outputs, ... }:
+{
+  lib,
+  nixwulf,
+  outputs,
+  ...
+}:
 let
+  template = nixwulf.inventory.read ../../../templates/cluster/cluster.toml;
+  older = nixwulf.cluster.nodesOf [ ] (template // { stateVersion = "26.05"; });
   inherit (outputs.nixosConfigurations.mini-3-mini1) config;
   inherit (config.nixwulf) cluster fabrics disk;
 in
@@ -27,5 +34,15 @@ in
   "a node's host name is its name in the cluster file" = {
     expected = "mini1";
     actual = config.networking.hostName;
+  };
+  "nodes keep the release that they were deployed with, and a new cluster says which that is" = {
+    expected = {
+      new = lib.trivial.release;
+      older = "26.05";
+    };
+    actual = {
+      new = template.stateVersion;
+      older = older.nixosConfigurations.mine-mini1.config.system.stateVersion;
+    };
   };
 }

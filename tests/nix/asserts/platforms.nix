@@ -1,4 +1,9 @@
-{ lib, outputs, ... }:
+{
+  lib,
+  nixwulf,
+  outputs,
+  ...
+}:
 let
   nixos = name: outputs.nixosConfigurations.${name}.config;
   has = wanted: list: lib.all (one: lib.elem one list) wanted;
@@ -33,6 +38,28 @@ in
         "r8169"
       ] spark.boot.blacklistedKernelModules;
   };
+  "a Spark and its installer take CUDA from the cache of the Spark's module, and NixOS from its own" =
+    let
+      caches = [
+        "https://cache.flox.dev"
+        "https://cache.nixos.org/"
+      ];
+    in
+    {
+      expected = [
+        caches
+        caches
+      ];
+      actual =
+        map (config: lib.naturalSort (lib.intersectLists caches config.nix.settings.substituters))
+          [
+            spark
+            (nixwulf.cluster.installer {
+              platform = "dgx-spark";
+              sshKeys = [ ];
+            }).config
+          ];
+    };
   "a Spark's vLLM leaves the system more memory than its default" = {
     expected = 0.76;
     actual = spark.nixwulf.vllm.gpuMemoryUtilization;

@@ -22,6 +22,16 @@ in
       (lib.hasInfix "/bin/chmod g+r %S%p/energy_uj" (rules metered))
     ];
   };
+  "a switch to it is enough" = {
+    expected = [
+      [ "multi-user.target" ]
+      "oneshot"
+    ];
+    actual = [
+      metered.systemd.services.power-meter.wantedBy
+      metered.systemd.services.power-meter.serviceConfig.Type
+    ];
+  };
   "nothing changes unless it is enabled" = {
     expected = false;
     actual = lib.hasInfix "powercap" (rules plain);

@@ -14,6 +14,7 @@ let
     }
   ];
   inherit (config.nixwulf.toolboxes) wrappers;
+  timer = config.systemd.timers.toolbox-vllm-prefetch;
   prefetch = config.systemd.services.toolbox-vllm-prefetch;
   lacks = text: lib.filter (part: !lib.hasInfix part text);
 in
@@ -62,17 +63,22 @@ in
   "images are fetched after boot, by the benchmarks' user, until that works" = {
     expected = {
       User = "bench";
-      Restart = "on-failure";
       wantedBy = [ ];
       timer = [ "timers.target" ];
-      pulls = true;
+      again = "10min";
+      until = "!/run/toolbox-vllm/25fd294fde9f";
     };
     actual = {
-      inherit (prefetch.serviceConfig) User Restart;
+      inherit (prefetch.serviceConfig) User;
       inherit (prefetch) wantedBy;
-      timer = config.systemd.timers.toolbox-vllm-prefetch.wantedBy;
-      pulls = lib.hasSuffix "/bin/toolbox-vllm --pull" prefetch.serviceConfig.ExecStart;
+      timer = timer.wantedBy;
+      again = timer.timerConfig.OnUnitInactiveSec;
+      until = prefetch.unitConfig.ConditionPathExists;
     };
+  };
+  "a node that cannot fetch an image can be updated: the unit never waits for its restart" = {
+    expected = false;
+    actual = prefetch.serviceConfig ? Restart;
   };
   "the regressed build is there for whoever names it, and every digest is one" = {
     expected = [ ];

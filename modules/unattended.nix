@@ -1,0 +1,65 @@
+# A node that nobody sits at comes back by itself, or boots what it booted before.
+{
+  config,
+  lib,
+  ...
+}:
+let
+  inherit (lib) mkDefault mkIf;
+  inherit (config.services) openssh;
+  loader = config.boot.loader.systemd-boot;
+  disk = config.nixwulf.disk or { device = null; };
+in
+{
+  config = mkIf (config.nixwulf.bench-node.enable or false) {
+    # Nobody has a password, so that a shell for root says only that root is locked, for ever.
+    systemd.enableEmergencyMode = mkDefault false;
+    # A kernel that panics, and an initrd that does not find the disk, try again after half a minute.
+    boot.kernelParams = [
+      "panic=30"
+      "boot.panic_on_fail"
+    ];
+    # Where the machine has a watchdog.
+    systemd.settings.Manager.RuntimeWatchdogSec = mkDefault "30s";
+
+    boot.loader.systemd-boot = {
+      # A generation that three times did not come as far as sshd is passed over for an older one.
+      bootCounting.enable = mkDefault true;
+      # The partition has 1 GiB, and an initrd with amdgpu is more than 100 MB: a full one refuses the next update.
+      configurationLimit = mkDefault 8;
+      # Whoever has a keyboard would be root by init=/bin/sh.
+      editor = mkDefault false;
+    };
+    systemd.services.sshd = mkIf (openssh.enable && !openssh.startWhenNeeded) {
+      requiredBy = [ "boot-complete.target" ];
+      before = [ "boot-complete.target" ];
+    };
+
+    # It is read by the firmware and written by an update; a damaged one must not keep the node off the network.
+    fileSystems = mkIf (disk.device != null) {
+      ${disk.bootMountPoint}.options = [ "nofail" ];
+    };
+
+    # Nothing waits for a mount that is `nofail`, and without the partition a generation cannot be marked as good.
+    systemd.services.systemd-bless-boot = mkIf (disk.device != null && loader.enable) {
+      unitConfig.RequiresMountsFor = disk.bootMountPoint;
+    };
+
+    nix.gc = {
+      automatic = mkDefault true;
+      dates = mkDefault "weekly";
+      options = mkDefault "--delete-older-than 30d";
+    };
+    # A run may be in progress.
+    systemd.services.nix-gc.serviceConfig = mkIf config.nix.gc.automatic {
+      CPUSchedulingPolicy = "idle";
+      IOSchedulingClass = "idle";
+    };
+
+    # An engine that crashes has a model in its memory: systemd's limit is 32 GiB, written while the next run begins.
+    systemd.coredump.settings.Coredump = {
+      ProcessSizeMax = mkDefault "1G";
+      ExternalSizeMax = mkDefault "1G";
+    };
+  };
+}

@@ -1,0 +1,97 @@
+{
+  evaluate,
+  lib,
+  outputs,
+  ...
+}:
+let
+  node = evaluate [ { nixwulf.cluster.sshKeys = [ "ssh-ed25519 AAAA" ]; } ];
+  plain = evaluate [ ];
+  blade = outputs.nixosConfigurations.pi-cm5-4-blade1.config;
+  sshd = config: config.systemd.units."sshd.service";
+  loader = node.boot.loader.systemd-boot;
+in
+{
+  "no shell waits for a password that nobody has" = {
+    expected = false;
+    actual = node.systemd.enableEmergencyMode;
+  };
+  "a panic and an initrd without its disk end in a reboot, and so does a system that hangs" = {
+    expected = {
+      missing = [ ];
+      watchdog = true;
+    };
+    actual = {
+      missing = lib.subtractLists node.boot.kernelParams [
+        "panic=30"
+        "boot.panic_on_fail"
+      ];
+      watchdog = lib.hasInfix "RuntimeWatchdogSec=30s" node.environment.etc."systemd/system.conf".text;
+    };
+  };
+  "a generation is good once sshd runs, and one that is not is passed over" = {
+    expected = {
+      counting = true;
+      before = true;
+      requiredBy = true;
+      marked = true;
+    };
+    actual = {
+      counting = loader.bootCounting.enable;
+      before = lib.elem "boot-complete.target" node.systemd.services.sshd.before;
+      requiredBy = lib.elem "boot-complete.target" (sshd node).requiredBy;
+      # Where the file is that says so.
+      marked = lib.hasInfix "RequiresMountsFor=/boot\n" node.systemd.units."systemd-bless-boot.service".text;
+    };
+  };
+  "a partition that the firmware reads does not hold up the boot, under either of its names" = {
+    expected = [
+      true
+      true
+    ];
+    actual = [
+      (lib.elem "nofail" node.fileSystems."/boot".options)
+      (lib.elem "nofail" blade.fileSystems."/boot/firmware".options)
+    ];
+  };
+  "old generations leave the boot partition by number and the store by age, while nothing else wants the disk" = {
+    expected = {
+      limit = 8;
+      gc = true;
+      options = "--delete-older-than 30d";
+      idle = "idle";
+    };
+    actual = {
+      limit = loader.configurationLimit;
+      gc = node.nix.gc.automatic;
+      inherit (node.nix.gc) options;
+      idle = node.systemd.services.nix-gc.serviceConfig.IOSchedulingClass;
+    };
+  };
+  "nobody edits the kernel's command line at the boot menu" = {
+    expected = false;
+    actual = loader.editor;
+  };
+  "a crashed engine's memory is not written to the disk" = {
+    expected = {
+      ProcessSizeMax = "1G";
+      ExternalSizeMax = "1G";
+    };
+    actual = lib.getAttrs [
+      "ProcessSizeMax"
+      "ExternalSizeMax"
+    ] node.systemd.coredump.settings.Coredump;
+  };
+  "a machine whose cluster has no key is left alone" = {
+    expected = {
+      emergency = true;
+      counting = false;
+      gc = false;
+    };
+    actual = {
+      emergency = plain.systemd.enableEmergencyMode;
+      counting = plain.boot.loader.systemd-boot.bootCounting.enable;
+      gc = plain.nix.gc.automatic;
+    };
+  };
+}
