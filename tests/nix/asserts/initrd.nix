@@ -24,7 +24,7 @@ let
     );
   seriesOf = config: lib.versions.majorMinor config.boot.kernelPackages.kernel.version;
 
-  # What Debian's kernel has: tools/fixtures/kernel_modules.py makes the list. nixpkgs' is configured with more modules.
+  # What Debian's kernel has: tools/fixtures/kernels.py makes the list. nixpkgs' is configured with more modules.
   debian = lib.splitString "\n" (
     lib.trim (builtins.readFile ../../fixtures/kernels/debian-7.2.12-amd64.txt)
   );
