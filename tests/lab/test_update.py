@@ -19,6 +19,7 @@ from nixwulf.cluster import Shape
 from nixwulf.deploy.flake import Built
 from nixwulf.deploy.update import _SCRIPT, Target, switch_all
 from nixwulf.errors import NixwulfError
+from nixwulf.process import OwnedProcess
 from nixwulf.ssh import connections
 
 SYSTEMS = "/run/systems"
@@ -56,11 +57,12 @@ while [ "${1#--}" != "$1" ]; do
 done
 if [ -n "$delay" ]; then
   echo active >"/run/units/$unit.timer.ActiveState"
-  setsid sh -c 'delay=$1 unit=$2; shift 2; sleep "$delay"
-    if [ -e "/run/units/$unit.timer.ActiveState" ]; then
-      rm "/run/units/$unit.timer.ActiveState"; echo start >"/run/units/$unit.service.SubState"
+  echo $$ >"/run/units/$unit.timer.id"
+  setsid sh -c 'id=$1 delay=$2 unit=$3; shift 3; sleep "$delay"
+    if [ "$(cat "/run/units/$unit.timer.id" 2>/dev/null)" = "$id" ]; then
+      rm "/run/units/$unit.timer".*; echo start >"/run/units/$unit.service.SubState"
       "$@"; rm -f "/run/units/$unit.service.SubState"
-    fi' sh "$delay" "$unit" "$@" </dev/null >/dev/null 2>&1 &
+    fi' sh $$ "$delay" "$unit" "$@" </dev/null >/dev/null 2>&1 &
   printf "'%s' " "$@" >"/run/units/$unit.command"
 else
   echo running >"/run/units/$unit.service.SubState"
@@ -310,17 +312,17 @@ def test_the_timer_is_armed_until_the_boot_loader_is_installed(desk, profile):
 @pytest.mark.parametrize("last", ["start", "look", "finish"])
 def test_when_the_driver_is_killed_all_of_the_old_system_comes_back(desk, profile, last):
     """In 'finish' it is killed while the boot loader is installed: the profile is the new one."""
-    desk.shell("n1", "echo 'sleep 8; exit 1' >/run/hooks/boot-new")
+    desk.shell("n1", "echo 'sleep 20; exit 1' >/run/hooks/boot-new")
     connection = connections(desk.running.lab.cluster, desk.running.lab.ssh_config)["n1"].fresh()
     for mode in ("start", "look", "finish")[: ("start", "look", "finish").index(last) + 1]:
-        words = (mode, "n1", f"{SYSTEMS}/new", "6")
+        words = (mode, "n1", f"{SYSTEMS}/new", "12")
         try:
-            connection.script(_SCRIPT.read_text(), *words, timeout_s=2)
+            connection.script(_SCRIPT.read_text(), *words, timeout_s=5)
         except NixwulfError:
             assert mode == "finish"
             assert profile()[0] == "system-2-link"
         time.sleep(0.5)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while record(desk, "n1", "switch")[-1:] != [f"{SYSTEMS}/old boot"] and last == "finish":
         assert time.monotonic() < deadline
         time.sleep(0.5)
@@ -452,17 +454,16 @@ def test_when_a_node_lacks_its_system_none_is_switched(desk):
     assert record(desk, "n1", "systemd-run") == []
 
 
-def test_a_node_that_is_being_measured_is_not_updated(desk):
+def test_a_node_that_is_being_measured_is_not_updated(desk, tmp_path):
     connection = connections(desk.running.lab.cluster, desk.running.lab.ssh_config)["n1"]
-    process = Process(connection, ["sleep", "300"], "server-20260101")
-    process.start()
+    process = OwnedProcess.start(connection, "server", ["sleep", "300"], {}, tmp_path / "run-1")
     try:
         done = desk.nixwulf("update", "--cluster", desk.cluster())
     finally:
         process.stop()
     assert done.returncode == 3
     assert "Node 'n1' runs " in done.stderr
-    assert "server-20260101 of a sweep; wait for its end, or stop " in done.stderr
+    assert "run-1-server of a sweep; wait for its end, or stop what " in done.stderr
     assert not any(call.startswith("build") for call in desk.calls("nix"))
 
 

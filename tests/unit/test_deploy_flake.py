@@ -131,6 +131,7 @@ def test_who_has_another_key_is_told_which(home):
     assert "none of your 1 public keys (you@desk) is in deploy.ssh_keys" in words
 
 
+@pytest.mark.repository
 @pytest.mark.parametrize("place", [".ssh/id_ed25519.pub", "elsewhere.pub", "agent"])
 def test_a_key_of_home_agent_or_configuration_lets_in_whatever_its_comment(home, place):
     (home / place).write_text(KEY.replace("you@desk", "another comment") + "\n")

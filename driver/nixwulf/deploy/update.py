@@ -110,7 +110,7 @@ def measuring(targets: Sequence[Target]) -> list[str]:
     """Why nodes are left alone on which a sweep has processes; a switch would end or slow them."""
     return [
         f"Node {state.name!r} runs {', '.join(state.owned)} of a sweep; wait for its end, or stop "
-        f"what a killed one left by 'nixwulf nodes recover --node {state.name}'."
+        "what a killed driver left by 'nixwulf nodes recover --up-to stop'."
         for state in states([target.connection for target in targets])
         if state.owned
     ]
