@@ -1,7 +1,7 @@
 """The package is built and its tests run where no more is there than in a Nix build.
 
-What is copied and which tests run is read from the file that the Nix expression reads. The compiler
-of phases is not Nix: pip makes and installs the wheel, and pytest is called as nixpkgs' hook does.
+What is copied and which tests run is read from the file that the Nix expression reads. The phases
+are not run by Nix: pip makes and installs the wheel, and pytest is called as nixpkgs' hook does.
 """
 
 import os
@@ -21,109 +21,15 @@ SOURCE = tomllib.loads((CHECKOUT / "packages/nixwulf/source.toml").read_text("ut
 ENTER = Path(__file__).with_name("enter.sh")
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/nix/store")
 # What nixpkgs' stdenv puts on PATH, but for compilers; 'sh' is bash there.
-TOOLS = [
-    "[",
-    "arch",
-    "base64",
-    "basename",
-    "cat",
-    "chmod",
-    "cp",
-    "cut",
-    "date",
-    "dd",
-    "df",
-    "dirname",
-    "du",
-    "echo",
-    "env",
-    "expr",
-    "false",
-    "fold",
-    "head",
-    "hostid",
-    "id",
-    "install",
-    "join",
-    "kill",
-    "link",
-    "ln",
-    "ls",
-    "md5sum",
-    "mkdir",
-    "mkfifo",
-    "mknod",
-    "mktemp",
-    "mv",
-    "nice",
-    "nl",
-    "nohup",
-    "nproc",
-    "od",
-    "paste",
-    "pathchk",
-    "pr",
-    "printenv",
-    "printf",
-    "pwd",
-    "readlink",
-    "realpath",
-    "rm",
-    "rmdir",
-    "seq",
-    "sha1sum",
-    "sha256sum",
-    "sleep",
-    "sort",
-    "split",
-    "stat",
-    "stdbuf",
-    "stty",
-    "sum",
-    "sync",
-    "tac",
-    "tail",
-    "tee",
-    "test",
-    "timeout",
-    "touch",
-    "tr",
-    "true",
-    "truncate",
-    "tsort",
-    "tty",
-    "uname",
-    "unexpand",
-    "uniq",
-    "unlink",
-    "users",
-    "wc",
-    "who",
-    "whoami",
-    "yes",
-    "bash",
-    "find",
-    "xargs",
-    "cmp",
-    "diff",
-    "diff3",
-    "sdiff",
-    "sed",
-    "grep",
-    "egrep",
-    "fgrep",
-    "gawk",
-    "awk",
-    "tar",
-    "gzip",
-    "gunzip",
-    "zcat",
-    "bzip2",
-    "xz",
-    "make",
-    "patch",
-    "file",
-]
+_TOOLS = """
+[ arch base64 basename cat chmod cp cut date dd df dirname du echo env expr false fold head hostid
+id install join kill link ln ls md5sum mkdir mkfifo mknod mktemp mv nice nl nohup nproc od paste
+pathchk pr printenv printf pwd readlink realpath rm rmdir seq sha1sum sha256sum sleep sort split
+stat stdbuf stty sum sync tac tail tee test timeout touch tr true truncate tsort tty uname unexpand
+uniq unlink users wc who whoami yes
+bash find xargs cmp diff diff3 sdiff sed grep egrep fgrep gawk awk tar gzip gunzip zcat bzip2 xz
+make patch file
+"""
 PYTHON_TOOLS = ("pip", "hypothesis", "pytest", "pytest-timeout")
 
 # This Python's own packages are not those of the build, wherever its distribution keeps them.
@@ -169,7 +75,7 @@ def tools(tmp_path_factory):
     """A folder with the builder's programs, Python's packages and the package's source."""
     folder = tmp_path_factory.mktemp("tools")
     (folder / "bin").mkdir()
-    for name in TOOLS:
+    for name in _TOOLS.split():
         found = shutil.which(name)
         if found:
             shutil.copy(found, folder / "bin" / name)
