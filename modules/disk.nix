@@ -3,6 +3,13 @@
 { config, lib, ... }:
 let
   cfg = config.nixwulf.disk;
+  inherit (config.networking) hostName;
+
+  # disko formats, mounts and boots by the names of partitions, so equal names on two disks of a machine would let it
+  # overwrite the other one (https://github.com/nix-community/disko/issues/551). GPT's names have 36 characters, and disko
+  # adds "disk-" and "-boot" or "-root" to these 26.
+  hash = lib.substring 0 8 (builtins.hashString "sha256" "${hostName} ${cfg.device}");
+  name = "${lib.substring 0 17 hostName}-${hash}";
 in
 {
   imports = [ inputs.disko.nixosModules.disko ];
@@ -31,6 +38,7 @@ in
   config = lib.mkIf (cfg.device != null) {
     disko.devices.disk.system = {
       type = "disk";
+      inherit name;
       inherit (cfg) device;
       content = {
         type = "gpt";

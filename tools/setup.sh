@@ -102,7 +102,8 @@ make_venv() {
   if [ "$stamp" -nt driver/pyproject.toml ] && [ -x .venv/bin/nixwulf ]; then return; fi
   echo "setup: making .venv"
   "$(find_python)" -m venv .venv
-  .venv/bin/pip install --quiet --disable-pip-version-check -e "driver[$extras]"
+  # tests/sandbox builds the package with this Python's setuptools, as driver/pyproject.toml wants it.
+  .venv/bin/pip install --quiet --disable-pip-version-check 'setuptools>=77' -e "driver[$extras]"
   touch .venv/setup-done "$stamp"
 }
 

@@ -21,6 +21,7 @@
 let
   pyproject = fromTOML (builtins.readFile ../../driver/pyproject.toml);
   inherit (pyproject) project;
+  source = fromTOML (builtins.readFile ./source.toml);
 
   # name -> lowest version, of lines such as "numpy>=1.26". tests/nix/asserts/driver.nix compares it with nixpkgs.
   lowestVersions =
@@ -68,18 +69,7 @@ python3Packages.buildPythonApplication {
 
   src = lib.fileset.toSource {
     root = ../..;
-    fileset = lib.fileset.unions [
-      ../../driver
-      ../../clusters
-      ../../sweeps
-      ../../examples
-      ../../tests/unit
-      ../../tests/fixtures
-      ../../tests/conftest.py
-      ../../pytest.ini
-      # A test compares the driver's HPL with it.
-      ../../lib/hpl.nix
-    ];
+    fileset = lib.fileset.unions (map (path: ../.. + "/${path}") source.files);
   };
   sourceRoot = "source/driver";
 
@@ -107,14 +97,9 @@ python3Packages.buildPythonApplication {
   ];
   # The tests name files of the repository from its root; there, it is the installed package that is imported.
   preCheck = "cd ..";
-  enabledTestPaths = [ "tests/unit" ];
-  disabledTestPaths = [
-    # Of the repository, not of the driver.
-    "tests/unit/test_docs.py"
-    "tests/unit/test_fixtures.py"
-    "tests/unit/test_published.py"
-    "tests/unit/test_setup.py"
-  ];
+  enabledTestPaths = [ source.tests ];
+  disabledTestPaths = source.without;
+  disabledTestMarks = source.without_marks;
   # From a folder without clusters/: it has to be the installed one.
   postCheck = ''
     (cd "$(mktemp -d)" && $out/bin/nixwulf cluster check lab)

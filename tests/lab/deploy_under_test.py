@@ -94,7 +94,8 @@ class Desk:
 
     def flake(self, disks: dict[str, list[str] | None]) -> None:
         """What the recorder of nix says of the flake's configurations."""
-        (self.folder / "disks.json").write_text(json.dumps(disks))
+        layouts = {name: own and {"disks": own, "labels": []} for name, own in disks.items()}
+        (self.folder / "disks.json").write_text(json.dumps(layouts))
         systems = {
             name: {"drv": f"{SYSTEM}-{name}.drv", "out": f"{SYSTEM}-{name}"} for name in disks
         }

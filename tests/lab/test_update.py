@@ -17,7 +17,9 @@ from lab_under_test import cluster_of
 
 from nixwulf.cluster import Shape
 from nixwulf.deploy.flake import Built
-from nixwulf.deploy.update import Target, switch_all
+from nixwulf.deploy.update import _SCRIPT, Target, switch_all
+from nixwulf.errors import NixwulfError
+from nixwulf.process import OwnedProcess
 from nixwulf.ssh import connections
 
 SYSTEMS = "/run/systems"
@@ -38,11 +40,14 @@ if [ "$1" = test ]; then
   ln -sfn "$own" /run/current-system
   pkill -CONT sshd
   [ ! -e "/run/hooks/${own##*/}" ] || . "/run/hooks/${own##*/}"
+elif [ -e "/run/hooks/boot-${own##*/}" ]; then
+  . "/run/hooks/boot-${own##*/}"
 fi
 END
 cat >sw/bin/systemd-run <<'END'
 #!/bin/sh
-echo "$*" >>/run/records/systemd-run
+echo "$*" | tr '\n' ' ' | sed 's/ $//' >>/run/records/systemd-run
+echo >>/run/records/systemd-run
 while [ "${1#--}" != "$1" ]; do
   case "$1" in
   --unit=*) unit=${1#*=} ;;
@@ -52,17 +57,20 @@ while [ "${1#--}" != "$1" ]; do
 done
 if [ -n "$delay" ]; then
   echo active >"/run/units/$unit.timer.ActiveState"
-  setsid sh -c 'delay=$1 unit=$2; shift 2; sleep "$delay"
-    if [ -e "/run/units/$unit.timer.ActiveState" ]; then
-      rm "/run/units/$unit.timer.ActiveState"; echo start >"/run/units/$unit.service.SubState"
+  echo $$ >"/run/units/$unit.timer.id"
+  setsid sh -c 'id=$1 delay=$2 unit=$3; shift 3; sleep "$delay"
+    if [ "$(cat "/run/units/$unit.timer.id" 2>/dev/null)" = "$id" ]; then
+      rm "/run/units/$unit.timer".*; echo start >"/run/units/$unit.service.SubState"
       "$@"; rm -f "/run/units/$unit.service.SubState"
-    fi' sh "$delay" "$unit" "$@" </dev/null >/dev/null 2>&1 &
+    fi' sh $$ "$delay" "$unit" "$@" </dev/null >/dev/null 2>&1 &
   printf "'%s' " "$@" >"/run/units/$unit.command"
 else
   echo running >"/run/units/$unit.service.SubState"
   echo active >"/run/units/$unit.service.ActiveState"
-  setsid sh -c 'unit=$1; shift; if "$@"; then state=active; else state=failed; fi
+  setsid sh -c 'unit=$1; shift; "$@"; code=$?
+    if [ $code = 0 ]; then state=active; else state=failed; fi
     [ -e "/run/units/$unit.service.ActiveState" ] || exit
+    echo $code >"/run/units/$unit.service.ExecMainStatus"
     echo $state >"/run/units/$unit.service.ActiveState"
     echo exited >"/run/units/$unit.service.SubState"' sh "$unit" "$@" </dev/null >/dev/null 2>&1 &
 fi
@@ -71,14 +79,16 @@ cat >sw/bin/systemctl <<'END'
 #!/bin/sh
 echo "$*" >>/run/records/systemctl
 verb=$1; shift
+if [ "$verb" = list-units ]; then cat /run/units/failed 2>/dev/null; exit 0; fi
 while [ $# -gt 0 ]; do
   case "$1" in
   --property) property=$2; shift ;;
   --*) ;;
   *) case "$verb" in
-    show) [ ! -e /run/hooks/asked ] || . /run/hooks/asked
+    show) if [ "$1" = '*.service' ]; then cat /run/units/restarts 2>/dev/null; exit 0; fi
+      [ ! -e /run/hooks/asked ] || . /run/hooks/asked
       cat "/run/units/$1.$property" 2>/dev/null || echo inactive ;;
-    stop | reset-failed) rm -f "/run/units/$1".*State ;;
+    stop | reset-failed) rm -f "/run/units/$1".* ;;
     start) eval "$(cat "/run/units/${1%.service}.command")" ;;
     esac ;;
   esac
@@ -88,12 +98,20 @@ END
 cat >sw/bin/nix-env <<'END'
 #!/bin/sh
 echo "$*" >>/run/records/nix-env
+# Only where a test has given the node a /nix of its own.
+[ ! -e /nix/own ] || { ln -sfn "$4" "$2-2-link"; ln -sfn system-2-link "$2"; }
 END
 cat >sw/bin/journalctl <<'END'
 #!/bin/sh
 echo "the unit llama.service failed"
 END
 chmod +x bin/* sw/bin/*
+"""
+
+
+# A unit that the new system brings fails, and so switch-to-configuration exits with 4.
+FAILS = """
+echo 'echo "llama.service loaded failed failed x" >/run/units/failed; exit 4' >/run/hooks/new
 """
 
 
@@ -152,7 +170,7 @@ def test_a_node_is_switched_and_its_new_system_kept(desk):
     ]
     timer, activation = record(desk, "n1", "systemd-run")
     assert timer.startswith("--quiet --unit=nixwulf-rollback --on-active=60 ")
-    assert timer.endswith(f" sh {SYSTEMS}/old")
+    assert f" sh {SYSTEMS}/old /nix/var/nix/profiles/system " in timer
     assert activation == (
         "--quiet --unit=nixwulf-activate --service-type=exec --remain-after-exit "
         f"{SYSTEMS}/new/bin/switch-to-configuration test"
@@ -192,7 +210,7 @@ def test_a_connection_older_than_the_activations_end_does_not_show_that_the_node
 
 
 def test_a_node_on_which_a_unit_fails_goes_back_at_once_and_says_why(desk):
-    desk.shell("n1", "echo 'exit 4' >/run/hooks/new")
+    desk.shell("n1", FAILS)
     started = time.monotonic()
     assert switch(desk, "n1") == [("rolled-back", False, "the unit llama.service failed")]
     assert time.monotonic() - started < 30
@@ -244,16 +262,159 @@ def test_two_updates_of_a_node_do_not_meet(desk):
     assert "Another update of 'n1' goes on; wait until it has ended." in words
 
 
-def test_a_node_that_runs_the_system_already_is_left_alone(desk):
-    if os.getuid() != 0 or not os.path.isdir("/nix"):  # noqa: PTH112
-        pytest.skip("giving a node a profile of its own takes root and a folder /nix")
-    desk.shell("n1", "mount -t tmpfs tmpfs /nix; mkdir -p /nix/var/nix/profiles")
-    desk.shell("n1", f"ln -s {SYSTEMS}/old /nix/var/nix/profiles/system")
-    try:
-        assert switch(desk, "n1", path=f"{SYSTEMS}/old") == [("unchanged", False, "")]
-    finally:
-        desk.shell("n1", "umount /nix")
+@pytest.fixture
+def profile(desk):
+    """The first node has a /nix of its own, whose profile leads to a system."""
+    if not os.path.isdir("/nix"):  # noqa: PTH112
+        pytest.skip("giving a node a profile of its own takes a folder /nix")
+    desk.shell("n1", "mount -t tmpfs tmpfs /nix; mkdir -p /nix/var/nix/profiles; touch /nix/own")
+    desk.shell("n1", f"cd /nix/var/nix/profiles; ln -s {SYSTEMS}/old system-1-link")
+    desk.shell("n1", "ln -s system-1-link /nix/var/nix/profiles/system")
+    yield lambda: desk.shell("n1", "cd /nix/var/nix/profiles; readlink system; ls").split()
+    desk.shell("n1", "umount /nix")
+
+
+def test_a_node_that_runs_the_system_already_is_left_alone(desk, profile):
+    assert switch(desk, "n1", path=f"{SYSTEMS}/old") == [("unchanged", False, "")]
     assert record(desk, "n1", "systemd-run") == []
+
+
+def test_a_node_that_would_not_boot_the_system_that_it_runs_is_not_unchanged(desk, profile):
+    desk.shell("n1", "echo 'echo No space left on device; exit 1' >/run/hooks/boot-old")
+    ((state, _, words),) = switch(desk, "n1", path=f"{SYSTEMS}/old")
+    assert state == "refused"
+    assert "'n1' runs this system already and cannot make it the one that boots: No space" in words
+    assert f"; run '{SYSTEMS}/old/bin/switch-to-configuration boot' there." in words
+
+
+def test_a_boot_loader_that_cannot_be_installed_sends_the_node_back_as_often_as_it_fails(
+    desk, profile
+):
+    desk.shell("n1", "echo 'echo No space left on device; exit 1' >/run/hooks/boot-new")
+    for _ in range(2):
+        assert switch(desk, "n1") == [("rolled-back", False, "No space left on device")]
+        assert current(desk, "n1") == f"{SYSTEMS}/old"
+        assert profile() == ["system-1-link", "system", "system-1-link"]
+        assert record(desk, "n1", "switch")[-2:] == [f"{SYSTEMS}/old test", f"{SYSTEMS}/old boot"]
+    desk.shell("n1", "rm /run/hooks/boot-new")
+    assert switch(desk, "n1") == [("updated", False, "")]
+    assert profile()[0] == "system-2-link"
+    assert switch(desk, "n1") == [("unchanged", False, "")]
+
+
+def test_the_timer_is_armed_until_the_boot_loader_is_installed(desk, profile):
+    desk.shell("n1", "echo 'ls /run/units >/run/armed' >/run/hooks/boot-new")
+    assert switch(desk, "n1") == [("updated", False, "")]
+    assert "nixwulf-rollback.timer.ActiveState" in desk.shell("n1", "cat /run/armed; ls /run/units")
+    assert "nixwulf-rollback.timer.ActiveState" not in desk.shell("n1", "ls /run/units")
+
+
+@pytest.mark.parametrize("last", ["start", "look", "finish"])
+def test_when_the_driver_is_killed_all_of_the_old_system_comes_back(desk, profile, last):
+    """In 'finish' it is killed while the boot loader is installed: the profile is the new one."""
+    desk.shell("n1", "echo 'sleep 20; exit 1' >/run/hooks/boot-new")
+    connection = connections(desk.running.lab.cluster, desk.running.lab.ssh_config)["n1"].fresh()
+    for mode in ("start", "look", "finish")[: ("start", "look", "finish").index(last) + 1]:
+        words = (mode, "n1", f"{SYSTEMS}/new", "12")
+        try:
+            connection.script(_SCRIPT.read_text(), *words, timeout_s=5)
+        except NixwulfError:
+            assert mode == "finish"
+            assert profile()[0] == "system-2-link"
+        time.sleep(0.5)
+    deadline = time.monotonic() + 60
+    while record(desk, "n1", "switch")[-1:] != [f"{SYSTEMS}/old boot"] and last == "finish":
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    # The script of 'finish' lives on without its driver; it ends before the next test begins.
+    ended = "start --no-block nixwulf-rollback.service"
+    while last == "finish" and ended not in record(desk, "n1", "systemctl"):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    while current(desk, "n1") != f"{SYSTEMS}/old":
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert profile() == ["system-1-link", "system", "system-1-link"]
+
+
+OTHERS_FAIL = "echo '{} loaded activating auto-restart x' >/run/units/failed"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        OTHERS_FAIL.format("opensm.service"),
+        "printf 'NRestarts=0\\nId=a\\n\\nId=opensm.service\\nNRestarts=7\\n' >/run/units/restarts",
+    ],
+)
+def test_a_unit_that_failed_before_does_not_send_a_node_back(desk, before):
+    desk.shell("n1", before)
+    hook = OTHERS_FAIL.format("opensm.service")
+    desk.shell("n1", f"cat >/run/hooks/new <<'END'\n{hook}; exit 4\nEND")
+    assert switch(desk, "n1") == [("updated", False, "")]
+
+
+def test_a_unit_that_fails_beside_one_that_failed_before_sends_a_node_back(desk):
+    desk.shell("n1", OTHERS_FAIL.format("opensm.service"))
+    hook = "echo 'llama.service loaded failed failed x' >>/run/units/failed; exit 4"
+    desk.shell("n1", f"cat >/run/hooks/new <<'END'\n{hook}\nEND")
+    ((state, _, _),) = switch(desk, "n1")
+    assert state == "rolled-back"
+
+
+def test_an_activation_that_ends_in_another_way_sends_a_node_back(desk):
+    desk.shell("n1", "echo 'exit 1' >/run/hooks/new")
+    ((state, _, _),) = switch(desk, "n1")
+    assert state == "rolled-back"
+
+
+def test_new_services_that_nothing_starts_are_named(desk):
+    wants = "etc/systemd/system/sys-subsystem-net-devices-eth0.device.wants"
+    desk.shell(
+        "n1",
+        f"mkdir -p {SYSTEMS}/new/{wants} {SYSTEMS}/old/{wants}; cd {SYSTEMS}/new/{wants}\n"
+        "for unit in llama runs old; do ln -s ../$unit.service $unit.service; done\n"
+        f"ln -s ../old.service {SYSTEMS}/old/{wants}\n"
+        "echo active >/run/units/sys-subsystem-net-devices-eth0.device.ActiveState\n"
+        "echo active >/run/units/runs.service.ActiveState",
+    )
+    done = desk.nixwulf("update", "--cluster", desk.cluster(), "--node", "n1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "Node 'n1' is updated, and nothing has started llama.service; run "
+        "'ssh n1 systemctl start llama.service', or reboot.\n"
+    )
+
+
+def test_a_system_of_another_disk_is_not_activated(desk):
+    device = "/dev/disk/by-partlabel/disk-n1-0a1b2c3d-root"
+    desk.shell(
+        "n1",
+        f"mkdir {SYSTEMS}/new/etc; echo '{device} / ext4 defaults 0 1' >{SYSTEMS}/new/etc/fstab",
+    )
+    ((state, _, words),) = switch(desk, "n1")
+    assert state == "refused"
+    assert (
+        f"The new system of 'n1' mounts '/' from '{device}', which is not there; set its disk back "
+        "in the cluster file, or deploy it again." in words
+    )
+    assert record(desk, "n1", "systemd-run") == []
+
+
+def test_a_full_boot_partition_is_named_before_anything_is_activated(desk):
+    desk.shell(
+        "n1", f"mkdir -p /run/esp {SYSTEMS}/new/etc; mount -t tmpfs -o size=2m tmpfs /run/esp"
+    )
+    try:
+        desk.shell("n1", f"echo 'LABEL=esp /run/esp vfat defaults 0 2' >{SYSTEMS}/new/etc/fstab")
+        desk.shell("n1", f"cd {SYSTEMS}/new; rm initrd; head -c 4000000 /dev/zero >initrd")
+        ((state, _, words),) = switch(desk, "n1")
+        assert state == "refused"
+        assert "'/run/esp' of 'n1' has 2 MB left, and an update needs 4 MB; delete old" in words
+        desk.shell("n1", f"cd {SYSTEMS}/new; rm initrd; ln -s /run/parts/initrd initrd")
+        assert switch(desk, "n1") == [("updated", False, "")]
+    finally:
+        desk.shell("n1", "umount /run/esp")
 
 
 def test_update_builds_once_copies_to_all_and_switches_all(desk):
@@ -298,6 +459,19 @@ def test_when_a_node_lacks_its_system_none_is_switched(desk):
     assert record(desk, "n1", "systemd-run") == []
 
 
+def test_a_node_that_is_being_measured_is_not_updated(desk, tmp_path):
+    connection = connections(desk.running.lab.cluster, desk.running.lab.ssh_config)["n1"]
+    process = OwnedProcess.start(connection, "server", ["sleep", "300"], {}, tmp_path / "run-1")
+    try:
+        done = desk.nixwulf("update", "--cluster", desk.cluster())
+    finally:
+        process.stop()
+    assert done.returncode == 3
+    assert "Node 'n1' runs " in done.stderr
+    assert "run-1-server of a sweep; wait for its end, or stop what " in done.stderr
+    assert not any(call.startswith("build") for call in desk.calls("nix"))
+
+
 def test_a_build_that_fails_changes_no_node(desk):
     desk.program(
         "nix",
@@ -311,7 +485,7 @@ def test_a_build_that_fails_changes_no_node(desk):
 
 
 def test_a_failed_node_is_named_and_so_is_that_nodes_differ(desk):
-    desk.shell("n1", "echo 'exit 4' >/run/hooks/new")
+    desk.shell("n1", FAILS)
     done = desk.nixwulf("update", "--cluster", desk.cluster())
     assert done.returncode == 1
     assert done.stderr.endswith(

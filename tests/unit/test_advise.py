@@ -104,6 +104,7 @@ def test_throughput_is_what_the_model_calls_serve():
     assert state.first[single].value == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_every_way_of_the_ranking_has_a_case_in_the_plan():
     for goal in GOALS:
         state = begin(request(goal=goal))
@@ -120,6 +121,7 @@ def test_a_way_that_the_engine_cannot_run_with_this_model_is_left_out_with_the_r
     assert not [line for line in output.splitlines() if line[:1].isdigit() and "pipeline" in line]
 
 
+@pytest.mark.repository
 def test_the_dry_run_in_the_documentation_prints_what_it_says():
     blocks = re.findall(r"```console\n\$ (.*?)```", Path("docs/plan.md").read_text(), re.DOTALL)
     (command, *shown) = blocks[1].splitlines()
@@ -295,6 +297,7 @@ def test_a_run_that_the_budget_ended_is_not_told_as_a_fault_of_its_way():
     assert state.out[0] == "the budget ended before its run"
 
 
+@pytest.mark.slow
 def test_where_the_budget_ended_a_run_the_best_measured_one_is_not_said_to_be_above_all():
     state = begin(request())
     for n, option in enumerate(state.options[1:], 1):
@@ -404,6 +407,7 @@ def test_what_could_be_best_comes_quickest_first_after_one_node_of_its_engine(wa
     assert [ways[n].seconds for n in rest] == sorted(ways[n].seconds for n in rest)
 
 
+@pytest.mark.slow
 def test_a_search_mostly_finds_the_best_way_and_measures_few():
     """On machines made up: each way gives what is predicted, times what its doubt allows."""
     found, share = [], []

@@ -59,9 +59,12 @@ def test_without_nix_it_is_said_how_to_have_it(monkeypatch):
 def test_the_repositorys_own_flake_formats_the_disk_of_its_cluster_file():
     node = load_cluster("mini-3").nodes[0]
     name = "mini-3-mini1"
-    assert flake.disks(".", [name]) == {name: (node.disk,)}
+    layout = flake.layouts(".", [name])[name]
+    assert layout.disks == (node.disk,)
+    assert len(layout.labels) == 2
+    assert all(label.startswith(f"disk-{node.name}-") for label in layout.labels)
     with pytest.raises(InputError, match='has no nixosConfigurations."mini-3-none"; is the cl'):
-        flake.disks(".", ["mini-3-none"])
+        flake.layouts(".", ["mini-3-none"])
 
 
 def test_a_flake_that_does_not_evaluate_is_named(tmp_path, monkeypatch):
@@ -70,7 +73,7 @@ def test_a_flake_that_does_not_evaluate_is_named(tmp_path, monkeypatch):
     program.chmod(stat.S_IRWXU)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(InputError, match="'x' does not evaluate: infinite recursion; see all of"):
-        flake.disks("x", ["a"])
+        flake.layouts("x", ["a"])
 
 
 def test_a_system_is_copied_or_where_it_cannot_be_built_here_built_on_the_node():
@@ -128,6 +131,7 @@ def test_who_has_another_key_is_told_which(home):
     assert "none of your 1 public keys (you@desk) is in deploy.ssh_keys" in words
 
 
+@pytest.mark.repository
 @pytest.mark.parametrize("place", [".ssh/id_ed25519.pub", "elsewhere.pub", "agent"])
 def test_a_key_of_home_agent_or_configuration_lets_in_whatever_its_comment(home, place):
     (home / place).write_text(KEY.replace("you@desk", "another comment") + "\n")

@@ -108,7 +108,17 @@ device = st.fixed_dictionaries(
     {},
     optional={
         key: json_values | st.just("disk")
-        for key in ("name", "size", "model", "serial", "type", "ro", "mountpoint", "children")
+        for key in (
+            "name",
+            "size",
+            "model",
+            "serial",
+            "type",
+            "ro",
+            "mountpoint",
+            "partlabel",
+            "children",
+        )
     },
 )
 

@@ -1,6 +1,7 @@
 """What deploying would do: decided from facts alone, and safe by construction."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,11 +14,14 @@ from machine_factory import (
     MAC,
     NVME,
     PI,
+    answer,
     cluster_of,
     machine,
     plan_of,
     platform,
 )
+from nixwulf.deploy.flake import Layout
+from nixwulf.deploy.machine import parse_machine
 from nixwulf.deploy.plan import check_deployable
 from nixwulf.deploy.text import facts_text, plan_text
 from nixwulf.errors import InputError
@@ -126,12 +130,49 @@ def test_two_installers_of_one_image_are_two_machines():
 
 @pytest.mark.parametrize("formatted", [(), (OTHER_DISK,), (DISK, OTHER_DISK)])
 def test_the_flake_must_format_the_disk_of_the_cluster_file_and_no_other(formatted):
-    plan = plan_of({"fw1": machine(INSTALLER)}, formatted={"mine-fw1": formatted})
+    plan = plan_of({"fw1": machine(INSTALLER)}, formatted={"mine-fw1": Layout(formatted)})
     assert plan.to_install == ()
     (reason,) = plan.refusals
     assert reason.endswith("; make them agree.")
-    good = plan_of({"fw1": machine(INSTALLER)}, formatted={"mine-fw1": (DISK,)})
+    good = plan_of({"fw1": machine(INSTALLER)}, formatted={"mine-fw1": Layout((DISK,))})
     assert good.refusals == []
+
+
+LABELS = ("disk-mini1-dadbdf69-boot", "disk-mini1-dadbdf69-root")
+# Two disks with these names. What lsblk calls 'loop' is called 'disk' here, as a machine's disk is.
+TWO_DISKS = Path("tests/fixtures/lsblk/equal-labels.json").read_text("utf-8")
+TWO_DISKS = TWO_DISKS.replace('"type": "loop"', '"type": "disk"').replace("67108864", "67108864000")
+
+
+def with_two_disks(labels, wiped="/dev/loop0"):
+    links = f"{DISK} {wiped}\n{OTHER_DISK} /dev/loop{'1' if wiped.endswith('0') else '0'}"
+    found = parse_machine(answer(INSTALLER, disks=TWO_DISKS, disk_ids=links))
+    return plan_of({"fw1": found}, formatted={"mine-fw1": Layout((DISK,), labels)})
+
+
+@pytest.mark.parametrize(("wiped", "other"), [("/dev/loop0", "loop1"), ("/dev/loop1", "loop0")])
+def test_another_disk_with_the_names_of_the_new_partitions_is_refused(wiped, other):
+    plan = with_two_disks(LABELS, wiped)
+    assert plan.to_install == ()
+    assert plan.refusals == [
+        "Node 'fw1' has another disk with 'disk-mini1-dadbdf69-boot' and 'disk-mini1-dadbdf69-root'"
+        f", {OTHER_DISK} (unnamed, 67.1 GB), which may be overwritten or booted in place of "
+        f"'{DISK}'; remove that disk, or rename its partitions: "
+        f"'sfdisk --part-label /dev/{other} 1 old-1; sfdisk --part-label /dev/{other} 2 old-2'."
+    ]
+
+
+def test_one_equal_name_is_enough():
+    (reason,) = with_two_disks(LABELS[1:]).refusals
+    assert "has another disk with 'disk-mini1-dadbdf69-root', " in reason
+    assert reason.endswith("'sfdisk --part-label /dev/loop1 2 old-2'.")
+
+
+def test_other_disks_may_have_partitions_of_other_names():
+    """So has the disk of a node that was installed on another one before."""
+    plan = with_two_disks(("disk-mini1-0a1b2c3d-boot", "disk-mini1-0a1b2c3d-root"))
+    assert plan.refusals == []
+    assert len(plan.to_install) == 1
 
 
 def test_nobody_is_locked_out():
@@ -269,7 +310,7 @@ found = st.just("no answer") | st.builds(lambda base, new: machine(base, **new),
 )
 def test_no_plan_wipes_what_it_should_not(machines, method, formatted, locked_out):
     cluster = cluster_of("fw1", "fw2", "fw3")
-    disks = {f"mine-{name}": formatted for name in machines} if formatted is not None else None
+    disks = None if formatted is None else {f"mine-{n}": Layout(formatted) for n in machines}
     plan = plan_of(
         machines,
         platform(method),

@@ -197,6 +197,7 @@ def test_a_slow_speed_that_nothing_explains_says_so(tmp_path):
     assert "Nothing in the record explains it." in sentences(tmp_path, of_frameworks(1.0))
 
 
+@pytest.mark.repository
 def test_a_number_of_the_cpu_is_told_from_those_of_the_gpu():
     of_cpu = "results/published/records/framework-desktop-ollama-deepseek-r1-14b-8d0fe353.json"
     (one,) = told_of(Path(of_cpu))
@@ -365,6 +366,7 @@ def test_terminal_and_markdown_say_the_same_sentences(tmp_path):
     assert "- Bottleneck: reading weights from memory" in marked
 
 
+@pytest.mark.repository
 def test_the_lab_s_numbers_in_the_page_are_explained_as_the_page_says(tmp_path):
     """Its run again, from what it measured: one node, then round trip, Gbit/s and tok/s."""
     seen = {
@@ -401,6 +403,7 @@ def test_the_same_case_on_two_clusters_is_two(tmp_path):
     assert [(one["measured"], one["n_runs"]) for one in told_of(tmp_path)] == [(4.0, 1)] * 2
 
 
+@pytest.mark.repository
 def test_every_published_record_is_explained_or_says_what_it_lacks():
     found = told_of(Path("results/published/records"))
     explained = [one for one in found if "verdict" in one]

@@ -369,6 +369,7 @@ def test_kernels_are_compared_by_number(version, than, older):
     assert is_older(version, than) == older
 
 
+@pytest.mark.repository
 def test_the_floor_of_strix_halo_is_the_one_that_nix_holds():
     from pathlib import Path
 

@@ -47,6 +47,7 @@ def test_an_environment_is_made_by_the_users_own_python_and_pip(tmp_path):
     assert install[-2:] == ["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"]
 
 
+@pytest.mark.repository
 def test_only_the_programs_of_mlx_reach_the_nodes_path(empty, monkeypatch):
     """The environment's folder has a python, which would hide that of the nodes."""
     names = " ".join((*PROGRAMS, "python"))

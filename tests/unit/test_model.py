@@ -473,6 +473,7 @@ def test_the_lab_on_some_nodes_at_one_delay_tells_other_nodes_and_delays(fitted,
     assert median(errors) <= 0.20
 
 
+@pytest.mark.repository
 def test_the_example_of_the_documentation_prints_what_it_says(capsys):
     page = (Path(__file__).parents[2] / "docs" / "model.md").read_text()
     exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], {})  # noqa: S102
@@ -480,6 +481,7 @@ def test_the_example_of_the_documentation_prints_what_it_says(capsys):
     assert f"prints `{capsys.readouterr().out.strip()}`" in page
 
 
+@pytest.mark.repository
 def test_the_table_of_constants_in_the_documentation_is_that_of_the_file():
     page = (Path(__file__).parents[2] / "docs" / "model.md").read_text()
     constants = choose("llama.cpp", "amd")

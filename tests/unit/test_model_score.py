@@ -142,6 +142,7 @@ def test_a_file_without_the_columns_is_refused(tmp_path):
         read_rows(tmp_path / "a.csv")
 
 
+@pytest.mark.repository
 def test_the_tools_refuse_a_bad_file_in_one_sentence(tmp_path):
     for tool in ("score_model.py", "fit_model.py"):
         ran = subprocess.run(

@@ -35,6 +35,7 @@ def test_rdma_names_one_device_exactly_and_its_gid(roce):
     assert "NCCL_PROTO" not in variables
 
 
+@pytest.mark.repository
 def test_the_services_of_nixos_have_the_same_variables(roce):
     text = Path("lib/nccl.nix").read_text()
     rendered = set(re.findall(r"\b([A-Z]+(?:_[A-Z]+)+) =", text))

@@ -163,6 +163,7 @@ def test_any_text_gives_a_result_or_a_parse_error(module, text, at, to):
             assert module.parse(damaged)
 
 
+@pytest.mark.repository
 def test_the_docs_list_every_parser():
     rows = re.findall(r"^\| `(\w+)` \|", Path("docs/parsers.md").read_text(), re.MULTILINE)
     names = {info.name for info in pkgutil.iter_modules(parsers.__path__)}

@@ -214,6 +214,7 @@ def test_a_sweep_that_is_not_yaml_is_refused_with_the_line(tmp_path):
         load_sweep(path)
 
 
+@pytest.mark.slow
 @given(
     nodes=st.sets(st.integers(1, 6), min_size=1),
     parallelism=st.sets(st.sampled_from(["single", "pipeline", "tensor"]), min_size=1),

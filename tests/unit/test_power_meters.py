@@ -178,6 +178,7 @@ def test_a_meter_that_cannot_be_asked_is_refused(tmp_path, before, after, words)
     assert words in raised.value.message
 
 
+@pytest.mark.repository
 def test_bench_says_first_that_a_meter_is_silent_and_goes_on(tmp_path):
     text = CLUSTER.replace("http://192.168.1.50", unreachable())
     (tmp_path / "mine.toml").write_text(text)

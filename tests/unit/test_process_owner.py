@@ -47,6 +47,7 @@ def owned(*argv):
     return sh(process._OWNER, "mine", "", "env", "NAME=a b", *argv, stdin=subprocess.PIPE)
 
 
+@pytest.mark.repository
 def test_output_environment_and_exit_status_arrive(state):
     with owned("sh", "-c", 'echo "$NAME"; exit 7') as one:
         output, errors = one.communicate(timeout=30)
@@ -92,6 +93,7 @@ def swept():
         return one.communicate(timeout=30)[0].split()
 
 
+@pytest.mark.repository
 def test_an_orphan_is_found_by_its_start_and_stopped(orphan, state):
     with sh(process._STARTED + 'started "$1"', str(orphan("").pid)) as one:
         since = one.communicate()[0].strip()

@@ -317,6 +317,7 @@ CLOSED = {"role", "state", "phase", "transport", "parallelism", "unit", "id", "s
 PLACES = [place for place in leaves(RICH) if place[-1] not in CLOSED]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(PLACES), PLANTS, AROUND, AROUND), min_size=1, max_size=6),
        NAMES, NAMES)  # fmt: skip

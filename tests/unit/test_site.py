@@ -326,6 +326,7 @@ def test_the_order_of_the_records_does_not_change_a_byte(tmp_path):
     assert all((one / file).read_bytes() == (other / file).read_bytes() for file in files)
 
 
+@pytest.mark.slow
 def test_pages_stay_under_500_kb_however_many_values_a_model_has(tmp_path):
     records = [
         foreign(

@@ -160,7 +160,7 @@ def _plan(
     connections: Mapping[str, Connection],
     dry_run: bool,
 ) -> DeployPlan:
-    from nixwulf.deploy.flake import attribute, disks, lacks_nix
+    from nixwulf.deploy.flake import attribute, lacks_nix, layouts
     from nixwulf.deploy.install import check_programs
     from nixwulf.deploy.keys import locked_out
     from nixwulf.deploy.machine import desk
@@ -179,7 +179,7 @@ def _plan(
         check_programs(imaged)
     # Evaluating takes as long as a node that does not answer: seconds, so both at once.
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(disks, flake, imaged) if lacks_nix() is None else None
+        asked = pool.submit(layouts, flake, imaged) if lacks_nix() is None else None
         machines = _machines(connections)
     if asked is None:
         click.echo(f"The flake is not asked which disks it formats: {lacks_nix()}.", err=True)

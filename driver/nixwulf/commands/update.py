@@ -110,12 +110,16 @@ def _print_commands(targets: Sequence[Target], seconds: int) -> None:
 
 
 def _bring(targets: Sequence[Target]) -> list[str]:
-    """Build once and copy to all; why a node does not have its system, empty when all have."""
+    """Build once and copy to all; why a node does not have its system, empty when all have.
+
+    Nothing is built when a node does not answer, or is being measured.
+    """
     from nixwulf.deploy import update as updating
     from nixwulf.report.words import plural
     from nixwulf.ssh import open_all
 
     failures = list(open_all(target.connection for target in targets).values())
+    failures = failures or updating.measuring(targets)
     if failures:
         return failures
     build = updating.build_command(targets)

@@ -16,9 +16,22 @@ FEATURES = ("--extra-experimental-features", "nix-command flakes")
 SYSTEM = "config.system.build.toplevel"
 
 # An absent attribute is null, so that one evaluation tells of all nodes.
-_DISKS = "s: map (d: d.device) (builtins.attrValues s.config.disko.devices.disk)"
+_LAYOUT = (
+    "s: let disks = builtins.attrValues s.config.disko.devices.disk; in { "
+    "disks = map (d: d.device) disks; labels = builtins.concatMap (d: map (p: p.label) "
+    '(if d.content.type or null == "gpt" then builtins.attrValues d.content.partitions '
+    "else [ ])) disks; }"
+)
 _LINUX = f"s: {{ drv = s.{SYSTEM}.drvPath; out = s.{SYSTEM}.outPath; }}"
 _DARWIN = "s: { drv = s.system.drvPath; out = s.system.outPath; }"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a configuration formats: disks, and the names of the partitions that it makes there."""
+
+    disks: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,10 +73,13 @@ def lacks_nix() -> str | None:
     return "nix is not on PATH; install it (https://nixos.org/download), or start this by 'nix run'"
 
 
-def disks(flake: str, attributes: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The disks that the configurations of NixOS nodes format, by attribute."""
-    found = _evaluate(flake, "nixosConfigurations", attributes, _DISKS)
-    return {name: tuple(map(str, value)) for name, value in found.items()}
+def layouts(flake: str, attributes: Sequence[str]) -> dict[str, Layout]:
+    """What the configurations of NixOS nodes format, by attribute."""
+    found = _evaluate(flake, "nixosConfigurations", attributes, _LAYOUT)
+    return {
+        name: Layout(tuple(map(str, value["disks"])), tuple(map(str, value["labels"])))
+        for name, value in found.items()
+    }
 
 
 def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> dict[str, Built]:

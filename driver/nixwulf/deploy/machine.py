@@ -21,7 +21,10 @@ _SYSTEM_ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
 
 @dataclass(frozen=True)
 class Disk:
-    """A whole disk: size in bytes, and its links in /dev/disk/by-id."""
+    """A whole disk: size in bytes, its links in /dev/disk/by-id, and names of its partitions.
+
+    labels: by the partition's device, such as '/dev/sda1', its name in the partition table.
+    """
 
     name: str
     size: int
@@ -29,6 +32,7 @@ class Disk:
     serial: str = ""
     ids: tuple[str, ...] = ()
     mountpoints: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
     read_only: bool = False
 
     @property
@@ -164,7 +168,7 @@ def _disks(listing: str, links: str) -> tuple[Disk, ...]:
     for device in devices if isinstance(devices, list) else []:
         if not isinstance(device, dict) or device.get("type") != "disk":
             continue
-        name = "/dev/" + str(device.get("name", "")).replace("!", "/")
+        name = _device(device)
         size = _number(device.get("size"))
         if size == 0 or re.match(r"/dev/(zram|ram)[0-9]", name):
             continue
@@ -175,20 +179,26 @@ def _disks(listing: str, links: str) -> tuple[Disk, ...]:
                 model=_words(device.get("model")),
                 serial=_words(device.get("serial")),
                 ids=tuple(sorted(ids.get(name, []))),
-                mountpoints=tuple(sorted(set(_mountpoints(device)))),
+                mountpoints=tuple(sorted({place for _, place in _named(device, "mountpoint")})),
+                labels=tuple(_named(device, "partlabel")),
                 read_only=_number(device.get("ro")) == 1,
             )
         )
     return tuple(found)
 
 
-def _mountpoints(device: dict[str, Any]) -> Iterable[str]:
-    if isinstance(device.get("mountpoint"), str):
-        yield device["mountpoint"]
+def _device(device: dict[str, Any]) -> str:
+    return "/dev/" + str(device.get("name", "")).replace("!", "/")
+
+
+def _named(device: dict[str, Any], column: str) -> Iterable[tuple[str, str]]:
+    """A column of a device and of all that is on it, where there is text in it, with its device."""
+    if isinstance(device.get(column), str):
+        yield _device(device), device[column]
     children = device.get("children")
     for child in children if isinstance(children, list) else []:
         if isinstance(child, dict):
-            yield from _mountpoints(child)
+            yield from _named(child, column)
 
 
 def _number(value: Any) -> int:

@@ -70,5 +70,5 @@ for link in /dev/disk/by-id/*; do
   [ -e "$link" ] && printf '%s %s\n' "$link" "$(readlink -f "$link")"
 done
 section disks
-lsblk --json --bytes --output NAME,SIZE,MODEL,SERIAL,TYPE,RM,RO,MOUNTPOINT
+lsblk --json --bytes --output NAME,SIZE,MODEL,SERIAL,TYPE,RM,RO,MOUNTPOINT,PARTLABEL
 exit 0

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.cluster import Cluster, Node
-from nixwulf.deploy.flake import attribute
+from nixwulf.deploy.flake import Layout, attribute
 from nixwulf.deploy.machine import Disk, Machine
-from nixwulf.deploy.refusals import can_install, refusals
+from nixwulf.deploy.refusals import can_install, equal_labels, refusals
 from nixwulf.errors import InputError
 
 _PHASES = {"kexec": "kexec,disko,install,reboot", "image": "disko,install,reboot"}
@@ -84,15 +84,15 @@ def make_plan(
     machines: Mapping[str, Machine | str],
     *,
     expected: Mapping[str, str] | None = None,
-    formatted: Mapping[str, tuple[str, ...]] | None = None,
+    formatted: Mapping[str, Layout] | None = None,
     locked_out: str | None = None,
     desk: tuple[str, str] | None = None,
 ) -> DeployPlan:
     """Plan for chosen nodes.
 
     machines: by node, what answered, or why nothing did. expected: host names that machines may
-    have besides their node's. formatted: the disks that each configuration of the flake formats,
-    none when the flake was not asked. locked_out: why the user could not log in afterwards. desk:
+    have besides their node's. formatted: what each configuration of the flake formats, None
+    when the flake was not asked. locked_out: why the user could not log in afterwards. desk:
     boot and host name of the machine at which the user sits.
     """
     planned = []
@@ -101,8 +101,11 @@ def make_plan(
             cluster, flake, node, platforms[node.platform], machines[node.name], expected or {}
         )
         if formatted is not None and plan.method != "check":
-            others = _other_disks(cluster, plan, formatted[plan.attribute])
-            plan = replace(plan, refusals=(*plan.refusals, *others))
+            layout = formatted[plan.attribute]
+            more = _other_disks(cluster, plan, layout.disks)
+            if plan.machine is not None:
+                more += equal_labels(node, plan.machine, layout.labels)
+            plan = replace(plan, refusals=(*plan.refusals, *more))
         planned.append(plan)
     imaged = any(plan.method != "check" for plan in planned)
     reason = locked_out if imaged else None

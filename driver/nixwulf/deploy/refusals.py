@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nixwulf.cluster import Cluster, Node
@@ -93,6 +93,28 @@ def _disk(node: Node, machine: Machine) -> Iterable[str]:
             f"Node {name!r} runs its installer from the disk {node.disk!r} (mounted at {used[0]}); "
             "install on another one, or boot the installer from a stick or card."
         )
+
+
+def equal_labels(node: Node, machine: Machine, labels: Sequence[str]) -> list[str]:
+    """Why another disk of the machine would be taken for the one that is installed on.
+
+    labels: the names of the partitions that the node's configuration makes. disko and the installed
+    system find them by these names, whichever disk has them.
+    """
+    reasons = []
+    for disk in machine.disks:
+        same = [(device, label) for device, label in disk.labels if label in labels]
+        if not same or node.disk in disk.ids:
+            continue
+        numbers = [re.sub(r".*?([0-9]*)$", r"\1", device) for device, _ in same]
+        renamed = "; ".join(f"sfdisk --part-label {disk.name} {n} old-{n}" for n in numbers)
+        names = " and ".join(repr(label) for _, label in same)
+        reasons.append(
+            f"Node {node.name!r} has another disk with {names}, {shown(disk)} ({disk.words}), "
+            f"which may be overwritten or booted in place of {node.disk!r}; remove that disk, or "
+            f"rename its partitions: '{renamed}'."
+        )
+    return reasons
 
 
 def _ability(node: Node, platform: dict[str, Any], machine: Machine) -> Iterable[str]:

@@ -10,20 +10,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
 from nixwulf.cluster import Node
 from nixwulf.deploy.flake import FEATURES, Built, error_of
 from nixwulf.errors import NixwulfError
+from nixwulf.recover.state import states
 from nixwulf.ssh import Connection, Unreachable
 
 _SCRIPT = Path(str(resources.files("nixwulf"))) / "deploy" / "update.sh"
 _PAUSE_S = 2.0
 _ROLLING_BACK_S = 120
-_START_S = 60
-_FINISH_S = 300  # installing a boot loader may take its time
+_ANSWER_S = 300  # installing a boot loader may take its time
 Report = Callable[[str, str], None]
 
 GOOD = {"updated", "unchanged"}
@@ -51,6 +51,8 @@ class Target:
 class Update:
     """What came of a node: its state, whether it needs a reboot, and what its log says.
 
+    idle: new services that wait for a device which is there already, so that nothing starts them.
+
     The states are 'updated', 'unchanged', 'rolled-back', 'rollback-failed', 'lost' and 'refused'.
     """
 
@@ -58,6 +60,7 @@ class Update:
     state: str
     reboot: bool = False
     words: str = ""
+    idle: tuple[str, ...] = ()
 
 
 def store_address(ssh: str) -> str:
@@ -101,6 +104,16 @@ def built_here() -> set[str]:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         found |= set(done.stdout.split())
     return found
+
+
+def measuring(targets: Sequence[Target]) -> list[str]:
+    """Why nodes are left alone on which a sweep has processes; a switch would end or slow them."""
+    return [
+        f"Node {state.name!r} runs {', '.join(state.owned)} of a sweep; wait for its end, or stop "
+        "what a killed driver left by 'nixwulf nodes recover --up-to stop'."
+        for state in states([target.connection for target in targets])
+        if state.owned
+    ]
 
 
 def build(command: Sequence[str]) -> None:
@@ -157,43 +170,50 @@ def _switch(target: Target, seconds: int, report: Report, stop: threading.Event)
     node, path = target.node, target.system.path
     script, fresh = _SCRIPT.read_text("utf-8"), target.connection.fresh()
     try:
-        started = fresh.script(script, "start", node.name, path, str(seconds), timeout_s=_START_S)
+        started = fresh.script(script, "start", node.name, path, str(seconds), timeout_s=_ANSWER_S)
     except Unreachable as error:
         # The node may have taken the command: it is asked below what came of it.
         report(node.name, error.message)
         started = "state started"
     except NixwulfError as error:
         return Update(node, "refused", words=error.message)
-    state, reboot, log = _parse(started)
-    if state == "unchanged":
-        return Update(node, state, reboot)
+    first = _parse(node, started)
+    if first.state == "unchanged":
+        return first
     report(node.name, "activating")
     deadline = time.monotonic() + seconds + _ROLLING_BACK_S
-    words, mode = "", "look"
+    log, words, mode = "", "", "look"
     while time.monotonic() < deadline and not stop.is_set():
         try:
-            answer = fresh.script(script, mode, node.name, path, timeout_s=_FINISH_S)
+            answer = fresh.script(script, mode, node.name, path, timeout_s=_ANSWER_S)
         except NixwulfError as error:
             words = error.message
         else:
-            state, reboot, more = _parse(answer)
-            log = log or more
-            if state == "activated":
+            found = _parse(node, answer)
+            log = log or found.words
+            if found.state == "activated":
                 mode = "finish"
                 continue
-            if state not in {"busy", "rolling-back"}:
-                return Update(node, state, reboot, log)
-            words = f"Node {node.name!r} was still {state} at the last answer."
+            if found.state not in {"busy", "rolling-back"}:
+                return replace(found, words=log)
+            words = f"Node {node.name!r} was still {found.state} at the last answer."
         stop.wait(_PAUSE_S)
     return Update(node, "lost", words=log or words)
 
 
-def _parse(output: str) -> tuple[str, bool, str]:
-    """State, whether a reboot is needed, and the node's log lines."""
-    lines = output.splitlines()
-    states = [line.removeprefix("state ") for line in lines if line.startswith("state ")]
-    log = [line.removeprefix("log ") for line in lines if line.startswith("log ")]
-    return states[-1] if states else "busy", "reboot" in lines, " ".join(" ".join(log).split())
+def _parse(node: Node, output: str) -> Update:
+    """What the script said; a node that said nothing is busy."""
+
+    def after(word: str) -> list[str]:
+        return [line.removeprefix(word) for line in output.splitlines() if line.startswith(word)]
+
+    return Update(
+        node,
+        after("state ")[-1] if after("state ") else "busy",
+        reboot="reboot" in output.splitlines(),
+        words=" ".join(" ".join(after("log ")).split()),
+        idle=tuple(after("idle ")),
+    )
 
 
 def sentence(update: Update) -> str:
@@ -201,6 +221,10 @@ def sentence(update: Update) -> str:
     name = update.node.name
     because = f": {update.words}" if update.words else ""
     again = "; correct the configuration and update again."
+    idle = ", ".join(update.idle)
+    start = f"'ssh {update.node.ssh} systemctl start {' '.join(update.idle)}'"
+    if idle and update.state == "updated":
+        return f"Node {name!r} is updated, and nothing has started {idle}; run {start}, or reboot."
     return {
         "updated": f"Node {name!r} is updated.",
         "unchanged": f"Node {name!r} runs this system already.",
