@@ -46,6 +46,7 @@ def test_a_machine_that_is_as_expected_is_installed():
     assert reasons(INSTALLER, expected=None) == []
 
 
+# no output: what the driver's own script found, changed on purpose
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -145,6 +146,7 @@ TWO_DISKS = TWO_DISKS.replace('"type": "loop"', '"type": "disk"').replace("67108
 
 
 def with_two_disks(labels, wiped="/dev/loop0"):
+    # no output: links of a node that is made up
     links = f"{DISK} {wiped}\n{OTHER_DISK} /dev/loop{'1' if wiped.endswith('0') else '0'}"
     found = parse_machine(answer(INSTALLER, disks=TWO_DISKS, disk_ids=links))
     return plan_of({"fw1": found}, formatted={"mine-fw1": Layout((DISK,), labels)})
@@ -237,6 +239,7 @@ def test_the_plans_text_is_what_people_read():
         "fw2": "Node 'fw2' cannot be reached: no route",
         "fw3": machine(INSTALLER, boot="b-3", disk_ids=""),
     }
+    # no output: the plan's own text
     assert (
         plan_text(plan_of(machines, expected={"fw1": "debian"}))
         == f"""\
@@ -266,6 +269,7 @@ reached as root
 
 def test_the_facts_text_lists_every_disk_by_the_id_to_write_down():
     node = dataclasses.replace(CLUSTER.nodes[0], disk=None)
+    # no output: the driver's own text
     assert (
         facts_text(node, machine(INSTALLER))
         == f"""\
@@ -283,6 +287,7 @@ def test_what_a_machine_says_cannot_steer_the_terminal():
     assert "\x1b" not in text
 
 
+# no output: sections of the driver's own script
 sections = st.fixed_dictionaries(
     {},
     optional={
