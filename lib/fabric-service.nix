@@ -111,9 +111,9 @@ in
   };
   rdmaDevices = fabric: lib.optional (fabric.rdmaDevice != null) "char-infiniband*";
 
-  # Where programs listen that ask the kernel for a free port: net.ipv4.ip_local_port_range's default.
-  ephemeralPorts = {
-    from = 32768;
-    to = 60999;
-  };
+  # Where programs listen for other nodes.
+  ports = lib.mapAttrs (_: range: {
+    from = lib.elemAt range 0;
+    to = lib.elemAt range 1;
+  }) (fromTOML (builtins.readFile ../driver/nixwulf/data/ports.toml)).ranges;
 }

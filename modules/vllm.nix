@@ -305,7 +305,7 @@ in
         ];
         # NCCL, Gloo and Ray's managers take free ports, Ray's workers the second range by its default.
         allowedTCPPortRanges = [
-          fabricService.ephemeralPorts
+          fabricService.ports.free
         ]
         ++ lib.optional ray {
           from = 10002;

@@ -23,6 +23,8 @@ let
         speedGbps = 1;
       };
       virtualisation.memorySize = lib.mkDefault 1024;
+      # The driver wants 1 GiB free, and 1 GiB is what NixOS gives a test's machine.
+      virtualisation.diskSize = 4096;
     };
 
   # The machine at which somebody sits: it has the driver, the key, and a cluster file of the other machines.

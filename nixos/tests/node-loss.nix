@@ -31,7 +31,8 @@
 
     with subtest("a node crashes while the model generates"):
         desk.succeed(
-            "cd /tmp && (nixwulf bench sweep.yaml --cluster /etc/cluster.toml --out out; echo $? >done) >log 2>&1 &"
+            "(cd /tmp && nixwulf bench sweep.yaml --cluster /etc/cluster.toml --out out; echo $? >/tmp/done)"
+            " >/tmp/log 2>&1 &"
         )
         node1.wait_until_succeeds("pgrep llama-bench", timeout=240)
         node2.crash()

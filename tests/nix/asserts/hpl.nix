@@ -150,6 +150,13 @@ in
       pkgs.mpi
     ];
   };
+  "MPI listens where the firewall is open: its 28,232 ports from 32,768 on are those up to 60,999" = {
+    expected = {
+      OMPI_MCA_btl_tcp_port_min_v4 = "32768";
+      OMPI_MCA_btl_tcp_port_range_v4 = "28232";
+    };
+    actual = lib.filterAttrs (name: _: lib.hasPrefix "OMPI_" name) config.environment.variables;
+  };
   "MPI's ports are open on the fabric's interface and nowhere else" = {
     expected = {
       interfaces = [ "enp1s0" ];
