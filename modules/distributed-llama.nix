@@ -97,8 +97,10 @@ in
       ]
     );
 
-    networking.firewall.interfaces = lib.mkIf (fabric != null) {
-      ${fabric.interface}.allowedTCPPorts = [ cfg.port ];
-    };
+    services.udev.extraRules = lib.mkIf (fabric != null) (
+      fabricService.startedBy fabric "distributed-llama.service"
+    );
+
+    nixwulf.fabric-firewall.${cfg.fabric}.tcp = [ cfg.port ];
   };
 }

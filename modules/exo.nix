@@ -99,22 +99,18 @@ in
       ]
     );
 
+    services.udev.extraRules = lib.mkIf (fabric != null) (fabricService.startedBy fabric "exo.service");
+
+    nixwulf.fabric-firewall.${cfg.fabric} = {
+      tcp = [
+        cfg.peerPort
+        fabricService.ranges.exo
+      ];
+      # By which the nodes find each other.
+      udp = [ fabricService.udp.exo-mdns ];
+    };
     networking.firewall.interfaces = lib.mkIf (fabric != null) {
-      ${fabric.interface} = {
-        allowedTCPPorts = [
-          cfg.apiPort
-          cfg.peerPort
-        ];
-        # MLX's ring takes one at random (1.0.71: src/exo/master/placement.py).
-        allowedTCPPortRanges = [
-          {
-            from = 49152;
-            to = 65535;
-          }
-        ];
-        # mDNS, by which the nodes find each other.
-        allowedUDPPorts = [ 5353 ];
-      };
+      ${fabric.interface}.allowedTCPPorts = [ cfg.apiPort ];
     };
   };
 }

@@ -13,7 +13,7 @@ let
   hpl = import ../lib/hpl.nix { inherit lib; };
   fabricService = import ../lib/fabric-service.nix { inherit lib utils config; };
   fabric = fabricService.on cfg.fabric;
-  inherit (fabricService.ports) free;
+  inherit (fabricService.ranges) free;
 
   memories = map (node: node.memoryGiB) nodes;
   known = memories != [ ] && !lib.elem null memories;
@@ -132,8 +132,8 @@ in
       etc."nixwulf/HPL.dat" = lib.mkIf (cfg.memoryGiB != null) { text = hpl.dat problem; };
     };
 
-    networking.firewall.interfaces = lib.mkIf (cfg.fabric != null && fabric != null) {
-      ${fabric.interface}.allowedTCPPortRanges = [ free ];
+    nixwulf.fabric-firewall = lib.mkIf (cfg.fabric != null) {
+      ${cfg.fabric}.tcp = [ free ];
     };
   };
 }

@@ -195,9 +195,16 @@ in
       name: instance: lib.nameValuePair "llama-rpc-${name}" (service name instance)
     ) onFabric;
 
-    networking.firewall.interfaces = lib.mkMerge (
+    services.udev.extraRules = lib.concatStrings (
+      lib.mapAttrsToList (
+        name: instance:
+        fabricService.startedBy (fabricService.on instance.fabric) "llama-rpc-${name}.service"
+      ) onFabric
+    );
+
+    nixwulf.fabric-firewall = lib.mkMerge (
       lib.mapAttrsToList (_: instance: {
-        ${(fabricService.on instance.fabric).interface}.allowedTCPPorts = [ instance.port ];
+        ${instance.fabric}.tcp = [ instance.port ];
       }) onFabric
     );
   };

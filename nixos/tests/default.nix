@@ -10,10 +10,14 @@ let
 
   # Every machine of a test is a node of a cluster with one switch, and lets the desk in.
   node =
-    { config, ... }:
+    { config, nodes, ... }:
     {
       imports = lib.attrValues nixwulf.nixosModules;
       nixwulf.cluster.sshKeys = [ keys.snakeOilPublicKey ];
+      nixwulf.cluster.nodes = map (name: {
+        inherit name;
+        addresses.switch = nodes.${name}.networking.primaryIPAddress;
+      }) (lib.remove "desk" (lib.attrNames nodes));
       nixwulf.fabrics.switch = {
         kind = "ethernet";
         interface = "eth1";

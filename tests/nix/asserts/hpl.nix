@@ -157,20 +157,23 @@ in
     };
     actual = lib.filterAttrs (name: _: lib.hasPrefix "OMPI_" name) config.environment.variables;
   };
-  "MPI's ports are open on the fabric's interface and nowhere else" = {
+  "MPI's ports are open to the nodes of the fabric and nowhere else" = {
     expected = {
-      interfaces = [ "enp1s0" ];
-      on = [
-        {
-          from = 32768;
-          to = 60999;
-        }
-      ];
+      nodes.switch = {
+        tcp = [
+          {
+            from = 32768;
+            to = 60999;
+          }
+        ];
+        udp = [ ];
+      };
+      interfaces = [ ];
       everywhere = [ ];
     };
     actual = {
+      nodes = config.nixwulf.fabric-firewall;
       interfaces = lib.attrNames firewall.interfaces;
-      on = firewall.interfaces.enp1s0.allowedTCPPortRanges;
       everywhere = firewall.allowedTCPPortRanges;
     };
   };
