@@ -75,10 +75,14 @@ let
         };
         device = mkOption {
           type = types.nullOr types.str;
-          # A server of a build with two backends would offer the one GPU twice.
+          # A server that starts before its GPU has one offers the CPU and prints no error; with a device named it ends,
+          # and is started again. One of a build with two backends would offer the one GPU twice.
           default =
-            if lib.length (config.package.backends or [ ]) > 1 then firstDevice.${config.backend} else null;
-          defaultText = lib.literalMD "the backend's first device where the package has several backends, else null";
+            if config.backend != "cpu" || lib.length (config.package.backends or [ ]) > 1 then
+              firstDevice.${config.backend}
+            else
+              null;
+          defaultText = lib.literalMD "the backend's first device; null on the CPU, where the package has no other";
           example = "Vulkan0";
           description = "Devices to offer, separated by commas; null is all GPUs, and the CPU where there is none.";
         };

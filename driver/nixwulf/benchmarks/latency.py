@@ -42,6 +42,7 @@ class Latency(Benchmark):
     }
     engines = ()
     programs = ("ping", "sockperf")
+    ports = (_PORT,)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """It needs a fabric, and neither program knows RDMA."""
