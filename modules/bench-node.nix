@@ -28,6 +28,11 @@ let
     ) node.addresses;
 in
 {
+  imports = [
+    ./fabric-firewall.nix
+    ./rdma.nix
+  ];
+
   options.nixwulf.bench-node = {
     enable = mkOption {
       type = types.bool;

@@ -15,6 +15,8 @@ let
   gpu = cfg.gpuIndex != null;
 in
 {
+  imports = [ ./fabric-firewall.nix ];
+
   options.nixwulf.distributed-llama = {
     enable = lib.mkEnableOption "a worker of distributed-llama";
     package = mkOption {

@@ -22,6 +22,8 @@ let
   );
 in
 {
+  imports = [ ./fabric-firewall.nix ];
+
   options.nixwulf.exo = {
     enable = lib.mkEnableOption "exo, which uses the CPU only on Linux: expect none of a GPU's speed";
     package = lib.mkPackageOption pkgs "exo" { };

@@ -48,6 +48,8 @@ let
   range = dash: port: if lib.isInt port then toString port else "${toString port.from}${dash}${toString port.to}";
 in
 {
+  imports = [ ./cluster.nix ];
+
   options.nixwulf.fabric-firewall = mkOption {
     type = types.attrsOf (
       types.submodule {

@@ -32,6 +32,8 @@ let
   };
 in
 {
+  imports = [ ./fabric-firewall.nix ];
+
   options.nixwulf.hpl = {
     enable = lib.mkEnableOption "HPL, and an input file for this cluster";
     blas = mkOption {

@@ -166,6 +166,8 @@ let
     ];
 in
 {
+  imports = [ ./bench-node.nix ];
+
   options.nixwulf.llama-rpc.instances = mkOption {
     type = types.attrsOf (types.submodule instanceModule);
     default = { };

@@ -123,6 +123,11 @@ let
       [ (lib.getExe' pkgs.coreutils "env") ];
 in
 {
+  imports = [
+    ./fabric-firewall.nix
+    ./toolboxes.nix
+  ];
+
   options.nixwulf.vllm = {
     enable = lib.mkEnableOption "vLLM services for this node's part of a cluster";
     package = mkOption {

@@ -35,7 +35,7 @@ let
     file:
     let
       cluster = nixwulf.inventory.read file;
-      systems = (nixwulf.cluster.nodesOf [ ] cluster).nixosConfigurations;
+      systems = (nixwulf.cluster.nodesOf { } cluster).nixosConfigurations;
     in
     if cluster.problems != [ ] then
       cluster.problems
