@@ -73,6 +73,15 @@ let
     };
 
   all = system [ outputs.nixosModules.default ];
+
+  mine = nixwulf.cluster.mkCluster {
+    file = ../../../clusters/mini-3.toml;
+    nixpkgs = {
+      config.allowUnfreePackages = [ "own" ];
+      overlays = [ (_: _: { own = "own"; }) ];
+    };
+  };
+  packages = mine.nixosConfigurations.mini-3-mini1.pkgs;
 in
 {
   "each module is a system's with nothing of this flake but the overlay" = {
@@ -87,5 +96,23 @@ in
   "all modules, and those that they import, are one module with its packages" = {
     expected = [ ];
     actual = failures all;
+  };
+  "a user's nixpkgs comes on top of what this flake's packages need" = {
+    expected = {
+      own = "own";
+      allowed = [
+        true
+        true
+      ];
+      packaged = true;
+    };
+    actual = {
+      inherit (packages) own;
+      allowed = map (name: lib.elem name packages.config.allowUnfreePackages) [
+        "own"
+        "cuda_nvcc"
+      ];
+      packaged = packages ? nixwulf-llama-cpp-cpu;
+    };
   };
 }
