@@ -34,7 +34,7 @@
       inherit (nixwulf) eachSystem folders pkgs;
 
       clusters = lib.mapAttrs (_: nixwulf.inventory.checked) (folders.withSuffix ".toml" ./clusters);
-      nodes = map (nixwulf.cluster.nodesOf [ ]) (lib.attrValues clusters);
+      nodes = map (nixwulf.cluster.nodesOf { }) (lib.attrValues clusters);
       images = nixwulf.cluster.imagesOf (lib.attrValues clusters);
 
       packageNames = lib.attrNames (nixwulf.overlay { } pkgs.x86_64-linux);
@@ -47,7 +47,13 @@
     {
       nixosConfigurations = lib.mergeAttrsList (lib.catAttrs "nixosConfigurations" nodes);
       darwinConfigurations = lib.mergeAttrsList (lib.catAttrs "darwinConfigurations" nodes);
-      inherit (nixwulf) nixosModules;
+      # For a system of one's own: all of them and the packages that they need. Each alone wants the overlay beside it.
+      nixosModules = nixwulf.nixosModules // {
+        default = {
+          imports = lib.attrValues nixwulf.nixosModules;
+          nixpkgs.overlays = [ nixwulf.overlay ];
+        };
+      };
       overlays.default = nixwulf.overlay;
 
       packages = eachSystem (

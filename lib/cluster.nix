@@ -25,22 +25,26 @@ let
       node.options
     ];
 
-  shared = cluster: node: [
-    platforms.${node.platform}
-    (lib.setDefaultModuleLocation cluster.source (import ./node.nix { inherit cluster node; }))
-    { nixpkgs.pkgs = pkgsOfPlatform.${node.platform}; }
-  ];
+  shared =
+    own: cluster: node:
+    [
+      platforms.${node.platform}
+      (lib.setDefaultModuleLocation cluster.source (import ./node.nix { inherit cluster node; }))
+      { nixpkgs.pkgs = own.pkgsOfPlatform.${node.platform}; }
+    ]
+    ++ optionsOf cluster node
+    ++ own.modules;
 
   nixosSystem =
-    modules: cluster: node:
+    own: cluster: node:
     inputs.nixpkgs.lib.nixosSystem {
-      modules = lib.attrValues nixosModules ++ shared cluster node ++ optionsOf cluster node ++ modules;
+      modules = lib.attrValues nixosModules ++ shared own cluster node;
     };
 
   darwinSystem =
-    modules: cluster: node:
+    own: cluster: node:
     inputs.nix-darwin.lib.darwinSystem {
-      modules = [ nixosModules.cluster ] ++ shared cluster node ++ optionsOf cluster node ++ modules;
+      modules = [ nixosModules.cluster ] ++ shared own cluster node;
     };
 
   systems =
@@ -69,7 +73,7 @@ rec {
           platforms.${platform}
           (../nixos/images + "/${kind}.nix")
           {
-            nixpkgs.pkgs = pkgsOfPlatform.${platform};
+            nixpkgs.pkgs = (pkgsOfPlatform { }).${platform};
             users.users.root.openssh.authorizedKeys.keys = sshKeys;
           }
         ];
@@ -102,21 +106,34 @@ rec {
       ) (lib.groupBy (node: node.platform) ofSystem)
     ) (lib.groupBy (node: node.facts.system) imaged);
 
-  nodesOf = modules: cluster: {
-    nixosConfigurations = systems (nixosSystem modules) cluster (linux cluster);
-    darwinConfigurations = systems (darwinSystem modules) cluster (darwin cluster);
-  };
+  nodesOf =
+    {
+      modules ? [ ],
+      nixpkgs ? { },
+    }:
+    let
+      own = {
+        inherit modules;
+        pkgsOfPlatform = pkgsOfPlatform nixpkgs;
+      };
+    in
+    cluster: {
+      nixosConfigurations = systems (nixosSystem own) cluster (linux cluster);
+      darwinConfigurations = systems (darwinSystem own) cluster (darwin cluster);
+    };
 
-  # The outputs of a user's own flake: `modules` come on top of what the cluster file says.
+  # The outputs of a user's own flake: `modules` come on top of what the cluster file says; `nixpkgs` is the `config` and
+  # the `overlays` of the nodes' packages, which no module can set.
   mkCluster =
     {
       file,
       modules ? [ ],
+      nixpkgs ? { },
     }:
     let
       cluster = inventory.checked file;
     in
-    nodesOf modules cluster
+    nodesOf { inherit modules nixpkgs; } cluster
     // {
       packages = eachSystem (
         system:

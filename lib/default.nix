@@ -28,7 +28,12 @@ let
       wanted = lib.optionalAttrs (lib.isFunction module) (lib.functionArgs module);
     in
     if wanted != { } && lib.all (name: arguments ? ${name}) (lib.attrNames wanted) then
-      lib.setDefaultModuleLocation path (module (lib.intersectAttrs wanted arguments))
+      {
+        # As of a module that is imported by its path: twice is once.
+        key = toString path;
+        _file = path;
+        imports = [ (module (lib.intersectAttrs wanted arguments)) ];
+      }
     else
       path;
 
@@ -48,32 +53,42 @@ let
     import inputs.nixpkgs (
       settings
       // {
-        config = {
+        config = settings.config or { } // {
           # What nixwulf-llama-cpp-cuda is built with. Allowed here, for nobody could allow it in a flake's packages.
           allowUnfreePackages = [
             "cuda_cccl"
             "cuda_cudart"
             "cuda_nvcc"
             "libcublas"
-          ];
-        }
-        // settings.config or { };
+          ]
+          ++ settings.config.allowUnfreePackages or [ ];
+        };
         overlays = [ overlay ] ++ settings.overlays or [ ];
       }
     );
   pkgs = eachSystem (system: nixpkgsWith { inherit system; });
 
+  # `own` is what a user's flake adds: `config` and `overlays`.
+  nixpkgsOfPlatforms =
+    own:
+    lib.mapAttrs (
+      name: facts:
+      let
+        file = ../nixos/platforms + "/${name}/nixpkgs.nix";
+        platform = lib.optionalAttrs (builtins.pathExists file) (import file { inherit inputs; });
+      in
+      if platform == { } && own == { } then
+        pkgs.${facts.system}
+      else
+        nixpkgsWith {
+          inherit (facts) system;
+          config = platform.config or { } // own.config or { };
+          overlays = platform.overlays or [ ] ++ own.overlays or [ ];
+        }
+    ) platformFacts;
   # One nixpkgs for all nodes of a platform: instantiating it is most of the cost of a node's evaluation.
-  pkgsOfPlatform = lib.mapAttrs (
-    name: facts:
-    let
-      settings = ../nixos/platforms + "/${name}/nixpkgs.nix";
-    in
-    if builtins.pathExists settings then
-      nixpkgsWith (import settings { inherit inputs; } // { inherit (facts) system; })
-    else
-      pkgs.${facts.system}
-  ) platformFacts;
+  shared = nixpkgsOfPlatforms { };
+  pkgsOfPlatform = own: if own == { } then shared else nixpkgsOfPlatforms own;
 
   # nixfmt's output byte for byte, by a program that comes without a Haskell compiler.
   formatter =

@@ -42,8 +42,15 @@ in
       }
     ];
 
-  # A unit that lives while the fabric's interface does. A cable may be unplugged: the device, unlike
-  # multi-user.target, holds up no boot while it is waited for, and it starts the unit when it appears.
+  # What starts a unit when the fabric's interface appears. A cable may be unplugged, so no boot waits for it. It is a
+  # udev rule and no `wantedBy` of the device: where the NIC's driver is in the initrd, the device unit is active already
+  # when the system's units are loaded, and what it wants is not started (systemd's src/core/device.c looks at
+  # SYSTEMD_WANTS of devices that are up, for this case).
+  startedBy = fabric: unit: ''
+    SUBSYSTEM=="net", KERNEL=="${fabric.interface}", TAG+="systemd", ENV{SYSTEMD_WANTS}+="${unit}"
+  '';
+
+  # A unit that lives while the fabric's interface does.
   unit =
     fabric:
     let
@@ -55,7 +62,6 @@ in
         device
         "systemd-networkd.service"
       ];
-      wantedBy = lib.mkDefault [ device ];
       # The interface may be there before its address is: retry until the bind succeeds.
       startLimitIntervalSec = 0;
       serviceConfig = {
@@ -111,9 +117,5 @@ in
   };
   rdmaDevices = fabric: lib.optional (fabric.rdmaDevice != null) "char-infiniband*";
 
-  # Where programs listen that ask the kernel for a free port: net.ipv4.ip_local_port_range's default.
-  ephemeralPorts = {
-    from = 32768;
-    to = 60999;
-  };
+  inherit (import ./ports.nix { inherit lib; }) ranges udp;
 }

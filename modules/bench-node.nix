@@ -9,6 +9,7 @@ let
   inherit (lib) mkDefault mkOption types;
   inherit (config.nixwulf) cluster fabrics;
   cfg = config.nixwulf.bench-node;
+  ports = import ../lib/ports.nix { inherit lib; };
   llamaCpp = import ../lib/llama-cpp.nix { inherit lib pkgs config; };
 
   # A name must mean one address, and the LAN's is the one that answers when a cable does not.
@@ -27,6 +28,11 @@ let
     ) node.addresses;
 in
 {
+  imports = [
+    ./fabric-firewall.nix
+    ./rdma.nix
+  ];
+
   options.nixwulf.bench-node = {
     enable = mkOption {
       type = types.bool;
@@ -52,18 +58,6 @@ in
       description = ''
         The llama.cpp on PATH. It needs the RPC backend, and all nodes need the same build: servers of another version
         are refused or crash (https://github.com/lhl/strix-halo-testing/blob/main/rpc-test/README.md).
-      '';
-    };
-    driverPorts = mkOption {
-      type = types.listOf types.port;
-      default = [
-        50052 # llama.cpp's RPC servers
-        50151 # iperf3
-        50152 # sockperf
-      ];
-      description = ''
-        TCP ports that the driver's processes listen on. They are open on every fabric of the node and nowhere else:
-        llama.cpp's RPC server has no authentication.
       '';
     };
   };
@@ -111,13 +105,14 @@ in
     ]
     ++ lib.optional (cfg.llamaCpp != null) cfg.llamaCpp;
 
+    # For what the driver starts.
+    nixwulf.fabric-firewall = lib.mapAttrs (_: _: {
+      tcp = lib.attrValues ports.tcp ++ lib.attrValues ports.ranges;
+      udp = lib.attrValues ports.udp;
+    }) fabrics;
+
     networking = {
-      firewall = {
-        enable = true;
-        interfaces = lib.mapAttrs' (
-          _: fabric: lib.nameValuePair fabric.interface { allowedTCPPorts = cfg.driverPorts; }
-        ) fabrics;
-      };
+      firewall.enable = true;
       hosts = lib.mkMerge (
         # NixOS gives a machine's own name a loopback address, which MPI and Gloo then tell their peers.
         [ { "127.0.0.2" = lib.mkForce [ ]; } ]

@@ -15,6 +15,8 @@ let
   gpu = cfg.gpuIndex != null;
 in
 {
+  imports = [ ./fabric-firewall.nix ];
+
   options.nixwulf.distributed-llama = {
     enable = lib.mkEnableOption "a worker of distributed-llama";
     package = mkOption {
@@ -97,8 +99,10 @@ in
       ]
     );
 
-    networking.firewall.interfaces = lib.mkIf (fabric != null) {
-      ${fabric.interface}.allowedTCPPorts = [ cfg.port ];
-    };
+    services.udev.extraRules = lib.mkIf (fabric != null) (
+      fabricService.startedBy fabric "distributed-llama.service"
+    );
+
+    nixwulf.fabric-firewall.${cfg.fabric}.tcp = [ cfg.port ];
   };
 }

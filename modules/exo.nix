@@ -22,6 +22,8 @@ let
   );
 in
 {
+  imports = [ ./fabric-firewall.nix ];
+
   options.nixwulf.exo = {
     enable = lib.mkEnableOption "exo, which uses the CPU only on Linux: expect none of a GPU's speed";
     package = lib.mkPackageOption pkgs "exo" { };
@@ -99,22 +101,18 @@ in
       ]
     );
 
+    services.udev.extraRules = lib.mkIf (fabric != null) (fabricService.startedBy fabric "exo.service");
+
+    nixwulf.fabric-firewall.${cfg.fabric} = {
+      tcp = [
+        cfg.peerPort
+        fabricService.ranges.exo
+      ];
+      # By which the nodes find each other.
+      udp = [ fabricService.udp.exo-mdns ];
+    };
     networking.firewall.interfaces = lib.mkIf (fabric != null) {
-      ${fabric.interface} = {
-        allowedTCPPorts = [
-          cfg.apiPort
-          cfg.peerPort
-        ];
-        # MLX's ring takes one at random (1.0.71: src/exo/master/placement.py).
-        allowedTCPPortRanges = [
-          {
-            from = 49152;
-            to = 65535;
-          }
-        ];
-        # mDNS, by which the nodes find each other.
-        allowedUDPPorts = [ 5353 ];
-      };
+      ${fabric.interface}.allowedTCPPorts = [ cfg.apiPort ];
     };
   };
 }

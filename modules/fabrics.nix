@@ -4,6 +4,8 @@ let
   inherit (config.nixwulf) fabrics;
 in
 {
+  imports = [ ./cluster.nix ];
+
   config = lib.mkIf (fabrics != { }) {
     networking.useNetworkd = true;
 

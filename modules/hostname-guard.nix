@@ -5,6 +5,8 @@ let
   name = config.networking.hostName;
 in
 {
+  imports = [ ./bench-node.nix ];
+
   options.nixwulf.hostname-guard.enable = lib.mkOption {
     type = lib.types.bool;
     default = config.nixwulf.bench-node.enable;

@@ -13,6 +13,7 @@ let
   hpl = import ../lib/hpl.nix { inherit lib; };
   fabricService = import ../lib/fabric-service.nix { inherit lib utils config; };
   fabric = fabricService.on cfg.fabric;
+  inherit (fabricService.ranges) free;
 
   memories = map (node: node.memoryGiB) nodes;
   known = memories != [ ] && !lib.elem null memories;
@@ -31,6 +32,8 @@ let
   };
 in
 {
+  imports = [ ./fabric-firewall.nix ];
+
   options.nixwulf.hpl = {
     enable = lib.mkEnableOption "HPL, and an input file for this cluster";
     blas = mkOption {
@@ -122,11 +125,17 @@ in
         cfg.package
         cfg.mpi
       ];
+      # Open MPI listens from port 1024 on by itself, where the firewall is closed: ranks wait for ever. mpirun hands
+      # its OMPI_* on to the ranks of all nodes.
+      sessionVariables = {
+        OMPI_MCA_btl_tcp_port_min_v4 = toString free.from;
+        OMPI_MCA_btl_tcp_port_range_v4 = toString (free.to - free.from + 1);
+      };
       etc."nixwulf/HPL.dat" = lib.mkIf (cfg.memoryGiB != null) { text = hpl.dat problem; };
     };
 
-    networking.firewall.interfaces = lib.mkIf (cfg.fabric != null && fabric != null) {
-      ${fabric.interface}.allowedTCPPortRanges = [ fabricService.ephemeralPorts ];
+    nixwulf.fabric-firewall = lib.mkIf (cfg.fabric != null) {
+      ${cfg.fabric}.tcp = [ free ];
     };
   };
 }

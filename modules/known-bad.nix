@@ -38,6 +38,8 @@ let
     );
 in
 {
+  imports = [ ./cluster.nix ];
+
   options.nixwulf.known-bad = {
     gpu = mkOption {
       type = types.nullOr types.str;

@@ -75,10 +75,14 @@ let
         };
         device = mkOption {
           type = types.nullOr types.str;
-          # A server of a build with two backends would offer the one GPU twice.
+          # A server that starts before its GPU has one offers the CPU and prints no error; with a device named it ends,
+          # and is started again. One of a build with two backends would offer the one GPU twice.
           default =
-            if lib.length (config.package.backends or [ ]) > 1 then firstDevice.${config.backend} else null;
-          defaultText = lib.literalMD "the backend's first device where the package has several backends, else null";
+            if config.backend != "cpu" || lib.length (config.package.backends or [ ]) > 1 then
+              firstDevice.${config.backend}
+            else
+              null;
+          defaultText = lib.literalMD "the backend's first device; null on the CPU, where the package has no other";
           example = "Vulkan0";
           description = "Devices to offer, separated by commas; null is all GPUs, and the CPU where there is none.";
         };
@@ -162,6 +166,8 @@ let
     ];
 in
 {
+  imports = [ ./bench-node.nix ];
+
   options.nixwulf.llama-rpc.instances = mkOption {
     type = types.attrsOf (types.submodule instanceModule);
     default = { };
@@ -195,9 +201,16 @@ in
       name: instance: lib.nameValuePair "llama-rpc-${name}" (service name instance)
     ) onFabric;
 
-    networking.firewall.interfaces = lib.mkMerge (
+    services.udev.extraRules = lib.concatStrings (
+      lib.mapAttrsToList (
+        name: instance:
+        fabricService.startedBy (fabricService.on instance.fabric) "llama-rpc-${name}.service"
+      ) onFabric
+    );
+
+    nixwulf.fabric-firewall = lib.mkMerge (
       lib.mapAttrsToList (_: instance: {
-        ${(fabricService.on instance.fabric).interface}.allowedTCPPorts = [ instance.port ];
+        ${instance.fabric}.tcp = [ instance.port ];
       }) onFabric
     );
   };

@@ -12,6 +12,8 @@ let
   chmod = lib.getExe' pkgs.coreutils "chmod";
 in
 {
+  imports = [ ./bench-node.nix ];
+
   options.nixwulf.power-meter = {
     enable = lib.mkEnableOption ''
       reading RAPL's energy counters (`/sys/class/powercap`) without being root. Only root may since 2020, because

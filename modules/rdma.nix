@@ -31,6 +31,8 @@ let
   };
 in
 {
+  imports = [ ./cluster.nix ];
+
   options.nixwulf.rdma = {
     enable = mkOption {
       type = types.bool;

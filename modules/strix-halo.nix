@@ -35,6 +35,8 @@ let
   ) (lib.attrValues config.nixwulf.fabrics);
 in
 {
+  imports = [ ./known-bad.nix ];
+
   options.nixwulf.strix-halo = {
     enable = mkOption {
       type = types.bool;

@@ -27,6 +27,8 @@ let
   quoted = lib.concatMapStringsSep " and " (name: "'${name}'");
 in
 {
+  imports = [ ./cluster.nix ];
+
   options.nixwulf.thunderbolt-net = {
     enable = mkOption {
       type = types.bool;

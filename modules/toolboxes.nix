@@ -131,6 +131,8 @@ let
     };
 in
 {
+  imports = [ ./bench-node.nix ];
+
   options.nixwulf.toolboxes = {
     names = mkOption {
       type = types.listOf types.str;

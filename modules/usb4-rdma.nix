@@ -31,7 +31,11 @@ let
   });
 in
 {
-  imports = [ (import "${source}/module.nix" { }) ];
+  imports = [
+    ./known-bad.nix
+    ./rdma.nix
+    (import "${source}/module.nix" { })
+  ];
 
   options.nixwulf.usb4-rdma = {
     enable = mkOption {

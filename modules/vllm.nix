@@ -123,6 +123,11 @@ let
       [ (lib.getExe' pkgs.coreutils "env") ];
 in
 {
+  imports = [
+    ./fabric-firewall.nix
+    ./toolboxes.nix
+  ];
+
   options.nixwulf.vllm = {
     enable = lib.mkEnableOption "vLLM services for this node's part of a cluster";
     package = mkOption {
@@ -270,7 +275,6 @@ in
             cfg.package
             pkgs.bash
           ];
-          wantedBy = lib.mkIf (!cfg.autoStart) [ ];
           serviceConfig = {
             ExecStart = utils.escapeSystemdExecArgs (program ++ command);
             # A crash and a lost peer are results; a service that comes back by itself hides them.
@@ -297,21 +301,18 @@ in
       ]
     );
 
+    services.udev.extraRules = lib.mkIf (ready && cfg.autoStart) (
+      fabricService.startedBy fabric "vllm.service"
+    );
+
+    nixwulf.fabric-firewall.${cfg.fabric}.tcp = [
+      (if ray then cfg.rayPort else cfg.masterPort)
+      # NCCL, Gloo and Ray's managers take these.
+      fabricService.ranges.free
+    ]
+    ++ lib.optional ray fabricService.ranges.ray;
     networking.firewall.interfaces = lib.mkIf (fabric != null) {
-      ${fabric.interface} = {
-        allowedTCPPorts = [
-          cfg.port
-          (if ray then cfg.rayPort else cfg.masterPort)
-        ];
-        # NCCL, Gloo and Ray's managers take free ports, Ray's workers the second range by its default.
-        allowedTCPPortRanges = [
-          fabricService.ephemeralPorts
-        ]
-        ++ lib.optional ray {
-          from = 10002;
-          to = 19999;
-        };
-      };
+      ${fabric.interface}.allowedTCPPorts = [ cfg.port ];
     };
   };
 }

@@ -12,6 +12,7 @@ from nixwulf import macos
 from nixwulf.benchmarks import percentile
 from nixwulf.cluster import Fabric
 from nixwulf.errors import NixwulfError
+from nixwulf.fabric_ports import TCP
 from nixwulf.parsers import ParseError, iperf3, ping
 from nixwulf.process import OwnedProcess
 from nixwulf.ssh import Connection, Unreachable
@@ -27,7 +28,7 @@ _SIZE = 64
 # Each takes 16 ms where the kernel counts time in 250 ticks a second. The median of 20 is within
 # 1-3 % of that of 30 or more in the lab, and the machine's mood changes it by more than that.
 _COUNT = 20
-PORT = 50151
+PORT = TCP["iperf3"]
 PROGRAMS = ("iperf3", "ping")
 # Long enough to leave slow start at 1 ms, short enough for every run of a sweep.
 _STREAM_S = 0.3

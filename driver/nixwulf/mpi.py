@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nixwulf.cluster import LAB_PLATFORM
+from nixwulf.fabric_ports import FREE
 from nixwulf.process import OwnedProcess, cpu_times
 from nixwulf.run import PROGRESS_CPU_S, Run, RunFailure
 from nixwulf.ssh import Connection, Unreachable, run_all
@@ -72,6 +73,10 @@ def arguments(run: Run, job: Job, major: int) -> list[str]:
         subnet = str(run.fabric.subnet)
         argv += ["--mca", "btl", "self,sm,tcp" if prrte else "self,vader,tcp"]
         argv += ["--mca", "btl_tcp_if_include", subnet]
+        # From 1024 on by default, where the flake's firewall is closed and ranks wait for ever.
+        first, last = FREE
+        argv += ["--mca", "btl_tcp_port_min_v4", str(first)]
+        argv += ["--mca", "btl_tcp_port_range_v4", str(last - first + 1)]
         if prrte:
             argv += ["--prtemca", "prte_if_include", subnet, "--prtemca", "plm_ssh_agent", "echo"]
             argv += ["--prtemca", "plm_ssh_no_tree_spawn", "1", "--leave-session-attached"]

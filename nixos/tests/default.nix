@@ -10,10 +10,14 @@ let
 
   # Every machine of a test is a node of a cluster with one switch, and lets the desk in.
   node =
-    { config, ... }:
+    { config, nodes, ... }:
     {
       imports = lib.attrValues nixwulf.nixosModules;
       nixwulf.cluster.sshKeys = [ keys.snakeOilPublicKey ];
+      nixwulf.cluster.nodes = map (name: {
+        inherit name;
+        addresses.switch = nodes.${name}.networking.primaryIPAddress;
+      }) (lib.remove "desk" (lib.attrNames nodes));
       nixwulf.fabrics.switch = {
         kind = "ethernet";
         interface = "eth1";
@@ -23,6 +27,8 @@ let
         speedGbps = 1;
       };
       virtualisation.memorySize = lib.mkDefault 1024;
+      # The driver wants 1 GiB free, and 1 GiB is what NixOS gives a test's machine.
+      virtualisation.diskSize = 4096;
     };
 
   # The machine at which somebody sits: it has the driver, the key, and a cluster file of the other machines.

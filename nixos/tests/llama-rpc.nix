@@ -31,22 +31,41 @@ in
       address = name: nodes.${name}.nixwulf.fabrics.switch.address;
     in
     ''
+      def reaches(machine: BaseMachine, address: str, port: int) -> bool:
+          return machine.execute(f"timeout 20 bash -c '</dev/tcp/{address}/{port}'")[0] == 0
+
+      def address_of(family: int, interface: str, scope: str) -> str:
+          shown = f"ip -{family} -o address show dev {interface} scope {scope}"
+          return node1.succeed(f"{shown} | awk '{{ print $4 }}'").split("/")[0]
+
       start_all()
       desk.wait_for_unit("multi-user.target")
       for machine in [node1, node2]:
-          machine.wait_for_unit("llama-rpc-cpu.service")
+          machine.wait_for_unit("multi-user.target")
+
+      with subtest("the server was started by the interface, which was up in the initrd"):
+          for machine in [node1, node2]:
+              machine.wait_until_succeeds("systemctl is-active llama-rpc-cpu.service", timeout=60)
 
       with subtest("the server listens on the fabric's address only"):
-          t.assertIn("${address "node1"}:50052", node1.succeed("ss -Hltn 'sport = 50052'"))
-          t.assertNotIn("0.0.0.0", node1.succeed("ss -Hltn 'sport = 50052' | awk '{ print $4 }'"))
+          listening = node1.succeed("ss -Hltn 'sport = 50052' | awk '{ print $4 }'")
+          t.assertEqual(listening.split(), ["${address "node1"}:50052"])
 
-      with subtest("the firewall opens the port on the fabric, and nowhere else"):
-          desk.wait_until_succeeds("timeout 5 bash -c '</dev/tcp/${address "node1"}/50052'")
+      with subtest("the cluster's nodes reach the port on the fabric, and nobody else does"):
+          t.assertTrue(reaches(node2, "${address "node1"}", 50052))
+          t.assertTrue(reaches(desk, "${address "node1"}", 22))
+          t.assertFalse(reaches(desk, "${address "node1"}", 50052))
+
+      with subtest("the port is closed on another network of the nodes, and by IPv6"):
           node1.succeed("systemctl stop llama-rpc-cpu")
           node1.succeed("systemd-run --unit=everywhere iperf3 --server --port 50052")
           node1.wait_for_open_port(50052)
-          other = node1.succeed("ip -4 -o address show dev eth2 | awk '{ print $4 }'").split("/")[0]
-          desk.fail(f"timeout 5 bash -c '</dev/tcp/{other}/50052'")
-          desk.succeed("timeout 5 bash -c '</dev/tcp/${address "node1"}/50052'")
+          t.assertTrue(reaches(node2, "${address "node1"}", 50052))
+          for other in [
+              address_of(4, "eth2", "global"),
+              address_of(6, "eth1", "link") + "%eth1",
+          ]:
+              t.assertTrue(reaches(node2, other, 22), other)
+              t.assertFalse(reaches(node2, other, 50052), other)
     '';
 }

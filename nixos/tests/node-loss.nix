@@ -31,9 +31,11 @@
 
     with subtest("a node crashes while the model generates"):
         desk.succeed(
-            "cd /tmp && (nixwulf bench sweep.yaml --cluster /etc/cluster.toml --out out; echo $? >done) >log 2>&1 &"
+            "(cd /tmp && nixwulf bench sweep.yaml --cluster /etc/cluster.toml --out out; echo $? >/tmp/done)"
+            " >/tmp/log 2>&1 &"
         )
-        node1.wait_until_succeeds("pgrep llama-bench", timeout=240)
+        # With the number of tokens: the driver also asks llama-bench for its version and devices before the run.
+        node1.wait_until_succeeds("pgrep -f '[l]lama-bench.* 4096'", timeout=400)
         node2.crash()
         desk.wait_until_succeeds("test -s /tmp/done", timeout=400)
 

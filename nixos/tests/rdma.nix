@@ -32,9 +32,9 @@
           t.assertEqual(node1.succeed("systemd-run --pipe --wait -q sh -c 'ulimit -l'").strip(), "unlimited")
 
       with subtest("perftest crosses the device"):
-          node1.succeed("systemd-run --unit=server ib_write_bw -d rxe0 -x 1 -F")
+          node1.succeed("systemd-run --unit=server ib_write_bw -d rxe0 -x 1 -F -n 20 -s 4096")
           printed = node2.wait_until_succeeds(
-              "ib_write_bw -d rxe0 -x 1 -F ${nodes.node1.nixwulf.fabrics.switch.address}", timeout=60
+              "ib_write_bw -d rxe0 -x 1 -F -n 20 -s 4096 ${nodes.node1.nixwulf.fabrics.switch.address}", timeout=60
           )
           t.assertIn("BW average", printed)
           counters = "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"

@@ -42,5 +42,16 @@
             for path in desk.succeed("ls /tmp/out/records/*.json").split()
         ]
         t.assertEqual([record["outcome"] for record in records], ["ok"] * 3)
+
+    with subtest("where three nodes ran, the switch is proved to have carried the model's work"):
+        proofs = [
+            record["sanity"]["transport"]
+            for record in records
+            if record["case"]["nodes"] == 3
+        ]
+        t.assertEqual([proof["proved"] for proof in proofs], [True, True])
+        for proof in proofs:
+            t.assertEqual(set(proof["bytes"]), {"node1", "node2", "node3"})
+            t.assertGreater(min(proof["bytes"].values()), 10_000)
   '';
 }

@@ -37,7 +37,7 @@ let
     file:
     let
       cluster = nixwulf.inventory.read file;
-      systems = (nixwulf.cluster.nodesOf [ ] cluster).nixosConfigurations;
+      systems = (nixwulf.cluster.nodesOf { } cluster).nixosConfigurations;
     in
     if cluster.problems != [ ] then
       cluster.problems

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from nixwulf import link
 from nixwulf.benchmarks import Benchmark, Metric
+from nixwulf.fabric_ports import TCP
 from nixwulf.parameter import Parameter
 from nixwulf.parsers import ping, sockperf
 from nixwulf.run import Run, RunFailure
@@ -24,7 +25,7 @@ _LOGGED_S = _SECONDS - 0.45
 # Bounds the log of fast links; up to 100 us of a round trip, the client waits busily for its turn.
 _EXCHANGES_A_SECOND = 10_000
 # Not iperf3's: sockperf cannot listen on a port whose last connection is less than a minute old.
-_PORT = 50152
+_PORT = TCP["sockperf"]
 
 
 class Latency(Benchmark):
@@ -41,6 +42,7 @@ class Latency(Benchmark):
     }
     engines = ()
     programs = ("ping", "sockperf")
+    ports = (_PORT,)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """It needs a fabric, and neither program knows RDMA."""

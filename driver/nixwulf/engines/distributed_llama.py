@@ -13,6 +13,7 @@ from nixwulf import asking, prompts
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import Engine
 from nixwulf.engines import distributed_llama_devices as devices
+from nixwulf.fabric_ports import TCP
 from nixwulf.gates.ports import listeners
 from nixwulf.models import random_dllama
 from nixwulf.models.random_model import RandomModel
@@ -22,7 +23,7 @@ from nixwulf.process import OwnedProcess
 from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection
 
-_PORT = 9999  # of a worker, as in modules/distributed-llama.nix
+_PORT = TCP["distributed-llama"]  # of a worker
 _API_PORT = 9990
 _START_LIMIT_S = 30.0
 _WORKER = "dllama-worker"

@@ -10,12 +10,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from nixwulf.fabric_ports import TCP, UDP
 from nixwulf.run import RunFailure
 
 # exo's defaults where it has one: what nodes exchange over TCP, and how they find each other over
 # UDP (https://github.com/exo-explore/exo/blob/b5375f8/src/exo/main.py). v1.0.71 takes any free TCP
 # port, which no firewall rule can name, and finds nodes by mDNS.
-PEER_PORT, _DISCOVERY_PORT = 52414, 52413
+PEER_PORT, _DISCOVERY_PORT = TCP["exo"], UDP["exo"]
 HELP = '"$1" --help 2>&1 || true'
 NAMESPACE = "EXO_LIBP2P_NAMESPACE"
 

@@ -20,13 +20,14 @@ from nixwulf.engines import (
 )
 from nixwulf.engines.llama_cpp_programs import RPC_SERVER_NAMES
 from nixwulf.engines.local import Installation, Progress
+from nixwulf.fabric_ports import TCP
 from nixwulf.models import random_gguf
 from nixwulf.models.random_model import RandomModel
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection
 
-_RPC_PORT = 50052
+_RPC_PORT = TCP["llama.cpp"]
 _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
 # By variables, because builds that do not know an option end, and do not mind a variable. Caches
 # help when prompts repeat, which a benchmark's do not; filling them costs time and up to 8 GiB.

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from nixwulf import asking
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import Engine
+from nixwulf.fabric_ports import UDP
 from nixwulf.models import random_gguf
 from nixwulf.models.random_model import RandomModel
 from nixwulf.parameter import Parameter
@@ -24,7 +25,7 @@ from nixwulf.run import Clocks, Run, RunFailure
 from nixwulf.ssh import Connection
 
 # The API, its console, and QUIC over UDP. The first two listen on the loopback only.
-_API_PORT, _CONSOLE_PORT, _PEER_PORT = 9337, 3131, 7842
+_API_PORT, _CONSOLE_PORT, _PEER_PORT = 9337, 3131, UDP["mesh-llm"]
 # These join or advertise public meshes, or choose what carries data beside the fabric.
 PUBLIC = ("--auto", "--publish", "--discover", "--nostr-relay", "--relay")
 # Unless told otherwise, a private mesh too signs in at public relays, which then could carry

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from nixwulf import nccl
 from nixwulf.cluster import Cluster, Node
 from nixwulf.engines.mlx_devices import backend, device_matrix
+from nixwulf.fabric_ports import TCP
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Clocks, Run, RunFailure
 from nixwulf.ssh import Connection, Unreachable, run_all
 
-PORT = 50053
+PORT = TCP["mlx"]
 # Unbuffered, or lines that a program printed before it was ended are lost. Offline: a model by its
 # name on Hugging Face is taken from the nodes' caches, and nothing is downloaded inside a run.
 # MLX_METAL_FAST_SYNCH stays unset: with it GPUs have deadlocked (https://github.com/ml-explore/mlx/issues/3142).

@@ -16,6 +16,7 @@ from nixwulf import asking, container, nccl
 from nixwulf.endpoint import Endpoint
 from nixwulf.engines import Engine, devices, python_versions, vllm_ray
 from nixwulf.engines.local import Installation
+from nixwulf.fabric_ports import TCP
 from nixwulf.models import random_safetensors
 from nixwulf.models.random_model import RandomModel
 from nixwulf.parameter import Parameter
@@ -26,7 +27,7 @@ from nixwulf.ssh import Connection
 
 # The ports of modules/vllm.nix. The server's is open on the head's loopback only.
 _PORT = 8000
-_MASTER_PORT = 29501
+_MASTER_PORT = TCP["vllm"]
 # 0.95 runs out of memory on Strix Halo
 # (https://github.com/kyuz0/amd-strix-halo-vllm-toolboxes/blob/main/rdma_cluster/setup_guide.md).
 _GPU_MEMORY = 0.9

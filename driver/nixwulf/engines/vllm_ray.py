@@ -7,11 +7,12 @@ import secrets
 import time
 from collections.abc import Mapping
 
+from nixwulf.fabric_ports import TCP
 from nixwulf.process import OwnedProcess
 from nixwulf.run import Clocks, Run, RunFailure
 from nixwulf.ssh import Connection
 
-PORT = 6379
+PORT = TCP["ray"]
 _POLL_S = 1.0
 _TOKEN = ("ray", "token")
 _ENVIRONMENT = {

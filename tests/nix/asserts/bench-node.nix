@@ -41,6 +41,36 @@ let
   ];
   ssh = config.services.openssh.settings;
   users = lib.filterAttrs (_: user: user.isNormalUser || user.name == "root") config.users.users;
+  # As driver/nixwulf/data/ports.toml has them, which the driver reads.
+  driverPorts = {
+    tcp = [
+      9999
+      52414
+      50151
+      50052
+      50053
+      6379
+      50152
+      29501
+      {
+        from = 49152;
+        to = 65535;
+      }
+      {
+        from = 32768;
+        to = 60999;
+      }
+      {
+        from = 10002;
+        to = 19999;
+      }
+    ];
+    udp = [
+      52413
+      5353
+      7842
+    ];
+  };
   commands = [
     "ethtool"
     "iperf"
@@ -128,24 +158,18 @@ in
     expected = true;
     actual = lib.elem "-DGGML_RPC:BOOL=TRUE" config.nixwulf.bench-node.llamaCpp.cmakeFlags;
   };
-  "only ssh is open everywhere, and the driver's ports on every fabric" = {
+  "only ssh is open everywhere, and the driver's ports to the nodes of every fabric" = {
     expected = {
       all = [ 22 ];
-      enp1s0 = [
-        50052
-        50151
-        50152
-      ];
-      thunderbolt0 = [
-        50052
-        50151
-        50152
-      ];
+      interfaces = [ ];
+      cable = driverPorts;
+      switch = driverPorts;
     };
     actual = {
       all = config.networking.firewall.allowedTCPPorts;
+      interfaces = lib.attrNames config.networking.firewall.interfaces;
     }
-    // lib.mapAttrs (_: interface: interface.allowedTCPPorts) config.networking.firewall.interfaces;
+    // config.nixwulf.fabric-firewall;
   };
   "a name means the LAN's address, never loopback; each fabric has a name of its own" = {
     expected = {

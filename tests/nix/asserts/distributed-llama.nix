@@ -87,17 +87,24 @@ in
       taken = lib.length (refusals pkgs.distributed-llama-vulkan);
     };
   };
-  "the port is open on the fabric's interface and nowhere else" = {
+  "the port is open to the nodes of the fabric and to nobody else" = {
     expected = {
-      end0 = [ 9999 ];
+      nodes.switch = {
+        tcp = [ 9999 ];
+        udp = [ ];
+      };
       everywhere = false;
-      interfaces = [ "end0" ];
+      interfaces = [ ];
     };
     actual = {
-      end0 = firewall.interfaces.end0.allowedTCPPorts;
+      nodes = config.nixwulf.fabric-firewall;
       everywhere = lib.elem 9999 firewall.allowedTCPPorts;
       interfaces = lib.attrNames firewall.interfaces;
     };
+  };
+  "the interface's appearance starts it" = {
+    expected = true;
+    actual = lib.hasInfix "KERNEL==\"end0\", TAG+=\"systemd\", ENV{SYSTEMD_WANTS}+=\"distributed-llama.service\"" config.services.udev.extraRules;
   };
   "it is nobody, and is started again whenever it ends" = {
     expected = [ ];

@@ -99,24 +99,34 @@ in
       lib.hasInfix "RestrictNetworkInterfaces=lo\nRestrictNetworkInterfaces=thunderbolt0\n"
         config.systemd.units."exo.service".text;
   };
-  "the firewall opens on the fabric's interface and nowhere else" = {
+  "the API is open on the fabric's interface, the rest to the nodes there, and nothing anywhere else" = {
     expected = {
       interfaces = [ "thunderbolt0" ];
-      tcp = [
-        52414
-        52415
-      ];
-      udp = [ 5353 ];
+      api = [ 52415 ];
+      peers = {
+        tcp = [
+          52414
+          {
+            from = 49152;
+            to = 65535;
+          }
+        ];
+        udp = [ 5353 ];
+      };
       everywhere = [ ];
       ranges = [ ];
     };
     actual = {
       interfaces = lib.attrNames firewall.interfaces;
-      tcp = lib.sort lib.lessThan firewall.interfaces.thunderbolt0.allowedTCPPorts;
-      udp = firewall.interfaces.thunderbolt0.allowedUDPPorts;
+      api = firewall.interfaces.thunderbolt0.allowedTCPPorts;
+      peers = config.nixwulf.fabric-firewall.cable;
       everywhere = lib.intersectLists [ 52414 52415 ] firewall.allowedTCPPorts;
       ranges = firewall.allowedTCPPortRanges;
     };
+  };
+  "the interface's appearance starts it" = {
+    expected = true;
+    actual = lib.hasInfix "KERNEL==\"thunderbolt0\", TAG+=\"systemd\", ENV{SYSTEMD_WANTS}+=\"exo.service\"" config.services.udev.extraRules;
   };
   "it is nobody and is started again when it fails" = {
     expected = [ ];

@@ -150,20 +150,30 @@ in
       pkgs.mpi
     ];
   };
-  "MPI's ports are open on the fabric's interface and nowhere else" = {
+  "MPI listens where the firewall is open: its 28,232 ports from 32,768 on are those up to 60,999" = {
     expected = {
-      interfaces = [ "enp1s0" ];
-      on = [
-        {
-          from = 32768;
-          to = 60999;
-        }
-      ];
+      OMPI_MCA_btl_tcp_port_min_v4 = "32768";
+      OMPI_MCA_btl_tcp_port_range_v4 = "28232";
+    };
+    actual = lib.filterAttrs (name: _: lib.hasPrefix "OMPI_" name) config.environment.variables;
+  };
+  "MPI's ports are open to the nodes of the fabric and nowhere else" = {
+    expected = {
+      nodes.switch = {
+        tcp = [
+          {
+            from = 32768;
+            to = 60999;
+          }
+        ];
+        udp = [ ];
+      };
+      interfaces = [ ];
       everywhere = [ ];
     };
     actual = {
+      nodes = config.nixwulf.fabric-firewall;
       interfaces = lib.attrNames firewall.interfaces;
-      on = firewall.interfaces.enp1s0.allowedTCPPortRanges;
       everywhere = firewall.allowedTCPPortRanges;
     };
   };

@@ -137,10 +137,10 @@ in
       "minisforum-ms-s1-max"
     ] strixHaloServers;
   };
-  "an RPC server on a Spark is the node's own build, on its GPU" = {
+  "an RPC server on a Spark is the node's own build, on its GPU and never on the CPU" = {
     expected.default = {
       own = true;
-      device = null;
+      device = "CUDA0";
       opens = [ "char-nvidia*" ];
     };
     actual = serving "dgx-spark" { default = { }; };

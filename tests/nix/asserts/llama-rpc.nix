@@ -86,34 +86,45 @@ in
       "cpu"
     ];
   };
-  "the ports are open on the fabric's interface" = {
-    expected = [
-      50052
-      50053
-      50054
-    ];
-    # perftest's port is open there as well, because the fabric has RDMA.
-    actual = lib.remove 18515 (lib.sort lib.lessThan firewall.interfaces.thunderbolt0.allowedTCPPorts);
+  "the ports are open to the nodes of their fabrics" = {
+    expected = {
+      cable = [
+        50054
+        50052
+        50053
+      ];
+      office = [ 50052 ];
+    };
+    actual = lib.mapAttrs (_: open: open.tcp) config.nixwulf.fabric-firewall;
   };
   "the ports are open nowhere else" = {
     expected = {
       everywhere = [ ];
-      interfaces = [
-        "enp1s0"
-        "thunderbolt0"
-      ];
+      # perftest's port, because the fabric has RDMA.
+      interfaces.thunderbolt0 = [ 18515 ];
       trusted = [ "lo" ];
     };
     actual = {
       everywhere = lib.intersectLists [ 50052 50053 50054 ] firewall.allowedTCPPorts;
-      interfaces = lib.attrNames firewall.interfaces;
+      interfaces = lib.mapAttrs (_: open: open.allowedTCPPorts) firewall.interfaces;
       trusted = firewall.trustedInterfaces;
     };
+  };
+  "a udev rule starts it, also where the interface was up in the initrd" = {
+    expected = [
+      "cpu"
+      "gpu"
+      "tcp"
+    ];
+    actual = lib.filter (
+      name:
+      lib.hasInfix "SUBSYSTEM==\"net\", KERNEL==\"thunderbolt0\", TAG+=\"systemd\", ENV{SYSTEMD_WANTS}+=\"llama-rpc-${name}.service\"\n" config.services.udev.extraRules
+    ) (lib.attrNames config.nixwulf.llama-rpc.instances);
   };
   "it lives and dies with the interface, and no boot waits for it" = {
     expected = {
       bindsTo = [ "sys-subsystem-net-devices-thunderbolt0.device" ];
-      wantedBy = [ "sys-subsystem-net-devices-thunderbolt0.device" ];
+      wantedBy = [ ];
       Restart = "always";
       startLimitIntervalSec = 0;
     };

@@ -129,15 +129,15 @@ in
   };
   "nothing starts it but a person or the driver, unless asked to" = {
     expected = [
-      [ ]
+      false
       "no"
-      [ "sys-subsystem-net-devices-thunderbolt0.device" ]
+      true
       "on-failure"
     ];
     actual =
       lib.concatMap
         (config: [
-          (serviceOf config).wantedBy
+          (lib.hasInfix "ENV{SYSTEMD_WANTS}+=\"vllm.service\"" config.services.udev.extraRules)
           (serviceOf config).serviceConfig.Restart
         ])
         [
@@ -165,31 +165,33 @@ in
       "DeviceAllow=char-infiniband*"
     ];
   };
-  "the firewall opens on the fabric's interface" = {
+  "the API is open to all on the fabric's interface, what the nodes say to each other to them only" = {
     expected = {
+      api = [
+        [ 8000 ]
+        [ ]
+      ];
       ray = [
         6379
-        8000
-      ];
-      mp = [
-        8000
-        29501
-      ];
-      rayRanges = [
         ephemeral
         {
           from = 10002;
           to = 19999;
         }
       ];
-      mpRanges = [ ephemeral ];
+      mp = [
+        29501
+        ephemeral
+      ];
     };
     actual = {
       # perftest's port is open there as well, because the fabric has RDMA.
-      ray = lib.remove 18515 (lib.sort lib.lessThan (interface head).allowedTCPPorts);
-      mp = lib.remove 18515 (lib.sort lib.lessThan (interface worker).allowedTCPPorts);
-      rayRanges = (interface head).allowedTCPPortRanges;
-      mpRanges = (interface worker).allowedTCPPortRanges;
+      api = [
+        (lib.remove 18515 (interface head).allowedTCPPorts)
+        (interface head).allowedTCPPortRanges
+      ];
+      ray = head.nixwulf.fabric-firewall.cable.tcp;
+      mp = worker.nixwulf.fabric-firewall.cable.tcp;
     };
   };
   "the firewall opens nowhere else" = {
