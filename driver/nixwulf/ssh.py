@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -9,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from nixwulf.cluster import Cluster, Node
 from nixwulf.errors import InputError, NixwulfError
 
 CONNECT_TIMEOUT_S = 10
+_CLOSE_S = 10
 _RUNTIME_PATH_MAXIMUM = 37
 _SSH_FAILED = 255
 
@@ -43,10 +44,10 @@ class Connection:
         return replace(self, options=("-o", "ControlPath=none", *self.options))
 
     def close(self) -> None:
-        """End the shared connection, if there is one."""
-        subprocess.run(
-            ["ssh", *self.options, "-O", "exit", self.node.ssh], capture_output=True, check=False
-        )
+        """End the shared connection, if there is one; a master that does not answer is left."""
+        command = ["ssh", *self.options, "-O", "exit", self.node.ssh]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, capture_output=True, check=False, timeout=_CLOSE_S)
 
     def open(self) -> None:
         """Start the shared connection; raises Unreachable with ssh's own words."""
@@ -143,7 +144,7 @@ class Connection:
                 f"{' '.join(done.stderr.split())}"
             )
 
-    @contextmanager
+    @contextlib.contextmanager
     def forwarded(self, socket: str) -> Iterator[Path]:
         """A local Unix socket that leads to one on the node, for as long as the context lasts."""
         with tempfile.TemporaryDirectory(prefix="nixwulf-") as folder:
