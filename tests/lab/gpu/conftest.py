@@ -54,9 +54,12 @@ def programs_with_a_gpu() -> dict[str, str] | None:
     return places if "Vulkan0: " in done.stdout else None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gpu_on_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """PATH begins with llama.cpp's programs, which have a GPU; its folder."""
+    """PATH begins with llama.cpp's programs, which have a GPU; its folder.
+
+    For this folder's module only: the tests of the lab after it compute on the CPU.
+    """
     programs = programs_with_a_gpu()
     if programs is None:
         pytest.skip(
@@ -72,7 +75,7 @@ def gpu_on_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ["PATH"] = before
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def nodes(gpu_on_path: Path, state_base: Path) -> Iterator[bench.Session]:
     """Three nodes of the lab, each with a GPU."""
     matrix = {"model": ["m"], "nodes": [3], "fabric": ["rdma-like"], "parallelism": ["pipeline"]}
