@@ -8,6 +8,7 @@ from nixwulf.fabric_ports import FREE, TCP
 from nixwulf.link import PORT
 
 # APIs, which the driver reaches through ssh: no node needs them open.
+# no output: names of engines
 APIS = {
     "distributed-llama": {9990},
     "exo": {52415},
