@@ -6,7 +6,7 @@
 }:
 let
   template = nixwulf.inventory.read ../../../templates/cluster/cluster.toml;
-  older = nixwulf.cluster.nodesOf [ ] (template // { stateVersion = "26.05"; });
+  older = nixwulf.cluster.nodesOf { } (template // { stateVersion = "26.05"; });
   inherit (outputs.nixosConfigurations.mini-3-mini1) config;
   inherit (config.nixwulf) cluster fabrics disk;
 in
