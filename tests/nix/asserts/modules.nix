@@ -61,7 +61,7 @@ let
         module
         (settings.${name} or { })
         # No fabric where no option of it is.
-        (lib.optionalAttrs (name != "disk") fabric)
+        (lib.optionalAttrs (!lib.elem name [ "disk" "unattended" ]) fabric)
         { nixpkgs.overlays = [ nixwulf.overlay ]; }
       ];
     in
