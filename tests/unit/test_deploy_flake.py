@@ -145,7 +145,9 @@ def test_a_file_that_is_no_key_is_left_out(home, junk):
     assert keys.own_keys([CONNECTION]) == []
 
 
-PRIVATE = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----\n"
+PRIVATE = (
+    "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----\n"
+)
 
 
 def test_a_private_key_where_a_public_one_should_be_is_refused_and_not_shown(home):

@@ -25,8 +25,8 @@ def layout(**values):
 def test_an_interface_that_the_machine_does_not_have_is_refused():
     (reason,) = reasons(layout(interfaces=()), interfaces="lo\nenp9s0 eno1")
     assert reason == (
-        "Node 'fw1' has no interface 'eth0', which mine.toml names for the fabric 'switch'; it has, "
-        "by all names: enp9s0, eno1."
+        "Node 'fw1' has no interface 'eth0', which mine.toml names for the fabric 'switch'; it "
+        "has, by all names: enp9s0, eno1."
     )
 
 
@@ -59,8 +59,8 @@ def test_an_interface_that_may_be_there_is_no_reason(values, changes):
 def test_a_disk_whose_driver_is_not_in_the_initrd_is_refused_with_what_to_add():
     found = reasons(layout(modules=("nvme", "ahci")), disk_drivers=NVME_BY_VMD)
     assert found == [
-        f"Node 'fw1' reaches its disk '{DISK}' by vmd, which its configuration does not load before "
-        "it mounts the disk, so that it would not boot; add "
+        f"Node 'fw1' reaches its disk '{DISK}' by vmd, which its configuration does not load "
+        "before it mounts the disk, so that it would not boot; add "
         "'boot.initrd.availableKernelModules = [ \"vmd\" ];' in a module."
     ]
 

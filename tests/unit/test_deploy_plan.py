@@ -58,7 +58,10 @@ def test_a_machine_that_is_as_expected_is_installed():
         ({"disk_ids": f"{OTHER_DISK} /dev/nvme0n1"}, f"it has: {OTHER_DISK} (ACME 1TB, 1000.2 GB)"),
         ({"disk_ids": ""}, "it has: /dev/nvme0n1, which has no id (ACME 1TB, 1000.2 GB)"),
         ({"disks": ""}, "it has: none"),
-        ({"disks": "", "programs": "/bin/tar\n/bin/cpio\n/bin/setsid\n/bin/ip\n/bin/awk"}, "it has no lsblk"),
+        (
+            {"disks": "", "programs": "/bin/tar\n/bin/cpio\n/bin/setsid\n/bin/ip\n/bin/awk"},
+            "it has no lsblk",
+        ),
         ({"disks": [NVME | {"size": 15_900_000_000}]}, "of 15.9 GB, and needs 16 GB"),
         ({"disks": [NVME | {"ro": True}]}, "can only read its disk"),
         ({"base": INSTALLER, "disks": [NVME]}, "runs its installer from the disk"),
@@ -273,7 +276,8 @@ fw1  root@192.168.1.10  generic-x86_64: installed over ssh (kexec)
   build        nix build --extra-experimental-features 'nix-command flakes' --out-link \
 runs/kexec-generic-x86_64.tar '.#packages.x86_64-linux.kexec-generic-x86_64'
   command      nixos-anywhere --flake '.#mine-fw1' --target-host root@192.168.1.10 --kexec \
-runs/kexec-generic-x86_64.tar --copy-host-keys --print-build-logs --phases kexec,disko,install,reboot
+runs/kexec-generic-x86_64.tar --copy-host-keys --print-build-logs --phases \
+kexec,disko,install,reboot
 
 fw2  root@192.168.1.11  generic-x86_64: installed over ssh (kexec)
   not reached  Node 'fw2' cannot be reached: no route
@@ -281,7 +285,8 @@ fw2  root@192.168.1.11  generic-x86_64: installed over ssh (kexec)
   build        nix build --extra-experimental-features 'nix-command flakes' --out-link \
 runs/kexec-generic-x86_64.tar '.#packages.x86_64-linux.kexec-generic-x86_64'
   command      nixos-anywhere --flake '.#mine-fw2' --target-host root@192.168.1.11 --kexec \
-runs/kexec-generic-x86_64.tar --copy-host-keys --print-build-logs --phases kexec,disko,install,reboot
+runs/kexec-generic-x86_64.tar --copy-host-keys --print-build-logs --phases \
+kexec,disko,install,reboot
 
 fw3  root@192.168.1.12  generic-x86_64: installed over ssh (kexec)
   now          'nixwulf-installer' runs NixOS 26.11 (Zokor) (an installer), x86_64-linux, \

@@ -85,7 +85,13 @@ def layouts(flake: str, attributes: Sequence[str]) -> dict[str, Layout]:
 
 def layout_of(values: Mapping[str, list[str] | None]) -> Layout:
     """The layout of what layout.nix evaluates to."""
-    return Layout(**{key: None if value is None else tuple(value) for key, value in values.items()})
+    interfaces = values["interfaces"]
+    return Layout(
+        disks=tuple(values["disks"] or ()),
+        labels=tuple(values["labels"] or ()),
+        modules=tuple(values["modules"] or ()),
+        interfaces=None if interfaces is None else tuple(interfaces),
+    )
 
 
 def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> dict[str, Built]:

@@ -206,7 +206,7 @@ def _with_command(
     day that the node downloads. A node that runs an installer needs none, and is not let leave it.
     """
     node, machine = plan.node, plan.machine
-    what = ("--flake", f"{flake}#{plan.attribute}")
+    what: tuple[str, ...] = ("--flake", f"{flake}#{plan.attribute}")
     kexec: tuple[str, ...] = ()
     build: tuple[str, ...] = ()
     phases = _FROM_INSTALLER
