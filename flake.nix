@@ -64,6 +64,19 @@
         // images.${system} or { }
       );
 
+      # Not among the packages, all of which 'nix flake check' evaluates: they have every node in full.
+      legacyPackages = eachSystem (system: {
+        deployments = lib.mapAttrs' (
+          _: cluster:
+          lib.nameValuePair cluster.name (
+            nixwulf.cluster.deployment {
+              inherit cluster;
+              installers = images;
+            } system
+          )
+        ) clusters;
+      });
+
       apps = eachSystem (system: nixwulf.commands.apps pkgs.${system});
 
       devShells = eachSystem (system: {
