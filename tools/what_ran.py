@@ -120,7 +120,7 @@ def record(result: Result) -> None:
         raise InputError(f"{result.what!r} passed without its subtest {min(missing)!r}.")
     name = f"{result.what}-{result.stage}-{result.packages}.json"
     write_json(RESULTS / name, asdict(result))
-    print(f"{result.what}: {'passed' if result.passed else 'FAILED'}, recorded.")
+    print(f"{result.what}: {result.stage if result.passed else 'FAILED'}, recorded.")
 
 
 def committed() -> str:
