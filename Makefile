@@ -1,8 +1,8 @@
 PYTHON_FILES = driver examples tests tools
 
-# The VM tests where neither KVM nor a Nix cache is; T=sweep for one of them. Each takes 5 to 12 minutes there.
+# The VM tests where neither KVM nor a Nix cache is, and their results for docs/what-ran.md. T=sweep runs one of them,
+# BOOT="../shared/nix-boot/boot --limit 60" gives them longer. Each takes 5 to 12 minutes there.
 BOOT = ../shared/nix-boot/boot
-T = $(filter-out default,$(basename $(notdir $(wildcard nixos/tests/*.nix))))
 
 .PHONY: setup setup-tests demo test lint format figures boot
 
@@ -27,10 +27,9 @@ format: setup
 	.venv/bin/ruff check --fix $(PYTHON_FILES)
 	.venv/bin/ruff format $(PYTHON_FILES)
 
-boot:
-	@[ -x $(BOOT) ] || { echo "There is no $(BOOT) here; with KVM, run 'nix build .#checks.x86_64-linux.vm-NAME -L'."; exit 1; }
-	@failed=; for test in $(T); do $(BOOT) "vm-$$test" || failed="$$failed $$test"; done; \
-	[ -z "$$failed" ] || { echo "Failed:$$failed."; exit 1; }
+boot: setup
+	@[ -x $(firstword $(BOOT)) ] || { echo "There is no $(firstword $(BOOT)) here; with KVM, run 'nix build .#checks.x86_64-linux.vm-NAME -L'."; exit 1; }
+	@.venv/bin/python tools/what_ran.py boot --with "$(BOOT)" $(T)
 
 figures: setup
 	.venv/bin/python tools/figures.py
