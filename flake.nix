@@ -39,6 +39,12 @@
 
       packageNames = lib.attrNames (nixwulf.overlay { } pkgs.x86_64-linux);
 
+      vmTests =
+        system:
+        import ./nixos/tests {
+          inherit lib nixwulf;
+          pkgs = pkgs.${system};
+        };
       checksOf = import ./tests/nix {
         inherit lib nixwulf;
         outputs = inputs.self;
@@ -80,13 +86,13 @@
         checksOf pkgs.${system}
         // lib.optionalAttrs (system == "x86_64-linux") (
           lib.mapAttrs' (name: lib.nameValuePair "vm-${name}") (
-            import ./nixos/tests {
-              inherit lib nixwulf;
-              pkgs = pkgs.${system};
-            }
+            builtins.mapAttrs (import ./tests/nix/vm.nix { inherit lib; }) (vmTests system)
           )
         )
       );
+
+      # The VM tests with their nodes and `driverInteractive`, which their checks do not keep.
+      legacyPackages.x86_64-linux.tests = vmTests "x86_64-linux";
 
       formatter = eachSystem nixwulf.formatter;
 

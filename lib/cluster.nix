@@ -13,6 +13,7 @@
   formatter,
 }:
 let
+  bare = import ./bare.nix;
   managed = cluster: lib.filter (node: node.managed) cluster.nodes;
   linux = cluster: lib.filter (node: lib.hasSuffix "-linux" node.system) (managed cluster);
   darwin = cluster: lib.filter (node: lib.hasSuffix "-darwin" node.system) (managed cluster);
@@ -98,11 +99,13 @@ rec {
       _: ofSystem:
       lib.mapAttrs' (
         platform: same:
-        lib.nameValuePair "image-${platform}" (mkImage {
-          inherit platform;
-          sshKeys = lib.unique (lib.concatMap (node: node.cluster.sshKeys) same);
-          source = (lib.head same).cluster.source;
-        })
+        lib.nameValuePair "image-${platform}" (
+          bare (mkImage {
+            inherit platform;
+            sshKeys = lib.unique (lib.concatMap (node: node.cluster.sshKeys) same);
+            source = (lib.head same).cluster.source;
+          })
+        )
       ) (lib.groupBy (node: node.platform) ofSystem)
     ) (lib.groupBy (node: node.facts.system) imaged);
 
