@@ -70,6 +70,21 @@
         // images.${system} or { }
       );
 
+      # Not among packages and checks, all of which 'nix flake check' evaluates: they have every node in full. The tests
+      # here have `nodes` and `driverInteractive`, which their checks do not keep.
+      legacyPackages = eachSystem (system: {
+        tests = lib.optionalAttrs (system == "x86_64-linux") (vmTests system);
+        deployments = lib.mapAttrs' (
+          _: cluster:
+          lib.nameValuePair cluster.name (
+            nixwulf.cluster.deployment {
+              inherit cluster;
+              installers = images;
+            } system
+          )
+        ) clusters;
+      });
+
       apps = eachSystem (system: nixwulf.commands.apps pkgs.${system});
 
       devShells = eachSystem (system: {
@@ -90,9 +105,6 @@
           )
         )
       );
-
-      # The VM tests with their nodes and `driverInteractive`, which their checks do not keep.
-      legacyPackages.x86_64-linux.tests = vmTests "x86_64-linux";
 
       formatter = eachSystem nixwulf.formatter;
 

@@ -55,16 +55,17 @@ let
     );
 in
 rec {
-  # The system of an installer that lets in the keys given; `platform` names a folder of nixos/platforms.
+  # The system of an installer that lets in the keys given; `platform` names a folder of nixos/platforms, `kind` a file of
+  # nixos/images.
   installer =
     {
       platform,
       sshKeys,
       source ? "this image",
+      kind ? platformFacts.${platform}.install.image or null,
     }:
     let
       facts = platformFacts.${platform};
-      kind = facts.install.image or null;
     in
     if kind == null then
       throw "${source}: platform '${platform}' has no image, because ${facts.install.reason}; leave it out of the images."
@@ -82,7 +83,8 @@ rec {
 
   mkImage = arguments: (installer arguments).config.system.build.image;
 
-  # The images of some clusters' platforms, by system, with the keys of every cluster that has the platform.
+  # The installers of some clusters' platforms, by system, with the keys of every cluster that has the platform: an image,
+  # and where a running system can start it, a tarball for kexec.
   imagesOf =
     clusters:
     let
@@ -94,19 +96,24 @@ rec {
         }) (managed cluster)
       ) clusters;
       imaged = lib.filter (node: node.facts ? install.image) nodes;
-    in
-    lib.mapAttrs (
-      _: ofSystem:
-      lib.mapAttrs' (
+      ofPlatform =
         platform: same:
-        lib.nameValuePair "image-${platform}" (
-          bare (mkImage {
+        let
+          arguments = {
             inherit platform;
             sshKeys = lib.unique (lib.concatMap (node: node.cluster.sshKeys) same);
             source = (lib.head same).cluster.source;
-          })
-        )
-      ) (lib.groupBy (node: node.platform) ofSystem)
+          };
+        in
+        {
+          "image-${platform}" = bare (mkImage arguments);
+        }
+        // lib.optionalAttrs (platformFacts.${platform}.install.method == "kexec") {
+          "kexec-${platform}" = bare (mkImage (arguments // { kind = "kexec"; }));
+        };
+    in
+    lib.mapAttrs (
+      _: ofSystem: lib.concatMapAttrs ofPlatform (lib.groupBy (node: node.platform) ofSystem)
     ) (lib.groupBy (node: node.facts.system) imaged);
 
   nodesOf =
@@ -124,6 +131,40 @@ rec {
       nixosConfigurations = systems (nixosSystem own) cluster (linux cluster);
       darwinConfigurations = systems (darwinSystem own) cluster (darwin cluster);
     };
+
+  # The file that `nixwulf deploy --prebuilt` takes: what it would ask the flake for, built, for each Linux node.
+  deployment =
+    {
+      cluster,
+      modules ? [ ],
+      nixpkgs ? { },
+      installers ? (imagesOf [ cluster ]),
+    }:
+    system:
+    let
+      systems = (nodesOf { inherit modules nixpkgs; } cluster).nixosConfigurations;
+      layout = import ../driver/nixwulf/deploy/layout.nix;
+    in
+    pkgs.${system}.writeText "deployment-${cluster.name}.json" (
+      builtins.toJSON {
+        cluster = cluster.name;
+        nodes = lib.listToAttrs (
+          map (
+            node:
+            let
+              evaluated = systems."${cluster.name}-${node.name}";
+              inherit (evaluated.config.system) build;
+            in
+            lib.nameValuePair node.name {
+              system = build.toplevel;
+              disko = build.diskoScript;
+              kexec = installers.${node.system}."kexec-${node.platform}" or null;
+              layout = layout evaluated;
+            }
+          ) (linux cluster)
+        );
+      }
+    );
 
   # The outputs of a user's own flake: `modules` come on top of what the cluster file says; `nixpkgs` is the `config` and
   # the `overlays` of the nodes' packages, which no module can set.
@@ -145,6 +186,10 @@ rec {
           default = pkgs.${system}.nixwulf;
         }
       );
+      # Not among the packages, all of which 'nix flake check' evaluates: it has every node in full.
+      legacyPackages = eachSystem (system: {
+        deployments.${cluster.name} = deployment { inherit cluster modules nixpkgs; } system;
+      });
       apps = eachSystem (system: commands.apps pkgs.${system});
       formatter = eachSystem formatter;
     };

@@ -129,6 +129,7 @@ in
     overlay
     pkgs
     platformFacts
+    platforms
     shell
     ;
 }

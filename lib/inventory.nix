@@ -92,6 +92,8 @@ rec {
         ) cluster.nodes
       )
     )
+    ++ optional (lib.any (lib.hasInfix "PRIVATE KEY-----") cluster.sshKeys)
+      "deploy.ssh_keys has a private key, which would be readable by all on every node; put the line of its .pub file there."
     ++ optional (
       cluster.document ? deploy && cluster.sshKeys == [ ]
     ) "deploy.ssh_keys is empty, so that nobody could log in; add your public key.";

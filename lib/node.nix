@@ -3,6 +3,8 @@
 { lib, ... }:
 {
   networking.hostName = node.name;
+  # So that a cluster file with a wrong address is refused on another cluster's node, whatever that is called.
+  environment.etc."nixwulf/cluster".text = "${cluster.name}\n";
   # macOS has its own, a number.
   system = lib.mkIf (cluster.stateVersion != null && lib.hasSuffix "-linux" node.system) {
     inherit (cluster) stateVersion;

@@ -178,6 +178,12 @@ in
           enable = false;
         });
 
+    # Nothing is evaluated on a node, and nixpkgs' source is most of the files that an installation would copy.
+    nixpkgs.flake = {
+      setFlakeRegistry = mkDefault false;
+      setNixPath = mkDefault false;
+    };
+
     # Options' documentation is a third of the time that it takes to evaluate a node.
     documentation.nixos.enable = mkDefault false;
 

@@ -31,7 +31,7 @@ let
   };
 in
 {
-  imports = [ ./cluster.nix ];
+  imports = [ ./fabric-firewall.nix ];
 
   options.nixwulf.rdma = {
     enable = mkOption {
@@ -67,8 +67,8 @@ in
       default = false;
       description = ''
         Whether to let all ports through on the RDMA fabrics' interfaces, as published guides do. NCCL, RCCL and MPI
-        listen on ports that the kernel chooses. Without it only RoCE (UDP 4791) and perftest (TCP 18515) pass. Do not
-        trust an interface that is also the office's network.
+        listen on ports that the kernel chooses. Without it only RoCE (UDP 4791) and perftest (TCP 18515) pass, from the
+        cluster's nodes. Do not trust an interface that is also the office's network.
       '';
     };
   };
@@ -128,18 +128,16 @@ in
       (pkgs.perftest.override { rdma-core = cfg.package; })
     ];
 
-    networking.firewall = {
-      interfaces = lib.mkIf (!cfg.trusted) (
-        lib.mapAttrs' (
-          _: fabric:
-          lib.nameValuePair fabric.interface {
-            allowedUDPPorts = [ 4791 ];
-            allowedTCPPorts = [ 18515 ];
-          }
-        ) rdma
-      );
-      trustedInterfaces = lib.mkIf cfg.trusted (lib.mapAttrsToList (_: fabric: fabric.interface) rdma);
-    };
+    # What an RDMA device answers by itself, no firewall of the kernel's sees; a soft device's packets pass it.
+    nixwulf.fabric-firewall = lib.mkIf (!cfg.trusted) (
+      lib.mapAttrs (_: _: {
+        udp = [ 4791 ];
+        tcp = [ 18515 ];
+      }) rdma
+    );
+    networking.firewall.trustedInterfaces = lib.mkIf cfg.trusted (
+      lib.mapAttrsToList (_: fabric: fabric.interface) rdma
+    );
 
     systemd.services.opensm = lib.mkIf (infiniband != [ ] && cfg.subnetManager == cluster.node) {
       description = "InfiniBand subnet manager";

@@ -13,6 +13,7 @@ from nixwulf.platforms import platform_names
 from nixwulf.schema import check
 
 LAB_PLATFORM = "lab"
+PRIVATE = "PRIVATE KEY-----"
 RDMA_KINDS = frozenset({"usb4-rdma", "roce", "infiniband", "thunderbolt5-rdma"})
 
 
@@ -131,8 +132,21 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     """The cluster of a TOML file, or of clusters/NAME.toml; raises InputError."""
     path = find_input(str(name_or_path), "clusters", ".toml")
     document = read_toml(path)
+    _check_no_private_key(document, str(path))
     check(document, "cluster", str(path))
     return parse_cluster(document, str(path))
+
+
+def _check_no_private_key(document: dict[str, Any], source: str) -> None:
+    """Before anything quotes a value of the file: this one must not be seen in a terminal."""
+    deploy = document.get("deploy")
+    keys = deploy.get("ssh_keys") if isinstance(deploy, dict) else None
+    if PRIVATE in str(keys):
+        raise InputError(
+            f"{source}: deploy.ssh_keys has a private key, which would be readable by all on every "
+            "node; put the line of its .pub file there, and if the file was shared make a new pair "
+            "by 'ssh-keygen'."
+        )
 
 
 def parse_cluster(document: dict[str, Any], source: str) -> Cluster:

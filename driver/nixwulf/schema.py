@@ -11,7 +11,17 @@ from typing import Any, Literal
 
 from nixwulf.errors import InputError, quoted
 
-Kind = Literal["cluster", "platform", "sweep", "plan", "record", "known-bad", "models", "upstream"]
+Kind = Literal[
+    "cluster",
+    "deployment",
+    "known-bad",
+    "models",
+    "plan",
+    "platform",
+    "record",
+    "sweep",
+    "upstream",
+]
 
 
 @cache

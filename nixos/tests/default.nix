@@ -1,4 +1,5 @@
-# VM tests, the third rung of checks: each other file of this folder is one, and is found by its name.
+# VM tests, the third rung of checks: each other file of this folder is one, and is found by its name; each of
+# per-platform/ is one for every x86_64 platform. prelude.py stands before every script, machines/ is what they share.
 # They need KVM to be quick; `nix build .#checks.x86_64-linux.vm-NAME -L` runs one.
 {
   lib,
@@ -64,16 +65,58 @@ let
       '') (lib.remove "desk" (lib.attrNames nodes));
       virtualisation.memorySize = 2048;
     };
-in
-lib.mapAttrs (
-  name: path:
-  pkgs.testers.runNixOSTest {
-    imports = [ path ];
-    inherit name;
-    defaults = node;
-    _module.args = {
-      inherit desk nixwulf;
-      inherit (lib) nixosSystem;
+
+  installed = import ./machines/installed.nix { inherit lib pkgs nixwulf; };
+
+  # The script, with what prelude.py has and what it has to know of the machines that boot from their own disk.
+  withPrelude =
+    test:
+    test
+    // {
+      testScript =
+        { nodes, containers }:
+        let
+          facts = lib.mapAttrs (_: node: node.system.build.installed.facts) (
+            lib.filterAttrs (_: node: node.system.build ? installed) nodes
+          );
+        in
+        ''
+          INSTALLED: dict[str, dict[str, str]] = ${builtins.toJSON facts}
+          ${lib.readFile ./prelude.py}
+        ''
+        + (
+          if lib.isFunction test.testScript then
+            test.testScript (
+              builtins.intersectAttrs (lib.functionArgs test.testScript) { inherit nodes containers; }
+            )
+          else
+            test.testScript
+        );
     };
-  }
-) (removeAttrs (nixwulf.folders.nixFiles ./.) [ "default" ])
+
+  make =
+    name: test:
+    pkgs.testers.runNixOSTest {
+      imports = [ (lib.mirrorFunctionArgs test (arguments: withPrelude (test arguments))) ];
+      inherit name;
+      defaults = node;
+      _module.args = {
+        inherit desk installed nixwulf;
+        inherit (lib) nixosSystem;
+      };
+    };
+
+  platforms = lib.attrNames (
+    lib.filterAttrs (
+      name: facts: facts.system == pkgs.stdenv.hostPlatform.system && nixwulf.platforms ? ${name}
+    ) nixwulf.platformFacts
+  );
+  perPlatform = lib.concatMapAttrs (
+    name: path:
+    lib.listToAttrs (
+      map (platform: lib.nameValuePair "${name}-${platform}" (import path platform)) platforms
+    )
+  ) (nixwulf.folders.nixFiles ./per-platform);
+  files = lib.mapAttrs (_: import) (removeAttrs (nixwulf.folders.nixFiles ./.) [ "default" ]);
+in
+lib.mapAttrs make (files // perPlatform)

@@ -17,7 +17,11 @@ let
   modules = map (lib.removePrefix "modules/") (
     lib.filter (lib.hasPrefix "modules/") covers.${name} or [ ]
   );
-  machines = lib.attrValues test.nodes;
+  # A machine of nixos/tests/machines has two systems: the installer's, and its own.
+  machines = lib.concatMap (
+    machine:
+    [ machine ] ++ lib.optional (machine.system.build ? installed) machine.system.build.installed.config
+  ) (lib.attrValues test.nodes);
   off = lib.filter (module: lib.all (machine: isOff machine module) machines) modules;
 in
 if off == [ ] then

@@ -51,7 +51,8 @@ DEBIAN = {
     "kexec-disabled": "0",
     "memory": "MemTotal:       16106132 kB",
     # hand-made: as above (form: linux/machine.txt)
-    "programs": "/usr/bin/tar\n/usr/bin/cpio\n/usr/bin/setsid\n/usr/bin/lsblk",
+    "programs": "/usr/bin/tar\n/usr/bin/cpio\n/usr/bin/setsid\n/usr/bin/ip\n/usr/bin/awk\n"
+    "/usr/bin/lsblk",
     # hand-made: as above (form: udev(7), /dev/disk/by-id)
     "disk-ids": f"{DISK} /dev/nvme0n1\n{DISK}-part1 /dev/nvme0n1p1\n"
     "/dev/disk/by-id/nvme-eui.0025 /dev/nvme0n1",

@@ -1,5 +1,6 @@
 """What the driver asks of a flake, and what of an answer it takes."""
 
+import json
 import shutil
 import stat
 import subprocess
@@ -142,6 +143,27 @@ def test_a_key_of_home_agent_or_configuration_lets_in_whatever_its_comment(home,
 def test_a_file_that_is_no_key_is_left_out(home, junk):
     (home / ".ssh" / "id.pub").write_bytes(junk)
     assert keys.own_keys([CONNECTION]) == []
+
+
+PRIVATE = (
+    "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----\n"
+)
+
+
+def test_a_private_key_where_a_public_one_should_be_is_refused_and_not_shown(home):
+    (home / ".ssh" / "id.pub").write_text(PRIVATE)
+    with pytest.raises(InputError, match=r"id\.pub' holds a private key, and a public") as raised:
+        keys.locked_out(cluster_of("fw1"), [CONNECTION])
+    assert "b3BlbnNzaC1rZXk" not in raised.value.message
+
+
+@pytest.mark.parametrize("keys_before", [[], [KEY]])
+def test_a_private_key_in_a_cluster_file_is_refused_and_not_shown(tmp_path, keys_before):
+    file = tmp_path / "mine.toml"
+    file.write_text(f"name = 'mine'\ndeploy.ssh_keys = {json.dumps([*keys_before, PRIVATE])}\n")
+    with pytest.raises(InputError, match=r"deploy\.ssh_keys has a private key") as raised:
+        load_cluster(file)
+    assert "b3BlbnNzaC1rZXk" not in raised.value.message
 
 
 def scripts():

@@ -30,10 +30,10 @@ CLUSTER = cluster_of("fw1", "fw2")
 OTHER_DISK = "/dev/disk/by-id/ata-OTHER"
 
 
-def reasons(base=DEBIAN, facts=None, expected="debian", cluster=CLUSTER, **changes):
+def reasons(base=DEBIAN, facts=None, expected="debian", of=CLUSTER, **changes):
     """Why the first of two nodes is refused when it is this machine."""
     plan = plan_of(
-        {"fw1": machine(base, **changes)}, facts, cluster, expected={"fw1": expected or "fw1"}
+        {"fw1": machine(base, **changes)}, facts, of, expected={"fw1": expected or "fw1"}
     )
     (node,) = plan.nodes
     assert node.installs == (bool(node.command) and not node.refusals)
@@ -58,7 +58,10 @@ def test_a_machine_that_is_as_expected_is_installed():
         ({"disk_ids": f"{OTHER_DISK} /dev/nvme0n1"}, f"it has: {OTHER_DISK} (ACME 1TB, 1000.2 GB)"),
         ({"disk_ids": ""}, "it has: /dev/nvme0n1, which has no id (ACME 1TB, 1000.2 GB)"),
         ({"disks": ""}, "it has: none"),
-        ({"disks": "", "programs": "/bin/tar\n/bin/cpio\n/bin/setsid"}, "it has no lsblk"),
+        (
+            {"disks": "", "programs": "/bin/tar\n/bin/cpio\n/bin/setsid\n/bin/ip\n/bin/awk"},
+            "it has no lsblk",
+        ),
         ({"disks": [NVME | {"size": 15_900_000_000}]}, "of 15.9 GB, and needs 16 GB"),
         ({"disks": [NVME | {"ro": True}]}, "can only read its disk"),
         ({"base": INSTALLER, "disks": [NVME]}, "runs its installer from the disk"),
@@ -68,8 +71,8 @@ def test_a_machine_that_is_as_expected_is_installed():
         ({"kexec_disabled": "1"}, "a kernel that refuses kexec"),
         ({"lockdown": "none [integrity] confidentiality"}, "a kernel that refuses kexec"),
         ({"kexec_disabled": ""}, "a kernel without kexec"),
-        ({"memory": "MemTotal: 1400000 kB"}, "has 1.4 GB of memory, and kexec"),
-        ({"programs": "/bin/tar\n/bin/setsid\n/bin/lsblk"}, "lacks cpio, which kexec needs"),
+        ({"memory": "MemTotal: 3400000 kB"}, "has 3.5 GB of memory, and kexec"),
+        ({"programs": "/bin/tar\n/bin/setsid\n/bin/ip\n/bin/awk\n/bin/lsblk"}, "lacks cpio, which"),
     ],
 )
 def test_a_machine_is_refused_for_one_reason_that_says_what_to_do(changes, words):
@@ -88,9 +91,32 @@ def test_a_product_is_matched_by_the_platforms_expression():
     assert "is a 'machine without a product name'" in reason
 
 
+def test_a_machine_that_runs_another_clusters_system_is_refused_unless_that_is_expected():
+    (reason,) = reasons(cluster="office")
+    assert reason == (
+        "Node 'fw1' runs a system of the cluster 'office', and mine.toml describes 'mine'; correct "
+        "its ssh address, or where it leaves that cluster, or that cluster was renamed, add "
+        "'--expect-cluster office'."
+    )
+    own = plan_of({"fw1": machine(hostname="fw1", cluster="mine")})
+    assert own.refusals == []
+    other = {"fw1": machine(hostname="fw1", cluster="office")}
+    assert plan_of(other, expected_cluster="office").refusals == []
+    assert len(plan_of(other, expected_cluster="home").refusals) == 1
+
+
 def test_an_installer_needs_no_kexec():
     poor = {"kexec_disabled": "", "memory": "MemTotal: 1000000 kB", "programs": "/bin/lsblk"}
     assert reasons(INSTALLER, expected=None, **poor) == []
+
+
+@pytest.mark.parametrize(("user", "kexec"), [("root", False), ("sudo", True)])
+def test_a_node_never_takes_another_installer_than_the_flakes(user, kexec):
+    """Where somebody else than root is reached, nixos-anywhere looks for the installer itself."""
+    (plan,) = plan_of({"fw1": machine(INSTALLER, user=user)}).nodes
+    assert ("--kexec" in plan.command) == kexec
+    assert plan.command[-1].startswith("kexec,") == kexec
+    assert bool(plan.build) == kexec
 
 
 def test_a_disk_that_a_first_attempt_left_mounted_is_no_reason():
@@ -99,7 +125,7 @@ def test_a_disk_that_a_first_attempt_left_mounted_is_no_reason():
 
 
 def test_a_node_without_a_disk_is_told_which_there_are():
-    (reason,) = reasons(cluster=cluster_of("fw1", "fw2", disk=None))
+    (reason,) = reasons(of=cluster_of("fw1", "fw2", disk=None))
     assert reason == (
         f"Node 'fw1' has no disk in the cluster file; add one of: {DISK} (ACME 1TB, 1000.2 GB)."
     )
@@ -131,11 +157,11 @@ def test_two_installers_of_one_image_are_two_machines():
 
 @pytest.mark.parametrize("formatted", [(), (OTHER_DISK,), (DISK, OTHER_DISK)])
 def test_the_flake_must_format_the_disk_of_the_cluster_file_and_no_other(formatted):
-    plan = plan_of({"fw1": machine(INSTALLER)}, formatted={"mine-fw1": Layout(formatted)})
+    plan = plan_of({"fw1": machine(INSTALLER)}, layouts={"mine-fw1": Layout(formatted)})
     assert plan.to_install == ()
     (reason,) = plan.refusals
     assert reason.endswith("; make them agree.")
-    good = plan_of({"fw1": machine(INSTALLER)}, formatted={"mine-fw1": Layout((DISK,))})
+    good = plan_of({"fw1": machine(INSTALLER)}, layouts={"mine-fw1": Layout((DISK,))})
     assert good.refusals == []
 
 
@@ -149,7 +175,7 @@ def with_two_disks(labels, wiped="/dev/loop0"):
     # no output: links of a node that is made up
     links = f"{DISK} {wiped}\n{OTHER_DISK} /dev/loop{'1' if wiped.endswith('0') else '0'}"
     found = parse_machine(answer(INSTALLER, disks=TWO_DISKS, disk_ids=links))
-    return plan_of({"fw1": found}, formatted={"mine-fw1": Layout((DISK,), labels)})
+    return plan_of({"fw1": found}, layouts={"mine-fw1": Layout((DISK,), labels)})
 
 
 @pytest.mark.parametrize(("wiped", "other"), [("/dev/loop0", "loop1"), ("/dev/loop1", "loop0")])
@@ -247,14 +273,20 @@ fw1  root@192.168.1.10  generic-x86_64: installed over ssh (kexec)
   now          'debian' runs Debian GNU/Linux 12 (bookworm), x86_64-linux, reached as root
   machine      NucBox G3, UEFI 1.20, Secure Boot off, 16.5 GB memory, kexec allowed
   WIPES        {DISK} (ACME 1TB, 1000.2 GB, now mounted at /, /boot/efi)
-  command      nixos-anywhere --flake '.#mine-fw1' --target-host root@192.168.1.10 \
---copy-host-keys --print-build-logs --phases kexec,disko,install,reboot
+  build        nix build --extra-experimental-features 'nix-command flakes' --out-link \
+runs/kexec-generic-x86_64.tar '.#packages.x86_64-linux.kexec-generic-x86_64'
+  command      nixos-anywhere --flake '.#mine-fw1' --target-host root@192.168.1.10 --kexec \
+runs/kexec-generic-x86_64.tar --copy-host-keys --print-build-logs --phases \
+kexec,disko,install,reboot
 
 fw2  root@192.168.1.11  generic-x86_64: installed over ssh (kexec)
   not reached  Node 'fw2' cannot be reached: no route
   WIPES        {DISK} (not seen)
-  command      nixos-anywhere --flake '.#mine-fw2' --target-host root@192.168.1.11 \
---copy-host-keys --print-build-logs --phases kexec,disko,install,reboot
+  build        nix build --extra-experimental-features 'nix-command flakes' --out-link \
+runs/kexec-generic-x86_64.tar '.#packages.x86_64-linux.kexec-generic-x86_64'
+  command      nixos-anywhere --flake '.#mine-fw2' --target-host root@192.168.1.11 --kexec \
+runs/kexec-generic-x86_64.tar --copy-host-keys --print-build-logs --phases \
+kexec,disko,install,reboot
 
 fw3  root@192.168.1.12  generic-x86_64: installed over ssh (kexec)
   now          'nixwulf-installer' runs NixOS 26.11 (Zokor) (an installer), x86_64-linux, \
@@ -263,7 +295,7 @@ reached as root
   REFUSED      Node 'fw3' has no disk '{DISK}'; it has: /dev/nvme0n1, which has no id \
 (ACME 1TB, 1000.2 GB); /dev/sda, which has no id (Stick, 31.9 GB).
   command      nixos-anywhere --flake '.#mine-fw3' --target-host root@192.168.1.12 \
---copy-host-keys --print-build-logs --phases kexec,disko,install,reboot"""
+--copy-host-keys --print-build-logs --phases disko,install,reboot"""
     )
 
 
@@ -321,7 +353,7 @@ def test_no_plan_wipes_what_it_should_not(machines, method, formatted, locked_ou
         platform(method),
         cluster,
         expected={"fw1": "debian"},
-        formatted=disks,
+        layouts=disks,
         locked_out=locked_out,
     )
     assert [node.node.name for node in plan.nodes] == sorted(machines)

@@ -161,11 +161,16 @@ RDMA = """\
 """
 
 
-def rdma_subject(first=RDMA, second=RDMA, memlock=math.inf, device="mlx5_0"):
+def rdma_subject(
+    first=RDMA, second=RDMA, memlock=math.inf, device="mlx5_0", kind="roce", gid_index=3
+):
     document = {**CLUSTER.document, "fabrics": dict(CLUSTER.document["fabrics"])}
-    document["fabrics"]["cable"] = {**document["fabrics"]["cable"], "kind": "roce"}
+    document["fabrics"]["cable"] = {**document["fabrics"]["cable"], "kind": kind}
     document["nodes"] = [
-        {**node, "fabrics": {"cable": {**node["fabrics"]["cable"], "gid_index": 3, **named}}}
+        {
+            **node,
+            "fabrics": {"cable": {**node["fabrics"]["cable"], "gid_index": gid_index, **named}},
+        }
         for node, named in (
             (node, {"rdma_device": device} if device else {}) for node in document["nodes"]
         )
@@ -192,6 +197,7 @@ def test_rdma_gates_hold_for_a_device_that_is_ready():
         (("ffff:0a0a:0001", "0000:0000:0000"), "The GID 3 of 'mlx5_0' on node 'fw1' is zero"),
         (("4: ACTIVE", "1: DOWN"), "is 'DOWN', not 'ACTIVE'"),
         (("gids/3", "gids/4"), "has no GID 3; it has 0, 4"),
+        (("0a0a:0001", "0a0a:0007"), "is not of the address '10.10.0.1'; no GID is"),
         (("mlx5_0", "mlx5_1"), "has no RDMA device 'mlx5_0'; it has: mlx5_1"),
     ],
 )
@@ -199,6 +205,24 @@ def test_an_rdma_device_that_is_not_ready_is_refused(change, words):
     result = rdma_held("gid", rdma_subject(first=RDMA.replace(*change)))
     assert result.state == "refused"
     assert words in result.sentences[0]
+
+
+def test_a_gid_that_is_not_of_the_roce_fabrics_address_is_refused_with_the_one_that_is():
+    """GID 0 is of the link-local address, and perftest ends with 'Failed to modify QP to RTR'."""
+    # no output: the lines of RDMA, the other way round
+    swapped = (
+        RDMA.replace("gids/0", "gids/x").replace("gids/3", "gids/0").replace("gids/x", "gids/3")
+    )
+    result = rdma_held("gid", rdma_subject(first=swapped))
+    assert result.state == "refused"
+    assert "GID 3 of 'mlx5_0' on node 'fw1' is 'fe80:" in result.sentences[0]
+    assert "which is not of the address '10.10.0.1'; GID 0 is; correct" in result.sentences[0]
+
+
+def test_an_infiniband_gid_has_no_address():
+    """The zero GID is refused there too, and a port's own GUID is what it shall have."""
+    found = rdma_held("gid", rdma_subject(kind="infiniband", gid_index=0))
+    assert found.state == "ok"
 
 
 def test_an_rdma_device_that_the_cluster_does_not_name_is_unknown():

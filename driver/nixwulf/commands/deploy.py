@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nixwulf.cluster import Cluster, Node
     from nixwulf.deploy.machine import Machine
     from nixwulf.deploy.plan import DeployPlan, NodePlan
+    from nixwulf.deploy.prebuilt import Prebuilt
     from nixwulf.ssh import Connection
 
 
@@ -36,6 +37,17 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NODE=HOSTNAME",
     help="What a node's present system calls itself, if not NODE; repeatable.",
+)
+@click.option(
+    "--expect-cluster",
+    metavar="CLUSTER",
+    help="Another cluster whose systems the nodes may run now.",
+)
+@click.option(
+    "--prebuilt",
+    "prebuilt_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Install what 'nix build .#deployments.CLUSTER' made; nothing is evaluated or built.",
 )
 @click.option(
     "--limit",
@@ -61,6 +73,8 @@ def deploy(
     flake: str,
     yes_wipe: tuple[str, ...],
     expect: tuple[str, ...],
+    expect_cluster: str | None,
+    prebuilt_file: Path | None,
     limit_s: float,
     wait_s: float,
 ) -> None:
@@ -78,6 +92,8 @@ def deploy(
     from nixwulf.cluster import load_cluster
     from nixwulf.deploy.flake import check_reference
     from nixwulf.deploy.plan import check_deployable
+    from nixwulf.deploy.prebuilt import load_prebuilt
+    from nixwulf.platforms import load_platform
     from nixwulf.ssh import connections
 
     cluster = load_cluster(name)
@@ -86,6 +102,8 @@ def deploy(
     nodes = choose(cluster, chosen)
     names = {node.name for node in nodes}
     expected = _expectations(expect, names)
+    linux = [n for n in nodes if load_platform(n.platform)["system"].endswith("-linux")]
+    prebuilt = load_prebuilt(prebuilt_file, cluster, linux) if prebuilt_file else None
     for wiped in yes_wipe:
         if wiped not in names:
             raise InputError(
@@ -93,12 +111,13 @@ def deploy(
             )
     found = {key: c for key, c in connections(cluster).items() if key in names}
     if phase == "verify":
-        ctx.exit(_verify(cluster, list(found.values()), _paths(flake, cluster, nodes), 0))
+        paths = _paths(flake, cluster, nodes, prebuilt)
+        ctx.exit(_verify(cluster, list(found.values()), paths, 0))
     if phase == "facts":
         machines = _machines(found)
         _print_facts(nodes, machines)
         ctx.exit(EXIT_GATE if any(isinstance(m, str) for m in machines.values()) else 0)
-    plan = _plan(cluster, flake, nodes, expected, found, dry_run)
+    plan = _plan(cluster, flake, nodes, expected, expect_cluster, found, prebuilt, dry_run)
     _print_plan(plan)
     if dry_run:
         ctx.exit(EXIT_GATE if plan.refusals else 0)
@@ -114,7 +133,8 @@ def deploy(
         click.echo(f"Node {node.node.name!r} was not installed; see the plan above.", err=True)
     code = code or (EXIT_GATE if left_out else 0)
     if phase is None and not code:
-        code = _verify(cluster, list(found.values()), _paths(flake, cluster, nodes), wait_s)
+        paths = _paths(flake, cluster, nodes, prebuilt)
+        code = _verify(cluster, list(found.values()), paths, wait_s)
     ctx.exit(code)
 
 
@@ -157,7 +177,9 @@ def _plan(
     flake: str,
     nodes: Sequence[Node],
     expected: Mapping[str, str],
+    expected_cluster: str | None,
     connections: Mapping[str, Connection],
+    prebuilt: Prebuilt | None,
     dry_run: bool,
 ) -> DeployPlan:
     from nixwulf.deploy.flake import attribute, lacks_nix, layouts
@@ -177,11 +199,19 @@ def _plan(
     ]
     if not dry_run:
         check_programs(imaged)
+    ask = prebuilt is None and lacks_nix() is None
     # Evaluating takes as long as a node that does not answer: seconds, so both at once.
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(layouts, flake, imaged) if lacks_nix() is None else None
+        asked = pool.submit(layouts, flake, imaged) if ask else None
         machines = _machines(connections)
-    if asked is None:
+    known = asked.result() if asked else None
+    if prebuilt is not None:
+        known = {
+            attribute(cluster, node): own.layout
+            for node in nodes
+            if (own := prebuilt.nodes.get(node.name))
+        }
+    elif known is None:
         click.echo(f"The flake is not asked which disks it formats: {lacks_nix()}.", err=True)
     return make_plan(
         cluster,
@@ -190,7 +220,9 @@ def _plan(
         platforms,
         machines,
         expected=expected,
-        formatted=asked.result() if asked else None,
+        expected_cluster=expected_cluster,
+        layouts=known,
+        prebuilt=prebuilt,
         locked_out=locked_out(cluster, connections.values()),
         desk=desk(),
     )
@@ -228,11 +260,12 @@ def _install(
     connections: Mapping[str, Connection],
     limit_s: float,
 ) -> int:
-    from nixwulf.deploy.install import install
+    from nixwulf.deploy.install import build_installers, install
     from nixwulf.report.words import plural
 
     if not plans:
         return 0
+    build_installers(plans)
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = Path("runs") / f"deploy-{cluster.name}-{started}"
     click.echo(f"Installing {plural(len(plans), 'node')}; logs are in {folder}.", err=True)
@@ -254,11 +287,15 @@ def _install(
     return EXIT_RUN_FAILED if any(failures.values()) else 0
 
 
-def _paths(flake: str, cluster: Cluster, nodes: Sequence[Node]) -> dict[str, str]:
-    """The store path of each node's system by the flake; empty where nix is not here to tell."""
+def _paths(
+    flake: str, cluster: Cluster, nodes: Sequence[Node], prebuilt: Prebuilt | None
+) -> dict[str, str]:
+    """The store path of each node's system; empty where the flake is asked and nix is not here."""
     from nixwulf.deploy.flake import attribute, lacks_nix, systems
     from nixwulf.platforms import load_platform
 
+    if prebuilt is not None:
+        return {name: own.system for name, own in prebuilt.nodes.items()}
     if lacks_nix():
         click.echo(f"The systems are not compared with the flake's: {lacks_nix()}.", err=True)
         return {}

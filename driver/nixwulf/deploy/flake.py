@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from nixwulf.cluster import Cluster, Node
@@ -15,23 +17,24 @@ from nixwulf.errors import InputError
 FEATURES = ("--extra-experimental-features", "nix-command flakes")
 SYSTEM = "config.system.build.toplevel"
 
-# An absent attribute is null, so that one evaluation tells of all nodes.
-_LAYOUT = (
-    "s: let disks = builtins.attrValues s.config.disko.devices.disk; in { "
-    "disks = map (d: d.device) disks; labels = builtins.concatMap (d: map (p: p.label) "
-    '(if d.content.type or null == "gpt" then builtins.attrValues d.content.partitions '
-    "else [ ])) disks; }"
-)
+_LAYOUT = Path(str(resources.files("nixwulf"))) / "deploy" / "layout.nix"
 _LINUX = f"s: {{ drv = s.{SYSTEM}.drvPath; out = s.{SYSTEM}.outPath; }}"
 _DARWIN = "s: { drv = s.system.drvPath; out = s.system.outPath; }"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a configuration formats: disks, and the names of the partitions that it makes there."""
+    """What a configuration would do to its machine.
+
+    disks: what it formats. labels: names of the partitions that it makes there. modules: drivers
+    that its initrd has; None where that was not asked. interfaces: names that it gives to
+    interfaces itself; None where all names are the kernel's.
+    """
 
     disks: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    modules: tuple[str, ...] | None = None
+    interfaces: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,21 @@ def lacks_nix() -> str | None:
 
 
 def layouts(flake: str, attributes: Sequence[str]) -> dict[str, Layout]:
-    """What the configurations of NixOS nodes format, by attribute."""
-    found = _evaluate(flake, "nixosConfigurations", attributes, _LAYOUT)
-    return {
-        name: Layout(tuple(map(str, value["disks"])), tuple(map(str, value["labels"])))
-        for name, value in found.items()
-    }
+    """What the configurations of NixOS nodes would do to their machines, by attribute."""
+    function = _LAYOUT.read_text("utf-8")
+    found = _evaluate(flake, "nixosConfigurations", attributes, function)
+    return {name: layout_of(value) for name, value in found.items()}
+
+
+def layout_of(values: Mapping[str, list[str] | None]) -> Layout:
+    """The layout of what layout.nix evaluates to."""
+    interfaces = values["interfaces"]
+    return Layout(
+        disks=tuple(values["disks"] or ()),
+        labels=tuple(values["labels"] or ()),
+        modules=tuple(values["modules"] or ()),
+        interfaces=None if interfaces is None else tuple(interfaces),
+    )
 
 
 def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> dict[str, Built]:
@@ -90,7 +102,10 @@ def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> d
 
 
 def evaluation(flake: str, output: str, attributes: Sequence[str], function: str) -> list[str]:
-    """The command that applies a Nix function to configurations."""
+    """The command that applies a Nix function to configurations.
+
+    An absent one gives null, so that one evaluation answers for all nodes.
+    """
     wanted = " ".join(f"{quoted(name)} = null;" for name in attributes)
     apply = (
         f"all: builtins.mapAttrs (name: _: if all ? ${{name}} then ({function}) all.${{name}} "

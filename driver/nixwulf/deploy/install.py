@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nixwulf.deploy.plan import NodePlan
-from nixwulf.errors import InputError
+from nixwulf.errors import InputError, NixwulfError
 from nixwulf.report.words import clean
 from nixwulf.ssh import Connection
 
@@ -58,6 +59,19 @@ def check_programs(wanted: Sequence[str]) -> None:
             raise InputError(
                 f"{program!r} is not on PATH; run this as 'nix run .#deploy -- ...', which brings "
                 "what it needs."
+            )
+
+
+def build_installers(plans: Sequence[NodePlan]) -> None:
+    """Build what nodes are booted into, once a platform; raises NixwulfError."""
+    for command in dict.fromkeys(plan.build for plan in plans if plan.build):
+        Path("runs").mkdir(exist_ok=True)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+        if done.returncode != 0:
+            raise NixwulfError(
+                f"An installer is not built, and no node is changed: nix ended with "
+                f"{done.returncode}; see its words above, and run '{shlex.join(command)}'. "
+                "Where it cannot be built, boot the image of the platform, or use --prebuilt."
             )
 
 

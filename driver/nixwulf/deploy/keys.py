@@ -7,7 +7,8 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from nixwulf.cluster import Cluster
+from nixwulf.cluster import PRIVATE, Cluster
+from nixwulf.errors import InputError
 from nixwulf.ssh import Connection
 
 
@@ -47,9 +48,15 @@ def own_keys(connections: Iterable[Connection]) -> list[str]:
                 files.add(Path(f"{value}.pub").expanduser())
     for file in sorted(files):
         try:
-            lines += file.read_text("utf-8").splitlines()
+            text = file.read_text("utf-8")
         except (OSError, UnicodeDecodeError):
             continue
+        if PRIVATE in text:
+            raise InputError(
+                f"'{file}' holds a private key, and a public one is expected there; write it anew "
+                f"by 'ssh-keygen -y -f {file.with_suffix('')} >{file}'."
+            )
+        lines += text.splitlines()
     return list(dict.fromkeys(line.strip() for line in lines if _bare([line])))
 
 

@@ -24,6 +24,7 @@ class Disk:
     """A whole disk: size in bytes, its links in /dev/disk/by-id, and names of its partitions.
 
     labels: by the partition's device, such as '/dev/sda1', its name in the partition table.
+    drivers: the kernel's modules that it and its controller need here.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Disk:
     mountpoints: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     read_only: bool = False
+    drivers: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -47,7 +49,9 @@ class Machine:
 
     user: 'root', 'sudo' for one who may become root without a password, else the user's name.
     kexec_disabled: the kernel's own switch, none where the kernel has no kexec.
-    boot: differs between machines, and from one boot to the next.
+    boot: differs between machines, and from one boot to the next. cluster: whose system it runs,
+    where this project made it. interfaces: all names of network interfaces, also those that another
+    system would give them. driverless_cards: network cards for which there is no driver.
     """
 
     kernel: str = ""
@@ -70,6 +74,9 @@ class Machine:
     boot: str = ""
     rdma: str = ""
     rdma_devices: tuple[str, ...] = ()
+    cluster: str = ""
+    interfaces: tuple[str, ...] = ()
+    driverless_cards: tuple[str, ...] = ()
 
     @property
     def system(self) -> str:
@@ -139,11 +146,18 @@ def parse_machine(text: str) -> Machine:
         programs=frozenset(
             line.rpartition("/")[2] for line in sections.get("programs", "").splitlines()
         ),
-        disks=_disks(sections.get("disks", ""), sections.get("disk-ids", "")),
+        disks=_disks(
+            sections.get("disks", ""),
+            sections.get("disk-ids", ""),
+            sections.get("disk-drivers", ""),
+        ),
         system_path=system_path if system_path.startswith("/nix/store/") else "",
         boot=first("boot"),
         rdma=first("rdma"),
         rdma_devices=tuple(re.findall(r"^\s*(rdma_\w+)", sections.get("rdma-devices", ""), re.M)),
+        cluster=first("cluster"),
+        interfaces=tuple(dict.fromkeys(sections.get("interfaces", "").split())),
+        driverless_cards=tuple(sections.get("network-cards-without-driver", "").split()),
     )
 
 
@@ -154,8 +168,11 @@ def _memory(sections: dict[str, str]) -> int:
     return _number(sections.get("memory-bytes", ""))
 
 
-def _disks(listing: str, links: str) -> tuple[Disk, ...]:
+def _disks(listing: str, links: str, drivers: str) -> tuple[Disk, ...]:
     """Whole disks with all mountpoints on them; lsblk before 2.33 writes its numbers as text."""
+    modules = {
+        words[0]: tuple(words[1:]) for line in drivers.splitlines() if (words := line.split())
+    }
     ids: dict[str, list[str]] = {}
     for line in links.splitlines():
         link, _, device = line.rpartition(" ")
@@ -182,6 +199,7 @@ def _disks(listing: str, links: str) -> tuple[Disk, ...]:
                 mountpoints=tuple(sorted({place for _, place in _named(device, "mountpoint")})),
                 labels=tuple(_named(device, "partlabel")),
                 read_only=_number(device.get("ro")) == 1,
+                drivers=tuple(dict.fromkeys(modules.get(name, ()))),
             )
         )
     return tuple(found)

@@ -18,6 +18,8 @@ section user
 if [ "$(id -u)" = 0 ]; then echo root; elif sudo -n true; then echo sudo; else id -un; fi
 section system
 readlink /run/current-system
+section cluster
+cat /etc/nixwulf/cluster
 
 if [ "$(uname -s)" = Darwin ]; then
   section os-release
@@ -64,7 +66,33 @@ cat /proc/sys/kernel/kexec_load_disabled
 section memory
 grep MemTotal /proc/meminfo
 section programs
-for program in tar cpio setsid lsblk; do command -v "$program"; done
+for program in tar cpio setsid ip awk lsblk; do command -v "$program"; done
+section interfaces
+# Each with the other names that systemd has for it: the present system may name it as the kernel does.
+for port in /sys/class/net/*; do
+  others=$(udevadm info --query=property "$port" | sed -n 's/^ID_NET_NAME_[A-Z]*=//p' | tr '\n' ' ')
+  echo "${port##*/} $others"
+done
+section network-cards-without-driver
+for card in /sys/bus/pci/devices/*; do
+  case "$(cat "$card/class")" in
+  0x02*) [ -e "$card/driver" ] || echo "${card##*/}" ;;
+  esac
+done
+section disk-drivers
+# Modules of a disk and of all that it hangs on. An NVMe disk of two controllers hangs on neither, but links to both.
+for block in /sys/block/*; do
+  modules=
+  for device in "$block/device" "$block"/device/nvme[0-9]*; do
+    device=$(readlink -f "$device")
+    while [ "${device#/sys/devices/}" != "$device" ]; do
+      module=$(readlink -f "$device/driver/module") && [ -e "$module/initstate" ] &&
+        modules="$modules ${module##*/}"
+      device=${device%/*}
+    done
+  done
+  [ -z "$modules" ] || echo "/dev/${block##*/}$modules"
+done
 section disk-ids
 for link in /dev/disk/by-id/*; do
   [ -e "$link" ] && printf '%s %s\n' "$link" "$(readlink -f "$link")"

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.cluster import Cluster, Node
-from nixwulf.deploy.flake import Layout, attribute
+from nixwulf.deploy.flake import FEATURES, Layout, attribute
 from nixwulf.deploy.machine import Disk, Machine
-from nixwulf.deploy.refusals import can_install, equal_labels, refusals
+from nixwulf.deploy.prebuilt import Prebuilt
+from nixwulf.deploy.refusals import can_install, refusals, unlike_layout
 from nixwulf.errors import InputError
 
-_PHASES = {"kexec": "kexec,disko,install,reboot", "image": "disko,install,reboot"}
+_FROM_INSTALLER = "disko,install,reboot"
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class NodePlan:
     """What would be done to a node.
 
     machine: none when it was not reached, and unreached says why. command: what installs it, empty
-    where nothing here can. by_hand: what somebody has to do, one step a line.
+    where nothing here can. build: what makes the installer that the command names, before it, empty
+    where there is none to be made. by_hand: what somebody has to do, one step a line.
     """
 
     node: Node
@@ -32,6 +34,7 @@ class NodePlan:
     refusals: tuple[str, ...]
     command: tuple[str, ...]
     by_hand: tuple[str, ...]
+    build: tuple[str, ...] = ()
 
     @property
     def installs(self) -> bool:
@@ -84,27 +87,35 @@ def make_plan(
     machines: Mapping[str, Machine | str],
     *,
     expected: Mapping[str, str] | None = None,
-    formatted: Mapping[str, Layout] | None = None,
+    expected_cluster: str | None = None,
+    layouts: Mapping[str, Layout] | None = None,
+    prebuilt: Prebuilt | None = None,
     locked_out: str | None = None,
     desk: tuple[str, str] | None = None,
 ) -> DeployPlan:
     """Plan for chosen nodes.
 
     machines: by node, what answered, or why nothing did. expected: host names that machines may
-    have besides their node's. formatted: what each configuration of the flake formats, None
-    when the flake was not asked. locked_out: why the user could not log in afterwards. desk:
-    boot and host name of the machine at which the user sits.
+    have besides their node's. expected_cluster: the cluster whose systems they may run besides
+    their own. layouts: by attribute, what each configuration would do, None when the flake was not
+    asked. prebuilt: systems that are installed in place of the flake's. locked_out: why the user
+    could not log in afterwards. desk: boot and host name of the machine at which the user sits.
     """
     planned = []
     for node in nodes:
-        plan = _node_plan(
-            cluster, flake, node, platforms[node.platform], machines[node.name], expected or {}
-        )
-        if formatted is not None and plan.method != "check":
-            layout = formatted[plan.attribute]
+        platform, found = install_of(platforms[node.platform]), machines[node.name]
+        plan = _node_plan(cluster, flake, node, platform, found)
+        if plan.machine is not None:
+            own = (expected or {}).get(node.name)
+            reasons = refusals(node, cluster, platform, plan.machine, own, expected_cluster)
+            plan = replace(plan, refusals=tuple(reasons))
+        if plan.method != "check" and (plan.machine is None or can_install(platform, plan.machine)):
+            plan = _with_command(flake, plan, platform, prebuilt)
+        if layouts is not None and plan.method != "check":
+            layout = layouts[plan.attribute]
             more = _other_disks(cluster, plan, layout.disks)
             if plan.machine is not None:
-                more += equal_labels(node, plan.machine, layout.labels)
+                more += unlike_layout(node, cluster, plan.machine, layout)
             plan = replace(plan, refusals=(*plan.refusals, *more))
         planned.append(plan)
     imaged = any(plan.method != "check" for plan in planned)
@@ -163,40 +174,59 @@ def _node_plan(
     node: Node,
     platform: dict[str, Any],
     found: Machine | str,
-    expected: Mapping[str, str],
 ) -> NodePlan:
-    platform = install_of(platform)
     install, name = platform["install"], attribute(cluster, node)
     method = install["method"]
     machine = found if isinstance(found, Machine) else None
     by_hand: list[str] = []
-    command: tuple[str, ...] = ()
     if method == "check":
         steps = darwin_steps(flake, node, name) if platform["system"] == "aarch64-darwin" else []
         by_hand = [f"nothing is installed from here, because {install['reason']}", *steps]
-    else:
-        command = (
-            *("nixos-anywhere", "--flake", f"{flake}#{name}", "--target-host", node.ssh),
-            *("--copy-host-keys", "--print-build-logs", "--phases", _PHASES[method]),
-        )
-        if method == "image" and not (machine and machine.installer):
-            reason = f"it has to boot its installer's image, because {install['reason']}"
-            by_hand = [reason, *image_steps(cluster, flake, node, platform)]
-    reasons: list[str] = []
-    if machine is not None:
-        reasons = refusals(node, cluster, platform, machine, expected.get(node.name))
-        if not can_install(platform, machine):
-            command = ()
+    elif method == "image" and not (machine and machine.installer):
+        reason = f"it has to boot its installer's image, because {install['reason']}"
+        by_hand = [reason, *image_steps(cluster, flake, node, platform)]
     return NodePlan(
         node=node,
         method=method,
         attribute=name,
         machine=machine,
         unreached=found if isinstance(found, str) else "",
-        refusals=tuple(reasons),
-        command=command,
+        refusals=(),
+        command=(),
         by_hand=tuple(by_hand),
     )
+
+
+def _with_command(
+    flake: str, plan: NodePlan, platform: dict[str, Any], prebuilt: Prebuilt | None
+) -> NodePlan:
+    """The plan with what installs the node.
+
+    By kexec always with an installer of the flake's own: nixos-anywhere's default is a file of the
+    day that the node downloads. A node that runs an installer needs none, and is not let leave it.
+    """
+    node, machine = plan.node, plan.machine
+    what: tuple[str, ...] = ("--flake", f"{flake}#{plan.attribute}")
+    kexec: tuple[str, ...] = ()
+    build: tuple[str, ...] = ()
+    phases = _FROM_INSTALLER
+    if plan.method == "kexec" and not (machine and machine.installer and machine.user == "root"):
+        name = f"kexec-{node.platform}"
+        path = f"runs/{name}.tar"
+        if prebuilt is None:
+            made = f"{flake}#packages.{platform['system']}.{name}"
+            build = ("nix", "build", *FEATURES, "--out-link", path, made)
+        else:
+            path = prebuilt.nodes[node.name].kexec or path
+        kexec = ("--kexec", path)
+        phases = f"kexec,{phases}"
+    if prebuilt is not None:
+        what = ("--store-paths", prebuilt.nodes[node.name].disko, prebuilt.nodes[node.name].system)
+    command = (
+        *("nixos-anywhere", *what, "--target-host", node.ssh, *kexec),
+        *("--copy-host-keys", "--print-build-logs", "--phases", phases),
+    )
+    return replace(plan, command=command, build=build)
 
 
 def _other_disks(cluster: Cluster, plan: NodePlan, formatted: tuple[str, ...]) -> list[str]:

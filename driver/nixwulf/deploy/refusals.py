@@ -7,22 +7,32 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nixwulf.cluster import Cluster, Node
+from nixwulf.deploy.flake import Layout
 from nixwulf.deploy.machine import Disk, Machine
 
-# https://github.com/nix-community/nixos-anywhere/blob/main/docs/requirements.md
-_KEXEC_MEMORY = 1.5e9
+# The installer with all firmware is in memory twice while it starts: as loaded, and unpacked.
+_KEXEC_MEMORY = 3.5e9
 _SMALLEST_DISK = 16e9
-_INSTALLER_PROGRAMS = ("tar", "cpio", "setsid")
+_INSTALLER_PROGRAMS = ("tar", "cpio", "setsid", "ip", "awk")
+# Of these a machine has the interface before a cable is in it, and before anything is configured.
+_BUILT_IN_KINDS = {"ethernet", "roce", "infiniband"}
 
 
 def refusals(
-    node: Node, cluster: Cluster, platform: dict[str, Any], machine: Machine, expected: str | None
+    node: Node,
+    cluster: Cluster,
+    platform: dict[str, Any],
+    machine: Machine,
+    expected: str | None,
+    expected_cluster: str | None = None,
 ) -> list[str]:
     """Every reason why this machine is not imaged as this node.
 
-    expected: the host name that the machine may have besides the node's own.
+    expected: the host name that the machine may have besides the node's own. expected_cluster: the
+    cluster whose system it may run besides the node's own.
     """
     found = [*_identity(node, cluster, platform, machine)]
+    found += other_cluster(node, cluster, machine, expected_cluster)
     if platform["install"]["method"] != "check":
         found += _disk(node, machine)
     if can_install(platform, machine):
@@ -60,6 +70,19 @@ def _identity(
         )
 
 
+def other_cluster(
+    node: Node, cluster: Cluster, machine: Machine, expected: str | None
+) -> list[str]:
+    """Why a machine is left alone that runs the system of a node of another cluster."""
+    if machine.cluster in {"", cluster.name, expected}:
+        return []
+    return [
+        f"Node {node.name!r} runs a system of the cluster {machine.cluster!r}, and "
+        f"{cluster.source} describes {cluster.name!r}; correct its ssh address, or where it leaves "
+        f"that cluster, or that cluster was renamed, add '--expect-cluster {machine.cluster}'."
+    ]
+
+
 def _name(node: Node, cluster: Cluster, machine: Machine, expected: str | None) -> Iterable[str]:
     name, hostname = node.name, machine.hostname
     known = {other.name.lower() for other in cluster.nodes} | {(expected or name).lower()}
@@ -95,7 +118,50 @@ def _disk(node: Node, machine: Machine) -> Iterable[str]:
         )
 
 
-def equal_labels(node: Node, machine: Machine, labels: Sequence[str]) -> list[str]:
+def unlike_layout(node: Node, cluster: Cluster, machine: Machine, layout: Layout) -> list[str]:
+    """Why the node's configuration would not work on this machine, or not on this disk of it."""
+    return [
+        *_equal_labels(node, machine, layout.labels),
+        *_absent_interfaces(node, cluster, machine, layout),
+        *_absent_drivers(node, machine, layout),
+    ]
+
+
+def _absent_interfaces(
+    node: Node, cluster: Cluster, machine: Machine, layout: Layout
+) -> Iterable[str]:
+    """Only where the machine's names can be compared with those of the installed system.
+
+    A card for which the present system has no driver has no name yet.
+    """
+    if layout.interfaces is None or not machine.interfaces or machine.driverless_cards:
+        return
+    known = {*machine.interfaces, *layout.interfaces}
+    for name, place in node.fabrics.items():
+        if cluster.fabrics[name].kind in _BUILT_IN_KINDS and place.interface not in known:
+            there = ", ".join(name for name in machine.interfaces if name != "lo")
+            yield (
+                f"Node {node.name!r} has no interface {place.interface!r}, which {cluster.source} "
+                f"names for the fabric {name!r}; it has, by all names: {there or 'none'}."
+            )
+
+
+def _absent_drivers(node: Node, machine: Machine, layout: Layout) -> Iterable[str]:
+    disk = machine.disk(node.disk or "")
+    if disk is None or layout.modules is None:
+        return
+    known = {module.replace("-", "_") for module in layout.modules}
+    lacking = [module for module in disk.drivers if module.replace("-", "_") not in known]
+    if lacking:
+        modules = " ".join(f'"{module}"' for module in lacking)
+        yield (
+            f"Node {node.name!r} reaches its disk {node.disk!r} by {', '.join(lacking)}, which its "
+            "configuration does not load before it mounts the disk, so that it would not boot; add "
+            f"'boot.initrd.availableKernelModules = [ {modules} ];' in a module."
+        )
+
+
+def _equal_labels(node: Node, machine: Machine, labels: Sequence[str]) -> list[str]:
     """Why another disk of the machine would be taken for the one that is installed on.
 
     labels: the names of the partitions that the node's configuration makes. disko and the installed
@@ -154,7 +220,7 @@ def _kexec(name: str, machine: Machine) -> Iterable[str]:
     if machine.memory < _KEXEC_MEMORY:
         yield (
             f"Node {name!r} has {machine.memory / 1e9:.1f} GB of memory, and kexec into the "
-            "installer needs 1.5 GB; boot the installer's image there."
+            f"installer needs {_KEXEC_MEMORY / 1e9:.1f} GB; boot the installer's image there."
         )
     lacking = [program for program in _INSTALLER_PROGRAMS if program not in machine.programs]
     if lacking:

@@ -60,6 +60,8 @@ def _node(plan: NodePlan) -> Iterable[str]:
         yield _line("by hand", step)
     if plan.command and not plan.refusals:
         yield _line("WIPES", wiping(plan))
+    if plan.build:
+        yield _line("build", shlex.join(plan.build))
     if plan.command:
         yield _line("command", shlex.join(plan.command))
 

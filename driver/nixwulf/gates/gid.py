@@ -1,12 +1,15 @@
-"""Gate: the RDMA device of a fabric is there, its port is up, and its GID is not zero."""
+"""Gate: the RDMA device of a fabric is there, its port is up, and its GID is the address's."""
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 
 from nixwulf.cluster import Fabric, Node
 from nixwulf.gates import Gate, Subject, Verdict, refused, unknown
 from nixwulf.hardware import RdmaDevice
+
+ROCE = "roce"
 
 
 def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
@@ -50,11 +53,37 @@ def _judge_device(node: Node, fabric: Fabric, name: str, device: RdmaDevice) -> 
             f"{node.fabrics[fabric.name].address}/{fabric.subnet.prefixlen} dev "
             f"{node.fabrics[fabric.name].interface}' there."
         )
+    elif fabric.kind == ROCE and index is not None:
+        yield from _judge_address(node, fabric, name, device, index)
+
+
+def _judge_address(
+    node: Node, fabric: Fabric, name: str, device: RdmaDevice, index: int
+) -> Iterator[Verdict]:
+    """RoCE's packets are IP's, with the address that the GID has: peers know that of the fabric."""
+    address = node.fabrics[fabric.name].address
+    right = [number for number, gid in sorted(device.gids.items()) if _ipv4(gid) == address]
+    if index not in right:
+        others = f"GID {' and '.join(map(str, right))} is" if right else "no GID is"
+        yield refused(
+            f"GID {index} of {name!r} on node {node.name!r} is {device.gids[index]!r}, which is "
+            f"not of the address {address!r}; {others}; correct gid_index."
+        )
+
+
+def _ipv4(gid: str) -> str | None:
+    """The IPv4 address that a GID is made of, or none."""
+    try:
+        mapped = ipaddress.IPv6Address(gid).ipv4_mapped
+    except ValueError:
+        return None
+    return str(mapped) if mapped else None
 
 
 GATE = Gate(
     name="gid",
-    holds="for `rdma`: the device is there, its port is ACTIVE, and its GID is not zero",
+    holds="for `rdma`: the device is there, its port is ACTIVE, its GID is not zero, and on `roce` "
+    "the address's",
     reads="`/sys/class/infiniband/DEVICE/ports/1`",
     fix="give the interface its address; correct `rdma_device` and `gid_index`",
     concerns=lambda subject, node: any(c.rdma for c in subject.crossings_of(node)),

@@ -51,7 +51,7 @@ let
 
   inherit (head.systemd.services) opensm;
   lines = text: lib.splitString "\n" text;
-  ports = interface: head.networking.firewall.interfaces.${interface} or { };
+  opened = head.nixwulf.fabric-firewall;
 in
 {
   "drivers of Intel's and NVIDIA's cards are loaded, and IP over InfiniBand" = {
@@ -106,17 +106,28 @@ in
       (lib.any (package: lib.hasPrefix "rdma-core" (lib.getName package)) head.services.udev.packages)
     ];
   };
-  "RoCE and perftest pass on the RDMA fabrics, and not on the office's" = {
-    expected = [
-      true
-      true
-      false
-    ];
-    actual = map (interface: lib.elem 4791 ((ports interface).allowedUDPPorts or [ ])) [
-      "eth2"
-      "eth3"
-      "eth1"
-    ];
+  "RoCE and perftest are open to the nodes of the RDMA fabrics, and to nobody else" = {
+    expected = {
+      nodes = {
+        office = false;
+        switch = true;
+        ib = true;
+      };
+      worker = "iptables -A nixos-fw -i eth3 -s 10.3.0.2 -p udp --dport 4791 -j nixos-fw-accept";
+      everybody = [ ];
+    };
+    actual = {
+      nodes = lib.mapAttrs (
+        name: _:
+        lib.elem 4791 (opened.${name}.udp or [ ]) && lib.elem 18515 (opened.${name}.tcp or [ ])
+      ) head.nixwulf.fabrics;
+      worker = lib.findFirst (lib.hasInfix "4791") "none" (
+        lib.filter (lib.hasInfix "eth3") (lines head.networking.firewall.extraCommands)
+      );
+      everybody = lib.concatMap (open: open.allowedUDPPorts ++ open.allowedTCPPorts) (
+        lib.attrValues head.networking.firewall.interfaces
+      );
+    };
   };
   "no fabric is trusted unless somebody says so" = {
     expected = [
