@@ -37,6 +37,8 @@
       nodes = map (nixwulf.cluster.nodesOf { }) (lib.attrValues clusters);
       images = nixwulf.cluster.imagesOf (lib.attrValues clusters);
 
+      options = import ./lib/options.nix { inherit lib nixwulf; };
+
       packageNames = lib.attrNames (nixwulf.overlay { } pkgs.x86_64-linux);
 
       vmTests =
@@ -68,6 +70,9 @@
           lib.getAttrs packageNames pkgs.${system}
         )
         // images.${system} or { }
+        // {
+          options = options.reference pkgs.${system};
+        }
       );
 
       # Not among packages and checks, all of which 'nix flake check' evaluates: they have every node in full. The tests

@@ -302,6 +302,9 @@ in
               // {
                 StateDirectory = "vllm";
                 CacheDirectory = "vllm";
+                # Of /home it sees the model, if that is there.
+                ProtectHome = "tmpfs";
+                BindReadOnlyPaths = lib.optional (lib.hasPrefix "/" cfg.model) (fabricService.quotedPath cfg.model);
                 DeviceAllow =
                   fabricService.gpuDevices.rocm ++ fabricService.gpuDevices.cuda ++ fabricService.rdmaDevices fabric;
                 SupplementaryGroups = [

@@ -186,6 +186,8 @@ in
       "DeviceAllow=char-kfd"
       "DeviceAllow=char-nvidia*"
       "DeviceAllow=char-infiniband*"
+      "ProtectHome=tmpfs"
+      "BindReadOnlyPaths=\"/models/a model\""
     ];
   };
   "the API is open to all on the fabric's interface, what the nodes say to each other to them only" = {
