@@ -37,8 +37,16 @@
       nodes = map (nixwulf.cluster.nodesOf { }) (lib.attrValues clusters);
       images = nixwulf.cluster.imagesOf (lib.attrValues clusters);
 
+      options = import ./lib/options.nix { inherit lib nixwulf; };
+
       packageNames = lib.attrNames (nixwulf.overlay { } pkgs.x86_64-linux);
 
+      vmTests =
+        system:
+        import ./nixos/tests {
+          inherit lib nixwulf;
+          pkgs = pkgs.${system};
+        };
       checksOf = import ./tests/nix {
         inherit lib nixwulf;
         outputs = inputs.self;
@@ -62,10 +70,15 @@
           lib.getAttrs packageNames pkgs.${system}
         )
         // images.${system} or { }
+        // {
+          options = options.reference pkgs.${system};
+        }
       );
 
-      # Not among the packages, all of which 'nix flake check' evaluates: they have every node in full.
+      # Not among packages and checks, all of which 'nix flake check' evaluates: they have every node in full. The tests
+      # here have `nodes` and `driverInteractive`, which their checks do not keep.
       legacyPackages = eachSystem (system: {
+        tests = lib.optionalAttrs (system == "x86_64-linux") (vmTests system);
         deployments = lib.mapAttrs' (
           _: cluster:
           lib.nameValuePair cluster.name (
@@ -93,10 +106,7 @@
         checksOf pkgs.${system}
         // lib.optionalAttrs (system == "x86_64-linux") (
           lib.mapAttrs' (name: lib.nameValuePair "vm-${name}") (
-            import ./nixos/tests {
-              inherit lib nixwulf;
-              pkgs = pkgs.${system};
-            }
+            builtins.mapAttrs (import ./tests/nix/vm.nix { inherit lib; }) (vmTests system)
           )
         )
       );

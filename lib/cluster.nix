@@ -13,6 +13,7 @@
   formatter,
 }:
 let
+  bare = import ./bare.nix;
   managed = cluster: lib.filter (node: node.managed) cluster.nodes;
   linux = cluster: lib.filter (node: lib.hasSuffix "-linux" node.system) (managed cluster);
   darwin = cluster: lib.filter (node: lib.hasSuffix "-darwin" node.system) (managed cluster);
@@ -105,10 +106,10 @@ rec {
           };
         in
         {
-          "image-${platform}" = mkImage arguments;
+          "image-${platform}" = bare (mkImage arguments);
         }
         // lib.optionalAttrs (platformFacts.${platform}.install.method == "kexec") {
-          "kexec-${platform}" = mkImage (arguments // { kind = "kexec"; });
+          "kexec-${platform}" = bare (mkImage (arguments // { kind = "kexec"; }));
         };
     in
     lib.mapAttrs (

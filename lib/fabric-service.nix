@@ -102,6 +102,9 @@ in
     UMask = "0077";
   };
 
+  # As systemd reads a path in a list of paths, which spaces end and colons divide.
+  quotedPath = path: "\"${lib.replaceString "%" "%%" (toString path)}\"";
+
   # Devices of the kinds of GPU, by their names in /proc/devices: a folder such as /dev/dri cannot be allowed.
   gpuDevices = {
     cpu = [ ];

@@ -149,6 +149,20 @@ in
       enable = false;
     });
     system.autoUpgrade.enable = false;
+    # What takes the disk waits for its next turn while the driver's processes run: each has such a file.
+    systemd.services =
+      lib.genAttrs
+        (
+          lib.optional config.services.fstrim.enable "fstrim"
+          ++ lib.optional config.services.logrotate.enable "logrotate"
+          ++ lib.optional config.nix.gc.automatic "nix-gc"
+        )
+        (_: {
+          unitConfig.ConditionPathExistsGlob = [
+            "!/run/user/*/nixwulf-*/*.pid"
+            "!/tmp/nixwulf-*/*.pid"
+          ];
+        });
 
     # An out-of-memory kill or a GPU reset during a run is told there only.
     boot.kernel.sysctl."kernel.dmesg_restrict" = 0;

@@ -39,6 +39,7 @@ let
       # Where GPU and CPU share memory, Ray takes a loaded model for a leak and kills workers
       # (https://github.com/amd/playbooks/issues/771).
       RAY_memory_monitor_refresh_ms = "0";
+      RAY_AUTH_MODE = "token";
     }
     // lib.optionalAttrs (!inToolbox) {
       HOME = "/var/lib/vllm";
@@ -117,10 +118,13 @@ let
       ];
 
   program =
-    if inToolbox then
-      [ (lib.getExe toolboxes.wrappers.${cfg.toolbox}) ]
-    else
-      [ (lib.getExe' pkgs.coreutils "env") ];
+    lib.optional ray (lib.getExe (import ../lib/ray-token.nix { inherit pkgs; }))
+    ++ (
+      if inToolbox then
+        [ (lib.getExe toolboxes.wrappers.${cfg.toolbox}) ]
+      else
+        [ (lib.getExe' pkgs.coreutils "env") ]
+    );
 in
 {
   imports = [
@@ -218,6 +222,14 @@ in
       default = 6379;
       description = "TCP port of Ray's head.";
     };
+    rayTokenFile = mkOption {
+      type = types.externalPath;
+      default = "/var/lib/nixwulf/ray-token";
+      description = ''
+        A file with the token that Ray's nodes show each other (Ray 2.52 or later), the same on all nodes. It is no part of
+        the configuration, which everybody may read; without it the service does not start.
+      '';
+    };
     masterPort = mkOption {
       type = types.port;
       default = 29501;
@@ -279,6 +291,7 @@ in
             ExecStart = utils.escapeSystemdExecArgs (program ++ command);
             # A crash and a lost peer are results; a service that comes back by itself hides them.
             Restart = lib.mkIf (!cfg.autoStart) "no";
+            LoadCredential = lib.mkIf ray "ray-token:${cfg.rayTokenFile}";
           }
           // (
             if inToolbox then
@@ -289,6 +302,9 @@ in
               // {
                 StateDirectory = "vllm";
                 CacheDirectory = "vllm";
+                # Of /home it sees the model, if that is there.
+                ProtectHome = "tmpfs";
+                BindReadOnlyPaths = lib.optional (lib.hasPrefix "/" cfg.model) (fabricService.quotedPath cfg.model);
                 DeviceAllow =
                   fabricService.gpuDevices.rocm ++ fabricService.gpuDevices.cuda ++ fabricService.rdmaDevices fabric;
                 SupplementaryGroups = [

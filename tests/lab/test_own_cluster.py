@@ -174,7 +174,7 @@ NOT_HERE = ("gpu", "gtt", "kernel", "governor", "known-bad", "memory", "usb4")
         (
             "any",
             "failed",
-            "whose GPU computes by vulkan or rocm, and its llama-bench",
+            "has a GPU; install a build for vulkan or rocm, or ask",
         ),
         (
             "vulkan",

@@ -45,6 +45,7 @@ in
     "#!/usr/bin/env bash\nset -euo pipefail\n" + systems.mini-3-mini1.system.preSwitchChecks.hostname;
   pi-firmware-boot = systems.pi-cm5-4-blade1.system.build.installFirmwareBoot.text;
   mac-rdma-check = rdmaCheck.text;
+  with-ray-token = (import ../../lib/ray-token.nix { inherit pkgs; }).text;
   opensm = unit withInfiniband.config "opensm";
   power-meter = unit withToolbox.config "power-meter";
   toolbox-vllm-prefetch = unit withToolbox.config "toolbox-vllm-prefetch";

@@ -225,3 +225,20 @@ def test_a_mac_without_rdma_is_told_each_thing_that_is_missing(scripts, run, tmp
         "ibv_devices lists no rdma_en device, and rdma_ctl says 'disabled'",
         "No port is PORT_ACTIVE",
     ]
+
+
+def test_the_token_of_ray_is_in_the_environment_of_the_command(run, scripts, tmp_path):
+    (tmp_path / "ray-token").write_text("0123abcd\n")
+    text = scripts["with-ray-token"]
+    shown = run(text, "printenv", "RAY_AUTH_TOKEN", CREDENTIALS_DIRECTORY=str(tmp_path))
+    assert (shown.returncode, shown.stdout) == (0, "0123abcd\n")
+
+
+def test_without_a_token_the_command_of_ray_is_not_run(run, scripts, tmp_path):
+    strict = f"set -euo pipefail\n{scripts['with-ray-token']}"
+    (tmp_path / "ray-token").touch()
+    empty = run(strict, "echo", "ran", CREDENTIALS_DIRECTORY=str(tmp_path))
+    assert "the file of nixwulf.vllm.rayTokenFile is empty" in empty.stderr
+    absent = run(strict, "echo", "ran", CREDENTIALS_DIRECTORY=str(tmp_path / "none"))
+    assert (empty.stdout, absent.stdout) == ("", "")
+    assert 0 not in {empty.returncode, absent.returncode}

@@ -49,11 +49,17 @@ def outputs(mine) -> dict:
 
 def test_the_template_is_a_flake_a_cluster_and_a_sweep(mine):
     assert {path.name for path in mine.folder.iterdir()} == {
+        ".gitignore",
         "cluster.toml",
         "flake.lock",
         "flake.nix",
         "sweep.yaml",
     }
+
+
+def test_runs_are_not_part_of_the_flake(mine):
+    """A flake in git is what git knows; what a sweep leaves would be copied into the store."""
+    assert "/runs/" in (mine.folder / ".gitignore").read_text().splitlines()
 
 
 def test_each_of_its_three_nodes_is_a_system(outputs):

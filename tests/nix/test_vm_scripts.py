@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-SCRIPTS = """checks: builtins.mapAttrs (name: vm: {
+SCRIPTS = """tests: builtins.mapAttrs (name: vm: {
   machines = builtins.attrNames vm.nodes;
   script = vm.config.testScriptString;
-}) (builtins.removeAttrs checks (builtins.filter
-  (name: builtins.substring 0 3 name != "vm-") (builtins.attrNames checks)))"""
+}) tests"""
 NIXPKGS = "systems: toString (builtins.head (builtins.attrValues systems)).pkgs.path"
 
 
@@ -22,10 +21,10 @@ def folder(flake, tmp_path_factory):
     folder = tmp_path_factory.mktemp("scripts")
     library = Path(flake.value("nixosConfigurations", NIXPKGS)) / "nixos" / "lib"
     hints = (library / "test-script-prepend.py").read_text()
-    for check, test in flake.value("checks.x86_64-linux", SCRIPTS).items():
-        machines = "".join(f"{name} = create_fake_qemu_machine()\n" for name in test["machines"])
+    for name, test in flake.value("legacyPackages.x86_64-linux.tests", SCRIPTS).items():
+        machines = "".join(f"{m} = create_fake_qemu_machine()\n" for m in test["machines"])
         text = f"{hints}\n{machines}\n{test['script']}"
-        (folder / f"{check.replace('-', '_')}.py").write_text(text)
+        (folder / f"vm_{name.replace('-', '_')}.py").write_text(text)
     (folder / "driver").symlink_to(library / "test-driver" / "src")
     return folder
 

@@ -63,9 +63,8 @@ def test_a_build_for_the_cpu_on_a_platform_with_a_gpu_has_failed(tmp_path, listi
         looked(tmp_path, listing)
     assert failure.value.outcome == "failed"
     assert str(failure.value) == (
-        "Node 'fw1' is a framework-desktop, whose GPU computes by vulkan or rocm, and its "
-        "llama-bench lists the CPU only: install a build for it, or ask for the CPU with 'backend: "
-        "[cpu]'."
+        "llama.cpp on node 'fw1' lists the CPU only, and the platform 'framework-desktop' has a "
+        "GPU; install a build for vulkan or rocm, or ask for the CPU with 'backend: [cpu]'."
     )
 
 
@@ -84,7 +83,9 @@ def test_a_backend_that_no_device_is_of_is_skipped(tmp_path):
 
 def test_a_build_without_rpc_is_skipped_on_several_nodes(tmp_path):
     without = "".join(line for line in HELP.splitlines(keepends=True) if "--rpc" not in line)
-    with pytest.raises(RunFailure, match="'llama-bench' on node 'fw1' is built without RPC") as one:
+    with pytest.raises(
+        RunFailure, match="Node 'fw1' has llama.cpp without RPC: its 'llama-b"
+    ) as one:
         looked(tmp_path, SIDE_BY_SIDE, help_text=without)
     assert one.value.outcome == "skipped"
     looked(tmp_path, SIDE_BY_SIDE, nodes=1, help_text=without)

@@ -34,24 +34,38 @@ def ask(run: Run, program: str, code: str) -> dict[str, str]:
         return dict(zip(names, pool.map(of, run.nodes), strict=True))
 
 
+def record(run: Run, devices: Mapping[str, str]) -> None:
+    """Keep what each node computes on, by the nodes' names, in the run's record."""
+    shown = (f"{name}: {device}" for name, device in devices.items())
+    run.engine_facts["devices"] = ", ".join(shown)
+
+
+def idle_gpu(engine: str, node: Connection, found: str, remedy: str) -> RunFailure:
+    """A run that fails because a node's GPU would not compute.
+
+    engine: its name; found: what the engine does instead, with its verb; remedy: a command or a
+    change that helps.
+    """
+    return RunFailure(
+        "failed",
+        f"{engine} on node {node.node.name!r} {found}, and the platform {node.node.platform!r} "
+        f"has a GPU; {remedy}.",
+    )
+
+
 def require_gpus(run: Run, engine: Engine, devices: Mapping[str, str], remedy: str) -> None:
     """Record what the engine computes on; a GPU that it has kernels for has to be in use.
 
     devices: by node, as asked; remedy: what to do on a node where it is not. Raises RunFailure.
     """
-    by_node = ((node.node.name, devices[node.node.name] or "unknown") for node in run.nodes)
-    run.engine_facts["devices"] = ", ".join(f"{name}: {device}" for name, device in by_node)
+    record(run, {node.node.name: devices[node.node.name] or "unknown" for node in run.nodes})
     for node in run.nodes:
-        name, platform = node.node.name, node.node.platform
-        if gpu_vendor(platform) not in engine.gpus:
+        name = node.node.name
+        if gpu_vendor(node.node.platform) not in engine.gpus:
             continue
         if devices[name] in {CPU, NONE}:
             found = "computes on the CPU" if devices[name] == CPU else "finds no device"
-            raise RunFailure(
-                "failed",
-                f"{engine.name} on node {name!r} {found}, and the platform {platform!r} has a "
-                f"GPU; {remedy}.",
-            )
+            raise idle_gpu(engine.name, node, found, remedy)
         if not devices[name]:
             run.warnings.append(
                 f"{engine.name} on node {name!r} did not say what it computes on: that it is the "

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nixwulf.cluster import LAB_PLATFORM
+from nixwulf.engines import devices
 from nixwulf.parameter import Parameter
 from nixwulf.platforms import load_platform
 from nixwulf.process import OwnedProcess
@@ -54,7 +55,7 @@ def look(run: Run) -> None:
     for node, answer in zip(run.nodes, run.outputs(_LOOK), strict=True):
         lines = answer.splitlines()
         if uses_gpu(run, node) and "without-vulkan" in lines:
-            raise RunFailure("failed", _without_vulkan(run, node))
+            raise _without_vulkan(run, node)
         variables = tuple(line for line in lines if "=" in line)
         run.engine_found[_LINE_BUFFERED, node.node.name] = variables
     used = {"Vulkan" if uses_gpu(run, node) else "CPU" for node in run.nodes}
@@ -107,10 +108,13 @@ def device_problem(platform: str, device: str) -> str | None:
     return None
 
 
-def _without_vulkan(run: Run, node: Connection) -> str:
-    asked = run.case.parameters["backend"] == "vulkan"
-    wish = "The case asks for vulkan" if asked else f"{node.node.platform!r} has a GPU"
-    return (
-        f"{wish}, and distributed-llama on node {node.node.name!r} is built without Vulkan; "
-        "install packages/distributed-llama-vulkan.nix there, or ask for 'backend: cpu'."
+def _without_vulkan(run: Run, node: Connection) -> RunFailure:
+    found = "is built without Vulkan"
+    remedy = "install packages/distributed-llama-vulkan.nix there, or ask for 'backend: cpu'"
+    if run.case.parameters["backend"] == "any":
+        return devices.idle_gpu("distributed-llama", node, found, remedy)
+    return RunFailure(
+        "failed",
+        f"The case asks for vulkan, and distributed-llama on node {node.node.name!r} {found}; "
+        f"{remedy}.",
     )

@@ -80,12 +80,9 @@ class LlamaCpp(Engine):
 
     def build_problem(self, printed: str, *, several: bool) -> str | None:
         """On several nodes a build without RPC, which has the servers' names in no --help."""
-        if not several or "version:" not in printed or "--rpc" in printed:
+        if not several or "version:" not in printed:
             return None
-        return (
-            "llama.cpp without RPC: its 'llama-bench --help' has no '--rpc'; deploy the flake's, "
-            "or build it with -DGGML_RPC=ON."
-        )
+        return llama_cpp_options.rpc_problem("llama-bench", printed)
 
     def start(self, run: Run) -> None:
         """Start an RPC server on each node that computes by one, and wait until all listen."""

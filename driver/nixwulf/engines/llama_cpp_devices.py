@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from nixwulf.engines import llama_cpp_options
+from nixwulf.engines import devices, llama_cpp_options
 from nixwulf.platforms import load_platform
 from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection
@@ -50,12 +50,9 @@ def look(run: Run) -> None:
         text = run.output(run.head, '"$1" --help 2>&1 || true', run.program(program))
         offers = tuple(llama_cpp_options.offered(text))
         run.engine_found[_FLAGS, program] = offers
-        if run.case.nodes > 1 and "--rpc" not in offers:
-            raise RunFailure(
-                "skipped",
-                f"{program!r} on node {run.head.node.name!r} is built without RPC, its --help has "
-                "no '--rpc': install a build with GGML_RPC=ON.",
-            )
+        problem = llama_cpp_options.rpc_problem(program, offers)
+        if run.case.nodes > 1 and problem:
+            raise RunFailure("skipped", f"Node {run.head.node.name!r} has {problem}")
 
 
 def flags(run: Run, program: str) -> tuple[str, ...]:
@@ -93,39 +90,39 @@ def of_client(run: Run) -> tuple[str, ...]:
 
 def arguments(run: Run, separator: str) -> list[str]:
     """How a client is given its devices and all layers; its devices are joined by a separator."""
-    devices = of_client(run)
-    layers = ALL_LAYERS if devices else 0
-    return ["-dev", separator.join(devices) or "none", "-ngl", str(layers)]
+    named = of_client(run)
+    layers = ALL_LAYERS if named else 0
+    return ["-dev", separator.join(named) or "none", "-ngl", str(layers)]
 
 
 def _chosen(run: Run, node: Connection, listed: Sequence[str]) -> tuple[str, ...]:
     wanted = str(run.case.parameters.get("backend", "any"))
     if wanted == "cpu":
         return ()
-    platform = node.node.platform
-    expected = load_platform(platform).get("gpu", {}).get("backends", [])
+    expected = load_platform(node.node.platform).get("gpu", {}).get("backends", [])
     order = [wanted] if wanted != "any" else expected or [*llama_cpp_options.DEVICE_PREFIXES]
     found = (llama_cpp_options.devices_of(backend, listed) for backend in order)
-    devices = next(filter(None, found), ())
-    if devices or (wanted == "any" and not expected):
-        return devices
-    has = f"its llama-bench lists {', '.join(listed) or 'the CPU only'}"
+    chosen = next(filter(None, found), ())
+    if chosen or (wanted == "any" and not expected):
+        return chosen
+    shown = ", ".join(listed) or "the CPU only"
     if wanted != "any":
         raise RunFailure(
             "skipped",
-            f"Node {node.node.name!r} has no device of {wanted} for llama.cpp, {has}; see "
-            "'llama-bench --list-devices' there.",
+            f"Node {node.node.name!r} has no device of {wanted} for llama.cpp, its "
+            f"llama-bench lists {shown}; see 'llama-bench --list-devices' there.",
         )
-    raise RunFailure(
-        "failed",
-        f"Node {node.node.name!r} is a {platform}, whose GPU computes by {' or '.join(expected)}, "
-        f"and {has}: install a build for it, or ask for the CPU with 'backend: [cpu]'.",
+    raise devices.idle_gpu(
+        "llama.cpp",
+        node,
+        f"lists {shown}",
+        f"install a build for {' or '.join(expected)}, or ask for the CPU with 'backend: [cpu]'",
     )
 
 
 def _record_devices(run: Run) -> None:
     names = {node.node.name: "+".join(offered(run, node)) for node in run.nodes}
-    run.engine_facts["devices"] = ", ".join(f"{node}: {own}" for node, own in names.items())
+    devices.record(run, names)
     # llama-bench names every back end that its build has loaded, whichever of them computed.
     used = sorted({name.rstrip("0123456789") for node in run.nodes for name in offered(run, node)})
     run.engine_facts["backends"] = ",".join([*used, *(["RPC"] if run.case.nodes > 1 else [])])

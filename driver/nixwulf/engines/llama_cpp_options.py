@@ -65,6 +65,16 @@ def offered(help_text: str) -> set[str]:
     return flags
 
 
+def rpc_problem(program: str, help_text: Collection[str]) -> str | None:
+    """What is wrong with a build that has no RPC, by the help of a program of it, or its flags."""
+    if "--rpc" in help_text:
+        return None
+    return (
+        f"llama.cpp without RPC: its '{program} --help' has no '--rpc'; deploy the flake's, or "
+        "build it with -DGGML_RPC=ON."
+    )
+
+
 def common(parameters: Mapping[str, Any]) -> list[str]:
     """What llama-bench and llama-server take alike: what differs from a program's default."""
     return [

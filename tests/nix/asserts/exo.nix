@@ -57,6 +57,13 @@ let
   inherit (config.networking) firewall;
 in
 {
+  "of the folders of users it sees the models" = {
+    expected = [ ];
+    actual = lib.filter (line: !lib.hasInfix line config.systemd.units."exo.service".text) [
+      "ProtectHome=tmpfs\n"
+      "BindReadOnlyPaths=\"/models\"\n"
+    ];
+  };
   "the service is for exo 1.0.71, and one of later commits is refused with the sentence why" = {
     expected = [
       0

@@ -2,17 +2,18 @@
   lib,
   nixwulf,
   outputs,
+  pkgs,
   failures,
   ...
 }:
 let
   # A system of somebody's own: no platform, no cluster file.
   system =
-    modules:
+    nixpkgs: modules:
     (lib.nixosSystem {
       modules = modules ++ [
         {
-          nixpkgs.hostPlatform = "x86_64-linux";
+          inherit nixpkgs;
           networking.hostName = "own";
           fileSystems."/" = lib.mapAttrs (_: lib.mkDefault) {
             device = "/dev/vda";
@@ -57,12 +58,12 @@ let
   alone =
     name: module:
     let
-      config = system [
+      # One nixpkgs for all of them: to instantiate it costs more than the rest of such a system.
+      config = system { inherit pkgs; } [
         module
         (settings.${name} or { })
         # No fabric where no option of it is.
         (lib.optionalAttrs (!lib.elem name [ "disk" "unattended" ]) fabric)
-        { nixpkgs.overlays = [ nixwulf.overlay ]; }
       ];
     in
     {
@@ -72,7 +73,7 @@ let
       packages = lib.all (package: package.drvPath != "") config.environment.systemPackages;
     };
 
-  all = system [ outputs.nixosModules.default ];
+  all = system { hostPlatform = "x86_64-linux"; } [ outputs.nixosModules.default ];
 
   mine = nixwulf.cluster.mkCluster {
     file = ../../../clusters/mini-3.toml;

@@ -65,8 +65,9 @@ let
     config:
     let
       words = lib.splitString " " (lib.replaceString "\"" "" (serviceOf config).serviceConfig.ExecStart);
+      withToken = lib.hasSuffix "/with-ray-token" (lib.head words);
     in
-    lib.concatStringsSep " " (lib.tail words);
+    lib.concatStringsSep " " (lib.drop (if withToken then 2 else 1) words);
   interface = config: config.networking.firewall.interfaces.thunderbolt0;
   ephemeral = {
     from = 32768;
@@ -90,6 +91,28 @@ in
       "vllm serve /models/a model --tensor-parallel-size 2 --gpu-memory-utilization 0.7 --host 10.10.0.2 --port 8000"
       + " --enforce-eager --nnodes 2 --node-rank 1 --master-addr 10.10.0.1 --master-port 29501 --headless --max-num-seqs=8";
     actual = commandOf worker;
+  };
+  "Ray's nodes show each other a token, which systemd reads from a file" = {
+    expected = lib.replicate 2 {
+      mode = "token";
+      credential = true;
+      program = true;
+    };
+    actual = map (config: {
+      mode = (serviceOf config).environment.RAY_AUTH_MODE;
+      credential = lib.hasInfix "LoadCredential=ray-token:/var/lib/nixwulf/ray-token\n" (textOf config);
+      program = lib.hasInfix "/bin/with-ray-token" (serviceOf config).serviceConfig.ExecStart;
+    }) [ head rayWorker ];
+  };
+  "without Ray there is no token" = {
+    expected = [
+      false
+      false
+    ];
+    actual = [
+      ((serviceOf worker).environment ? RAY_AUTH_MODE)
+      (lib.hasInfix "LoadCredential" (textOf worker))
+    ];
   };
   "rdma names the device exactly and its GID" = {
     expected = {
@@ -163,6 +186,8 @@ in
       "DeviceAllow=char-kfd"
       "DeviceAllow=char-nvidia*"
       "DeviceAllow=char-infiniband*"
+      "ProtectHome=tmpfs"
+      "BindReadOnlyPaths=\"/models/a model\""
     ];
   };
   "the API is open to all on the fabric's interface, what the nodes say to each other to them only" = {
@@ -185,13 +210,13 @@ in
       ];
     };
     actual = {
-      # perftest's port is open there as well, because the fabric has RDMA.
       api = [
-        (lib.remove 18515 (interface head).allowedTCPPorts)
+        (interface head).allowedTCPPorts
         (interface head).allowedTCPPortRanges
       ];
-      ray = head.nixwulf.fabric-firewall.cable.tcp;
-      mp = worker.nixwulf.fabric-firewall.cable.tcp;
+      # perftest's port is open there as well, because the fabric has RDMA.
+      ray = lib.remove 18515 head.nixwulf.fabric-firewall.cable.tcp;
+      mp = lib.remove 18515 worker.nixwulf.fabric-firewall.cable.tcp;
     };
   };
   "the firewall opens nowhere else" = {

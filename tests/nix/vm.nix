@@ -1,0 +1,30 @@
+# A VM test as a check of the flake: nixos/tests/covers.toml is right about it, and its machines' configurations are not
+# kept. It takes one test, for whatever has a name for all of them keeps them all.
+{ lib }:
+let
+  covers = fromTOML (builtins.readFile ../../nixos/tests/covers.toml);
+  bare = import ../../lib/bare.nix;
+
+  isOff =
+    machine: module:
+    let
+      options = machine.nixwulf.${module} or { };
+    in
+    !(options.enable or true) || options.instances or null == { };
+in
+name: test:
+let
+  modules = map (lib.removePrefix "modules/") (
+    lib.filter (lib.hasPrefix "modules/") covers.${name} or [ ]
+  );
+  # A machine of nixos/tests/machines has two systems: the installer's, and its own.
+  machines = lib.concatMap (
+    machine:
+    [ machine ] ++ lib.optional (machine.system.build ? installed) machine.system.build.installed.config
+  ) (lib.attrValues test.nodes);
+  off = lib.filter (module: lib.all (machine: isOff machine module) machines) modules;
+in
+if off == [ ] then
+  bare test
+else
+  throw "covers.toml: ${name} shows ${lib.concatStringsSep " and " off}, which no machine of it has on"
