@@ -17,7 +17,7 @@ let
       nixwulf.cluster.sshKeys = [ keys.snakeOilPublicKey ];
       nixwulf.cluster.nodes = map (name: {
         inherit name;
-        addresses.switch = nodes.${name}.networking.primaryIPAddress;
+        addresses = lib.mapAttrs (_: fabric: fabric.address) nodes.${name}.nixwulf.fabrics;
       }) (lib.remove "desk" (lib.attrNames nodes));
       nixwulf.fabrics.switch = {
         kind = "ethernet";
@@ -32,9 +32,43 @@ let
       virtualisation.diskSize = 4096;
     };
 
+  # A test's networks are /24.
+  subnetOf = address: lib.concatStringsSep "." (lib.take 3 (lib.splitString "." address)) + ".0/24";
+
+  fabricText =
+    name: fabric:
+    ''
+
+      [fabrics.${name}]
+      kind = "${fabric.kind}"
+      speed_gbps = ${toString fabric.speedGbps}
+      mtu = ${toString fabric.mtu}
+      subnet = "${subnetOf fabric.address}"
+    '';
+
+  placeText =
+    name: fabric:
+    ''
+
+      [nodes.fabrics.${name}]
+      interface = "${fabric.interface}"
+      address = "${fabric.address}"
+    ''
+    + lib.optionalString (fabric.rdmaDevice != null) ''
+      rdma_device = "${fabric.rdmaDevice}"
+    ''
+    + lib.optionalString (fabric.gidIndex != null) ''
+      gid_index = ${toString fabric.gidIndex}
+    '';
+
   # The machine at which somebody sits: it has the driver, the key, and a cluster file of the other machines.
   desk =
     { nodes, ... }:
+    let
+      others = removeAttrs nodes [ "desk" ];
+      inherit (lib.head (lib.attrValues others)) nixwulf;
+      join = render: set: lib.concatStrings (lib.mapAttrsToList render set);
+    in
     {
       environment.systemPackages = [ pkgs.nixwulf ];
       environment.etc."desk-key" = {
@@ -48,21 +82,15 @@ let
       '';
       environment.etc."cluster.toml".text = ''
         name = "vms"
-
-        [fabrics.switch]
-        kind = "ethernet"
-        speed_gbps = 1
-        mtu = 1500
-        subnet = "192.168.1.0/24"
       ''
-      + lib.concatMapStrings (name: ''
+      + join fabricText nixwulf.fabrics
+      + join (name: other: ''
 
         [[nodes]]
         name = "${name}"
         platform = "generic-x86_64"
         ssh = "root@${name}"
-        fabrics.switch = { interface = "eth1", address = "${nodes.${name}.networking.primaryIPAddress}" }
-      '') (lib.remove "desk" (lib.attrNames nodes));
+        ${join placeText other.nixwulf.fabrics}'') others;
       virtualisation.memorySize = 2048;
     };
 
