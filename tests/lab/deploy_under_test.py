@@ -94,7 +94,12 @@ class Desk:
 
     def flake(self, disks: dict[str, list[str] | None]) -> None:
         """What the recorder of nix says of the flake's configurations."""
-        layouts = {name: own and {"disks": own, "labels": []} for name, own in disks.items()}
+        rest = {
+            "labels": [],
+            "modules": [module.name for module in Path("/sys/module").iterdir()],
+            "interfaces": [],
+        }
+        layouts = {name: own and {"disks": own, **rest} for name, own in disks.items()}
         (self.folder / "disks.json").write_text(json.dumps(layouts))
         systems = {
             name: {"drv": f"{SYSTEM}-{name}.drv", "out": f"{SYSTEM}-{name}"} for name in disks

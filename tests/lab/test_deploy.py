@@ -167,14 +167,29 @@ def test_the_commands_that_would_install_are_run_and_then_the_nodes_are_verified
     done = bench.nixwulf("deploy", "--cluster", bench.cluster(), *yes)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(bench.calls("nixos-anywhere")) == [
-        f"--flake .#own-{node} --target-host {node} --copy-host-keys --print-build-logs "
-        "--phases kexec,disko,install,reboot"
+        f"--flake .#own-{node} --target-host {node} --kexec runs/kexec-generic-x86_64.tar "
+        "--copy-host-keys --print-build-logs --phases kexec,disko,install,reboot"
         for node in ("n1", "n2")
     ]
+    (build,) = [call for call in bench.calls("nix") if call.startswith("build ")]
+    assert build.endswith(
+        "--out-link runs/kexec-generic-x86_64.tar .#packages.x86_64-linux.kexec-generic-x86_64"
+    )
     assert "n1: Formatting hard drive with disko" in done.stderr
     (folder,) = (bench.folder / "runs").glob("deploy-own-*")
     assert sorted(log.name for log in folder.iterdir()) == ["n1.log", "n2.log"]
     assert done.stdout.count("verified  ") == 2
+
+
+def test_where_the_installer_cannot_be_built_no_node_is_changed(bench):
+    bench.program(
+        "nix",
+        f'case "$*" in *disko*) cat {bench.folder}/disks.json ;; build*) exit 7 ;; esac',
+    )
+    done = bench.nixwulf("deploy", "--cluster", bench.cluster(), "--node", "n1", "--yes-wipe", "n1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "An installer is not built, and no node is changed: nix ended with 7" in done.stderr
+    assert bench.calls("nixos-anywhere") == []
 
 
 def test_a_failed_installation_names_its_step_its_last_line_and_its_log(bench):

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+REPOSITORY = Path(__file__).parents[2]
 SCRIPTS = """tests: builtins.mapAttrs (name: vm: {
   machines = builtins.attrNames vm.nodes;
   script = vm.config.testScriptString;
@@ -27,10 +29,26 @@ def folder(flake, tmp_path_factory):
     return folder
 
 
-def test_there_is_a_script_for_each_file(folder):
-    files = Path(__file__).parents[2].joinpath("nixos", "tests").glob("*.nix")
-    expected = {f"vm_{file.stem.replace('-', '_')}" for file in files} - {"vm_default"}
-    assert {file.stem for file in folder.glob("vm_*.py")} == expected
+def names(folder):
+    return {file.stem for file in folder.glob("*.nix")} - {"default"}
+
+
+def test_there_is_a_script_for_each_file_and_for_each_platform_where_it_is_one_for_all(folder):
+    tests = REPOSITORY / "nixos" / "tests"
+    facts = (REPOSITORY / "driver" / "nixwulf" / "data" / "platforms").glob("*.toml")
+    platforms = [
+        file.stem
+        for file in facts
+        if tomllib.loads(file.read_text())["system"] == "x86_64-linux"
+        and (REPOSITORY / "nixos" / "platforms" / file.stem).is_dir()
+    ]
+    assert "generic-x86_64" in platforms
+    expected = names(tests) | {
+        f"{test}-{platform}" for test in names(tests / "per-platform") for platform in platforms
+    }
+    assert {file.stem for file in folder.glob("vm_*.py")} == {
+        f"vm_{name.replace('-', '_')}" for name in expected
+    }
 
 
 def complaints(script, folder):

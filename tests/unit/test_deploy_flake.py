@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from machine_factory import KEY, cluster_of
+from machine_factory import KEY, cluster_of, machine
 from nixwulf.cluster import load_cluster
-from nixwulf.deploy import flake, keys
+from nixwulf.deploy import flake, keys, update
 from nixwulf.deploy.update import Target, bring_command, build_command, store_address
-from nixwulf.errors import InputError
+from nixwulf.errors import InputError, NixwulfError
 from nixwulf.ssh import Connection
 
 NODE = cluster_of("fw1").nodes[0]
+CONNECTION = Connection(NODE, ())
 BUILT = flake.Built("/nix/store/x.drv", "/nix/store/x")
 
 
@@ -87,6 +88,23 @@ def test_a_system_is_copied_or_where_it_cannot_be_built_here_built_on_the_node()
     assert bring_command(there)[-3:] == ["--store", "ssh-ng://root@192.168.1.10", ".#fw1"]
 
 
+def test_a_node_of_another_cluster_is_not_updated(monkeypatch):
+    target = Target(CONNECTION, BUILT, ".#fw1", here=True)
+    cluster = cluster_of("fw1")
+
+    def runs(found):
+        monkeypatch.setattr(update, "gather_machines", lambda _: {"fw1": found})
+        return [update.strangers(cluster, [target], other) for other in (None, "office")]
+
+    none, expected = runs(machine(cluster="office"))
+    assert none[0].startswith("Node 'fw1' runs a system of the cluster 'office', and mine.toml")
+    assert expected == []
+    assert runs(machine(cluster="mine")) == [[], []]
+    assert runs(machine()) == [[], []]
+    gone = NixwulfError("Node 'fw1' is gone.")
+    assert runs(gone) == [["Node 'fw1' is gone."]] * 2
+
+
 @pytest.mark.parametrize(
     ("ssh", "address"),
     [
@@ -115,9 +133,6 @@ def home(tmp_path, monkeypatch):
     for program in (ssh, agent):
         program.chmod(stat.S_IRWXU)
     return tmp_path
-
-
-CONNECTION = Connection(NODE, ())
 
 
 def test_who_has_no_key_is_told_how_to_make_one(home):

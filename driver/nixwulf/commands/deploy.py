@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nixwulf.commands.options import choose, machines, only_nodes
+from nixwulf.commands.options import expect_cluster as expect_cluster_option
 from nixwulf.commands.options import flake as flake_option
 from nixwulf.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, InputError
 
@@ -38,11 +39,7 @@ if TYPE_CHECKING:
     metavar="NODE=HOSTNAME",
     help="What a node's present system calls itself, if not NODE; repeatable.",
 )
-@click.option(
-    "--expect-cluster",
-    metavar="CLUSTER",
-    help="Another cluster whose systems the nodes may run now.",
-)
+@expect_cluster_option
 @click.option(
     "--prebuilt",
     "prebuilt_file",

@@ -26,6 +26,11 @@ only_nodes = click.option(
 flake = click.option(
     "--flake", default=".", show_default=True, help="The flake of the configurations."
 )
+expect_cluster = click.option(
+    "--expect-cluster",
+    metavar="CLUSTER",
+    help="Another cluster whose systems the nodes may run now.",
+)
 table_format = click.option(
     "--format",
     "form",

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from nixwulf.commands.options import choose, machines, only_nodes
+from nixwulf.commands.options import expect_cluster as expect_cluster_option
 from nixwulf.commands.options import flake as flake_option
 from nixwulf.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
+    from nixwulf.cluster import Cluster
     from nixwulf.deploy.update import Target
 
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Seconds after which a node goes back that the driver did not get into again.",
 )
+@expect_cluster_option
 @click.pass_context
 def update(
     ctx: click.Context,
@@ -37,6 +40,7 @@ def update(
     dry_run: bool,
     flake: str,
     seconds: int,
+    expect_cluster: str | None,
 ) -> None:
     """Switch deployed nodes to what the flake says: build once, copy to all, activate on all.
 
@@ -85,7 +89,7 @@ def update(
     if dry_run:
         _print_commands(targets, seconds)
         return
-    failures = _bring(targets)
+    failures = _bring(cluster, targets, expect_cluster)
     if failures:
         for words in failures:
             click.echo(words, err=True)
@@ -109,10 +113,10 @@ def _print_commands(targets: Sequence[Target], seconds: int) -> None:
     )
 
 
-def _bring(targets: Sequence[Target]) -> list[str]:
+def _bring(cluster: Cluster, targets: Sequence[Target], expect_cluster: str | None) -> list[str]:
     """Build once and copy to all; why a node does not have its system, empty when all have.
 
-    Nothing is built when a node does not answer, or is being measured.
+    Nothing is built when a node does not answer, is being measured, or is another cluster's.
     """
     from nixwulf.deploy import update as updating
     from nixwulf.report.words import plural
@@ -120,6 +124,7 @@ def _bring(targets: Sequence[Target]) -> list[str]:
 
     failures = list(open_all(target.connection for target in targets).values())
     failures = failures or updating.measuring(targets)
+    failures = failures or updating.strangers(cluster, targets, expect_cluster)
     if failures:
         return failures
     build = updating.build_command(targets)

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
-from nixwulf.cluster import Node
+from nixwulf.cluster import Cluster, Node
 from nixwulf.deploy.flake import FEATURES, Built, error_of
+from nixwulf.deploy.machine import Machine, gather_machines
+from nixwulf.deploy.refusals import other_cluster
 from nixwulf.errors import NixwulfError
 from nixwulf.recover.state import states
 from nixwulf.ssh import Connection, Unreachable
@@ -118,6 +120,21 @@ def measuring(targets: Sequence[Target]) -> list[str]:
         for state in states([target.connection for target in targets])
         if state.owned
     ]
+
+
+def strangers(
+    cluster: Cluster, targets: Sequence[Target], expected_cluster: str | None
+) -> list[str]:
+    """Why nodes are left alone that run a system of another cluster."""
+    found = gather_machines([target.connection for target in targets])
+    reasons: list[str] = []
+    for target in targets:
+        machine = found[target.node.name]
+        if isinstance(machine, Machine):
+            reasons += other_cluster(target.node, cluster, machine, expected_cluster)
+        else:
+            reasons.append(machine.message)
+    return reasons
 
 
 def build(command: Sequence[str]) -> None:

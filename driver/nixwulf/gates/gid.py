@@ -45,13 +45,22 @@ def _judge_device(node: Node, fabric: Fabric, name: str, device: RdmaDevice) -> 
             f"{', '.join(map(str, sorted(device.gids))) or 'none'}; correct gid_index."
         )
         return
+    address = node.fabrics[fabric.name].address
+    right = [number for number, gid in sorted(device.gids.items()) if _ipv4(gid) == address]
+    if fabric.kind == ROCE and index is not None and right and index not in right:
+        # Its packets are IP's, with the address that the GID is made of: peers know the fabric's.
+        yield refused(
+            f"GID {index} of {name!r} on node {node.name!r} is {device.gids[index]!r}, which is "
+            f"not of the address {address!r}; GID {' and '.join(map(str, right))} is; correct "
+            "gid_index."
+        )
+        return
     gids = device.gids.values() if index is None else [device.gids[index]]
     if not any(gid.strip("0:") for gid in gids):
         yield refused(
             f"The GID {'' if index is None else f'{index} '}of {name!r} on node {node.name!r} is "
             f"zero, so its interface has no address yet; run 'ip addr add "
-            f"{node.fabrics[fabric.name].address}/{fabric.subnet.prefixlen} dev "
-            f"{node.fabrics[fabric.name].interface}' there."
+            f"{address}/{fabric.subnet.prefixlen} dev {node.fabrics[fabric.name].interface}' there."
         )
     elif fabric.kind == ROCE and index is not None:
         yield from _judge_address(node, fabric, name, device, index)
@@ -69,6 +78,15 @@ def _judge_address(
             f"GID {index} of {name!r} on node {node.name!r} is {device.gids[index]!r}, which is "
             f"not of the address {address!r}; {others}; correct gid_index."
         )
+
+
+def _ipv4(gid: str) -> str | None:
+    """The IPv4 address that a GID is made of, or none."""
+    try:
+        mapped = ipaddress.IPv6Address(gid).ipv4_mapped
+    except ValueError:
+        return None
+    return str(mapped) if mapped else None
 
 
 def _ipv4(gid: str) -> str | None:

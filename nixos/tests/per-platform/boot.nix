@@ -1,16 +1,173 @@
-# A node of each platform boots from a disk that disko made: firmware, boot loader, the platform's own initrd.
+# A node of each platform boots from a disk that disko made, by its firmware, boot loader and own initrd, and is then what
+# its modules say: to itself, to the cluster's user, to the cluster's other nodes and to strangers.
 platform:
-{ desk, installed, ... }:
+{
+  desk,
+  installed,
+  lib,
+  ...
+}:
+let
+  ports = import ../../../lib/ports.nix { inherit lib; };
+  # First and last, as Python reads it.
+  ranges =
+    opened:
+    builtins.toJSON (
+      map (port: if lib.isInt port then [ port port ] else [ port.from port.to ]) opened
+    );
+  # The cluster's other node. It is the desk, wherever that takes this address for its own.
+  peer = "192.168.1.200";
+in
 {
   nodes = {
-    inherit desk;
-    node1 = installed { inherit platform; };
+    # On the node's fabric, and none of the cluster's nodes.
+    desk =
+      { pkgs, ... }:
+      {
+        imports = [ desk ];
+        environment.systemPackages = [
+          (pkgs.writeScriptBin "knock" "#!${pkgs.python3}/bin/python3\n${lib.readFile ./knock.py}")
+        ];
+      };
+    node1 = installed {
+      inherit platform;
+      modules = [
+        (
+          { pkgs, ... }:
+          {
+            # A card that QEMU has not would bring it.
+            nixwulf.rdma.enable = true;
+            nixwulf.cluster.nodes = [
+              {
+                name = "node2";
+                addresses.switch = peer;
+              }
+            ];
+            # Which ports' packets arrive, and which of them the firewall has let through.
+            environment.systemPackages = [ pkgs.nftables ];
+            environment.etc."knocks.nft".text = ''
+              table inet knocks
+              delete table inet knocks
+              table inet knocks {
+                ${lib.concatMapStrings (name: "set ${name} { type inet_service; size 65536; flags dynamic; }\n") [
+                  "tcp_arrived"
+                  "tcp_passed"
+                  "udp_arrived"
+                  "udp_passed"
+                ]}
+                chain arrived {
+                  type filter hook prerouting priority -400;
+                  iifname "ens16" tcp flags == syn add @tcp_arrived { tcp dport }
+                  iifname "ens16" add @udp_arrived { udp dport }
+                }
+                chain passed {
+                  type filter hook input priority 400;
+                  iifname "ens16" tcp flags == syn add @tcp_passed { tcp dport }
+                  iifname "ens16" add @udp_passed { udp dport }
+                }
+              }
+            '';
+          }
+        )
+      ];
+    };
   };
 
-  testScript = ''
-    start_all()
-    install(node1)
-    boot_from_disk(node1)
-    node1.wait_for_unit("multi-user.target", timeout=limit(60))
-  '';
+  testScript =
+    { nodes, ... }:
+    ''
+      import json
+
+      def numbers(ranges: list[list[int]]) -> set[int]:
+          return {port for first, last in ranges for port in range(first, last + 1)}
+
+
+      ENGINES = {
+          "tcp": numbers(${ranges (lib.attrValues ports.tcp ++ lib.attrValues ports.ranges)}),
+          "udp": numbers(${ranges (lib.attrValues ports.udp)}),
+      }
+
+
+      def ports(name: str) -> str:
+          """A command that prints a set of ports, one a line."""
+          return f"nft list set inet knocks {name} | grep -v size | grep -o '[0-9][0-9]*' || true"
+
+
+      def let_in(address: str) -> dict[str, set[int]]:
+          """The ports of the node to which its firewall lets the desk's packets through, when a packet has come to each."""
+          node1.succeed("nft --file /etc/knocks.nft")
+
+          def all_arrived(_last_try: bool) -> bool:
+              desk.succeed(f"knock {address}", timeout=limit(30))
+              arrived = [node1.succeed(f"({ports(f'{protocol}_arrived')}) | wc -l") for protocol in ["tcp", "udp"]]
+              return [int(count) for count in arrived] == [65535, 65535]
+
+          retry(all_arrived, timeout_seconds=limit(60))
+          return {
+              protocol: {int(port) for port in node1.succeed(ports(f"{protocol}_passed")).split()}
+              for protocol in ["tcp", "udp"]
+          }
+
+
+      start_all()
+      install(node1)
+
+      with subtest("the firmware starts the boot loader, and that the system from the NVMe drive"):
+          boot_from_disk(node1)
+          node1.wait_for_unit("multi-user.target", timeout=limit(60))
+          node1.succeed("test -d /sys/firmware/efi")
+          loader = node1.succeed("bootctl status --no-pager")
+          t.assertRegex(loader, r"Product: systemd-boot")
+          for mount in ["/", "/boot"]:
+              # Nothing waits for /boot.
+              node1.wait_until_succeeds(f"findmnt -no SOURCE {mount} | grep ^/dev/nvme0n1p", timeout=limit(10))
+          t.assertIn("root=fstab", node1.succeed("cat /proc/cmdline"))
+
+      with subtest("no unit has failed and none waits for its next restart"):
+          t.assertEqual(node1.execute("systemctl is-system-running --wait")[1].strip(), "running")
+          units = json.loads(node1.succeed("systemctl list-units --all --output json"))
+          t.assertEqual([unit for unit in units if unit["active"] == "failed"], [])
+          t.assertEqual([unit for unit in units if unit["sub"].startswith("auto-restart")], [])
+
+      with subtest("the boot is marked as good, and a system that hangs is started anew"):
+          node1.wait_until_succeeds("systemctl is-active systemd-bless-boot.service", timeout=limit(10))
+          # A counter in the name would be what is left of its tries.
+          t.assertRegex(node1.succeed("ls /boot/loader/entries"), r"^nixos-[0-9a-f]+\.conf\s*$")
+          t.assertEqual(
+              node1.succeed("systemctl show --property RuntimeWatchdogUSec --value").strip(), "30s"
+          )
+
+      with subtest("the network is online in less than 10 s"):
+          node1.succeed("systemctl restart systemd-networkd", "systemctl start network-online.target")
+          shown = node1.succeed(
+              "systemctl show systemd-networkd-wait-online --property ExecMainStartTimestampMonotonic,"
+              "ExecMainExitTimestampMonotonic,ExecMainStatus"
+          )
+          facts = dict(line.split("=") for line in shown.splitlines())
+          t.assertEqual(facts["ExecMainStatus"], "0")
+          took_us = int(facts["ExecMainExitTimestampMonotonic"]) - int(facts["ExecMainStartTimestampMonotonic"])
+          # Not limit(10): where it waits in vain it does so for two minutes.
+          t.assertLess(took_us, 10e6)
+
+      with subtest("bench logs in by its key, locks memory without limit, starts a scope, and reads the kernel's log"):
+          t.assertEqual(desk.succeed("ssh bench@node1 'ulimit -l'").strip(), "unlimited")
+          scope = "systemd-run --user --scope --quiet --collect --unit=run1"
+          inside = desk.succeed(f"ssh bench@node1 {scope} sh -c '\"ulimit -l; cat /proc/self/cgroup\"'")
+          t.assertRegex(inside, r"^unlimited\n0::/user\.slice/.*/run1\.scope\n$")
+          t.assertIn("Linux version", desk.succeed("ssh bench@node1 dmesg"))
+
+      ipv4 = "${nodes.node1.nixwulf.fabrics.switch.address}"
+      ipv6 = node1.succeed("ip -6 -o address show dev ens16 scope link | awk '{ print $4 }'").split("/")[0] + "%eth1"
+
+      with subtest("a stranger on the fabric reaches nothing but ssh, by IPv4 and by IPv6"):
+          t.assertEqual(let_in(ipv4), {"tcp": {22}, "udp": set()})
+          # NixOS lets the answers of a DHCPv6 server in.
+          t.assertEqual(let_in(ipv6), {"tcp": {22}, "udp": {546}})
+          for address in [ipv4, ipv6]:
+              t.assertEqual(desk.succeed(f"ssh bench@{address} uname -n").strip(), "node1")
+
+      with subtest("the cluster's other node reaches ssh and the engines' ports"):
+          desk.succeed("ip address add ${peer}/24 dev eth1", f"ip route replace {ipv4} dev eth1 src ${peer}")
+          t.assertEqual(let_in(ipv4), {"tcp": ENGINES["tcp"] | {22}, "udp": ENGINES["udp"]})
+    '';
 }

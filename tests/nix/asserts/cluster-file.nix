@@ -31,6 +31,10 @@ in
       disk = disk.device;
     };
   };
+  "a node says whose it is, so that another cluster's file does not change it" = {
+    expected = "mini-3\n";
+    actual = config.environment.etc."nixwulf/cluster".text;
+  };
   "a node's host name is its name in the cluster file" = {
     expected = "mini1";
     actual = config.networking.hostName;

@@ -16,6 +16,30 @@ let
   iso = (installer "generic-x86_64").config;
   sd = (installer "raspberry-pi-cm5").config;
   ssh = iso.services.openssh;
+
+  # Of each platform that a running system installs by kexec: its installer, and the first node of it among the examples.
+  kexecPlatforms = lib.filter (
+    name: (nixwulf.platformFacts.${name}.install.method or null) == "kexec"
+  ) (lib.attrNames nixwulf.platformFacts);
+  kexecOf =
+    platform:
+    (nixwulf.cluster.installer {
+      inherit platform;
+      sshKeys = [ key ];
+      kind = "kexec";
+    }).config;
+  nodes = {
+    fevm-fa-ex9 = "fa-ex9-2-fae1";
+    framework-desktop = "framework-2-fw1";
+    generic-x86_64 = "mini-3-mini1";
+    minisforum-ms-s1-max = "ms-s1-max-4-ms1";
+  };
+  kernelOf = config: config.boot.kernelPackages.kernel.outPath;
+  kexec = kexecOf "generic-x86_64";
+  deployment = builtins.fromJSON (
+    builtins.unsafeDiscardStringContext outputs.legacyPackages.x86_64-linux.deployments.mini-3.text
+  );
+  mini1 = outputs.nixosConfigurations.mini-3-mini1.config;
 in
 {
   "an installer lets in the keys and nobody by password" = {
@@ -86,10 +110,97 @@ in
   };
   "every platform of an example cluster that can be imaged has an image" = {
     expected = [ ];
-    actual = lib.subtractLists (lib.concatMap lib.attrNames (lib.attrValues outputs.packages)) [
-      "image-dgx-spark"
-      "image-generic-x86_64"
-      "image-raspberry-pi-cm5"
-    ];
+    actual = lib.subtractLists (lib.concatMap lib.attrNames (lib.attrValues outputs.packages)) (
+      [
+        "image-dgx-spark"
+        "image-generic-x86_64"
+        "image-raspberry-pi-cm5"
+      ]
+      ++ map (name: "kexec-${name}") kexecPlatforms
+    );
+  };
+  "an installer for kexec has the platform's own kernel, and all firmware" = {
+    expected = lib.genAttrs kexecPlatforms (_: {
+      kernel = true;
+      firmware = true;
+    });
+    actual = lib.genAttrs kexecPlatforms (
+      platform:
+      let
+        config = kexecOf platform;
+      in
+      {
+        kernel = kernelOf config == kernelOf outputs.nixosConfigurations.${nodes.${platform}}.config;
+        firmware = config.hardware.enableRedistributableFirmware;
+      }
+    );
+  };
+  "it lets in the keys of the cluster, is an installer to nixos-anywhere, and its assertions hold" = {
+    expected = {
+      keys = [ key ];
+      variant = "installer";
+      failures = [ ];
+    };
+    actual = {
+      inherit (kexec.users.users.root.openssh.authorizedKeys) keys;
+      variant = kexec.system.nixos.variant_id;
+      failures = failures kexec;
+    };
+  };
+  "its tarball has what nixos-anywhere starts, and needs nothing of the machine's store" = {
+    expected = {
+      run = true;
+      static = true;
+      alone = true;
+      plain = true;
+    };
+    actual =
+      let
+        tarball = kexec.system.build.image;
+        entries = tarball.contents.entries;
+      in
+      {
+        run = lib.hasPrefix "#!/bin/sh\n" entries."kexec/run".text;
+        static = lib.hasInfix "-static-" "${entries."kexec/kexec"}";
+        alone = tarball.unsafeDiscardReferences.out;
+        # By its name nixos-anywhere knows how it is compressed.
+        plain = lib.hasSuffix ".tar" tarball.name;
+      };
+  };
+  "what the machine keeps across kexec is there before anything reads it" = {
+    expected = {
+      before = true;
+      condition = "/kept";
+    };
+    actual =
+      let
+        unit = kexec.boot.initrd.systemd.services.keep-from-before-kexec;
+      in
+      {
+        before = lib.elem "initrd-nixos-activation.service" unit.before;
+        condition = unit.unitConfig.ConditionPathExists;
+      };
+  };
+  "a deployment has what is installed on each node, and what the driver compares with its facts" = {
+    expected = {
+      cluster = "mini-3";
+      nodes = [
+        "mini1"
+        "mini2"
+        "mini3"
+      ];
+      system = mini1.system.build.toplevel.outPath;
+      disks = [ mini1.nixwulf.disk.device ];
+      nvme = true;
+      interfaces = [ ];
+      kexec = outputs.packages.x86_64-linux.kexec-generic-x86_64.outPath;
+    };
+    actual = {
+      inherit (deployment) cluster;
+      nodes = lib.attrNames deployment.nodes;
+      inherit (deployment.nodes.mini1) system kexec;
+      inherit (deployment.nodes.mini1.layout) disks interfaces;
+      nvme = lib.elem "nvme" deployment.nodes.mini1.layout.modules;
+    };
   };
 }
