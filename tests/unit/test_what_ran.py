@@ -80,12 +80,10 @@ def test_each_platform_module_and_vm_test_of_the_tree_has_a_row():
     folders = {"platforms": "nixos/platforms/*", "modules": "modules/*.nix"}
     expected = {f"{kind}/{path.stem}" for kind in folders for path in Path().glob(folders[kind])}
     assert expected <= set(Tree.read().rows)
-    # A file is a test, or one for each platform.
     tests = {path.stem for path in Path("nixos/tests").glob("*.nix")} - {"default"}
-    rows = set(Tree.read().rows) | {
-        f"vm-{test}" for test in tests if f"vm-{test}-generic-x86_64" in Tree.read().rows
-    }
-    assert {f"vm-{test}" for test in tests} <= rows
+    for path in Path("nixos/tests/per-platform").glob("*.nix"):
+        tests.add(f"{path.stem}-generic-x86_64")
+    assert {f"vm-{test}" for test in tests} <= set(Tree.read().rows)
 
 
 def test_what_has_no_result_is_evaluated_at_most(flake):
@@ -142,6 +140,14 @@ def test_a_subtest_that_was_written_later_has_not_passed(flake):
     shown = "passed before 1 of its subtests were written"
     assert cells("vm-switch")[2].startswith(f"{shown}, 2 of 2, ")
     assert cells("modules/engine")[2] == f"vm-switch {shown}"
+
+
+def test_the_subtests_of_a_test_for_each_platform_are_in_one_file(flake):
+    Path("nixos/tests/per-platform").mkdir()
+    Path("nixos/tests/per-platform/boot.nix").write_text('with subtest("it boots"):\n')
+    Path("nixos/tests/covers.toml").write_text("boot-generic-x86_64 = []\n")
+    with pytest.raises(InputError, match="passed without its subtest 'it boots'"):
+        record(PASSED.replace("vm-switch", "vm-boot-generic-x86_64"))
 
 
 def test_only_a_published_run_of_a_node_of_this_flake_is_shown_as_hardware(flake):
