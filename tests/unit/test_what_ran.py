@@ -197,6 +197,14 @@ def test_a_test_cannot_cover_what_is_not_there(flake):
         Tree.read()
 
 
+def test_a_log_that_is_refused_does_not_keep_the_others_out(flake, capfd):
+    for name, log in (("a", BUILT[:20]), ("b", PASSED)):
+        Path(f"{name}.log").write_text(log)
+    assert what_ran.record_logs([Path("a.log"), Path("b.log")], "abc1234") == 1
+    assert capfd.readouterr().err.startswith("a.log is not recorded: ")
+    assert cells("vm-switch")[2].startswith("passed")
+
+
 def test_boot_runs_the_harness_and_keeps_its_result(flake, capfd):
     for command in ("init -q", "add .", "-c user.name=n -c user.email=e commit -qm flake"):
         what_ran.subprocess.run(["git", *command.split()], check=True)
