@@ -160,12 +160,18 @@ def boot(tests: Sequence[str], harness: str) -> int:
     return len(failed)
 
 
-def record_logs(logs: Sequence[Path], commit: str) -> None:
-    """Keep the results of logs, each of the day on which it was written."""
+def record_logs(logs: Sequence[Path], commit: str) -> int:
+    """Keep the results of logs, each of the day on which it was written; how many are none."""
+    refused = 0
     for log in logs:
         date = datetime.fromtimestamp(log.stat().st_mtime, UTC).date().isoformat()
         text = log.read_text(encoding="utf-8", errors="replace")
-        record(parse(text, date, commit or committed()))
+        try:
+            record(parse(text, date, commit or committed()))
+        except InputError as error:
+            refused += 1
+            print(f"{log} is not recorded: {error.message}", file=sys.stderr)
+    return refused
 
 
 def evaluate() -> int:
@@ -230,7 +236,7 @@ def main() -> int:
     if arguments.command == "boot":
         failed = boot(arguments.tests, arguments.harness)
     elif arguments.command == "record":
-        record_logs(arguments.logs, arguments.commit)
+        failed = record_logs(arguments.logs, arguments.commit)
     elif arguments.command == "evaluate":
         failed = evaluate()
     elif arguments.command == "build":

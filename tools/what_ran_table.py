@@ -99,8 +99,11 @@ class Tree:
 
     def subtests_of(self, test: str) -> set[str]:
         """The subtests in a VM test's own files, as far as their names are written out."""
-        place = self.root / "nixos/tests" / test.removeprefix("vm-")
-        files = [place.with_name(f"{place.name}.nix"), *sorted(place.glob("*"))]
+        folder, name = self.root / "nixos/tests", test.removeprefix("vm-")
+        files = [folder / f"{name}.nix", *sorted((folder / name).glob("*"))]
+        for platform in self.platforms:
+            if name.endswith(f"-{platform}"):
+                files.append(folder / "per-platform" / f"{name.removesuffix(f'-{platform}')}.nix")
         text = "".join(read_text(path) for path in files if path.is_file())
         return {name for name in re.findall(r'subtest\(\s*"([^"]*)"', text) if "${" not in name}
 

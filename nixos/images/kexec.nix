@@ -25,6 +25,8 @@ in
   # All of it is in memory: what builds systems is not needed, nor is what a user at the console would want.
   system.extraDependencies = lib.mkForce [ ];
   security.polkit.enable = lib.mkForce false;
+  # Strix Halo's, which takes polkit; an installer measures nothing.
+  services.tuned.enable = lib.mkForce false;
   security.sudo.enable = lib.mkForce false;
 
   # The initrd has no disk to find: it brings the system with it.

@@ -59,5 +59,5 @@
 
     with subtest("nothing of the run is left on the node that lives"):
         node1.wait_until_fails("pgrep 'llama-bench|rpc-server'", timeout=60)
-  ''';
+  '';
 }

@@ -68,7 +68,7 @@ def test_each_of_its_three_nodes_is_a_system(outputs):
 
 
 def test_it_has_the_installer_and_the_commands(outputs):
-    assert outputs["packages"] == ["default", "image-generic-x86_64"]
+    assert outputs["packages"] == ["default", "image-generic-x86_64", "kexec-generic-x86_64"]
     assert {"bench", "deploy", "update"} <= set(outputs["apps"])
 
 

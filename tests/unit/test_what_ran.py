@@ -80,12 +80,10 @@ def test_each_platform_module_and_vm_test_of_the_tree_has_a_row():
     folders = {"platforms": "nixos/platforms/*", "modules": "modules/*.nix"}
     expected = {f"{kind}/{path.stem}" for kind in folders for path in Path().glob(folders[kind])}
     assert expected <= set(Tree.read().rows)
-    # A file is a test, or one for each platform.
     tests = {path.stem for path in Path("nixos/tests").glob("*.nix")} - {"default"}
-    rows = set(Tree.read().rows) | {
-        f"vm-{test}" for test in tests if f"vm-{test}-generic-x86_64" in Tree.read().rows
-    }
-    assert {f"vm-{test}" for test in tests} <= rows
+    for path in Path("nixos/tests/per-platform").glob("*.nix"):
+        tests.add(f"{path.stem}-generic-x86_64")
+    assert {f"vm-{test}" for test in tests} <= set(Tree.read().rows)
 
 
 def test_what_has_no_result_is_evaluated_at_most(flake):
@@ -144,6 +142,14 @@ def test_a_subtest_that_was_written_later_has_not_passed(flake):
     assert cells("modules/engine")[2] == f"vm-switch {shown}"
 
 
+def test_the_subtests_of_a_test_for_each_platform_are_in_one_file(flake):
+    Path("nixos/tests/per-platform").mkdir()
+    Path("nixos/tests/per-platform/boot.nix").write_text('with subtest("it boots"):\n')
+    Path("nixos/tests/covers.toml").write_text("boot-generic-x86_64 = []\n")
+    with pytest.raises(InputError, match="passed without its subtest 'it boots'"):
+        record(PASSED.replace("vm-switch", "vm-boot-generic-x86_64"))
+
+
 def test_only_a_published_run_of_a_node_of_this_flake_is_shown_as_hardware(flake):
     node = {"name": "n1", "platform": "generic-x86_64", "facts": {"linux_firmware": "20260622"}}
     run = {"kind": "run", "cluster": {"lab": False}, "nodes": [node]}
@@ -189,6 +195,14 @@ def test_a_test_cannot_cover_what_is_not_there(flake):
     Path("nixos/tests/covers.toml").write_text('switch = ["modules/motor"]\n')
     with pytest.raises(InputError, match="'vm-switch' shows 'modules/motor', which does not exist"):
         Tree.read()
+
+
+def test_a_log_that_is_refused_does_not_keep_the_others_out(flake, capfd):
+    for name, log in (("a", BUILT[:20]), ("b", PASSED)):
+        Path(f"{name}.log").write_text(log)
+    assert what_ran.record_logs([Path("a.log"), Path("b.log")], "abc1234") == 1
+    assert capfd.readouterr().err.startswith("a.log is not recorded: ")
+    assert cells("vm-switch")[2].startswith("passed")
 
 
 def test_boot_runs_the_harness_and_keeps_its_result(flake, capfd):
