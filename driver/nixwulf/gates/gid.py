@@ -89,15 +89,6 @@ def _ipv4(gid: str) -> str | None:
     return str(mapped) if mapped else None
 
 
-def _ipv4(gid: str) -> str | None:
-    """The IPv4 address that a GID is made of, or none."""
-    try:
-        mapped = ipaddress.IPv6Address(gid).ipv4_mapped
-    except ValueError:
-        return None
-    return str(mapped) if mapped else None
-
-
 GATE = Gate(
     name="gid",
     holds="for `rdma`: the device is there, its port is ACTIVE, its GID is not zero, and on `roce` "
