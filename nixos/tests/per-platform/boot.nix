@@ -109,8 +109,9 @@ in
           }
 
 
-      start_all()
+      node1.start()
       install(node1)
+      desk.start()
 
       with subtest("the firmware starts the boot loader, and that the system from the NVMe drive"):
           boot_from_disk(node1)
