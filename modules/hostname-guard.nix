@@ -14,7 +14,7 @@ in
     description = ''
       Whether to refuse a switch on a machine that has another host name than the new system. A first installation
       passes, and so does `EXPECTED_HOSTNAME=<new name> .../bin/switch-to-configuration switch` on the machine, which
-      says that the name is to change.
+      says that the name is to change; the running machine has its new one with the next boot.
     '';
   };
 

@@ -33,6 +33,24 @@ static const struct powercap_zone_ops operations = {
 	.release = release,
 };
 
+// The class wants them of every zone, also where it has no limits.
+static int get(struct powercap_zone *zone, int id, u64 *value)
+{
+	return -ENODATA;
+}
+
+static int set(struct powercap_zone *zone, int id, u64 value)
+{
+	return -ENODATA;
+}
+
+static const struct powercap_zone_constraint_ops limits = {
+	.get_power_limit_uw = get,
+	.set_power_limit_uw = set,
+	.get_time_window_us = get,
+	.set_time_window_us = set,
+};
+
 static int __init stand_in_init(void)
 {
 	struct powercap_zone *zone;
@@ -40,7 +58,7 @@ static int __init stand_in_init(void)
 	rapl = powercap_register_control_type(NULL, "intel-rapl", NULL);
 	if (IS_ERR(rapl))
 		return PTR_ERR(rapl);
-	zone = powercap_register_zone(&package, rapl, "package-0", NULL, &operations, 0, NULL);
+	zone = powercap_register_zone(&package, rapl, "package-0", NULL, &operations, 0, &limits);
 	if (IS_ERR(zone)) {
 		powercap_unregister_control_type(rapl);
 		return PTR_ERR(zone);
