@@ -1,4 +1,5 @@
 # A machine refuses the system of another: a wrong address in a cluster file must not make one node into the next.
+{ ... }:
 {
   nodes.node1 =
     { lib, ... }:

@@ -17,10 +17,12 @@ let
   modules = map (lib.removePrefix "modules/") (
     lib.filter (lib.hasPrefix "modules/") covers.${name} or [ ]
   );
-  # A machine of nixos/tests/machines has two systems: the installer's, and its own.
+  # A machine of nixos/tests/machines has two systems: the installer's, and its own. Others switch to one.
   machines = lib.concatMap (
     machine:
-    [ machine ] ++ lib.optional (machine.system.build ? installed) machine.system.build.installed.config
+    [ machine ]
+    ++ lib.optional (machine.system.build ? installed) machine.system.build.installed.config
+    ++ lib.mapAttrsToList (_: other: other.configuration) machine.specialisation
   ) (lib.attrValues test.nodes);
   off = lib.filter (module: lib.all (machine: isOff machine module) machines) modules;
 in
