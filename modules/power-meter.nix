@@ -3,11 +3,13 @@
   config,
   lib,
   pkgs,
+  utils,
   ...
 }:
 let
   cfg = config.nixwulf.power-meter;
   inherit (config.nixwulf) bench-node;
+  inherit (import ../lib/fabric-service.nix { inherit lib utils config; }) hardening;
   chgrp = lib.getExe' pkgs.coreutils "chgrp";
   chmod = lib.getExe' pkgs.coreutils "chmod";
 in
@@ -45,9 +47,14 @@ in
           fi
         done
       '';
-      serviceConfig = {
+      serviceConfig = hardening // {
         Type = "oneshot";
         RemainAfterExit = true;
+        # The counters are root's files in /sys.
+        DynamicUser = false;
+        ProtectKernelTunables = false;
+        CapabilityBoundingSet = [ "CAP_CHOWN" ];
+        PrivateNetwork = true;
       };
     };
   };

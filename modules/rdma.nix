@@ -3,12 +3,14 @@
   config,
   lib,
   pkgs,
+  utils,
   ...
 }:
 let
   inherit (lib) mkDefault mkOption types;
   cfg = config.nixwulf.rdma;
   inherit (config.nixwulf) cluster fabrics;
+  inherit (import ../lib/fabric-service.nix { inherit lib utils config; }) hardening;
 
   ofKinds = kinds: lib.filterAttrs (_: fabric: lib.elem fabric.kind kinds) fabrics;
   rdma = ofKinds [
@@ -28,6 +30,32 @@ let
     roce = "often 1 on Intel and 3 on NVIDIA, see /sys/class/infiniband/*/ports/1/gid_attrs/types";
     infiniband = "0 on InfiniBand";
     usb4-rdma = "1 on USB4";
+  };
+
+  # NixOS' limit is 8 MB. With RDMA one node's low limit shows as a network fault on the other; without, llama.cpp warns that
+  # it could not lock the model and goes on. PAM's wildcard does not mean root, and PAM does not concern units.
+  memlock = {
+    security.pam.loginLimits =
+      lib.concatMap
+        (
+          domain:
+          map
+            (type: {
+              inherit domain type;
+              item = "memlock";
+              value = "unlimited";
+            })
+            [
+              "soft"
+              "hard"
+            ]
+        )
+        [
+          "*"
+          "root"
+        ];
+    systemd.settings.Manager.DefaultLimitMEMLOCK = "infinity";
+    systemd.user.settings.Manager.DefaultLimitMEMLOCK = "infinity";
   };
 in
 {
@@ -73,107 +101,91 @@ in
     };
   };
 
-  config = lib.mkIf cfg.enable {
-    boot.kernelModules = [
-      "ib_umad"
-      "ib_uverbs"
-      "rdma_ucm"
-    ]
-    ++ lib.optionals roce [
-      "irdma"
-      "mlx5_ib"
-    ]
-    ++ lib.optionals (infiniband != [ ]) [
-      "ib_ipoib"
-      "mlx4_ib"
-      "mlx5_ib"
-    ];
-    # Without its DDP package from linux-firmware an E810 runs in safe mode and has no RDMA.
-    hardware.enableRedistributableFirmware = mkDefault true;
+  config = lib.mkMerge [
+    (lib.mkIf (cfg.enable || config.nixwulf.bench-node.enable or false) memlock)
+    (lib.mkIf cfg.enable {
+      boot.kernelModules = [
+        "ib_umad"
+        "ib_uverbs"
+        "rdma_ucm"
+      ]
+      ++ lib.optionals roce [
+        "irdma"
+        "mlx5_ib"
+      ]
+      ++ lib.optionals (infiniband != [ ]) [
+        "ib_ipoib"
+        "mlx4_ib"
+        "mlx5_ib"
+      ];
+      # Without its DDP package from linux-firmware an E810 runs in safe mode and has no RDMA.
+      hardware.enableRedistributableFirmware = mkDefault true;
 
-    # NixOS' limit is 8 MB, and one node's low limit shows as a network fault on the other. PAM's wildcard does not mean
-    # root, and PAM does not concern units.
-    security.pam.loginLimits =
-      lib.concatMap
-        (
-          domain:
-          map
-            (type: {
-              inherit domain type;
-              item = "memlock";
-              value = "unlimited";
-            })
-            [
-              "soft"
-              "hard"
-            ]
-        )
-        [
-          "*"
-          "root"
-        ];
-    systemd.settings.Manager.DefaultLimitMEMLOCK = "infinity";
-    systemd.user.settings.Manager.DefaultLimitMEMLOCK = "infinity";
-
-    users.groups.rdma = { };
-    # Verbs devices are everybody's as the kernel makes them; those that manage a fabric are root's. Not rdma-core's own
-    # rules: they rename devices by PCI path, while cluster files name the kernel's (mlx5_0, irdma0), and USB4's provider
-    # is found by the device's name only.
-    services.udev.extraRules = ''
-      SUBSYSTEM=="infiniband_mad", GROUP="rdma", MODE="0660"
-    '';
-
-    environment.systemPackages = [
-      cfg.package
-      (pkgs.perftest.override { rdma-core = cfg.package; })
-    ];
-
-    # What an RDMA device answers by itself, no firewall of the kernel's sees; a soft device's packets pass it.
-    nixwulf.fabric-firewall = lib.mkIf (!cfg.trusted) (
-      lib.mapAttrs (_: _: {
-        udp = [ 4791 ];
-        tcp = [ 18515 ];
-      }) rdma
-    );
-    networking.firewall.trustedInterfaces = lib.mkIf cfg.trusted (
-      lib.mapAttrsToList (_: fabric: fabric.interface) rdma
-    );
-
-    systemd.services.opensm = lib.mkIf (infiniband != [ ] && cfg.subnetManager == cluster.node) {
-      description = "InfiniBand subnet manager";
-      wantedBy = [ "multi-user.target" ];
-      after = [ "systemd-modules-load.service" ];
-      environment.OSM_CACHE_DIR = "%C/opensm";
-      # The port may come after the unit, and goes with its cable. Not by Restart: a unit that waits for its own restart
-      # counts as failed in whatever switch comes next, so that a node without a cable could never be updated.
-      script = ''
-        while true; do
-          devices=(/dev/infiniband/umad*)
-          if [ -e "''${devices[0]}" ]; then
-            ${lib.getExe' pkgs.opensm "opensm"} --log_file stdout || true
-          fi
-          sleep 5
-        done
+      users.groups.rdma = { };
+      # Verbs devices are everybody's as the kernel makes them; those that manage a fabric are root's. Not rdma-core's own
+      # rules: they rename devices by PCI path, while cluster files name the kernel's (mlx5_0, irdma0), and USB4's provider
+      # is found by the device's name only.
+      services.udev.extraRules = ''
+        SUBSYSTEM=="infiniband_mad", GROUP="rdma", MODE="0660"
       '';
-      serviceConfig.CacheDirectory = "opensm";
-    };
 
-    assertions =
-      lib.concatLists (
-        lib.mapAttrsToList (name: fabric: [
-          {
-            assertion = fabric.rdmaDevice != null;
-            message = "${cluster.where}: the fabric '${name}' has no RDMA device; add rdma_device = \"...\" by its exact name ('rdma link' lists them).";
-          }
-          {
-            assertion = fabric.gidIndex != null;
-            message = "${cluster.where}: the fabric '${name}' has no GID index; add gid_index = ... (${typicalGid.${fabric.kind}}).";
-          }
-        ]) rdma
-      )
-      ++ lib.optional (infiniband != [ ] && cfg.subnetManager != false && peers != [ ]) {
-        assertion = lib.elem cfg.subnetManager peers;
-        message = "${cluster.where}: nixwulf.rdma.subnetManager is '${cfg.subnetManager}', which is not a node on an InfiniBand fabric; name one of ${lib.concatStringsSep ", " peers}.";
+      environment.systemPackages = [
+        cfg.package
+        (pkgs.perftest.override { rdma-core = cfg.package; })
+      ];
+
+      # What an RDMA device answers by itself, no firewall of the kernel's sees; a soft device's packets pass it.
+      nixwulf.fabric-firewall = lib.mkIf (!cfg.trusted) (
+        lib.mapAttrs (_: _: {
+          udp = [ 4791 ];
+          tcp = [ 18515 ];
+        }) rdma
+      );
+      networking.firewall.trustedInterfaces = lib.mkIf cfg.trusted (
+        lib.mapAttrsToList (_: fabric: fabric.interface) rdma
+      );
+
+      systemd.services.opensm = lib.mkIf (infiniband != [ ] && cfg.subnetManager == cluster.node) {
+        description = "InfiniBand subnet manager";
+        wantedBy = [ "multi-user.target" ];
+        after = [ "systemd-modules-load.service" ];
+        environment.OSM_CACHE_DIR = "%C/opensm";
+        # The port may come after the unit, and goes with its cable. Not by Restart: a unit that waits for its own restart
+        # counts as failed in whatever switch comes next, so that a node without a cable could never be updated.
+        script = ''
+          while true; do
+            devices=(/dev/infiniband/umad*)
+            if [ -e "''${devices[0]}" ]; then
+              ${lib.getExe' pkgs.opensm "opensm"} --log_file stdout || true
+            fi
+            sleep 5
+          done
+        '';
+        # As root, whose devices they are.
+        serviceConfig = hardening // {
+          DynamicUser = false;
+          DeviceAllow = [ "char-infiniband*" ];
+          CacheDirectory = "opensm";
+        };
       };
-  };
+
+      assertions =
+        lib.concatLists (
+          lib.mapAttrsToList (name: fabric: [
+            {
+              assertion = fabric.rdmaDevice != null;
+              message = "${cluster.where}: the fabric '${name}' has no RDMA device; add rdma_device = \"...\" by its exact name ('rdma link' lists them).";
+            }
+            {
+              assertion = fabric.gidIndex != null;
+              message = "${cluster.where}: the fabric '${name}' has no GID index; add gid_index = ... (${typicalGid.${fabric.kind}}).";
+            }
+          ]) rdma
+        )
+        ++ lib.optional (infiniband != [ ] && cfg.subnetManager != false && peers != [ ]) {
+          assertion = lib.elem cfg.subnetManager peers;
+          message = "${cluster.where}: nixwulf.rdma.subnetManager is '${cfg.subnetManager}', which is not a node on an InfiniBand fabric; name one of ${lib.concatStringsSep ", " peers}.";
+        };
+    })
+  ];
 }

@@ -35,6 +35,16 @@ in
       before = [ "boot-complete.target" ];
     };
 
+    # The loader counts boots, and somebody has to make the next. Only what waits to be marked as good wants this target.
+    systemd.targets.boot-complete = mkIf (loader.enable && loader.bootCounting.enable) {
+      onFailure = [ "reboot.target" ];
+      unitConfig = {
+        OnFailureJobMode = "replace-irreversibly";
+        JobTimeoutSec = "15min";
+        JobTimeoutAction = "reboot";
+      };
+    };
+
     # It is read by the firmware and written by an update; a damaged one must not keep the node off the network.
     fileSystems = mkIf (disk.device != null) {
       ${disk.bootMountPoint}.options = [ "nofail" ];

@@ -110,6 +110,26 @@ in
     };
     actual = lib.mapAttrs (_: user: user.openssh.authorizedKeys.keys) users;
   };
+  "logins and units may lock all memory, without RDMA too" = {
+    expected = [
+      "* hard unlimited"
+      "* soft unlimited"
+      "root hard unlimited"
+      "root soft unlimited"
+      true
+      true
+    ];
+    actual =
+      lib.sort lib.lessThan (
+        map (limit: "${limit.domain} ${limit.type} ${limit.value}") (
+          lib.filter (limit: limit.item == "memlock") config.security.pam.loginLimits
+        )
+      )
+      ++ map (settings: settings.Manager.DefaultLimitMEMLOCK == "infinity") [
+        config.systemd.settings
+        config.systemd.user.settings
+      ];
+  };
   "nobody has a password, and users are what the configuration says" = {
     expected = {
       mutable = false;

@@ -44,6 +44,15 @@ in
       marked = lib.hasInfix "RequiresMountsFor=/boot\n" node.systemd.units."systemd-bless-boot.service".text;
     };
   };
+  "a generation that is not good yet and whose sshd does not come up is booted again, until it is passed over" = {
+    expected = [ ];
+    actual = lib.subtractLists (lib.splitString "\n" node.systemd.units."boot-complete.target".text) [
+      "OnFailure=reboot.target"
+      "OnFailureJobMode=replace-irreversibly"
+      "JobTimeoutSec=15min"
+      "JobTimeoutAction=reboot"
+    ];
+  };
   "a partition that the firmware reads does not hold up the boot, under either of its names" = {
     expected = [
       true

@@ -1,0 +1,101 @@
+# A node that boots from its own disk comes back by itself from what breaks it, as far as sshd.
+{ desk, installed, ... }:
+{
+  nodes = {
+    inherit desk;
+    node1 = installed {
+      platform = "generic-x86_64";
+      modules = [
+        (
+          { lib, pkgs, ... }:
+          {
+            # A disk of the user's, which the machine does not have.
+            fileSystems."/data" = {
+              device = "/dev/disk/by-label/data";
+              fsType = "ext4";
+            };
+            # What systemd has and nodes have; the tests' own module says 300 s.
+            systemd.settings.Manager.DefaultDeviceTimeoutSec = lib.mkForce 90;
+            environment.systemPackages = [ pkgs.kexec-tools ];
+            specialisation = {
+              panics.configuration.boot.initrd.systemd.services.panic = {
+                wantedBy = [ "initrd.target" ];
+                unitConfig.DefaultDependencies = false;
+                script = "echo c >/proc/sysrq-trigger";
+              };
+              deaf.configuration.systemd.services.sshd.serviceConfig.ExecStart =
+                lib.mkForce "${pkgs.coreutils}/bin/false";
+            };
+          }
+        )
+      ];
+    };
+  };
+
+  testScript = ''
+    PANIC = "Kernel panic - not syncing: sysrq triggered crash"
+
+    def running() -> str:
+        return node1.succeed("readlink -f /run/current-system").strip()
+
+    def boots_next(specialisation: str) -> str:
+        """Makes a system the newest generation, as an update does; its entry of the boot menu."""
+        system = node1.succeed(f"readlink -f /run/current-system/specialisation/{specialisation}").strip()
+        node1.succeed(
+            f"nix-env --profile /nix/var/nix/profiles/system --set {system} >&2",
+            f"{system}/bin/switch-to-configuration boot >&2",
+            # Each generation brings its specialisations, which no node has and which the loader could choose.
+            "grep -l '^title NixOS (' /boot/loader/entries/* | xargs rm",
+        )
+        return node1.succeed(f"grep -l 'init={system}/init' /boot/loader/entries/*").strip()
+
+    def reboots() -> None:
+        node1.succeed("systemd-run --on-active=2 --timer-property=AccuracySec=1s systemctl reboot")
+        node1.connected = False
+
+    def is_reached() -> None:
+        node1.wait_for_unit("sshd.service", timeout=90 + limit(60))
+        t.assertEqual(
+            desk.wait_until_succeeds("ssh root@node1 uname -n", timeout=limit(30)).strip(), "node1"
+        )
+
+    start_all()
+    install(node1)
+    boot_from_disk(node1)
+
+    with subtest("a disk that is absent does not keep the node off the network"):
+        is_reached()
+        node1.succeed("journalctl -b --unit data.mount | grep 'Dependency failed for /data'")
+        node1.succeed("systemctl is-system-running --wait")
+        good = running()
+
+    with subtest("a kernel that panics is booted again after 30 s, and the fourth boot is the older generation"):
+        t.assertTrue(boots_next("panics").endswith("+3.conf"))
+        reboots()
+        for _ in range(3):
+            node1.wait_for_console_text(PANIC, timeout=limit(60))
+            node1.wait_for_console_text("Rebooting in 30 seconds", timeout=limit(10))
+        is_reached()
+        t.assertEqual(running(), good)
+        t.assertEqual(node1.get_console_log().count(PANIC), 3)
+
+    with subtest("a generation without sshd is booted again, and given up when it was tried three times"):
+        entry = boots_next("deaf")
+        # Two of the three times are over: each is a whole boot.
+        node1.succeed(f"mv {entry} {entry.removesuffix('+3.conf')}+1-2.conf")
+        reboots()
+        is_reached()
+        t.assertEqual(running(), good)
+        node1.succeed("journalctl -b -1 | grep 'boot-complete.target: Job boot-complete.target/start failed with result'")
+
+    with subtest("a boot partition that cannot be read does not keep the node off the network"):
+        node1.succeed(
+            f"kexec -l {good}/kernel --initrd={good}/initrd --command-line=\"init={good}/init $(cat {good}/kernel-params)\"",
+            "partition=$(findmnt -no SOURCE /boot) && umount /boot && dd if=/dev/zero of=$partition bs=1M count=64",
+            "systemd-run --on-active=2 --timer-property=AccuracySec=1s systemctl kexec",
+        )
+        node1.connected = False
+        is_reached()
+        node1.fail("mountpoint /boot")
+  '';
+}
