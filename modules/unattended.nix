@@ -30,9 +30,19 @@ in
       # Whoever has a keyboard would be root by init=/bin/sh.
       editor = mkDefault false;
     };
-    systemd.services.sshd = mkIf (openssh.enable && !openssh.startWhenNeeded) {
+    # Not sshd itself: each update that restarts it would stop the target and mark the boot once more, which fails when the
+    # entry has a new name meanwhile.
+    systemd.services.sshd-started = mkIf (openssh.enable && !openssh.startWhenNeeded) {
+      description = "Whether sshd has started, without which a boot is not good";
       requiredBy = [ "boot-complete.target" ];
       before = [ "boot-complete.target" ];
+      after = [ "sshd.service" ];
+      restartIfChanged = false;
+      serviceConfig = {
+        Type = "oneshot";
+        RemainAfterExit = true;
+        ExecStart = "${config.systemd.package}/bin/systemctl is-active sshd.service";
+      };
     };
 
     # The loader counts boots, and somebody has to make the next. Only what waits to be marked as good wants this target.
@@ -52,6 +62,7 @@ in
 
     # Nothing waits for a mount that is `nofail`, and without the partition a generation cannot be marked as good.
     systemd.services.systemd-bless-boot = mkIf (disk.device != null && loader.enable) {
+      restartIfChanged = false;
       unitConfig.RequiresMountsFor = disk.bootMountPoint;
     };
 

@@ -9,6 +9,7 @@ let
   plain = evaluate [ ];
   blade = outputs.nixosConfigurations.pi-cm5-4-blade1.config;
   sshd = config: config.systemd.units."sshd.service";
+  check = node.systemd.services.sshd-started;
   loader = node.boot.loader.systemd-boot;
 in
 {
@@ -32,14 +33,18 @@ in
   "a generation is good once sshd runs, and one that is not is passed over" = {
     expected = {
       counting = true;
+      checked = true;
+      after = true;
       before = true;
       requiredBy = true;
       marked = true;
     };
     actual = {
       counting = loader.bootCounting.enable;
-      before = lib.elem "boot-complete.target" node.systemd.services.sshd.before;
-      requiredBy = lib.elem "boot-complete.target" (sshd node).requiredBy;
+      checked = lib.hasSuffix "/systemctl is-active sshd.service" check.serviceConfig.ExecStart;
+      after = lib.elem "sshd.service" check.after;
+      before = lib.elem "boot-complete.target" check.before;
+      requiredBy = lib.elem "boot-complete.target" check.requiredBy;
       # Where the file is that says so.
       marked = lib.hasInfix "RequiresMountsFor=/boot\n" node.systemd.units."systemd-bless-boot.service".text;
     };
@@ -52,6 +57,19 @@ in
       "JobTimeoutSec=15min"
       "JobTimeoutAction=reboot"
     ];
+  };
+  "an update, which may restart sshd, does not mark the boot again" = {
+    expected = {
+      sshd = [ ];
+      restarted = [ ];
+    };
+    actual = {
+      sshd = lib.filter (lib.hasPrefix "boot-complete") (sshd node).requiredBy;
+      restarted = lib.filter (name: node.systemd.services.${name}.restartIfChanged) [
+        "sshd-started"
+        "systemd-bless-boot"
+      ];
+    };
   };
   "a partition that the firmware reads does not hold up the boot, under either of its names" = {
     expected = [
