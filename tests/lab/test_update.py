@@ -131,7 +131,8 @@ def test_a_connection_older_than_the_activations_end_does_not_show_that_the_node
 def test_a_node_on_which_a_unit_fails_goes_back_at_once_and_says_why(desk):
     desk.shell("n1", FAILS)
     started = time.monotonic()
-    assert switch(desk, "n1") == [("rolled-back", False, "the unit llama.service failed")]
+    words = "'llama.service' failed, see 'journalctl --boot --unit=llama.service' there"
+    assert switch(desk, "n1") == [("rolled-back", False, words)]
     assert time.monotonic() - started < 30
     assert current(desk, "n1") == f"{SYSTEMS}/old"
     assert record(desk, "n1", "nix-env") == []
@@ -407,8 +408,8 @@ def test_a_failed_node_is_named_and_so_is_that_nodes_differ(desk):
     done = desk.nixwulf("update", "--cluster", desk.cluster())
     assert done.returncode == 1
     assert done.stderr.endswith(
-        "Node 'n1' went back to its old system: the unit llama.service failed; correct the "
-        "configuration and update again.\nThe nodes now run different systems: update again.\n"
+        "Node 'n1' went back to its old system: 'llama.service' failed, see 'journalctl --boot "
+        "--unit=llama.service' there; correct the configuration and update again.\nThe nodes now run different systems: update again.\n"
     )
     assert done.stdout == "Node 'n2' is updated.\n"
 

@@ -216,7 +216,9 @@ def _switch(target: Target, seconds: int, report: Report, stop: threading.Event)
                 mode = "finish"
                 continue
             if found.state not in {"busy", "rolling-back"}:
-                return replace(found, words=log)
+                return replace(
+                    found, words=" ".join(dict.fromkeys(filter(None, (log, found.words))))
+                )
             words = f"Node {node.name!r} was still {found.state} at the last answer."
         stop.wait(_PAUSE_S)
     return Update(node, "lost", words=log or words)

@@ -75,7 +75,19 @@ unsteady_units() {
 failed_now() {
   [ "$(state_of "$1" ExecMainStatus)" = 4 ] || return 0
   failed_units >"$state/after"
-  ! sort -u "$state/before" | comm -13 - "$state/after" | cmp -s - /dev/null
+  sort -u "$state/before" | comm -13 - "$state/after" >"$state/failed"
+  [ -s "$state/failed" ]
+}
+
+# The units, where some failed: the journal's last lines are systemd's accounts of CPU time.
+why() {
+  if [ -s "$state/failed" ]; then
+    echo "log $(sed "s/.*/'&'/" "$state/failed" | paste -s -d ' ') failed, see\
+ 'journalctl --boot$(sed 's/^/ --unit=/' "$state/failed" | tr -d '\n')' there"
+  else
+    journalctl _SYSTEMD_UNIT="$activate.service" --lines=5 --output=cat 2>/dev/null |
+      sed 's/^/log /' || true
+  fi
 }
 
 hostname=$(uname -n)
@@ -140,7 +152,7 @@ failed=$(readlink "$2")
 if [ -n "$3" ] && [ "$failed" != "$3" ]; then
   ln -sfn "$3" "$2.old" && mv -T "$2.old" "$2" && rm -f "${2%/*}/$failed"
 fi
-if [ -e "$4" ]; then "$1/bin/switch-to-configuration" boot || true; fi
+if [ -e "$4" ]; then "$1/bin/switch-to-configuration" boot || touch "${4%/*}/no-boot-loader"; fi
 exit "$code"'
 
 case "$mode" in
@@ -185,13 +197,19 @@ look | finish)
   activated=$(state_of "$activate.service" ActiveState)
   if [ "$activated" = failed ]; then
     if failed_now "$activate.service"; then
-      journalctl --unit="$activate" --lines=5 --output=cat 2>/dev/null | sed 's/^/log /' || true
+      why
       systemctl reset-failed "$activate.service"
       go_back
     fi
     activated=active
   fi
-  [ "$(readlink -f /run/current-system)" = "$new" ] || say rolled-back
+  if [ "$(readlink -f /run/current-system)" != "$new" ]; then
+    if [ -e "$state/no-boot-loader" ]; then
+      echo "log Its boot loader could not be installed again: make room on the partition that boots,\
+ and run '$(cat "$state/old")/bin/switch-to-configuration boot' there"
+    fi
+    say rolled-back
+  fi
   if [ "$activated" = active ]; then
     if [ "$mode" = look ]; then say activated; fi
     touch "$state/keeping"
