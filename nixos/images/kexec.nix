@@ -34,6 +34,13 @@ in
   netboot.squashfsCompression = "zstd -Xcompression-level 6";
   system.stateVersion = lib.mkDefault lib.trivial.release;
 
+  # An installer that does not come up would leave the machine in a shell that nobody sees; the disk is still whole, and a
+  # reboot brings the old system back.
+  boot.kernelParams = [
+    "panic=30"
+    "boot.panic_on_fail"
+  ];
+
   boot.initrd.systemd.services.keep-from-before-kexec = {
     description = "What this machine keeps from before kexec";
     wantedBy = [ "initrd.target" ];

@@ -167,6 +167,13 @@ in
         plain = lib.hasSuffix ".tar" tarball.name;
       };
   };
+  "a machine whose installer does not come up boots what it had" = {
+    expected = [ ];
+    actual = lib.subtractLists kexec.boot.kernelParams [
+      "panic=30"
+      "boot.panic_on_fail"
+    ];
+  };
   "what the machine keeps across kexec is there before anything reads it" = {
     expected = {
       before = true;
