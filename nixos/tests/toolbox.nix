@@ -12,7 +12,7 @@ let
   layer = {
     mediaType = "application/vnd.oci.image.layer.v1.tar";
     size = 10240;
-    digest = "sha256:1c6521da194260caf6f1ff384f526ec00f5696ff6928c45129075319b9c8c483";
+    digest = "sha256:de0949abbe073365b63746210a9ab1172477595b9c38a955b8013cd0a8ea29fe";
   };
   image = builtins.toJSON {
     architecture = pkgs.stdenv.hostPlatform.go.GOARCH;
@@ -70,6 +70,20 @@ in
   };
 
   testScript = ''
+    import base64
+    import io
+    import tarfile
+
+    def layer(content: bytes) -> bytes:
+        """The same bytes wherever they are made: their digest is the image's."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+            entry = tarfile.TarInfo("toolbox")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+        return packed.getvalue()
+
+    LAYER = layer(b"the pinned image\n")
     REGISTRY = "http://localhost:5000/v2/toolbox"
     TYPE = "Content-Type: application/vnd.oci.image.manifest.v1+json"
     RUN = "toolbox-pinned cat /toolbox"
@@ -105,11 +119,7 @@ in
     with subtest("a registry that has the image comes up"):
         desk.succeed("systemctl start docker-registry")
         desk.wait_for_open_port(5000)
-        # The same bytes wherever they are made: their digest is the image's.
-        desk.succeed(
-            "cd /tmp && echo 'the pinned image' >toolbox && tar --format=ustar --mtime=@0 --owner=0"
-            " --group=0 --numeric-owner --mode=644 -cf layer toolbox"
-        )
+        desk.succeed(f"echo {base64.b64encode(LAYER).decode()} | base64 --decode >/tmp/layer")
         put("/tmp/layer", "${layer.digest}")
         put("/etc/image/config", "${digestOf image}")
         t.assertIn("${digestOf manifest}", tag("/etc/image/manifest"))

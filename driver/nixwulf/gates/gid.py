@@ -46,37 +46,21 @@ def _judge_device(node: Node, fabric: Fabric, name: str, device: RdmaDevice) -> 
         )
         return
     address = node.fabrics[fabric.name].address
-    right = [number for number, gid in sorted(device.gids.items()) if _ipv4(gid) == address]
-    if fabric.kind == ROCE and index is not None and right and index not in right:
-        # Its packets are IP's, with the address that the GID is made of: peers know the fabric's.
-        yield refused(
-            f"GID {index} of {name!r} on node {node.name!r} is {device.gids[index]!r}, which is "
-            f"not of the address {address!r}; GID {' and '.join(map(str, right))} is; correct "
-            "gid_index."
-        )
-        return
     gids = device.gids.values() if index is None else [device.gids[index]]
-    if not any(gid.strip("0:") for gid in gids):
+    # RoCE's packets are IP's, with the address that the GID is made of: peers know the fabric's.
+    checked = index if fabric.kind == ROCE else None
+    right = [i for i, gid in sorted(device.gids.items()) if _ipv4(gid) == address]
+    if (checked is None or not right) and not any(gid.strip("0:") for gid in gids):
         yield refused(
             f"The GID {'' if index is None else f'{index} '}of {name!r} on node {node.name!r} is "
             f"zero, so its interface has no address yet; run 'ip addr add "
             f"{address}/{fabric.subnet.prefixlen} dev {node.fabrics[fabric.name].interface}' there."
         )
-    elif fabric.kind == ROCE and index is not None:
-        yield from _judge_address(node, fabric, name, device, index)
-
-
-def _judge_address(
-    node: Node, fabric: Fabric, name: str, device: RdmaDevice, index: int
-) -> Iterator[Verdict]:
-    """RoCE's packets are IP's, with the address that the GID has: peers know that of the fabric."""
-    address = node.fabrics[fabric.name].address
-    right = [number for number, gid in sorted(device.gids.items()) if _ipv4(gid) == address]
-    if index not in right:
+    elif checked is not None and checked not in right:
         others = f"GID {' and '.join(map(str, right))} is" if right else "no GID is"
         yield refused(
-            f"GID {index} of {name!r} on node {node.name!r} is {device.gids[index]!r}, which is "
-            f"not of the address {address!r}; {others}; correct gid_index."
+            f"GID {checked} of {name!r} on node {node.name!r} is {device.gids[checked]!r}, which "
+            f"is not of the address {address!r}; {others}; correct gid_index."
         )
 
 
