@@ -409,7 +409,8 @@ def test_a_failed_node_is_named_and_so_is_that_nodes_differ(desk):
     assert done.returncode == 1
     assert done.stderr.endswith(
         "Node 'n1' went back to its old system: 'llama.service' failed, see 'journalctl --boot "
-        "--unit=llama.service' there; correct the configuration and update again.\nThe nodes now run different systems: update again.\n"
+        "--unit=llama.service' there; correct the configuration and update again.\n"
+        "The nodes now run different systems: update again.\n"
     )
     assert done.stdout == "Node 'n2' is updated.\n"
 
