@@ -109,7 +109,8 @@ in
           desk.succeed(f"cat >/root/flake/system.json <<'EOF'\n{json.dumps(SYSTEMS[name])}\nEOF")
           desk.succeed(
               "rm -rf /tmp/update && mkdir /tmp/update && (nixwulf update --cluster /root/cluster.toml"
-              f" --flake path:/root/flake --rollback-after {rollback_after_s}; echo $? >/tmp/update/status)"
+              f" --flake path:/root/flake --rollback-after {rollback_after_s}"
+              " && echo 0 >/tmp/update/status || echo $? >/tmp/update/status)"
               " >/tmp/update/log 2>&1 &"
           )
 
