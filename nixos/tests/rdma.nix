@@ -108,9 +108,9 @@ in
 
       with subtest("logins of root and bench, and units of both, may lock memory without limit"):
           for user, unit in [("root", "systemd-run"), ("bench", "systemd-run --user")]:
-              for limit in ["ulimit -l", f"{unit} --pipe --wait -q sh -c \"'ulimit -l'\""]:
-                  found = desk.succeed(f"ssh {user}@node1 {limit}")
-                  t.assertEqual(found.strip(), "unlimited", f"{user}: {limit}")
+              for memlock in ["ulimit -l", f"{unit} --pipe --wait -q sh -c \"'ulimit -l'\""]:
+                  found = desk.succeed(f"ssh {user}@node1 {memlock}")
+                  t.assertEqual(found.strip(), "unlimited", f"{user}: {memlock}")
 
       with subtest("the driver's perftest ends well, and counters prove that rdma carried it"):
           desk.succeed(f"cat >/tmp/sweep.yaml <<'EOF'\n{SWEEP}\nEOF")
