@@ -133,8 +133,9 @@ in
           machine.wait_for_unit("multi-user.target", timeout=limit(60))
       desk.succeed("mkdir /root/flake && cp -L /etc/desk.nix /root/flake/flake.nix")
       desk.succeed(
-          "(cat /etc/cluster.toml; echo 'disk = \"${nodes.node1.system.build.installed.config.nixwulf.disk.device}\"';"
-          " echo '[deploy]'; echo \"ssh_keys = ['$(ssh-keygen -y -f /etc/desk-key)']\") >/root/cluster.toml"
+          "(sed '/^platform = /a disk = \"${nodes.node1.system.build.installed.config.nixwulf.disk.device}\"'"
+          " /etc/cluster.toml; echo '[deploy]'; echo \"ssh_keys = ['$(ssh-keygen -y -f /etc/desk-key)']\")"
+          " >/root/cluster.toml"
       )
       for system in SYSTEMS.values():
           # A derivation's path, no deriver, and none of the references that a build would need.
