@@ -38,8 +38,10 @@ own = [path for path in sys.path if not path.endswith(("site-packages", "dist-pa
 sys.path[:] = own + [path for path in sys.path if path.startswith(("/tools/", "/build/"))]
 """
 
+# Debian's Python would install below local/.
 BUILD = r"""
 set -eu
+export DEB_PYTHON_INSTALL_LAYOUT=deb_system
 cp -r /tools/source /build/source
 chmod -R u+w /build/source
 cd /build/source/driver
@@ -47,7 +49,7 @@ python3 -m pip install --quiet --no-deps --no-build-isolation --no-index --no-ca
   --disable-pip-version-check --prefix /build/out .
 mkdir -p /build/out/share/nixwulf
 cp -r ../clusters ../sweeps /build/out/share/nixwulf
-export PYTHONPATH=$(echo /build/out/lib/python3*/site-packages):$PYTHONPATH
+export PYTHONPATH=$(echo /build/out/lib/python3*/*-packages):$PYTHONPATH
 cd ..
 """
 
@@ -136,7 +138,9 @@ def test_there_is_no_more_in_the_root_than_in_a_build(build):
         "echo /bin/* /usr/bin/*; [ ! -e $HOME ] && [ ! -e /sys/class ] && id -u; "
         "python3 -c 'import socket; print(socket.if_nameindex())'"
     )
-    assert done.stdout == "/bin/sh /usr/bin/*\n1000\n[(1, 'lo')]\n"
+    python = os.path.realpath(sys.executable)
+    own = python if python.startswith("/usr/bin/") else "/usr/bin/*"
+    assert done.stdout == f"/bin/sh {own}\n1000\n[(1, 'lo')]\n"
 
 
 @pytest.mark.timeout(900)
