@@ -165,7 +165,7 @@ in
           is_well(machine)
       rules = firewall()
       ipv4 = "${nodes.node1.networking.primaryIPAddress}"
-      ipv6 = node1.succeed("ip -6 -o address show dev eth1 scope link | awk '{ print $4 }'").split("/")[0] + "%eth1"
+      ipv6 = address_of(node1, 6, "eth1", "link") + "%eth1"
       # NixOS lets in answers to DHCPv6 by link-local addresses; nothing of a node's asks.
       DHCPV6_CLIENT = 546
 

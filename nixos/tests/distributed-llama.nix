@@ -34,13 +34,6 @@ in
     ''
       NODE1, NODE2 = "${address "node1"}", "${address "node2"}"
 
-      def reaches(machine: BaseMachine, address: str, port: int) -> bool:
-          return machine.execute(f"timeout 20 bash -c '</dev/tcp/{address}/{port}'")[0] == 0
-
-      def address_of(family: int, interface: str, scope: str) -> str:
-          shown = f"ip -{family} -o address show dev {interface} scope {scope}"
-          return node1.succeed(f"{shown} | awk '{{ print $4 }}'").split("/")[0]
-
       start_all()
       for machine in machines:
           machine.wait_for_unit("multi-user.target")
@@ -75,8 +68,8 @@ in
           node1.wait_for_open_port(9999)
           t.assertTrue(reaches(node2, NODE1, 9999))
           for other in [
-              address_of(4, "eth2", "global"),
-              address_of(6, "eth1", "link") + "%eth1",
+              address_of(node1, 4, "eth2", "global"),
+              address_of(node1, 6, "eth1", "link") + "%eth1",
           ]:
               for machine in [node2, desk]:
                   t.assertTrue(reaches(machine, other, 22), other)

@@ -31,13 +31,6 @@ in
       address = name: nodes.${name}.nixwulf.fabrics.switch.address;
     in
     ''
-      def reaches(machine: BaseMachine, address: str, port: int) -> bool:
-          return machine.execute(f"timeout 20 bash -c '</dev/tcp/{address}/{port}'")[0] == 0
-
-      def address_of(family: int, interface: str, scope: str) -> str:
-          shown = f"ip -{family} -o address show dev {interface} scope {scope}"
-          return node1.succeed(f"{shown} | awk '{{ print $4 }}'").split("/")[0]
-
       start_all()
       desk.wait_for_unit("multi-user.target")
       for machine in [node1, node2]:
@@ -62,8 +55,8 @@ in
           node1.wait_for_open_port(50052)
           t.assertTrue(reaches(node2, "${address "node1"}", 50052))
           for other in [
-              address_of(4, "eth2", "global"),
-              address_of(6, "eth1", "link") + "%eth1",
+              address_of(node1, 4, "eth2", "global"),
+              address_of(node1, 6, "eth1", "link") + "%eth1",
           ]:
               t.assertTrue(reaches(node2, other, 22), other)
               t.assertFalse(reaches(node2, other, 50052), other)

@@ -15,6 +15,17 @@ def limit(seconds: float) -> int:
     return int(seconds * slowness())
 
 
+def reaches(machine: BaseMachine, address: str, port: int) -> bool:
+    """Whether a machine's TCP connection to a port is taken."""
+    return machine.execute(f"timeout 20 bash -c '</dev/tcp/{address}/{port}'")[0] == 0
+
+
+def address_of(machine: BaseMachine, family: int, interface: str, scope: str) -> str:
+    """The address of family 4 or 6 that a machine's interface has in a scope of iproute2's."""
+    shown = f"ip -{family} -o address show dev {interface} scope {scope}"
+    return machine.succeed(f"{shown} | awk '{{ print $4 }}'").split("/")[0]
+
+
 def install(machine: QemuMachine) -> None:
     """Lets disko format the empty drive, installs the machine's own system on it, and shuts the installer down."""
     facts = INSTALLED[machine.name]

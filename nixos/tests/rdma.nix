@@ -64,9 +64,6 @@ in
           numbers = [f"{int(number):02x}" for number in address.split(".")]
           return "0000:" * 5 + "ffff:" + numbers[0] + numbers[1] + ":" + numbers[2] + numbers[3]
 
-      def reaches(machine: BaseMachine, port: int) -> bool:
-          return machine.execute(f"timeout 20 bash -c '</dev/tcp/{NODE1}/{port}'")[0] == 0
-
       def refusals(edit: str) -> str:
           """What preflight says of the cluster file after an edit of it."""
           desk.succeed(f"sed '{edit}' /tmp/cluster.toml >/tmp/edited.toml")
@@ -84,9 +81,9 @@ in
           node1.succeed("systemd-run --unit=roce-port socat -u UDP4-RECV:4791 CREATE:/tmp/received")
           node1.wait_for_open_port(18515)
           node1.wait_until_succeeds("ss -Hlun 'sport = 4791' | grep -q .")
-          t.assertTrue(reaches(desk, 22))
-          t.assertFalse(reaches(desk, 18515))
-          t.assertTrue(reaches(node2, 18515))
+          t.assertTrue(reaches(desk, NODE1, 22))
+          t.assertFalse(reaches(desk, NODE1, 18515))
+          t.assertTrue(reaches(node2, NODE1, 18515))
           # The network keeps their order.
           for machine in [desk, node2]:
               machine.succeed(f"bash -c 'echo from {machine.name} >/dev/udp/{NODE1}/4791'")

@@ -160,7 +160,7 @@ in
           t.assertIn("Linux version", desk.succeed("ssh bench@node1 dmesg"))
 
       ipv4 = "${nodes.node1.nixwulf.fabrics.switch.address}"
-      ipv6 = node1.succeed("ip -6 -o address show dev ens16 scope link | awk '{ print $4 }'").split("/")[0] + "%eth1"
+      ipv6 = address_of(node1, 6, "ens16", "link") + "%eth1"
 
       with subtest("a stranger on the fabric reaches nothing but ssh, by IPv4 and by IPv6"):
           t.assertEqual(let_in(ipv4), {"tcp": {22}, "udp": set()})
