@@ -2,6 +2,9 @@
 { config, lib, ... }:
 let
   inherit (config.nixwulf) fabrics;
+  inherit (config.networking) nftables;
+  interfaces = lib.unique (lib.mapAttrsToList (_: fabric: fabric.interface) fabrics);
+  withIpv6 = fabrics != { } && config.networking.enableIPv6;
 in
 {
   imports = [ ./cluster.nix ];
@@ -28,7 +31,24 @@ in
           ConfigureWithoutCarrier = true;
           IgnoreCarrierLoss = true;
         };
+        ipv6AcceptRAConfig.DHCPv6Client = false;
       }
     ) fabrics;
+
+    # NixOS lets the answers of DHCPv6 servers in everywhere, from any neighbour; on a fabric no node asks for them.
+    networking.firewall.extraCommands = lib.mkIf (withIpv6 && !nftables.enable) (
+      lib.concatMapStrings (interface: ''
+        ip6tables -I nixos-fw -i ${interface} -p udp --dport 546 -j nixos-fw-log-refuse
+      '') interfaces
+    );
+    networking.nftables.tables.nixwulf-fabrics = lib.mkIf (withIpv6 && nftables.enable) {
+      family = "ip6";
+      content = ''
+        chain dhcpv6 {
+          type filter hook input priority filter - 1;
+          iifname { ${lib.concatMapStringsSep ", " (interface: ''"${interface}"'') interfaces} } udp dport 546 drop
+        }
+      '';
+    };
   };
 }

@@ -20,7 +20,8 @@ in
 
   config = lib.mkIf cfg.enable {
     system.preSwitchChecks.hostname = ''
-      current=$(</proc/sys/kernel/hostname)
+      # After a switch that renames the machine, the kernel has the old name until the next boot.
+      current=$(cat /etc/hostname 2>/dev/null || cat /proc/sys/kernel/hostname)
       new=${lib.escapeShellArg name}
       # nixos-install switches in a chroot, where nothing has booted and the name is the installer's.
       if [ -e /run/booted-system ] && [ "$current" != "$new" ] && [ "''${EXPECTED_HOSTNAME:-}" != "$new" ]; then

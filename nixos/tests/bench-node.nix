@@ -1,6 +1,7 @@
 # A bench node boots, is what its modules say to strangers, peers and users, and is so again after a reboot.
 {
   desk,
+  knocks,
   lib,
   nixosSystem,
   nixwulf,
@@ -8,26 +9,6 @@
   ...
 }:
 let
-  ports = import ../../lib/ports.nix { inherit lib; };
-  opened = {
-    tcp = map (port: [ port port ]) (lib.attrValues ports.tcp) ++ map (range: [ range.from range.to ]) (lib.attrValues ports.ranges);
-    udp = map (port: [ port port ]) (lib.attrValues ports.udp);
-  };
-
-  knocks =
-    { pkgs, ... }:
-    {
-      environment.systemPackages = [
-        (pkgs.writeScriptBin "knock" "#!${pkgs.python3}/bin/python3\n${lib.readFile ./knock.py}")
-      ];
-    };
-  node =
-    { pkgs, ... }:
-    {
-      imports = [ knocks ];
-      environment.systemPackages = [ pkgs.nftables ];
-    };
-
   # A node with all services of the modules. Their programs are not needed to judge what the units allow.
   serving =
     (nixosSystem {
@@ -96,60 +77,13 @@ in
       ];
       environment.etc = services;
     };
-    node1 = node;
-    node2 = node;
+    node1.imports = [ knocks ];
+    node2.imports = [ knocks ];
   };
 
   testScript =
     { nodes, ... }:
     ''
-      import json
-
-      EVERY = set(range(1, 65536))
-      # First and last.
-      OPENED: dict[str, list[list[int]]] = ${builtins.toJSON opened}
-
-      # The firewall of NixOS has priority 0: what arrives is counted before it, what it lets in is counted behind it.
-      SEEN = """
-      table inet seen {
-        set arrived_tcp { type inet_service; flags dynamic; size 65536; }
-        set arrived_udp { type inet_service; flags dynamic; size 65536; }
-        set passed_tcp { type inet_service; flags dynamic; size 65536; }
-        set passed_udp { type inet_service; flags dynamic; size 65536; }
-        chain before_firewall {
-          type filter hook prerouting priority raw;
-          iifname eth1 tcp flags & (syn | ack) == syn add @arrived_tcp { tcp dport }
-          iifname eth1 meta l4proto udp add @arrived_udp { udp dport }
-        }
-        chain behind_firewall {
-          type filter hook input priority 100;
-          iifname eth1 tcp flags & (syn | ack) == syn add @passed_tcp { tcp dport }
-          iifname eth1 meta l4proto udp add @passed_udp { udp dport }
-        }
-      }
-      """
-
-      def seen(name: str) -> set[int]:
-          listed = json.loads(node1.succeed(f"nft --json list set inet seen {name}"))["nftables"]
-          return {port for entry in listed for port in entry.get("set", {}).get("elem", [])}
-
-      def let_in(sender: BaseMachine, address: str) -> dict[str, set[int]]:
-          """The ports of node1 that a sender reaches, whether anything listens there or not, of all that there are."""
-          node1.succeed(f"nft destroy table inet seen; nft -f - <<'EOF'\n{SEEN}\nEOF")
-          for protocol in ("tcp", "udp"):
-              ports = "1-65535"
-              for _ in range(20):
-                  sender.succeed(f"knock {protocol} {address} {ports}", timeout=limit(60))
-                  lost = sorted(EVERY - seen(f"arrived_{protocol}"))
-                  if not lost:
-                      break
-                  ports = " ".join(map(str, lost[:5000]))
-              t.assertEqual(EVERY, seen(f"arrived_{protocol}"))
-          return {protocol: seen(f"passed_{protocol}") for protocol in ("tcp", "udp")}
-
-      def opened(protocol: str) -> set[int]:
-          return {port for first, last in OPENED[protocol] for port in range(first, last + 1)}
-
       def firewall() -> str:
           return node1.succeed("iptables -S; ip6tables -S")
 
@@ -166,8 +100,6 @@ in
       rules = firewall()
       ipv4 = "${nodes.node1.networking.primaryIPAddress}"
       ipv6 = address_of(node1, 6, "eth1", "link") + "%eth1"
-      # NixOS lets in answers to DHCPv6 by link-local addresses; nothing of a node's asks.
-      DHCPV6_CLIENT = 546
 
       with subtest("the driver reaches the nodes and finds them on their fabric"):
           found = desk.succeed("nixwulf cluster check /etc/cluster.toml")
@@ -207,14 +139,14 @@ in
           t.assertEqual(desk.wait_until_succeeds("cat /tmp/done", timeout=limit(60)).strip(), "0")
 
       with subtest("a stranger on the fabric reaches ssh and nothing else, by IPv4 and IPv6"):
-          t.assertEqual(let_in(desk, ipv4), {"tcp": {22}, "udp": set()})
-          t.assertEqual(let_in(desk, ipv6), {"tcp": {22}, "udp": {DHCPV6_CLIENT}})
+          for address in [ipv4, ipv6]:
+              t.assertEqual(let_in(node1, "eth1", desk, address), {"tcp": {22}, "udp": set()})
 
       with subtest("a peer reaches the engines' ports too, by the address that the cluster has for it"):
           t.assertEqual(
-              let_in(node2, ipv4), {"tcp": {22} | opened("tcp"), "udp": opened("udp")}
+              let_in(node1, "eth1", node2, ipv4), {"tcp": {22} | ENGINES["tcp"], "udp": ENGINES["udp"]}
           )
-          t.assertEqual(let_in(node2, ipv6), {"tcp": {22}, "udp": {DHCPV6_CLIENT}})
+          t.assertEqual(let_in(node1, "eth1", node2, ipv6), {"tcp": {22}, "udp": set()})
 
       with subtest("a node that was rebooted is as before"):
           node1.reboot()

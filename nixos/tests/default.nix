@@ -95,6 +95,15 @@ let
     };
 
   installed = import ./machines/installed.nix { inherit lib pkgs nixwulf; };
+  knocks = ./machines/knocks.nix;
+
+  # First and last of each range, as Python reads it.
+  ports = import ../../lib/ports.nix { inherit lib; };
+  rangesOf = map (port: if lib.isInt port then [ port port ] else [ port.from port.to ]);
+  enginePorts = {
+    tcp = rangesOf (lib.attrValues ports.tcp ++ lib.attrValues ports.ranges);
+    udp = rangesOf (lib.attrValues ports.udp);
+  };
 
   # The script, with what prelude.py has and what it has to know of the machines that boot from their own disk.
   withPrelude =
@@ -110,6 +119,11 @@ let
         in
         ''
           INSTALLED: dict[str, dict[str, str]] = ${builtins.toJSON facts}
+          # The ports that engines listen on for the cluster's other nodes.
+          ENGINES: dict[str, set[int]] = {
+              protocol: {port for first, last in ranges for port in range(first, last + 1)}
+              for protocol, ranges in ${builtins.toJSON enginePorts}.items()
+          }
           ${lib.readFile ./prelude.py}
         ''
         + (
@@ -129,7 +143,7 @@ let
       inherit name;
       defaults = node;
       _module.args = {
-        inherit desk installed nixwulf;
+        inherit desk installed knocks nixwulf;
         inherit (lib) nixosSystem;
       };
     };

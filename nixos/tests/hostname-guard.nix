@@ -43,7 +43,11 @@
         node1.fail(f"EXPECTED_HOSTNAME=node3 {OTHER} test >&2")
         t.assertEqual(node1.succeed("cat /etc/hostname").strip(), "node1")
         node1.succeed(f"EXPECTED_HOSTNAME=node2 {OTHER} test >&2")
-        # The kernel's follows with the next boot.
         t.assertEqual(node1.succeed("cat /etc/hostname").strip(), "node2")
+
+    with subtest("it is what it was renamed to, though the kernel's name follows with the next boot"):
+        t.assertEqual(node1.succeed("uname -n").strip(), "node1")
+        node1.succeed(f"{OTHER} test >&2")
+        node1.fail(f"{OWN} test >&2")
   '';
 }

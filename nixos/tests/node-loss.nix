@@ -8,8 +8,6 @@
   };
 
   testScript = ''
-    import json
-
     SWEEP = """
     name: loss
     models:

@@ -1,4 +1,5 @@
 import functools
+import json
 import shutil
 
 
@@ -24,6 +25,47 @@ def address_of(machine: BaseMachine, family: int, interface: str, scope: str) ->
     """The address of family 4 or 6 that a machine's interface has in a scope of iproute2's."""
     shown = f"ip -{family} -o address show dev {interface} scope {scope}"
     return machine.succeed(f"{shown} | awk '{{ print $4 }}'").split("/")[0]
+
+
+# Which ports' packets come to an interface, and which of them the firewall (of priority 0) lets through.
+KNOCKS = """
+table inet knocks {
+  set tcp_arrived { type inet_service; size 65536; flags dynamic; }
+  set tcp_passed { type inet_service; size 65536; flags dynamic; }
+  set udp_arrived { type inet_service; size 65536; flags dynamic; }
+  set udp_passed { type inet_service; size 65536; flags dynamic; }
+  chain arrived {
+    type filter hook prerouting priority -400;
+    iifname INTERFACE tcp flags == syn add @tcp_arrived { tcp dport }
+    iifname INTERFACE add @udp_arrived { udp dport }
+  }
+  chain passed {
+    type filter hook input priority 400;
+    iifname INTERFACE tcp flags == syn add @tcp_passed { tcp dport }
+    iifname INTERFACE add @udp_passed { udp dport }
+  }
+}
+"""
+
+
+def let_in(
+    machine: BaseMachine, interface: str, sender: BaseMachine, address: str
+) -> dict[str, set[int]]:
+    """The ports, of all, to which a machine's firewall lets a sender's packets through, by tcp and udp. Both machines
+    import machines/knocks.nix."""
+    rules = KNOCKS.replace("INTERFACE", interface)
+    machine.succeed(f"nft destroy table inet knocks; nft -f - <<'EOF'\n{rules}\nEOF")
+
+    def counted(name: str) -> set[int]:
+        listed = json.loads(machine.succeed(f"nft --json list set inet knocks {name}"))["nftables"]
+        return {port for entry in listed for port in entry.get("set", {}).get("elem", [])}
+
+    def all_arrived(_last_try: bool) -> bool:
+        sender.succeed(f"knock {address}", timeout=limit(30))
+        return all(len(counted(f"{protocol}_arrived")) == 65535 for protocol in ["tcp", "udp"])
+
+    retry(all_arrived, timeout_seconds=limit(60))
+    return {protocol: counted(f"{protocol}_passed") for protocol in ["tcp", "udp"]}
 
 
 def install(machine: QemuMachine) -> None:

@@ -44,8 +44,6 @@ in
       address = name: nodes.${name}.nixwulf.fabrics.switch.address;
     in
     ''
-      import json
-
       NODE1 = "${address "node1"}"
       PORT = "/sys/class/infiniband/rxe0/ports/1"
       SWEEP = """

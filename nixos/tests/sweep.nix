@@ -9,8 +9,6 @@
   };
 
   testScript = ''
-    import json
-
     SWEEP = """
     name: vms
     models:

@@ -69,8 +69,6 @@ in
   testScript =
     { nodes, ... }:
     ''
-      import json
-
       SYSTEMS: dict[str, dict[str, str]] = ${
         builtins.toJSON (
           lib.mapAttrs (_: system: {

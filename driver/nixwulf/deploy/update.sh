@@ -91,7 +91,8 @@ why() {
 }
 
 hostname=$(uname -n)
-[ "${hostname%%.*}" = "$node" ] ||
+# After a switch that renamed it, the kernel has the old name until the next boot.
+[ "${hostname%%.*}" = "$node" ] || [ "$(cat /etc/hostname 2>/dev/null)" = "$node" ] ||
   refuse "This machine is '${hostname%%.*}', not '$node'; correct the node's ssh address."
 [ "$(id -u)" = 0 ] || refuse "'$(id -un)' cannot switch a system; set the node's ssh to root@."
 

@@ -4,71 +4,34 @@ platform:
 {
   desk,
   installed,
-  lib,
+  knocks,
   ...
 }:
 let
-  ports = import ../../../lib/ports.nix { inherit lib; };
-  # First and last, as Python reads it.
-  ranges =
-    opened:
-    builtins.toJSON (
-      map (port: if lib.isInt port then [ port port ] else [ port.from port.to ]) opened
-    );
   # The cluster's other node. It is the desk, wherever that takes this address for its own.
   peer = "192.168.1.200";
 in
 {
   nodes = {
     # On the node's fabric, and none of the cluster's nodes.
-    desk =
-      { pkgs, ... }:
-      {
-        imports = [ desk ];
-        environment.systemPackages = [
-          (pkgs.writeScriptBin "knock" "#!${pkgs.python3}/bin/python3\n${lib.readFile ./knock.py}")
-        ];
-      };
+    desk.imports = [
+      desk
+      knocks
+    ];
     node1 = installed {
       inherit platform;
       modules = [
-        (
-          { pkgs, ... }:
-          {
-            # A card that QEMU has not would bring it.
-            nixwulf.rdma.enable = true;
-            nixwulf.cluster.nodes = [
-              {
-                name = "node2";
-                addresses.switch = peer;
-              }
-            ];
-            # Which ports' packets arrive, and which of them the firewall has let through.
-            environment.systemPackages = [ pkgs.nftables ];
-            environment.etc."knocks.nft".text = ''
-              table inet knocks
-              delete table inet knocks
-              table inet knocks {
-                ${lib.concatMapStrings (name: "set ${name} { type inet_service; size 65536; flags dynamic; }\n") [
-                  "tcp_arrived"
-                  "tcp_passed"
-                  "udp_arrived"
-                  "udp_passed"
-                ]}
-                chain arrived {
-                  type filter hook prerouting priority -400;
-                  iifname "ens16" tcp flags == syn add @tcp_arrived { tcp dport }
-                  iifname "ens16" add @udp_arrived { udp dport }
-                }
-                chain passed {
-                  type filter hook input priority 400;
-                  iifname "ens16" tcp flags == syn add @tcp_passed { tcp dport }
-                  iifname "ens16" add @udp_passed { udp dport }
-                }
-              }
-            '';
-          }
-        )
+        knocks
+        {
+          # A card that QEMU has not would bring it.
+          nixwulf.rdma.enable = true;
+          nixwulf.cluster.nodes = [
+            {
+              name = "node2";
+              addresses.switch = peer;
+            }
+          ];
+        }
       ];
     };
   };
@@ -76,39 +39,6 @@ in
   testScript =
     { nodes, ... }:
     ''
-      import json
-
-      def numbers(ranges: list[list[int]]) -> set[int]:
-          return {port for first, last in ranges for port in range(first, last + 1)}
-
-
-      ENGINES = {
-          "tcp": numbers(${ranges (lib.attrValues ports.tcp ++ lib.attrValues ports.ranges)}),
-          "udp": numbers(${ranges (lib.attrValues ports.udp)}),
-      }
-
-
-      def ports(name: str) -> str:
-          """A command that prints a set of ports, one a line."""
-          return f"nft list set inet knocks {name} | grep -v size | grep -o '[0-9][0-9]*' || true"
-
-
-      def let_in(address: str) -> dict[str, set[int]]:
-          """The ports of the node to which its firewall lets the desk's packets through, when a packet has come to each."""
-          node1.succeed("nft --file /etc/knocks.nft")
-
-          def all_arrived(_last_try: bool) -> bool:
-              desk.succeed(f"knock {address}", timeout=limit(30))
-              arrived = [node1.succeed(f"({ports(f'{protocol}_arrived')}) | wc -l") for protocol in ["tcp", "udp"]]
-              return [int(count) for count in arrived] == [65535, 65535]
-
-          retry(all_arrived, timeout_seconds=limit(60))
-          return {
-              protocol: {int(port) for port in node1.succeed(ports(f"{protocol}_passed")).split()}
-              for protocol in ["tcp", "udp"]
-          }
-
-
       node1.start()
       install(node1)
       desk.start()
@@ -163,14 +93,15 @@ in
       ipv6 = address_of(node1, 6, "ens16", "link") + "%eth1"
 
       with subtest("a stranger on the fabric reaches nothing but ssh, by IPv4 and by IPv6"):
-          t.assertEqual(let_in(ipv4), {"tcp": {22}, "udp": set()})
-          # NixOS lets the answers of a DHCPv6 server in.
-          t.assertEqual(let_in(ipv6), {"tcp": {22}, "udp": {546}})
+          for address in [ipv4, ipv6]:
+              t.assertEqual(let_in(node1, "ens16", desk, address), {"tcp": {22}, "udp": set()})
           for address in [ipv4, ipv6]:
               t.assertEqual(desk.succeed(f"ssh bench@{address} uname -n").strip(), "node1")
 
       with subtest("the cluster's other node reaches ssh and the engines' ports"):
           desk.succeed("ip address add ${peer}/24 dev eth1", f"ip route replace {ipv4} dev eth1 src ${peer}")
-          t.assertEqual(let_in(ipv4), {"tcp": ENGINES["tcp"] | {22}, "udp": ENGINES["udp"]})
+          t.assertEqual(
+              let_in(node1, "ens16", desk, ipv4), {"tcp": {22} | ENGINES["tcp"], "udp": ENGINES["udp"]}
+          )
     '';
 }
