@@ -21,7 +21,10 @@ from nixwulf.ssh import Connection
 
 NAME = "toolbox"
 NONE = "none"
-PARAMETER = Parameter(default=NONE)
+PARAMETER = Parameter(
+    default=NONE,
+    help="the engine's programs from an image: a name of the lock file, or IMAGE@sha256:DIGEST",
+)
 _LOCK = Path(str(resources.files("nixwulf"))) / "data" / "toolboxes.lock.json"
 _REFERENCE = re.compile(r"\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+@sha256:[0-9a-f]{64}")
 _PROBE_S = 120

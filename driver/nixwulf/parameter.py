@@ -8,11 +8,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Parameter:
-    """An axis of the sweep that a benchmark or an engine has; values are of the default's type."""
+    """An axis of the sweep that a benchmark or an engine has; values are of the default's type.
+
+    help: what it does, for the reference that `make docs` writes.
+    """
 
     default: int | str
     minimum: int = 0
     choices: tuple[str, ...] = ()
+    help: str = ""
 
     def problem(self, value: Any) -> str | None:
         """What was expected instead of a value, or none."""

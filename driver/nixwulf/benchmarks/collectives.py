@@ -23,8 +23,12 @@ class Collectives(Benchmark):
 
     name = "collectives"
     parameters: ClassVar = {
-        "sizes": Parameter(default="decode", choices=tuple(_RANGES)),
-        "iterations": Parameter(default=20, minimum=1),
+        "sizes": Parameter(
+            default="decode",
+            choices=tuple(_RANGES),
+            help="decode: 1 to 256 KiB, what a token's all-reduces have; large: 1 to 256 MiB",
+        ),
+        "iterations": Parameter(default=20, minimum=1, help="repetitions of each size"),
     }
     engines = ()
     programs = ("mpirun", _PROGRAM)

@@ -24,8 +24,8 @@ class Dllama(Benchmark):
 
     name = "dllama"
     parameters: ClassVar = {
-        "n_prompt": Parameter(default=128, minimum=1),
-        "n_gen": Parameter(default=32, minimum=1),
+        "n_prompt": Parameter(default=128, minimum=1, help="tokens of the prompt"),
+        "n_gen": Parameter(default=32, minimum=1, help="tokens generated"),
     }
     engines = (ENGINE.name,)
 

@@ -30,11 +30,37 @@ class Hpl(Benchmark):
 
     name = "hpl"
     parameters: ClassVar = {
-        "n": Parameter(default=0, minimum=0),
-        "memory_percent": Parameter(default=75, minimum=5),
-        "nb": Parameter(default=256, minimum=1),
-        "ranks_per_node": Parameter(default=1, minimum=1),
-        "threads": Parameter(default=0, minimum=0),
+        "n": Parameter(
+            default=0,
+            minimum=0,
+            help=(
+                "order of the matrix; 0: from memory_percent, floor(sqrt(bytes * share / 8) * "
+                "0.9), in whole blocks"
+            ),
+        ),
+        "memory_percent": Parameter(
+            default=75,
+            minimum=5,
+            help="share of the smallest node's memory; 75 with the margin of 0.9 is 61 % of it",
+        ),
+        "nb": Parameter(
+            default=256,
+            minimum=1,
+            help=(
+                "block size: 256 for BLIS and OpenBLAS on large cores, 80 for the lab's small "
+                "problems"
+            ),
+        ),
+        "ranks_per_node": Parameter(
+            default=1,
+            minimum=1,
+            help="the grid P x Q follows from it and the nodes, P <= Q, as square as can be",
+        ),
+        "threads": Parameter(
+            default=0,
+            minimum=0,
+            help="of BLAS in each rank; 0: the node's logical CPUs over its ranks",
+        ),
     }
     engines = ()
     programs = ("mpirun", *_INPUT)

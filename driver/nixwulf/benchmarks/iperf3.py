@@ -30,9 +30,13 @@ class Iperf3(Benchmark):
 
     name = "iperf3"
     parameters: ClassVar = {
-        "streams": Parameter(default=1, minimum=1),
-        "direction": Parameter(default="forward", choices=tuple(_FLAGS)),
-        "seconds": Parameter(default=5, minimum=1),
+        "streams": Parameter(default=1, minimum=1, help="TCP streams at once"),
+        "direction": Parameter(
+            default="forward",
+            choices=tuple(_FLAGS),
+            help="from the head to the worker, back, or both at once",
+        ),
+        "seconds": Parameter(default=5, minimum=1, help="length of a test"),
     }
     engines = ()
     programs = ("iperf3",)

@@ -37,8 +37,12 @@ class Latency(Benchmark):
 
     name = "latency"
     parameters: ClassVar = {
-        "count": Parameter(default=500, minimum=100),
-        "method": Parameter(default="both", choices=("both", "ping", "tcp")),
+        "count": Parameter(default=500, minimum=100, help="round trips that are kept of each size"),
+        "method": Parameter(
+            default="both",
+            choices=("both", "ping", "tcp"),
+            help="ICMP by ping, TCP by sockperf, or both",
+        ),
     }
     engines = ()
     programs = ("ping", "sockperf")

@@ -18,9 +18,21 @@ class LlamaBench(Benchmark):
 
     name = "llama-bench"
     parameters: ClassVar = {
-        "n_prompt": Parameter(default=128, minimum=0),
-        "n_gen": Parameter(default=32, minimum=0),
-        "depth": Parameter(default=0, minimum=0),
+        "n_prompt": Parameter(
+            default=128,
+            minimum=0,
+            help="-p, tokens of the prompt; 0: prompts are not measured",
+        ),
+        "n_gen": Parameter(
+            default=32,
+            minimum=0,
+            help="-n, tokens generated; 0: decode is not measured",
+        ),
+        "depth": Parameter(
+            default=0,
+            minimum=0,
+            help="-d, tokens in the context before the measurement",
+        ),
     }
     engines = (ENGINE.name,)
 

@@ -24,8 +24,8 @@ class MlxLm(Benchmark):
 
     name = _PROGRAM
     parameters: ClassVar = {
-        "n_prompt": Parameter(default=128, minimum=1),
-        "n_gen": Parameter(default=32, minimum=2),
+        "n_prompt": Parameter(default=128, minimum=1, help="tokens of the prompt"),
+        "n_gen": Parameter(default=32, minimum=2, help="tokens generated"),
     }
     engines = (ENGINE.name,)
 

@@ -30,9 +30,9 @@ class Perftest(Benchmark):
 
     name = "perftest"
     parameters: ClassVar = {
-        "operation": Parameter(default="write", choices=_OPERATIONS),
-        "kind": Parameter(default="latency", choices=tuple(_TOOLS)),
-        "iterations": Parameter(default=1000, minimum=5),
+        "operation": Parameter(default="write", choices=_OPERATIONS, help="the RDMA verb"),
+        "kind": Parameter(default="latency", choices=tuple(_TOOLS), help="ib_*_lat or ib_*_bw"),
+        "iterations": Parameter(default=1000, minimum=5, help="messages of each size"),
     }
     engines = ()
     programs = tuple(f"ib_{verb}_{tool}" for verb in _OPERATIONS for tool in _TOOLS.values())

@@ -43,11 +43,23 @@ class Serve(Benchmark):
 
     name = "serve"
     parameters: ClassVar = {
-        "concurrency": Parameter(default=1, minimum=1),
-        "requests": Parameter(default=8, minimum=1),
-        "n_prompt": Parameter(default=128, minimum=1),
-        "n_gen": Parameter(default=64, minimum=2),
-        "api": Parameter(default="completions", choices=tuple(PATHS)),
+        "concurrency": Parameter(
+            default=1,
+            minimum=1,
+            help="requests in flight; llama-server gets as many slots",
+        ),
+        "requests": Parameter(
+            default=8,
+            minimum=1,
+            help="requests of one pass, at least concurrency",
+        ),
+        "n_prompt": Parameter(default=128, minimum=1, help="tokens of each prompt"),
+        "n_gen": Parameter(default=64, minimum=2, help="tokens of each answer"),
+        "api": Parameter(
+            default="completions",
+            choices=tuple(PATHS),
+            help="/v1/completions or /v1/chat/completions",
+        ),
     }
     engines = None
 

@@ -23,10 +23,10 @@ class VllmBench(Benchmark):
 
     name = "vllm-bench"
     parameters: ClassVar = {
-        "concurrency": Parameter(default=1, minimum=1),
-        "requests": Parameter(default=8, minimum=1),
-        "n_prompt": Parameter(default=512, minimum=1),
-        "n_gen": Parameter(default=128, minimum=2),
+        "concurrency": Parameter(default=1, minimum=1, help="requests at once"),
+        "requests": Parameter(default=8, minimum=1, help="requests in one pass"),
+        "n_prompt": Parameter(default=512, minimum=1, help="tokens of the prompt"),
+        "n_gen": Parameter(default=128, minimum=2, help="tokens generated"),
     }
     engines = (ENGINE.name,)
 

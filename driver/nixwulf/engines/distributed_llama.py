@@ -45,9 +45,16 @@ class DistributedLlama(Engine):
 
     name = "distributed-llama"
     parameters: ClassVar = {
-        "threads": Parameter(default=0),
-        "buffer_float_type": Parameter(default="q80", choices=_BUFFERS),
-        "max_seq_len": Parameter(default=0),
+        "threads": Parameter(default=0, help="0: all processors; a GPU takes one"),
+        "buffer_float_type": Parameter(
+            default="q80",
+            choices=_BUFFERS,
+            help="type of the exchanged values: q80 goes with q40 weights, f32 with f32",
+        ),
+        "max_seq_len": Parameter(
+            default=0,
+            help="longest context, tokens, all of which is allocated; 0: the model's",
+        ),
         **devices.PARAMETERS,
     }
     programs = ("dllama", "dllama-api")

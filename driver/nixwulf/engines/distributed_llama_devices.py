@@ -17,8 +17,15 @@ from nixwulf.run import Run, RunFailure
 from nixwulf.ssh import Connection
 
 PARAMETERS: dict[str, Parameter] = {
-    "backend": Parameter(default="any", choices=("any", "cpu", "vulkan")),
-    "gpu_index": Parameter(default=0),
+    "backend": Parameter(
+        default="any",
+        choices=("any", "cpu", "vulkan"),
+        help="any: the GPU of a node whose platform has one, else the CPU",
+    ),
+    "gpu_index": Parameter(
+        default=0,
+        help="the Vulkan device of every node, as 'vulkaninfo --summary' counts, from 0",
+    ),
 }
 # src/app.cpp: a build without DLLAMA_VULKAN holds this text, and one with it does not.
 _WITHOUT_VULKAN = "This build does not support GPU"

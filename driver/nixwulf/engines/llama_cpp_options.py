@@ -20,15 +20,38 @@ DEVICE_PREFIXES = {
 }
 _CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 PARAMETERS = {
-    "threads": Parameter(default=0),
-    "backend": Parameter(default="any", choices=("any", "cpu", *DEVICE_PREFIXES)),
-    "load": Parameter(default="auto", choices=("auto", "mmap", "none", "dio")),
-    "flash_attn": Parameter(default="auto", choices=("auto", "on", "off")),
-    "n_batch": Parameter(default=0),
-    "n_ubatch": Parameter(default=0),
-    "type_k": Parameter(default="f16", choices=_CACHE_TYPES),
-    "type_v": Parameter(default="f16", choices=_CACHE_TYPES),
-    "host_memory": Parameter(default=False),
+    "threads": Parameter(default=0, help="-t; 0: the program's own"),
+    "backend": Parameter(
+        default="any",
+        choices=("any", "cpu", *DEVICE_PREFIXES),
+        help=(
+            "what computes on all nodes (-dev, -d of the RPC servers, -ngl 999); any: the "
+            "platform's first backend that the build lists"
+        ),
+    ),
+    "load": Parameter(
+        default="auto",
+        choices=("auto", "mmap", "none", "dio"),
+        help="how the model is read: -lm, or in older builds -mmp, -dio, --no-mmap, --direct-io",
+    ),
+    "flash_attn": Parameter(
+        default="auto",
+        choices=("auto", "on", "off"),
+        help="-fa; quote it, because YAML reads on as true",
+    ),
+    "n_batch": Parameter(default=0, help="-b, tokens; 0: the program's own"),
+    "n_ubatch": Parameter(default=0, help="-ub, tokens computed at once; 0: the program's own"),
+    "type_k": Parameter(
+        default="f16",
+        choices=_CACHE_TYPES,
+        help="-ctk: type of the keys in the KV cache",
+    ),
+    "type_v": Parameter(
+        default="f16",
+        choices=_CACHE_TYPES,
+        help="-ctv: type of the values in the KV cache",
+    ),
+    "host_memory": Parameter(default=False, help="GGML_VK_PREFER_HOST_MEMORY=1 on all nodes"),
 }
 _FLAGS = {
     "threads": "-t",

@@ -43,9 +43,15 @@ class MeshLlm(Engine):
 
     name = "mesh-llm"
     parameters: ClassVar = {
-        "llama_flavor": Parameter(default=_DEFAULT_FLAVOR),
-        "max_vram_gb": Parameter(default=0),
-        "mesh_options": Parameter(default=""),
+        "llama_flavor": Parameter(
+            default=_DEFAULT_FLAVOR,
+            help="any of the release's, such as cpu, cuda, rocm, vulkan, metal",
+        ),
+        "max_vram_gb": Parameter(default=0, help="GB; 0: all"),
+        "mesh_options": Parameter(
+            default="",
+            help="more options, as one string; those that leave the cluster are refused",
+        ),
     }
     programs = ("mesh-llm",)
     lacking = (

@@ -47,13 +47,31 @@ class Vllm(Engine):
 
     name = "vllm"
     parameters: ClassVar = {
-        "executor": Parameter(default="ray", choices=("ray", "mp")),
+        "executor": Parameter(
+            default="ray",
+            choices=("ray", "mp"),
+            help="what starts the ranks: Ray, or mp, vLLM's own multi-node mode without daemons",
+        ),
         # Graph capture freezes on APUs in several nodes, and is worth 1-3 % (the same page).
-        "eager": Parameter(default=True),
-        "gpu_memory_percent": Parameter(default=0, minimum=0),
-        "dtype": Parameter(default="auto", choices=_TYPES),
-        "max_model_len": Parameter(default=0, minimum=0),
-        "max_num_seqs": Parameter(default=0, minimum=0),
+        "eager": Parameter(
+            default=True,
+            help="no capture of graphs, which freezes APUs in several nodes",
+        ),
+        "gpu_memory_percent": Parameter(
+            default=0,
+            minimum=0,
+            help=(
+                "share of the GPU's memory; 0: what the platform can spare "
+                "(gpu_memory_fraction, else 90), and more is never taken"
+            ),
+        ),
+        "dtype": Parameter(default="auto", choices=_TYPES, help="type of the weights"),
+        "max_model_len": Parameter(
+            default=0,
+            minimum=0,
+            help="longest context, tokens; 0: vLLM's own",
+        ),
+        "max_num_seqs": Parameter(default=0, minimum=0, help="sequences at once; 0: vLLM's own"),
     }
     programs = ("vllm", "ray")
     lacking = (
