@@ -4,7 +4,7 @@ PYTHON_FILES = driver examples tests tools
 # BOOT="../shared/nix-boot/boot --limit 60" gives them longer. Each takes 5 to 12 minutes there.
 BOOT = ../shared/nix-boot/boot
 
-.PHONY: setup setup-tests demo test lint format figures boot
+.PHONY: setup setup-tests demo test lint format docs figures boot
 
 setup:
 	@tools/setup.sh
@@ -22,6 +22,11 @@ lint: setup
 	.venv/bin/ruff check $(PYTHON_FILES)
 	.venv/bin/ruff format --check $(PYTHON_FILES)
 	cd driver && ../.venv/bin/mypy
+	.venv/bin/python tools/docs --check
+
+# The reference in docs/reference, and the figures of the project's own runs; lint compares.
+docs: setup
+	.venv/bin/python tools/docs
 
 format: setup
 	.venv/bin/ruff check --fix $(PYTHON_FILES)

@@ -31,6 +31,7 @@ in
     node = mkOption {
       type = types.str;
       default = config.networking.hostName;
+      defaultText = lib.literalExpression "config.networking.hostName";
       description = "Name of this node in the cluster file.";
     };
     where = mkOption {

@@ -1,0 +1,108 @@
+"""Facts of platforms, each with its source, and what is usual of links."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from typing import Any
+
+from markdown import code, link, number, table
+
+from nixwulf.platforms import load_platform, platform_names
+
+_UNITS = {
+    "memory_gib": ("memory", "GiB"),
+    "memory_bandwidth_gbs": ("memory bandwidth, measured", "GB/s"),
+    "memory_bandwidth_nominal_gbs": ("memory bandwidth, nominal", "GB/s"),
+    "compute_tflops": ("compute, dense 16 bit, nominal", "Tflop/s"),
+    "hpl_gflops": ("HPL on one node", "Gflop/s"),
+    "gpu_memory_fraction": ("share of the memory that vLLM may take", ""),
+    "idle_watts": ("idle, at the wall", "W"),
+    "price_usd": ("price", "US$"),
+}
+_INTRODUCTION = """# Platforms
+
+What is known of each kind of machine, from `driver/nixwulf/data/platforms/`; `predict` computes
+from it and gates judge by it. [platform-file.md](platform-file.md) has the keys,
+[hardware.md](../hardware.md) how each machine is set up.
+"""
+_LINKS = """# Links
+
+Round trip and rate of a kind of fabric and transport, taken by `predict` where nothing was
+measured, which it then says.
+
+"""
+
+
+def pages() -> dict[str, str]:
+    """The pages of platforms and links."""
+    parts = [_INTRODUCTION, *map(_platform, platform_names())]
+    return {"platforms.md": "\n".join(parts), "links.md": _links()}
+
+
+def _platform(name: str) -> str:
+    facts = load_platform(name)
+    rows = [
+        [
+            title,
+            f"{number(facts[key]['value'])} {unit}",
+            facts[key].get("note", ""),
+            link(facts[key]["source"]),
+        ]
+        for key, (title, unit) in _UNITS.items()
+        if key in facts
+    ]
+    rows += list(map(_port, facts.get("ports", ())))
+    if "gpu" in facts:
+        gpu = facts["gpu"]
+        rows.append([
+            "GPU",
+            " ".join(filter(None, (gpu["vendor"], gpu.get("target")))),
+            f"llama.cpp by {', then '.join(gpu['backends'])}. {gpu.get('note', '')}",
+            link(gpu["source"]),
+        ])  # fmt: skip
+    if "kernel_floor" in facts:
+        floor = facts["kernel_floor"]
+        rows.append(["oldest kernel", floor["value"], floor.get("note", ""), link(floor["source"])])
+    if "install" in facts:
+        install = facts["install"]
+        rows.append(
+            [
+                "installed by",
+                install["method"],
+                install.get("reason", ""),
+                link(install.get("source", "")),
+            ]
+        )
+    return f"## {name}\n\n{facts['description']} ({code(facts['system'])}).\n\n" + table(
+        ["", "", "", ""], rows
+    )
+
+
+def _port(port: dict[str, Any]) -> list[str]:
+    speed = f" of {number(port['speed_gbps'])} Gbit/s" if "speed_gbps" in port else ""
+    return [
+        f"ports: {port['kind']}",
+        f"{port['count']}{speed}",
+        port.get("note", ""),
+        link(port["source"]),
+    ]
+
+
+def _links() -> str:
+    text = (resources.files("nixwulf") / "data" / "model" / "links.toml").read_text("utf-8")
+    rows = [
+        [
+            one["kind"],
+            one["transport"],
+            number(one.get("speed_gbps", "")),
+            number(one["rtt_us"]),
+            f"{number(one['bandwidth_gbps'])} Gbit/s"
+            if "bandwidth_gbps" in one
+            else f"{one['share']:.0%} of nominal",
+            link(one["source"]),
+        ]
+        for one in tomllib.loads(text)["links"]
+    ]
+    head = ["kind", "transport", "speed, Gbit/s", "round trip, us", "rate, one way", "source"]
+    return _LINKS + table(head, rows)

@@ -1,0 +1,74 @@
+"""The performance model: the models that it knows, and its constants."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any
+
+from markdown import code, link, number, table
+
+_DATA = resources.files("nixwulf") / "data" / "model"
+_SHARES = ("weights", "cache", "compute", "attention")
+_WHOLE = 100
+_TIMES = ("layer_us", "hop_us", "sync_us")
+_CONSTANTS = """# Constants of the performance model
+
+Fitted to the published numbers by `tools/fit_model.py`; [model.md](../model.md) says what each
+part is. Shares are of the memory's bandwidth (weights, cache) and of the nominal compute
+(compute, attention), times are microseconds of the host. In brackets is the standard deviation of
+the logarithm (0.1: about 10 %). With no cases the values are what other engines and devices have.
+
+"""
+_MODELS = """# Models with known facts
+
+`predict --model NAME --quant Q4_K_M` and `plan --facts-of NAME` take these, and names that
+contain an alias. Keys: [models-file.md](models-file.md).
+
+"""
+
+
+def pages() -> dict[str, str]:
+    """The pages of constants and of models."""
+    return {
+        "constants.md": _CONSTANTS
+        + table(["engine", "device", "cases", *_SHARES, *_TIMES], _constants()),
+        "models.md": _MODELS
+        + table(["model", "layers", "parameters", "active", "experts", "source"], _models()),
+    }
+
+
+def _constants() -> Iterator[list[str]]:
+    for engine, devices in _toml("constants.toml")["engines"].items():
+        for device, values in devices.items():
+            shown = [_constant(values, name) for name in (*_SHARES, *_TIMES)]
+            yield [engine, device, str(values["cases"]), *shown]
+
+
+def _constant(values: dict[str, Any], name: str) -> str:
+    if name not in values:
+        return ""
+    deviation = values[name].get("deviation")
+    value = values[name]["value"]
+    shown = f"{value:.0f}" if value >= _WHOLE else f"{value:.3g}"
+    return shown + (f" ({deviation:.2f})" if deviation is not None else "")
+
+
+def _models() -> Iterator[list[str]]:
+    for one in _toml("models.toml")["models"]:
+        experts = f"{one['experts_used']} of {one['experts']}" if "experts" in one else ""
+        active = f"{number(one['active_b'])}e9" if "active_b" in one else ""
+        source = link(one.get("source", ""))
+        yield [
+            code(one["name"]),
+            str(one["layers"]),
+            f"{number(one['parameters_b'])}e9",
+            active,
+            experts,
+            source,
+        ]
+
+
+def _toml(name: str) -> dict[str, Any]:
+    return tomllib.loads((_DATA / name).read_text("utf-8"))
