@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from markdown import code, link, number, table
@@ -21,6 +22,13 @@ part is. Shares are of the memory's bandwidth (weights, cache) and of the nomina
 the logarithm (0.1: about 10 %). With no cases the values are what other engines and devices have.
 
 """
+_RESULTS = Path(__file__).parents[2] / "results" / "model"
+_OUTPUTS = ("score.txt", "score-by-chip.txt")
+_SCORES = """# Scores of the performance model
+
+What `tools/score_model.py` printed, first with one machine left out, then with all machines of a
+chip; [model.md](../model.md) says how to read it.
+"""
 _MODELS = """# Models with known facts
 
 `predict --model NAME --quant Q4_K_M` and `plan --facts-of NAME` take these, and names that
@@ -30,13 +38,25 @@ contain an alias. Keys: [models-file.md](models-file.md).
 
 
 def pages() -> dict[str, str]:
-    """The pages of constants and of models."""
+    """The pages of constants, of models and of scores."""
     return {
+        "scores.md": _scores(),
         "constants.md": _CONSTANTS
         + table(["engine", "device", "cases", *_SHARES, *_TIMES], _constants()),
         "models.md": _MODELS
         + table(["model", "layers", "parameters", "active", "experts", "source"], _models()),
     }
+
+
+def _scores() -> str:
+    outputs = ((_RESULTS / name).read_text(encoding="utf-8") for name in _OUTPUTS)
+    known = tomllib.loads((_RESULTS / "known.toml").read_text(encoding="utf-8"))
+    parts = [_SCORES, *(f"```text\n{text.rstrip()}\n```\n" for text in outputs)]
+    parts += ["## Where it is wrong, and what fact is missing\n"]
+    parts += [table(["published", "off", "missing"], known["wrong"])]
+    parts += ["## Prompts: what was tried and did not help\n"]
+    parts += [table(["tried", "why not"], known["tried"])]
+    return "\n".join(parts)
 
 
 def _constants() -> Iterator[list[str]]:
