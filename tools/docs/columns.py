@@ -1,6 +1,9 @@
-"""The columns of the tables that are made from records."""
+"""The columns of tables: those made from records, and that of the published numbers."""
 
 from __future__ import annotations
+
+import tomllib
+from pathlib import Path
 
 from markdown import code, table
 
@@ -22,10 +25,24 @@ tell them apart, as above, and
 """
 
 
+_PUBLISHED = """# Columns of the published numbers
+
+Of `results/published/numbers.csv`. Rows that agree in all columns down to `parameters` are one
+run, and so one record.
+
+"""
+_NAMED = Path(__file__).parents[2] / "results" / "published" / "columns.toml"
+
+
 def pages() -> dict[str, str]:
-    """The page of both tables."""
+    """The pages of the tables made from records, and of the published numbers' table."""
     tables = [
         table(["column", "what"], ([code(name), text] for name, text in columns.items()))
         for columns in (TIDY_COLUMNS, OF_CASE_COLUMNS)
     ]
-    return {"columns.md": _TIDY + tables[0] + _CASES + tables[1]}
+    named = tomllib.loads(_NAMED.read_text(encoding="utf-8")).items()
+    published = table(["column", "what"], ([code(name), text] for name, text in named))
+    return {
+        "columns.md": _TIDY + tables[0] + _CASES + tables[1],
+        "published-columns.md": _PUBLISHED + published,
+    }

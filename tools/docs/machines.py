@@ -74,9 +74,10 @@ def _platform(name: str) -> str:
                 link(install.get("source", "")),
             ]
         )
-    return f"## {name}\n\n{facts['description']} ({code(facts['system'])}).\n\n" + table(
-        ["", "", "", ""], rows
-    )
+    steps = [f"{place}. {step}" for place, step in enumerate(facts.get("setup", ()), 1)]
+    by_hand = "\nBy hand:\n\n" + "\n".join(steps) + "\n" if steps else ""
+    title = f"## {name}\n\n{facts['description']} ({code(facts['system'])}).\n\n"
+    return title + table(["", "", "", ""], rows) + by_hand
 
 
 def _port(port: dict[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -49,10 +50,11 @@ def _parameters() -> str:
 
 
 def _what(one: Any) -> str:
-    """The first paragraph of its module, which begins with its name."""
-    text = sys.modules[type(one).__module__].__doc__ or ""
-    first = " ".join(text.partition("\n\n")[0].split()).partition(": ")[2]
-    return f"{first[:1].upper()}{first[1:]}\n"
+    """What its module says in a line, which begins with its name, and what its class says more."""
+    module = sys.modules[type(one).__module__].__doc__ or ""
+    line = " ".join(module.partition("\n\n")[0].split()).partition(": ")[2]
+    more = inspect.cleandoc(type(one).__doc__ or "").partition("\n\n")[2]
+    return f"{line[:1].upper()}{line[1:]}\n" + (f"\n{more}\n" if more else "")
 
 
 def _table(parameters: Mapping[str, Parameter]) -> str:

@@ -19,7 +19,14 @@ _BITS = 8
 
 
 class Collectives(Benchmark):
-    """all_reduce_perf, one rank and one GPU a node; a result that was not checked is none."""
+    """all_reduce_perf, one rank and one GPU a node; a result that was not checked is none.
+
+    `all_reduce_time` (us) and `all_reduce_bandwidth` (Gbit/s of the bus), out of place. Wants
+    nccl-tests or rccl-tests built with MPI. `failed`: another status than 0, a `#wrong` that is not
+    0, a size that is missing, bandwidth 0. `fallback`: the log of a node has other channels than
+    the transport's. `NCCL WARN` alone is no failure: RCCL warns of `iommu=pt` at each start and
+    goes on.
+    """
 
     name = "collectives"
     parameters: ClassVar = {

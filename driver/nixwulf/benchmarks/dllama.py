@@ -20,7 +20,12 @@ _SHORT_MS = 10
 
 
 class Dllama(Benchmark):
-    """dllama inference, a process a sample, each of which loads and hands out the model anew."""
+    """dllama inference, a process a sample, each of which loads and hands out the model anew.
+
+    `prompt` and `decode` (tok/s), and on several nodes `sync_share` (% of the tokens' time in which
+    the head exchanged values), `sent` and `received` (KiB of the head a token). dllama prints whole
+    milliseconds: a warning says when tokens are too short for the share.
+    """
 
     name = "dllama"
     parameters: ClassVar = {

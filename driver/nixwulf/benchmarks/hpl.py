@@ -26,7 +26,13 @@ _HPCC_OUTPUT = "hpccoutf.txt"
 
 
 class Hpl(Benchmark):
-    """High-Performance Linpack; a result without a residual check that PASSED is none."""
+    """High-Performance Linpack; a result without a residual check that PASSED is none.
+
+    `gflops` (Gflop/s) and `time` (s), a sample a solution, by `xhpl`, else Debian's `hpcc`. mpirun
+    runs on the head, and the driver starts its daemons over its own ssh connections: nodes need no
+    keys to each other. They need the same Open MPI, 4 or 5, and its ephemeral ports open on the
+    fabric. Ranks are not bound.
+    """
 
     name = "hpl"
     parameters: ClassVar = {

@@ -26,7 +26,14 @@ _FLOWS = {"forward": ["forward"], "reverse": ["reverse"], "bidir": ["forward", "
 
 
 class Iperf3(Benchmark):
-    """iperf3 from the head to one worker after another; the worker's server serves one test."""
+    """iperf3 from the head to one worker after another; the worker's server serves one test.
+
+    `bandwidth` (Gbit/s), one a worker and direction; samples are intervals of a tenth of `seconds`
+    as they arrived. With `warm_up` the first second, TCP's slow start, is left out. An interval
+    with less than 1 % of the fastest is a stall, in `observed`; a test that ends in one is a
+    `hang`. iperf3 older than 3.16 has one thread for all streams: above 40 Gbit/s it measures the
+    core.
+    """
 
     name = "iperf3"
     parameters: ClassVar = {

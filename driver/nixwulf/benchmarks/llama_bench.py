@@ -14,7 +14,11 @@ from nixwulf.run import Run, RunFailure
 
 
 class LlamaBench(Benchmark):
-    """llama-bench with its JSON lines, which keep the finished rows when it crashes."""
+    """llama-bench with its JSON lines, which keep the finished rows when it crashes.
+
+    `prompt` and `decode` (tok/s), `samples` repetitions of each in one process, which warms up once
+    by itself.
+    """
 
     name = "llama-bench"
     parameters: ClassVar = {

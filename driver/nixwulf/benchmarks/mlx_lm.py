@@ -20,7 +20,11 @@ _UNKNOWN_SHARE = 0.1
 
 
 class MlxLm(Benchmark):
-    """mlx_lm.benchmark, which warms up once, always, and prints each of its trials."""
+    """mlx_lm.benchmark, which warms up once, always, and prints each of its trials.
+
+    `prompt` and `decode` (tok/s) and `peak_memory` (GB, of rank 0), a sample a trial, of random
+    tokens.
+    """
 
     name = _PROGRAM
     parameters: ClassVar = {

@@ -39,7 +39,18 @@ _SERVER_FIGURES = {
 
 
 class Serve(Benchmark):
-    """A closed loop: as many requests in flight as asked; a slot that is free sends the next."""
+    """A closed loop: as many requests in flight as asked; a slot that is free sends the next.
+
+    `ttft` (ms): from sending a request, connection included, to its first text. `itl` (ms): between
+    chunks with text that follow each other. `decode` (tok/s): the tokens of a request after the
+    first, over the time from the first to the last. `throughput` (tok/s): all tokens of a pass,
+    which gets watts. `server_prompt`, `server_decode`: the server's own timings where it gives
+    them. `client_busy` (%): the client's CPU time over the pass.
+
+    Requests are greedy, with `ignore_eos` where the server takes it. A server without `usage` in
+    streams is measured by chunks, and the conditions then have `counted_by: chunks`.
+    `raw/ID-rN/answers.jsonl` has the moment of each chunk.
+    """
 
     name = "serve"
     parameters: ClassVar = {

@@ -41,7 +41,18 @@ _BUFFERS = ("q80", "f32")
 
 
 class DistributedLlama(Engine):
-    """distributed-llama: every matrix split over all nodes, over tcp."""
+    """distributed-llama: every matrix split over all nodes, over tcp.
+
+    Workers listen on the fabric's address; the root on the head hands out the weights at every
+    start. A worker ends when a stranger connects, so whether it listens is read from /proc/net/tcp.
+    Programs run under `stdbuf -oL`, without which a stopped worker's last words are lost. With a
+    GPU root and workers print `Device: NAME`; a node that does not, or names one in software
+    outside of the lab, is a `fallback`.
+
+    Two faults of commit 8d624a7: the last token of a prompt is lost, on all nodes alike, so that
+    the sanity check does not see it (the flake's package changes that line); and `dllama-api`
+    streams no usage.
+    """
 
     name = "distributed-llama"
     parameters: ClassVar = {

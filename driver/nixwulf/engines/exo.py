@@ -33,7 +33,19 @@ T = TypeVar("T")
 
 
 class Exo(Engine):
-    """exo, which runs MLX."""
+    """exo, which runs MLX.
+
+    Each run is alone in a namespace `nixwulf-RUN`, with `EXO_OFFLINE=true`; the head has
+    `--force-master`, the others `--no-api`. `exo --help` on every node tells its release:
+    `--zenoh-port` (commit 09f9ea3 or later) or `--libp2p-port` (v1.0.71). Through the API on the
+    head: topology until all have met, previews until the placement is possible, `POST
+    /place_instance`, runners and downloads until each part is ready, `DELETE` at the end.
+
+    Models are folders ORG--NAME with their `*.safetensors.index.json` in `~/.exo/models` on a Mac
+    and `~/.local/share/exo/models` on Linux, or where the node's `EXO_DEFAULT_MODELS_DIR`,
+    `EXO_MODELS_DIRS` or `EXO_MODELS_READ_ONLY_DIRS` say. A model without a card of exo's is looked
+    up on the Internet, offline or not.
+    """
 
     name = "exo"
     programs = ("exo",)

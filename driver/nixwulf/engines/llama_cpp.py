@@ -40,7 +40,19 @@ _CONNECT = 'port=$1; shift; for a; do (: </dev/tcp/$a/$port) 2>/dev/null || echo
 
 
 class LlamaCpp(Engine):
-    """llama.cpp with its RPC backend."""
+    """llama.cpp with its RPC backend.
+
+    Every device is named on the command line, asked of each build by `--list-devices`. All layers
+    are asked for (`-ngl 999`): with 99 the last 28 of Llama 3.1 405B stayed on the CPU. `--fit off`
+    keeps llama-server from changing what the case says; repacked weights are off everywhere,
+    because RPC servers never use them.
+
+    The device is proved by llama-bench's `devices` and `n_gpu_layers`, by each RPC server's list
+    and by llama-server's lines at verbosity 4; other ones are `fallback`. The transport is proved
+    by counters and by llama.cpp's lines: for `rdma` each node gets `GGML_RDMA_DEV` and
+    `GGML_RDMA_GID`, and each RPC server has to say `RDMA activated`; for `tcp` both sides get
+    `GGML_RPC_NO_RDMA=1` (older builds: `GGML_RDMA_DEV=none`), and none may.
+    """
 
     name = "llama.cpp"
     parameters: ClassVar = llama_cpp_options.PARAMETERS

@@ -39,7 +39,18 @@ NO_LOGPROBS = "mesh-llm has no logprobs: the characters of its text are compared
 
 
 class MeshLlm(Engine):
-    """mesh-llm, alone or with the model's layers split over all nodes."""
+    """mesh-llm, alone or with the model's layers split over all nodes.
+
+    `mesh-llm serve --headless --log-format json` on the head; its event `invite_token` has the
+    token with which the others `--join`. No command line has `--auto`, `--publish` or `--discover`,
+    and a sweep whose `mesh_options` have one of them, `--nostr-relay` or `--relay` is refused. By
+    its source a private mesh too signs in at public relays unless `--relay` names another: the
+    driver names one on the loopback where nothing listens. It still asks public STUN servers for
+    its address.
+
+    Where the API refuses `logprobs`, characters of the text are compared instead of tokens, with a
+    warning.
+    """
 
     name = "mesh-llm"
     parameters: ClassVar = {

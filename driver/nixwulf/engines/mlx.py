@@ -24,7 +24,19 @@ _TENSOR_ONLY = {"llama"}
 
 
 class Mlx(Engine):
-    """MLX with mlx-lm."""
+    """MLX with mlx-lm.
+
+    One owned process a rank, with `MLX_RANK` and `MLX_HOSTFILE` (ring), `MLX_IBV_DEVICES` and
+    `MLX_JACCL_COORDINATOR` (jaccl), or `NCCL_HOST_IP` and NCCL's variables where MLX has CUDA on
+    all nodes. MLX on each node is asked what it computes on; the CPU of a node whose platform has a
+    GPU is `failed`. Ranks other than 0 do one trial more and are stopped in it, because a stage of
+    a pipeline that ends first closes its connections too early.
+
+    A rank that found no group runs the whole model alone and prints results as rank 0 does: that is
+    `fallback`. Over jaccl no counter is known; a run is `ok` because each rank was given the RDMA
+    devices and nothing else, no rank but 0 printed results, and no interface carried more than 1
+    MB. It then has `proved: false` and a warning.
+    """
 
     name = "mlx"
     programs = mlx_install.PROGRAMS

@@ -43,7 +43,19 @@ _TYPES = ("auto", "bfloat16", "float16", "float32")
 
 
 class Vllm(Engine):
-    """vLLM's OpenAI-compatible server, one GPU a node."""
+    """vLLM's OpenAI-compatible server, one GPU a node.
+
+    All processes of a node get the same variables, because one that only some have is a silent
+    fallback: `VLLM_HOST_IP`, `NCCL_SOCKET_IFNAME`, `GLOO_SOCKET_IFNAME`, then for tcp
+    `NCCL_IB_DISABLE=1`, for rdma `NCCL_IB_HCA==DEVICE` (exactly that one) and `NCCL_IB_GID_INDEX`.
+    `NCCL_DEBUG=INFO` makes NCCL say what it crosses: channels that are not `via NET/IB` with rdma,
+    or `via NET/Socket` with tcp, are `fallback`. The server listens on the head's loopback.
+
+    Before anything starts, the server's own Python on each node is asked which device vLLM picks;
+    the CPU of a node whose platform has a GPU is `failed`. Ray's memory monitor is off, because it
+    takes a loaded model in shared memory for a leak, and each run has a token of its own, because
+    Ray listens on all addresses and runs the code of whoever reaches it.
+    """
 
     name = "vllm"
     parameters: ClassVar = {
