@@ -23,7 +23,7 @@ stdenv.mkDerivation {
   };
 
   # After a prompt both go on from what lies behind its last token: 0, or whatever was in memory, which ends dllama-api
-  # on several nodes (docs/engines/distributed-llama.md). The shaders are looked for in the current folder.
+  # on several nodes (docs/engines.md). The shaders are looked for in the current folder.
   postPatch = ''
     substituteInPlace src/dllama.cpp \
       --replace-fail 'token = inputTokens[pos + 1];' 'token = inputTokens[pos];'

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What evaluating the flake costs: one node, one more node of the same platform, and all checks. For docs/figures.md.
+# What evaluating the flake costs: one node, one more node of the same platform, and all checks. Limits: 15 s a node,
+# 40 % of that for one more of its platform, 150 s of CPU time and 8 GB for all checks.
 # Usage: tools/nix-figures.sh [NODE [NODE]]   two names of nixosConfigurations, by default of clusters/mini-3.toml
 set -euo pipefail
 cd "$(dirname "$0")/.."

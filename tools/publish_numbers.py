@@ -4,7 +4,7 @@ Usage: .venv/bin/python tools/publish_numbers.py [TABLE [FOLDER]]
 
 Rows that agree in everything but the number and its conditions are one run, and so one record. The
 same table gives the same files, byte for byte, in whatever order its rows are; files of FOLDER that
-it does not give are removed. docs/published.md says what the columns hold.
+it does not give are removed. docs/reference/published-columns.md says what the columns hold.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The memory plan of a run: what each node needs for its part of the model, and what it has.
 
-Compute buffers are estimated. The formula was fitted to what llama.cpp 0c1e570 reserves on CPUs,
-see docs/memory.md for its error; other engines and GPUs are only known to need something like it.
+Compute buffers are estimated. The formula was fitted to what llama.cpp 0c1e570 reserves on CPUs;
+other engines and GPUs are only known to need something like it.
 """
 
 from __future__ import annotations

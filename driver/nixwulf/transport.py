@@ -10,7 +10,7 @@ from nixwulf.cluster import Attachment
 from nixwulf.counters import SOFT_ROCE, Counters, RdmaDevice
 
 # The driver's own ssh crosses the management network: output of programs, and of `serve` the
-# stream. Below this it is never called the bulk of a run (see docs/records.md for measured values).
+# stream. Below this it is never called the bulk of a run (see docs/results.md for measured values).
 CHATTER_BYTES = 1_000_000
 
 

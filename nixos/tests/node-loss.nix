@@ -37,7 +37,7 @@
         # With the number of tokens: the driver also asks llama-bench for its version and devices before the run.
         node1.wait_until_succeeds("pgrep -f '[l]lama-bench.* 4096'", timeout=400)
         node2.crash()
-        # limits.progress_s and 90 s (docs/recover.md), and as much again for the run that comes after.
+        # limits.progress_s and 90 s (docs/nix.md), and as much again for the run that comes after.
         desk.wait_until_succeeds("test -s /tmp/done", timeout=300)
         t.assertEqual(desk.succeed("cat /tmp/done").strip(), "1")
 

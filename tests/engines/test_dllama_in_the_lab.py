@@ -1,7 +1,7 @@
 """distributed-llama's own programs on nodes of the lab: on the CPU and through Vulkan.
 
 They run where PATH has the programs, which nothing that CI installs has: a folder with a build for
-the CPU, and another with one for Vulkan (docs/engines/distributed-llama.md says how they are made).
+the CPU, and another with one for Vulkan (docs/engines.md says how they are made).
 The Vulkan device may be Mesa's llvmpipe (Debian's mesa-vulkan-drivers).
 """
 
@@ -49,8 +49,7 @@ def build(*, vulkan):
                 return folder
     kind = "with DLLAMA_VULKAN=1" if vulkan else "without DLLAMA_VULKAN"
     return pytest.skip(
-        f"No 'dllama' and 'dllama-api' on PATH that are built {kind}; see "
-        "docs/engines/distributed-llama.md."
+        f"No 'dllama' and 'dllama-api' on PATH that are built {kind}; see docs/engines.md."
     )
 
 

@@ -18,7 +18,7 @@ from nixwulf.sweep import parse_sweep
 from stand_in import put
 
 PROGRESS_S = 4
-# As docs/recover.md has it.
+# As docs/nix.md has it.
 BEYOND_S = 90
 
 

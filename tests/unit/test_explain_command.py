@@ -327,8 +327,26 @@ def test_terminal_and_markdown_say_the_same_sentences(tmp_path):
     assert "- Bottleneck: reading weights from memory" in marked
 
 
-@pytest.mark.repository
-def test_the_lab_s_numbers_in_the_page_are_explained_as_the_page_says(tmp_path):
+DELAYS = """\
+tiny by llama.cpp, 2 nodes, pipeline, gbe2g5, tcp
+  decode: measured 140, predicted ~170 (130 to 219) tok/s: as predicted
+    WWWWWWWWWWWWHHHHHHHHHHHHHHLLLLLLLLLLLLLL 5.88 ms: latency 36 %, hops 33 %, weights 30 %
+    Bottleneck: round trips of the link, 36 % of the predicted time.
+    Would help: a tenth of the link's latency +47 %, half of the host's time +20 %, twice \
+the bandwidth of memory +18 %.
+    Would not: twice the link's bandwidth +0 %, twice the compute +0 %.
+
+tiny by llama.cpp, 2 nodes, tensor, gbe2g5, tcp
+  decode: measured 23.7, predicted ~20.9 (16.3 to 26.4) tok/s: as predicted
+    WSSSSSSSSSLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL 47.9 ms: latency 74 %, sync 23 %, weights 2 %
+    Bottleneck: round trips of the link, 74 % of the predicted time.
+    Would help: a tenth of the link's latency +203 %, half of the host's time +13 %.
+    Would not: twice the bandwidth of memory +1 %, twice the link's bandwidth +0 %, twice \
+the compute +0 %.
+"""
+
+
+def test_the_numbers_of_the_lab_s_delays_are_explained_by_its_round_trips(tmp_path):
     """Its run again, from what it measured: one node, then round trip, Gbit/s and tok/s."""
     seen = {
         (1, "single", "lan"): (0.0, 1.0, 553.6938),
@@ -348,10 +366,9 @@ def test_the_lab_s_numbers_in_the_page_are_explained_as_the_page_says(tmp_path):
     the_plan = plan([one["case"] for one in records])
     the_plan["sweep"]["document"]["models"] = {"tiny": {"random": {"architecture": "llama"}}}
     write_run(tmp_path, records, record.sealed(the_plan))
-    (block,) = re.findall(r"```text\n(.*?)```", Path("docs/explain.md").read_text(), re.DOTALL)
     printed = [line.rstrip() for line in explain(tmp_path)[1].splitlines()]
     at = -1
-    for line in block.splitlines():
+    for line in DELAYS.splitlines():
         at = printed.index(line, at + 1)
 
 

@@ -400,7 +400,7 @@ def test_a_file_name_is_never_a_path(run, tmp_path):
 @pytest.mark.repository
 def test_the_session_in_the_docs_is_what_the_commands_print(tmp_path, monkeypatch):
     """Lines of '...' stand for some that are left out."""
-    (session,) = re.findall(r"```console\n(.*?)```", Path("docs/import.md").read_text(), re.DOTALL)
+    (session,) = re.findall(r"```console\n(.*?)```", Path("docs/share.md").read_text(), re.DOTALL)
     (tmp_path / "tests").symlink_to(Path("tests").resolve())
     monkeypatch.chdir(tmp_path)
     for step in session.split("$ nixwulf ")[1:]:
@@ -410,9 +410,3 @@ def test_the_session_in_the_docs_is_what_the_commands_print(tmp_path, monkeypatc
         at = 0
         for part in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE):
             at = done.output.index(part.strip("\n"), at)
-
-
-@pytest.mark.repository
-def test_each_tool_is_in_the_docs():
-    table = Path("docs/import.md").read_text().partition("## Tools")[2]
-    assert all(f"`{name}`" in table for name in all_tools())

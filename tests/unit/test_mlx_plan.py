@@ -109,7 +109,7 @@ def run_of(cluster, tmp_path, **matrix):
 
 
 def macs_in_a_mesh():
-    """The four Macs of clusters/mac-studio-4.toml with the fabric that docs/engines/mlx.md adds."""
+    """The four Macs of clusters/mac-studio-4.toml with the fabric that docs/fabrics.md adds."""
     document = tomllib.loads(Path("clusters/mac-studio-4.toml").read_text())
     office = document["fabrics"]["office"]
     document["fabrics"]["mesh"] = {**office, "kind": "thunderbolt5-rdma", "speed_gbps": 80}

@@ -479,14 +479,3 @@ def test_the_example_of_the_documentation_prints_what_it_says(capsys):
     exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], {})  # noqa: S102
 
     assert f"prints `{capsys.readouterr().out.strip()}`" in page
-
-
-@pytest.mark.repository
-def test_the_table_of_constants_in_the_documentation_is_that_of_the_file():
-    page = (Path(__file__).parents[2] / "docs" / "model.md").read_text()
-    constants = choose("llama.cpp", "amd")
-
-    shares = (constants.weights, constants.cache, constants.compute)
-    times = f"{constants.layer_us:.0f} us | {constants.hop_us / 1000:.1f} ms"
-    row = " | ".join([*(f"{share:.2f}" for share in shares), times])
-    assert f"| llama.cpp, amd | {row} |" in page

@@ -2,15 +2,12 @@
 
 import contextlib
 import json
-import pkgutil
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nixwulf import parsers
 from nixwulf.parsers import (
     ParseError,
     compare_eth_vs_rdma,
@@ -161,10 +158,3 @@ def test_any_text_gives_a_result_or_a_parse_error(module, text, at, to):
         module.recognises(damaged)
         with contextlib.suppress(ParseError):
             assert module.parse(damaged)
-
-
-@pytest.mark.repository
-def test_the_docs_list_every_parser():
-    rows = re.findall(r"^\| `(\w+)` \|", Path("docs/parsers.md").read_text(), re.MULTILINE)
-    names = {info.name for info in pkgutil.iter_modules(parsers.__path__)}
-    assert names - set(rows) == {"json_text", "last_words", "pipe_table"}

@@ -196,7 +196,7 @@ def to_say_no_watts(console: Console, state: State) -> None:
     say(
         console,
         f"Efficiency cannot be judged: {no_watts(record)} Give the nodes a meter in the cluster "
-        "file (docs/power.md), or take --goal decode.",
+        "file (docs/results.md), or take --goal decode.",
     )
 
 

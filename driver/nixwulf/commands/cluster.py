@@ -20,8 +20,8 @@ def check(ctx: click.Context, file: str, offline: bool) -> None:
     """Check a cluster file; that its nodes are reachable and on their fabrics, and their engines.
 
     Of each engine on PATH all nodes have to have one version, and one that nixwulf can drive
-    (docs/upstream.md). FILE is a TOML file or the name of one in clusters/. The nodes of a lab are
-    not reached: they exist while the lab is up.
+    (docs/reference/versions.md). FILE is a TOML file or the name of one in clusters/. The nodes
+    of a lab are not reached: they exist while the lab is up.
 
     \b
     Example:

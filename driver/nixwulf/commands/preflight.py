@@ -12,7 +12,7 @@ from nixwulf.errors import EXIT_GATE
 
 @click.command()
 @cluster_or_lab
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, of the shape in docs/gates.md.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, of the shape in docs/sweeps.md.")
 @click.option("--waive", multiple=True, metavar="GATE", help="Do not refuse by it; repeatable.")
 @click.pass_context
 def preflight(
@@ -20,7 +20,7 @@ def preflight(
 ) -> None:
     """Hold every gate against every node of a cluster and all of its fabrics; run no case.
 
-    The exit code is 0 when none refuses, else 3. docs/gates.md has what each gate reads.
+    The exit code is 0 when none refuses, else 3. docs/reference/gates.md has what each gate reads.
 
     \b
     Examples:

@@ -77,7 +77,7 @@ def publish(
         f"The name of the cluster is in it: {', '.join(made.clusters)}. Raw outputs are not.\n"
         f"Look through {place}: what looks like a common word is not known to be private; take it "
         "out with --scrub WORD.\n"
-        "To contribute it (docs/contribute.md):\n"
+        "To contribute it (docs/share.md):\n"
         f"  git switch -c {made.name}\n"
         f"  git add {shlex.quote(str(place))}\n"
         f"  git commit -m {shlex.quote(f'Results: {made.title}')}\n"

@@ -1,1 +1,1 @@
-"""Explaining records: measured beside predicted, and why; see docs/explain.md."""
+"""Explaining records: measured beside predicted, and why; see docs/predict.md."""

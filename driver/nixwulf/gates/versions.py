@@ -108,7 +108,7 @@ GATE = Gate(
     holds="all nodes have one build of an engine, of a version that has every word that the driver "
     "uses; without a case, of every engine on PATH",
     reads="the store path of its program (`readlink -f`), the version that it prints, and "
-    "[the tables](upstream.md)",
+    "[the tables](versions.md)",
     fix="deploy all nodes from one flake, or install one version that the sentence names",
     concerns=_concerns,
     judge=_judge,

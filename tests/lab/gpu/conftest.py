@@ -64,7 +64,7 @@ def gpu_on_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if programs is None:
         pytest.skip(
             "No llama.cpp with a Vulkan device: name the folder of its programs in "
-            "NIXWULF_GPU_PROGRAMS, or put it first on PATH (docs/engines/llama.cpp.md)."
+            "NIXWULF_GPU_PROGRAMS, or put it first on PATH (docs/engines.md)."
         )
     folder = tmp_path_factory.mktemp("gpu")
     for name, program in programs.items():
