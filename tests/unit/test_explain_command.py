@@ -327,6 +327,7 @@ def test_terminal_and_markdown_say_the_same_sentences(tmp_path):
     assert "- Bottleneck: reading weights from memory" in marked
 
 
+# no output: what 'nixwulf explain' prints of them, read by nothing
 DELAYS = """\
 tiny by llama.cpp, 2 nodes, pipeline, gbe2g5, tcp
   decode: measured 140, predicted ~170 (130 to 219) tok/s: as predicted
