@@ -98,6 +98,14 @@ def test_the_columns_of_the_published_numbers_are_described_in_order():
         assert ",".join(named) == file.readline().strip()
 
 
+def test_the_model_s_figures_in_the_page_are_those_of_its_scores():
+    scores = "".join(path.read_text() for path in Path("results/model").glob("*.txt"))
+    page = Path("docs/model.md").read_text().partition("## How good it is")[2].partition("\n## ")[0]
+    figures = re.findall(r"\b(\d+\.\d) %", page) + re.findall(r"\d+ of \d+ pairs", page)
+    assert len(figures) > 5
+    assert [figure for figure in figures if figure not in scores] == []
+
+
 def test_a_place_for_a_run_is_filled_from_its_records(tmp_path):
     records = [ok(case(nodes), {"decode": [9.0, 10.0]}) for nodes in (1, 2)]
     write_run(tmp_path / "examples" / "demo", records)

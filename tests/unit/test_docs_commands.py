@@ -12,8 +12,11 @@ from click.testing import CliRunner
 from nixwulf.cli import cli
 from nixwulf.cluster import load_cluster
 
-PAGES = ["README.md", "CONTRIBUTING.md", *sorted(map(str, Path("docs").glob("*.md")))]
-COMMAND = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?nixwulf (?P<words>.*)$", re.MULTILINE)
+PAGES = [
+    *("README.md", "CONTRIBUTING.md", "docs/reference/commands.md"),
+    *sorted(map(str, Path("docs").glob("*.md"))),
+]
+COMMAND = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?nixwulf (?P<words>.*?)(?: >\S+)?$", re.MULTILINE)
 # Commands of the flake are those of the program.
 FLAKE = re.compile(r"^nix run \.#(?P<app>deploy|update|bench) -- (?P<words>.*)$", re.MULTILINE)
 IN_TEXT = re.compile(r"`nixwulf (?P<words>[a-z][^`]*)`")
@@ -21,7 +24,7 @@ IN_TEXT = re.compile(r"`nixwulf (?P<words>[a-z][^`]*)`")
 
 def commands():
     for page in PAGES:
-        text = Path(page).read_text()
+        text = re.sub(r" \\\n *", " ", Path(page).read_text())
         for block in re.findall(r"```(?:console)?\n(.*?)```", text, re.DOTALL):
             for found in COMMAND.finditer(block):
                 yield page, found["words"]
@@ -74,7 +77,9 @@ def block(text, language):
 
 def dry():
     """Those of which nothing is reached, measured or written."""
-    wanted = re.compile(r"(bench|plan) .*--dry-run|predict |cluster check .*--offline")
+    wanted = re.compile(
+        r"(bench|plan) .*--dry-run|predict |cluster check .*--offline|compare platform="
+    )
     return sorted({words for _, words in commands() if wanted.match(words)})
 
 

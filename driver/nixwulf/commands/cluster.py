@@ -25,7 +25,7 @@ def check(ctx: click.Context, file: str, offline: bool) -> None:
 
     \b
     Example:
-      nixwulf cluster check clusters/framework-4.toml --offline
+      nixwulf cluster check clusters/framework-2.toml --offline
     """
     from nixwulf.cluster import load_cluster
     from nixwulf.preflight import preflight

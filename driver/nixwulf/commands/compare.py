@@ -48,8 +48,7 @@ def compare(
       nixwulf compare runs/before runs/after
       nixwulf compare runs/before runs/after --fail-below 0.95
       nixwulf compare fabric=lan fabric=cable --in runs/first --over fabric
-      nixwulf compare 'platform=dgx-spark model=qwen3*' 'platform=framework-desktop model=qwen3*' \\
-        --over platform
+      nixwulf compare platform=dgx-spark platform=framework-desktop --over platform
     """
     from nixwulf.compare import show
     from nixwulf.compare.comparison import compare_paths
