@@ -33,6 +33,10 @@ class Latency(Benchmark):
 
     iperf3 and qperf give means only; netperf has percentiles but is not free, and a program of our
     own would need an interpreter on every node. sockperf logs each round trip and is packaged.
+
+    `ping_round_trip` (us): ICMP, 10 ms apart, the size counts its header. `tcp_round_trip` (us):
+    sockperf ping-pong, back to back for 2 s, of which `count` are kept, evenly over the time; raw/
+    has all. macOS has no sockperf: `method: [ping]`.
     """
 
     name = "latency"

