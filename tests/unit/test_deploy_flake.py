@@ -94,7 +94,7 @@ def test_a_node_of_another_cluster_is_not_updated(monkeypatch):
 
     def runs(found):
         monkeypatch.setattr(update, "gather_machines", lambda _: {"fw1": found})
-        return [update.strangers(cluster, [target], other) for other in (None, "office")]
+        return [update.unfit(cluster, [target], other) for other in (None, "office")]
 
     none, expected = runs(machine(cluster="office"))
     assert none[0].startswith("Node 'fw1' runs a system of the cluster 'office', and mine.toml")

@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from click.testing import CliRunner
 
 from machine_factory import DISK, cluster_of, machine, plan_of
+from nixwulf.cli import cli
 from nixwulf.deploy.flake import Layout
 from nixwulf.deploy.prebuilt import Prebuilt, PrebuiltNode, load_prebuilt
 from nixwulf.errors import InputError
@@ -80,3 +82,20 @@ def test_its_systems_are_installed_and_its_own_installer_is_started():
         *("--target-host", "root@192.168.1.10", "--kexec", "/kexec.tar"),
         *("--copy-host-keys", "--print-build-logs", "--phases", "kexec,disko,install,reboot"),
     )
+
+
+def test_update_copies_what_is_built_and_evaluates_and_builds_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("pathlib.Path.exists", lambda path: True)
+    monkeypatch.setattr("nixwulf.cluster.load_cluster", lambda name: CLUSTER)
+    monkeypatch.setattr("nixwulf.deploy.flake.lacks_nix", lambda: None)
+    file = tmp_path / "deployment.json"
+    file.write_text(json.dumps({"cluster": "mine", "nodes": {"fw1": node(), "fw2": node()}}))
+    command = ["update", "--cluster", "mine", "--prebuilt", str(file), "--dry-run"]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 0, done.output
+    copies = [line.rpartition("--to ")[2] for line in done.output.splitlines()[:2]]
+    assert copies == [
+        f"ssh-ng://root@192.168.1.10 {PATH}-system",
+        f"ssh-ng://root@192.168.1.11 {PATH}-system",
+    ]
+    assert "nix build" not in done.output

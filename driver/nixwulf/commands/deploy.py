@@ -14,6 +14,7 @@ import click
 from nixwulf.commands.options import choose, machines, only_nodes
 from nixwulf.commands.options import expect_cluster as expect_cluster_option
 from nixwulf.commands.options import flake as flake_option
+from nixwulf.commands.options import prebuilt as prebuilt_option
 from nixwulf.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -40,12 +41,7 @@ if TYPE_CHECKING:
     help="What a node's present system calls itself, if not NODE; repeatable.",
 )
 @expect_cluster_option
-@click.option(
-    "--prebuilt",
-    "prebuilt_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Install what 'nix build .#deployments.CLUSTER' made; nothing is evaluated or built.",
-)
+@prebuilt_option
 @click.option(
     "--limit",
     "limit_s",

@@ -26,6 +26,12 @@ only_nodes = click.option(
 flake = click.option(
     "--flake", default=".", show_default=True, help="The flake of the configurations."
 )
+prebuilt = click.option(
+    "--prebuilt",
+    "prebuilt_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Take what 'nix build .#deployments.CLUSTER' made; nothing is evaluated or built.",
+)
 expect_cluster = click.option(
     "--expect-cluster",
     metavar="CLUSTER",

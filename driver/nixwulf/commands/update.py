@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,10 +12,11 @@ import click
 from nixwulf.commands.options import choose, machines, only_nodes
 from nixwulf.commands.options import expect_cluster as expect_cluster_option
 from nixwulf.commands.options import flake as flake_option
+from nixwulf.commands.options import prebuilt as prebuilt_option
 from nixwulf.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
-    from nixwulf.cluster import Cluster
+    from nixwulf.cluster import Cluster, Node
     from nixwulf.deploy.update import Target
 
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 @only_nodes
 @click.option("--dry-run", is_flag=True, help="Print the commands, and reach no node.")
 @flake_option
+@prebuilt_option
 @click.option(
     "--rollback-after",
     "seconds",
@@ -39,6 +42,7 @@ def update(
     chosen: tuple[str, ...],
     dry_run: bool,
     flake: str,
+    prebuilt_file: Path | None,
     seconds: int,
     expect_cluster: str | None,
 ) -> None:
@@ -51,13 +55,12 @@ def update(
     Examples:
       nixwulf update --cluster clusters/mine.toml --dry-run
       nixwulf update --cluster clusters/mine.toml --node mini2
+      nixwulf update --cluster clusters/mine.toml --prebuilt result
     """
     from nixwulf.cluster import load_cluster
-    from nixwulf.deploy import update as updating
-    from nixwulf.deploy.flake import attribute, check_reference, installable, lacks_nix, systems
+    from nixwulf.deploy.flake import attribute, check_reference, lacks_nix
     from nixwulf.deploy.plan import check_deployable, darwin_steps
     from nixwulf.platforms import load_platform
-    from nixwulf.ssh import connections
 
     cluster = load_cluster(name)
     check_deployable(cluster)
@@ -65,7 +68,7 @@ def update(
     nodes = choose(cluster, chosen)
     lacking = lacks_nix()
     if lacking:
-        raise InputError(f"Systems cannot be built here, because {lacking}.")
+        raise InputError(f"Systems cannot be built or copied here, because {lacking}.")
     of = {node.name: load_platform(node.platform)["system"] for node in nodes}
     linux = [node for node in nodes if of[node.name].endswith("-linux")]
     for node in nodes:
@@ -74,18 +77,10 @@ def update(
             click.echo("\n  ".join([f"{node.name}: by hand, with nix-darwin:", *steps]))
     if not linux:
         return
-    evaluated = systems(flake, [attribute(cluster, node) for node in linux])
-    local = updating.built_here()
-    reach = connections(cluster)
-    targets = [
-        updating.Target(
-            reach[node.name],
-            evaluated[attribute(cluster, node)],
-            installable(flake, attribute(cluster, node)),
-            here=of[node.name] in local,
-        )
-        for node in linux
-    ]
+    if prebuilt_file:
+        targets = _prebuilt_targets(cluster, linux, prebuilt_file)
+    else:
+        targets = _flake_targets(cluster, linux, flake)
     if dry_run:
         _print_commands(targets, seconds)
         return
@@ -96,6 +91,43 @@ def update(
         click.echo("No node was switched; choose those that answer with --node.", err=True)
         ctx.exit(EXIT_GATE)
     ctx.exit(_switch(targets, seconds))
+
+
+def _flake_targets(cluster: Cluster, nodes: Sequence[Node], flake: str) -> list[Target]:
+    from nixwulf.deploy import update as updating
+    from nixwulf.deploy.flake import attribute, installable, systems
+    from nixwulf.platforms import load_platform
+    from nixwulf.ssh import connections
+
+    evaluated = systems(flake, [attribute(cluster, node) for node in nodes])
+    local, reach = updating.built_here(), connections(cluster)
+    return [
+        updating.Target(
+            reach[node.name],
+            evaluated[attribute(cluster, node)],
+            installable(flake, attribute(cluster, node)),
+            here=load_platform(node.platform)["system"] in local,
+        )
+        for node in nodes
+    ]
+
+
+def _prebuilt_targets(cluster: Cluster, nodes: Sequence[Node], file: Path) -> list[Target]:
+    from nixwulf.deploy import update as updating
+    from nixwulf.deploy.flake import Built
+    from nixwulf.deploy.prebuilt import load_prebuilt
+    from nixwulf.ssh import connections
+
+    found, reach = load_prebuilt(file, cluster, nodes).nodes, connections(cluster)
+    return [
+        updating.Target(
+            reach[node.name],
+            Built(None, found[node.name].system, found[node.name].layout),
+            installable="",
+            here=True,
+        )
+        for node in nodes
+    ]
 
 
 def _print_commands(targets: Sequence[Target], seconds: int) -> None:
@@ -124,7 +156,7 @@ def _bring(cluster: Cluster, targets: Sequence[Target], expect_cluster: str | No
 
     failures = list(open_all(target.connection for target in targets).values())
     failures = failures or updating.measuring(targets)
-    failures = failures or updating.strangers(cluster, targets, expect_cluster)
+    failures = failures or updating.unfit(cluster, targets, expect_cluster)
     if failures:
         return failures
     build = updating.build_command(targets)

@@ -18,7 +18,6 @@ FEATURES = ("--extra-experimental-features", "nix-command flakes")
 SYSTEM = "config.system.build.toplevel"
 
 _LAYOUT = Path(str(resources.files("nixwulf"))) / "deploy" / "layout.nix"
-_LINUX = f"s: {{ drv = s.{SYSTEM}.drvPath; out = s.{SYSTEM}.outPath; }}"
 _DARWIN = "s: { drv = s.system.drvPath; out = s.system.outPath; }"
 
 
@@ -39,10 +38,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Built:
-    """A system as evaluated: the derivation that makes it, and where its result will be."""
+    """A system: the derivation that makes it, None where it is made, and its path.
 
-    derivation: str
+    layout: what it would do to its machine; None for a Mac.
+    """
+
+    derivation: str | None
     path: str
+    layout: Layout | None = None
 
 
 def attribute(cluster: Cluster, node: Node) -> str:
@@ -97,8 +100,15 @@ def layout_of(values: Mapping[str, list[str] | None]) -> Layout:
 def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> dict[str, Built]:
     """The systems of configurations by attribute; nothing is built."""
     output = "darwinConfigurations" if darwin else "nixosConfigurations"
-    found = _evaluate(flake, output, attributes, _DARWIN if darwin else _LINUX)
-    return {name: Built(value["drv"], value["out"]) for name, value in found.items()}
+    layout = _LAYOUT.read_text("utf-8")
+    linux = f"s: {{ drv = s.{SYSTEM}.drvPath; out = s.{SYSTEM}.outPath; layout = ({layout}) s; }}"
+    found = _evaluate(flake, output, attributes, _DARWIN if darwin else linux)
+    return {
+        name: Built(
+            value["drv"], value["out"], layout_of(value["layout"]) if "layout" in value else None
+        )
+        for name, value in found.items()
+    }
 
 
 def evaluation(flake: str, output: str, attributes: Sequence[str], function: str) -> list[str]:

@@ -122,17 +122,18 @@ def unlike_layout(node: Node, cluster: Cluster, machine: Machine, layout: Layout
     """Why the node's configuration would not work on this machine, or not on this disk of it."""
     return [
         *_equal_labels(node, machine, layout.labels),
-        *_absent_interfaces(node, cluster, machine, layout),
+        *absent_interfaces(node, cluster, machine, layout),
         *_absent_drivers(node, machine, layout),
     ]
 
 
-def _absent_interfaces(
+def absent_interfaces(
     node: Node, cluster: Cluster, machine: Machine, layout: Layout
 ) -> Iterable[str]:
-    """Only where the machine's names can be compared with those of the installed system.
+    """Which interfaces of the node's fabrics the machine lacks.
 
-    A card for which the present system has no driver has no name yet.
+    Only where the machine's names can be compared with those of the installed system. A card for
+    which the present system has no driver has no name yet.
     """
     if layout.interfaces is None or not machine.interfaces or machine.driverless_cards:
         return

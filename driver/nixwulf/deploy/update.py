@@ -17,7 +17,7 @@ from pathlib import Path
 from nixwulf.cluster import Cluster, Node
 from nixwulf.deploy.flake import FEATURES, Built, error_of
 from nixwulf.deploy.machine import Machine, gather_machines
-from nixwulf.deploy.refusals import other_cluster
+from nixwulf.deploy.refusals import absent_interfaces, other_cluster
 from nixwulf.errors import NixwulfError
 from nixwulf.recover.state import states
 from nixwulf.ssh import Connection, Unreachable
@@ -35,7 +35,8 @@ GOOD = {"updated", "unchanged"}
 class Target:
     """A node and the system that it is to run.
 
-    installable: the system as nix names it in a flake. here: whether this machine builds it.
+    installable: the system as nix names it in a flake; empty for one that is built already. here:
+    whether this machine builds or has it.
     """
 
     connection: Connection
@@ -55,7 +56,8 @@ class Update:
 
     idle: new services that wait for a device which is there already, so that nothing starts them.
 
-    The states are 'updated', 'unchanged', 'rolled-back', 'rollback-failed', 'lost' and 'refused'.
+    The states are 'updated', 'unchanged', 'rolled-back', 'rollback-failed', 'refused', 'lost', and
+    'lost-late': lost since it was told to keep the new system, so that it may boot either.
     """
 
     node: Node
@@ -73,7 +75,9 @@ def store_address(ssh: str) -> str:
 
 def build_command(targets: Sequence[Target]) -> list[str]:
     """The one build of all systems that are built on this machine; empty when none is."""
-    derivations = sorted({f"{t.system.derivation}^out" for t in targets if t.here})
+    derivations = sorted(
+        {f"{t.system.derivation}^out" for t in targets if t.here and t.system.derivation}
+    )
     return (
         ["nix", "build", *FEATURES, "--no-link", "--print-build-logs", *derivations]
         if derivations
@@ -122,16 +126,16 @@ def measuring(targets: Sequence[Target]) -> list[str]:
     ]
 
 
-def strangers(
-    cluster: Cluster, targets: Sequence[Target], expected_cluster: str | None
-) -> list[str]:
-    """Why nodes are left alone that run a system of another cluster."""
+def unfit(cluster: Cluster, targets: Sequence[Target], expected_cluster: str | None) -> list[str]:
+    """Why nodes are left alone that run another cluster's system, or lack a fabric's interface."""
     found = gather_machines([target.connection for target in targets])
     reasons: list[str] = []
     for target in targets:
         machine = found[target.node.name]
         if isinstance(machine, Machine):
             reasons += other_cluster(target.node, cluster, machine, expected_cluster)
+            if target.system.layout is not None:
+                reasons += absent_interfaces(target.node, cluster, machine, target.system.layout)
         else:
             reasons.append(machine.message)
     return reasons
@@ -221,7 +225,7 @@ def _switch(target: Target, seconds: int, report: Report, stop: threading.Event)
                 )
             words = f"Node {node.name!r} was still {found.state} at the last answer."
         stop.wait(_PAUSE_S)
-    return Update(node, "lost", words=log or words)
+    return Update(node, "lost-late" if mode == "finish" else "lost", words=log or words)
 
 
 def _parse(node: Node, output: str) -> Update:
@@ -255,5 +259,7 @@ def sentence(update: Update) -> str:
         "rollback-failed": f"Node {name!r} could not go back{because}; reboot it: it boots the old "
         "system.",
         "lost": f"Node {name!r} does not answer{because}; reboot it: it boots the old system.",
+        "lost-late": f"Node {name!r} does not answer, and may have kept its new system{because}; "
+        "when it answers again, update again: that says which system it runs.",
         "refused": f"Node {name!r} is not switched{because}",
     }.get(update.state, f"Node {name!r}: {update.state}{because}")

@@ -156,6 +156,13 @@ fi
 if [ -e "$4" ]; then "$1/bin/switch-to-configuration" boot || touch "${4%/*}/no-boot-loader"; fi
 exit "$code"'
 
+# The profile's generation that is this system.
+generation_of() {
+  for link in "$profile"-*-link; do
+    if [ "$(readlink -f "$link")" = "$1" ]; then echo "${link##*/}"; fi
+  done | tail -n 1
+}
+
 case "$mode" in
 start)
   seconds=$4
@@ -176,6 +183,8 @@ start)
     if reboot_needed; then echo reboot; fi
     say unchanged
   fi
+  # Copied files may be in memory only, and what a power cut leaves of them would count as copied.
+  sync -f "$new"
   systemctl stop "$activate.service" "$rollback.service" 2>/dev/null || true
   systemctl reset-failed "$activate.service" "$rollback.service" "$rollback.timer" 2>/dev/null || true
   rm -rf "$state"
@@ -205,6 +214,20 @@ look | finish)
     activated=active
   fi
   if [ "$(readlink -f /run/current-system)" != "$new" ]; then
+    # The power was cut in 'finish', and the node boots the old system.
+    if [ "$(readlink -f "$profile")" = "$new" ]; then
+      old=$(readlink -f /run/current-system)
+      generation=$(generation_of "$old")
+      if [ -n "$generation" ]; then
+        mkdir -p "$state"
+        touch "$state/keeping"
+        echo "$old" >"$state/old"
+        systemctl reset-failed "$rollback.service" 2>/dev/null || true
+        systemd-run --quiet --no-block --unit="$rollback" --service-type=oneshot /bin/sh -c "$back" \
+          sh "$old" "$profile" "$generation" "$state/keeping"
+        say rolling-back
+      fi
+    fi
     if [ -e "$state/no-boot-loader" ]; then
       echo "log Its boot loader could not be installed again: make room on the partition that boots,\
  and run '$(cat "$state/old")/bin/switch-to-configuration boot' there"
@@ -215,6 +238,8 @@ look | finish)
     if [ "$mode" = look ]; then say activated; fi
     touch "$state/keeping"
     nix-env --profile "$profile" --set "$new"
+    # On the disk before the boot loader, which syncs its own partition, names the new system.
+    sync -f "${profile%/*}"
     if ! "$new/bin/switch-to-configuration" boot >"$state/boot.log" 2>&1; then
       tail -n 5 "$state/boot.log" | sed 's/^/log /'
       go_back
