@@ -45,9 +45,14 @@ class Text:
         return f"{self.module}:{self.line}: {self.words or repr(self.value[:70])}"
 
 
+def sources():
+    """The test modules and their helpers, by name."""
+    return {path.stem: path for path in sorted(TESTS.rglob("*.py"))}
+
+
 def modules():
     """The test modules that import a reader, and the helpers that they import; by name."""
-    trees = {path.stem: ast.parse(path.read_text()) for path in sorted(TESTS.glob("*.py"))}
+    trees = {name: ast.parse(path.read_text()) for name, path in sources().items()}
     imported = {name: set(_imports(tree)) for name, tree in trees.items()}
     chosen = {name for name, names in imported.items() if any(map(READERS.match, names))}
     chosen |= {helper for name in chosen for helper in imported[name] & trees.keys()}
@@ -60,7 +65,7 @@ def texts():
 
 
 def texts_of(name, tree, source=None):
-    comments = _comments(source or (TESTS / f"{name}.py").read_text())
+    comments = _comments(source or sources()[name].read_text())
     found = []
     strings = [(node, starts, _value(node)) for node, starts in _strings(tree, ())]
     for node, starts, value in (*strings, *_documents(tree)):

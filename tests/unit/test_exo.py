@@ -21,6 +21,7 @@ from nixwulf.engines.exo_network import network
 from nixwulf.parsers import ParseError
 from nixwulf.parsers.exo import parse, recognises
 from nixwulf.run import RunFailure
+from tool_outputs import EXO_ROW
 
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "exo"
@@ -140,34 +141,15 @@ def test_what_exo_cannot_run_is_left_out_with_the_reason(plan):
     assert not run.started
 
 
-# hand-made: no Macs are at hand on which exo places a model
-# (form: https://github.com/exo-explore/exo/blob/v1.0.71/bench/exo_bench.py)
-ROW = {
-    "elapsed_s": 2.5,
-    "model_id": ID,
-    "placement_sharding": "Tensor",
-    "placement_instance_meta": "MlxJaccl",
-    "placement_nodes": 2,
-    "concurrency": 1,
-    "stats": {
-        "prompt_tokens": 512,
-        "generation_tokens": 128,
-        "prompt_tps": 700.5,
-        "generation_tps": 14.25,
-        "peak_memory_usage": {"inBytes": 40_000_000_000},
-    },
-}
-
-
 def test_rows_of_exos_own_benchmark_are_read():
-    (row,) = parse(json.dumps({"runs": [ROW], "cluster": {}}))
+    (row,) = parse(json.dumps({"runs": [EXO_ROW], "cluster": {}}))
     assert (row.prompt_tps, row.generation_tps, row.nodes) == (700.5, 14.25, 2)
     assert (row.prompt_tokens, row.generation_tokens, row.peak_memory_bytes) == (
         512,
         128,
         4 * 10**10,
     )
-    assert recognises(json.dumps({"runs": [ROW]}))
+    assert recognises(json.dumps({"runs": [EXO_ROW]}))
 
 
 @pytest.mark.parametrize(
@@ -175,10 +157,10 @@ def test_rows_of_exos_own_benchmark_are_read():
     [
         ({}, "at least one of 'runs'"),
         ({"runs": []}, "at least one of 'runs'"),
-        ({"runs": [{**ROW, "stats": None}]}, "figures of a whole answer"),
-        ({"runs": [ROW, {**ROW, "placement_nodes": 0}]}, "figures of a whole answer"),
-        ({"runs": [{**ROW, "elapsed_s": -1}]}, "figures of a whole answer"),
-        ({"runs": [{**ROW, "stats": {}}]}, "the key 'prompt_tokens'"),
+        ({"runs": [{**EXO_ROW, "stats": None}]}, "figures of a whole answer"),
+        ({"runs": [EXO_ROW, {**EXO_ROW, "placement_nodes": 0}]}, "figures of a whole answer"),
+        ({"runs": [{**EXO_ROW, "elapsed_s": -1}]}, "figures of a whole answer"),
+        ({"runs": [{**EXO_ROW, "stats": {}}]}, "the key 'prompt_tokens'"),
     ],
 )
 def test_a_row_without_figures_is_refused_with_its_number(document, expected):
@@ -187,7 +169,7 @@ def test_a_row_without_figures_is_refused_with_its_number(document, expected):
 
 
 def test_a_text_cut_short_anywhere_gives_the_parsers_own_error():
-    text = json.dumps({"runs": [ROW]}, indent=1)
+    text = json.dumps({"runs": [EXO_ROW]}, indent=1)
     for end in range(len(text)):
         with pytest.raises(ParseError):
             parse(text[:end])

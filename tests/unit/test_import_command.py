@@ -18,10 +18,8 @@ from nixwulf.commands.report import report
 from nixwulf.errors import InputError
 from nixwulf.importing import Said, records_of
 from nixwulf.imports import all_tools
-from test_exo import ROW
-from test_import_tools import IPERF3 as IPERF3_TEXT
-from test_import_tools import NCCL, PERFTEST, VLLM
-from tool_outputs import FIXTURES, fixture
+from tool_outputs import EXO_ROW, FIXTURES, NCCL, PERFTEST, VLLM, fixture
+from tool_outputs import IPERF3 as IPERF3_TEXT
 
 LLAMA = FIXTURES / "llama-bench/two-depths.md"
 IPERF3 = FIXTURES / "iperf3/both-ways.json"
@@ -33,7 +31,7 @@ BATCHED = fixture("llama-cpp-tools/batched-bench.txt")
 BENCHY = "| model | test | t/s | ttfr (ms) |\n| m | tg32 (c1) | 5.0 ± 0.1 | 3.0 ± 0.1 |\n"
 TEXTS = [path.read_text() for path in sorted(FIXTURES.rglob("*")) if path.is_file()]
 TEXTS += [BATCHED, BENCHY, IPERF3_TEXT, NCCL, PERFTEST]
-TEXTS += [json.dumps(VLLM, indent=1), json.dumps({"runs": [ROW]}, indent=1)]
+TEXTS += [json.dumps(VLLM, indent=1), json.dumps({"runs": [EXO_ROW]}, indent=1)]
 
 
 def outcome(path, text, tool=None):

@@ -10,56 +10,15 @@ from nixwulf.errors import InputError
 from nixwulf.importing import Said, records_of
 from nixwulf.imports import all_tools, metric
 from nixwulf.parsers import ParseError
-from test_exo import ROW
-from tool_outputs import FIXTURES, fixture
+from tool_outputs import EXO_ROW, FIXTURES, IPERF3, NCCL, PERFTEST, VLLM, fixture
 
 SAID = Said(("generic-x86_64",))
 (COMMIT,) = re.findall(r"commit (\w+)", fixture("llama-bench/version.txt"))
-
-# hand-made: no GPU for vLLM is at hand
-# (form: https://github.com/vllm-project/vllm/blob/1a91bc2/vllm/benchmarks/serve.py)
-VLLM = {
-    "backend": "vllm",
-    "model_id": "/home/alice/models/tiny",
-    "max_concurrency": 2,
-    "request_rate": "inf",
-    "completed": 3,
-    "failed": 1,
-    "duration": 4.0,
-    "total_input_tokens": 384,
-    "total_output_tokens": 96,
-    "request_throughput": 0.75,
-    "output_throughput": 24.0,
-    "mean_ttft_ms": 50.0,
-    "median_ttft_ms": 49.0,
-    "p95_ttft_ms": 59.0,
-    "p99_ttft_ms": 60.0,
-    "mean_tpot_ms": 40.0,
-    "p99_tpot_ms": 44.0,
-    "ttfts": [0.04, 0.05, 0.06],
-    "itls": [[0.03, 0.05], [0.04, 0.04], [0.04, 0.04]],
-}
-# hand-made: no two GPUs are at hand
-# (form: https://github.com/NVIDIA/nccl-tests/blob/d2d40cc/src/common.cu)
-NCCL = """\
-# Collective test starting: all_reduce_perf
-# nThread 1 nGpus 1 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 5 iters: 20
-#  Rank  0 Group  0 Pid   1 on  n1 device  0 [0f:01:00] GPU
-#  Rank  1 Group  0 Pid   2 on  n2 device  0 [0f:01:00] GPU
-n1:1:1 [0] NCCL INFO NET/IB : Using [0]device:1/RoCE
-    1024    256   float   sum   -1   26.5   0.04   0.04   0   26.1   0.04   0.05   0
-# Out of bounds values : 0 OK
-# Avg bus bandwidth    : 0.045
-"""
-IPERF3 = fixture("iperf3/client.txt")
 
 
 def rates(text):
     """Gbit/s of each of its lines."""
     return [int(rate) / 1e6 for rate in re.findall(r"(\d+) Kbits/sec", text)]
-
-
-PERFTEST = fixture("perftest/read.txt")
 
 
 @pytest.fixture
@@ -314,9 +273,9 @@ def test_hpcc_tells_its_program_and_at_most_how_many_nodes(records):
 
 
 def test_exo_tells_everything(records):
-    (record,) = records(json.dumps({"runs": [ROW, ROW]}))
+    (record,) = records(json.dumps({"runs": [EXO_ROW, EXO_ROW]}))
     case = record["case"]
-    assert (case["engine"], case["nodes"]) == ("exo", ROW["placement_nodes"])
+    assert (case["engine"], case["nodes"]) == ("exo", EXO_ROW["placement_nodes"])
     assert len(by_name(record)["decode"]["samples"]) == 2
     assert by_name(record)["decode"]["conditions"].keys() == {"n_prompt", "n_gen", "concurrency"}
 
