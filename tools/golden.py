@@ -1,10 +1,10 @@
-"""What the commands print for fixed inputs, a file for each call: to compare two versions of the code.
+"""What the commands print for fixed inputs, a file for each call: to compare two versions.
 
 Usage: .venv/bin/python tools/golden.py OUT
 
-No node, network, lab or nix is needed: PATH holds stand-ins for ssh alone. Run it before and after a
-change that should change nothing, then 'diff -r' the folders. Dates, folders and the host's own facts
-are taken out in one place, normalised().
+No node, network, lab or nix is needed: PATH holds a stand-in for ssh alone. Run it before and after
+a change that should change nothing, then 'diff -r' the folders. Dates, this checkout's folder and
+what is the host's own are taken out in one place, normalised().
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Golden:
                 self.keep(f"{name}/{path.relative_to(folder)}", path.read_text("utf-8"))
 
     def normalised(self, text: str) -> str:
-        """The text without dates, and without this checkout's folder, this host's name and kernel."""
+        """The text without dates, this checkout's folder, and this host's name and kernel."""
         text = text.replace(str(ROOT), "ROOT").replace(os.uname().release, "KERNEL")
         text = re.sub(rf"\b{re.escape(os.uname().nodename)}\b", "HOST", text)
         return _DATE.sub("DATE", text)
@@ -100,7 +100,7 @@ def files(golden: Golden) -> None:
 
 
 def predictions(golden: Golden) -> None:
-    """Predict and the ranking of plan, for all example clusters but the lab, whose links are here."""
+    """Predictions and rankings for all example clusters; none is reached."""
     for path, model in itertools.product(_paths("clusters"), MODELS):
         ask = ("predict", "--cluster", path, "--model", model, "--quant", "Q4_K_M")
         for form in FORMATS:
@@ -156,15 +156,13 @@ def runs(golden: Golden) -> None:
         golden.call(f"report/{form}", "report", before, "--format", form)
     golden.keep_folder("report/files", before)
     published = "results/published/records"
-    sides = (
-        "model=gpt-oss-120b* platform=dgx-spark",
-        "model=gpt-oss-120b* platform=framework-desktop",
-    )
+    sides = [f"model=gpt-oss-120b* platform={name}" for name in ("dgx-spark", "framework-desktop")]
+    over = [w for key in ("platform", "weights", "n_gen", "backend") for w in ("--over", key)]
     for form in FORMATS:
         golden.call(f"compare/same-{form}", "compare", after, before, "--format", form)
         fabrics = ("compare", "fabric=gbe2g5", "fabric=thunderbolt", "--in", before)
         golden.call(f"compare/fabrics-{form}", *fabrics, "--over", "fabric", "--format", form)
-        platforms = ("compare", *sides, "--in", published, "--over", "platform")
+        platforms = ("compare", *sides, "--in", published, *over)
         golden.call(f"compare/platforms-{form}", *platforms, "--format", form)
         golden.call(f"explain/run-{form}", "explain", before, "--format", form)
         golden.call(f"explain/frameworks-{form}", "explain", frameworks, "--format", form)
@@ -185,7 +183,7 @@ def site(golden: Golden) -> None:
 
 
 def deployments(golden: Golden) -> None:
-    """Plans of deploy and update, over a stand-in for ssh that answers as a Debian with one disk."""
+    """Plans of deploy and update; a stand-in for ssh answers as a Debian with one disk."""
     factory = importlib.import_module("machine_factory")
     answers, cat = golden.scratch / "machine.txt", shutil.which("cat", path=os.defpath)
     answers.write_text(factory.answer(), "utf-8")
@@ -232,13 +230,16 @@ def main() -> None:
         sys.exit(f"The folder {str(out)!r} is not empty; name another, or remove it.")
     # Tests' helpers go through sets: their order is in the records that they make.
     if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"PYTHONHASHSEED": "0"})
+        fixed = os.environ | {"PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, *sys.argv], fixed)  # noqa: S606 - itself
     os.chdir(ROOT)
     sys.path[:0] = [str(next((ROOT / "tests").rglob(name)).parent) for name in HELPERS]
     SCRATCH.mkdir(mode=0o700)
     try:
         os.environ.clear()
         os.environ.update(_environment(SCRATCH))
+        # It says so when it makes its cache of fonts, if that takes long.
+        importlib.import_module("matplotlib.font_manager")
         golden = Golden(out, SCRATCH)
         for part in (helps, files, predictions, dry_runs, imports, runs, site, deployments):
             part(golden)
