@@ -16,12 +16,12 @@ import pytest
 from deploy_under_test import Desk
 from lab_under_test import cluster_of
 
-from nixwulf.cluster import Shape
-from nixwulf.deploy.flake import Built
-from nixwulf.deploy.update import _SCRIPT, Target, switch_all
-from nixwulf.errors import NixwulfError
-from nixwulf.process import OwnedProcess
-from nixwulf.ssh import connections
+from nixwulf.core.errors import NixwulfError
+from nixwulf.inventory.cluster import Shape
+from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.ssh import connections
+from nixwulf.ops.deploy.flake import Built
+from nixwulf.ops.deploy.update import _SCRIPT, Target, switch_all
 
 SYSTEMS = "/run/systems"
 

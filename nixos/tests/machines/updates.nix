@@ -8,7 +8,7 @@
 }:
 variants:
 let
-  layout = import ../../../driver/nixwulf/deploy/layout.nix;
+  layout = import ../../../driver/nixwulf/ops/deploy/layout.nix;
   systemsOf =
     nodes:
     lib.mapAttrs (
