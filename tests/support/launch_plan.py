@@ -11,9 +11,9 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.facts import Facts
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.runtime.run import Run
+from nixwulf.plugins.runtime.run import Limits, Run
 from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import Limits, parse_sweep
+from nixwulf.sweep.sweep_file import parse_sweep
 
 
 class Started(NamedTuple):

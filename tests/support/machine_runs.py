@@ -5,9 +5,9 @@ from dataclasses import replace
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.facts import parse_facts
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.runtime.run import Run
+from nixwulf.plugins.runtime.run import Limits, Run
 from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import Limits, parse_sweep
+from nixwulf.sweep.sweep_file import parse_sweep
 
 
 def run_of(tmp_path, benchmark, cluster="lab", nodes=2, warm_up=True, facts=None, **options):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nixwulf.plugins.benchmarks import Metric
+from nixwulf.core.metric import Metric
 from nixwulf.results import record
 from nixwulf.results.record import Record
 

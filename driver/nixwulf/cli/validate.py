@@ -68,7 +68,7 @@ def _check(path: Path, known: Identities) -> str:
 
 def _json(path: Path, known: Identities) -> str:
     from nixwulf.results import record
-    from nixwulf.sweep.plan import read_plan
+    from nixwulf.results.store import read_plan
 
     document: Any = read_json(path)
     if isinstance(document, dict) and "cases" in document:

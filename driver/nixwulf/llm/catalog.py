@@ -13,7 +13,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
 from nixwulf.core.schema import check
-from nixwulf.perf.inputs import ModelFacts, Weights
+from nixwulf.llm.model_facts import ModelFacts, Weights
 
 FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "models.toml"
 NEEDED = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "parameters_b")

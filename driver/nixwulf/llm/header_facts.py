@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from nixwulf.llm.model_facts import ModelFacts, Weights
 from nixwulf.llm.sizes import Tensor
-from nixwulf.perf.inputs import ModelFacts, Weights
 
 _GGUF_EXPERTS = re.compile(r"_exps\.")
 _GGUF_BLOCK = re.compile(r"blk\.(\d+)\.(\w+)")

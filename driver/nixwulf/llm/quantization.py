@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from nixwulf.core.errors import InputError
-from nixwulf.perf.inputs import ModelFacts, Weights
+from nixwulf.llm.model_facts import ModelFacts, Weights
 
 _GIB_BITS = 8 * 2**30
 _FINER = 2.0

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.metric import percentile
 from nixwulf.inventory.cluster import Fabric
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.nodes import macos
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection, Unreachable
 from nixwulf.outputs import ParseError, iperf3, ping
-from nixwulf.plugins.benchmarks import percentile
 
 # What a user may ask of ping: seconds between packets, and how long to wait for each. Below 0.1 s
 # macOS wants root, and its -W is in milliseconds (ping(8), macOS 13.6.5 and 10.13.6:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from nixwulf.core.metric import Metric
 from nixwulf.outputs import ParseError
 
 # The piece of text that ends a token's line may hold anything, so it may itself end lines.
@@ -117,3 +119,45 @@ def _block(lines: list[str], name: str) -> Speed:
 
 def _refuse(number: int, expected: str) -> NoReturn:
     raise ParseError(f"dllama: line {number}: expected {expected}.")
+
+
+def metrics(
+    results: Sequence[Result], nodes: int, windows: Sequence[tuple[float, float]]
+) -> list[Metric]:
+    """What the inferences tell, a sample each; windows: when they predicted.
+
+    prompt, decode: tok/s. On several nodes: sync_share, % of a token's time in which the root
+    exchanged values; sent and received, KiB of the root a generated token.
+    """
+    first = results[0]
+    conditions = {"n_prompt": first.evaluation.tokens, "n_gen": first.prediction.tokens}
+
+    def metric(name: str, unit: str, samples: Sequence[float]) -> Metric:
+        return Metric(name, unit, tuple(round(one, 4) for one in samples), "warm", conditions)
+
+    found = [
+        metric("prompt", "tok/s", [result.evaluation.tokens_s for result in results]),
+        replace(
+            metric("decode", "tok/s", [result.prediction.tokens_s for result in results]),
+            windows=tuple(windows),
+        ),
+    ]
+    if nodes == 1:
+        return found
+    return [
+        *found,
+        metric("sync_share", "%", [_sync_share(result) for result in results]),
+        metric("sent", "KiB/token", [_mean(r, "sent_kib") for r in results]),
+        metric("received", "KiB/token", [_mean(r, "received_kib") for r in results]),
+    ]
+
+
+def _mean(result: Result, key: str) -> float:
+    """Of a key of the tokens' lines."""
+    return float(sum(getattr(step, key) for step in result.tokens) / len(result.tokens))
+
+
+def _sync_share(result: Result) -> float:
+    """Of all tokens together; 0 when all times are cut off to nothing."""
+    sync, compute = _mean(result, "sync_ms"), _mean(result, "compute_ms")
+    return 100 * sync / (sync + compute) if sync + compute else 0.0

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import exp, hypot, log
 
 from nixwulf.core.errors import InputError
+from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
-from nixwulf.perf.inputs import FabricFacts, ModelFacts, PlatformFacts, Way
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
 from nixwulf.perf.work import PARTS, Work, decode_step, prompt_pass, tokens_a_step
 
 METRICS = ("decode", "prompt", "serve")

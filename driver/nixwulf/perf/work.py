@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil
 
+from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import FAMILIES, Constants
-from nixwulf.perf.inputs import FabricFacts, ModelFacts, PlatformFacts, Way
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
 from nixwulf.perf.links import exchange, handled, hop, hops
 
 PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")

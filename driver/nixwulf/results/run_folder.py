@@ -8,8 +8,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.results.record import Record
-from nixwulf.results.store import PLAN, Entry, read_entries
-from nixwulf.sweep.plan import read_plan
+from nixwulf.results.store import PLAN, Entry, read_entries, read_plan
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import read_json
-from nixwulf.results.record import Record, load
+from nixwulf.core.schema import check
+from nixwulf.results.record import Record, digest, load
 
 PLAN = "plan.json"
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -145,3 +146,14 @@ def _in_folder(folder: Path) -> list[Path]:
             "folder that 'nixwulf bench' wrote, or run it again with --resume."
         )
     return sorted(found, key=str)
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """A plan's document that passed its schema and is as it was made; raises InputError."""
+    document: dict[str, Any] = read_json(path)
+    check(document, "plan", str(path))
+    if document["digest"] != digest(document):
+        raise InputError(
+            f"{path}: the plan was edited after it was made; restore it, or start a new run."
+        )
+    return document

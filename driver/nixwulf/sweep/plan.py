@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import read_json, write_json
+from nixwulf.core.files import write_json
 from nixwulf.core.parameter import Parameter
 from nixwulf.core.query import matches, parse_query
 from nixwulf.core.schema import check
@@ -19,7 +19,8 @@ from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.nodes import container
 from nixwulf.plugins import benchmarks, engines, gates
 from nixwulf.plugins.runtime.case import Case
-from nixwulf.results.record import digest, sealed
+from nixwulf.results.record import sealed
+from nixwulf.results.store import read_plan
 from nixwulf.sweep.sweep_file import Sweep, parse_sweep
 
 SCHEMA_VERSION = "1.1"
@@ -107,17 +108,6 @@ def save_plan(plan: Plan, path: Path) -> None:
     document = plan.document()
     check(document, "plan", str(path))
     write_json(path, document)
-
-
-def read_plan(path: Path) -> dict[str, Any]:
-    """A plan's document that passed its schema and is as it was made; raises InputError."""
-    document: dict[str, Any] = read_json(path)
-    check(document, "plan", str(path))
-    if document["digest"] != digest(document):
-        raise InputError(
-            f"{path}: the plan was edited after it was made; restore it, or start a new run."
-        )
-    return document
 
 
 def load_plan(path: Path) -> Plan:

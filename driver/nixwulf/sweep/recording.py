@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf import __version__
+from nixwulf.core.metric import Metric
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes.process import OwnedProcess
-from nixwulf.plugins.benchmarks import Metric
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
 

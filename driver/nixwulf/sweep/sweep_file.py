@@ -10,14 +10,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_input, read_yaml
 from nixwulf.core.schema import check
 from nixwulf.llm import Model, parse_model
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The two clocks of a run, seconds: in all, and without a sign of progress."""
-
-    wall_s: float = 600.0
-    progress_s: float = 120.0
+from nixwulf.plugins.runtime.run import Limits
 
 
 @dataclass(frozen=True)

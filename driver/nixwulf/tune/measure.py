@@ -13,10 +13,10 @@ from nixwulf import report
 from nixwulf.nodes.facts import gather
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.case import Case
+from nixwulf.plugins.runtime.run import Limits
 from nixwulf.results.record import save
 from nixwulf.sweep.plan import Plan
 from nixwulf.sweep.session import Observer, Session, of_used_nodes, record_path, run_one, session
-from nixwulf.sweep.sweep_file import Limits
 from nixwulf.tune.search import Decision, order
 from nixwulf.tune.state import State
 

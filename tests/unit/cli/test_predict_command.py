@@ -13,7 +13,7 @@ from nixwulf.cli.main import cli
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm.catalog import find, table
-from nixwulf.perf.inputs import Weights
+from nixwulf.llm.model_facts import Weights
 from nixwulf.perf.scenarios.bar import LETTERS, cells, shares
 from nixwulf.perf.scenarios.room import sizes_of
 from nixwulf.perf.scenarios.what_if import KEYS, parse

@@ -6,10 +6,11 @@ from nixwulf.core.errors import InputError
 from nixwulf.llm import random_gguf
 from nixwulf.llm.catalog import find, parse, table
 from nixwulf.llm.header_facts import of_gguf, of_safetensors
+from nixwulf.llm.model_facts import ModelFacts, Weights
 from nixwulf.llm.quantization import weights_of
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.llm.sizes import Tensor, parse_gguf
-from nixwulf.perf.inputs import ModelFacts, PlatformFacts, Way, Weights
+from nixwulf.perf.inputs import PlatformFacts, Way
 from nixwulf.perf.predict import predict
 
 DENSE = ModelFacts(

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.platforms import load_platform, platform_names
+from nixwulf.llm.model_facts import ModelFacts, Weights
 from nixwulf.perf.constants import NAMES, Constants, choose, family, load
 from nixwulf.perf.fitting.hpl import predict_hpl
-from nixwulf.perf.inputs import FabricFacts, ModelFacts, PlatformFacts, Way, Weights, platform_facts
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way, platform_facts
 from nixwulf.perf.links import exchange, fabric_facts
 from nixwulf.perf.predict import Prediction, predict
 

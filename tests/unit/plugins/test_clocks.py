@@ -3,8 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nixwulf.plugins.runtime.run import Clocks, RunFailure
-from nixwulf.sweep.sweep_file import Limits
+from nixwulf.plugins.runtime.run import Clocks, Limits, RunFailure
 
 PROGRESS_S = 0.2
 

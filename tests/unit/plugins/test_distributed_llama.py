@@ -11,8 +11,9 @@ from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm import Model, PlacedModel, parse_model
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.outputs.dllama import parse
-from nixwulf.plugins.benchmarks.dllama import BENCHMARK, metrics, window
+from nixwulf.nodes.listeners import listeners
+from nixwulf.outputs.dllama import metrics, parse
+from nixwulf.plugins.benchmarks.dllama import BENCHMARK, window
 from nixwulf.plugins.engines import distributed_llama, distributed_llama_devices
 from nixwulf.plugins.engines.distributed_llama import (
     ENGINE,
@@ -22,7 +23,6 @@ from nixwulf.plugins.engines.distributed_llama import (
     wait_until_listening,
     worker_argv,
 )
-from nixwulf.plugins.gates.ports import listeners
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.results.record import sealed, validate
 from nixwulf.sweep.plan import make_plan

@@ -13,6 +13,7 @@ from nixwulf.llm import Model, PlacedModel
 from nixwulf.llm.sizes import Sizes
 from nixwulf.nodes.facts import Clock
 from nixwulf.nodes.hardware import FILES
+from nixwulf.nodes.listeners import listeners
 from nixwulf.plugins.engines import find
 from nixwulf.plugins.gates import (
     Crossing,
@@ -24,7 +25,6 @@ from nixwulf.plugins.gates import (
 )
 from nixwulf.plugins.gates.kernel import is_older
 from nixwulf.plugins.gates.known_bad import table
-from nixwulf.plugins.gates.ports import listeners
 from nixwulf.plugins.runtime.case import Case
 from tool_outputs import fixture
 

@@ -6,9 +6,9 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.link import RoundTrips, iperf3_server
 from nixwulf.outputs.iperf3 import Row
 from nixwulf.plugins.benchmarks.iperf3 import BENCHMARK, client_arguments, stalls, whole
-from nixwulf.plugins.runtime.run import Run
+from nixwulf.plugins.runtime.run import Limits, Run
 from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import Limits, parse_sweep
+from nixwulf.sweep.sweep_file import parse_sweep
 
 
 def plan(transport="tcp", nodes=2, cluster="lab", warm_up=True, **parameters):

@@ -11,9 +11,9 @@ from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import llama_cpp_options
 from nixwulf.plugins.engines.llama_cpp import ENGINE
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Limits, Run, RunFailure
 from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import Limits, parse_sweep
+from nixwulf.sweep.sweep_file import parse_sweep
 
 # no output: a cluster
 CLUSTER = {

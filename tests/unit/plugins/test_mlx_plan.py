@@ -20,9 +20,9 @@ from nixwulf.plugins.benchmarks import find
 from nixwulf.plugins.engines import devices, mlx_ranks
 from nixwulf.plugins.engines.mlx import ENGINE
 from nixwulf.plugins.runtime import nccl
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Limits, Run, RunFailure
 from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import Limits, parse_sweep
+from nixwulf.sweep.sweep_file import parse_sweep
 
 # hand-made: NCCL writes it with GPUs in two nodes (form: INFO in
 # https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc)

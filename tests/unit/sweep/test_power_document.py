@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from nixwulf.core.metric import Metric
 from nixwulf.nodes.power.samples import parse
 from nixwulf.outputs import llama_bench
-from nixwulf.plugins.benchmarks import Metric
 from nixwulf.plugins.benchmarks.llama_bench import _metric, run_times
 from nixwulf.report.provenance import facts
 from nixwulf.results.power import warnings

@@ -19,8 +19,8 @@ from types import ModuleType
 from typing import Any, cast
 
 from nixwulf.core.discovery import discover
+from nixwulf.core.metric import percentile
 from nixwulf.outputs import ParseError
-from nixwulf.plugins.benchmarks import percentile
 
 _MOST_SAMPLES = 1000
 # Above it, JSON's readers no longer agree on a number.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from nixwulf.outputs import dllama as parser
+from nixwulf.outputs.dllama import metrics
 from nixwulf.outputs.importers import ANY, ONE, Found, Nodes, Tool, exactly, metric
-from nixwulf.plugins.benchmarks.dllama import metrics
 
 _WORKER = re.compile(r"Socket\[(\d{1,4})\]: connecting to \S+ worker")
 _ARCHITECTURE = re.compile(r"^\S+ Arch: (\S+)$", re.MULTILINE)

@@ -11,8 +11,9 @@ from dataclasses import replace
 from math import hypot
 
 from nixwulf.core.errors import InputError
+from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
-from nixwulf.perf.inputs import FabricFacts, ModelFacts, PlatformFacts, Way
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
 from nixwulf.perf.predict import predict, total
 
 _KIND = "cpu"

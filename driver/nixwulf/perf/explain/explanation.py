@@ -18,8 +18,7 @@ from nixwulf.perf.explain.subject import Subject, batch, fabric_of, subject_of
 from nixwulf.perf.inputs import PlatformFacts
 from nixwulf.perf.predict import Prediction, predict
 from nixwulf.results.record import Record
-from nixwulf.results.store import PLAN, read_entries
-from nixwulf.sweep.plan import read_plan
+from nixwulf.results.store import PLAN, read_entries, read_plan
 
 _HALF = 0.5
 _SURELY = 1.1  # bits of a weight by the name of a quantization are that far off

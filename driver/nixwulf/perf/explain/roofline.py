@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.explain.machines import facts_of
 from nixwulf.perf.explain.sensitivity import Setting
-from nixwulf.perf.inputs import ModelFacts, PlatformFacts
+from nixwulf.perf.inputs import PlatformFacts
 from nixwulf.perf.work import forward
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants
-from nixwulf.perf.inputs import FabricFacts, ModelFacts, PlatformFacts, Way
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
 from nixwulf.perf.predict import predict
 
 ENOUGH = 5

@@ -9,11 +9,12 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.llm.catalog import find
 from nixwulf.llm.header_facts import of_gguf
+from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.llm.quantization import weights_of
 from nixwulf.llm.random_model import RandomModel, parse_random_model
 from nixwulf.llm.sizes import Tensor
 from nixwulf.perf.explain.machines import facts_of
-from nixwulf.perf.inputs import FabricFacts, ModelFacts, PlatformFacts, Way, platform_facts
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way, platform_facts
 from nixwulf.perf.links import fabric_facts
 from nixwulf.results.record import Record
 from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.llm.sizes import Sizes
-from nixwulf.perf.inputs import ModelFacts, PlatformFacts, Way
+from nixwulf.perf.inputs import PlatformFacts, Way
 from nixwulf.perf.scenarios.source import Model
 from nixwulf.plugins.runtime.memory import Need, Work, needs
 

@@ -13,6 +13,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_json
 from nixwulf.llm.catalog import find, only
 from nixwulf.llm.header_facts import of_gguf, of_safetensors
+from nixwulf.llm.model_facts import ModelFacts, Weights
 from nixwulf.llm.quantization import weights_of
 from nixwulf.llm.sizes import (
     Sizes,
@@ -22,7 +23,6 @@ from nixwulf.llm.sizes import (
     parse_safetensors,
     safetensors_sizes,
 )
-from nixwulf.perf.inputs import ModelFacts, Weights
 
 _STEPS = (1 << 20, 1 << 23, 1 << 26)
 _SPLIT = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from nixwulf.core.metric import Metric
 from nixwulf.core.parameter import Parameter
 from nixwulf.nodes.ssh import Connection, run_all
 from nixwulf.outputs import nccl as parser
-from nixwulf.plugins.benchmarks import Benchmark, Metric
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import mpi, nccl
 from nixwulf.plugins.runtime.run import Run, RunFailure
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from itertools import starmap
 from typing import ClassVar
 
+from nixwulf.core.metric import Metric
 from nixwulf.core.parameter import Parameter
 from nixwulf.nodes.process import OwnedProcess
-from nixwulf.outputs.dllama import Result
-from nixwulf.plugins.benchmarks import Benchmark, Metric
+from nixwulf.outputs.dllama import Result, metrics
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.distributed_llama import ENGINE, infer
 from nixwulf.plugins.runtime import prompts
 from nixwulf.plugins.runtime.run import Run, RunFailure
@@ -92,48 +91,6 @@ def window(result: Result, process: OwnedProcess) -> tuple[float, float] | None:
         return None
     begin, end = (process.stdout_times[line] for line in result.predicted)
     return begin, end
-
-
-def metrics(
-    results: Sequence[Result], nodes: int, windows: Sequence[tuple[float, float]]
-) -> list[Metric]:
-    """What the inferences tell, a sample each; windows: when they predicted.
-
-    prompt, decode: tok/s. On several nodes: sync_share, % of a token's time in which the root
-    exchanged values; sent and received, KiB of the root a generated token.
-    """
-    first = results[0]
-    conditions = {"n_prompt": first.evaluation.tokens, "n_gen": first.prediction.tokens}
-
-    def metric(name: str, unit: str, samples: Sequence[float]) -> Metric:
-        return Metric(name, unit, tuple(round(one, 4) for one in samples), "warm", conditions)
-
-    found = [
-        metric("prompt", "tok/s", [result.evaluation.tokens_s for result in results]),
-        replace(
-            metric("decode", "tok/s", [result.prediction.tokens_s for result in results]),
-            windows=tuple(windows),
-        ),
-    ]
-    if nodes == 1:
-        return found
-    return [
-        *found,
-        metric("sync_share", "%", [_sync_share(result) for result in results]),
-        metric("sent", "KiB/token", [_mean(r, "sent_kib") for r in results]),
-        metric("received", "KiB/token", [_mean(r, "received_kib") for r in results]),
-    ]
-
-
-def _mean(result: Result, key: str) -> float:
-    """Of a key of the tokens' lines."""
-    return float(sum(getattr(step, key) for step in result.tokens) / len(result.tokens))
-
-
-def _sync_share(result: Result) -> float:
-    """Of all tokens together; 0 when all times are cut off to nothing."""
-    sync, compute = _mean(result, "sync_ms"), _mean(result, "compute_ms")
-    return 100 * sync / (sync + compute) if sync + compute else 0.0
 
 
 def _short(result: Result) -> bool:

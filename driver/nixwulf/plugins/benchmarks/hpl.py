@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from nixwulf.core.metric import Metric
 from nixwulf.core.parameter import Parameter
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.nodes.ssh import run_all
 from nixwulf.outputs import hpl as parser
-from nixwulf.plugins.benchmarks import Benchmark, Metric
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import mpi
 from nixwulf.plugins.runtime.run import Run, RunFailure
 

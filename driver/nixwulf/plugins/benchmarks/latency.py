@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from nixwulf.core.metric import Metric
 from nixwulf.core.parameter import Parameter
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.nodes import link
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import ping, sockperf
-from nixwulf.plugins.benchmarks import Benchmark, Metric
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # A token's hidden state is some KiB; the smallest is what is left of a collective.

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from nixwulf.core.metric import Metric
 from nixwulf.core.parameter import Parameter
 from nixwulf.outputs.llama_bench import Row, parse
-from nixwulf.plugins.benchmarks import Benchmark, Metric
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.plugins.runtime.run import Run, RunFailure
 

@@ -6,13 +6,14 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from nixwulf.core.metric import Metric
 from nixwulf.core.parameter import Parameter
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import ParseError
 from nixwulf.outputs import perftest as parser
 from nixwulf.outputs.perftest import Bandwidth, Latency
-from nixwulf.plugins.benchmarks import Benchmark, Metric
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _OPERATIONS = ("write", "read", "send")

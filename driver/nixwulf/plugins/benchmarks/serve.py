@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from nixwulf.core.metric import Metric
 from nixwulf.core.parameter import Parameter
 from nixwulf.plugins import engines
-from nixwulf.plugins.benchmarks import Benchmark, Metric, too_few_requests
+from nixwulf.plugins.benchmarks import Benchmark, too_few_requests
 from nixwulf.plugins.runtime.asking import require_running
 from nixwulf.plugins.runtime.endpoint import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from nixwulf.core.metric import Metric
 from nixwulf.core.parameter import Parameter
 from nixwulf.nodes.power.energy import Window
 from nixwulf.outputs import vllm as parser
-from nixwulf.plugins.benchmarks import Benchmark, Metric, too_few_requests
+from nixwulf.plugins.benchmarks import Benchmark, too_few_requests
 from nixwulf.plugins.engines.vllm import ENGINE, base_url, environment
 from nixwulf.plugins.runtime.run import Run, RunFailure
 

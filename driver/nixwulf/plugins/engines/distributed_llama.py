@@ -13,12 +13,12 @@ from nixwulf.core.parameter import Parameter
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.llm import random_dllama
 from nixwulf.llm.random_model import RandomModel
+from nixwulf.nodes.listeners import listeners
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import dllama
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines import distributed_llama_devices as devices
-from nixwulf.plugins.gates.ports import listeners
 from nixwulf.plugins.runtime import asking, prompts
 from nixwulf.plugins.runtime.endpoint import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure

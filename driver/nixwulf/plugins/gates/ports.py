@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.link import PORT as LINK_PORT
+from nixwulf.nodes.listeners import listeners
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.gates import Gate, Subject, Verdict, refused, unknown
 
-# The fourth column (proc_net_tcp in the kernel's documentation), and what it says of listeners.
-_STATE = 3
-_LISTEN = "0A"
 _ANY = {"0.0.0.0", "::"}  # noqa: S104 - what to look for
 # Servers for the driver alone listen here, also where engines talk over a fabric.
 _LOOPBACK = "127.0.0.1"
@@ -25,27 +21,6 @@ class Listening(Protocol):
     """An engine or a benchmark that listens on fixed TCP ports of the nodes."""
 
     ports: tuple[int, ...]
-
-
-def listeners(text: str) -> set[tuple[str, int]]:
-    """Addresses and ports that are listened on, of /proc/net/tcp and tcp6; other lines are not."""
-    found = set()
-    for line in text.splitlines():
-        words = line.split()
-        if words[_STATE : _STATE + 1] == [_LISTEN]:
-            match = re.fullmatch(r"([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})", words[1])
-            if match:
-                found.add((_address(match[1]), int(match[2], 16)))
-    return found
-
-
-def _address(digits: str) -> str:
-    """The kernel prints each 32-bit word in the machine's order; nodes are little-endian."""
-    words = [bytes.fromhex(digits[i : i + 8])[::-1] for i in range(0, len(digits), 8)]
-    if len(words) == 1:
-        return str(ipaddress.IPv4Address(words[0]))
-    address = ipaddress.IPv6Address(b"".join(words))
-    return str(address.ipv4_mapped or address)
 
 
 def _wanted(subject: Subject, node: Node) -> dict[int, str]:

@@ -17,7 +17,6 @@ from nixwulf.nodes.power.session import Known
 from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.nodes.ssh import Connection, Unreachable
 from nixwulf.plugins.runtime.case import Case
-from nixwulf.sweep.sweep_file import Limits
 
 # A silent run whose fabric still carries this much is loading a model, not hanging: a stopped
 # peer leaves only retransmissions and window probes, a few kilobytes a minute. One node has no
@@ -25,6 +24,14 @@ from nixwulf.sweep.sweep_file import Limits
 _PROGRESS_BYTES = 1_000_000
 PROGRESS_CPU_S = 0.5
 _POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The two clocks of a run, seconds: in all, and without a sign of progress."""
+
+    wall_s: float = 600.0
+    progress_s: float = 120.0
 
 
 class RunFailure(Exception):

@@ -14,8 +14,7 @@ from nixwulf.report.lines import case_of
 from nixwulf.report.predicted import About, about
 from nixwulf.report.site.look import Figure
 from nixwulf.report.site.rows import Row, Source, conditions_of
-from nixwulf.results.store import PLAN
-from nixwulf.sweep.plan import read_plan
+from nixwulf.results.store import PLAN, read_plan
 
 
 def explained(rows: Iterable[Row], sources: Iterable[Source]) -> list[Row]:

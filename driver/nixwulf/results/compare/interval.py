@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nixwulf.plugins.benchmarks import percentile
+from nixwulf.core.metric import percentile
 
 if TYPE_CHECKING:
     import numpy as np

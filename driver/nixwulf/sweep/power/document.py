@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nixwulf.core.metric import Metric
 from nixwulf.nodes.power import energy
 from nixwulf.nodes.power.energy import Window
 from nixwulf.nodes.power.samples import Point, Samples
-from nixwulf.plugins.benchmarks import Metric
 from nixwulf.sweep.power.efficiency import efficiency
 from nixwulf.sweep.power.reported import MeterPoints, NodeSamples
 from nixwulf.sweep.power.throttling import throttling

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nixwulf.core.metric import Metric
 from nixwulf.nodes.power import energy
 from nixwulf.nodes.power.samples import Point
-from nixwulf.plugins.benchmarks import Metric
 from nixwulf.sweep.power.reported import SOURCES, MeterPoints, NodeSamples
 
 

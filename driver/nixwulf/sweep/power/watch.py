@@ -11,11 +11,11 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from nixwulf.core.metric import Metric
 from nixwulf.nodes.power import energy
 from nixwulf.nodes.power.energy import Window
 from nixwulf.nodes.power.samples import Samples, parse
 from nixwulf.nodes.process import OwnedProcess
-from nixwulf.plugins.benchmarks import Metric
 from nixwulf.plugins.meters import INTERVAL_S as SLOWEST_S
 from nixwulf.plugins.meters import Reader
 from nixwulf.plugins.runtime.run import Run
