@@ -59,6 +59,7 @@ def publish(
       nixwulf publish runs/first
       nixwulf publish runs/first --scrub acme --scrub 'room 12'
     """
+    from nixwulf.plugins import benchmarks, engines
     from nixwulf.results.publish.folder import publication
     from nixwulf.results.run_folder import read_folder
 
@@ -66,6 +67,7 @@ def publish(
     _check(folder, lab)
     made = publication(
         folder,
+        (*engines.all_engines(), *benchmarks.all_benchmarks()),
         keep=[_KEEP[name] for name in keep],
         others=others,
         users=[_user()],

@@ -10,16 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nixwulf.cli.main import cli
+from nixwulf.plugins import benchmarks, engines
 from nixwulf.results import record
 from nixwulf.results.publish import kernel
 from nixwulf.results.publish.folder import publication
-from nixwulf.results.publish.identifiers import Word
+from nixwulf.results.publish.identifiers import Word, closed_words
 from nixwulf.results.publish.scrub import Scrubber
 from nixwulf.results.run_folder import RunFolder
 from nixwulf.results.store import Entry
 from record_factory import case, failed, ok, plan, write_run
 from tool_outputs import reference
 
+PLUGINS = (*engines.all_engines(), *benchmarks.all_benchmarks())
 STORE = "/nix/store/0c5x1b2d3f4g5h6i7j8k9l0m1n2p3q4r"
 UUID = "0b6f7c1e-3a52-4d1b-9a35-7c1f0b7e2d11"
 CLUSTER = {
@@ -64,7 +66,7 @@ def folder_of(*records, cluster=CLUSTER):
 
 
 def scrubbed(text, **options):
-    return Scrubber(**options).text(text)
+    return Scrubber(closed=closed_words(PLUGINS), **options).text(text)
 
 
 def command(*arguments):
@@ -146,7 +148,7 @@ def test_a_run_of_a_real_cluster_is_published_without_its_names_and_addresses():
             log_tail="alice@spark1 spark2:12:14 [0] NCCL\nS6Z2NJ0W on plug-kitchen",
         )
     )
-    made = publication(folder_of(run, hang))
+    made = publication(folder_of(run, hang), PLUGINS)
     text = json.dumps(made.records) + made.readme() + made.name
     for private in (
         *("spark1", "spark2", "alice", "192.168", "10.0.0.12", UUID, "S6Z2NJ0W", "kitchen"),
@@ -180,7 +182,7 @@ def test_a_log_of_a_real_tool_loses_its_hosts_and_addresses(output, private):
     text = reference(output)
     assert any(word in text for word in private)
     run = real(failed(case(2), log_tail=text))
-    (published,) = publication(folder_of(run)).records
+    (published,) = publication(folder_of(run), PLUGINS).records
     for word in private:
         assert word not in published["nodes"][0]["log_tail"]
 
@@ -192,7 +194,7 @@ def test_secret_options_and_variables_lose_their_values():
         "environment": {"HF_TOKEN": "sesame", "USER": "mallory", "OMP_NUM_THREADS": "4"},
     }
     run["nodes"][0]["facts"]["login"] = "of mallory"
-    (published,) = publication(folder_of(record.sealed(run))).records
+    (published,) = publication(folder_of(record.sealed(run)), PLUGINS).records
     assert published["commands"][0]["argv"] == ["vllm", "--api-key", "[key]", "--port", "8000"]
     assert published["commands"][0]["environment"] == {
         "HF_TOKEN": "[key]",
@@ -205,7 +207,7 @@ def test_secret_options_and_variables_lose_their_values():
 def test_a_cluster_named_after_a_host_loses_its_name():
     run = {**real(ok(case(1), {"decode": [20.0]}))}
     run["cluster"] = {**run["cluster"], "name": "spark1-and-friends"}
-    made = publication(folder_of(record.sealed(run)))
+    made = publication(folder_of(record.sealed(run)), PLUGINS)
     assert made.clusters == ("cluster",)
 
 
@@ -214,7 +216,7 @@ def test_a_node_called_like_a_word_of_the_schema_leaves_the_record_valid():
     run = ok(case(2), {"decode": [20.0, 21.0]})
     for node, name in zip(run["nodes"], ("head", "ok"), strict=True):
         node |= {"name": name, "platform": "dgx-spark"}
-    (published,) = publication(folder_of(record.sealed(run), cluster=cluster)).records
+    (published,) = publication(folder_of(record.sealed(run), cluster=cluster), PLUGINS).records
     record.validate(published, "published")
     assert [node["name"] for node in published["nodes"]] == ["n1", "n2"]
     assert [node["role"] for node in published["nodes"]] == ["head", "worker"]
@@ -330,7 +332,7 @@ def test_nothing_planted_anywhere_survives(plants, host, user):
         target[place[-1]] = f"{target[place[-1]]}{before}{planted}{after}{host} {user}"
     document["nodes"][0]["facts"][f"link to {host}"] = "up"
     cluster = {"name": "desk", "nodes": [{"name": "spark1", "ssh": f"{user}@{host}"}]}
-    made = publication(folder_of(record.sealed(document), cluster=cluster))
+    made = publication(folder_of(record.sealed(document), cluster=cluster), PLUGINS)
     record.validate(made.records[0], "published")
     text = (json.dumps(made.records, ensure_ascii=False) + made.readme() + made.name).lower()
     for secret in (host, user, *(secret for _, (secret, _), *_ in plants)):
@@ -346,8 +348,10 @@ def test_publishing_twice_is_publishing_once(plants):
         for step in place[:-1]:
             target = target[step]
         target[place[-1]] = f"{target[place[-1]]} {planted}"
-    once = publication(folder_of(record.sealed(document)))
-    again = publication(RunFolder(None, tuple(Entry(None, r) for r in once.records), plan([])))
+    once = publication(folder_of(record.sealed(document)), PLUGINS)
+    again = publication(
+        RunFolder(None, tuple(Entry(None, r) for r in once.records), plan([])), PLUGINS
+    )
     assert again.records == once.records
 
 

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from nixwulf.core.errors import InputError
+from nixwulf.plugins import benchmarks, engines
 from nixwulf.results import record
-from nixwulf.results.publish.identifiers import known_words
+from nixwulf.results.publish.identifiers import closed_words, known_words
 from nixwulf.results.publish.scrub import Scrubber
 from record_factory import case, ok
 
 RESULTS = Path("results")
+CLOSED = closed_words((*engines.all_engines(), *benchmarks.all_benchmarks()))
 
 
 def problems(folder):
@@ -32,7 +34,7 @@ def problems(folder):
         if one["cluster"]["lab"]:
             found.append(f"{path}: a run of the lab tells others nothing.")
         if one["kind"] != "published":
-            scrubber = Scrubber(known_words([one], {}))
+            scrubber = Scrubber(known_words([one], {}, CLOSED), closed=CLOSED)
             scrubber.record(one)
             found += [f"{path}: has the {f.kind} {f.was!r}" for f in scrubber.found]
     return found + [f"{name!r} is there {n} times." for (name, _), n in seen.items() if n > 1]

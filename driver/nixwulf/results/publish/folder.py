@@ -16,7 +16,7 @@ from nixwulf.core.naming import fingerprint, slug
 from nixwulf.core.pipes import escaped, pipe_table
 from nixwulf.core.text import case_name, link_name, unit_name, with_deviation
 from nixwulf.results import record as records_of
-from nixwulf.results.publish.identifiers import known_words
+from nixwulf.results.publish.identifiers import closed_words, known_words
 from nixwulf.results.publish.scrub import Finding, Scrubber
 from nixwulf.results.record import Record
 from nixwulf.results.run_folder import RunFolder
@@ -76,6 +76,7 @@ class Publication:
 
 def publication(
     folder: RunFolder,
+    names: Iterable[str],
     *,
     keep: Iterable[str] = (),
     others: Iterable[str] = (),
@@ -84,12 +85,13 @@ def publication(
 ) -> Publication:
     """A run folder made fit for others; raises InputError when two records become one.
 
-    keep: kinds that stay; others: more words to take out; users and hosts: those of the machine
-    that the driver ran on.
+    names: of engines and benchmarks, which tell of nobody; keep: kinds that stay; others: more
+    words to take out; users and hosts: those of the machine that the driver ran on.
     """
     cluster = folder.plan["cluster"]["document"] if folder.plan else {}
-    words = known_words(folder.records, cluster, users, hosts, others)
-    scrubber = Scrubber(words, frozenset(keep))
+    closed = closed_words(names)
+    words = known_words(folder.records, cluster, closed, users, hosts, others)
+    scrubber = Scrubber(words, frozenset(keep), closed)
     records = tuple(scrubber.record(record) for record in folder.records)
     twice = [name for name, count in Counter(r["id"] for r in records).items() if count > 1]
     if twice:

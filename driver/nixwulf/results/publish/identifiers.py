@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from nixwulf.inventory.platforms import platform_names
-from nixwulf.plugins import benchmarks, engines
 from nixwulf.results.publish.patterns import HOST_TEXTS, SERIAL_TEXTS, USER_TEXTS, Kind
 from nixwulf.results.record import Record
 
@@ -46,49 +45,50 @@ Words = dict[str, Word]
 """By the word in small letters."""
 
 
-def closed_words() -> frozenset[str]:
-    """Platforms, engines and benchmarks: a value that is one of these stays, whatever it is."""
-    return frozenset({*platform_names(), *engines.all_engines(), *benchmarks.all_benchmarks()})
+def closed_words(names: Iterable[str]) -> frozenset[str]:
+    """These names and the platforms': a value that is one of them stays, whatever it is."""
+    return frozenset({*platform_names(), *names})
 
 
 def known_words(
     records: Iterable[Record],
     cluster: Mapping[str, Any],
+    closed: frozenset[str],
     users: Iterable[str] = (),
     hosts: Iterable[str] = (),
     others: Iterable[str] = (),
 ) -> Words:
     """The private words of a run: of its records, its cluster file, and of the driver's machine.
 
-    Nodes become n1, n2, ... in the order of the cluster file, else of the largest run.
+    None is among the closed words. Nodes become n1, n2, ... in the order of the cluster file, else
+    of the largest run.
     """
     kept = sorted(records, key=lambda r: (-len(r.get("nodes", ())), r["id"]))
     texts = [text for record in kept for text in strings(record)]
-    words: Words = {}
+    found = _Private(closed)
     for host in (*hosts, *_found(HOST_TEXTS, texts), *_variables(kept, _HOST_VARIABLES)):
-        _add_host(words, host, "[host]")
+        found.add_host(host, "[host]")
     for user in (*users, *_found(USER_TEXTS, texts), *_variables(kept, _USER_VARIABLES)):
-        _add(words, user, "user name", "[user]")
+        found.add(user, "user name", "[user]")
     for serial in _found(SERIAL_TEXTS, texts):
         if any(char.isdecimal() for char in serial):
-            _add(words, serial, "serial number", "[serial]")
+            found.add(serial, "serial number", "[serial]")
     for key, value in _facts(kept):
         if isinstance(value, str) and _PRIVATE_FACT.search(key):
             is_host = "host" in key.lower()
-            _add(
-                words,
+            found.add(
                 value,
                 *(("host name", "[host]") if is_host else ("serial number", "[serial]")),
             )
     for key in cluster.get("deploy", {}).get("ssh_keys", ()):
-        _add(words, " ".join(key.split(" ")[2:]), "key", "[key]")
+        found.add(" ".join(key.split(" ")[2:]), "key", "[key]")
     of_cluster = {node["name"]: node for node in cluster.get("nodes", ())}
     of_records = [node["name"] for record in kept for node in record.get("nodes", ())]
     for name, place in _places(dict.fromkeys((*of_cluster, *of_records))).items():
         if name in of_cluster:
-            _add_node(words, of_cluster[name], place)
-        words[name.lower()] = Word("host name", place)
-    return words | {other.lower(): Word("word", "[...]") for other in others}
+            found.add_node(of_cluster[name], place)
+        found.words[name.lower()] = Word("host name", place)
+    return found.words | {other.lower(): Word("word", "[...]") for other in others}
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -104,19 +104,42 @@ def strings(value: Any) -> Iterator[str]:
             yield from strings(inner)
 
 
-def _add(words: Words, word: str, kind: Kind, instead: str) -> None:
-    bare = word.strip().rstrip(".").lower()
-    if len(bare) >= _SHORTEST and not bare.isdecimal() and bare not in _EVERYBODYS | closed_words():
-        words[bare] = Word(kind, instead)
+@dataclass
+class _Private:
+    """Private words as they are found; those of the closed lists and everybody's are left out."""
 
+    closed: frozenset[str]
+    words: Words = field(default_factory=dict)
 
-def _add_host(words: Words, host: str, instead: str) -> None:
-    """A host by its whole name and by the first part of it."""
-    if _ADDRESS.fullmatch(host):
-        _add(words, host, "address", instead)
-    else:
-        for name in (host, host.partition(".")[0]):
-            _add(words, name, "host name", instead)
+    def __post_init__(self) -> None:
+        self.closed |= _EVERYBODYS
+
+    def add(self, word: str, kind: Kind, instead: str) -> None:
+        """Keep a word, unless it tells of nobody."""
+        bare = word.strip().rstrip(".").lower()
+        if len(bare) >= _SHORTEST and not bare.isdecimal() and bare not in self.closed:
+            self.words[bare] = Word(kind, instead)
+
+    def add_host(self, host: str, instead: str) -> None:
+        """A host by its whole name and by the first part of it."""
+        if _ADDRESS.fullmatch(host):
+            self.add(host, "address", instead)
+        else:
+            for name in (host, host.partition(".")[0]):
+                self.add(name, "host name", instead)
+
+    def add_node(self, node: Mapping[str, Any], place: str) -> None:
+        """The private words of a node of the cluster file."""
+        user, _, host = node["ssh"].rpartition("@")
+        self.add(user, "user name", "[user]")
+        for name in (host, *(fabric["address"] for fabric in node.get("fabrics", {}).values())):
+            self.add_host(name, place)
+        disk = node.get("disk", "").rpartition("/")[2]
+        self.add(disk, "serial number", "[serial]")
+        self.add(disk.rpartition("_")[2], "serial number", "[serial]")
+        self.add("".join(node.get("host_key", "").split(" ")[1:2]), "key", "[key]")
+        for outside in (node.get("meter", {}), node.get("power_switch", {})):
+            self.add_host(urlsplit(outside.get("url", "")).hostname or "", "[host]")
 
 
 def _places(names: Iterable[str]) -> dict[str, str]:
@@ -124,20 +147,6 @@ def _places(names: Iterable[str]) -> dict[str, str]:
     kept = {name: name for name in names if _PLACE.fullmatch(name)}
     free = (place for number in itertools.count(1) if (place := f"n{number}") not in kept)
     return kept | {name: next(free) for name in names if name not in kept}
-
-
-def _add_node(words: Words, node: Mapping[str, Any], place: str) -> None:
-    """The private words of a node of the cluster file."""
-    user, _, host = node["ssh"].rpartition("@")
-    _add(words, user, "user name", "[user]")
-    for name in (host, *(fabric["address"] for fabric in node.get("fabrics", {}).values())):
-        _add_host(words, name, place)
-    disk = node.get("disk", "").rpartition("/")[2]
-    _add(words, disk, "serial number", "[serial]")
-    _add(words, disk.rpartition("_")[2], "serial number", "[serial]")
-    _add(words, "".join(node.get("host_key", "").split(" ")[1:2]), "key", "[key]")
-    for outside in (node.get("meter", {}), node.get("power_switch", {})):
-        _add_host(words, urlsplit(outside.get("url", "")).hostname or "", "[host]")
 
 
 def _facts(records: Iterable[Record]) -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from nixwulf.core.schema import schema
 from nixwulf.results.publish import kernel
-from nixwulf.results.publish.identifiers import Word, Words, closed_words
+from nixwulf.results.publish.identifiers import Word, Words
 from nixwulf.results.publish.patterns import PATTERNS, ipv6_spans
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
 
@@ -36,15 +36,15 @@ class Finding:
 class Scrubber:
     """Takes private texts out of records. words: known ones; keep: kinds that were asked to stay.
 
-    found has every text that was taken out, in order.
+    closed: a text that is one of these stays. found has every text that was taken out, in order.
     """
 
     words: Words = field(default_factory=dict)
     keep: frozenset[str] = frozenset()
+    closed: frozenset[str] = frozenset()
     found: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._closed = closed_words()
         self.words = {w: word for w, word in self.words.items() if word.kind not in self.keep}
         ordered = sorted(self.words, key=len, reverse=True)
         long = "|".join(re.escape(word) for word in ordered if len(word) >= _SHORT)
@@ -77,7 +77,7 @@ class Scrubber:
 
     def text(self, text: str) -> str:
         """A text without what is known or looks private."""
-        if not text or text in self._closed:
+        if not text or text in self.closed:
             return text
         if text.lower() in self.words:
             return self._instead(text)
