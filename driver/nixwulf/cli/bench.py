@@ -62,7 +62,7 @@ def bench(
     """
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.plugins.meters import complaints
-    from nixwulf.report import print_summary, summary_of, write
+    from nixwulf.report import load, print_summary, summary_of, write
     from nixwulf.results.compare.sides import read_side
     from nixwulf.sweep.plan import make_plan, plan_to_resume, save_plan
     from nixwulf.sweep.progress import make_progress, print_plan
@@ -94,7 +94,7 @@ def bench(
         click.echo(sentence, err=True)
     try:
         with make_progress() as progress:
-            run_plan(plan, folder, progress)
+            run_plan(plan, folder, progress, load)
     except KeyboardInterrupt:
         done = sum(record_path(folder, *run).exists() for run in plan.runs())
         planned = plan.sweep.repetitions * len(plan.cases)

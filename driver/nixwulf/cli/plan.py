@@ -148,7 +148,7 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
     import yaml
 
     from nixwulf.core.files import write_atomically
-    from nixwulf.report import summary_of, write
+    from nixwulf.report import load, summary_of, write
     from nixwulf.sweep.plan import make_plan, save_plan
     from nixwulf.sweep.progress import TerminalProgress
     from nixwulf.sweep.sweep_file import parse_sweep
@@ -175,7 +175,7 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
     decision = Decision(None, "it was interrupted")
     try:
         with TerminalProgress(beside) as progress:
-            decision = measure(state, plan, folder, budget, progress, told)
+            decision = measure(state, plan, folder, budget, progress, told, load)
     except KeyboardInterrupt:
         interrupted = True
     finally:

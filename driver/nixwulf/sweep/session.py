@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from nixwulf import report
 from nixwulf.core.errors import GateError
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.llm import PlacedModel, place
@@ -81,15 +80,19 @@ def missing_runs(plan: Plan, folder: Path) -> list[tuple[Case, int]]:
     return missing
 
 
-def run_plan(plan: Plan, folder: Path, observer: Observer) -> None:
-    """Run what has no record yet and save a record of each; raises GateError without nodes."""
+def run_plan(
+    plan: Plan, folder: Path, observer: Observer, beside: Callable[[], None] = lambda: None
+) -> None:
+    """Run what has no record yet and save a record of each; raises GateError without nodes.
+
+    beside is called while the nodes are brought up: nothing may run beside what is measured.
+    """
     todo = missing_runs(plan, folder)
     if not todo:
         return
     with ExitStack() as stack:
-        # Nothing may run beside what is measured, so the report's libraries come before it.
-        with ThreadPoolExecutor(1) as beside:
-            beside.submit(report.load)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(beside)
             connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
             _placed(connected, plan, todo[0][0])
         observer.sweep_starts(todo)

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from nixwulf import report
 from nixwulf.nodes.facts import gather
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.case import Case
@@ -30,17 +29,18 @@ def measure(
     budget_s: float,
     observer: Observer,
     told: Callable[[int], None],
+    beside: Callable[[], None] = lambda: None,
 ) -> Decision:
     """Measure until no other way can be better or the time is up; gives why it stopped.
 
-    told hears the place of each way whose run has ended. No run outlives the budget. Raises
+    told hears the place of each way whose run has ended; beside is called while the nodes are
+    brought up, since nothing may run beside what is measured. No run outlives the budget. Raises
     GateError where nodes cannot be reached.
     """
     cases = cases_of(state, plan)
     with ExitStack() as stack:
-        # Nothing may run beside what is measured, so the report's libraries come before it.
-        with ThreadPoolExecutor(1) as beside:
-            beside.submit(report.load)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(beside)
             used = of_used_nodes(plan, [(case, 0) for case in cases.values()])
             connected = stack.enter_context(session(used, observer))
         _leave_out_lacking(state, connected)
