@@ -22,6 +22,7 @@ lint: setup
 	.venv/bin/ruff check $(PYTHON_FILES)
 	.venv/bin/ruff format --check $(PYTHON_FILES)
 	cd driver && ../.venv/bin/mypy
+	cd driver && ../.venv/bin/lint-imports --no-cache
 
 format: setup
 	.venv/bin/ruff check --fix $(PYTHON_FILES)
