@@ -14,7 +14,6 @@ from nixwulf.core.errors import InputError
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.llm.model_facts import ModelFacts, Weights
 from nixwulf.perf.constants import NAMES, Constants, choose, family, load
-from nixwulf.perf.fitting.hpl import predict_hpl
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way, platform_facts
 from nixwulf.perf.links import exchange, fabric_facts
 from nixwulf.perf.predict import Prediction, predict
@@ -414,18 +413,6 @@ def test_shipped_constants_are_physical_and_have_their_uncertainty():
             assert len(constants.deviations) == len(NAMES)
             assert 0 < constants.spread < 1
             assert 0 < constants.prompt_spread < 1
-
-
-def test_hpl_scales_less_the_slower_its_network():
-    node = platform_facts(load_platform("framework-desktop"))
-    slow, fast = (replace(LINK, bandwidth_gbps=rate) for rate in (4.7, 50))
-
-    assert predict_hpl(node, 1, None) == 307.84
-    # Published: 1084 Gflop/s of four (https://github.com/geerlingguy/top500-benchmark).
-    assert predict_hpl(node, 4, slow) == pytest.approx(1084, rel=0.05)
-    assert predict_hpl(node, 4, slow) < predict_hpl(node, 4, fast) < 4 * 307.84
-    with pytest.raises(InputError, match="needs a fabric"):
-        predict_hpl(node, 4, None)
 
 
 def test_an_engine_without_numbers_on_a_device_is_said_to_have_none():

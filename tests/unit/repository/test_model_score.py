@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from fitting import published
+from fitting.fit import KERNELS, fit
+from fitting.hpl import predict_hpl
+from fitting.published import Case, cases, hpl_cases, read_rows
+from fitting.reviewed import plain
+from fitting.score import direction, judge, pairs, predict_case, spreads
 from nixwulf.core.errors import InputError
+from nixwulf.inventory.platforms import load_platform
 from nixwulf.perf.constants import NAMES
-from nixwulf.perf.fitting import published
-from nixwulf.perf.fitting.fit import KERNELS, fit
-from nixwulf.perf.fitting.published import Case, cases, hpl_cases, read_rows
-from nixwulf.perf.fitting.reviewed import plain
-from nixwulf.perf.fitting.score import direction, judge, pairs, predict_case, spreads
+from nixwulf.perf.inputs import FabricFacts, platform_facts
 from nixwulf.perf.predict import predict
 
 ROOT = Path(__file__).parents[3]
@@ -357,3 +360,15 @@ def test_directions_of_published_pairs_are_as_right_as_docs_model_md_says(scored
 def test_the_score_says_what_it_did_not_judge_and_what_is_furthest_off(scored):
     assert "it guesses tokens ahead, and how many were kept is not stated" in scored
     assert len(scored.split("interval   off  case\n")[1].splitlines()) == 3
+
+
+def test_hpl_scales_less_the_slower_its_network():
+    node = platform_facts(load_platform("framework-desktop"))
+    slow, fast = (FabricFacts("ethernet", "tcp", 100, rate) for rate in (4.7, 50))
+
+    assert predict_hpl(node, 1, None) == 307.84
+    # Published: 1084 Gflop/s of four (https://github.com/geerlingguy/top500-benchmark).
+    assert predict_hpl(node, 4, slow) == pytest.approx(1084, rel=0.05)
+    assert predict_hpl(node, 4, slow) < predict_hpl(node, 4, fast) < 4 * 307.84
+    with pytest.raises(InputError, match="needs a fabric"):
+        predict_hpl(node, 4, None)

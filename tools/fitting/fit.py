@@ -13,8 +13,8 @@ from functools import cache
 from math import hypot, log
 from typing import Any
 
+from fitting.published import Case
 from nixwulf.perf.constants import NAMES, Constants, family
-from nixwulf.perf.fitting.published import Case
 from nixwulf.perf.predict import total, uneven
 
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")

@@ -14,13 +14,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from fitting.machines import fabric_of, machine_of, platforms_of
+from fitting.reviewed import plain
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_text
 from nixwulf.llm.catalog import find
 from nixwulf.llm.model_facts import ModelFacts, Weights
 from nixwulf.llm.quantization import weights_of
-from nixwulf.perf.fitting.machines import fabric_of, machine_of, platforms_of
-from nixwulf.perf.fitting.reviewed import plain
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
 from nixwulf.perf.work import decode_step, forward, tokens_a_step
 

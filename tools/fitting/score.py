@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 
-from nixwulf.perf.fitting.fit import KERNELS, Table, fit, overlaps, place
-from nixwulf.perf.fitting.published import Case
+from fitting.fit import KERNELS, Table, fit, overlaps, place
+from fitting.published import Case
 from nixwulf.perf.predict import QUANTILE_80, Prediction, doubt, predict
 
 SAME = 0.05
