@@ -25,7 +25,8 @@ def runs(name: str) -> None:
 def begin(name: str, rollback_after_s: int) -> None:
     """Starts an update of the node; /tmp/update gets its log and status."""
     desk.succeed(
-        "rm -rf /tmp/update && mkdir /tmp/update && (nixwulf update --cluster /etc/cluster.toml"
+        # A list of commands before '&' would keep the shell's output open until its end.
+        "rm -rf /tmp/update; mkdir /tmp/update; (nixwulf update --cluster /etc/cluster.toml"
         f" --prebuilt /etc/systems/{name}.json --rollback-after {rollback_after_s}"
         " && echo 0 >/tmp/update/status || echo $? >/tmp/update/status)"
         " >/tmp/update/log 2>&1 &"
