@@ -22,6 +22,7 @@ lint: setup
 	.venv/bin/ruff check $(PYTHON_FILES)
 	.venv/bin/ruff format --check $(PYTHON_FILES)
 	cd driver && ../.venv/bin/mypy
+	cd driver && ../.venv/bin/lint-imports --no-cache
 	.venv/bin/python tools/docs --check
 
 # The reference in docs/reference, and the figures of the project's own runs; lint compares.

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import nixwulf
-from nixwulf.table import by_case
+from nixwulf.results.table import by_case
 
 
 def main(paths: list[str], plot: str) -> None:

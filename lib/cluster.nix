@@ -143,7 +143,7 @@ rec {
     system:
     let
       systems = (nodesOf { inherit modules nixpkgs; } cluster).nixosConfigurations;
-      layout = import ../driver/nixwulf/deploy/layout.nix;
+      layout = import ../driver/nixwulf/ops/deploy/layout.nix;
     in
     pkgs.${system}.writeText "deployment-${cluster.name}.json" (
       builtins.toJSON {

@@ -20,8 +20,10 @@ in
 
   config = lib.mkIf cfg.enable {
     system.preSwitchChecks.hostname = ''
-      # After a switch that renames the machine, the kernel has the old name until the next boot.
-      current=$(cat /etc/hostname 2>/dev/null || cat /proc/sys/kernel/hostname)
+      # After a switch that renames the machine, the kernel has the old name until the next boot. No program is on PATH
+      # where systemd runs the switch.
+      current=$(</proc/sys/kernel/hostname)
+      if [ -r /etc/hostname ]; then current=$(</etc/hostname); fi
       new=${lib.escapeShellArg name}
       # nixos-install switches in a chroot, where nothing has booted and the name is the installer's.
       if [ -e /run/booted-system ] && [ "$current" != "$new" ] && [ "''${EXPECTED_HOSTNAME:-}" != "$new" ]; then

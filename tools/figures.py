@@ -22,14 +22,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from nixwulf import lab
-from nixwulf.benchmarks.serve import TOGETHER_MS
-from nixwulf.cluster import load_cluster, with_lab_nodes
-from nixwulf.endpoint import Endpoint
-from nixwulf.facts import gather
-from nixwulf.openai_stream import PATHS, ask, body
-from nixwulf.process import OwnedProcess
-from nixwulf.ssh import Connection, connections, open_all
+from nixwulf.inventory.cluster import load_cluster, with_lab_nodes
+from nixwulf.nodes import lab
+from nixwulf.nodes.facts import gather
+from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.ssh import Connection, connections, open_all
+from nixwulf.plugins.benchmarks.serve import TOGETHER_MS
+from nixwulf.plugins.runtime.endpoint import Endpoint
+from nixwulf.plugins.runtime.openai_stream import PATHS, ask, body
 
 ROOT = Path(__file__).parents[1]
 NIXWULF = ROOT / ".venv/bin/nixwulf"

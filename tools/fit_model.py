@@ -15,12 +15,12 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from nixwulf.errors import NixwulfError
-from nixwulf.files import write_atomically
-from nixwulf.model.constants import FILE, NAMES
-from nixwulf.model.fit import KINDS, fit
-from nixwulf.model.published import cases, read_rows
-from nixwulf.model.score import spreads
+from fitting.fit import KINDS, fit
+from fitting.published import cases, read_rows
+from fitting.score import spreads
+from nixwulf.core.errors import NixwulfError
+from nixwulf.core.files import write_atomically
+from nixwulf.perf.constants import FILE, NAMES
 
 _HEAD = """\
 # Written by tools/fit_model.py from published numbers; docs/model.md says what each one means.

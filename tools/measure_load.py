@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests/unit"))
+sys.path.insert(0, str(ROOT / "tests", "tests/support"))
 
-from nixwulf import record  # noqa: E402
+from nixwulf.results import record  # noqa: E402
 from record_factory import case, ok  # noqa: E402
 
 READ = """
 import resource, sys, time
 import nixwulf
-from nixwulf.table import by_case
+from nixwulf.results.table import by_case
 begin, cpu = time.perf_counter(), time.process_time()
 table = nixwulf.load(sys.argv[1])
 loaded, loaded_cpu = time.perf_counter() - begin, time.process_time() - cpu

@@ -19,10 +19,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from nixwulf.errors import InputError
-from nixwulf.files import write_json
-from nixwulf.foreign import foreign_record
-from nixwulf.record import Record, validate
+from nixwulf.core.errors import InputError
+from nixwulf.core.files import write_json
+from nixwulf.results.external import foreign_record
+from nixwulf.results.record import Record, validate
 
 PUBLISHED = Path(__file__).parents[1] / "results" / "published"
 PRICE = "price_usd"

@@ -23,11 +23,11 @@ from statistics import median
 # Many small matrices: threads of BLAS would only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from nixwulf.errors import NixwulfError
-from nixwulf.model.hpl import predict_hpl
-from nixwulf.model.machines import chip
-from nixwulf.model.published import cases, hpl_cases, read_rows
-from nixwulf.model.score import Judged, Pair, direction, judge, pairs
+from fitting.hpl import predict_hpl
+from fitting.machines import chip
+from fitting.published import cases, hpl_cases, read_rows
+from fitting.score import Judged, Pair, direction, judge, pairs
+from nixwulf.core.errors import NixwulfError
 
 _KNOWN = Path(__file__).parents[1] / "results" / "published" / "numbers.csv"
 _SENTENCE = 80

@@ -26,10 +26,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from nixwulf.core.errors import InputError
+from nixwulf.core.files import write_atomically, write_json
 from what_ran_table import EVALUATION, RESULTS, Tree, table
-
-from nixwulf.errors import InputError
-from nixwulf.files import write_atomically, write_json
 
 PAGE = Path("docs/what-ran.md")
 HARNESS = "../shared/nix-boot/boot"

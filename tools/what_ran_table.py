@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nixwulf.cluster import load_cluster
-from nixwulf.errors import InputError
-from nixwulf.files import read_json, read_text, read_toml
+from nixwulf.core.errors import InputError
+from nixwulf.core.files import read_json, read_text, read_toml
+from nixwulf.inventory.cluster import load_cluster
 
 RESULTS = Path("results/flake")
 EVALUATION = RESULTS / "evaluation.json"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nixwulf.collection import Paths
+    from nixwulf.results.store import Paths
 
 __version__ = "0.1.0"
 
@@ -16,10 +16,11 @@ def load(paths: Paths) -> pd.DataFrame:
     """The tidy table of record files, run folders and folders of those: one of them, or several.
 
     One row for each record and metric, one for each record that has none; the columns and their
-    units are nixwulf.table.TIDY_COLUMNS. Every record is validated, and the same record counts
-    once. Raises nixwulf.errors.InputError, naming the file, for anything that is not as it should.
+    units are nixwulf.results.table.TIDY_COLUMNS. Every record is validated, and the same record
+    counts once. Raises nixwulf.core.errors.InputError, naming the file, for anything that is not
+    as it should.
     """
-    from nixwulf.collection import read_records
-    from nixwulf.table import tidy
+    from nixwulf.results.store import read_records
+    from nixwulf.results.table import tidy
 
     return tidy(read_records(paths))

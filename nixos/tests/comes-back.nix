@@ -72,9 +72,9 @@
     with subtest("a kernel that panics is booted again after 30 s, and the fourth boot is the older generation"):
         t.assertTrue(boots_next("panics").endswith("+3.conf"))
         reboots()
-        for _ in range(3):
-            node1.wait_for_console_text(PANIC, timeout=limit(60))
-            node1.wait_for_console_text("Rebooting in 30 seconds", timeout=limit(10))
+        for boot in [1, 2, 3]:
+            wait_for_console(node1, PANIC, boot, limit(60))
+            wait_for_console(node1, "Rebooting in 30 seconds", boot, limit(10))
         is_reached()
         t.assertEqual(running(), good)
         t.assertEqual(node1.get_console_log().count(PANIC), 3)

@@ -65,7 +65,10 @@ let
   desk =
     { nodes, ... }:
     let
-      others = removeAttrs nodes [ "desk" ];
+      # What is to be on a machine's disk, where its node is the installer.
+      others = lib.mapAttrs (_: node: node.system.build.installed.config or node) (
+        removeAttrs nodes [ "desk" ]
+      );
       inherit (lib.head (lib.attrValues others)) nixwulf;
       join = render: set: lib.concatStrings (lib.mapAttrsToList render set);
     in
@@ -82,6 +85,9 @@ let
       '';
       environment.etc."cluster.toml".text = ''
         name = "vms"
+
+        [deploy]
+        ssh_keys = ["${keys.snakeOilPublicKey}"]
       ''
       + join fabricText nixwulf.fabrics
       + join (name: other: ''
@@ -90,11 +96,13 @@ let
         name = "${name}"
         platform = "generic-x86_64"
         ssh = "root@${name}"
+        ${lib.optionalString (other.nixwulf.disk.device != null) ''disk = "${other.nixwulf.disk.device}"''}
         ${join placeText other.nixwulf.fabrics}'') others;
       virtualisation.memorySize = 2048;
     };
 
   installed = import ./machines/installed.nix { inherit lib pkgs nixwulf; };
+  updates = import ./machines/updates.nix { inherit desk installed lib pkgs; };
   knocks = ./machines/knocks.nix;
 
   # First and last of each range, as Python reads it.
@@ -143,7 +151,13 @@ let
       inherit name;
       defaults = node;
       _module.args = {
-        inherit desk installed knocks nixwulf;
+        inherit
+          desk
+          installed
+          knocks
+          nixwulf
+          updates
+          ;
         inherit (lib) nixosSystem;
       };
     };

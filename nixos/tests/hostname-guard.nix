@@ -34,9 +34,9 @@
             t.assertIn(f"/bin/switch-to-configuration {action} on it to rename it.", words)
         t.assertEqual(running(), before)
 
-    with subtest("its own next system passes"):
+    with subtest("its own next system passes, without any program on PATH"):
         node1.fail("test -e /etc/switched")
-        node1.succeed(f"{OWN} test >&2")
+        node1.succeed(f"env -i {OWN} test >&2")
         node1.succeed("test -e /etc/switched")
 
     with subtest("another name passes where somebody says that it is to be the name"):

@@ -27,6 +27,12 @@ def address_of(machine: BaseMachine, family: int, interface: str, scope: str) ->
     return machine.succeed(f"{shown} | awk '{{ print $4 }}'").split("/")[0]
 
 
+def wait_for_console(machine: QemuMachine, words: str, times: int, timeout: int) -> None:
+    """Waits until words are so many times on a machine's console, of all since it was started. The driver's
+    wait_for_console_text() takes a second for each line that was printed before."""
+    retry(lambda _: machine.get_console_log().count(words) >= times, timeout_seconds=timeout)
+
+
 # Which ports' packets come to an interface, and which of them the firewall (of priority 0) lets through.
 KNOCKS = """
 table inet knocks {

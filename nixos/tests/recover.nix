@@ -70,7 +70,7 @@
     with subtest("a node that panics comes back"):
         before = boot_of(node1)
         node1.succeed("systemd-run --on-active=2 --timer-property=AccuracySec=1s sh -c 'echo c >/proc/sysrq-trigger'")
-        node1.wait_for_console_text("Kernel panic - not syncing: sysrq triggered crash", timeout=limit(30))
+        wait_for_console(node1, "Kernel panic - not syncing: sysrq triggered crash", 1, limit(30))
         comes_back(node1, before)
 
     with subtest("shutdown ends when the node is silent; status and reboot say so, and reboot touches no other node"):

@@ -1,9 +1,7 @@
 # `nixwulf update` on a node that boots from its own disk: the node ends on one system, and the driver says which.
-# A desk in a VM has no nixpkgs, so its flake names systems that are built; all after that is what a user runs.
 {
-  desk,
-  installed,
   lib,
+  updates,
   ...
 }:
 let
@@ -18,9 +16,7 @@ let
   # Another initrd, so that the system needs room on the ESP and a reboot.
   otherInitrd.boot.initrd.availableKernelModules = [ "dummy" ];
 
-  systemsOf =
-    nodes: lib.mapAttrs (_: module: nodes.node1.system.build.installed.extended [ module ]) variants;
-  variants = {
+  tested = updates {
     base = { };
     good = {
       imports = [ otherInitrd ];
@@ -39,106 +35,12 @@ let
   };
 in
 {
-  nodes = {
-    node1 = installed { platform = "generic-x86_64"; };
-    desk =
-      { nodes, ... }:
-      {
-        imports = [ desk ];
-        virtualisation.additionalPaths = lib.attrValues (systemsOf nodes);
-        environment.etc."desk.nix".text = ''
-          {
-            outputs = _: {
-              nixosConfigurations.vms-node1.config.system.build.toplevel =
-                let
-                  system = builtins.fromJSON (builtins.readFile ./system.json);
-                in
-                {
-                  type = "derivation";
-                  name = "system";
-                  outputName = "out";
-                  drvPath = system.drv;
-                  outPath = system.out;
-                };
-            };
-          }
-        '';
-      };
-  };
+  inherit (tested) nodes;
 
   testScript =
     { nodes, ... }:
-    ''
-      SYSTEMS: dict[str, dict[str, str]] = ${
-        builtins.toJSON (
-          lib.mapAttrs (_: system: {
-            # Its text alone: what it was made of is not needed, because what it makes is there.
-            drv = builtins.unsafeDiscardOutputDependency system.drvPath;
-            out = "${system}";
-          }) (systemsOf nodes)
-        )
-      }
-
-
-      def boots() -> list[str]:
-          """The kernel parameters of the entry that the loader prefers; if it is not there, of all, for it takes any."""
-          preferred = node1.succeed("sed -n 's/^preferred //p' /boot/loader/loader.conf").strip()
-          # A name ends in +TRIES until the entry is known to be good.
-          entry = preferred.removesuffix(".conf") + "{,+*}.conf"
-          shown = "sed -n 's/^options //p' /boot/loader/entries/"
-          status, options = node1.execute(f"shopt -s nullglob; ls /boot/loader/entries/{entry} && {shown}{entry}")
-          if status:
-              options = node1.succeed(f"{shown}*.conf")
-          return [line for line in options.splitlines() if "init=" in line]
-
-
-      def runs(name: str) -> None:
-          """The node is on one system: it runs, the profile leads there, and the boot loader starts it next."""
-          path = SYSTEMS[name]["out"]
-          t.assertEqual(node1.succeed("readlink -f /run/current-system").strip(), path)
-          t.assertEqual(node1.succeed("readlink -f /nix/var/nix/profiles/system").strip(), path)
-          for options in boots():
-              t.assertIn(f"init={path}/init", options.split())
-          node1.fail("systemctl is-active nixwulf-rollback.timer nixwulf-rollback.service")
-
-
-      def begin(name: str, rollback_after_s: int) -> None:
-          """Starts an update of the node; /tmp/update gets its log and status."""
-          desk.succeed(f"cat >/root/flake/system.json <<'EOF'\n{json.dumps(SYSTEMS[name])}\nEOF")
-          desk.succeed(
-              "rm -rf /tmp/update && mkdir /tmp/update && (nixwulf update --cluster /root/cluster.toml"
-              f" --flake path:/root/flake --rollback-after {rollback_after_s}"
-              " && echo 0 >/tmp/update/status || echo $? >/tmp/update/status)"
-              " >/tmp/update/log 2>&1 &"
-          )
-
-
-      def ended() -> tuple[int, str]:
-          """The exit status and the words of the update."""
-          desk.wait_until_succeeds("test -s /tmp/update/status", timeout=limit(120))
-          return int(desk.succeed("cat /tmp/update/status")), desk.succeed("cat /tmp/update/log")
-
-
-      def update(name: str, rollback_after_s: int = 900) -> tuple[int, str]:
-          begin(name, rollback_after_s)
-          return ended()
-
-
-      start_all()
-      install(node1)
-      boot_from_disk(node1)
-      for machine in machines:
-          machine.wait_for_unit("multi-user.target", timeout=limit(60))
-      desk.succeed("mkdir /root/flake && cp -L /etc/desk.nix /root/flake/flake.nix")
-      desk.succeed(
-          "(sed '/^platform = /a disk = \"${nodes.node1.system.build.installed.config.nixwulf.disk.device}\"'"
-          " /etc/cluster.toml; echo '[deploy]'; echo \"ssh_keys = ['$(ssh-keygen -y -f /etc/desk-key)']\")"
-          " >/root/cluster.toml"
-      )
-      for system in SYSTEMS.values():
-          # A derivation's path, no deriver, and none of the references that a build would need.
-          desk.succeed(f"printf '%s\\n\\n0\\n' {system['drv']} | nix-store --register-validity")
-
+    tested.script nodes
+    + ''
       with subtest("a partition that boots without room for another kernel is refused before anything is activated"):
           node1.succeed("head -c 2G /dev/zero >/boot/full || true")
           status, words = update("good")
@@ -201,6 +103,6 @@ in
           node1.wait_for_unit("multi-user.target", timeout=limit(60))
           runs("good")
           booted = node1.succeed("readlink -f /run/booted-system").strip()
-          t.assertEqual(booted, SYSTEMS["good"]["out"])
+          t.assertEqual(booted, SYSTEMS["good"])
     '';
 }

@@ -106,7 +106,7 @@ python3Packages.buildPythonApplication {
   '';
   # Many of them are about the lab, and that is Linux'.
   doCheck = stdenv.hostPlatform.isLinux;
-  pythonImportsCheck = [ "nixwulf.cli" ];
+  pythonImportsCheck = [ "nixwulf.cli.main" ];
 
   passthru = {
     inherit programs;

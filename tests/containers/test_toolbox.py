@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from nixwulf import bench, container, lab
-from nixwulf.cluster import load_cluster
-from nixwulf.engines import find
-from nixwulf.plan import make_plan
-from nixwulf.process import OwnedProcess, unit_name
-from nixwulf.record import load, save
-from nixwulf.ssh import connections, open_all
-from nixwulf.sweep import parse_sweep
+from nixwulf.inventory.cluster import load_cluster
+from nixwulf.nodes import container, lab
+from nixwulf.nodes.process import OwnedProcess, unit_name
+from nixwulf.nodes.ssh import connections, open_all
+from nixwulf.plugins.engines import find
+from nixwulf.results.record import load, save
+from nixwulf.sweep import session as bench
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import parse_sweep
 from stand_in import put
 
 pytestmark = pytest.mark.skipif(

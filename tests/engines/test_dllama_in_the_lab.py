@@ -16,15 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from nixwulf import bench, lab
-from nixwulf.cluster import load_cluster
-from nixwulf.engines.distributed_llama import ENGINE
-from nixwulf.models import parse_model, place
-from nixwulf.models.random_dllama import MODEL, TOKENIZER
-from nixwulf.plan import make_plan
-from nixwulf.record import load, save
-from nixwulf.ssh import connections, open_all
-from nixwulf.sweep import parse_sweep
+from nixwulf.inventory.cluster import load_cluster
+from nixwulf.llm import parse_model, place
+from nixwulf.llm.random_dllama import MODEL, TOKENIZER
+from nixwulf.nodes import lab
+from nixwulf.nodes.ssh import connections, open_all
+from nixwulf.plugins.engines.distributed_llama import ENGINE
+from nixwulf.results.record import load, save
+from nixwulf.sweep import session as bench
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import parse_sweep
 
 REFUSES_GPUS = b"This build does not support GPU"
 SMALL = {

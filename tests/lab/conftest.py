@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from lab_under_test import Running, Traces, namespaces_of, processes_of
 
-from nixwulf import lab
-from nixwulf.cluster import Cluster, load_cluster
-from nixwulf.errors import InputError
+from nixwulf.core.errors import InputError
+from nixwulf.inventory.cluster import Cluster, load_cluster
+from nixwulf.nodes import lab
 
 
 @pytest.fixture(scope="session", autouse=True)

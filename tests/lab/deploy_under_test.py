@@ -72,9 +72,9 @@ class Desk:
         desk.program("nixos-anywhere", f'printf "%s\\n" "$*" >>{folder}/nixos-anywhere.calls')
         desk.program(
             "nix",
-            f'printf "%s\\n" "$*" >>{folder}/nix.calls\n'
+            f'printf "%s\\n" "$(printf "%s" "$*" | tr "\\n" " ")" >>{folder}/nix.calls\n'
             'case "$*" in\n'
-            f"*disko*) cat {folder}/disks.json ;;\n*eval*) cat {folder}/systems.json ;;\n"
+            f"*drvPath*) cat {folder}/systems.json ;;\n*disko*) cat {folder}/disks.json ;;\n"
             "config*) echo x86_64-linux ;;\nesac",
         )
         own = {
@@ -138,7 +138,7 @@ class Desk:
 
     def command(self, *arguments: object) -> list[str]:
         """The driver's command line."""
-        return [sys.executable, "-m", "nixwulf.cli", *map(str, arguments)]
+        return [sys.executable, "-m", "nixwulf.cli.main", *map(str, arguments)]
 
     def close(self) -> None:
         """End the shared connections; the recorders stay until the test's folder goes."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nixwulf import bench, lab
-from nixwulf.cluster import Cluster, Shape, parse_cluster, with_lab_nodes
-from nixwulf.record import load, save
+from nixwulf.inventory.cluster import Cluster, Shape, parse_cluster, with_lab_nodes
+from nixwulf.nodes import lab
+from nixwulf.results.record import load, save
+from nixwulf.sweep import session
 
 
 def cluster_of(nodes: int, **shapes: Shape) -> Cluster:
@@ -147,7 +148,7 @@ class Traces:
 
 def recorded(nodes, folder, left, plan, on_phase=lambda phase: None):
     """The record of a plan's first case, saved and valid; the script `left` may print nothing."""
-    record = bench.run_one(nodes, plan, folder, plan.cases[0], 0, on_phase)
+    record = session.run_one(nodes, plan, folder, plan.cases[0], 0, on_phase)
     path = folder / "records" / f"{record['id']}.json"
     save(record, path)
     assert load(path) == record

@@ -15,7 +15,7 @@ import pytest
 from deploy_under_test import BY_ID, DRESS, SYSTEM, Desk, largest_disk
 from lab_under_test import cluster_of, processes
 
-from nixwulf.cluster import Shape
+from nixwulf.inventory.cluster import Shape
 from stand_in import put
 
 OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEBHUZKDHqXL5TK+aDZky35dHhbf6qpBXOtZFLIsz5ND x"

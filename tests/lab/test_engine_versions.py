@@ -13,8 +13,8 @@ import pytest
 from lab_under_test import cluster_of
 from test_own_cluster import NODE
 
-from nixwulf.cluster import Shape
-from nixwulf.record import load
+from nixwulf.inventory.cluster import Shape
+from nixwulf.results.record import load
 from stand_in import put
 
 # By files beside the programs, which a test writes: a node sees no other folder of the test.
@@ -75,7 +75,7 @@ def nixwulf(machines, tmp_path):
     )
 
     def run(*arguments):
-        command = [sys.executable, "-m", "nixwulf.cli", *(str(a) for a in arguments)]
+        command = [sys.executable, "-m", "nixwulf.cli.main", *(str(a) for a in arguments)]
         return subprocess.run(
             [file if word == "FILE" else word for word in command],
             env=environment,

@@ -7,10 +7,10 @@ import pytest
 from lab_under_test import Silent, cluster_of
 from test_runs import plan_for
 
-from nixwulf import bench
-from nixwulf.cluster import Shape
-from nixwulf.preflight import preflight
-from nixwulf.record import load, save
+from nixwulf.inventory.cluster import Shape
+from nixwulf.ops.preflight import preflight
+from nixwulf.results.record import load, save
+from nixwulf.sweep import session as bench
 
 MATRIX = {"fabric": ["cable"]}
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from lab_under_test import Running, Traces, cluster_of
 
-from nixwulf import lab
-from nixwulf.cluster import Shape
-from nixwulf.errors import InputError, NixwulfError
+from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.inventory.cluster import Shape
+from nixwulf.nodes import lab
 from stand_in import put
 
 TWO_FABRICS = {"plain": Shape(rate_gbps=10), "slow": Shape(delay_us=500)}
@@ -85,8 +85,8 @@ def test_a_lab_ends_with_the_driver_that_was_killed(
     bring_up: Callable[..., Running], traces: TakeTraces
 ) -> None:
     program = (
-        "import sys, time; from lab_under_test import cluster_of; from nixwulf import lab\n"
-        "from nixwulf.cluster import Shape\n"
+        "import sys, time; from lab_under_test import cluster_of; from nixwulf.nodes import lab\n"
+        "from nixwulf.inventory.cluster import Shape\n"
         "lab.up(cluster_of(2, slow=Shape(delay_us=500)), name='driven', lifeline=True)\n"
         "print('up', flush=True); time.sleep(1000)\n"
     )
@@ -124,7 +124,7 @@ def test_a_lab_whose_supervisor_was_killed_is_cleaned_up_by_down(
 def test_a_lab_whose_supervisor_hangs_is_killed_by_down(
     bring_up: Callable[..., Running], traces: TakeTraces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nixwulf.lab.handle.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("nixwulf.nodes.lab.handle.ANSWER_SECONDS", 0.5)
     running = bring_up(cluster_of(2, plain=Shape()), "stuck")
     seen = traces(running.lab)
     os.kill(int(running.lab.files.process_id.read_text()), signal.SIGSTOP)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from lab_under_test import Running, cluster_of, processes_of
 
-from nixwulf.cluster import Shape
-from nixwulf.errors import InputError
+from nixwulf.core.errors import InputError
+from nixwulf.inventory.cluster import Shape
 
 SLOW = Shape(delay_us=2000, rate_gbps=1)
 needs_iperf3 = pytest.mark.skipif(shutil.which("iperf3") is None, reason="iperf3 is not on PATH")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from lab_under_test import Running, cluster_of
 
-from nixwulf.cluster import Shape
+from nixwulf.inventory.cluster import Shape
 from stand_in import put
 
 

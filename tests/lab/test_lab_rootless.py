@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from nixwulf.files import cache_dir
+from nixwulf.core.files import cache_dir
 
 PROGRAM = """
 import json
 from lab_under_test import Running, cluster_of, processes_of
-from nixwulf import lab
-from nixwulf.cluster import Shape
+from nixwulf.nodes import lab
+from nixwulf.inventory.cluster import Shape
 cluster = cluster_of(2, plain=Shape(rate_gbps=5), slow=Shape(delay_us=1000))
 running = Running(lab.up(cluster, name="r"))
 try:
@@ -91,7 +91,7 @@ def user() -> Iterator[User]:
     }
     # Started by itself once more: setpriv can start what its user cannot.
     probe = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {}]))"
-    probe = probe.format(repr("import lab_under_test, nixwulf.lab"))
+    probe = probe.format(repr("import lab_under_test, nixwulf.nodes.lab"))
     version = f"python3.{sys.version_info.minor}"
     system = [f"{folder}/{version}" for folder in ("/usr/bin", "/usr/local/bin")]
     try:

@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 from lab_under_test import Silent, recorded
 
-from nixwulf import bench
-from nixwulf.plan import make_plan
-from nixwulf.sweep import parse_sweep
+from nixwulf.sweep import session
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import parse_sweep
 
 PROGRESS_S = 4
 PROGRAMS_LEFT = """
@@ -34,7 +34,7 @@ def plan_for(cluster, benchmark, nodes=2, fabric="gbe5", limits=None, samples=1,
 
 @pytest.fixture(scope="module")
 def nodes(cluster):
-    with bench.session(plan_for(cluster, "iperf3"), Silent()) as connected:
+    with session.session(plan_for(cluster, "iperf3"), Silent()) as connected:
         yield connected
 
 

@@ -9,14 +9,16 @@ from unittest.mock import Mock
 import pytest
 from lab_under_test import recorded
 
-from nixwulf import bench, counters, facts, gates
-from nixwulf.engines.mlx import ENGINE
-from nixwulf.facts import gather
-from nixwulf.gates import path_mtu
-from nixwulf.gates.examine import examine
-from nixwulf.models import place, random_safetensors
-from nixwulf.plan import make_plan
-from nixwulf.sweep import parse_sweep
+from nixwulf.llm import place, random_safetensors
+from nixwulf.nodes import counters, facts
+from nixwulf.nodes.facts import gather
+from nixwulf.plugins import gates
+from nixwulf.plugins.engines.mlx import ENGINE
+from nixwulf.plugins.gates import path_mtu
+from nixwulf.plugins.gates.examine import examine
+from nixwulf.sweep import session
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import parse_sweep
 
 PROGRESS_S = 15
 RANKS_LEFT = "ls /tmp/nixwulf-*/ 2>/dev/null; grep -ls mlx_lm /proc/[0-9]*/comm || true"
@@ -53,7 +55,7 @@ def nodes(cluster):
     plan = plan_for(
         cluster, engine=["mlx", "llama.cpp"], benchmark=["mlx_lm.benchmark", "llama-bench"]
     )
-    with bench.session(plan, Mock()) as connected:
+    with session.session(plan, Mock()) as connected:
         yield connected
 
 
@@ -176,7 +178,7 @@ def test_mlx_and_llama_cpp_give_the_same_greedy_tokens_of_the_same_model(nodes, 
     for engine, benchmark in (("mlx", "mlx_lm.benchmark"), ("llama.cpp", "llama-bench")):
         matrix = {"engine": [engine], "benchmark": [benchmark]}
         plan = plan_for(cluster, nodes=[1], parallelism=["single"], **matrix)
-        record = bench.run_one(nodes, plan, tmp_path, plan.cases[0], 0, lambda phase: None)
+        record = session.run_one(nodes, plan, tmp_path, plan.cases[0], 0, lambda phase: None)
         assert record["outcome"] == "ok", record.get("failure")
         observed.append(record["sanity"]["text"]["observed"])
     assert observed[0] == observed[1]

@@ -13,10 +13,10 @@ import sys
 import pytest
 from lab_under_test import cluster_of
 
-from nixwulf.cluster import Shape
-from nixwulf.engines.llama_cpp_build import find_or_build
-from nixwulf.gates import all_gates
-from nixwulf.record import load
+from nixwulf.inventory.cluster import Shape
+from nixwulf.plugins.engines.llama_cpp_build import find_or_build
+from nixwulf.plugins.gates import all_gates
+from nixwulf.results.record import load
 from stand_in import put
 
 NODE = """
@@ -54,7 +54,7 @@ def nixwulf(machines, tmp_path):
     environment = {**os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
 
     def run(*arguments):
-        command = [sys.executable, "-m", "nixwulf.cli", *map(str, arguments)]
+        command = [sys.executable, "-m", "nixwulf.cli.main", *map(str, arguments)]
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=120, check=False
         )

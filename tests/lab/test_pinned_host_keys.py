@@ -7,9 +7,9 @@ import pytest
 from deploy_under_test import Desk
 from lab_under_test import cluster_of
 
-from nixwulf.cluster import Shape, load_cluster
-from nixwulf.deploy.install import pinned_ssh
-from nixwulf.ssh import connections
+from nixwulf.inventory.cluster import Shape, load_cluster
+from nixwulf.nodes.ssh import connections
+from nixwulf.ops.deploy.install import pinned_ssh
 
 WRONG = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEBHUZKDHqXL5TK+aDZky35dHhbf6qpBXOtZFLIsz5ND other"
 # What nixos-anywhere gives its ssh, before anything that it is told to add.

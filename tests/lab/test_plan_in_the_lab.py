@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nixwulf import lab, record
-from nixwulf.advise.serving import serving
-from nixwulf.advise.typed import typed
-from nixwulf.cluster import load_cluster
-from nixwulf.engines.llama_cpp_build import find_or_build
-from nixwulf.report.folder import read_folder
-from nixwulf.sweep import load_sweep
+from nixwulf.inventory.cluster import load_cluster
+from nixwulf.nodes import lab
+from nixwulf.plugins.engines.llama_cpp_build import find_or_build
+from nixwulf.results import record
+from nixwulf.results.run_folder import read_folder
+from nixwulf.sweep.sweep_file import load_sweep
+from nixwulf.tune.serve_commands import typed
+from nixwulf.tune.serving import serving
 
 SHORT = ("--engine", "llama.cpp", "--n-prompt", "16", "--n-gen", "8", "--samples", "1")
 
@@ -31,7 +32,7 @@ def _engine():
 
 
 def start(*arguments):
-    command = [sys.executable, "-m", "nixwulf.cli", "plan", "--model", "random", *SHORT]
+    command = [sys.executable, "-m", "nixwulf.cli.main", "plan", "--model", "random", *SHORT]
     return subprocess.Popen(
         [*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,

@@ -11,10 +11,10 @@ from lab_under_test import Silent, recorded
 from test_runs import plan_for
 
 from meter_server import serving, unreachable
-from nixwulf import bench
-from nixwulf.cluster import Meter, load_cluster
-from nixwulf.power import watch
-from nixwulf.power.known import Known
+from nixwulf.inventory.cluster import Meter, load_cluster
+from nixwulf.nodes.power.session import Known
+from nixwulf.sweep import session
+from nixwulf.sweep.power import watch
 
 ENERGY = {"StatusSNS": {"ENERGY": {"Power": 88}}}
 SAMPLER_LEFT = "grep -lsa 'intel-rap[l]' /proc/[0-9]*/cmdline || true"
@@ -53,7 +53,7 @@ def nodes(cluster):
         pytest.skip("What this machine itself tells would be in the records.")
     with (
         pytest.MonkeyPatch.context() as patch,
-        bench.session(plan_for(cluster), Silent()) as connected,
+        session.session(plan_for(cluster), Silent()) as connected,
     ):
         patch.setattr(watch, "ROOT", "/tmp/machine")
         for name, node in connected.nodes.items():

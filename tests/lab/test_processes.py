@@ -7,11 +7,11 @@ import pytest
 from click.testing import CliRunner
 from lab_under_test import cluster_of
 
-from nixwulf.cli import cli
-from nixwulf.cluster import Shape
-from nixwulf.facts import gather
-from nixwulf.process import OwnedProcess, stop_orphans
-from nixwulf.ssh import Connection, connections, open_all
+from nixwulf.cli.main import cli
+from nixwulf.inventory.cluster import Shape
+from nixwulf.nodes.facts import gather
+from nixwulf.nodes.process import OwnedProcess, stop_orphans
+from nixwulf.nodes.ssh import Connection, connections, open_all
 
 
 @pytest.fixture(scope="module")

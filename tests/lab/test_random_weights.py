@@ -17,9 +17,9 @@ import httpx
 import numpy as np
 import pytest
 
-from nixwulf.engines.llama_cpp_programs import find
-from nixwulf.models import random_gguf
-from nixwulf.models.random_model import RandomModel
+from nixwulf.llm import random_gguf
+from nixwulf.llm.random_model import RandomModel
+from nixwulf.plugins.engines.llama_cpp_programs import find
 
 DENSE = RandomModel()
 MOE = RandomModel(architecture="qwen3moe", feed_forward=768, experts=4, experts_used=2, seed=1)

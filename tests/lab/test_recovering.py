@@ -14,13 +14,14 @@ import pytest
 from deploy_under_test import Desk
 from lab_under_test import Running, cluster_of, processes_of
 
-from nixwulf import bench, lab
-from nixwulf.cluster import Shape, load_cluster
-from nixwulf.plan import make_plan
-from nixwulf.process import OwnedProcess
-from nixwulf.record import load
-from nixwulf.ssh import connections
-from nixwulf.sweep import parse_sweep
+from nixwulf.inventory.cluster import Shape, load_cluster
+from nixwulf.nodes import lab
+from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.ssh import connections
+from nixwulf.results.record import load
+from nixwulf.sweep import session
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import parse_sweep
 from stand_in import put
 
 # Each boot has its own id, and a boot repairs what a test broke.
@@ -247,7 +248,7 @@ def test_a_sweep_goes_on_after_it_has_recovered_the_nodes_of_a_hang(tmp_path):
     plan = make_plan(parse_sweep(document, "hang.yaml"), load_cluster("lab"))
     observer = Stopping()
     begin = time.monotonic()
-    bench.run_plan(plan, tmp_path, observer)
+    session.run_plan(plan, tmp_path, observer)
     outcomes = [load(path)["outcome"] for path in sorted(tmp_path.glob("records/*.json"))]
     assert outcomes == ["hang", "ok"], time.monotonic() - begin
     assert "Recovering n1, n2 after a hang" in observer.steps

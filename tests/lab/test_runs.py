@@ -8,15 +8,16 @@ from functools import partial
 import pytest
 from lab_under_test import Silent, recorded
 
-from nixwulf import bench, memory
-from nixwulf.engines.llama_cpp import LlamaCpp
-from nixwulf.files import write_json
-from nixwulf.lab.links import MANAGEMENT_INTERFACE, management_addresses, management_subnet
-from nixwulf.models import place, random_gguf
-from nixwulf.plan import make_plan
-from nixwulf.run import RunFailure
-from nixwulf.sweep import parse_sweep
-from nixwulf.transport import CHATTER_BYTES
+from nixwulf.core.files import write_json
+from nixwulf.llm import place, random_gguf
+from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE, management_addresses, management_subnet
+from nixwulf.plugins.engines.llama_cpp import LlamaCpp
+from nixwulf.plugins.runtime import memory
+from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.sweep import session as bench
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.transport import CHATTER_BYTES
 
 PROGRESS_S = 4
 SERVERS_LEFT = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"

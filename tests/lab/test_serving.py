@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 from lab_under_test import Silent, recorded
 
-from nixwulf import bench
-from nixwulf.plan import make_plan
-from nixwulf.sweep import parse_sweep
+from nixwulf.sweep import session
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import parse_sweep
 
 PROGRESS_S = 6
 THREADS = {"threads": 1}
@@ -40,7 +40,7 @@ def plan_for(cluster, samples=1, matrix=None, **parameters):
 
 @pytest.fixture(scope="module")
 def nodes(cluster):
-    with bench.session(plan_for(cluster), Silent()) as connected:
+    with session.session(plan_for(cluster), Silent()) as connected:
         yield connected
 
 

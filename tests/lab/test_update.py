@@ -16,12 +16,12 @@ import pytest
 from deploy_under_test import Desk
 from lab_under_test import cluster_of
 
-from nixwulf.cluster import Shape
-from nixwulf.deploy.flake import Built
-from nixwulf.deploy.update import _SCRIPT, Target, switch_all
-from nixwulf.errors import NixwulfError
-from nixwulf.process import OwnedProcess
-from nixwulf.ssh import connections
+from nixwulf.core.errors import NixwulfError
+from nixwulf.inventory.cluster import Shape
+from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.ssh import connections
+from nixwulf.ops.deploy.flake import Built
+from nixwulf.ops.deploy.update import _SCRIPT, Target, switch_all
 
 SYSTEMS = "/run/systems"
 
@@ -255,6 +255,42 @@ def test_when_the_driver_is_killed_all_of_the_old_system_comes_back(desk, profil
         assert time.monotonic() < deadline
         time.sleep(0.5)
     assert profile() == ["system-1-link", "system", "system-1-link"]
+
+
+def test_a_node_whose_power_was_cut_while_it_kept_a_system_ends_on_the_one_that_it_boots(
+    desk, profile
+):
+    """What a reboot leaves: no unit, nothing of /run, the old system, and the profile as it was."""
+    desk.shell(
+        "n1",
+        f"cd /nix/var/nix/profiles; ln -s {SYSTEMS}/new system-2-link;"
+        " ln -sfn system-2-link system; rm -rf /run/units/* /run/nixwulf-update",
+    )
+    connection = connections(desk.running.lab.cluster, desk.running.lab.ssh_config)["n1"].fresh()
+
+    def look() -> str:
+        return connection.script(_SCRIPT.read_text(), "look", "n1", f"{SYSTEMS}/new", timeout_s=60)
+
+    assert look() == "state rolling-back\n"
+    deadline = time.monotonic() + 60
+    while (answer := look()) == "state rolling-back\n":
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert answer == "state rolled-back\n"
+    assert profile() == ["system-1-link", "system", "system-1-link"]
+    assert record(desk, "n1", "switch")[-2:] == [f"{SYSTEMS}/old test", f"{SYSTEMS}/old boot"]
+
+
+def test_an_interface_that_a_node_does_not_have_is_named_before_anything_is_built(desk):
+    layout = {"disks": [], "labels": [], "modules": [], "interfaces": []}
+    out = {"out": f"{SYSTEMS}/new", "drv": "/nix/store/new.drv", "layout": layout}
+    (desk.folder / "systems.json").write_text(json.dumps({"own-n1": out, "own-n2": out}))
+    file, (place, *_) = desk.cluster(), desk.running.lab.cluster.nodes[0].fabrics.values()
+    file.write_text(file.read_text().replace(f'"{place.interface}"', '"enp77s0"', 1))
+    done = desk.nixwulf("update", "--cluster", file)
+    assert done.returncode == 3
+    assert "has no interface 'enp77s0'" in done.stderr
+    assert not any(call.startswith("build") for call in desk.calls("nix"))
 
 
 OTHERS_FAIL = "echo '{} loaded activating auto-restart x' >/run/units/failed"

@@ -9,12 +9,12 @@ import time
 import pytest
 from lab_under_test import Silent, cluster_of, processes_of
 
-from nixwulf import bench
-from nixwulf.cluster import Shape, parse_cluster
-from nixwulf.lab.links import MANAGEMENT_INTERFACE
-from nixwulf.plan import make_plan
-from nixwulf.record import load, save
-from nixwulf.sweep import parse_sweep
+from nixwulf.inventory.cluster import Shape, parse_cluster
+from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE
+from nixwulf.results.record import load, save
+from nixwulf.sweep import session
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import parse_sweep
 from stand_in import put
 
 PROGRESS_S = 4
@@ -104,9 +104,9 @@ def test_a_node_that_vanishes_in_a_run_leaves_a_record_in_bounded_time(machines,
         vanish(machines, name)
         vanished.append(time.monotonic())
 
-    with bench.session(plan, Silent()) as connected:
+    with session.session(plan, Silent()) as connected:
         on_phase = once_streaming(tmp_path, lose)
-        record = bench.run_one(connected, plan, tmp_path, plan.cases[0], 0, on_phase)
+        record = session.run_one(connected, plan, tmp_path, plan.cases[0], 0, on_phase)
         ended = time.monotonic()
         save(record, path := tmp_path / "record.json")
         assert load(path)["failure"]["phase"] == "measure"
@@ -115,7 +115,7 @@ def test_a_node_that_vanishes_in_a_run_leaves_a_record_in_bounded_time(machines,
         assert ended - vanished[0] < PROGRESS_S + BEYOND_S
         left = connected.nodes["n1" if name == "n2" else "n2"]
         assert left.script("grep -ls iperf3 /proc/[0-9]*/comm || true") == ""
-        again = bench.run_one(connected, plan, tmp_path, plan.cases[0], 1, lambda phase: None)
+        again = session.run_one(connected, plan, tmp_path, plan.cases[0], 1, lambda phase: None)
         assert again["failure"]["phase"] == "facts"
         assert f"Node {name!r} did not answer" in again["failure"]["reason"]
         assert time.monotonic() - ended < BEYOND_S

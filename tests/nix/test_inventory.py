@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nixwulf.cluster import load_cluster
-from nixwulf.platforms import load_platform, platform_names
+from nixwulf.inventory.cluster import load_cluster
+from nixwulf.inventory.platforms import load_platform, platform_names
 
 CLUSTERS = sorted((Path(__file__).parents[2] / "clusters").glob("*.toml"))
 

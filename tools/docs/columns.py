@@ -7,7 +7,7 @@ from pathlib import Path
 
 from markdown import code, table
 
-from nixwulf.table import OF_CASE_COLUMNS, TIDY_COLUMNS
+from nixwulf.results.table import OF_CASE_COLUMNS, TIDY_COLUMNS
 
 _TIDY = """# Columns
 
@@ -19,8 +19,8 @@ what a record does not say is empty, NaN or NA.
 _CASES = """
 ## Of cases
 
-`nixwulf.table.by_case` gives one row for each case, metric, state and variant: the columns that
-tell them apart, as above, and
+`nixwulf.results.table.by_case` gives one row for each case, metric, state and variant: the columns
+that tell them apart, as above, and
 
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 from markdown import code, table
 
-from nixwulf.cli import cli
+from nixwulf.cli.main import cli
 
 _INTRODUCTION = """# Commands
 

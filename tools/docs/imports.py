@@ -8,8 +8,8 @@ from types import ModuleType
 
 from markdown import code, table
 
-from nixwulf import parsers
-from nixwulf.imports import all_tools
+from nixwulf import outputs
+from nixwulf.outputs.importers import all_tools
 
 _INTRODUCTION = """# Outputs that are read
 
@@ -27,8 +27,8 @@ def pages() -> dict[str, str]:
     """The page of tools."""
     tools = all_tools()
     of_tools = {tool.parser.__name__ for tool in tools.values()}
-    names = (info.name for info in pkgutil.iter_modules(parsers.__path__))
-    modules = [import_module(f"{parsers.__name__}.{name}") for name in names]
+    names = (info.name for info in pkgutil.iter_modules(outputs.__path__))
+    modules = [import_module(f"{outputs.__name__}.{name}") for name in names]
     others = [one for one in modules if hasattr(one, "recognises") and one.__name__ not in of_tools]
     first = table(
         ["`--tool`", "what is read"],

@@ -8,7 +8,7 @@ from typing import Any
 
 from markdown import code, link, number, table
 
-from nixwulf.platforms import load_platform, platform_names
+from nixwulf.inventory.platforms import load_platform, platform_names
 
 _UNITS = {
     "memory_gib": ("memory", "GiB"),

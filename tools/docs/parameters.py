@@ -9,11 +9,11 @@ from typing import Any
 
 from markdown import code, codes, table
 
-from nixwulf import container
-from nixwulf.benchmarks import all_benchmarks
-from nixwulf.engines import all_engines
-from nixwulf.gates import all_gates
-from nixwulf.parameter import Parameter
+from nixwulf.core.parameter import Parameter
+from nixwulf.nodes import container
+from nixwulf.plugins.benchmarks import all_benchmarks
+from nixwulf.plugins.engines import all_engines
+from nixwulf.plugins.gates import all_gates
 
 _INTRODUCTION = """# Engines and benchmarks, and their parameters
 

@@ -46,7 +46,7 @@ def figures(folder: Path, shown_as: str) -> str:
     if not list(folder.glob("records/*.json")):
         return ""
     import nixwulf
-    from nixwulf.table import by_case
+    from nixwulf.results.table import by_case
 
     tidy = nixwulf.load(folder)
     cases = by_case(tidy)

@@ -8,7 +8,7 @@ from typing import Any
 
 from markdown import code, codes, table
 
-from nixwulf.schema import Kind, schema
+from nixwulf.core.schema import Kind, schema
 
 _PAGES: dict[Kind, tuple[str, str]] = {
     "cluster": ("cluster-file.md", "Cluster file"),

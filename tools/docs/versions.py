@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from markdown import code, table
 
-from nixwulf import upstream
-from nixwulf.upstream import Family
+from nixwulf.plugins.runtime import upstream
+from nixwulf.plugins.runtime.upstream import Family
 
 _INTRODUCTION = """# Versions of foreign programs
 

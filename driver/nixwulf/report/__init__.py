@@ -30,15 +30,15 @@ def load() -> None:
 
 def summary_of(folder: Path) -> Summary:
     """The summary of a run folder, whose records it validates; raises InputError."""
-    from nixwulf.report.folder import read_folder
     from nixwulf.report.summary import summarize
+    from nixwulf.results.run_folder import read_folder
 
     return summarize(read_folder(folder))
 
 
 def write(summary: Summary) -> Path:
     """Write report.html and report.md into the run's folder; gives the path of the page."""
-    from nixwulf.files import write_atomically
+    from nixwulf.core.files import write_atomically
     from nixwulf.report import html, markdown
 
     folder = summary.folder.path

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nixwulf.collection import Entry
-from nixwulf.report.folder import RunFolder
+from nixwulf.core.text import plural
+from nixwulf.core.units import better
 from nixwulf.report.lines import Line, Metric, Setting, case_of, cluster_of, setting_of
-from nixwulf.report.words import plural
-from nixwulf.units import better
+from nixwulf.results.run_folder import RunFolder
+from nixwulf.results.store import Entry
 
 if TYPE_CHECKING:
     from nixwulf.report.predicted import Predicted

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nixwulf.core.text import figure, unit_name
 from nixwulf.report.contents import Summary
 from nixwulf.report.lines import Setting
-from nixwulf.report.words import figure, unit_name
 
 _HEADS = ("case", "metric", "speed", "W", "per W", "J/token", "US$", "per US$")
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from markupsafe import Markup
 
+from nixwulf.core.text import clean, figure
 from nixwulf.report.lines import Band
-from nixwulf.report.words import clean, figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

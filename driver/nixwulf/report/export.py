@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from nixwulf.record import Record
-from nixwulf.table import TIDY_COLUMNS, as_rows, tidy
+from nixwulf.results.record import Record
+from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
 
 def to_csv(records: Iterable[Record]) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from nixwulf.core.text import amount, figure, percent, plural, round_trip, times, unit_name
+from nixwulf.core.units import adds_up, better, is_time
 from nixwulf.report.contents import Summary
 from nixwulf.report.lines import Line, Metric, Setting, Value
-from nixwulf.report.words import amount, figure, percent, plural, round_trip, times, unit_name
-from nixwulf.units import adds_up, better, is_time
 
 _HEADLINE_METRIC = ("decode", "prompt")
 _NAMES = {"ttft": "time to first token (TTFT)", "itl": "time between tokens (ITL)"}

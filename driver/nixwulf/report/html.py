@@ -9,14 +9,15 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from nixwulf.collection import Entry
-from nixwulf.report import provenance, words
+from nixwulf.core import text
+from nixwulf.report import provenance
 from nixwulf.report.contents import Summary
 from nixwulf.report.costs import Costs, costs
 from nixwulf.report.findings import findings
 from nixwulf.report.lines import Line, Metric, Setting, Value
 from nixwulf.report.plots import Plots, plots
 from nixwulf.report.template import environment
+from nixwulf.results.store import Entry
 
 if TYPE_CHECKING:
     import jinja2
@@ -78,16 +79,16 @@ def template() -> jinja2.Template:
     """The page's template, which takes longer to compile than to fill in."""
     found = environment("report")
     found.filters.update(
-        clean=words.clean,
-        microseconds=words.microseconds,
-        percent=words.percent,
-        figure=words.figure,
-        times=words.times,
-        unit=words.unit_name,
+        clean=text.clean,
+        microseconds=text.microseconds,
+        percent=text.percent,
+        figure=text.figure,
+        times=text.times,
+        unit=text.unit_name,
         href=_href,
-        unbroken=words.unbroken,
+        unbroken=text.unbroken,
     )
-    found.globals.update(plural=words.plural, with_deviation=words.with_deviation)
+    found.globals.update(plural=text.plural, with_deviation=text.with_deviation)
     return found.get_template("page.html.j2")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nixwulf.report.words import case_name, figure, link_name, with_deviation
+from nixwulf.core.text import case_name, figure, link_name, with_deviation
 
 _SHORT = {"ttft": "TTFT", "itl": "ITL"}
 

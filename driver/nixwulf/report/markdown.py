@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nixwulf.core.pipes import escaped as _text
+from nixwulf.core.pipes import pipe_table as _table
+from nixwulf.core.text import microseconds, percent, plural, times, unit_name
 from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.costs import costs
 from nixwulf.report.findings import findings
 from nixwulf.report.lines import Line, Setting
-from nixwulf.report.pipes import escaped as _text
-from nixwulf.report.pipes import pipe_table as _table
 from nixwulf.report.provenance import fabrics, facts
-from nixwulf.report.words import microseconds, percent, plural, times, unit_name
 
 _CASE = ("nodes", "parallelism", "fabric", "conditions", "RTT, µs", "link, Gbit/s")
 

@@ -6,10 +6,10 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from nixwulf.core.text import amount, figure, microseconds, plural, unit_name
+from nixwulf.core.units import better
 from nixwulf.report.drawing import Curve, Panel, Point
 from nixwulf.report.lines import Line, Metric
-from nixwulf.report.words import amount, figure, microseconds, plural, unit_name
-from nixwulf.units import better
 
 MOST_QUANTITIES = 6
 """Of metric and variant, each with a panel for each parallelism."""

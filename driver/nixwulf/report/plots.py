@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from nixwulf.errors import InputError
+from nixwulf.core.errors import InputError
+from nixwulf.core.text import clean, microseconds, plural
+from nixwulf.core.units import adds_up
 from nixwulf.report import panels
 from nixwulf.report.contents import Summary
 from nixwulf.report.drawing import COLOURS, MARKERS, inline, to_file
 from nixwulf.report.lines import Line, Metric, Setting
 from nixwulf.report.predicted import About
-from nixwulf.report.words import clean, microseconds, plural
-from nixwulf.units import adds_up
 
 _DECODE = Metric("decode", "tok/s")
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nixwulf.report.folder import RunFolder
+from nixwulf.core.text import plural
 from nixwulf.report.lines import Band, Line, Setting, Value, case_of, cluster_of, setting_of
-from nixwulf.report.words import plural
+from nixwulf.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from nixwulf.explaining.explanation import Explained
+    from nixwulf.perf.explain.explanation import Explained
 
 _METRICS = ("decode", "prompt")
 _UNIT = "tok/s"
@@ -89,7 +89,7 @@ def band_of(one: Explained) -> Band | None:
     """Its interval in the measure of its record; none where nothing is predicted."""
     if one.prediction is None:
         return None
-    from nixwulf.explaining.subject import batch
+    from nixwulf.perf.explain.subject import batch
 
     # The sums are of all requests at once, and the decode of a server is that of each.
     requests = batch(one.conditions) if one.case["benchmark"] == "serve" else 1
@@ -102,7 +102,7 @@ def predicted(folder: RunFolder) -> Predicted:
     found: defaultdict[tuple[Setting, str], list[Explained]] = defaultdict(list)
     speeds = (metric for record in folder.records for metric in record.get("metrics", ()))
     if any(metric["name"] in _METRICS and metric["unit"] == _UNIT for metric in speeds):
-        from nixwulf.explaining.explanation import explain_records
+        from nixwulf.perf.explain.explanation import explain_records
 
         for one in explain_records([(record, folder.plan) for record in folder.records])[0]:
             setting = setting_of(cluster_of(one.record), one.case)
@@ -128,7 +128,7 @@ def _why(found: Sequence[tuple[str, Explained]]) -> tuple[str, ...]:
     told = [pair for pair in told if pair[1].metric == "decode"] or told
     if not told:
         return ()
-    from nixwulf.explaining.words import advice
+    from nixwulf.perf.explain.text import advice
 
     slowest: dict[str, tuple[str, Explained]] = {}
     for what, one in sorted(told, key=lambda pair: (-pair[1].case["nodes"], pair[1].measured)):

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nixwulf.collection import Entry
-from nixwulf.power.reading import sources
-from nixwulf.record import Record
-from nixwulf.report.words import figure, microseconds
-from nixwulf.table import canonical
+from nixwulf.core.text import figure, microseconds
+from nixwulf.results.power import sources
+from nixwulf.results.record import Record
+from nixwulf.results.store import Entry
+from nixwulf.results.table import canonical
 
 _EXAMPLE_OF = ("engine", "benchmark", "nodes", "parallelism")
 

@@ -9,15 +9,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nixwulf import table
-from nixwulf.collection import Entry
-from nixwulf.power.reading import per_watt
-from nixwulf.record import Record
+from nixwulf.core.text import case_name, link_name
 from nixwulf.report.contents import Failure, Summary
-from nixwulf.report.folder import RunFolder
 from nixwulf.report.lines import Cost, Line, Setting, Value, case_of, cluster_of, setting_of
-from nixwulf.report.words import case_name, link_name
-from nixwulf.table import record_bandwidth_gbps, record_rtt_us
+from nixwulf.results import table
+from nixwulf.results.power import per_watt
+from nixwulf.results.record import Record
+from nixwulf.results.run_folder import RunFolder
+from nixwulf.results.store import Entry
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
 Key = tuple[Setting, str]
 

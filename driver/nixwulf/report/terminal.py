@@ -8,19 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nixwulf.report.console import output
+from nixwulf.core.console import output
+from nixwulf.core.text import clean, microseconds, percent, plural, round_trip, times, unit_name
 from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.costs import costs
 from nixwulf.report.lines import Line, Metric, Setting
-from nixwulf.report.words import (
-    clean,
-    microseconds,
-    percent,
-    plural,
-    round_trip,
-    times,
-    unit_name,
-)
 
 _PIPE_WIDTH = 100
 _WIDE = 96  # columns from which efficiency has its own

@@ -65,8 +65,7 @@ in
 
   system.build.installed = {
     inherit (system) config;
-    # The same node's system with other modules beside them.
-    extended = modules: (system.extendModules { inherit modules; }).config.system.build.toplevel;
+    inherit (system) extendModules;
     # What the script's functions need of it.
     facts = {
       variables = pkgs.OVMF.variables;

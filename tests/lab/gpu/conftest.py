@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from lab_under_test import Silent
 
-from nixwulf import bench
-from nixwulf.cluster import load_cluster
-from nixwulf.plan import make_plan
-from nixwulf.sweep import parse_sweep
+from nixwulf.inventory.cluster import load_cluster
+from nixwulf.sweep import session
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import parse_sweep
 from stand_in import put
 
 PROGRAMS = ("llama-bench", "llama-server", "ggml-rpc-server")
@@ -76,10 +76,10 @@ def gpu_on_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def nodes(gpu_on_path: Path, state_base: Path) -> Iterator[bench.Session]:
+def nodes(gpu_on_path: Path, state_base: Path) -> Iterator[session.Session]:
     """Three nodes of the lab, each with a GPU."""
     matrix = {"model": ["m"], "nodes": [3], "fabric": ["rdma-like"], "parallelism": ["pipeline"]}
     document = {"name": "gpu", "models": {"m": {"random": {}}}, "matrix": matrix}
     plan = make_plan(parse_sweep(document, "gpu.yaml"), load_cluster("lab"))
-    with bench.session(bench.of_used_nodes(plan, [*plan.runs()]), Silent()) as connected:
+    with session.session(session.of_used_nodes(plan, [*plan.runs()]), Silent()) as connected:
         yield connected

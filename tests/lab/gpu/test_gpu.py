@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 from lab_under_test import recorded
 
-from nixwulf.cluster import load_cluster
-from nixwulf.plan import make_plan
-from nixwulf.sweep import load_sweep, parse_sweep
+from nixwulf.inventory.cluster import load_cluster
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
 
 LEFT = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
 FAULTS = ("no-gpu", "vanished-gpu", "full-gpu", "silent")

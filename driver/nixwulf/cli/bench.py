@@ -1,0 +1,144 @@
+"""nixwulf bench: plan, run, record, report."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nixwulf.cli.options import fail_below
+from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
+
+if TYPE_CHECKING:
+    from nixwulf.results.compare.sides import Side
+    from nixwulf.results.run_folder import RunFolder
+
+
+@click.command()
+@click.argument("sweep", required=False)
+@click.option("--cluster", metavar="FILE|NAME", help="The cluster to run on (default: the lab).")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder of the run (default: in runs/)."
+)
+@click.option(
+    "--only", metavar="EXPR", default="", help="Cases to run, e.g. 'nodes=2 model=tiny*'."
+)
+@click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
+@click.option(
+    "--resume", type=click.Path(path_type=Path), help="Run what is missing in this folder."
+)
+@click.option(
+    "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
+)
+@click.option("--baseline", metavar="DIR", help="End with a comparison with this run folder.")
+@fail_below("Exit with 1 when it is shown to be below this share of the baseline, such as 0.95.")
+@click.pass_context
+def bench(
+    ctx: click.Context,
+    sweep: str | None,
+    cluster: str | None,
+    out: Path | None,
+    only: str,
+    dry_run: bool,
+    resume: Path | None,
+    waive: tuple[str, ...],
+    baseline: str | None,
+    limit: float | None,
+) -> None:
+    """Run a sweep on a cluster, or on the lab, and report on it.
+
+    SWEEP is a YAML file or the name of one in sweeps/ (default: demo). The plan is saved before
+    the first case runs; every run leaves a record, whatever its outcome.
+
+    \b
+    Examples:
+      nixwulf bench
+      nixwulf bench sweeps/smoke.yaml --only 'nodes<=2 parallelism!=tensor'
+      nixwulf bench smoke --cluster clusters/mine.toml --out runs/first
+      nixwulf bench --resume runs/first
+      nixwulf bench mine --out runs/second --baseline runs/first --fail-below 0.95
+    """
+    from nixwulf.inventory.cluster import load_cluster
+    from nixwulf.plugins.meters import complaints
+    from nixwulf.report import load, print_summary, summary_of, write
+    from nixwulf.results.compare.sides import read_side
+    from nixwulf.sweep.plan import make_plan, plan_to_resume, save_plan
+    from nixwulf.sweep.progress import make_progress, print_plan
+    from nixwulf.sweep.session import record_path, run_plan
+    from nixwulf.sweep.sweep_file import load_sweep
+
+    if resume is not None and out is not None:
+        raise InputError("--resume names the folder of the run; leave out --out.")
+    if limit is not None and baseline is None:
+        raise InputError("--fail-below needs something to compare with; name it with --baseline.")
+    before = None if baseline is None else read_side(baseline, Path("results"))
+    named = None
+    if resume is None or sweep or cluster or only or waive:
+        named = make_plan(load_sweep(sweep or "demo"), load_cluster(cluster or "lab"), only, waive)
+    if resume is not None or named is None:
+        folder = resume or Path()
+        plan = plan_to_resume(folder, named)
+    else:
+        started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        folder = out or Path("runs") / f"{started}-{named.sweep.name}-{named.cluster.name}"
+        plan = named
+        check_new(folder)
+    if dry_run:
+        print_plan(plan)
+        return
+    if resume is None:
+        save_plan(plan, folder / "plan.json")
+    for sentence in complaints(plan.cluster.nodes):
+        click.echo(sentence, err=True)
+    try:
+        with make_progress() as progress:
+            run_plan(plan, folder, progress, load)
+    except KeyboardInterrupt:
+        done = sum(record_path(folder, *run).exists() for run in plan.runs())
+        planned = plan.sweep.repetitions * len(plan.cases)
+        click.echo(
+            f"Interrupted: {done} of {planned} runs are kept; go on with "
+            f"'nixwulf bench --resume {folder}'.",
+            err=True,
+        )
+        ctx.exit(EXIT_INTERRUPTED)
+    summary = summary_of(folder)
+    page = write(summary)
+    print_summary(summary)
+    click.echo(f"Report: {page}")
+    records = summary.folder.records
+    code = _compare(before, summary.folder, limit) if before else EXIT_OK
+    failures = [record["failure"]["phase"] for record in records if record["outcome"] != "ok"]
+    if failures:
+        ctx.exit(EXIT_GATE if all(phase == "gates" for phase in failures) else EXIT_RUN_FAILED)
+    ctx.exit(code)
+
+
+def _compare(before: Side, folder: RunFolder, limit: float | None) -> int:
+    """Print how the run compares with its baseline; gives the exit code."""
+    from nixwulf.results.compare import render
+    from nixwulf.results.compare.comparison import compare
+    from nixwulf.results.compare.sides import side_of
+
+    try:
+        comparison = compare(before, side_of(str(folder.path), folder.records))
+    except InputError as error:
+        if limit is not None:
+            raise
+        click.echo(error.format_message(), err=True)
+        return EXIT_OK
+    render.to_terminal(comparison, limit)
+    return EXIT_OK if limit is None else comparison.exit_code(limit)
+
+
+def check_new(folder: Path) -> None:
+    """Raises InputError for a folder that holds something; of a run, with how to go on."""
+    if (folder / "plan.json").exists():
+        raise InputError(
+            f"{str(folder)!r} holds a run; go on with it by 'nixwulf bench --resume {folder}', or "
+            "choose another folder with --out."
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{str(folder)!r} is not empty and not a run; choose another with --out.")

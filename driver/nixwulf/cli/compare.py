@@ -1,0 +1,63 @@
+"""nixwulf compare: whether B is faster or slower than A, under equal conditions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nixwulf.cli.options import fail_below, table_format
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--in",
+    "folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    default="results",
+    show_default=True,
+    help="Where queries choose from.",
+)
+@click.option(
+    "--over",
+    multiple=True,
+    metavar="KEY",
+    help="What is compared, and so need not be equal: fabric, model, depth, ...; repeatable.",
+)
+@fail_below("Exit with 1 when B is shown to be below this share of A, such as 0.95, or failed.")
+@table_format
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    a: str,
+    b: str,
+    folder: Path,
+    over: tuple[str, ...],
+    limit: float | None,
+    form: str,
+) -> None:
+    """Compare B with A where all conditions are equal.
+
+    A and B are records, run folders, folders of those, or queries.
+
+    \b
+    Examples:
+      nixwulf compare runs/before runs/after
+      nixwulf compare runs/before runs/after --fail-below 0.95
+      nixwulf compare fabric=lan fabric=cable --in runs/first --over fabric
+      nixwulf compare platform=dgx-spark platform=framework-desktop --over platform
+    """
+    from nixwulf.results.compare import render as show
+    from nixwulf.results.compare.comparison import compare_paths
+
+    comparison = compare_paths(a, b, folder, over)
+    if form == "table":
+        show.to_terminal(comparison, limit)
+    else:
+        render = show.to_markdown if form == "md" else show.to_json
+        click.echo(render(comparison, limit), nl=False)
+    if limit is not None:
+        ctx.exit(comparison.exit_code(limit))

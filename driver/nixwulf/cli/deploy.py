@@ -1,0 +1,320 @@
+"""nixwulf deploy: facts, plan, confirmation, installation, verification."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nixwulf.cli.options import choose, machines, only_nodes
+from nixwulf.cli.options import expect_cluster as expect_cluster_option
+from nixwulf.cli.options import flake as flake_option
+from nixwulf.cli.options import prebuilt as prebuilt_option
+from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, InputError
+
+if TYPE_CHECKING:
+    from nixwulf.inventory.cluster import Cluster, Node
+    from nixwulf.nodes.ssh import Connection
+    from nixwulf.ops.deploy.machine import Machine
+    from nixwulf.ops.deploy.plan import DeployPlan, NodePlan
+    from nixwulf.ops.deploy.prebuilt import Prebuilt
+
+
+@click.command()
+@machines
+@only_nodes
+@click.option("--phase", type=click.Choice(["facts", "install", "verify"]), help="Only this phase.")
+@click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
+@flake_option
+@click.option(
+    "--yes-wipe", multiple=True, metavar="NAME", help="Wipe this node without asking; repeatable."
+)
+@click.option(
+    "--expect",
+    multiple=True,
+    metavar="NODE=HOSTNAME",
+    help="What a node's present system calls itself, if not NODE; repeatable.",
+)
+@expect_cluster_option
+@prebuilt_option
+@click.option(
+    "--limit",
+    "limit_s",
+    default=7200.0,
+    show_default=True,
+    help="Seconds until an installation is ended.",
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    default=600.0,
+    show_default=True,
+    help="Seconds to wait until installed nodes are back.",
+)
+@click.pass_context
+def deploy(
+    ctx: click.Context,
+    name: str,
+    chosen: tuple[str, ...],
+    phase: str | None,
+    dry_run: bool,
+    flake: str,
+    yes_wipe: tuple[str, ...],
+    expect: tuple[str, ...],
+    expect_cluster: str | None,
+    prebuilt_file: Path | None,
+    limit_s: float,
+    wait_s: float,
+) -> None:
+    """Image the nodes of a cluster: facts first, then the plan, then each node's name typed.
+
+    The disk that the cluster file names is WIPED on every node that is installed. If any node is
+    refused or does not answer, nothing is done to any; --node leaves nodes out.
+
+    \b
+    Examples:
+      nixwulf deploy --cluster clusters/mine.toml --phase facts
+      nixwulf deploy --cluster clusters/mine.toml --dry-run
+      nixwulf deploy --cluster clusters/mine.toml --node mini1 --yes-wipe mini1
+    """
+    from nixwulf.inventory.cluster import load_cluster
+    from nixwulf.inventory.platforms import load_platform
+    from nixwulf.nodes.ssh import connections
+    from nixwulf.ops.deploy.flake import check_reference
+    from nixwulf.ops.deploy.plan import check_deployable
+    from nixwulf.ops.deploy.prebuilt import load_prebuilt
+
+    cluster = load_cluster(name)
+    check_deployable(cluster)
+    check_reference(flake)
+    nodes = choose(cluster, chosen)
+    names = {node.name for node in nodes}
+    expected = _expectations(expect, names)
+    linux = [n for n in nodes if load_platform(n.platform)["system"].endswith("-linux")]
+    prebuilt = load_prebuilt(prebuilt_file, cluster, linux) if prebuilt_file else None
+    for wiped in yes_wipe:
+        if wiped not in names:
+            raise InputError(
+                f"--yes-wipe {wiped!r} is not among the nodes chosen: {', '.join(sorted(names))}."
+            )
+    found = {key: c for key, c in connections(cluster).items() if key in names}
+    if phase == "verify":
+        paths = _paths(flake, cluster, nodes, prebuilt)
+        ctx.exit(_verify(cluster, list(found.values()), paths, 0))
+    if phase == "facts":
+        machines = _machines(found)
+        _print_facts(nodes, machines)
+        ctx.exit(EXIT_GATE if any(isinstance(m, str) for m in machines.values()) else 0)
+    plan = _plan(cluster, flake, nodes, expected, expect_cluster, found, prebuilt, dry_run)
+    _print_plan(plan)
+    if dry_run:
+        ctx.exit(EXIT_GATE if plan.refusals else 0)
+    if plan.refusals or plan.unreached:
+        for reason in [*plan.refusals, *plan.unreached]:
+            click.echo(reason, err=True)
+        click.echo("Nothing was changed; leave nodes out with --node.", err=True)
+        ctx.exit(EXIT_GATE)
+    confirmed = _confirm(plan, yes_wipe)
+    code = _install(cluster, confirmed, found, limit_s)
+    left_out = [node for node in plan.nodes if node.method != "check" and node not in confirmed]
+    for node in left_out:
+        click.echo(f"Node {node.node.name!r} was not installed; see the plan above.", err=True)
+    code = code or (EXIT_GATE if left_out else 0)
+    if phase is None and not code:
+        paths = _paths(flake, cluster, nodes, prebuilt)
+        code = _verify(cluster, list(found.values()), paths, wait_s)
+    ctx.exit(code)
+
+
+def _expectations(given: Sequence[str], names: set[str]) -> dict[str, str]:
+    expected = {}
+    for words in given:
+        node, mark, hostname = words.partition("=")
+        if not mark or not hostname or node not in names:
+            raise InputError(
+                f"--expect is {words!r}, expected NODE=HOSTNAME with a node of: "
+                f"{', '.join(sorted(names))}."
+            )
+        expected[node] = hostname
+    return expected
+
+
+def _machines(connections: Mapping[str, Connection]) -> dict[str, Machine | str]:
+    """What answers for each node, or ssh's words; connections are opened all at once."""
+    from nixwulf.core.text import plural
+    from nixwulf.nodes.ssh import open_all
+    from nixwulf.ops.deploy.machine import Machine, gather_machines
+
+    click.echo(f"Reaching {plural(len(connections), 'node')}.", err=True)
+    failures = open_all(connections.values())
+    reached = [c for name, c in connections.items() if name not in failures]
+    machines: dict[str, Machine | str] = dict(failures)
+    for name, found in gather_machines(reached).items():
+        machines[name] = found if isinstance(found, Machine) else found.message
+    return machines
+
+
+def _print_facts(nodes: Sequence[Node], machines: Mapping[str, Machine | str]) -> None:
+    from nixwulf.ops.deploy.text import facts_text
+
+    click.echo("\n\n".join(facts_text(node, machines[node.name]) for node in nodes))
+
+
+def _plan(
+    cluster: Cluster,
+    flake: str,
+    nodes: Sequence[Node],
+    expected: Mapping[str, str],
+    expected_cluster: str | None,
+    connections: Mapping[str, Connection],
+    prebuilt: Prebuilt | None,
+    dry_run: bool,
+) -> DeployPlan:
+    from nixwulf.inventory.platforms import load_platform
+    from nixwulf.ops.deploy.flake import attribute, lacks_nix, layouts
+    from nixwulf.ops.deploy.install import check_programs
+    from nixwulf.ops.deploy.keys import locked_out
+    from nixwulf.ops.deploy.machine import desk
+    from nixwulf.ops.deploy.plan import install_of, make_plan
+
+    platforms: dict[str, dict[str, Any]] = {
+        name: install_of(load_platform(name)) for name in {node.platform for node in nodes}
+    }
+    imaged = [
+        attribute(cluster, node)
+        for node in nodes
+        if platforms[node.platform]["install"]["method"] != "check"
+    ]
+    if not dry_run:
+        check_programs(imaged)
+    ask = prebuilt is None and lacks_nix() is None
+    # Evaluating takes as long as a node that does not answer: seconds, so both at once.
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(layouts, flake, imaged) if ask else None
+        machines = _machines(connections)
+    known = asked.result() if asked else None
+    if prebuilt is not None:
+        known = {
+            attribute(cluster, node): own.layout
+            for node in nodes
+            if (own := prebuilt.nodes.get(node.name))
+        }
+    elif known is None:
+        click.echo(f"The flake is not asked which disks it formats: {lacks_nix()}.", err=True)
+    return make_plan(
+        cluster,
+        flake,
+        nodes,
+        platforms,
+        machines,
+        expected=expected,
+        expected_cluster=expected_cluster,
+        layouts=known,
+        prebuilt=prebuilt,
+        locked_out=locked_out(cluster, connections.values()),
+        desk=desk(),
+    )
+
+
+def _print_plan(plan: DeployPlan) -> None:
+    from nixwulf.ops.deploy.text import plan_text
+
+    click.echo(plan_text(plan))
+
+
+def _confirm(plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:
+    """The nodes whose name was typed, or given with --yes-wipe."""
+    from nixwulf.ops.deploy.text import wiping
+
+    unconfirmed = [node for node in plan.to_install if node.node.name not in yes_wipe]
+    if unconfirmed and not sys.stdin.isatty():
+        options = " ".join(f"--yes-wipe {node.node.name}" for node in unconfirmed)
+        raise InputError(f"There is no terminal to confirm at; to wipe these nodes add {options}.")
+    confirmed = []
+    for node in plan.to_install:
+        name = node.node.name
+        click.echo(f"{name}: wipes {wiping(node)}")
+        question = f"Type {name} to wipe it"
+        if name in yes_wipe or click.prompt(question, default="", show_default=False) == name:
+            confirmed.append(node)
+        else:
+            click.echo(f"That is not {name!r}: it is left out.", err=True)
+    return confirmed
+
+
+def _install(
+    cluster: Cluster,
+    plans: Sequence[NodePlan],
+    connections: Mapping[str, Connection],
+    limit_s: float,
+) -> int:
+    from nixwulf.core.text import plural
+    from nixwulf.ops.deploy.install import build_installers, install
+
+    if not plans:
+        return 0
+    build_installers(plans)
+    started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    folder = Path("runs") / f"deploy-{cluster.name}-{started}"
+    click.echo(f"Installing {plural(len(plans), 'node')}; logs are in {folder}.", err=True)
+
+    def report(node: str, words: str) -> None:
+        click.echo(f"{node}: {words}", err=True)
+
+    try:
+        failures = install(plans, connections, folder, report, limit_s)
+    except KeyboardInterrupt:
+        click.echo(
+            "Interrupted: a node that was being installed may have no system; run the same "
+            "command again.",
+            err=True,
+        )
+        return EXIT_INTERRUPTED
+    for failure in filter(None, failures.values()):
+        click.echo(failure, err=True)
+    return EXIT_RUN_FAILED if any(failures.values()) else 0
+
+
+def _paths(
+    flake: str, cluster: Cluster, nodes: Sequence[Node], prebuilt: Prebuilt | None
+) -> dict[str, str]:
+    """The store path of each node's system; empty where the flake is asked and nix is not here."""
+    from nixwulf.inventory.platforms import load_platform
+    from nixwulf.ops.deploy.flake import attribute, lacks_nix, systems
+
+    if prebuilt is not None:
+        return {name: own.system for name, own in prebuilt.nodes.items()}
+    if lacks_nix():
+        click.echo(f"The systems are not compared with the flake's: {lacks_nix()}.", err=True)
+        return {}
+    paths: dict[str, str] = {}
+    for darwin in (False, True):
+        of_kind = [
+            node
+            for node in nodes
+            if load_platform(node.platform)["system"].endswith("-darwin") is darwin
+        ]
+        found = systems(flake, [attribute(cluster, node) for node in of_kind], darwin=darwin)
+        paths |= {node.name: found[attribute(cluster, node)].path for node in of_kind}
+    return paths
+
+
+def _verify(
+    cluster: Cluster, connections: Sequence[Connection], paths: Mapping[str, str], wait_s: float
+) -> int:
+    from nixwulf.ops.deploy.text import verified_text
+    from nixwulf.ops.deploy.verify import verify
+
+    if wait_s:
+        click.echo(f"Waiting up to {wait_s:.0f} s for the nodes to come back.", err=True)
+    found = verify(cluster, connections, paths, wait_s)
+    click.echo(verified_text(found))
+    problems = [problem for one in found for problem in one.problems]
+    for problem in problems:
+        click.echo(problem, err=True)
+    return EXIT_GATE if problems else 0

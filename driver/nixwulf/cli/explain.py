@@ -1,0 +1,30 @@
+"""nixwulf explain: why a measured speed is what it is, and what would help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nixwulf.cli.options import table_format
+
+
+@click.command()
+@click.argument("path", metavar="RECORD|RUN", type=click.Path(path_type=Path))
+@table_format
+def explain(path: Path, form: str) -> None:
+    """Explain records: measured beside predicted, the bottleneck, what would help.
+
+    \b
+    Examples:
+      nixwulf explain runs/first
+      nixwulf explain results/published/records/NAME.json
+    """
+    from nixwulf.perf.explain import render
+    from nixwulf.perf.explain.explanation import explain as explained
+
+    told, rest = explained(path)
+    if form == "table":
+        render.to_terminal(told, rest)
+    else:
+        click.echo((render.to_markdown if form == "md" else render.to_json)(told, rest), nl=False)

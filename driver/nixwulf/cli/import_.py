@@ -1,0 +1,148 @@
+"""nixwulf import: records of outputs that other tools left."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from pathlib import Path
+
+import click
+
+from nixwulf.core.errors import EXIT_USAGE, InputError
+from nixwulf.core.text import plural
+from nixwulf.results.record import Record, load, save
+
+
+@click.command("import")
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option(
+    "--platform",
+    "platforms",
+    metavar="NAME",
+    multiple=True,
+    required=True,
+    help="What the nodes are; once for each kind of node in a mixed cluster.",
+)
+@click.option("--nodes", type=click.IntRange(min=1), help="How many took part.")
+@click.option("--fabric", metavar="NAME", help="The network between them.")
+@click.option("--transport", type=click.Choice(["tcp", "rdma"]), help="How it was crossed.")
+@click.option(
+    "--parallelism", type=click.Choice(["pipeline", "tensor"]), help="How the model was split."
+)
+@click.option("--engine", metavar="NAME", help="What answered a client of any server.")
+@click.option("--engine-version", metavar="TEXT", help="Its version, where the output lacks it.")
+@click.option("--model", metavar="NAME", help="The model, by the name that it is to have.")
+@click.option("--quant", metavar="NAME", help="Its weights: Q4_K_M, mxfp4, ...")
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    default="imported",
+    show_default=True,
+    help="What to call the nodes.",
+)
+@click.option("--tool", metavar="NAME", help="The tool, where the content does not tell it.")
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    default=Path("runs/imported"),
+    show_default=True,
+    help="The folder that 'nixwulf report' takes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the records, and store nothing.")
+def import_(
+    files: tuple[Path, ...],
+    platforms: tuple[str, ...],
+    tool: str | None,
+    quant: str | None,
+    out: Path,
+    as_json: bool,
+    **options: str | int | None,
+) -> None:
+    """Turn outputs of benchmarks that somebody ran into records.
+
+    What an output says of itself need not be said; what neither says is absent. All files are
+    checked first: nothing is stored unless all of them can be read.
+
+    \b
+    Examples:
+      nixwulf import iperf3.json --platform dgx-spark --fabric qsfp
+      nixwulf import bench.md --platform framework-desktop --nodes 2 --model gpt-oss-120b --json
+    """
+    from nixwulf.results.importing import Said, records_of, require_use
+
+    said = Said(_platforms(platforms), weights=quant, **options)  # type: ignore[arg-type]
+    found: dict[str, Record] = {}
+    problems = []
+    for path in files:
+        try:
+            found |= {record["id"]: record for record in records_of(path, said, tool)}
+        except InputError as error:
+            problems.append(error.format_message())
+    if problems:
+        for problem in problems:
+            click.echo(problem, err=True)
+        raise SystemExit(EXIT_USAGE)
+    require_use(said, list(found.values()))
+    if as_json:
+        click.echo(json.dumps(list(found.values()), indent=1))
+        return
+    new = [record for record in found.values() if not _is_there(record, out)]
+    for record in new:
+        save(record, _path(record, out))
+        click.echo(f"{_path(record, out)}: {_words(record)}")
+    there = f", {len(found) - len(new)} there already" if len(found) > len(new) else ""
+    click.echo(f"{plural(len(new), 'record')} imported{there}; 'nixwulf report {out}' shows them.")
+
+
+def _platforms(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names; one without known facts is told of. Raises InputError for what is no name."""
+    from nixwulf.inventory.platforms import platform_names
+
+    known = platform_names()
+    for name in dict.fromkeys(names):
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", name):
+            raise InputError(
+                f"--platform {name!r} is no name of small letters, digits and dashes; known: "
+                f"{', '.join(known)}."
+            )
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}."
+            click.echo(f"Note: no facts are known of the platform {name!r}; {meant}", err=True)
+    return names
+
+
+def _path(record: Record, out: Path) -> Path:
+    return out / "records" / f"{record['id']}.json"
+
+
+def _is_there(record: Record, out: Path) -> bool:
+    """Whether the folder has it; raises InputError when it has another of its id."""
+    path = _path(record, out)
+    if not path.exists():
+        return False
+    old, new = _content(load(path)), _content(record)
+    differing = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    if differing:
+        raise InputError(
+            f"{path} is of the same file and case and has another {', '.join(differing)}; delete "
+            "it to have the new one, or choose another folder with --out."
+        )
+    return True
+
+
+def _content(record: Record) -> Record:
+    """What a record says; the driver's version and the file's name may change."""
+    told = {key: value for key, value in record.items() if key not in {"digest", "provenance"}}
+    return told | {"source": {**record["source"], "file": ""}}
+
+
+def _words(record: Record) -> str:
+    """'llama-bench, tiny, 2 nodes: 4 metrics'."""
+    case = record["case"]
+    parts = [case["benchmark"], case.get("model", ""), plural(case["nodes"], "node")]
+    return f"{', '.join(filter(None, parts))}: {plural(len(record['metrics']), 'metric')}"

@@ -1,0 +1,85 @@
+"""The command line: names, a line of help each, exit codes. Commands load when they are used."""
+
+from __future__ import annotations
+
+import importlib
+import keyword
+import signal
+import sys
+from types import FrameType
+
+import click
+
+from nixwulf import __version__
+from nixwulf.core.errors import EXIT_INTERRUPTED
+
+_COMMANDS = {
+    "bench": "Run a sweep on a cluster, or on the lab, and report on it.",
+    "cluster": "Check cluster files.",
+    "compare": "Compare two sets of records where all conditions are equal.",
+    "deploy": "Image the nodes of a cluster, after a plan and a typed name.",
+    "engines": "Show which engines are found where, and what would be built.",
+    "explain": "Say why records are as fast as they are, and what would help.",
+    "import": "Turn outputs of benchmarks that somebody ran into records.",
+    "lab": "Bring a cluster of namespaces on this machine up and down.",
+    "nodes": "Run commands on the nodes of a cluster; bring hung ones back.",
+    "plan": "Find the best way to run a model: predict all, measure a few.",
+    "predict": "Predict a model's speed on a cluster, and where the time goes.",
+    "preflight": "Hold every gate against every node of a cluster; run no case.",
+    "publish": "Take what is private out of a run, so that others may see it.",
+    "report": "Make the report of a run again, in any format.",
+    "site": "Make a static site of records: tables, plots, a page for each.",
+    "update": "Switch deployed nodes to what the flake says, or back.",
+    "validate": "Check records, clusters, sweeps and platforms by their schemas.",
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module when it is called: help needs none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        module = importlib.import_module(f"nixwulf.cli.{name}")
+        command: click.Command = getattr(module, name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="nixwulf")
+def cli() -> None:
+    """Image, measure and explain small desk-side clusters.
+
+    Without a cluster of your own, 'nixwulf bench' builds one out of network namespaces on this
+    machine, runs real engines on it, and writes a report.
+    """
+
+
+def main() -> None:
+    """Run the command line and exit: 0 ok, 1 failed, 2 usage, 3 a gate refused, 130 interrupted."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        code = EXIT_INTERRUPTED
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

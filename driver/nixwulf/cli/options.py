@@ -1,0 +1,94 @@
+"""Options that several commands have, and the cluster and nodes that they choose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nixwulf.core.errors import InputError
+
+if TYPE_CHECKING:
+    from nixwulf.inventory.cluster import Cluster, Node
+
+cluster_or_lab = click.option(
+    "--cluster", metavar="FILE|NAME", help="The cluster (default: the lab that is up)."
+)
+machines = click.option(
+    "--cluster", "name", metavar="FILE|NAME", required=True, help="The cluster."
+)
+only_nodes = click.option(
+    "--node", "chosen", multiple=True, metavar="NAME", help="Only this node; repeatable."
+)
+flake = click.option(
+    "--flake", default=".", show_default=True, help="The flake of the configurations."
+)
+prebuilt = click.option(
+    "--prebuilt",
+    "prebuilt_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Take what 'nix build .#deployments.CLUSTER' made; nothing is evaluated or built.",
+)
+expect_cluster = click.option(
+    "--expect-cluster",
+    metavar="CLUSTER",
+    help="Another cluster whose systems the nodes may run now.",
+)
+table_format = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "md", "json"]),
+    default="table",
+    show_default=True,
+    help="How it is printed.",
+)
+
+
+def fail_below(words: str) -> Callable[[Any], Any]:
+    """The option --fail-below of a comparison, with its help."""
+    return click.option(
+        "--fail-below",
+        "limit",
+        type=click.FloatRange(min=0, min_open=True),
+        callback=_finite,
+        metavar="RATIO",
+        help=words,
+    )
+
+
+def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """What a range of floats lets through: nothing is below what is no number."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value!r} is no ratio; give one such as 0.95.", ctx, parameter)
+    return value
+
+
+def find_cluster(name: str | None) -> tuple[Cluster, Path | None]:
+    """A cluster or, without a name, the one lab that is up; and of a lab its ssh config."""
+    from nixwulf.inventory.cluster import load_cluster
+    from nixwulf.nodes import lab
+
+    if name is not None:
+        cluster = load_cluster(name)
+        return cluster, lab.find(cluster.name).ssh_config if cluster.is_lab else None
+    up = lab.labs()
+    if len(up) != 1:
+        names = ", ".join(one.name for one in up)
+        raise InputError(
+            f"Name a cluster with --cluster, because {len(up)} labs are up: {names}."
+            if up
+            else "Name a cluster with --cluster, or bring a lab up by 'nixwulf lab up'."
+        )
+    return up[0].cluster, up[0].ssh_config
+
+
+def choose(cluster: Cluster, chosen: Sequence[str]) -> list[Node]:
+    """The chosen nodes of a cluster, all when none is named; raises InputError."""
+    known = [node.name for node in cluster.nodes]
+    for name in chosen:
+        if name not in known:
+            raise InputError(f"No node {name!r} in {cluster.name!r}; it has: {', '.join(known)}.")
+    return [node for node in cluster.nodes if not chosen or node.name in chosen]

@@ -1,0 +1,210 @@
+"""nixwulf plan: the best way to run a model on a cluster, measured."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
+
+if TYPE_CHECKING:
+    from nixwulf.tune.state import State
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST_S = 7 * 24 * 3600.0
+
+
+class _Duration(click.ParamType[float]):
+    """A time such as 90s, 30m or 2h, in seconds."""
+
+    name = "TIME"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh])", str(value))
+        seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
+        if not 0 < seconds <= _LONGEST_S:
+            raise InputError(
+                f"--budget {str(value)[:40]!r} is no time up to a week; give one such as 90s, 30m "
+                "or 2h."
+            )
+        return seconds
+
+
+@click.command()
+@click.option("--cluster", metavar="FILE|NAME", help="The cluster to run on (default: the lab).")
+@click.option(
+    "--model",
+    required=True,
+    metavar="M",
+    help="A path on the nodes, a name on Hugging Face, or 'random': a small one that is made.",
+)
+@click.option(
+    "--facts-of", default="", metavar="NAME|FILE", help="Where its facts are, as predict's --model."
+)
+@click.option("--quant", default="", help="Its quantization, where the name does not say: Q4_K_M.")
+@click.option(
+    "--size-gib", default=0.0, type=click.FloatRange(min=0), help="Size of its files, GiB."
+)
+@click.option("--tokenizer", default="", metavar="PATH", help="On the head, of a model in .m.")
+@click.option(
+    "--goal",
+    type=click.Choice(["decode", "prompt", "throughput", "efficiency"]),
+    default="decode",
+    show_default=True,
+)
+@click.option(
+    "--engine", "engines", multiple=True, metavar="NAME", help="Repeatable; default: all there are."
+)
+@click.option(
+    "--budget", type=_Duration(), default="30m", show_default=True, help="Time to measure in."
+)
+@click.option("--n-prompt", default=512, show_default=True, type=click.IntRange(min=1))
+@click.option("--n-gen", default=128, show_default=True, type=click.IntRange(min=2))
+@click.option(
+    "--concurrency",
+    default=8,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Requests at once, of the goal throughput.",
+)
+@click.option("--samples", default=3, show_default=True, type=click.IntRange(1, 1000))
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder of the run (default: in runs/)."
+)
+@click.option("--dry-run", is_flag=True, help="Print the ranking, and measure nothing.")
+@click.pass_context
+def plan(
+    ctx: click.Context,
+    cluster: str | None,
+    model: str,
+    facts_of: str,
+    quant: str,
+    size_gib: float,
+    tokenizer: str,
+    goal: str,
+    engines: tuple[str, ...],
+    budget: float,
+    n_prompt: int,
+    n_gen: int,
+    concurrency: int,
+    samples: int,
+    out: Path | None,
+    dry_run: bool,
+) -> None:
+    """Find the best way to run a model: predict all, measure the few that could be best.
+
+    \b
+    Examples:
+      nixwulf plan --model random --budget 5m
+      nixwulf plan --cluster mine.toml --model /models/MiniMax-M2-UD-Q6_K_XL.gguf --dry-run
+      nixwulf plan --cluster mine.toml --model /models/x.gguf --facts-of Llama-3.1-70B \\
+        --quant Q4_K_M --goal throughput --concurrency 16
+    """
+    from nixwulf.cli.bench import check_new
+    from nixwulf.inventory.cluster import load_cluster
+    from nixwulf.tune.goals import GOALS
+    from nixwulf.tune.render import make_console, minutes, to_rank
+    from nixwulf.tune.request import Request
+    from nixwulf.tune.search import decide
+    from nixwulf.tune.state import begin
+    from nixwulf.tune.subject import engines_for, read_subject
+
+    if out and not dry_run:
+        check_new(out)
+    loaded = load_cluster(cluster or "lab")
+    subject = read_subject(model, facts_of, quant, size_gib, tokenizer)
+    chosen = engines_for(subject, engines, is_lab=loaded.is_lab)
+    request = Request(loaded, subject, GOALS[goal], chosen, n_prompt, n_gen, concurrency, samples)
+    state = begin(request)
+    standings = state.standings()
+    least = min(one.seconds for one in standings)
+    if decide(standings, budget).next is None:
+        if least > _LONGEST_S:
+            raise InputError(
+                f"The quickest of {len(standings)} ways takes more than a week; ask for fewer "
+                "tokens by --n-prompt and --n-gen, or fewer --samples."
+            )
+        enough = min(2 * least + _UNITS["m"], _LONGEST_S) // _UNITS["m"]
+        raise InputError(
+            f"A budget of {minutes(budget)} measures no way: the quickest takes about "
+            f"{minutes(least)}; give --budget {enough:.0f}m."
+        )
+    console = make_console()
+    to_rank(console, state, budget)
+    if dry_run:
+        return
+    ctx.exit(_measure(state, out, cluster or "lab", budget))
+
+
+def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int:
+    """Measure, report, and give the exit code."""
+    import yaml
+
+    from nixwulf.core.files import write_atomically
+    from nixwulf.report import load, summary_of, write
+    from nixwulf.sweep.plan import make_plan, save_plan
+    from nixwulf.sweep.progress import TerminalProgress
+    from nixwulf.sweep.sweep_file import parse_sweep
+    from nixwulf.tune import render
+    from nixwulf.tune.measure import measure
+    from nixwulf.tune.search import Decision, best
+    from nixwulf.tune.sweeps import sweep_document
+
+    request = state.request
+    started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    folder = out or Path("runs") / f"{started}-plan-{request.cluster.name}"
+    document = sweep_document(request, state.options, "plan", budget)
+    plan = make_plan(parse_sweep(document, "nixwulf plan"), request.cluster)
+    save_plan(plan, folder / "plan.json")
+    # The live line and what is told meanwhile share a console.
+    beside = render.make_console(stderr=True)
+    before = state.estimates()
+
+    def told(n: int) -> None:
+        render.to_tell(beside, state, n, before[n])
+        before[:] = state.estimates()
+
+    interrupted = False
+    decision = Decision(None, "it was interrupted")
+    try:
+        with TerminalProgress(beside) as progress:
+            decision = measure(state, plan, folder, budget, progress, told, load)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        if not state.took:
+            _forget(folder)
+    if not state.took:
+        click.echo(f"Nothing was measured: {decision.why}.", err=True)
+        return EXIT_INTERRUPTED if interrupted else EXIT_RUN_FAILED
+    top = best(state.standings())
+    again = folder / "best.yaml"
+    if top is not None:
+        best_way = sweep_document(request, [state.options[top]], "best", budget)
+        write_atomically(again, yaml.safe_dump(best_way, sort_keys=False))
+    console = render.make_console()
+    render.to_end(console, state, decision, folder, cluster, again)
+    click.echo(f"Report: {write(summary_of(folder))}")
+    if interrupted:
+        return EXIT_INTERRUPTED
+    if state.lacks_watts:
+        render.to_say_no_watts(console, state)
+        return EXIT_RUN_FAILED
+    if top is not None:
+        return EXIT_OK
+    phases = [record["failure"]["phase"] for record in state.records.values()]
+    return EXIT_GATE if all(phase == "gates" for phase in phases) else EXIT_RUN_FAILED
+
+
+def _forget(folder: Path) -> None:
+    """Take the plan out again: a folder with one is a run, to be gone on with by its name."""
+    (folder / "plan.json").unlink(missing_ok=True)
+    with suppress(OSError):  # what an interrupted run left raw stays
+        folder.rmdir()

@@ -1,0 +1,112 @@
+"""nixwulf predict: what each way to run a model on a cluster should give, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nixwulf.cli.options import table_format
+
+# Far above what is run, and far from where numbers overflow.
+_MOST = 10**9
+_COUNT = click.IntRange(0, _MOST)
+_SOME = click.IntRange(1, _MOST)
+
+
+@click.command()
+@click.option("--cluster", required=True, metavar="FILE|NAME", help="A cluster file, or its name.")
+@click.option(
+    "--model",
+    required=True,
+    metavar="M",
+    help="A known model's name, a GGUF, a folder of safetensors, or a TOML file of its facts.",
+)
+@click.option("--quant", default="", help="Its quantization, where the name does not say: Q4_K_M.")
+@click.option(
+    "--size-gib",
+    default=0.0,
+    type=click.FloatRange(min=0),
+    help="Size of its files, GiB: tells the bits of a weight better than a name.",
+)
+@click.option("--nodes", multiple=True, type=click.IntRange(min=1), help="Repeatable.")
+@click.option("--fabric", multiple=True, metavar="NAME", help="Repeatable.")
+@click.option("--transport", multiple=True, type=click.Choice(["tcp", "rdma"]))
+@click.option("--parallelism", multiple=True, type=click.Choice(["single", "pipeline", "tensor"]))
+@click.option("--engine", default="llama.cpp", show_default=True)
+@click.option("--n-prompt", default=512, show_default=True, type=_COUNT, help="Tokens of a prompt.")
+@click.option("--n-gen", default=128, show_default=True, type=_SOME)
+@click.option(
+    "--depth", default=0, show_default=True, type=_COUNT, help="Tokens before the prompt."
+)
+@click.option("--batch", default=1, show_default=True, type=_SOME)
+@click.option(
+    "--measured",
+    metavar="RUN",
+    type=click.Path(path_type=Path),
+    help="Take round trips and bandwidth of TCP from the records of this cluster in a folder.",
+)
+@click.option(
+    "--what-if",
+    "what_ifs",
+    multiple=True,
+    metavar="GROUP.NAME.KEY=VALUE",
+    help="Beside it, the speed with a fact changed, such as fabric.cable.latency_us=7; repeatable.",
+)
+@table_format
+def predict(
+    cluster: str,
+    model: str,
+    quant: str,
+    size_gib: float,
+    nodes: tuple[int, ...],
+    fabric: tuple[str, ...],
+    transport: tuple[str, ...],
+    parallelism: tuple[str, ...],
+    engine: str,
+    n_prompt: int,
+    n_gen: int,
+    depth: int,
+    batch: int,
+    measured: Path | None,
+    what_ifs: tuple[str, ...],
+    form: str,
+) -> None:
+    """Predict the speed of a model on a cluster, before it is bought or measured.
+
+    \b
+    Examples:
+      nixwulf predict --cluster framework-2 --model MiniMax-M2-UD-Q6_K_XL
+      nixwulf predict --cluster framework-2 --model Llama-3.1-70B --quant Q4_K_M \\
+        --nodes 2 --fabric cable --what-if fabric.cable.latency_us=7
+    """
+    from nixwulf.inventory.cluster import load_cluster
+    from nixwulf.perf.scenarios import render as show
+    from nixwulf.perf.scenarios.candidates import Question, candidates
+    from nixwulf.perf.scenarios.document import to_json
+    from nixwulf.perf.scenarios.measured import links_of, stated_links
+    from nixwulf.perf.scenarios.source import read_model
+    from nixwulf.perf.scenarios.ways import answer
+
+    loaded = load_cluster(cluster)
+    question = Question(
+        loaded,
+        read_model(model, quant, size_gib),
+        engine,
+        n_prompt,
+        n_gen,
+        depth,
+        batch,
+        nodes,
+        fabric,
+        transport,
+        parallelism,
+        stated_links(loaded) | (links_of(measured, loaded) if measured else {}),
+    )
+    _, left_out = candidates(question)
+    answers = answer(question, what_ifs)
+    if form == "table":
+        show.to_terminal(question, answers, left_out, what_ifs)
+    else:
+        render = show.to_markdown if form == "md" else to_json
+        click.echo(render(question, answers, left_out, what_ifs), nl=False)

@@ -1,0 +1,129 @@
+"""nixwulf publish: a run without what is private, as a folder that is ready to commit."""
+
+from __future__ import annotations
+
+import getpass
+import shlex
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nixwulf.core.errors import InputError
+
+if TYPE_CHECKING:
+    from nixwulf.results.publish.scrub import Finding
+    from nixwulf.results.run_folder import RunFolder
+
+_KEEP = {
+    "address": "address",
+    "host": "host name",
+    "user": "user name",
+    "serial": "serial number",
+}
+_EXAMPLES = 3
+_LONGEST = 44
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default="results",
+    show_default=True,
+    help="Where the folder of the results is written.",
+)
+@click.option(
+    "--scrub", "others", multiple=True, metavar="WORD", help="Take this out too; repeatable."
+)
+@click.option(
+    "--keep",
+    multiple=True,
+    type=click.Choice(list(_KEEP)),
+    help="Leave what is of this kind in; repeatable.",
+)
+@click.option("--lab", is_flag=True, help="Publish a run of the lab nevertheless.")
+def publish(
+    run: Path, out: Path, others: tuple[str, ...], keep: tuple[str, ...], lab: bool
+) -> None:
+    """Make a folder of results that others may see of RUN, which 'nixwulf bench' wrote.
+
+    Takes out addresses, names of hosts and users, serial numbers and keys, and shows what it took.
+
+    \b
+    Examples:
+      nixwulf publish runs/first
+      nixwulf publish runs/first --scrub acme --scrub 'room 12'
+    """
+    from nixwulf.plugins import benchmarks, engines
+    from nixwulf.results.publish.folder import publication
+    from nixwulf.results.run_folder import read_folder
+
+    folder = read_folder(run)
+    _check(folder, lab)
+    made = publication(
+        folder,
+        (*engines.all_engines(), *benchmarks.all_benchmarks()),
+        keep=[_KEEP[name] for name in keep],
+        others=others,
+        users=[_user()],
+        hosts=[socket.gethostname()],
+    )
+    place = made.write(out)
+    _show(made.found)
+    click.echo(
+        f"The name of the cluster is in it: {', '.join(made.clusters)}. Raw outputs are not.\n"
+        f"Look through {place}: what looks like a common word is not known to be private; take it "
+        "out with --scrub WORD.\n"
+        "To contribute it (docs/share.md):\n"
+        f"  git switch -c {made.name}\n"
+        f"  git add {shlex.quote(str(place))}\n"
+        f"  git commit -m {shlex.quote(f'Results: {made.title}')}\n"
+        "  git push -u origin HEAD"
+    )
+
+
+def _check(folder: RunFolder, lab: bool) -> None:
+    if any(record["kind"] == "published" for record in folder.records):
+        raise InputError(f"{str(folder.path)!r} holds published numbers, which are public already.")
+    if not lab and any(record["cluster"]["lab"] for record in folder.records):
+        raise InputError(
+            f"{str(folder.path)!r} is a run of the lab: namespaces of one machine, whose numbers "
+            "tell others nothing about any hardware; to publish it nevertheless, give --lab."
+        )
+
+
+def _show(found: Sequence[Finding]) -> None:
+    """What was taken out: kind, how many, and a few of them, here and nowhere else."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from nixwulf.core.console import output
+    from nixwulf.core.text import clean
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("taken out")
+    table.add_column("times", justify="right")
+    table.add_column("for example", overflow="fold")
+    kinds = Counter(finding.kind for finding in found)
+    for kind in sorted(kinds):
+        seen = Counter((f.was, f.now) for f in found if f.kind == kind)
+        examples = [
+            f"{was[:_LONGEST]}{'...' if len(was) > _LONGEST else ''}{f' -> {now}' if now else ''}"
+            for (was, now), _ in seen.most_common(_EXAMPLES)
+        ]
+        more = len(seen) - len(examples)
+        text = ", ".join(examples) + (f", and {more} more" if more else "")
+        table.add_row(kind, str(kinds[kind]), Text(clean(text)))
+    output(100).print(table if kinds else "Nothing private was found.")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except OSError:  # a user id without a name, in a container
+        return ""

@@ -1,0 +1,187 @@
+"""nixwulf update: switch deployed nodes to what the flake says."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nixwulf.cli.options import choose, machines, only_nodes
+from nixwulf.cli.options import expect_cluster as expect_cluster_option
+from nixwulf.cli.options import flake as flake_option
+from nixwulf.cli.options import prebuilt as prebuilt_option
+from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
+
+if TYPE_CHECKING:
+    from nixwulf.inventory.cluster import Cluster, Node
+    from nixwulf.ops.deploy.update import Target
+
+
+@click.command()
+@machines
+@only_nodes
+@click.option("--dry-run", is_flag=True, help="Print the commands, and reach no node.")
+@flake_option
+@prebuilt_option
+@click.option(
+    "--rollback-after",
+    "seconds",
+    type=click.IntRange(min=30),
+    default=300,
+    show_default=True,
+    help="Seconds after which a node goes back that the driver did not get into again.",
+)
+@expect_cluster_option
+@click.pass_context
+def update(
+    ctx: click.Context,
+    name: str,
+    chosen: tuple[str, ...],
+    dry_run: bool,
+    flake: str,
+    prebuilt_file: Path | None,
+    seconds: int,
+    expect_cluster: str | None,
+) -> None:
+    """Switch deployed nodes to what the flake says: build once, copy to all, activate on all.
+
+    A node that cannot be reached again over a new connection, or on which a unit fails, goes back
+    to its old system by itself. Kernels change with the next reboot, and it says where.
+
+    \b
+    Examples:
+      nixwulf update --cluster clusters/mine.toml --dry-run
+      nixwulf update --cluster clusters/mine.toml --node mini2
+      nixwulf update --cluster clusters/mine.toml --prebuilt result
+    """
+    from nixwulf.inventory.cluster import load_cluster
+    from nixwulf.inventory.platforms import load_platform
+    from nixwulf.ops.deploy.flake import attribute, check_reference, lacks_nix
+    from nixwulf.ops.deploy.plan import check_deployable, darwin_steps
+
+    cluster = load_cluster(name)
+    check_deployable(cluster)
+    check_reference(flake)
+    nodes = choose(cluster, chosen)
+    lacking = lacks_nix()
+    if lacking:
+        raise InputError(f"Systems cannot be built or copied here, because {lacking}.")
+    of = {node.name: load_platform(node.platform)["system"] for node in nodes}
+    linux = [node for node in nodes if of[node.name].endswith("-linux")]
+    for node in nodes:
+        if node not in linux:
+            steps = darwin_steps(flake, node, attribute(cluster, node))
+            click.echo("\n  ".join([f"{node.name}: by hand, with nix-darwin:", *steps]))
+    if not linux:
+        return
+    if prebuilt_file:
+        targets = _prebuilt_targets(cluster, linux, prebuilt_file)
+    else:
+        targets = _flake_targets(cluster, linux, flake)
+    if dry_run:
+        _print_commands(targets, seconds)
+        return
+    failures = _bring(cluster, targets, expect_cluster)
+    if failures:
+        for words in failures:
+            click.echo(words, err=True)
+        click.echo("No node was switched; choose those that answer with --node.", err=True)
+        ctx.exit(EXIT_GATE)
+    ctx.exit(_switch(targets, seconds))
+
+
+def _flake_targets(cluster: Cluster, nodes: Sequence[Node], flake: str) -> list[Target]:
+    from nixwulf.inventory.platforms import load_platform
+    from nixwulf.nodes.ssh import connections
+    from nixwulf.ops.deploy import update as updating
+    from nixwulf.ops.deploy.flake import attribute, installable, systems
+
+    evaluated = systems(flake, [attribute(cluster, node) for node in nodes])
+    local, reach = updating.built_here(), connections(cluster)
+    return [
+        updating.Target(
+            reach[node.name],
+            evaluated[attribute(cluster, node)],
+            installable(flake, attribute(cluster, node)),
+            here=load_platform(node.platform)["system"] in local,
+        )
+        for node in nodes
+    ]
+
+
+def _prebuilt_targets(cluster: Cluster, nodes: Sequence[Node], file: Path) -> list[Target]:
+    from nixwulf.nodes.ssh import connections
+    from nixwulf.ops.deploy import update as updating
+    from nixwulf.ops.deploy.flake import Built
+    from nixwulf.ops.deploy.prebuilt import load_prebuilt
+
+    found, reach = load_prebuilt(file, cluster, nodes).nodes, connections(cluster)
+    return [
+        updating.Target(
+            reach[node.name],
+            Built(None, found[node.name].system, found[node.name].layout),
+            installable="",
+            here=True,
+        )
+        for node in nodes
+    ]
+
+
+def _print_commands(targets: Sequence[Target], seconds: int) -> None:
+    from nixwulf.ops.deploy import update as updating
+
+    build = updating.build_command(targets)
+    if build:
+        click.echo(shlex.join(build))
+    for target in targets:
+        click.echo(shlex.join(updating.bring_command(target)))
+    names = ", ".join(target.node.name for target in targets)
+    click.echo(
+        f"Then on {names}: activate it, reach the node over a new connection, and keep it; or go "
+        f"back after {seconds} s."
+    )
+
+
+def _bring(cluster: Cluster, targets: Sequence[Target], expect_cluster: str | None) -> list[str]:
+    """Build once and copy to all; why a node does not have its system, empty when all have.
+
+    Nothing is built when a node does not answer, is being measured, or is another cluster's.
+    """
+    from nixwulf.core.text import plural
+    from nixwulf.nodes.ssh import open_all
+    from nixwulf.ops.deploy import update as updating
+
+    failures = list(open_all(target.connection for target in targets).values())
+    failures = failures or updating.measuring(targets)
+    failures = failures or updating.unfit(cluster, targets, expect_cluster)
+    if failures:
+        return failures
+    build = updating.build_command(targets)
+    if build:
+        click.echo(f"Building for {plural(len(targets), 'node')}.", err=True)
+        updating.build(build)
+    click.echo(f"Copying to {plural(len(targets), 'node')}.", err=True)
+    return updating.bring_all(targets)
+
+
+def _switch(targets: Sequence[Target], seconds: int) -> int:
+    from nixwulf.ops.deploy import update as updating
+
+    def report(node: str, words: str) -> None:
+        click.echo(f"{node}: {words}", err=True)
+
+    results = updating.switch_all(targets, seconds, report)
+    for result in results:
+        click.echo(updating.sentence(result), err=result.state not in updating.GOOD)
+    reboots = [result.node.name for result in results if result.reboot]
+    if reboots:
+        click.echo(f"A reboot is needed for kernel or initrd: {', '.join(reboots)}.")
+    states = {result.state for result in results}
+    if states <= updating.GOOD:
+        return 0
+    if states & updating.GOOD:
+        click.echo("The nodes now run different systems: update again.", err=True)
+    return EXIT_GATE if states <= {"refused", *updating.GOOD} else EXIT_RUN_FAILED

@@ -1,0 +1,132 @@
+"""Files: reading the input formats with errors that name file and line, and atomic writing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nixwulf.core.errors import InputError
+
+_NEAR = 20
+
+
+def cache_dir() -> Path:
+    """Where built engines and made models are kept: $XDG_CACHE_HOME/nixwulf or ~/.cache/nixwulf."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nixwulf"
+
+
+def shipped(package: Path) -> Path:
+    """Where the driver's clusters/ and sweeps/ lie: share/nixwulf, or the checkout."""
+    home = package.parent
+    if home.name in {"site-packages", "dist-packages"}:
+        return home.parents[2] / "share" / "nixwulf"
+    return home.parent
+
+
+def find_input(name_or_path: str, folder: str, suffix: str) -> Path:
+    """The file of a path, or of a bare name in FOLDER here or in what came with the driver."""
+    path = Path(name_or_path)
+    if path.suffix == suffix or "/" in name_or_path:
+        return path
+    places = [Path(folder), shipped(Path(__file__).parents[1]) / folder]
+    for place in places:
+        if (place / f"{name_or_path}{suffix}").is_file():
+            return place / f"{name_or_path}{suffix}"
+    known = sorted({file.stem for place in places for file in place.glob(f"*{suffix}")})
+    raise InputError(
+        f"No {folder}/{name_or_path}{suffix}; give a file, or one of: {', '.join(known) or 'none'}."
+    )
+
+
+def read_text(path: Path) -> str:
+    """Text of a file; raises InputError when it is missing, a folder, or not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file.") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}.") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table of a TOML file; raises InputError with the line."""
+    try:
+        return tomllib.loads(read_text(path), parse_float=_finite)
+    except ValueError as error:
+        raise InputError(f"{path}: not TOML: {error}.") from None
+
+
+def _finite(text: str) -> float:
+    """TOML knows nan and inf; no file of ours has a use for them."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no finite number")
+    return value
+
+
+def read_yaml(path: Path) -> Any:
+    """The document of a YAML file; raises InputError with the line."""
+    try:
+        return yaml.safe_load(read_text(path))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f" line {mark.line + 1}:" if mark else ""
+        raise InputError(f"{path}:{line} not YAML: {error.problem}.") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not YAML: {error}.") from None
+
+
+def read_json(path: Path) -> Any:
+    """The document of a JSON file; raises InputError with the line.
+
+    Strict where the standard library is not: no NaN, no number beyond 64 bits, no half of a
+    character, no bottomless nesting.
+    """
+    import orjson
+
+    text = read_text(path)
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        near = text[error.pos : error.pos + _NEAR].split("\n")[0]
+        at = f" at {near!r}" if near else ""
+        raise InputError(f"{path}: line {error.lineno}: not JSON: {error.msg}{at}.") from None
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a whole file or nothing: a reader sees the old content or the new, never a part.
+
+    Raises InputError when the device is full or the folder cannot be written.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    temporary: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+            temporary = Path(file.name)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise InputError(
+            f"Cannot write {str(path)!r}: {error.strerror}; free some space or choose another "
+            "folder with --out."
+        ) from None
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a JSON document atomically, keys in the order given."""
+    write_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")

@@ -1,0 +1,69 @@
+"""Queries that choose cases and records: 'nodes=2 model=tiny* fabric!=thunderbolt nodes<=4'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from nixwulf.core.errors import InputError
+
+_TERM = re.compile(r"([a-z_]+)(!=|<=|>=|=|<|>)(.+)")
+
+
+@dataclass(frozen=True)
+class Term:
+    """One condition on one key."""
+
+    key: str
+    operator: str
+    value: str
+
+    def holds(self, values: Mapping[str, object]) -> bool:
+        """Whether the values meet it; a key without a value meets only '!='."""
+        actual = values.get(self.key)
+        if self.operator in {"=", "!="}:
+            same = actual is not None and fnmatchcase(str(actual), self.value)
+            return same == (self.operator == "=")
+        if not isinstance(actual, int | float):
+            return False
+        bound = float(self.value)
+        return {
+            "<": actual < bound,
+            "<=": actual <= bound,
+            ">": actual > bound,
+            ">=": actual >= bound,
+        }[self.operator]
+
+
+def parse_query(text: str, keys: frozenset[str]) -> tuple[Term, ...]:
+    """The terms of a query, all of which must hold; raises InputError for a bad one."""
+    terms = []
+    for word in text.split():
+        match = _TERM.fullmatch(word)
+        if match is None:
+            raise InputError(
+                f"Cannot read {word!r} in {text!r}; write terms such as nodes=2, model=tiny* or "
+                "nodes<=4, with spaces between them."
+            )
+        term = Term(*match.groups())
+        if term.key not in keys:
+            raise InputError(
+                f"Unknown key {term.key!r} in {text!r}; known: {', '.join(sorted(keys))}."
+            )
+        if term.operator not in {"=", "!="} and not _is_number(term.value):
+            raise InputError(
+                f"{term.value!r} in {text!r} is not a number, and {term.operator!r} needs one."
+            )
+        terms.append(term)
+    return tuple(terms)
+
+
+def matches(terms: tuple[Term, ...], values: Mapping[str, object]) -> bool:
+    """Whether all terms hold."""
+    return all(term.holds(values) for term in terms)
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text) is not None

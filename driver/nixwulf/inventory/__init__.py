@@ -1,0 +1,1 @@
+"""Cluster files, platforms, and the ports of their fabrics."""

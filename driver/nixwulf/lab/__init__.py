@@ -1,7 +1,0 @@
-"""The lab: a cluster of network namespaces on one Linux machine, with a real sshd in each node."""
-
-from nixwulf.lab.handle import Lab, find, labs
-from nixwulf.lab.links import Shaping
-from nixwulf.lab.start import up
-
-__all__ = ["Lab", "Shaping", "find", "labs", "up"]

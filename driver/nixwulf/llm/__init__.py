@@ -1,0 +1,131 @@
+"""Models: what a sweep names, as a file on the head or as random weights that the driver makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.naming import fingerprint
+from nixwulf.llm import dllama
+from nixwulf.llm import sizes as header
+from nixwulf.llm.random_model import RandomModel, parse_random_model
+from nixwulf.nodes.ssh import Connection
+
+# Bytes of a file, or of all files below a folder.
+_SIZE = """
+if [ -d "$1" ]; then
+  find -L "$1" -type f -exec wc -c {} + | awk '$2 != "total" { sum += $1 } END { print sum + 0 }'
+elif [ -f "$1" ]; then
+  wc -c <"$1"
+fi
+"""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model by its name in the sweep.
+
+    random: weights that the driver makes; path: a file or folder on the nodes, and
+    tokenizer: the file beside it of engines that want one; id: a name on Hugging Face, which the
+    engine itself fetches or finds in its cache.
+    """
+
+    name: str
+    random: RandomModel | None = None
+    path: str | None = None
+    id: str | None = None
+    tokenizer: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the definition; of a file, its path only."""
+        name = {"path": self.path} if self.path else {"id": self.id}
+        name |= {"tokenizer": self.tokenizer} if self.tokenizer else {}
+        definition = asdict(self.random) if self.random else name
+        return fingerprint(definition)
+
+
+@dataclass(frozen=True)
+class PlacedModel:
+    """A model on nodes: its path, the same on all, or its name on Hugging Face; and its bytes.
+
+    bytes is none when a node lacks it, and missing_on is that node's name; also by name. sizes is
+    none when its headers cannot be read.
+    """
+
+    model: Model
+    path: str
+    bytes: int | None
+    missing_on: str | None = None
+    sizes: header.Sizes | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As in a record."""
+        size = {"bytes": self.bytes} if self.bytes else {}
+        random = self.model.random
+        if self.model.id:
+            return {"name": self.model.name, "hub": self.path}
+        if random is None:
+            return {"name": self.model.name, "file": self.path, **size}
+        return {
+            "name": self.model.name,
+            "random_weights": True,
+            "architecture": random.architecture,
+            "parameters": random.parameters,
+            "active_parameters": random.active_parameters,
+            "weights": random.weights,
+            **size,
+        }
+
+
+def parse_model(name: str, values: dict[str, Any], source: str) -> Model:
+    """The model of a sweep's entry that passed the schema; raises InputError."""
+    if "path" in values or "id" in values:
+        return Model(name, None, values.get("path"), values.get("id"), values.get("tokenizer"))
+    return Model(name, random=parse_random_model(values["random"], f"{source}.random"))
+
+
+def place(
+    model: Model, nodes: Sequence[Connection], make: Callable[[RandomModel], Path]
+) -> PlacedModel:
+    """Bring a model to nodes unless one of the same name and size is there.
+
+    make gives the file or folder of random weights, as the engine reads them.
+    """
+    if model.id:
+        return PlacedModel(model, model.id, None)
+    if model.random is None:
+        path = model.path or ""
+        sizes = {node.node.name: _size(node, path) for node in nodes}
+        for name, size in sizes.items():
+            if size is None:
+                return PlacedModel(model, path, None, name)
+        for node in nodes if model.tokenizer else ():
+            if _size(node, model.tokenizer or "") is None:
+                return PlacedModel(model, model.tokenizer or "", None, node.node.name)
+        least = min(size for size in sizes.values() if size is not None)
+        return PlacedModel(model, path, least, sizes=_sizes(nodes[0], path))
+    local = make(model.random)
+    files = [local] if local.is_file() else sorted(f for f in local.rglob("*") if f.is_file())
+    for node in nodes:
+        home = node.script('echo "$HOME"').strip()
+        path = f"{home}/.cache/nixwulf/models/{local.name}"
+        for file in files:
+            remote = f"{path}/{file.relative_to(local)}" if local.is_dir() else path
+            if _size(node, remote) != file.stat().st_size:
+                node.put(file, remote)
+    count = sum(file.stat().st_size for file in files)
+    return PlacedModel(model, path, count, sizes=_sizes(nodes[0], path))
+
+
+def _sizes(node: Connection, path: str) -> header.Sizes | None:
+    """What the model's headers tell, none where they are of no known form."""
+    return dllama.read(node, path) if path.endswith(".m") else header.read(node, path)
+
+
+def _size(node: Connection, path: str) -> int | None:
+    """Bytes of a file, or of all files below a folder; none where there is neither."""
+    text = node.script(_SIZE, path).strip()
+    return int(text) if text else None

@@ -1,0 +1,120 @@
+"""Facts of language models by name: the checked-in table, or a file of its form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.core.files import read_toml
+from nixwulf.core.schema import check
+from nixwulf.llm.model_facts import ModelFacts, Weights
+
+FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "models.toml"
+NEEDED = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "parameters_b")
+_BILLION = 1e9
+_NEAR = 5
+
+
+@cache
+def table(path: Path = FILE) -> tuple[Mapping[str, Any], ...]:
+    """The models of a table; raises InputError, naming the key and what was expected."""
+    document = read_toml(path)
+    if path != FILE:  # a test holds that of the package against the schema
+        check(document, "models", str(path))
+    return tuple(document["models"])
+
+
+def only(path: Path) -> ModelFacts:
+    """The model of a file that has one; raises InputError."""
+    models = table(path)
+    if len(models) != 1:
+        raise InputError(
+            f"{path}: has {len(models)} [[models]], expected one; give a file with one."
+        )
+    facts = parse(models[0])
+    if facts.routed + facts.unread > facts.parameters:
+        raise InputError(
+            f"{path}: of {facts.parameters / _BILLION:.3g} billion parameters the experts of "
+            f"{facts.name!r} have {facts.routed / _BILLION:.3g} billion and the embedding, with "
+            f"unread_b, {facts.unread / _BILLION:.3g}; look at parameters_b and the widths."
+        )
+    if facts.linear_layers + facts.window_layers > facts.layers:
+        raise InputError(
+            f"{path}: linear_layers and window_layers are more than {facts.layers} layers."
+        )
+    return facts
+
+
+def find(name: str, path: Path = FILE) -> ModelFacts:
+    """The model that a name is about, as first published: 'MiniMax-M2-UD-Q6_K_XL' is MiniMax-M2.
+
+    The longest alias in the name counts, and no letter or digit may follow it: GLM-4.6V is another
+    model than GLM-4.6. Raises InputError that says which facts are needed and where they go.
+    """
+    found = [
+        (len(alias), model)
+        for model in table(path)
+        for alias in (*model.get("aliases", ()), _plain(model["name"]))
+        if re.search(r"[^a-z0-9]*".join(alias) + r"(?![a-z0-9])", name.lower())
+    ]
+    if not found:
+        known = [str(model["name"]) for model in table(path)]
+        near = get_close_matches(name, known, n=_NEAR, cutoff=0.0)
+        raise InputError(
+            f"Model {name!r} is not known. Give its facts in a TOML file as [[models]] with name, "
+            f"{', '.join(NEEDED)}, and for experts: experts, experts_used, expert_width, "
+            f"moe_layers (all in its config.json), or a GGUF file; of the {len(known)} known, "
+            f"its name is nearest to {', '.join(near)}."
+        )
+    return parse(max(found, key=lambda one: one[0])[1])
+
+
+def parse(model: Mapping[str, Any]) -> ModelFacts:
+    """The facts of an entry of a table."""
+    layers, hidden, vocabulary = model["layers"], model["hidden"], model["vocabulary"]
+    linear, looking = model.get("linear_layers", 0), model.get("window_layers", 0)
+    width = model.get("latent_width") or 2 * model["kv_heads"] * model["head_dim"]
+    growing = layers - linear - looking
+    limit = model.get("cache_limit", 0)
+    embedding = 0 if model.get("tied") else vocabulary * hidden
+    matrices = 3.0 if model.get("gated", True) else 2.0
+    return ModelFacts(
+        name=model["name"],
+        layers=layers,
+        hidden=hidden,
+        parameters=model["parameters_b"] * _BILLION,
+        weights=Weights(model.get("routed_bits", 16.0), model.get("other_bits", 16.0)),
+        nvfp4_bits=model.get("nvfp4_bits", 16.0),
+        vocabulary=vocabulary,
+        unread=embedding + model.get("unread_b", 0.0) * _BILLION,
+        experts=model.get("experts", 0),
+        experts_used=model.get("experts_used", 0),
+        routed=matrices
+        * model.get("moe_layers", 0)
+        * model.get("experts", 0)
+        * model.get("expert_input", hidden)
+        * model.get("expert_width", 0),
+        heads=model["heads"],
+        head_dim=model.get("latent_width", model["head_dim"]),
+        kv_heads=model["kv_heads"],
+        # Sparse attention picks a limited number of tokens: it costs what a window of them does.
+        cache_width=0.0 if limit else float(width * growing),
+        window_width=float(
+            model.get("window_width", width) * looking + (width * growing if limit else 0)
+        ),
+        window=limit or model.get("window", 0),
+        window_layers=looking + (growing if limit else 0),
+        linear_layers=linear,
+        state_width=float(model.get("state_width", 0) * linear),
+        streams=model.get("streams", 1),
+    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -1,0 +1,79 @@
+"""The header of a model of distributed-llama (.m): pairs of numbers, then the weights in order.
+
+https://github.com/b4rtaz/distributed-llama/blob/8d624a7/src/llm.hpp
+"""
+
+from __future__ import annotations
+
+import struct
+
+from nixwulf.llm.sizes import Sizes
+from nixwulf.nodes.ssh import Connection
+
+MAGIC = 0xA00ABCD
+KEYS = {
+    "version": 0,
+    "architecture": 1,
+    "hidden": 2,
+    "feed_forward": 3,
+    "layers": 4,
+    "heads": 5,
+    "kv_heads": 6,
+    "experts": 7,
+    "experts_used": 8,
+    "vocabulary": 9,
+    "context": 10,
+    "activation": 11,
+    "rope_theta": 12,
+    "weights": 13,
+    "head_size": 19,
+    "epsilon": 20,
+    "expert_feed_forward": 21,
+}
+_ENOUGH = 4096
+_F32 = 4
+# Weights of a block and its bytes, by the number of the type: f32, f16, q40, q80.
+_BLOCKS = ((1, 4), (1, 2), (32, 18), (32, 34))
+
+
+def read(node: Connection, path: str) -> Sizes | None:
+    """The sizes of a model on a node; none of anything else, which the engine says better."""
+    try:
+        return parse(node.first_bytes(path, _ENOUGH))
+    except (ValueError, KeyError, IndexError, ZeroDivisionError, struct.error):
+        return None
+
+
+def parse(start: bytes) -> Sizes:
+    """The sizes by the first bytes of a file; raises one of several errors when they are none."""
+    magic, size = struct.unpack_from("<II", start)
+    if magic != MAGIC:
+        raise ValueError("no model of distributed-llama")
+    numbers = struct.unpack_from(f"<{(size - 8) // 8 * 2}i", start, 8)
+    found = dict(zip(numbers[::2], numbers[1::2], strict=True))
+
+    def value(name: str, default: int | None = None) -> int:
+        number = found[KEYS[name]] if default is None else found.get(KEYS[name], default)
+        return number or default or 0
+
+    hidden, heads, vocabulary = value("hidden"), value("heads"), value("vocabulary")
+    head = value("head_size", hidden // heads)
+    width = head * value("kv_heads")
+    experts = value("experts", 0)
+    narrow = value("expert_feed_forward", value("feed_forward")) if experts else 0
+    block, size = _BLOCKS[value("weights", 0)]
+    matrices = 2 * hidden * (head * heads + width)
+    matrices += 3 * hidden * (narrow * experts if experts else value("feed_forward"))
+    layer = matrices // block * size + _F32 * hidden * (2 + experts)
+    return Sizes(
+        layers=(layer,) * value("layers"),
+        embedding=_F32 * vocabulary * hidden,
+        output=vocabulary * hidden // block * size + _F32 * hidden,
+        tied=False,
+        vocabulary=vocabulary,
+        cache_widths=((width, width),) * value("layers"),
+        window=None,
+        hidden=hidden,
+        feed_forward=narrow * value("experts_used", 0) or value("feed_forward"),
+        heads=heads,
+    )

@@ -1,0 +1,1 @@
+"""What is reached over ssh: processes, facts, counters, links, containers."""

@@ -1,0 +1,136 @@
+"""Toolboxes: an engine's programs in a container on each node, run by podman from a pinned image.
+
+What is written here for a run, modules/toolboxes.nix writes for a user: the same image by the same
+digest (data/toolboxes.lock.json), devices, limits and caches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.core.files import read_json
+from nixwulf.core.parameter import Parameter
+from nixwulf.nodes.ssh import Connection
+
+NAME = "toolbox"
+NONE = "none"
+PARAMETER = Parameter(
+    default=NONE,
+    help="the engine's programs from an image: a name of the lock file, or IMAGE@sha256:DIGEST",
+)
+_LOCK = Path(str(resources.files("nixwulf"))) / "data" / "toolboxes.lock.json"
+_REFERENCE = re.compile(r"\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+@sha256:[0-9a-f]{64}")
+_PROBE_S = 120
+# $1 is the image, $2 the model or nothing, the rest the programs to look for inside. What the node
+# has comes first, a word a line; the places inside follow the two dashes.
+_LOOK = """
+image=$1 model=$2; shift 2
+command -v podman >/dev/null || { echo podman; exit 0; }
+podman image exists "$image" 2>/dev/null || { echo image; exit 0; }
+for device in /dev/dri /dev/kfd /dev/infiniband; do [ ! -e "$device" ] || echo "$device"; done
+if (ulimit -l unlimited) 2>/dev/null; then echo memlock; fi
+if [ -d "$model" ]; then echo "model:$model"
+elif [ -e "$model" ]; then echo "model:$(dirname "$model")"; fi
+caches=${XDG_CACHE_HOME:-$HOME/.cache}
+# A compile cache of another version crashes vLLM, so that each image has its own.
+own=$caches/nixwulf/toolboxes/${image##*:}
+mkdir -p "$own" "$caches/huggingface"
+echo "cache:$own:/root/.cache"
+echo "cache:$caches/huggingface:/root/.cache/huggingface"
+echo "--"
+podman run --rm --entrypoint= --network=none --cgroups=disabled --security-opt=seccomp=unconfined \
+  --env=LC_ALL=C "$image" sh -c 'for program; do command -v "$program"; done; exit 0' sh "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    """An image on one node: what of the node it gets, and the programs that are inside."""
+
+    image: str
+    devices: tuple[str, ...]
+    memlock: bool
+    model: str | None
+    caches: tuple[str, ...]
+    programs: Mapping[str, str]
+
+    def argv(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+        """podman's command line that runs argv in a container of a name."""
+        options = [
+            *("--rm", "--init", f"--name={name}", "--entrypoint=", "--log-driver=none"),
+            # The container's processes stay in the caller's cgroup: who stops that unit stops them.
+            "--cgroups=disabled",
+            # Engines bind the fabrics' addresses, and NCCL's ranks meet in shared memory.
+            "--network=host",
+            "--ipc=host",
+            # ROCm's allocations are system calls that the default profile refuses.
+            "--security-opt=seccomp=unconfined",
+            # The caller's render, video and rdma: a named group aborts when the image lacks it.
+            "--group-add=keep-groups",
+        ]
+        options += ["--ulimit=memlock=-1"] if self.memlock else []
+        options += [f"--device={device}" for device in self.devices]
+        # Sockets and results, which the driver reads.
+        options += ["--volume=/tmp:/tmp", *(f"--volume={cache}" for cache in self.caches)]
+        options += [f"--volume={self.model}:{self.model}:ro"] if self.model else []
+        # Its default is not in .cache; recompiling takes vLLM 25 minutes.
+        options += ["--env=TRITON_CACHE_DIR=/root/.cache/triton"]
+        options += [f"--env={key}={value}" for key, value in environment.items()]
+        return ["podman", "run", *options, self.image, *argv]
+
+
+def removal(name: str) -> list[str]:
+    """The command after which no container of a name is there, whatever became of podman run."""
+    return ["podman", "rm", "--force", "--ignore", "--time=0", name]
+
+
+def resolve(name: str, source: str) -> str:
+    """The image of a toolbox, by its digest; raises InputError for a tag or an unknown name."""
+    if _REFERENCE.fullmatch(name):
+        return name
+    images = _images()
+    if name not in images:
+        raise InputError(
+            f"{source}: the toolbox {name!r} is neither IMAGE@sha256:DIGEST (see 'podman image "
+            f"inspect --format {{{{.RepoDigests}}}} IMAGE') nor one of: {', '.join(images)}."
+        )
+    digest = images[name]["digest"]
+    if digest is None:
+        raise InputError(
+            f"{source}: the toolbox {name!r} has no digest in {_LOCK.name} and its tag is rebuilt "
+            "without notice; run 'nix run .#refresh-toolboxes', or give IMAGE@sha256:DIGEST."
+        )
+    return f"{images[name]['image']}@{digest}"
+
+
+def look(node: Connection, image: str, model: str, programs: Iterable[str]) -> Toolbox | str:
+    """An image on a node, in one round trip; or why it cannot be used there, as one sentence."""
+    path = model if model.startswith("/") else ""
+    text = node.script(_LOOK, image, path, *programs, timeout_s=_PROBE_S)
+    before, separator, inside = text.partition("--\n")
+    words = before.splitlines()
+    if not separator:
+        fix = "install it" if words == ["podman"] else f"run 'podman pull {image}' there"
+        lacking = "podman" if words == ["podman"] else f"the image {image!r}"
+        return f"Node {node.node.name!r} lacks {lacking}; {fix}."
+    places = [place for place in inside.splitlines() if place.startswith("/")]
+    return Toolbox(
+        image=image,
+        devices=tuple(word for word in words if word.startswith("/dev/")),
+        memlock="memlock" in words,
+        model=next((word[6:] for word in words if word.startswith("model:")), None),
+        caches=tuple(word[6:] for word in words if word.startswith("cache:")),
+        programs={place.rpartition("/")[2]: place for place in places},
+    )
+
+
+@cache
+def _images() -> dict[str, dict[str, Any]]:
+    return dict(read_json(_LOCK)["images"])

@@ -1,0 +1,246 @@
+"""Facts: what is read from a node, in one round trip, by one program that starts no others.
+
+`grep -sH ''` prints every line of many small files, each with its path, in one process: sixteen
+lab nodes on two cores have no time for a fork a file. macOS has no such files, but three programs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nixwulf.nodes import macos
+from nixwulf.nodes.hardware import FILES, Hardware, parse_hardware
+from nixwulf.nodes.ssh import Connection, Unreachable, run_all
+
+# $@ are the programs to look for; what comes before grep is built into the shell, because a process
+# more a node is a tenth of the time. Only some shells have the time of day.
+_SCRIPT = f"""
+for program; do command -v "$program"; done
+echo "--"
+export LC_ALL=C
+ulimit -l
+echo "clock:${{EPOCHREALTIME:-}}"
+if ! [ -e /proc/meminfo ]; then {macos.FACTS}; exit 0; fi
+exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
+  /etc/os-release /sys/class/dmi/id/product_name /sys/class/dmi/id/bios_version \
+  /sys/devices/system/cpu/online /sys/class/net/*/mtu /proc/net/fib_trie \
+  {" ".join(FILES)} /proc/cpuinfo -m 2000
+"""
+
+_CPU_FIELDS = {"model name", "Model"}
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How far a node's time of day is ahead of the driver's, seconds: between these two."""
+
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, theirs: float, before: float, after: float) -> Clock:
+        """A node's time of day, read between two times of the driver's."""
+        return cls(theirs - after, theirs - before)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a node. Memory is in bytes; what could not be read is absent.
+
+    system is 'Linux' or 'Darwin'; of any other only the programs are known, and it is empty.
+    memlock is what a process of this login may lock, infinite where there is no limit. time_of_day,
+    in seconds since 1970, is of the shells that have it; clock is the same against the driver's.
+    """
+
+    hostname: str
+    kernel: str
+    command_line: str
+    memory_total: int
+    memory_available: int
+    cpu: str
+    cpus: int
+    os: str
+    programs: Mapping[str, str]
+    mtus: Mapping[str, int]
+    addresses: frozenset[str]
+    other: Mapping[str, str]
+    hardware: Hardware = field(default_factory=Hardware)
+    memlock: float | None = None
+    time_of_day: float | None = None
+    clock: Clock | None = None
+    system: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """What a record keeps: nothing that changes from one second to the next but memory."""
+        return {
+            "kernel": self.kernel,
+            **({"command_line": self.command_line} if self.command_line else {}),
+            "memory_total_bytes": self.memory_total,
+            "memory_available_bytes": self.memory_available,
+            "cpu": self.cpu,
+            "cpus": self.cpus,
+            "os": self.os,
+            **({} if self.memlock is None else {"memlock": _words_of(self.memlock)}),
+            **self.hardware.document(),
+            **self.other,
+        }
+
+
+def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[str, Facts]:
+    """Facts of nodes by name, in parallel, one round trip a node; raises Unreachable."""
+    nodes = list(connections)
+    before = time.time()
+    answers = run_all(nodes, ["sh", "-c", _SCRIPT, "sh", *programs], timeout_s=30)
+    after = time.time()
+    facts = {}
+    for node, answer in zip(nodes, answers, strict=True):
+        if isinstance(answer, Unreachable):
+            raise answer
+        found = parse_facts(answer.stdout)
+        if found.time_of_day is not None:
+            found = replace(found, clock=Clock.of(found.time_of_day, before, after))
+        facts[node.node.name] = found
+    return facts
+
+
+def parse_facts(text: str) -> Facts:
+    """Facts of the script's output; lines that are not known are left out."""
+    places, _, contents = f"\n{text}".partition("\n--\n")
+    programs = {
+        place.rpartition("/")[2]: place for place in places.splitlines() if place.startswith("/")
+    }
+    files: dict[str, list[str]] = {}
+    lines = contents.splitlines()
+    for line in lines:
+        path, _, content = line.partition(":")
+        files.setdefault(path, []).append(content)
+    first = {path: lines[0] for path, lines in files.items() if lines}
+    if files.get("kern.ostype") == [f" {macos.SYSTEM}"]:
+        return _of_macos(programs, lines)
+    memory = dict(_pairs(files.get("/proc/meminfo", [])))
+    cpuinfo = list(_pairs(files.get("/proc/cpuinfo", [])))
+    release = dict(line.partition("=")[::2] for line in files.get("/etc/os-release", []))
+    kernel = first.get("/proc/sys/kernel/osrelease", "")
+    return Facts(
+        hostname=first.get("/proc/sys/kernel/hostname", ""),
+        kernel=kernel,
+        command_line=first.get("/proc/cmdline", ""),
+        memory_total=_kib(memory.get("MemTotal", "")),
+        memory_available=_kib(memory.get("MemAvailable", "")),
+        cpu=next((value for key, value in cpuinfo if key in _CPU_FIELDS), ""),
+        cpus=_count(first.get("/sys/devices/system/cpu/online", "")),
+        os=release.get("PRETTY_NAME", "").strip('"'),
+        programs=programs,
+        mtus=_mtus(first),
+        addresses=frozenset(_addresses(files.get("/proc/net/fib_trie", []))),
+        other=_other(first),
+        hardware=parse_hardware(files),
+        memlock=_memlock(lines[0] if lines else ""),
+        time_of_day=_seconds(first.get("clock", "")),
+        system="Linux" if kernel else "",
+    )
+
+
+def _of_macos(programs: Mapping[str, str], lines: list[str]) -> Facts:
+    values, ports = macos.values(lines), macos.ports(lines)
+    version = values.get("kern.osproductversion", ""), values.get("kern.osversion", "")
+    kept = {"product": "hw.model", "iogpu.wired_limit_mb": "iogpu.wired_limit_mb"}
+    return Facts(
+        hostname=values.get("kern.hostname", ""),
+        kernel=f"{macos.SYSTEM} {values.get('kern.osrelease', '')}".strip(),
+        command_line="",
+        memory_total=_whole(values.get("hw.memsize", "")),
+        memory_available=macos.memory_available(lines),
+        cpu=values.get("machdep.cpu.brand_string", ""),
+        cpus=_whole(values.get("hw.ncpu", "")),
+        os=f"macOS {version[0]} ({version[1]})" if all(version) else "macOS",
+        programs=programs,
+        mtus={name: port.mtu for name, port in ports.items()},
+        addresses=frozenset(address for port in ports.values() for address in port.addresses),
+        other={name: values[key] for name, key in kept.items() if key in values},
+        memlock=_memlock(lines[0]),
+        time_of_day=next((_seconds(line[6:]) for line in lines if line.startswith("clock:")), None),
+        system=macos.SYSTEM,
+    )
+
+
+def _whole(text: str) -> int:
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0
+
+
+def _memlock(text: str) -> float | None:
+    """Bytes of what `ulimit -l` prints in KiB."""
+    if text == "unlimited":
+        return math.inf
+    return float(text) * 1024 if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+def _seconds(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"[0-9]{1,12}\.[0-9]{1,9}", text) else None
+
+
+def _words_of(memlock: float) -> str:
+    return "unlimited" if math.isinf(memlock) else f"{memlock / 1024:.0f} KiB"
+
+
+def _pairs(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for line in lines:
+        key, _, value = line.partition(":")
+        yield key.strip(), value.strip()
+
+
+def _kib(text: str) -> int:
+    match = re.fullmatch(r"(\d+) kB", text)
+    return int(match[1]) * 1024 if match else 0
+
+
+def _count(cpu_list: str) -> int:
+    """How many CPUs a list such as '0-3,8' names."""
+    count = 0
+    for part in filter(None, cpu_list.split(",")):
+        low, _, high = part.partition("-")
+        if low.isdecimal() and (high or low).isdecimal():
+            count += int(high or low) - int(low) + 1
+    return count
+
+
+def _mtus(first: Mapping[str, str]) -> dict[str, int]:
+    """By network interface."""
+    found = {}
+    for path, mtu in first.items():
+        match = re.fullmatch(r"/sys/class/net/([^/]+)/mtu", path)
+        if match and mtu.isdecimal():
+            found[match[1]] = int(mtu)
+    return found
+
+
+def _addresses(trie: Iterable[str]) -> Iterable[str]:
+    """The local addresses of /proc/net/fib_trie: each leaf whose next line says 'host LOCAL'."""
+    leaf = ""
+    for line in trie:
+        match = re.match(r"\s*\|-- (\S+)", line)
+        if match:
+            leaf = match[1]
+        elif "host LOCAL" in line:
+            yield leaf
+
+
+def _other(first: Mapping[str, str]) -> dict[str, str]:
+    names = {
+        "/sys/class/dmi/id/product_name": "product",
+        "/sys/class/dmi/id/bios_version": "firmware",
+    }
+    other = {names[path]: value for path, value in first.items() if path in names}
+    for path, value in first.items():
+        match = re.fullmatch(r"/sys/bus/thunderbolt/devices/([^/]+)/([rt]x_(?:speed|lanes))", path)
+        if match:
+            other[f"thunderbolt {match[1]} {match[2]}"] = value
+        match = re.fullmatch(r"/sys/class/drm/(card\d+)/device/(mem_info_\w+)", path)
+        if match:
+            other[f"{match[1]} {match[2]}"] = value
+    return other

@@ -1,0 +1,152 @@
+"""A node of a lab: namespaces, mounts and links of its own, then an sshd and a reaper."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.nodes.lab.links import node_links, run, run_batch
+from nixwulf.nodes.lab.linux import Mount, Namespace, mount, unshare
+from nixwulf.nodes.lab.ssh_files import NODE_FOLDER
+from nixwulf.nodes.lab.state import Definition, State
+
+# Private to each node, or its processes would meet those of other nodes there.
+PRIVATE_FOLDERS = (Path("/run"), Path("/tmp"), Path("/dev/shm"))  # noqa: S108
+FILES_OF_ETC = ("hosts", "hostname", "passwd", "shadow")
+
+
+@dataclass(frozen=True)
+class Spawned:
+    """A node's first process, as the supervisor sees it; it goes on when `start` gets a byte."""
+
+    name: str
+    pid: int
+    start: socket.socket
+
+
+def spawn(state: State, definition: Definition, number: int) -> Spawned:
+    """Make node `number` (from 1) in new namespaces; it waits for its links."""
+    ours, theirs = socket.socketpair()
+    intermediate = os.fork()
+    if intermediate == 0:
+        _enter_namespaces(state, definition, number, theirs)
+    os.waitpid(intermediate, 0)
+    theirs.close()
+    pid = int(ours.recv(16) or b"0")
+    if pid == 0:
+        raise OSError(f"node {number} did not start; see {state.log}")
+    return Spawned(definition.cluster.nodes[number - 1].name, pid, ours)
+
+
+def _enter_namespaces(
+    state: State, definition: Definition, number: int, channel: socket.socket
+) -> NoReturn:
+    # A PID namespace begins with the next child; this process only makes it and ends.
+    try:
+        unshare(Namespace.NET | Namespace.UTS | Namespace.IPC | Namespace.MOUNT | Namespace.PID)
+        # Nodes speak IPv4 on the fabrics; IPv6's router and neighbour messages would be noise.
+        _sysctl("net/ipv6/conf/default/disable_ipv6", "1")
+        child = os.fork()
+        if child == 0:
+            _be_node(state, definition, number, channel)
+        channel.send(str(child).encode())
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _be_node(state: State, definition: Definition, number: int, channel: socket.socket) -> NoReturn:
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if channel.recv(1) != b"":
+            _set_up(state, definition, number)
+            _start_sshd(definition.sshd)
+            channel.send(b"r")
+            channel.close()
+            _reap_forever()
+    except NixwulfError as error:
+        print(error.message, file=sys.stderr, flush=True)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _set_up(state: State, definition: Definition, number: int) -> None:
+    name = definition.cluster.nodes[number - 1].name
+    socket.sethostname(name)
+    _mount_private(state.node(name), [state.folder], definition.shown)
+    if os.getuid() != 0:
+        _sysctl("net/ipv4/ip_unprivileged_port_start", "0")
+        _sysctl("net/ipv4/ping_group_range", f"{os.getgid()} {os.getgid()}")
+    run_batch("ip", node_links(definition.cluster, definition.subnet, number))
+
+
+def _mount_private(own: Path, hidden: Sequence[Path], shown: Sequence[str]) -> None:
+    # Folders below /run or /tmp vanish behind the private ones; open, they can be bound back.
+    kept = {path: os.open(path, os.O_PATH) for path in shown if _is_covered(Path(path))}
+    kept[str(NODE_FOLDER)] = os.open(own, os.O_PATH)
+    # NixOS reaches its programs through links in /run.
+    links = {path: path.readlink() for path in Path("/run").iterdir() if path.is_symlink()}
+    covers = [path for path in PRIVATE_FOLDERS if path.is_dir()]
+    for folder in [*hidden, *covers]:
+        if folder.is_dir():
+            mount("tmpfs", folder, "tmpfs", Mount.NOSUID | Mount.NODEV, "mode=1777")
+    for link, destination in links.items():
+        link.symlink_to(destination)
+    for path, descriptor in kept.items():
+        Path(path).mkdir(parents=True, exist_ok=True)
+        source = f"/proc/self/fd/{descriptor}"
+        mount(source, Path(path), "", Mount.BIND | Mount.REC)
+        os.close(descriptor)
+    for file in FILES_OF_ETC:
+        target = Path("/etc") / file
+        if target.exists():
+            mount(str(NODE_FOLDER / file), target, "", Mount.BIND)
+    mount("proc", Path("/proc"), "proc", Mount.NOSUID | Mount.NODEV)
+    # /sys shows the interfaces of the network namespace that mounted it.
+    mount("sysfs", Path("/sys"), "sysfs", Mount.NOSUID | Mount.NODEV)
+    Path("/run/sshd").mkdir(mode=0o755)
+
+
+def _is_covered(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in PRIVATE_FOLDERS)
+
+
+def _sysctl(name: str, value: str) -> None:
+    with suppress(FileNotFoundError):  # a kernel without IPv6
+        (Path("/proc/sys") / name).write_text(value)
+
+
+def _start_sshd(sshd: str) -> None:
+    os.chdir("/")
+    argv = [sshd, "-f", str(NODE_FOLDER / "sshd_config")]
+    run([[*argv, "-t"]])  # a configuration that it refuses shows here, not as silence
+    with (NODE_FOLDER / "sshd.log").open("w") as log:
+        subprocess.Popen(
+            [*argv, "-D", "-e"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+
+
+def _reap_forever() -> NoReturn:
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:  # sshd ended and left nobody; the node stays, unreachable
+            signal.pause()

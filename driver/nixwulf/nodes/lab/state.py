@@ -1,0 +1,165 @@
+"""The state folder of a lab: its place, its definition for every later command, its lock."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import ipaddress
+import json
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.core.files import read_json
+from nixwulf.inventory.cluster import Attachment, Cluster, Fabric, Node, Shape
+
+# A unix socket's path holds 107 bytes, and ssh adds 17 characters while it makes one.
+STATE_PATH_MAXIMUM = 80
+
+
+@dataclass(frozen=True)
+class Definition:
+    """All that the processes of a lab need to know; written once, before they start."""
+
+    name: str
+    cluster: Cluster
+    subnet: ipaddress.IPv4Network
+    user: str
+    sshd: str
+    shown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """Paths inside a state folder."""
+
+    folder: Path
+
+    @property
+    def definition(self) -> Path:
+        """The definition, JSON."""
+        return self.folder / "lab.json"
+
+    @property
+    def control(self) -> Path:
+        """The supervisor's unix socket."""
+        return self.folder / "control"
+
+    @property
+    def lock(self) -> Path:
+        """A file that every process of the lab keeps locked: unlocked means all are gone."""
+        return self.folder / "lock"
+
+    @property
+    def process_id(self) -> Path:
+        """The supervisor's process on the host, a number; true while the lock is held."""
+        return self.folder / "pid"
+
+    @property
+    def log(self) -> Path:
+        """What the supervisor and the switches print; empty in a healthy lab."""
+        return self.folder / "supervisor.log"
+
+    def last_words(self) -> str:
+        """The last line of the log."""
+        lines = self.log.read_text("utf-8").strip().splitlines()
+        return lines[-1] if lines else "it ended without a word."
+
+    @property
+    def ssh_config(self) -> Path:
+        """The OpenSSH client configuration that reaches the nodes."""
+        return self.folder / "ssh_config"
+
+    @property
+    def connections(self) -> Path:
+        """Folder of ssh's multiplexed connections, a socket a node."""
+        return self.folder / "mux"
+
+    def node(self, name: str) -> Path:
+        """A node's folder: its home, keys and files of /etc; mounted on /run/lab in the node."""
+        return self.folder / "nodes" / name
+
+    def exists(self) -> bool:
+        """Whether there is a lab here, up or left behind."""
+        return self.folder.is_dir()
+
+    def is_up(self) -> bool:
+        """Whether a process of this lab still runs."""
+        try:
+            descriptor = os.open(self.lock, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def remove(self) -> None:
+        """Remove the folder; the lock last, for it tells others that a process is still here."""
+        with suppress(FileNotFoundError):
+            for child in list(self.folder.iterdir()):
+                if child.is_dir():
+                    shutil.rmtree(child, ignore_errors=True)
+                elif child != self.lock:
+                    child.unlink(missing_ok=True)
+            self.lock.unlink(missing_ok=True)
+            self.folder.rmdir()
+
+
+def base() -> Path:
+    """Where the labs' state folders are: in $XDG_RUNTIME_DIR, or without it in ~/.local/state."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    root = Path(runtime) if runtime else Path.home() / ".local" / "state"
+    return root / "nixwulf" / "lab"
+
+
+def state_of(name: str) -> State:
+    """The state folder of a name; raises InputError where its path is too long for sockets."""
+    folder = base() / name
+    if len(os.fsencode(folder)) > STATE_PATH_MAXIMUM:
+        raise InputError(
+            f"The state folder {str(folder)!r} is longer than {STATE_PATH_MAXIMUM} bytes, too long "
+            "for a unix socket in it; choose a shorter --name, or set XDG_RUNTIME_DIR."
+        )
+    return State(folder)
+
+
+def write_definition(state: State, definition: Definition) -> None:
+    """Write lab.json."""
+    document = dataclasses.asdict(definition)
+    state.definition.write_text(json.dumps(document, default=str, indent=1), encoding="utf-8")
+
+
+def read_definition(state: State) -> Definition:
+    """Read lab.json."""
+    document = read_json(state.definition)
+    return Definition(
+        name=document["name"],
+        cluster=_cluster(document["cluster"]),
+        subnet=ipaddress.IPv4Network(document["subnet"]),
+        user=document["user"],
+        sshd=document["sshd"],
+        shown=tuple(document["shown"]),
+    )
+
+
+def _cluster(document: dict[str, Any]) -> Cluster:
+    nodes = (
+        Node(**{**node, "fabrics": {k: Attachment(**v) for k, v in node["fabrics"].items()}})
+        for node in document["nodes"]
+    )
+    fabrics = {name: _fabric(fabric) for name, fabric in document["fabrics"].items()}
+    return Cluster(**{**document, "nodes": tuple(nodes), "fabrics": fabrics})
+
+
+def _fabric(document: dict[str, Any]) -> Fabric:
+    shape = None if document["shape"] is None else Shape(**document["shape"])
+    subnet = ipaddress.IPv4Network(document["subnet"])
+    return Fabric(**{**document, "subnet": subnet, "shape": shape})

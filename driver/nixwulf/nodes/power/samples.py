@@ -1,0 +1,148 @@
+"""What sampler.sh printed, as series of points in common units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nixwulf.nodes.power import powermetrics
+
+Point = tuple[float, float]
+"""Seconds of the node's own monotonic clock, and a value."""
+
+_MICRO = 1e-6
+_MILLI = 1e-3
+# 'VDD_CORE_A current(7)=2.47A' and 'VDD_CORE_V volt(15)=0.72V', a line each: the rails that have
+# both, https://www.raspberrypi.com/documentation/computers/os.html#vcgencmd
+_RAIL = re.compile(r"(\w+)_(A current|V volt)\(\d+\)=(\d+(?:\.\d+)?)[AV]")
+_VCGENCMD = re.compile(r"throttled=(0x[0-9a-fA-F]+)|temp=(\d+(?:\.\d+)?)")
+# index, W, C, MHz, MHz, reasons; what a GPU cannot tell is '[N/A]' or '[Not Supported]'
+_NVIDIA = re.compile(r"(\d+), ([^,]*), ([^,]*), ([^,]*), ([^,]*), (0x[0-9a-fA-F]+)")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The facts that a node told first, and its series of points by key.
+
+    Keys and units: rapl:N joules since an unknown moment, steadily rising; amdgpu:SENSOR, nvidia:N,
+    pmic, powermetrics W; temp:SENSOR C; mhz:UNIT and mhz_limit:UNIT; count:NAME events;
+    bits:nvidia:N and bits:vcgencmd the bits of what holds the clocks down;
+    pressure 1 where macOS does not call its thermal pressure nominal.
+    stamps: the number (from 0) of a line and the time that it tells.
+    """
+
+    facts: tuple[tuple[str, str], ...]
+    series: Mapping[str, Sequence[Point]]
+    stamps: Sequence[tuple[int, float]]
+
+    @property
+    def ready(self) -> bool:
+        """Whether all facts are there."""
+        return ("ready", "") in self.facts
+
+    def told(self, key: str) -> list[str]:
+        """The values of a fact."""
+        return _told(self.facts, key)
+
+
+def parse(text: str) -> Samples:
+    """Samples of what the sampler printed so far; lines that are none are left out."""
+    lines = text[: text.rfind("\n") + 1].splitlines()  # what follows may be half a number
+    facts = tuple(
+        (key, value.strip())
+        for key, _, value in (line[2:].partition(" ") for line in lines if line.startswith("# "))
+    )
+    if ("have", "powermetrics") in facts:
+        series, stamps = powermetrics.parse(lines)
+        return Samples(facts, series, stamps)
+    found: dict[str, list[Point]] = {}
+    stamped: list[tuple[int, float]] = []
+    rails: dict[float, list[str]] = {}
+    for number, line in enumerate(lines):
+        moment, _, words = line.partition(" ")
+        if not re.fullmatch(r"\d{1,12}\.\d{1,9}", moment):
+            continue
+        time = float(moment)
+        stamped.append((number, time))
+        if words.startswith("pmic "):
+            rails.setdefault(time, []).append(words)
+        for key, value in _values(words).items():
+            found.setdefault(key, []).append((time, value))
+    for time, texts in rails.items():
+        watts = _rail_watts("\n".join(texts))
+        if watts is not None:
+            found.setdefault("pmic", []).append((time, watts))
+    for key, _, span in (value.partition(" ") for value in _told(facts, "range")):
+        if key in found and span.isdecimal():
+            found[key] = unwrapped(found[key], int(span) * _MICRO)
+    return Samples(facts, found, stamped)
+
+
+def unwrapped(points: Sequence[Point], span: float) -> list[Point]:
+    """A counter that starts again from 0 after SPAN, as one that does not.
+
+    A counter that turned over twice between two points cannot be told from one that did once: at
+    300 W, RAPL's 262 kJ last a quarter of an hour.
+    """
+    turns, last, result = 0, float("-inf"), []
+    for time, value in points:
+        turns += value < last
+        last = value
+        result.append((time, value + turns * span))
+    return result
+
+
+def _told(facts: Sequence[tuple[str, str]], key: str) -> list[str]:
+    return [value for name, value in facts if name == key]
+
+
+def _values(words: str) -> dict[str, float]:
+    kind, _, rest = words.partition(" ")
+    if kind == "nvidia":
+        return _nvidia(rest)
+    return _vcgencmd(rest) if kind == "vcgencmd" else _pairs(words)
+
+
+def _rail_watts(text: str) -> float | None:
+    """Volts times amperes, over the rails that tell both."""
+    rails: dict[str, dict[str, float]] = {}
+    for rail, quantity, value in _RAIL.findall(text):
+        rails.setdefault(rail, {})[quantity[0]] = float(value)
+    watts = [rail["A"] * rail["V"] for rail in rails.values() if rail.keys() == {"A", "V"}]
+    return sum(watts) if watts else None
+
+
+def _pairs(words: str) -> dict[str, float]:
+    units = {"rapl": _MICRO, "amdgpu": _MICRO, "temp": _MILLI, "khz": _MILLI, "khz_limit": _MILLI}
+    names = {"khz": "mhz:cpu", "khz_limit": "mhz_limit:cpu"}
+    parts = words.split()
+    values = {}
+    for key, value in zip(parts[::2], parts[1::2], strict=False):
+        unit = units.get(key.partition(":")[0], 1.0)
+        if re.fullmatch(r"-?\d{1,18}", value):
+            values[names.get(key, key)] = int(value) * unit
+    return values
+
+
+def _nvidia(words: str) -> dict[str, float]:
+    match = _NVIDIA.fullmatch(words.strip())
+    if not match:
+        return {}
+    gpu, *texts, reasons = match.groups()
+    names = ("nvidia:", "temp:nvidia:", "mhz:nvidia:", "mhz_limit:nvidia:")
+    numbers = {
+        f"{name}{gpu}": float(text)
+        for name, text in zip(names, texts, strict=True)
+        if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text)
+    }
+    return {**numbers, f"bits:nvidia:{gpu}": int(reasons, 16)}
+
+
+def _vcgencmd(words: str) -> dict[str, float]:
+    match = _VCGENCMD.match(words)
+    if not match:
+        return {}
+    if match[1]:
+        return {"bits:vcgencmd": int(match[1], 16)}
+    return {"temp:vcgencmd": float(match[2])}

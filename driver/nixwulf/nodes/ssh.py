@@ -1,0 +1,243 @@
+"""OpenSSH to the nodes: the user's own client and config, one multiplexed connection a node."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.inventory.cluster import Cluster, Node
+from nixwulf.nodes import host_keys
+
+CONNECT_TIMEOUT_S = 10
+_CLOSE_S = 10
+_RUNTIME_PATH_MAXIMUM = 37
+_SSH_FAILED = 255
+
+
+class Unreachable(NixwulfError):
+    """A node did not answer over ssh; ssh's 255 alone does not tell why, so its words are kept."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One node reached over ssh; options precede the host on every command line."""
+
+    node: Node
+    options: tuple[str, ...]
+
+    def argv(self, command: Sequence[str] = ()) -> list[str]:
+        """The ssh command line that runs a command, quoted for the node's shell."""
+        remote = [shlex.join(command)] if command else []
+        return ["ssh", *self.options, "-T", self.node.ssh, *remote]
+
+    def fresh(self) -> Connection:
+        """The same node over connections of its own: one that is shared may be a dead one."""
+        return replace(self, options=("-o", "ControlPath=none", *self.options))
+
+    def close(self) -> None:
+        """End the shared connection, if there is one; a master that does not answer is left."""
+        command = ["ssh", *self.options, "-O", "exit", self.node.ssh]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, capture_output=True, check=False, timeout=_CLOSE_S)
+
+    def open(self) -> None:
+        """Start the shared connection; raises Unreachable with ssh's own words."""
+        master = ["ssh", *self.options, "-o", "ControlMaster=auto", "-fN", self.node.ssh]
+        # The master that stays behind keeps stderr open: a pipe would never reach its end.
+        with tempfile.TemporaryFile("w+") as stderr:
+            done = subprocess.run(
+                master,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                check=False,
+            )
+            stderr.seek(0)
+            words = self._why(stderr.read())
+        if done.returncode != 0:
+            raise Unreachable(
+                f"Node {self.node.name!r} cannot be reached: {words or 'ssh failed'}; try "
+                f"'ssh {self.node.ssh} true'."
+            )
+
+    def run(
+        self, command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a short command to its end; raises Unreachable when the node does not answer."""
+        return self._finish(self._start(command, stdin), command, stdin, timeout_s)
+
+    def _start(self, command: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.argv(command),
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+
+    def _finish(
+        self,
+        process: subprocess.Popen[str],
+        command: Sequence[str],
+        stdin: str | None,
+        timeout_s: float,
+    ) -> subprocess.CompletedProcess[str]:
+        try:
+            output, words = process.communicate(stdin, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise Unreachable(
+                f"Node {self.node.name!r} gave no answer to {command[0]!r} in {timeout_s:.0f} s."
+            ) from None
+        finally:
+            process.kill()
+            process.wait()
+        if process.returncode == _SSH_FAILED:
+            raise Unreachable(
+                f"Node {self.node.name!r} did not answer: {self._why(words)}; try "
+                f"'ssh {self.node.ssh} true'."
+            )
+        return subprocess.CompletedProcess(command, process.returncode, output, words)
+
+    def _why(self, words: str) -> str:
+        return host_keys.mismatch(self.node, words) or " ".join(words.split())
+
+    def script(self, text: str, *arguments: str, timeout_s: float = 60) -> str:
+        """The output of a POSIX shell script whose arguments arrive as $1, $2, ..."""
+        done = self.run(["sh", "-s", "--", *arguments], stdin=text, timeout_s=timeout_s)
+        if done.returncode != 0:
+            raise NixwulfError(
+                f"A command on node {self.node.name!r} failed: {' '.join(done.stderr.split())}"
+            )
+        return done.stdout
+
+    def first_bytes(self, path: str, count: int) -> bytes:
+        """As many bytes of a file as there are, at most COUNT; empty when it cannot be read."""
+        command = self.argv(["head", "-c", str(count), "--", path])
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        ).stdout
+
+    def put(self, local: Path, remote: str) -> None:
+        """Copy a file to an absolute path, whole or not at all."""
+        script = 'mkdir -p "$(dirname "$1")" && cat >"$1.part" && mv "$1.part" "$1"'
+        with local.open("rb") as file:
+            done = subprocess.run(
+                self.argv(["sh", "-c", script, "sh", remote]),
+                stdin=file,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        if done.returncode != 0:
+            raise NixwulfError(
+                f"Cannot copy {str(local)!r} to node {self.node.name!r}: "
+                f"{' '.join(done.stderr.split())}"
+            )
+
+    @contextlib.contextmanager
+    def forwarded(self, socket: str) -> Iterator[Path]:
+        """A local Unix socket that leads to one on the node, for as long as the context lasts."""
+        with tempfile.TemporaryDirectory(prefix="nixwulf-") as folder:
+            local = Path(folder) / "socket"
+            control = ["ssh", *self.options, "-L", f"{local}:{socket}", "-O"]
+            done = subprocess.run(
+                [*control, "forward", self.node.ssh], capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                raise Unreachable(
+                    f"Node {self.node.name!r} forwards no socket: {' '.join(done.stderr.split())}"
+                )
+            try:
+                yield local
+            finally:
+                subprocess.run(
+                    [*control, "cancel", self.node.ssh], capture_output=True, check=False
+                )
+
+
+def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, Connection]:
+    """A connection for each node, not yet open; a lab's nodes are known to its own ssh config."""
+    if lab_config is not None:
+        lab = ("-F", str(lab_config))
+        return {node.name: Connection(node, lab) for node in cluster.nodes}
+    folder = _socket_folder()
+    settings = {
+        "BatchMode": "yes",
+        "ConnectTimeout": str(CONNECT_TIMEOUT_S),
+        "ControlPath": str(folder / "%C"),
+        "ControlPersist": "60",
+        "ServerAliveInterval": "15",
+    }
+    return {
+        node.name: Connection(node, as_options(settings | host_keys.pin(node, folder)))
+        for node in cluster.nodes
+    }
+
+
+def as_options(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """ssh's settings as words of a command line."""
+    return tuple(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))
+
+
+def _socket_folder() -> Path:
+    """A folder that is only ours, with a short path: a socket's may have 107 bytes in all.
+
+    ssh adds 58 to it: 40 of %C, and a temporary ending while it connects.
+    """
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
+    short = runtime.is_dir() and len(os.fsencode(runtime)) < _RUNTIME_PATH_MAXIMUM
+    ours = Path(f"/tmp/nixwulf-ssh-{os.getuid()}")  # noqa: S108 - checked below
+    folder = runtime / "nixwulf-ssh" if short else ours
+    folder.mkdir(exist_ok=True, mode=0o700)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise InputError(
+            f"The folder {str(folder)!r} for ssh's sockets is not only yours; set XDG_RUNTIME_DIR "
+            "to a folder that is."
+        )
+    return folder
+
+
+def run_all(
+    nodes: Sequence[Connection], command: Sequence[str], *, timeout_s: float = 60
+) -> list[subprocess.CompletedProcess[str] | Unreachable]:
+    """Run a command on nodes at the same time; what each answered, or that it did not."""
+    deadline = time.monotonic() + timeout_s
+
+    def answer(
+        node: Connection, process: subprocess.Popen[str]
+    ) -> subprocess.CompletedProcess[str] | Unreachable:
+        try:
+            return node._finish(process, command, None, max(0.1, deadline - time.monotonic()))
+        except Unreachable as error:
+            return error
+
+    # All start before the first is waited for: a thread a node cost a fifth more on two cores.
+    started = [(node, node._start(command)) for node in nodes]
+    return [answer(node, process) for node, process in started]
+
+
+def open_all(nodes: Iterable[Connection]) -> dict[str, str]:
+    """Open connections in parallel; the words of failure by node name, empty when all answer."""
+
+    def attempt(connection: Connection) -> str | None:
+        try:
+            connection.open()
+        except Unreachable as error:
+            return error.message
+        return None
+
+    chosen = list(nodes)
+    with ThreadPoolExecutor(max(1, len(chosen))) as pool:
+        words = list(pool.map(attempt, chosen))
+    return {c.node.name: word for c, word in zip(chosen, words, strict=True) if word is not None}

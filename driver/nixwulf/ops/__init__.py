@@ -1,0 +1,1 @@
+"""Nodes deployed, updated, brought back, checked."""

@@ -1,0 +1,156 @@
+"""What a flake says of nodes' configurations: which disks they format, what they evaluate to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.inventory.cluster import Cluster, Node
+
+FEATURES = ("--extra-experimental-features", "nix-command flakes")
+SYSTEM = "config.system.build.toplevel"
+
+_LAYOUT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "layout.nix"
+_DARWIN = "s: { drv = s.system.drvPath; out = s.system.outPath; }"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a configuration would do to its machine.
+
+    disks: what it formats. labels: names of the partitions that it makes there. modules: drivers
+    that its initrd has; None where that was not asked. interfaces: names that it gives to
+    interfaces itself; None where all names are the kernel's.
+    """
+
+    disks: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    modules: tuple[str, ...] | None = None
+    interfaces: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Built:
+    """A system: the derivation that makes it, None where it is made, and its path.
+
+    layout: what it would do to its machine; None for a Mac.
+    """
+
+    derivation: str | None
+    path: str
+    layout: Layout | None = None
+
+
+def attribute(cluster: Cluster, node: Node) -> str:
+    """The name of a node's configuration among the flake's."""
+    return f"{cluster.name}-{node.name}"
+
+
+def quoted(attribute: str) -> str:
+    """An attribute as a part of a path: its dots do not divide it."""
+    return f'"{attribute}"'
+
+
+def installable(flake: str, attribute: str) -> str:
+    """A NixOS node's system, as nix build takes it."""
+    return f"{flake}#nixosConfigurations.{quoted(attribute)}.{SYSTEM}"
+
+
+def check_reference(flake: str) -> None:
+    """Raise InputError for a flake reference that would be an option or has an attribute."""
+    if flake.startswith("-") or "#" in flake or not flake:
+        raise InputError(
+            f"--flake is {flake!r}, expected a flake without '#', such as '.' or 'path:/my/flake'; "
+            "the configurations are found by the names of cluster and node."
+        )
+
+
+def lacks_nix() -> str | None:
+    """Why nothing can be asked of a flake here, or none."""
+    if shutil.which("nix"):
+        return None
+    return "nix is not on PATH; install it (https://nixos.org/download), or start this by 'nix run'"
+
+
+def layouts(flake: str, attributes: Sequence[str]) -> dict[str, Layout]:
+    """What the configurations of NixOS nodes would do to their machines, by attribute."""
+    function = _LAYOUT.read_text("utf-8")
+    found = _evaluate(flake, "nixosConfigurations", attributes, function)
+    return {name: layout_of(value) for name, value in found.items()}
+
+
+def layout_of(values: Mapping[str, list[str] | None]) -> Layout:
+    """The layout of what layout.nix evaluates to."""
+    interfaces = values["interfaces"]
+    return Layout(
+        disks=tuple(values["disks"] or ()),
+        labels=tuple(values["labels"] or ()),
+        modules=tuple(values["modules"] or ()),
+        interfaces=None if interfaces is None else tuple(interfaces),
+    )
+
+
+def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> dict[str, Built]:
+    """The systems of configurations by attribute; nothing is built."""
+    output = "darwinConfigurations" if darwin else "nixosConfigurations"
+    layout = _LAYOUT.read_text("utf-8")
+    linux = f"s: {{ drv = s.{SYSTEM}.drvPath; out = s.{SYSTEM}.outPath; layout = ({layout}) s; }}"
+    found = _evaluate(flake, output, attributes, _DARWIN if darwin else linux)
+    return {
+        name: Built(
+            value["drv"], value["out"], layout_of(value["layout"]) if "layout" in value else None
+        )
+        for name, value in found.items()
+    }
+
+
+def evaluation(flake: str, output: str, attributes: Sequence[str], function: str) -> list[str]:
+    """The command that applies a Nix function to configurations.
+
+    An absent one gives null, so that one evaluation answers for all nodes.
+    """
+    wanted = " ".join(f"{quoted(name)} = null;" for name in attributes)
+    apply = (
+        f"all: builtins.mapAttrs (name: _: if all ? ${{name}} then ({function}) all.${{name}} "
+        f"else null) {{ {wanted} }}"
+    )
+    return ["nix", "eval", *FEATURES, "--json", f"{flake}#{output}", "--apply", apply]
+
+
+def _evaluate(
+    flake: str, output: str, attributes: Sequence[str], function: str
+) -> Mapping[str, Any]:
+    if not attributes:
+        return {}
+    command = evaluation(flake, output, attributes, function)
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise InputError(
+            f"The flake {flake!r} does not evaluate: {error_of(done.stderr)}; see all of it by "
+            f"'nix eval {flake}#{output}.{attributes[0]}.config.networking.hostName'."
+        )
+    found: dict[str, Any] = json.loads(done.stdout)
+    for name in attributes:
+        if found.get(name) is None:
+            raise InputError(
+                f"The flake {flake!r} has no {output}.{quoted(name)}; is the cluster file among "
+                f"those that it reads, and known to git ('git add')? List them by 'nix eval "
+                f"{flake}#{output} --apply builtins.attrNames'."
+            )
+    return found
+
+
+def error_of(stderr: str) -> str:
+    """The sentence in what nix printed: the last that begins with 'error:', else the last line."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [line.partition("error:")[2].strip() for line in lines if "error:" in line]
+    return next((e for e in reversed(errors) if e), lines[-1] if lines else "it printed nothing")

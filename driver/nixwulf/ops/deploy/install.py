@@ -1,0 +1,177 @@
+"""Installing: one nixos-anywhere a node, all at the same time, each with a log of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.text import clean
+from nixwulf.nodes.ssh import Connection
+from nixwulf.ops.deploy.plan import NodePlan
+
+_GRACE_S = 5
+_POLL_S = 0.1
+Report = Callable[[str, str], None]
+"""Told of a node's name and of what goes on there."""
+
+
+@dataclass
+class Installation:
+    """A nixos-anywhere that runs or has ended; step is the last that it named."""
+
+    node: str
+    log: Path
+    process: subprocess.Popen[bytes]
+    step: str = "starting"
+    last_line: str = "it printed nothing"
+    reader: threading.Thread | None = field(default=None, repr=False)
+
+    @property
+    def failure(self) -> str | None:
+        """Why it did not succeed, or none."""
+        code = self.process.returncode
+        if code == 0:
+            return None
+        what = f"nixos-anywhere ended with {code}" if code > 0 else "nixos-anywhere was ended"
+        return (
+            f"Node {self.node!r} is not installed: {what} at {self.step!r} ({self.last_line}); "
+            f"see {self.log}, then run the same command again."
+        )
+
+
+def check_programs(wanted: Sequence[str]) -> None:
+    """Raise InputError when what installs nodes is not on this machine."""
+    for program in ("nixos-anywhere", "nix"):
+        if wanted and shutil.which(program) is None:
+            raise InputError(
+                f"{program!r} is not on PATH; run this as 'nix run .#deploy -- ...', which brings "
+                "what it needs."
+            )
+
+
+def build_installers(plans: Sequence[NodePlan]) -> None:
+    """Build what nodes are booted into, once a platform; raises NixwulfError."""
+    for command in dict.fromkeys(plan.build for plan in plans if plan.build):
+        Path("runs").mkdir(exist_ok=True)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+        if done.returncode != 0:
+            raise NixwulfError(
+                f"An installer is not built, and no node is changed: nix ended with "
+                f"{done.returncode}; see its words above, and run '{shlex.join(command)}'. "
+                "Where it cannot be built, boot the image of the platform, or use --prebuilt."
+            )
+
+
+def install(
+    plans: Sequence[NodePlan],
+    connections: Mapping[str, Connection],
+    folder: Path,
+    report: Report,
+    limit_s: float,
+) -> dict[str, str | None]:
+    """Install nodes in parallel; by name why it failed, none for those that were installed.
+
+    What was started is ended before this returns, whatever happens.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    running: list[Installation] = []
+    with ExitStack() as stack:
+        stack.callback(_end, running, report)
+        for plan in plans:
+            connection = connections[plan.node.name]
+            connection.close()  # it would outlive the system that it leads to
+            path = stack.enter_context(_path_with_pinned_ssh(connection))
+            running.append(_start(plan, folder, path, report))
+        deadline = time.monotonic() + limit_s
+        while any(one.process.poll() is None for one in running):
+            if time.monotonic() > deadline:
+                _end(running, report)
+                break
+            time.sleep(_POLL_S)
+    return {one.node: one.failure for one in running}
+
+
+def pinned_ssh(connection: Connection, ssh: str) -> str:
+    """A program 'ssh' whose first options are a pinned node's.
+
+    nixos-anywhere tells ssh to check no host key, before the options that it can be given; of
+    options that ssh reads twice the first counts, so only a program of that name comes before.
+    """
+    words = connection.fresh().options
+    return f'#!/bin/sh\nexec {shlex.join([ssh, *words])} "$@"\n'
+
+
+@contextmanager
+def _path_with_pinned_ssh(connection: Connection) -> Iterator[str]:
+    path = os.environ.get("PATH", os.defpath)
+    if connection.node.host_key is None:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="nixwulf-ssh-") as folder:
+        program = Path(folder) / "ssh"
+        program.write_text(pinned_ssh(connection, shutil.which("ssh") or "ssh"), "utf-8")
+        program.chmod(0o700)
+        yield f"{folder}:{path}"
+
+
+def _start(plan: NodePlan, folder: Path, path: str, report: Report) -> Installation:
+    log = folder / f"{plan.node.name}.log"
+    process = subprocess.Popen(
+        plan.command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PATH": path},
+        # Without a terminal nobody is asked for a password, and Ctrl-C is for the driver.
+        start_new_session=True,
+    )
+    one = Installation(plan.node.name, log, process)
+    one.reader = threading.Thread(target=_copy, args=(one, report), daemon=True)
+    one.reader.start()
+    return one
+
+
+def _copy(one: Installation, report: Report) -> None:
+    """Keep the output, and tell of each step: nixos-anywhere prints '### WORDS ###'."""
+    assert one.process.stdout is not None  # noqa: S101 - PIPE was asked for
+    with one.log.open("wb", buffering=0) as log:
+        for line in one.process.stdout:
+            with suppress(OSError):  # a full disk must not stop an installation half-way
+                log.write(line)
+            words = clean(line.decode("utf-8", "replace")).strip()
+            step = re.fullmatch(r"### (.+) ###", words)
+            if step:
+                one.step = step[1]
+                report(one.node, step[1])
+            elif words:
+                one.last_line = words
+
+
+def _end(running: Sequence[Installation], report: Report) -> None:
+    """End what still runs: TERM to the whole group, KILL after a grace time."""
+    left = [one for one in running if one.process.poll() is None]
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for one in left:
+            if one.process.poll() is None:
+                os.killpg(one.process.pid, number)
+        deadline = time.monotonic() + _GRACE_S
+        while any(one.process.poll() is None for one in left) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+    for one in left:
+        report(one.node, f"ended at {one.step!r}; see {one.log}")
+    for one in running:
+        if one.reader is not None:
+            one.reader.join(timeout=_GRACE_S)

@@ -1,0 +1,261 @@
+"""What deploying would do to each node: decided before anything is done, from facts alone."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.inventory.cluster import Cluster, Node
+from nixwulf.ops.deploy.flake import FEATURES, Layout, attribute
+from nixwulf.ops.deploy.machine import Disk, Machine
+from nixwulf.ops.deploy.prebuilt import Prebuilt
+from nixwulf.ops.deploy.refusals import can_install, refusals, unlike_layout
+
+_FROM_INSTALLER = "disko,install,reboot"
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """What would be done to a node.
+
+    machine: none when it was not reached, and unreached says why. command: what installs it, empty
+    where nothing here can. build: what makes the installer that the command names, before it, empty
+    where there is none to be made. by_hand: what somebody has to do, one step a line.
+    """
+
+    node: Node
+    method: str
+    attribute: str
+    machine: Machine | None
+    unreached: str
+    refusals: tuple[str, ...]
+    command: tuple[str, ...]
+    by_hand: tuple[str, ...]
+    build: tuple[str, ...] = ()
+
+    @property
+    def installs(self) -> bool:
+        """Whether the node is wiped and installed when its name is typed."""
+        return self.machine is not None and not self.refusals and bool(self.command)
+
+    @property
+    def wiped(self) -> Disk | None:
+        """The disk that is wiped; none when the node is refused or was not reached."""
+        if not self.installs or self.machine is None or self.node.disk is None:
+            return None
+        return self.machine.disk(self.node.disk)
+
+
+@dataclass(frozen=True)
+class DeployPlan:
+    """What would be done to the chosen nodes of a cluster, in the order of its file.
+
+    locked_out: why the user could not log in to what is installed, which refuses all nodes.
+    """
+
+    cluster: Cluster
+    flake: str
+    nodes: tuple[NodePlan, ...]
+    locked_out: str | None = None
+
+    @property
+    def to_install(self) -> tuple[NodePlan, ...]:
+        """The nodes that are wiped and installed."""
+        return () if self.locked_out else tuple(node for node in self.nodes if node.installs)
+
+    @property
+    def refusals(self) -> list[str]:
+        """Every reason why nothing is done, but for nodes that did not answer."""
+        reasons = [reason for node in self.nodes for reason in node.refusals]
+        reached = any(node.machine is not None for node in self.nodes)
+        return reasons + ([self.locked_out] if self.locked_out and reached else [])
+
+    @property
+    def unreached(self) -> list[str]:
+        """Why nodes were not reached."""
+        return [node.unreached for node in self.nodes if node.machine is None]
+
+
+def make_plan(
+    cluster: Cluster,
+    flake: str,
+    nodes: Sequence[Node],
+    platforms: Mapping[str, dict[str, Any]],
+    machines: Mapping[str, Machine | str],
+    *,
+    expected: Mapping[str, str] | None = None,
+    expected_cluster: str | None = None,
+    layouts: Mapping[str, Layout] | None = None,
+    prebuilt: Prebuilt | None = None,
+    locked_out: str | None = None,
+    desk: tuple[str, str] | None = None,
+) -> DeployPlan:
+    """Plan for chosen nodes.
+
+    machines: by node, what answered, or why nothing did. expected: host names that machines may
+    have besides their node's. expected_cluster: the cluster whose systems they may run besides
+    their own. layouts: by attribute, what each configuration would do, None when the flake was not
+    asked. prebuilt: systems that are installed in place of the flake's. locked_out: why the user
+    could not log in afterwards. desk: boot and host name of the machine at which the user sits.
+    """
+    planned = []
+    for node in nodes:
+        platform, found = install_of(platforms[node.platform]), machines[node.name]
+        plan = _node_plan(cluster, flake, node, platform, found)
+        if plan.machine is not None:
+            own = (expected or {}).get(node.name)
+            reasons = refusals(node, cluster, platform, plan.machine, own, expected_cluster)
+            plan = replace(plan, refusals=tuple(reasons))
+        if plan.method != "check" and (plan.machine is None or can_install(platform, plan.machine)):
+            plan = _with_command(flake, plan, platform, prebuilt)
+        if layouts is not None and plan.method != "check":
+            layout = layouts[plan.attribute]
+            more = _other_disks(cluster, plan, layout.disks)
+            if plan.machine is not None:
+                more += unlike_layout(node, cluster, plan.machine, layout)
+            plan = replace(plan, refusals=(*plan.refusals, *more))
+        planned.append(plan)
+    imaged = any(plan.method != "check" for plan in planned)
+    reason = locked_out if imaged else None
+    return DeployPlan(cluster, flake, tuple(_refuse_twice_reached(planned, desk)), reason)
+
+
+def check_deployable(cluster: Cluster) -> None:
+    """Raise InputError for a cluster whose nodes are not deployed."""
+    if cluster.is_lab:
+        raise InputError(
+            f"{cluster.source}: the nodes of a lab are namespaces of this machine, and nothing is "
+            "installed on them; name a cluster of machines with --cluster."
+        )
+    if "deploy" not in cluster.document:
+        raise InputError(
+            f"{cluster.source}: it has no [deploy], so its nodes are not managed; add "
+            "'[deploy]' with ssh_keys = [\"...\"], your public key, and a disk for each node."
+        )
+
+
+def install_of(platform: dict[str, Any]) -> dict[str, Any]:
+    """A platform's facts with [install]; what the file does not say is that nothing is known."""
+    unknown = {"method": "check", "reason": f"nobody has installed a {platform['name']} yet"}
+    return {"install": unknown, **platform}
+
+
+def image_steps(cluster: Cluster, flake: str, node: Node, platform: dict[str, Any]) -> list[str]:
+    """How somebody brings a node into its installer by an image."""
+    kind = platform["install"].get("image", "")
+    file, medium = {
+        "iso": ("iso/", "a USB stick"),
+        "sd": ("sd-image/ (unpacked by 'zstd -d')", "an SD card"),
+    }[kind]
+    out = f"image-{node.platform}"
+    build = ["nix", "build", "--out-link", out, f"{flake}#packages.{platform['system']}.{out}"]
+    again = ["nixwulf", "deploy", "--cluster", cluster.source, "--node", node.name]
+    return [
+        shlex.join(build),
+        f"write the file in {out}/{file} to {medium} that is not {node.disk or 'its disk'}",
+        f"boot {node.name} from it and let it have the address in {node.ssh!r}",
+        shlex.join(again),
+    ]
+
+
+def darwin_steps(flake: str, node: Node, name: str) -> list[str]:
+    """How a Mac gets its configuration: by nix-darwin, on the Mac itself."""
+    where = "a checkout of the flake" if flake.startswith((".", "/", "path:")) else "any folder"
+    switch = f"sudo nix run nix-darwin/master#darwin-rebuild -- switch --flake {flake}#{name}"
+    return [f"ssh {node.ssh}, and there, in {where}:", switch]
+
+
+def _node_plan(
+    cluster: Cluster,
+    flake: str,
+    node: Node,
+    platform: dict[str, Any],
+    found: Machine | str,
+) -> NodePlan:
+    install, name = platform["install"], attribute(cluster, node)
+    method = install["method"]
+    machine = found if isinstance(found, Machine) else None
+    by_hand: list[str] = []
+    if method == "check":
+        steps = darwin_steps(flake, node, name) if platform["system"] == "aarch64-darwin" else []
+        by_hand = [f"nothing is installed from here, because {install['reason']}", *steps]
+    elif method == "image" and not (machine and machine.installer):
+        reason = f"it has to boot its installer's image, because {install['reason']}"
+        by_hand = [reason, *image_steps(cluster, flake, node, platform)]
+    return NodePlan(
+        node=node,
+        method=method,
+        attribute=name,
+        machine=machine,
+        unreached=found if isinstance(found, str) else "",
+        refusals=(),
+        command=(),
+        by_hand=tuple(by_hand),
+    )
+
+
+def _with_command(
+    flake: str, plan: NodePlan, platform: dict[str, Any], prebuilt: Prebuilt | None
+) -> NodePlan:
+    """The plan with what installs the node.
+
+    By kexec always with an installer of the flake's own: nixos-anywhere's default is a file of the
+    day that the node downloads. A node that runs an installer needs none, and is not let leave it.
+    """
+    node, machine = plan.node, plan.machine
+    what: tuple[str, ...] = ("--flake", f"{flake}#{plan.attribute}")
+    kexec: tuple[str, ...] = ()
+    build: tuple[str, ...] = ()
+    phases = _FROM_INSTALLER
+    if plan.method == "kexec" and not (machine and machine.installer and machine.user == "root"):
+        name = f"kexec-{node.platform}"
+        path = f"runs/{name}.tar"
+        if prebuilt is None:
+            made = f"{flake}#packages.{platform['system']}.{name}"
+            build = ("nix", "build", *FEATURES, "--out-link", path, made)
+        else:
+            path = prebuilt.nodes[node.name].kexec or path
+        kexec = ("--kexec", path)
+        phases = f"kexec,{phases}"
+    if prebuilt is not None:
+        what = ("--store-paths", prebuilt.nodes[node.name].disko, prebuilt.nodes[node.name].system)
+    command = (
+        *("nixos-anywhere", *what, "--target-host", node.ssh, *kexec),
+        *("--copy-host-keys", "--print-build-logs", "--phases", phases),
+    )
+    return replace(plan, command=command, build=build)
+
+
+def _other_disks(cluster: Cluster, plan: NodePlan, formatted: tuple[str, ...]) -> list[str]:
+    """The flake's own words for what is wiped have the last say in nixos-anywhere: they must agree.
+
+    Somebody may have changed the cluster file after the flake took it, or added a disk in a module.
+    """
+    if formatted == (plan.node.disk,):
+        return []
+    what = ", ".join(formatted) or "no disk"
+    return [
+        f"Node {plan.node.name!r} has the disk {plan.node.disk!r} in {cluster.source}, and "
+        f"{plan.attribute!r} of the flake formats {what}; make them agree."
+    ]
+
+
+def _refuse_twice_reached(
+    planned: Sequence[NodePlan], desk: tuple[str, str] | None
+) -> Iterator[NodePlan]:
+    """Refuse nodes that are one machine; the names of installers are the same and tell nothing."""
+    machines = {plan.node.name: (m.boot, m.hostname) for plan in planned if (m := plan.machine)}
+    for plan in planned:
+        name = plan.node.name
+        own = machines.get(name, ("", ""))
+        same = [f"as {other!r}" for other in machines if other != name and machines[other] == own]
+        same += ["at which you sit"] if own == desk else []
+        more = [
+            f"Node {name!r} is the same machine {which}; correct its ssh address."
+            for which in same
+            if own[0]
+        ]
+        yield replace(plan, refusals=(*plan.refusals, *more))

@@ -1,0 +1,241 @@
+"""Why a machine is not imaged: each reason is one sentence that ends with what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nixwulf.inventory.cluster import Cluster, Node
+from nixwulf.ops.deploy.flake import Layout
+from nixwulf.ops.deploy.machine import Disk, Machine
+
+# The installer with all firmware is in memory twice while it starts: as loaded, and unpacked.
+_KEXEC_MEMORY = 3.5e9
+_SMALLEST_DISK = 16e9
+_INSTALLER_PROGRAMS = ("tar", "cpio", "setsid", "ip", "awk")
+# Of these a machine has the interface before a cable is in it, and before anything is configured.
+_BUILT_IN_KINDS = {"ethernet", "roce", "infiniband"}
+
+
+def refusals(
+    node: Node,
+    cluster: Cluster,
+    platform: dict[str, Any],
+    machine: Machine,
+    expected: str | None,
+    expected_cluster: str | None = None,
+) -> list[str]:
+    """Every reason why this machine is not imaged as this node.
+
+    expected: the host name that the machine may have besides the node's own. expected_cluster: the
+    cluster whose system it may run besides the node's own.
+    """
+    found = [*_identity(node, cluster, platform, machine)]
+    found += other_cluster(node, cluster, machine, expected_cluster)
+    if platform["install"]["method"] != "check":
+        found += _disk(node, machine)
+    if can_install(platform, machine):
+        found += _name(node, cluster, machine, expected)
+        found += _ability(node, platform, machine)
+    return found
+
+
+def can_install(platform: dict[str, Any], machine: Machine) -> bool:
+    """Whether this machine can be installed as it runs now; else somebody has to do something."""
+    method = platform["install"]["method"]
+    return method == "kexec" or (method == "image" and machine.installer)
+
+
+def _identity(
+    node: Node, cluster: Cluster, platform: dict[str, Any], machine: Machine
+) -> Iterable[str]:
+    name = node.name
+    if machine.system != platform["system"]:
+        yield (
+            f"Node {name!r} is a {machine.system} machine and its platform {node.platform!r} is "
+            f"{platform['system']}; correct its platform or its ssh address."
+        )
+    product = platform["install"].get("product")
+    if product and not re.search(product, machine.product):
+        yield (
+            f"Node {name!r} is a {machine.product or 'machine without a product name'!r}, and the "
+            f"platform {node.platform!r} is {product!r}; correct its platform or its ssh address."
+        )
+    hostname = machine.hostname.lower()
+    if any(hostname == other.name.lower() for other in cluster.nodes if other != node):
+        yield (
+            f"Node {name!r} answers as {machine.hostname!r}, which is another node of "
+            f"{cluster.source}; see whether their ssh addresses are swapped."
+        )
+
+
+def other_cluster(
+    node: Node, cluster: Cluster, machine: Machine, expected: str | None
+) -> list[str]:
+    """Why a machine is left alone that runs the system of a node of another cluster."""
+    if machine.cluster in {"", cluster.name, expected}:
+        return []
+    return [
+        f"Node {node.name!r} runs a system of the cluster {machine.cluster!r}, and "
+        f"{cluster.source} describes {cluster.name!r}; correct its ssh address, or where it leaves "
+        f"that cluster, or that cluster was renamed, add '--expect-cluster {machine.cluster}'."
+    ]
+
+
+def _name(node: Node, cluster: Cluster, machine: Machine, expected: str | None) -> Iterable[str]:
+    name, hostname = node.name, machine.hostname
+    known = {other.name.lower() for other in cluster.nodes} | {(expected or name).lower()}
+    if not machine.installer and hostname.lower() not in known:
+        yield (
+            f"Node {name!r} answers as {hostname!r} and runs {machine.os or machine.kernel!r}; if "
+            f"that is the machine to wipe, add '--expect {name}={hostname}'."
+        )
+
+
+def _disk(node: Node, machine: Machine) -> Iterable[str]:
+    name = node.name
+    if node.disk is None:
+        yield f"Node {name!r} has no disk in the cluster file; add one of: {_choice(machine)}."
+        return
+    disk = machine.disk(node.disk)
+    if disk is None:
+        yield f"Node {name!r} has no disk {node.disk!r}; it has: {_choice(machine)}."
+        return
+    if disk.size < _SMALLEST_DISK:
+        yield (
+            f"Node {name!r} would be installed on {node.disk!r} of {disk.size / 1e9:.1f} GB, and "
+            f"needs {_SMALLEST_DISK / 1e9:.0f} GB; choose another disk: {_choice(machine)}."
+        )
+    if disk.read_only:
+        yield f"Node {name!r} can only read its disk {node.disk!r}; choose another disk."
+    # What a first attempt mounted below /mnt, a second one unmounts.
+    used = [place for place in disk.mountpoints if not re.match(r"/mnt(/|$)", place)]
+    if machine.installer and used:
+        yield (
+            f"Node {name!r} runs its installer from the disk {node.disk!r} (mounted at {used[0]}); "
+            "install on another one, or boot the installer from a stick or card."
+        )
+
+
+def unlike_layout(node: Node, cluster: Cluster, machine: Machine, layout: Layout) -> list[str]:
+    """Why the node's configuration would not work on this machine, or not on this disk of it."""
+    return [
+        *_equal_labels(node, machine, layout.labels),
+        *absent_interfaces(node, cluster, machine, layout),
+        *_absent_drivers(node, machine, layout),
+    ]
+
+
+def absent_interfaces(
+    node: Node, cluster: Cluster, machine: Machine, layout: Layout
+) -> Iterable[str]:
+    """Which interfaces of the node's fabrics the machine lacks.
+
+    Only where the machine's names can be compared with those of the installed system. A card for
+    which the present system has no driver has no name yet.
+    """
+    if layout.interfaces is None or not machine.interfaces or machine.driverless_cards:
+        return
+    known = {*machine.interfaces, *layout.interfaces}
+    for name, place in node.fabrics.items():
+        if cluster.fabrics[name].kind in _BUILT_IN_KINDS and place.interface not in known:
+            there = ", ".join(name for name in machine.interfaces if name != "lo")
+            yield (
+                f"Node {node.name!r} has no interface {place.interface!r}, which {cluster.source} "
+                f"names for the fabric {name!r}; it has, by all names: {there or 'none'}."
+            )
+
+
+def _absent_drivers(node: Node, machine: Machine, layout: Layout) -> Iterable[str]:
+    disk = machine.disk(node.disk or "")
+    if disk is None or layout.modules is None:
+        return
+    known = {module.replace("-", "_") for module in layout.modules}
+    lacking = [module for module in disk.drivers if module.replace("-", "_") not in known]
+    if lacking:
+        modules = " ".join(f'"{module}"' for module in lacking)
+        yield (
+            f"Node {node.name!r} reaches its disk {node.disk!r} by {', '.join(lacking)}, which its "
+            "configuration does not load before it mounts the disk, so that it would not boot; add "
+            f"'boot.initrd.availableKernelModules = [ {modules} ];' in a module."
+        )
+
+
+def _equal_labels(node: Node, machine: Machine, labels: Sequence[str]) -> list[str]:
+    """Why another disk of the machine would be taken for the one that is installed on.
+
+    labels: the names of the partitions that the node's configuration makes. disko and the installed
+    system find them by these names, whichever disk has them.
+    """
+    reasons = []
+    for disk in machine.disks:
+        same = [(device, label) for device, label in disk.labels if label in labels]
+        if not same or node.disk in disk.ids:
+            continue
+        numbers = [re.sub(r".*?([0-9]*)$", r"\1", device) for device, _ in same]
+        renamed = "; ".join(f"sfdisk --part-label {disk.name} {n} old-{n}" for n in numbers)
+        names = " and ".join(repr(label) for _, label in same)
+        reasons.append(
+            f"Node {node.name!r} has another disk with {names}, {shown(disk)} ({disk.words}), "
+            f"which may be overwritten or booted in place of {node.disk!r}; remove that disk, or "
+            f"rename its partitions: '{renamed}'."
+        )
+    return reasons
+
+
+def _ability(node: Node, platform: dict[str, Any], machine: Machine) -> Iterable[str]:
+    name, install = node.name, platform["install"]
+    if machine.user not in {"root", "sudo"}:
+        yield (
+            f"Node {name!r} is reached as {machine.user!r}, who cannot become root without a "
+            f"password; let root in by ssh, or give {machine.user!r} passwordless sudo."
+        )
+    if install.get("image") == "iso" and machine.firmware != "UEFI":
+        yield (
+            f"Node {name!r} booted by {machine.firmware or 'an unknown firmware'}, and what is "
+            "installed boots by UEFI; turn the legacy mode (CSM) off in its firmware."
+        )
+    if machine.secure_boot:
+        yield (
+            f"Node {name!r} has Secure Boot on, and what is installed is not signed; turn it off "
+            "in its firmware."
+        )
+    if install["method"] == "image" and machine.installer and machine.user != "root":
+        yield (
+            f"Node {name!r} is in its installer as {machine.user!r}; set its ssh to "
+            f"'root@{node.ssh.rpartition('@')[2]}'."
+        )
+    if install["method"] == "kexec" and not machine.installer:
+        yield from _kexec(name, machine)
+
+
+def _kexec(name: str, machine: Machine) -> Iterable[str]:
+    if machine.kexec_disabled is None:
+        yield f"Node {name!r} runs a kernel without kexec; boot the installer's image there."
+    elif machine.kexec_disabled or machine.locked_down:
+        yield (
+            f"Node {name!r} runs a kernel that refuses kexec (kexec_load_disabled, or locked down "
+            "by Secure Boot); boot the installer's image there."
+        )
+    if machine.memory < _KEXEC_MEMORY:
+        yield (
+            f"Node {name!r} has {machine.memory / 1e9:.1f} GB of memory, and kexec into the "
+            f"installer needs {_KEXEC_MEMORY / 1e9:.1f} GB; boot the installer's image there."
+        )
+    lacking = [program for program in _INSTALLER_PROGRAMS if program not in machine.programs]
+    if lacking:
+        yield f"Node {name!r} lacks {', '.join(lacking)}, which kexec needs; install that there."
+
+
+def _choice(machine: Machine) -> str:
+    """The disks that a machine has, for who has to choose one."""
+    if not machine.disks:
+        return "none" if "lsblk" in machine.programs else "unknown, because it has no lsblk"
+    return "; ".join(f"{shown(disk)} ({disk.words})" for disk in machine.disks)
+
+
+def shown(disk: Disk) -> str:
+    """The id by which a cluster file names a disk: one that tells model and serial number."""
+    telling = [link for link in disk.ids if not re.search(r"/(wwn-|nvme-(eui|nvme)\.|dm-)", link)]
+    return next(iter([*telling, *disk.ids]), f"{disk.name}, which has no id")

@@ -1,0 +1,265 @@
+"""Updating deployed nodes: build once, copy to all, then switch all; who is lost goes back."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.inventory.cluster import Cluster, Node
+from nixwulf.nodes.ssh import Connection, Unreachable
+from nixwulf.ops.deploy.flake import FEATURES, Built, error_of
+from nixwulf.ops.deploy.machine import Machine, gather_machines
+from nixwulf.ops.deploy.refusals import absent_interfaces, other_cluster
+from nixwulf.ops.recover.state import states
+
+_SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "update.sh"
+_PAUSE_S = 2.0
+_ROLLING_BACK_S = 120
+_ANSWER_S = 300  # installing a boot loader may take its time
+Report = Callable[[str, str], None]
+
+GOOD = {"updated", "unchanged"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A node and the system that it is to run.
+
+    installable: the system as nix names it in a flake; empty for one that is built already. here:
+    whether this machine builds or has it.
+    """
+
+    connection: Connection
+    system: Built
+    installable: str
+    here: bool
+
+    @property
+    def node(self) -> Node:
+        """The node."""
+        return self.connection.node
+
+
+@dataclass(frozen=True)
+class Update:
+    """What came of a node: its state, whether it needs a reboot, and what its log says.
+
+    idle: new services that wait for a device which is there already, so that nothing starts them.
+
+    The states are 'updated', 'unchanged', 'rolled-back', 'rollback-failed', 'refused', 'lost', and
+    'lost-late': lost since it was told to keep the new system, so that it may boot either.
+    """
+
+    node: Node
+    state: str
+    reboot: bool = False
+    words: str = ""
+    idle: tuple[str, ...] = ()
+
+
+def store_address(ssh: str) -> str:
+    """A node's store, as nix names it."""
+    user, at, host = ssh.rpartition("@")
+    return f"ssh-ng://{user}{at}[{host}]" if ":" in host else f"ssh-ng://{ssh}"
+
+
+def build_command(targets: Sequence[Target]) -> list[str]:
+    """The one build of all systems that are built on this machine; empty when none is."""
+    derivations = sorted(
+        {f"{t.system.derivation}^out" for t in targets if t.here and t.system.derivation}
+    )
+    return (
+        ["nix", "build", *FEATURES, "--no-link", "--print-build-logs", *derivations]
+        if derivations
+        else []
+    )
+
+
+def bring_command(target: Target) -> list[str]:
+    """How a system comes to a node: copied, or built there when it is of another architecture.
+
+    What is built here has no signature; a node trusts root, who asks it to want none.
+    """
+    address = store_address(target.node.ssh)
+    if target.here:
+        unsigned = "--no-check-sigs"
+        return ["nix", "copy", *FEATURES, unsigned, "--to", address, target.system.path]
+    store = ["--eval-store", "auto", "--store", address]
+    return ["nix", "build", *FEATURES, "--no-link", *store, target.installable]
+
+
+def nix_environment(connection: Connection) -> dict[str, str]:
+    """nix reaches a node as the driver does, but over a connection of its own.
+
+    nix copy hangs on a shared one: https://github.com/NixOS/nix/issues/8480
+    """
+    return {**os.environ, "NIX_SSHOPTS": shlex.join(connection.fresh().options)}
+
+
+def built_here() -> set[str]:
+    """The systems that nix builds on this machine."""
+    found: set[str] = set()
+    for setting in ("system", "extra-platforms"):
+        command = ["nix", "config", "show", *FEATURES, setting]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found |= set(done.stdout.split())
+    return found
+
+
+def measuring(targets: Sequence[Target]) -> list[str]:
+    """Why nodes are left alone on which a sweep has processes; a switch would end or slow them."""
+    return [
+        f"Node {state.name!r} runs {', '.join(state.owned)} of a sweep; wait for its end, or stop "
+        "what a killed driver left by 'nixwulf nodes recover --up-to stop'."
+        for state in states([target.connection for target in targets])
+        if state.owned
+    ]
+
+
+def unfit(cluster: Cluster, targets: Sequence[Target], expected_cluster: str | None) -> list[str]:
+    """Why nodes are left alone that run another cluster's system, or lack a fabric's interface."""
+    found = gather_machines([target.connection for target in targets])
+    reasons: list[str] = []
+    for target in targets:
+        machine = found[target.node.name]
+        if isinstance(machine, Machine):
+            reasons += other_cluster(target.node, cluster, machine, expected_cluster)
+            if target.system.layout is not None:
+                reasons += absent_interfaces(target.node, cluster, machine, target.system.layout)
+        else:
+            reasons.append(machine.message)
+    return reasons
+
+
+def build(command: Sequence[str]) -> None:
+    """Build with nix's own progress on the terminal; raises NixwulfError."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+    if done.returncode != 0:
+        raise NixwulfError(
+            f"The systems are not built, and no node is changed: nix ended with {done.returncode}; "
+            "see its words above."
+        )
+
+
+def bring_all(targets: Sequence[Target]) -> list[str]:
+    """Bring each node its system, in parallel; why not, where that failed."""
+
+    def attempt(target: Target) -> str | None:
+        command = bring_command(target)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=nix_environment(target.connection),
+            check=False,
+        )
+        if done.returncode == 0:
+            return None
+        return (
+            f"Node {target.node.name!r} has not got its system: {error_of(done.stderr)}; run "
+            f"'{shlex.join(command)}'."
+        )
+
+    with ThreadPoolExecutor(max(1, len(targets))) as pool:
+        return [words for words in pool.map(attempt, targets) if words]
+
+
+def switch_all(targets: Sequence[Target], seconds: int, report: Report) -> list[Update]:
+    """Switch nodes in parallel, each to its system, which it has; it goes back after SECONDS."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(max(1, len(targets))) as pool:
+        try:
+            return list(pool.map(lambda target: _switch(target, seconds, report, stop), targets))
+        finally:
+            stop.set()  # interrupted: nobody comes back to the nodes, and so they go back
+
+
+def _switch(target: Target, seconds: int, report: Report, stop: threading.Event) -> Update:
+    """Activate, then come back over a connection that began after the activation had ended.
+
+    Only that shows that the node can be reached; until 'finish' has run over it, the node goes back
+    by itself.
+    """
+    node, path = target.node, target.system.path
+    script, fresh = _SCRIPT.read_text("utf-8"), target.connection.fresh()
+    try:
+        started = fresh.script(script, "start", node.name, path, str(seconds), timeout_s=_ANSWER_S)
+    except Unreachable as error:
+        # The node may have taken the command: it is asked below what came of it.
+        report(node.name, error.message)
+        started = "state started"
+    except NixwulfError as error:
+        return Update(node, "refused", words=error.message)
+    first = _parse(node, started)
+    if first.state == "unchanged":
+        return first
+    report(node.name, "activating")
+    deadline = time.monotonic() + seconds + _ROLLING_BACK_S
+    log, words, mode = "", "", "look"
+    while time.monotonic() < deadline and not stop.is_set():
+        try:
+            answer = fresh.script(script, mode, node.name, path, timeout_s=_ANSWER_S)
+        except NixwulfError as error:
+            words = error.message
+        else:
+            found = _parse(node, answer)
+            log = log or found.words
+            if found.state == "activated":
+                mode = "finish"
+                continue
+            if found.state not in {"busy", "rolling-back"}:
+                return replace(
+                    found, words=" ".join(dict.fromkeys(filter(None, (log, found.words))))
+                )
+            words = f"Node {node.name!r} was still {found.state} at the last answer."
+        stop.wait(_PAUSE_S)
+    return Update(node, "lost-late" if mode == "finish" else "lost", words=log or words)
+
+
+def _parse(node: Node, output: str) -> Update:
+    """What the script said; a node that said nothing is busy."""
+
+    def after(word: str) -> list[str]:
+        return [line.removeprefix(word) for line in output.splitlines() if line.startswith(word)]
+
+    return Update(
+        node,
+        after("state ")[-1] if after("state ") else "busy",
+        reboot="reboot" in output.splitlines(),
+        words=" ".join(" ".join(after("log ")).split()),
+        idle=tuple(after("idle ")),
+    )
+
+
+def sentence(update: Update) -> str:
+    """What came of a node, and what to do."""
+    name = update.node.name
+    because = f": {update.words}" if update.words else ""
+    again = "; correct the configuration and update again."
+    idle = ", ".join(update.idle)
+    start = f"'ssh {update.node.ssh} systemctl start {' '.join(update.idle)}'"
+    if idle and update.state == "updated":
+        return f"Node {name!r} is updated, and nothing has started {idle}; run {start}, or reboot."
+    return {
+        "updated": f"Node {name!r} is updated.",
+        "unchanged": f"Node {name!r} runs this system already.",
+        "rolled-back": f"Node {name!r} went back to its old system{because}{again}",
+        "rollback-failed": f"Node {name!r} could not go back{because}; reboot it: it boots the old "
+        "system.",
+        "lost": f"Node {name!r} does not answer{because}; reboot it: it boots the old system.",
+        "lost-late": f"Node {name!r} does not answer, and may have kept its new system{because}; "
+        "when it answers again, update again: that says which system it runs.",
+        "refused": f"Node {name!r} is not switched{because}",
+    }.get(update.state, f"Node {name!r}: {update.state}{because}")

@@ -1,0 +1,102 @@
+"""Preflight: all gates that need no case, on all nodes of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.inventory.cluster import Cluster
+from nixwulf.nodes import link
+from nixwulf.nodes.facts import Facts, gather
+from nixwulf.nodes.ssh import Connection, open_all
+from nixwulf.plugins import engines
+from nixwulf.plugins.gates import Gate, Result, State, all_gates, subject_of_cluster
+from nixwulf.plugins.gates.examine import examine
+
+SCHEMA_VERSION = "1.0"
+REACHED = "ssh"
+WORDS: Mapping[State, str] = {
+    "ok": "ok",
+    "refused": "REFUSED",
+    "waived": "waived",
+    "unknown": "?",
+    "not applicable": "-",
+}
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What every gate says of every node; of a node that does not answer, only 'ssh' says so."""
+
+    cluster: Cluster
+    results: tuple[Result, ...]
+
+    def of(self, state: State) -> list[Result]:
+        """The results of a state."""
+        return [result for result in self.results if result.state == state]
+
+    def document(self) -> dict[str, Any]:
+        """As preflight --json prints it."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "cluster": self.cluster.name,
+            "passed": not self.of("refused"),
+            "results": [result.document() for result in self.results],
+        }
+
+
+def preflight(
+    cluster: Cluster,
+    connections: Mapping[str, Connection],
+    waived: Sequence[str] = (),
+    gates: Sequence[str] | None = None,
+) -> Preflight:
+    """Hold gates (all, or those named) against the nodes that answer."""
+    failures = open_all(connections.values())
+    reached = {name: node for name, node in connections.items() if name not in failures}
+    facts, lost = _gather(reached)
+    failures |= lost
+    results = [
+        Result(REACHED, name, "refused", (failures[name],))
+        if name in failures
+        else Result(REACHED, name, "ok")
+        for name in connections
+    ]
+    chosen: list[Gate] = [g for g in all_gates().values() if gates is None or g.name in gates]
+    subject = subject_of_cluster(cluster, facts)
+    results += examine(subject, reached, waived, chosen)
+    return Preflight(cluster, tuple(results))
+
+
+def _gather(reached: Mapping[str, Connection]) -> tuple[dict[str, Facts], dict[str, str]]:
+    """Facts of the nodes; where one stops answering, of each by itself, and why not."""
+    of_engines = (name for engine in engines.all_engines().values() for name in engine.programs)
+    programs = tuple(dict.fromkeys([*link.PROGRAMS, *of_engines]))
+    try:
+        return gather(reached.values(), programs), {}
+    except NixwulfError:
+        facts: dict[str, Facts] = {}
+        lost = {}
+        for name, node in reached.items():
+            try:
+                facts |= gather([node], programs)
+            except NixwulfError as error:
+                lost[name] = error.message
+        return facts, lost
+
+
+def table_of(found: Preflight) -> str:
+    """A row a gate, a column a node."""
+    names = list(dict.fromkeys(result.node for result in found.results))
+    by_gate: dict[str, dict[str, str]] = {}
+    for result in found.results:
+        by_gate.setdefault(result.gate, {})[result.node] = WORDS[result.state]
+    rows = [["gate", *names]]
+    rows += [[gate, *(cells.get(name, "") for name in names)] for gate, cells in by_gate.items()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,186 @@
+"""Recovering nodes, from soft to hard, until their gates hold again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Node
+from nixwulf.nodes.process import stop_owned
+from nixwulf.nodes.ssh import Connection
+from nixwulf.ops.preflight import preflight
+from nixwulf.ops.recover import down, power_switch
+from nixwulf.ops.recover.down import Report
+from nixwulf.ops.recover.groups import groups
+from nixwulf.ops.recover.state import run_script, states
+from nixwulf.plugins.gates import all_gates
+
+STEPS = ("stop", "reset", "reboot", "power")
+# The module that a link of a kind can do with loaded anew. Not USB4 RDMA's: unloading it on one
+# host wedges the other.
+_MODULES = {"thunderbolt-net": "thunderbolt_net"}
+_SETTLE_S = {"stop": 5.0, "reset": 30.0}
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What became of nodes that go down together: the step that helped, or why none did."""
+
+    nodes: tuple[str, ...]
+    step: str | None
+    words: str = ""
+
+
+def recover(
+    cluster: Cluster,
+    connections: Mapping[str, Connection],
+    names: Sequence[str],
+    report: Report,
+    *,
+    waived: Sequence[str] = (),
+    deadline_s: float = 600.0,
+    steps: Sequence[str] = STEPS,
+) -> list[Recovered]:
+    """Take each group of nodes up the ladder; groups do not wait for each other.
+
+    deadline_s is for each of rebooting and switching the power.
+    """
+    found = groups(cluster, names)
+    with ThreadPoolExecutor(max(1, len(found))) as pool:
+        return list(
+            pool.map(
+                lambda group: _Ladder(
+                    cluster, [connections[name] for name in group], report, waived, deadline_s
+                ).climb(steps),
+                found,
+            )
+        )
+
+
+class _Ladder:
+    """One group of nodes on its way up."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        nodes: Sequence[Connection],
+        report: Report,
+        waived: Sequence[str],
+        deadline_s: float,
+    ) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._report = report
+        self._waived = waived
+        self._deadline_s = deadline_s
+        self._wrong = ""
+
+    def climb(self, steps: Sequence[str]) -> Recovered:
+        """Step after step until the gates hold."""
+        names = tuple(node.node.name for node in self._nodes)
+        actions: dict[str, Callable[[], str | None]] = {
+            "stop": self._stop,
+            "reset": self._reset,
+            "reboot": self._reboot,
+            "power": self._power,
+        }
+        for step in steps:
+            unfit = actions[step]()
+            if unfit:
+                self._say(f"{step}: {unfit}")
+                continue
+            if self._fit(_SETTLE_S.get(step, self._deadline_s)):
+                self._say(f"{step}: all gates hold")
+                return Recovered(names, step)
+            self._say(f"{step}: {self._wrong}")
+        return Recovered(names, None, self._wrong)
+
+    def _say(self, words: str) -> None:
+        for node in self._nodes:
+            self._report(node.node.name, words)
+
+    def _fit(self, seconds: float) -> bool:
+        """Whether every gate but that of versions holds on every node, within some seconds."""
+        until = time.monotonic() + seconds
+        gates = [name for name in all_gates() if name != "versions"]  # what no step changes
+        connections = {node.node.name: node.fresh() for node in self._nodes}
+        while True:
+            refused = preflight(self._cluster, connections, self._waived, gates).of("refused")
+            if not refused:
+                return True
+            self._wrong = refused[0].sentences[0]
+            if time.monotonic() > until:
+                return False
+            time.sleep(down.POLL_S)
+
+    def _stop(self) -> str | None:
+        """Stop what the driver owns; a node that does not answer needs more."""
+        for node in self._nodes:
+            try:
+                stopped = stop_owned(node.fresh())
+            except NixwulfError as error:
+                self._wrong = error.message
+                return error.message
+            if stopped:
+                self._report(node.node.name, f"stopped {', '.join(stopped)}")
+        return None
+
+    def _reset(self) -> str | None:
+        """Reset the GPU, and load the modules of links anew; not that of a linked pair."""
+        if self._lab():
+            return "nothing to reset on a namespace"
+        done = []
+        for node in self._nodes:
+            try:
+                output = run_script(node, "reset", *_modules(self._cluster, node.node))
+            except NixwulfError as error:
+                return error.message
+            done += [line for line in output.splitlines() if line.startswith("did ")]
+        return None if done else "nothing that can be reset"
+
+    def _reboot(self) -> str | None:
+        if self._lab():
+            return "a namespace does not reboot: 'nixwulf lab down', then 'nixwulf lab up'"
+        failures = down.reboot(self._nodes, self._deadline_s, self._report)
+        return "; ".join(f"{name}: {words}" for name, words in failures.items()) or None
+
+    def _power(self) -> str | None:
+        """Switch the power of all of them, whoever still answers."""
+        without = [node.node.name for node in self._nodes if node.node.power_switch is None]
+        if without:
+            return f"no power_switch in the cluster file for {', '.join(without)}"
+        before = {found.name: found.boot for found in states(self._nodes)}
+        with ThreadPoolExecutor(len(self._nodes)) as pool:
+            try:
+                list(pool.map(_cycle, self._nodes))
+            except NixwulfError as error:
+                return error.message
+        until = time.monotonic() + self._deadline_s
+        for node in self._nodes:
+            if down.await_boot(node, before[node.node.name], until) is None:
+                return f"{node.node.name} is not back after {self._deadline_s:g} s"
+        return None
+
+    def _lab(self) -> bool:
+        return any(node.node.platform == LAB_PLATFORM for node in self._nodes)
+
+
+def _cycle(node: Connection) -> None:
+    if node.node.power_switch is not None:
+        power_switch.cycle(node.node.name, node.node.power_switch)
+
+
+def _modules(cluster: Cluster, node: Node) -> list[str]:
+    """Modules of a node's links that may be loaded anew: ssh must not cross the link."""
+    host = node.ssh.rpartition("@")[2]
+    kinds = {
+        cluster.fabrics[name].kind
+        for name, attachment in node.fabrics.items()
+        if attachment.address != host
+    }
+    if "usb4-rdma" in {cluster.fabrics[name].kind for name in node.fabrics}:
+        return []
+    return sorted(_MODULES[kind] for kind in kinds if kind in _MODULES)

@@ -1,0 +1,80 @@
+"""The state of a node: whether it answers, which boot it is in, what the driver owns there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.nodes.ssh import Connection
+
+_SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "recover" / "node.sh"
+_ANSWER_S = 20
+_DAY_S, _HOUR_S = 86400, 3600
+
+
+@dataclass(frozen=True)
+class State:
+    """What a node said: boot identifies its boot, uptime_s counts since then.
+
+    error is none where it answered; owned are names of processes that the driver started there.
+    """
+
+    name: str
+    boot: str = ""
+    uptime_s: int | None = None
+    owned: tuple[str, ...] = ()
+    error: str | None = None
+
+    def sentence(self) -> str:
+        """One line for people."""
+        if self.error is not None:
+            return f"{self.name}: does not answer: {self.error}"
+        since = "" if self.uptime_s is None else f" for {_duration(self.uptime_s)}"
+        owned = f", runs {', '.join(self.owned)}" if self.owned else ""
+        return f"{self.name}: up{since}{owned}"
+
+
+def run_script(node: Connection, *arguments: str) -> str:
+    """The output of node.sh over a connection of its own; raises NixwulfError."""
+    return node.fresh().script(_SCRIPT.read_text("utf-8"), *arguments, timeout_s=_ANSWER_S)
+
+
+def states(nodes: Sequence[Connection]) -> list[State]:
+    """The states of nodes, asked at the same time; every one ends within twenty seconds."""
+    with ThreadPoolExecutor(max(1, len(nodes))) as pool:
+        return list(pool.map(state, nodes))
+
+
+def state(node: Connection) -> State:
+    """The state of one node."""
+    try:
+        return parse(node.node.name, run_script(node, "state"))
+    except NixwulfError as error:
+        return State(node.node.name, error=error.message)
+
+
+def parse(name: str, output: str) -> State:
+    """A node's state from the lines of node.sh; those that are not known are left out."""
+    found: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        key, _, value = line.partition(" ")
+        found.setdefault(key, []).append(value)
+    uptime = found.get("uptime", [""])[-1]
+    return State(
+        name,
+        boot=found.get("boot", [""])[-1],
+        uptime_s=int(uptime) if uptime.isdecimal() else None,
+        owned=tuple(found.get("owned", ())),
+    )
+
+
+def _duration(seconds: int) -> str:
+    if seconds >= _DAY_S:
+        return f"{seconds // _DAY_S} d {seconds % _DAY_S // _HOUR_S} h"
+    if seconds >= _HOUR_S:
+        return f"{seconds // _HOUR_S} h {seconds % _HOUR_S // 60} min"
+    return f"{seconds} s"

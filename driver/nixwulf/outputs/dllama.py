@@ -1,0 +1,163 @@
+"""What `dllama inference` prints: a line for each batch and token, then two blocks of averages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from nixwulf.core.metric import Metric
+from nixwulf.outputs import ParseError
+
+# The piece of text that ends a token's line may hold anything, so it may itself end lines.
+_STEP = re.compile(
+    r"(?:\S+ )?(Eval|Pred) *(\d+) ms Sync *(\d+) ms \| Sent *(\d+) kB Recv *(\d+) kB \| (.*)"
+)
+_SPEED = re.compile(r"   tokens/s: (\d+\.\d\d) \((\d+\.\d\d) ms/tok\)")
+_COUNT = re.compile(r"    nTokens: (\d+)")
+_ERROR = re.compile(r"(?:\S+ )?Critical error: (.+)")
+_BLOCKS = ("Evaluation", "Prediction")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch of the prompt, or one token.
+
+    compute_ms and sync_ms: whole milliseconds, cut off; sent_kib and received_kib: KiB (printed as
+    kB) of the root node; text: the token's piece, or how many tokens the batch had.
+    """
+
+    compute_ms: int
+    sync_ms: int
+    sent_kib: int
+    received_kib: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The average of a block: its tokens, and tokens a second."""
+
+    tokens: int
+    tokens_s: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """One inference, as the root node tells it.
+
+    predicted: the lines, counted from 0, of the last batch and of the last token: what is between
+    their moments is prediction. None where the prompt had no batch.
+    """
+
+    evaluation: Speed
+    prediction: Speed
+    batches: tuple[Step, ...]
+    tokens: tuple[Step, ...]
+    predicted: tuple[int, int] | None
+
+
+def parse(text: str) -> Result:
+    """The inference that the text holds whole; raises ParseError."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        if match := _ERROR.match(line):
+            _refuse(number, f"no error, but it says {match[1]!r}")
+    batches, tokens = steps(text, "Eval"), steps(text, "Pred")
+    evaluation, prediction = (_block(lines, name) for name in _BLOCKS)
+    if prediction.tokens != len(tokens):
+        _refuse(len(lines), f"{prediction.tokens} lines of tokens, not {len(tokens)}")
+    last = [_last(lines, kind) for kind in ("Eval", "Pred")]
+    predicted = (last[0], last[1]) if batches and tokens else None
+    return Result(evaluation, prediction, batches, tokens, predicted)
+
+
+def steps(text: str, kind: str) -> tuple[Step, ...]:
+    """The lines of batches (`Eval`) or of tokens (`Pred`), also of a text that is cut short."""
+    matches = (_STEP.fullmatch(line) for line in text.split("\n"))
+    return tuple(
+        Step(int(match[2]), int(match[3]), int(match[4]), int(match[5]), match[6])
+        for match in matches
+        if match and match[1] == kind
+    )
+
+
+def recognises(text: str) -> bool:
+    """Whether the text looks like dllama's, whole or cut short."""
+    return "nKvHeads: " in text or bool(steps(text, "Eval"))
+
+
+def _last(lines: list[str], kind: str) -> int:
+    """The number of the last line of a kind, 0 when there is none."""
+    found = (
+        number
+        for number, line in enumerate(lines)
+        if (match := _STEP.fullmatch(line)) and match[1] == kind
+    )
+    return max(found, default=0)
+
+
+def _block(lines: list[str], name: str) -> Speed:
+    """A block of averages: its last one, because a prompt is printed too and may look like it."""
+    starts = [number for number, line in enumerate(lines) if line == name]
+    if not starts:
+        _refuse(len(lines), f"a line {name!r}")
+    count = speed = None
+    for number, line in enumerate(lines[starts[-1] + 1 :], starts[-1] + 2):
+        if line in _BLOCKS:
+            break
+        count = count or _COUNT.fullmatch(line)
+        if match := _SPEED.fullmatch(line):
+            speed = match
+        elif "tokens/s:" in line:
+            _refuse(number, "tokens/s: NUMBER (NUMBER ms/tok)")
+    if count is None or speed is None:
+        _refuse(len(lines), f"nTokens and tokens/s of {name}")
+    return Speed(int(count[1]), float(speed[1]))
+
+
+def _refuse(number: int, expected: str) -> NoReturn:
+    raise ParseError(f"dllama: line {number}: expected {expected}.")
+
+
+def metrics(
+    results: Sequence[Result], nodes: int, windows: Sequence[tuple[float, float]]
+) -> list[Metric]:
+    """What the inferences tell, a sample each; windows: when they predicted.
+
+    prompt, decode: tok/s. On several nodes: sync_share, % of a token's time in which the root
+    exchanged values; sent and received, KiB of the root a generated token.
+    """
+    first = results[0]
+    conditions = {"n_prompt": first.evaluation.tokens, "n_gen": first.prediction.tokens}
+
+    def metric(name: str, unit: str, samples: Sequence[float]) -> Metric:
+        return Metric(name, unit, tuple(round(one, 4) for one in samples), "warm", conditions)
+
+    found = [
+        metric("prompt", "tok/s", [result.evaluation.tokens_s for result in results]),
+        replace(
+            metric("decode", "tok/s", [result.prediction.tokens_s for result in results]),
+            windows=tuple(windows),
+        ),
+    ]
+    if nodes == 1:
+        return found
+    return [
+        *found,
+        metric("sync_share", "%", [_sync_share(result) for result in results]),
+        metric("sent", "KiB/token", [_mean(r, "sent_kib") for r in results]),
+        metric("received", "KiB/token", [_mean(r, "received_kib") for r in results]),
+    ]
+
+
+def _mean(result: Result, key: str) -> float:
+    """Of a key of the tokens' lines."""
+    return float(sum(getattr(step, key) for step in result.tokens) / len(result.tokens))
+
+
+def _sync_share(result: Result) -> float:
+    """Of all tokens together; 0 when all times are cut off to nothing."""
+    sync, compute = _mean(result, "sync_ms"), _mean(result, "compute_ms")
+    return 100 * sync / (sync + compute) if sync + compute else 0.0

@@ -1,0 +1,87 @@
+"""HPL (xhpl, and the same lines in hpcc's hpccoutf.txt): each problem that was solved."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from nixwulf.outputs import ParseError
+
+_NUMBER = r"[\d.]+(?:[eE][+-]?\d+)?"
+_ROW = re.compile(
+    rf"^W[RC]\w+\s+(?P<n>\d+)\s+(?P<nb>\d+)\s+(?P<p>\d+)\s+(?P<q>\d+)\s+"
+    rf"(?P<time>{_NUMBER})\s+(?P<gflops>{_NUMBER})$"
+)
+_RESIDUAL = re.compile(r"^\|\|Ax-b\|\|.*=\s*(?P<value>\S+)\s+\.+\s+(?P<verdict>PASSED|FAILED)$")
+_ERROR = re.compile(r"^(?:HPL ERROR from process # \d+|>>>)(?P<words>.*)$")
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A problem of order n in blocks of nb on a p x q grid; residual is HPL's scaled one.
+
+    line and last_line are the numbers (from 0) of the lines of its result and of its residual.
+    """
+
+    n: int
+    nb: int
+    p: int
+    q: int
+    seconds: float
+    gflops: float
+    residual: float
+    line: int
+    last_line: int
+
+
+def parse(text: str) -> list[Solution]:
+    """The problems whose residual check passed; raises ParseError unless all that ran did."""
+    solutions: list[Solution] = []
+    row: tuple[int, re.Match[str]] | None = None
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.strip()
+        failed = _ERROR.match(line)
+        if failed and line.startswith(">>>"):
+            raise ParseError(f"HPL refused its input in line {number}: {line.strip('<> ')}.")
+        if match := _ROW.match(line):
+            if row:
+                break
+            row = number, match
+        elif match := _RESIDUAL.match(line):
+            if row is None:
+                raise ParseError(f"HPL has a residual in line {number} and no result before it.")
+            if match["verdict"] == "FAILED":
+                raise ParseError(
+                    f"HPL's residual check FAILED in line {number} with {match['value']}: the "
+                    "result is wrong."
+                )
+            solutions.append(_solution(row[1], match["value"], row[0] - 1, number - 1))
+            row = None
+    if row:
+        raise ParseError(f"HPL's result in line {row[0]} has no residual check that PASSED.")
+    if not solutions:
+        raise ParseError(f"HPL gave no result by line {len(text.splitlines())}, expected 'WR...'.")
+    return solutions
+
+
+def recognises(text: str) -> bool:
+    """A result, or the head of HPL's output."""
+    lines = [line.strip() for line in text.splitlines()]
+    return any(_ROW.match(line) or line.startswith("HPLinpack ") for line in lines)
+
+
+def _solution(row: re.Match[str], residual: str, line: int, last_line: int) -> Solution:
+    try:
+        return Solution(
+            n=int(row["n"]),
+            nb=int(row["nb"]),
+            p=int(row["p"]),
+            q=int(row["q"]),
+            seconds=float(row["time"]),
+            gflops=float(row["gflops"]),
+            residual=float(residual),
+            line=line,
+            last_line=last_line,
+        )
+    except ValueError:
+        raise ParseError(f"HPL's numbers before line {last_line + 1} are none.") from None

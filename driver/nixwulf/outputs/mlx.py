@@ -1,0 +1,78 @@
+"""What mlx_lm.benchmark prints on rank 0: a line for each trial."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NoReturn
+
+from nixwulf.outputs import ParseError
+
+_TIMING = re.compile(r"Timing with prompt_tokens=(\d+), generation_tokens=(\d+), batch_size=(\d+)")
+_TRIAL = re.compile(r"Trial (\d+): +(.*)")
+_NUMBER = re.compile(r"[0-9]+\.[0-9]{3}")  # any other is nan, or cut short
+_KEYS = ("prompt_tps", "generation_tps", "peak_memory", "total_time")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial: tokens a second, the peak of rank 0's memory in GB (1e9 bytes), seconds.
+
+    line is the number (from 0) of its line, which is printed when the trial has ended.
+    """
+
+    prompt_tps: float
+    generation_tps: float
+    peak_memory_gb: float
+    seconds: float
+    line: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """The trials of one benchmark, and the sizes that they ran with, in tokens and sequences."""
+
+    prompt_tokens: int
+    generation_tokens: int
+    batch_size: int
+    trials: tuple[Trial, ...]
+
+
+def parse(text: str) -> Result:
+    """The trials that the text holds whole; raises ParseError when there are none.
+
+    A ring that ends prints after the averages, so nothing is taken for the last line.
+    """
+    sizes: tuple[int, int, int] | None = None
+    trials: list[Trial] = []
+    number = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if match := _TIMING.match(line):
+            sizes, trials = (int(match[1]), int(match[2]), int(match[3])), []
+        elif match := _TRIAL.match(line):
+            if int(match[1]) != len(trials) + 1:
+                _refuse(number, f"trial {len(trials) + 1}")
+            trials.append(_trial(match[2], number))
+    if sizes is None:
+        _refuse(number, "a line 'Timing with prompt_tokens=...'")
+    if not trials:
+        _refuse(number, "a line 'Trial 1:  prompt_tps=...'")
+    return Result(*sizes, tuple(trials))
+
+
+def recognises(text: str) -> bool:
+    """Whether the text looks like the benchmark's, whole or cut short."""
+    return any(line in text for line in ("Running warmup..", "Timing with prompt_tokens="))
+
+
+def _trial(text: str, number: int) -> Trial:
+    pairs = dict(part.partition("=")[::2] for part in text.strip().split(", "))
+    for key in _KEYS:
+        if not _NUMBER.fullmatch(pairs.get(key, "")):
+            _refuse(number, f"{key}=NUMBER with three decimals")
+    prompt, generation, peak, seconds = (float(pairs[key]) for key in _KEYS)
+    return Trial(prompt, generation, peak, seconds, line=number - 1)
+
+
+def _refuse(number: int, expected: str) -> NoReturn:
+    raise ParseError(f"mlx_lm.benchmark: line {number}: expected {expected}.")

@@ -1,0 +1,146 @@
+"""perftest (ib_write_lat, ib_read_bw, ...): a row for each message size."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nixwulf.outputs import ParseError
+
+_HEADING = re.compile(
+    r"#bytes|#iterations|(?:BW peak|BW average|99% percentile|99\.9% percentile|\w+)\[[^\]]+\]"
+)
+_NUMBER = re.compile(r"^\d+(?:\.\d+)?$")
+# What perftest prints when it gives up; it has no prefix for errors.
+_ERROR = re.compile(r"Unable to|Couldn't|Could not|[Ff]ailed|Did not detect|[Ee]rror|not supported")
+# perftest's MB is 2**20 bytes (https://github.com/linux-rdma/perftest, README: "MiB/sec").
+_GBPS = {"Gb/sec": 1.0, "MB/sec": 2**20 * 8 / 1e9, "MiB/sec": 2**20 * 8 / 1e9}
+_CSV = "timestamp_utc,"
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Times in microseconds of one size; of write and send half a round trip, of read a whole.
+
+    details: what a runner's table says of the test: operation, direction, qps, device, connection.
+    """
+
+    bytes: int
+    iterations: int
+    minimum: float
+    maximum: float
+    typical: float
+    average: float
+    stddev: float
+    p99: float
+    p999: float
+    details: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Gbit/s of one size and million messages a second; peak is none where it was not measured.
+
+    details: as of a latency.
+    """
+
+    bytes: int
+    iterations: int
+    peak_gbps: float | None
+    average_gbps: float
+    message_rate_mpps: float
+    details: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+
+
+def parse(text: str) -> list[Latency | Bandwidth]:
+    """Every row of a client's output; raises ParseError with perftest's words when it has none."""
+    if text.startswith(_CSV):
+        return _from_csv(text)
+    rows: list[Latency | Bandwidth] = []
+    headings: list[str] = []
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if "#bytes" in words:
+            headings = _HEADING.findall(line)
+        elif headings and len(words) == len(headings) and all(map(_NUMBER.match, words)):
+            rows.append(_row(dict(zip(headings, words, strict=True)), number))
+    if not rows:
+        words_of = next((line.strip() for line in reversed(lines) if _ERROR.search(line)), None)
+        if words_of:
+            raise ParseError(f"perftest gave no result: {words_of.rstrip('.')}.")
+        raise ParseError(f"perftest gave no row by line {len(lines)}, expected one below '#bytes'.")
+    return rows
+
+
+def recognises(text: str) -> bool:
+    """The head of its table, its own name for its test, or the runner's table."""
+    if text.startswith(_CSV):
+        return True
+    return any("#bytes" in line and "[" in line for line in text.splitlines())
+
+
+def _row(values: Mapping[str, str], number: int) -> Latency | Bandwidth:
+    try:
+        size, iterations = int(values["#bytes"]), int(values["#iterations"])
+        if "t_typical[usec]" in values:
+            names = ("t_min", "t_max", "t_typical", "t_avg", "t_stdev")
+            times = [*names, "99% percentile", "99.9% percentile"]
+            return Latency(size, iterations, *(float(values[f"{name}[usec]"]) for name in times))
+        unit = next(name for name in _GBPS if f"BW average[{name}]" in values)
+        peak, average = (float(values[f"BW {what}[{unit}]"]) for what in ("peak", "average"))
+        return Bandwidth(
+            size,
+            iterations,
+            round(peak * _GBPS[unit], 4) or None,
+            round(average * _GBPS[unit], 4),
+            float(values["MsgRate[Mpps]"]),
+        )
+    except (KeyError, ValueError, StopIteration):
+        raise ParseError(
+            f"perftest's row in line {number} has other columns than a latency or a bandwidth."
+        ) from None
+
+
+def _from_csv(text: str) -> list[Latency | Bandwidth]:
+    """The table of https://github.com/hellas-ai/thunderbolt-ibverbs' runner of perftest."""
+    rows: list[Latency | Bandwidth] = []
+    try:
+        for row in csv.DictReader(text.splitlines()):
+            if row["status"] == "ok":
+                rows.append(_of_runner(row))
+    except (csv.Error, KeyError, TypeError, ValueError):
+        raise ParseError(
+            f"perftest's table has no whole row in line {len(rows) + 2}, expected status to "
+            "lat_p999_us."
+        ) from None
+    if not rows:
+        raise ParseError("perftest's table has no row whose status is ok from line 2 on.")
+    return rows
+
+
+def _of_runner(row: Mapping[str, Any]) -> Latency | Bandwidth:
+    size, iterations = int(row["size_bytes"]), int(row["iters"])
+    details: dict[str, Any] = {
+        "operation": row["verb"],
+        "direction": row["direction"],
+        "qps": int(row["qps"]),
+        "device": row["dev"],
+        "connection": row["connection"],
+        **({"bidirectional": True} if row["bidirectional"] == "1" else {}),
+    }
+    if row["kind"] == "lat":
+        names: Iterable[str] = ("min", "max", "typical", "avg", "stdev", "p99", "p999")
+        found = [_finite(row[f"lat_{name}_us"]) for name in names]
+        return Latency(size, iterations, *found, details=details)
+    rates = (_finite(row[name]) for name in ("bw_peak_gbps", "bw_avg_gbps", "msg_rate_mpps"))
+    return Bandwidth(size, iterations, *rates, details=details)
+
+
+def _finite(text: str) -> float:
+    if not _NUMBER.match(text):
+        raise ValueError(text)
+    return float(text)

@@ -1,0 +1,58 @@
+"""sockperf ping-pong: every round trip of its full log."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from nixwulf.outputs import ParseError
+
+_HEADER = "packet, txTime(sec), rxTime(sec), rtt(usec)"
+_ROW = re.compile(r"^\d+, (?P<sent>\d+\.\d+), \d+\.\d+, (?P<rtt>\d+\.\d+)$")
+_ERROR = re.compile(r"^sockperf: ERROR: (?P<words>.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Exchanges:
+    """Round trips in microseconds, in order, and the seconds from the first to the last."""
+
+    samples: tuple[float, ...]
+    span_s: float
+
+
+def parse(text: str) -> Exchanges:
+    """The log of `sockperf ping-pong --full-rtt --full-log /dev/stdout`.
+
+    Raises ParseError, also with sockperf's own error: version 3.7 exits 0 when it cannot connect.
+    """
+    failed = _ERROR.search(text)
+    if failed:
+        raise ParseError(f"sockperf failed: {failed['words'].rstrip('.')}.")
+    lines = text.splitlines()
+    try:
+        begin = lines.index(_HEADER) + 1
+    except ValueError:
+        raise ParseError(
+            f"sockperf printed no log by line {len(lines)}, expected {_HEADER!r}."
+        ) from None
+    samples, sent = [], []
+    for number, line in enumerate(lines[begin:], begin + 1):
+        row = _ROW.match(line)
+        if row is None:
+            if line.startswith("---"):
+                break
+            raise ParseError(
+                f"sockperf's log has {line[:80]!r} in line {number}, expected four numbers."
+            )
+        samples.append(float(row["rtt"]))
+        sent.append(float(row["sent"]))
+    else:
+        raise ParseError(f"sockperf's log is cut off after line {len(lines)}.")
+    if not samples:
+        raise ParseError(f"sockperf's log has no round trip in line {begin + 1}.")
+    return Exchanges(tuple(samples), sent[-1] - sent[0])
+
+
+def recognises(text: str) -> bool:
+    """The head of its log, or its own name for its errors."""
+    return _HEADER in text or _ERROR.search(text) is not None

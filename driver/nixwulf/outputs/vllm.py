@@ -1,0 +1,194 @@
+"""vLLM's benchmarks: `vllm bench serve` and `vllm bench throughput`, as JSON and as printed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nixwulf.outputs import ParseError
+from nixwulf.outputs.json_text import json_object
+
+_SERVE = "vllm bench serve"
+_THROUGHPUT = "vllm bench throughput"
+# Labels of the printed result by the keys of the JSON one.
+_PRINTED = {
+    "completed": "Successful requests",
+    "duration": "Benchmark duration (s)",
+    "total_input_tokens": "Total input tokens",
+    "total_output_tokens": "Total generated tokens",
+    "request_throughput": "Request throughput (req/s)",
+    "output_throughput": "Output token throughput (tok/s)",
+    "mean_ttft_ms": "Mean TTFT (ms)",
+    "mean_tpot_ms": "Mean TPOT (ms)",
+    "p99_tpot_ms": "P99 TPOT (ms)",
+}
+_PRINTED_SOMETIMES = {
+    "failed": "Failed requests",
+    "request_rate": "Request rate configured (RPS)",
+    "max_concurrency": "Maximum request concurrency",
+}
+# 'Median TTFT (ms)', in JSON median_ttft_ms: of the first token, of each, between them, of all.
+_TIME = re.compile(r"(mean|median|p[\d.]+)[_ ](ttft|tpot|itl|e2el)(?:_ms| \(ms\))", re.IGNORECASE)
+_LINE = re.compile(r"^ *(?P<key>[\w()/.][\w()/ .]*?): +(?P<value>[\d.eE+-]+)(?: +\w+)? *$")
+
+
+@dataclass(frozen=True)
+class Serve:
+    """One pass of requests; times in ms, rates in tok/s.
+
+    output_throughput counts generated tokens only. ttfts_ms (a number a request) and itls_ms (the
+    gaps of each request) are empty unless every request's times were saved. times_ms: the mean and
+    the percentiles (p50, p99, ...) of ttft, tpot, itl and e2el. model and backend are empty in
+    text; request_rate and concurrency are none where nothing bounds them.
+    """
+
+    completed: int
+    failed: int
+    duration_s: float
+    input_tokens: int
+    output_tokens: int
+    request_throughput: float
+    output_throughput: float
+    mean_ttft_ms: float
+    mean_tpot_ms: float
+    p99_tpot_ms: float
+    ttfts_ms: tuple[float, ...] = ()
+    itls_ms: tuple[tuple[float, ...], ...] = ()
+    times_ms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    model: str = ""
+    backend: str = ""
+    request_rate: float | None = None
+    concurrency: int | None = None
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """One offline run. total_per_s counts tokens of prompts too: it is no speed of decoding."""
+
+    label: str
+    elapsed_s: float
+    requests_per_s: float
+    total_per_s: float
+
+
+def parse(text: str) -> Serve | tuple[Throughput, ...]:
+    """The result of either benchmark; raises ParseError."""
+    serve = '"output_throughput"' in text or _PRINTED["output_throughput"] in text
+    return parse_serve(text) if serve else parse_throughput(text)
+
+
+def recognises(text: str) -> bool:
+    """A key or label of a result of either."""
+    labels = (*_PRINTED.values(), '"mean_ttft_ms"')
+    return any(label in text for label in labels) or (
+        "requests_per_second" in text and "tokens_per_second" in text
+    )
+
+
+def parse_serve(text: str) -> Serve:
+    """The result of `vllm bench serve`, its JSON file or its output; raises ParseError."""
+    values = json_object(_SERVE, text) if text.lstrip().startswith("{") else _printed(text)
+    numbers = {key: _number(values, key, _SERVE) for key in _PRINTED}
+    failed = _number(values, "failed", _SERVE) if "failed" in values else 0.0
+    gaps = _list(values, "itls")
+    concurrency = _bound(values, "max_concurrency")
+    return Serve(
+        completed=int(numbers["completed"]),
+        failed=int(failed),
+        duration_s=numbers["duration"],
+        input_tokens=int(numbers["total_input_tokens"]),
+        output_tokens=int(numbers["total_output_tokens"]),
+        request_throughput=numbers["request_throughput"],
+        output_throughput=numbers["output_throughput"],
+        mean_ttft_ms=numbers["mean_ttft_ms"],
+        mean_tpot_ms=numbers["mean_tpot_ms"],
+        p99_tpot_ms=numbers["p99_tpot_ms"],
+        ttfts_ms=_milliseconds(_list(values, "ttfts")),
+        itls_ms=tuple(_milliseconds(own if isinstance(own, list) else [None]) for own in gaps),
+        times_ms=_times(values),
+        model=str(values.get("model_id") or ""),
+        backend=str(values.get("backend") or ""),
+        request_rate=_bound(values, "request_rate"),
+        concurrency=int(concurrency) if concurrency else None,
+    )
+
+
+def parse_throughput(text: str) -> tuple[Throughput, ...]:
+    """The results of `vllm bench throughput`: one of its JSON, or each of a labelled list."""
+    if text.lstrip().startswith("{"):
+        return (_throughput("", json_object(_THROUGHPUT, text), 1),)
+    found = []
+    label, start, values = "", 1, dict[str, Any]()
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _LINE.match(line)
+        if match:
+            values[match["key"]] = match["value"]
+        elif line.rstrip().endswith(":"):
+            if values:
+                found.append(_throughput(label, values, start))
+            label, start, values = line.strip().rstrip(":"), number, {}
+    if values or not found:
+        found.append(_throughput(label, values, start))
+    return tuple(found)
+
+
+def _throughput(label: str, values: Mapping[str, Any], line: int) -> Throughput:
+    tool = f"{_THROUGHPUT}, line {line}" if line > 1 else _THROUGHPUT
+    keys = ("elapsed_time", "requests_per_second", "tokens_per_second")
+    elapsed, requests, total = (_number(values, key, tool) for key in keys)
+    return Throughput(label, elapsed, requests, total)
+
+
+def _printed(text: str) -> dict[str, Any]:
+    """The numbers of the printed table by the keys of the JSON file."""
+    keys = {label: key for key, label in (_PRINTED | _PRINTED_SOMETIMES).items()}
+    values = {}
+    for line in text.splitlines():
+        match = _LINE.match(line)
+        label = match["key"].strip() if match else ""
+        if match and (label in keys or _TIME.fullmatch(label)):
+            values[keys.get(label, label)] = match["value"]
+    return values
+
+
+def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Milliseconds by what they are of and by mean or percentile; the median is p50."""
+    found: dict[str, dict[str, float]] = {}
+    for key in values:
+        match = _TIME.fullmatch(key)
+        if match:
+            which = "p50" if match[1].lower() == "median" else match[1].lower()
+            found.setdefault(match[2].lower(), {})[which] = _number(values, key, _SERVE)
+    return {name: times for name, times in sorted(found.items()) if "mean" in times}
+
+
+def _bound(values: Mapping[str, Any], key: str) -> float | None:
+    """A number, or none where there is none or it is 'inf'."""
+    unbounded = str(values.get(key, "inf")) in {"inf", "None"}
+    return None if unbounded else _number(values, key, _SERVE)
+
+
+def _number(values: Mapping[str, Any], key: str, tool: str) -> float:
+    """A finite number of at least zero."""
+    if key not in values:
+        label = _PRINTED.get(key, key)
+        raise ParseError(f"{tool}: no line has {label!r}, expected a finished result.")
+    try:
+        number = float(values[key])
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        raise ParseError(f"{tool}: {key!r} is {str(values[key])[:40]!r}, expected a number.")
+    return number
+
+
+def _list(values: Mapping[str, Any], key: str) -> Sequence[Any]:
+    found = values.get(key, [])
+    return found if isinstance(found, list) else [None]
+
+
+def _milliseconds(seconds: Sequence[Any]) -> tuple[float, ...]:
+    return tuple(_number({"time": value}, "time", _SERVE) * 1000 for value in seconds)

@@ -1,0 +1,108 @@
+"""The constants that physics does not give, by engine and kind of device, with their uncertainty.
+
+data/model/constants.toml is written by tools/fit_model.py and by nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.core.files import read_toml
+from nixwulf.perf.inputs import Way
+
+FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "constants.toml"
+# Engines that are another one inside.
+FAMILIES = {"exo": "mlx", "mesh-llm": "llama.cpp", "ollama": "llama.cpp"}
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Of one engine on one kind of device.
+
+    Shares of what the hardware can: weights (of the memory's bandwidth, reading weights), cache
+    (the same, reading the KV cache), compute, attention (of the compute, comparing a prompt's
+    tokens with those before). Times in us that the host needs: layer (to start the kernels of one
+    simple layer), hop (to hand a pipeline's state to the next node), sync (a collective, beside
+    what the link needs). deviations: standard deviations of their logarithms, in
+    the order of NAMES. spread and prompt_spread: that of what the constants do not explain of
+    decoding and of prompts, as errors on machines that had no part in a fit show it. cases:
+    published ones of this engine on this kind of device.
+    """
+
+    weights: float
+    cache: float
+    compute: float
+    layer_us: float
+    hop_us: float
+    sync_us: float
+    attention: float
+    deviations: tuple[float, ...]
+    spread: float
+    prompt_spread: float = 0.0
+    cases: int = 1
+
+
+NAMES = tuple(field.name for field in fields(Constants))[:7]
+
+
+def family(way: Way, kind: str) -> str:
+    """The engine whose constants hold for a way to run a model on a kind of device.
+
+    vLLM that does not replay graphs is another engine: starting kernels one by one is most of its
+    time. Across nodes of AMD APUs it runs so by default, because capture hangs there.
+    """
+    name = FAMILIES.get(way.engine, way.engine)
+    if name == "vllm" and not (kind != "amd" if way.graphs is None else way.graphs):
+        return "vllm-eager"
+    return name
+
+
+@cache
+def load(path: Path = FILE) -> Mapping[str, Mapping[str, Constants]]:
+    """Constants by engine, then by kind; raises InputError when the file is not whole."""
+    document = read_toml(path)
+    try:
+        return {
+            engine: {kind: _parse(table) for kind, table in kinds.items()}
+            for engine, kinds in document["engines"].items()
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path}: no constants at {error}; write it again with tools/fit_model.py CSV."
+        ) from None
+
+
+def _parse(table: Mapping[str, Any]) -> Constants:
+    values = {name: float(table[name]["value"]) for name in NAMES}
+    deviations = tuple(float(table[name]["deviation"]) for name in NAMES)
+    return Constants(
+        **values,
+        deviations=deviations,
+        spread=float(table["spread"]["value"]),
+        prompt_spread=float(table["prompt_spread"]["value"]),
+        cases=int(table["cases"]),
+    )
+
+
+def choose(
+    engine: str, kind: str, known: Mapping[str, Mapping[str, Constants]] | None = None
+) -> Constants:
+    """Of an engine (as family() names it) on a kind of device; raises InputError."""
+    known = load() if known is None else known
+    if engine not in known:
+        raise InputError(
+            f"Engine {engine!r} has no constants; those that have: {', '.join(sorted(known))}."
+        )
+    kinds = known[engine]
+    if kind not in kinds:
+        raise InputError(
+            f"Device {kind!r} has no constants for {engine}; those that have: "
+            f"{', '.join(sorted(kinds))}."
+        )
+    return kinds[kind]

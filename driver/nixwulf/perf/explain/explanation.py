@@ -1,0 +1,187 @@
+"""Records explained: for each case measured beside predicted, the bottleneck, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.perf.constants import Constants, choose, family
+from nixwulf.perf.explain.calibration import calibrated, with_exchanges_of
+from nixwulf.perf.explain.diagnostics import slow_links
+from nixwulf.perf.explain.measured import Alike, Measured, Unmeasured, measured_in
+from nixwulf.perf.explain.roofline import roof
+from nixwulf.perf.explain.sensitivity import Help, Setting, helps
+from nixwulf.perf.explain.subject import Subject, batch, fabric_of, subject_of
+from nixwulf.perf.inputs import PlatformFacts
+from nixwulf.perf.predict import Prediction, predict
+from nixwulf.results.record import Record
+from nixwulf.results.store import PLAN, read_entries, read_plan
+
+_HALF = 0.5
+_SURELY = 1.1  # bits of a weight by the name of a quantization are that far off
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A metric of a case: tok/s measured and predicted, or in why_not what is missing.
+
+    roof: what no machine of this kind can exceed, tok/s; none where it is not known. clues: facts
+    of the record that slow it down. links: what is wrong with its link, and what that costs.
+    record: the first of its runs; conditions: those of the metric.
+    """
+
+    record: Record
+    conditions: Mapping[str, Any]
+    metric: str
+    measured: float
+    runs: int
+    prediction: Prediction | None = None
+    helps: tuple[Help, ...] = ()
+    roof: float | None = None
+    clues: tuple[str, ...] = ()
+    links: tuple[Help, ...] = ()
+    why_not: str = ""
+
+    @property
+    def case(self) -> Mapping[str, Any]:
+        """Its case."""
+        case: Mapping[str, Any] = self.record["case"]
+        return case
+
+    @property
+    def verdict(self) -> str:
+        """In a few words; empty without a prediction."""
+        told = self.prediction
+        if told is None:
+            return ""
+        if self.roof and self.measured > _SURELY * self.roof:
+            return "cannot be right"
+        if self.measured > told.high:
+            return "faster than predicted"
+        if self.measured <= _HALF * told.low:
+            return "half of it or less"
+        return "slower than predicted" if self.measured < told.low else "as predicted"
+
+
+def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
+    """All of a record or of folders; a record of a run is held against the others of that run.
+
+    Raises InputError for what is no record and has none.
+    """
+    run = path.parent.parent
+    one_of_run = path.is_file() and (run / PLAN).exists()
+    found = _with_plans(path)
+    return explain_records(found, _with_plans(run) if one_of_run else found)
+
+
+def explain_records(
+    found: Sequence[tuple[Record, Mapping[str, Any] | None]],
+    beside: Sequence[tuple[Record, Mapping[str, Any] | None]] = (),
+) -> tuple[list[Explained], list[Unmeasured]]:
+    """All of records, each with the plan of its run where there is one.
+
+    beside: those that they are held against, they themselves among them; none: they alone.
+    """
+    plan_of = {id(record): plan for record, plan in found}
+    measured, rest = measured_in([record for record, _ in found])
+    alike = Alike(measured_in([record for record, _ in beside])[0] if beside else measured)
+    told = [_explained(one, alike, plan_of[id(one.record)]) for one in measured]
+    return sorted(told, key=_order), rest
+
+
+def _with_plans(path: Path) -> list[tuple[Record, Mapping[str, Any] | None]]:
+    entries = list(read_entries(path))
+    places = {entry.path.parent.parent / PLAN for entry in entries}
+    plans = {place: read_plan(place) if place.exists() else None for place in places}
+    return [(e.record, plans[e.path.parent.parent / PLAN]) for e in entries]
+
+
+def _order(told: Explained) -> tuple[str, str, int, str, str]:
+    """Alike cases beside each other, fewest nodes first."""
+    case = told.case
+    split, fabric = case.get("parallelism", ""), case.get("fabric", "")
+    return case.get("model", ""), case.get("engine", ""), case["nodes"], split, fabric
+
+
+def _explained(one: Measured, alike: Alike, plan: Mapping[str, Any] | None) -> Explained:
+    bare = Explained(one.record, one.conditions, one.metric, one.value, one.runs, clues=one.clues)
+    try:
+        subject = subject_of(one.record, plan)
+        setting = _setting(one, subject, alike)
+    except InputError as error:
+        return replace(bare, why_not=error.message)
+    prediction = predict(
+        setting.platforms,
+        setting.model,
+        setting.way,
+        setting.fabric,
+        metric=one.metric,
+        constants=setting.constants,
+    )
+    links = tuple(
+        Help(text, replace(setting, fabric=mended).speed() / prediction.value)
+        for text, mended in slow_links(one.record)
+    )
+    return replace(
+        bare,
+        prediction=prediction,
+        helps=helps(setting),
+        roof=roof(setting) if subject.platforms else None,
+        links=links,
+    )
+
+
+def _setting(one: Measured, subject: Subject, alike: Alike) -> Setting:
+    if one.metric == "decode" and "n_gen" not in one.conditions and batch(one.conditions) > 1:
+        raise InputError("The lengths of several sequences at once are not told.")
+    way = subject.way(one.conditions)
+    if one.record["kind"] != "run" and way.batch > 1:
+        raise InputError(
+            "Of several sequences at once it is not told whether it is of each or all."
+        )
+    platforms, constants = _machines(one, subject, alike)
+    if one.metric == "prompt":
+        if not way.n_prompt:
+            raise InputError("The record lacks the length of the prompt.")
+        slow = next((node.name for node in platforms if not node.tflops), "")
+        if slow:
+            raise InputError(f"The compute_tflops of {slow!r} are not known.")
+    return Setting(platforms, subject.model, way, subject.fabric, constants, one.metric)
+
+
+def _machines(
+    one: Measured, subject: Subject, alike: Alike
+) -> tuple[tuple[PlatformFacts, ...], Constants]:
+    way = subject.way(one.conditions)
+    if subject.platforms:
+        kind = subject.platforms[0].kind
+        return subject.platforms, choose(family(way, kind), kind)
+    platform = one.record["nodes"][0]["platform"]
+    if subject.nodes == 1:
+        raise InputError(
+            f"Nobody published facts of {platform!r}: this speed of one node is what several "
+            "nodes are held against."
+        )
+    alone = alike.on_one_node(one)
+    if alone is None:
+        raise InputError(
+            f"Nobody published facts of {platform!r}, and one node was not measured in this run "
+            "with the same parameters; add nodes: [1] to the sweep."
+        )
+    node, constants = calibrated(platform, subject.model, way, one.metric, *alone)
+    other = alike.on_another_fabric(one)
+    if other is not None:
+        link = fabric_of(other.record)
+        if link is not None:
+            constants = with_exchanges_of(
+                constants, node, subject.nodes, subject.model, way, link, one.metric, other.value
+            )
+            said = (
+                f"{platform}: the host's time for an exchange on {one.fabric!r} is as on "
+                f"{other.fabric!r} in it"
+            )
+            node = replace(node, assumptions=(*node.assumptions, said))
+    return (node,) * subject.nodes, constants

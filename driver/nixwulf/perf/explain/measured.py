@@ -1,0 +1,152 @@
+"""What records measured: the speed of each metric of a case, and the cases like it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot, inf, sqrt
+from statistics import fmean
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.perf.explain.diagnostics import clues
+from nixwulf.perf.explain.subject import METRICS, batch
+from nixwulf.results.record import Record
+from nixwulf.results.table import canonical, record_rtt_us
+
+_OF_LINK = frozenset({"id", "fabric"})
+_OF_NODES = _OF_LINK | {"nodes", "transport", "parallelism"}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A metric of all records of one case: mean of the values, tokens a second of all sequences.
+
+    record: the first of its runs; conditions: those of the metric; error: standard error of the
+    value as a share of it, 0 where no run says how its samples differ.
+    """
+
+    record: Record
+    conditions: Mapping[str, Any]
+    metric: str
+    value: float
+    runs: int
+    clues: tuple[str, ...] = ()
+    error: float = 0.0
+
+    @property
+    def fabric(self) -> str | None:
+        """What its nodes are joined by, as the case names it."""
+        name: str | None = self.record["case"].get("fabric")
+        return name
+
+    def but(self, keys: frozenset[str]) -> str:
+        """All that it was measured under, without some keys of the case, as one text."""
+        case = {key: value for key, value in self.record["case"].items() if key not in keys}
+        under = {
+            "metric": self.metric,
+            "conditions": dict(self.conditions),
+            "case": case,
+            # Its price is that of the nodes of the case.
+            "cluster": self.record.get("cluster", {}).get("name"),
+            "model": self.record.get("model"),
+        }
+        return canonical(under)
+
+
+@dataclass(frozen=True)
+class Unmeasured:
+    """A record without a speed of prompt or decode, and why."""
+
+    case: Mapping[str, Any]
+    why: str
+
+
+class Alike:
+    """Which measured cases are alike but for their nodes or their link."""
+
+    def __init__(self, measured: Iterable[Measured]) -> None:
+        self._alone: defaultdict[str, list[Measured]] = defaultdict(list)
+        self._linked: defaultdict[str, list[Measured]] = defaultdict(list)
+        for one in measured:
+            if one.record["case"]["nodes"] == 1:
+                self._alone[one.but(_OF_NODES)].append(one)
+            elif one.value > 0:
+                self._linked[one.but(_OF_LINK)].append(one)
+        for group in self._linked.values():
+            group.sort(key=lambda one: record_rtt_us(one.record) or inf)
+
+    def on_one_node(self, one: Measured) -> tuple[float, float] | None:
+        """Mean speed of the same on one node, and its error; none where it was not measured."""
+        alone = self._alone.get(one.but(_OF_NODES))
+        if not alone:
+            return None
+        return fmean(other.value for other in alone), max(other.error for other in alone)
+
+    def on_another_fabric(self, one: Measured) -> Measured | None:
+        """The same case on that other fabric that has the shortest round trip, or none."""
+        group = self._linked.get(one.but(_OF_LINK), ())
+        return next((other for other in group if other.fabric != one.fabric), None)
+
+
+def measured_in(records: Sequence[Record]) -> tuple[list[Measured], list[Unmeasured]]:
+    """Runs of one case are one; records without a speed are told with their reason."""
+    groups: defaultdict[tuple[str, str, str], list[tuple[Record, Mapping[str, Any]]]]
+    groups = defaultdict(list)
+    rest = []
+    for record in records:
+        speeds = [
+            metric
+            for metric in record.get("metrics", ())
+            if metric["name"] in METRICS and metric["unit"] == "tok/s"
+        ]
+        for metric in speeds:
+            key = (_whose(record), metric["name"], canonical(dict(metric["conditions"])))
+            groups[key].append((record, metric))
+        if not speeds:
+            rest.append(Unmeasured(record["case"], _why(record)))
+    return [_mean(seen) for seen in groups.values()], rest
+
+
+def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> Measured:
+    record, metric = seen[0]
+    conditions = metric["conditions"]
+    values = [_requests(record, conditions) * one["value"] for record, one in seen]
+    # Of a mean of runs; a published value often has no samples.
+    errors = [
+        one.get("stddev", 0.0) / sqrt(len(one["samples"])) for _, one in seen if one.get("samples")
+    ]
+    mean = fmean(one["value"] for _, one in seen)
+    return Measured(
+        record,
+        conditions,
+        metric["name"],
+        fmean(values),
+        len(seen),
+        tuple(dict.fromkeys(text for record, _ in seen for text in clues(record))),
+        hypot(*errors) / len(seen) / mean if mean > 0 else 0.0,
+    )
+
+
+def _requests(record: Record, conditions: Mapping[str, Any]) -> int:
+    """The decode of a server is that of each of its requests."""
+    try:
+        return batch(conditions) if record["case"]["benchmark"] == "serve" else 1
+    except InputError:
+        return 1  # and then nothing is predicted
+
+
+def _whose(record: Record) -> str:
+    """Runs of one case on one cluster are one; of other numbers each record stands for itself."""
+    if record["kind"] != "run":
+        return str(record["id"])
+    return f"{record['case']['id']} {record.get('cluster', {}).get('name')}"
+
+
+def _why(record: Record) -> str:
+    if record["outcome"] == "ok":
+        return "It measured no prompt and no decode in tok/s."
+    failure = record.get("failure", {})
+    said = " ".join(filter(None, (failure.get("reason"), failure.get("hint"))))
+    return f"It ended {record['outcome']!r}, so there is no speed to explain. {said}".strip()

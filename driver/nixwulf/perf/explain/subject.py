@@ -1,0 +1,196 @@
+"""What the model has to know of a measured case, taken from its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.llm.catalog import find
+from nixwulf.llm.header_facts import of_gguf
+from nixwulf.llm.model_facts import ModelFacts
+from nixwulf.llm.quantization import weights_of
+from nixwulf.llm.random_model import RandomModel, parse_random_model
+from nixwulf.llm.sizes import Tensor
+from nixwulf.perf.explain.machines import facts_of
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way, platform_facts
+from nixwulf.perf.links import fabric_facts
+from nixwulf.results.record import Record
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
+
+METRICS = ("prompt", "decode")
+_N_GEN = 128
+_GIB = 2**30
+_TOO_MANY = 2**40
+_GUESSES = ("speculative", "drafts", "num_speculative_tokens")
+_NONE = (None, False, 0, "", "off", "no")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A case as the model sees it; platforms is none for machines that only a run tells about."""
+
+    model: ModelFacts
+    fabric: FabricFacts | None
+    platforms: tuple[PlatformFacts, ...] | None
+    nodes: int
+    engine: str
+    parallelism: str
+
+    def way(self, conditions: Mapping[str, Any]) -> Way:
+        """How a metric of it was measured; raises InputError for what the model has no sums for."""
+        _no_guesses(conditions)
+        return Way(
+            self.engine,
+            self.parallelism,
+            n_prompt=_count(conditions, "n_prompt"),
+            n_gen=_count(conditions, "n_gen") or _N_GEN,
+            depth=_count(conditions, "n_depth"),
+            batch=batch(conditions),
+            chunk=_count(conditions, "n_ubatch"),
+        )
+
+
+def _no_guesses(said: Mapping[str, Any]) -> None:
+    for key in _GUESSES:
+        if said.get(key) not in _NONE:
+            raise InputError("It guesses tokens ahead, and how many were kept is not told.")
+
+
+def batch(conditions: Mapping[str, Any]) -> int:
+    """Sequences at once; raises InputError where that is no number."""
+    return _count(conditions, "concurrency") or 1
+
+
+def _count(conditions: Mapping[str, Any], key: str) -> int:
+    """A condition is whatever a tool or a source says it is."""
+    value = conditions.get(key) or 0
+    if not isinstance(value, int | float) or not 0 <= value < _TOO_MANY or int(value) != value:
+        raise InputError(f"The record says {key} {value!r}, which is no count.")
+    return int(value)
+
+
+def subject_of(record: Record, plan: Mapping[str, Any] | None) -> Subject:
+    """What a record tells; plan is that of its run, and knows the models that the driver made.
+
+    Raises InputError, a sentence that says what is missing.
+    """
+    case = record["case"]
+    if "engine" not in case or "model" not in case:
+        raise InputError(
+            "The record names no engine or no model; what is explained is prompt and decode of a "
+            "language model."
+        )
+    _no_guesses(case.get("parameters", {}))
+    return Subject(
+        _model(record, plan),
+        fabric_of(record),
+        _platforms(record),
+        case["nodes"],
+        case["engine"],
+        case.get("parallelism", "single"),
+    )
+
+
+def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
+    name, told = record["case"]["model"], record.get("model", {})
+    models = plan["sweep"]["document"].get("models", {}) if plan else {}
+    random = models.get(name, {}).get("random")
+    if random is not None:
+        return _random(name, parse_random_model(random, name), told.get("bytes", 0))
+    if told.get("random_weights"):
+        raise InputError(
+            f"The record lacks the layers of the random model {name!r}, which plan.json of its run "
+            "has; name the run's folder."
+        )
+    found = None
+    for text in (told.get("hub"), told.get("file"), told.get("name"), name):
+        try:
+            found = find(str(text)) if text else None
+        except InputError:
+            continue
+        if found:
+            break
+    if found is None:
+        again = "; import it with --model NAME" if record["kind"] == "imported" else ""
+        raise InputError(
+            f"The model {name!r} is not known by that name: driver/nixwulf/data/model/models.toml "
+            f"lacks it{again}."
+        )
+    label = told.get("weights") or f"{told.get('file', '')} {name}".strip()
+    size = told.get("bytes", 0) / _GIB
+    try:
+        return found.quantized(weights_of(label, found, size))
+    except InputError:
+        if size:
+            raise
+        raise InputError(
+            f"The record lacks the quantization of {name!r} and the size of its files."
+        ) from None
+
+
+def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
+    """By the tensors that the driver writes; size is that of the file."""
+    if not size:
+        raise InputError(f"The record lacks the bytes of the model {name!r}.")
+    bytes_each = size / model.parameters
+    tensors = {
+        tensor.name: Tensor(int(tensor.size * bytes_each), tensor.size)
+        for tensor in model.tensors()
+    }
+    fields = {
+        "block_count": model.layers,
+        "embedding_length": model.hidden,
+        "attention.head_count": model.heads,
+        "attention.head_count_kv": model.kv_heads,
+        "expert_count": model.experts,
+        "expert_used_count": model.experts_used,
+    }
+    keys = {f"{model.architecture}.{key}": value for key, value in fields.items()}
+    return of_gguf(name, {"general.architecture": model.architecture, **keys}, tensors)
+
+
+def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:
+    """One for each node; none where a platform's own speed was never measured, as the lab's."""
+    count = record["case"]["nodes"]
+    names = [node["platform"] for node in record.get("nodes", ())]
+    cluster = record.get("cluster", {})
+    told = list(cluster.get("platforms", ()))
+    if not names:
+        names = told * count if len(told) == 1 else told
+    if len(names) != count:
+        raise InputError(
+            f"The record names {len(names)} platforms for {count} nodes; it takes one for each, "
+            "or one for all."
+        )
+    documents = []
+    for name in names:
+        document = facts_of(name)
+        if document is None:
+            raise InputError(
+                f"The platform {name!r} is not known: driver/nixwulf/data/platforms lacks it."
+            )
+        documents.append(document)
+    bandwidths = {"memory_bandwidth_gbs", "memory_bandwidth_nominal_gbs"}
+    if not all(bandwidths & document.keys() for document in documents):
+        return None
+    return tuple(map(platform_facts, documents))
+
+
+def fabric_of(record: Record) -> FabricFacts | None:
+    """Round trips and streams of the run are TCP's: of RDMA they tell nothing."""
+    case, fabric = record["case"], record.get("fabric", {})
+    if case["nodes"] == 1:
+        return None
+    transport = case.get("transport")
+    if "kind" not in fabric or not transport:
+        raise InputError("The record lacks the kind of its fabric or the transport.")
+    tcp = transport == "tcp"
+    return fabric_facts(
+        fabric["kind"],
+        transport,
+        fabric.get("speed_gbps", 0.0),
+        rtt_us=record_rtt_us(record) if tcp else None,
+        bandwidth_gbps=record_bandwidth_gbps(record) if tcp else None,
+    )

@@ -1,0 +1,118 @@
+"""What the model is told: machines, language models, links, and a way to run one on others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.llm.model_facts import positive
+
+NOMINAL_SHARE = 0.86
+"""Of a nominal memory bandwidth where none was measured: what the Framework's GPU reads."""
+PARALLELISMS = ("single", "pipeline", "tensor")
+
+
+@dataclass(frozen=True)
+class PlatformFacts:
+    """A machine: bandwidth of its memory in GB/s, dense 16-bit compute in Tflop/s (0: not known).
+
+    kind: who made the device that computes ('amd', 'nvidia', 'apple'), or 'cpu'. hpl_gflops is what
+    one node gives at HPL, 0 where that is not known.
+    """
+
+    name: str
+    kind: str
+    bandwidth_gbs: float
+    tflops: float = 0.0
+    memory_gib: float = 0.0
+    hpl_gflops: float = 0.0
+    assumptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        positive(f"memory bandwidth of {self.name!r}", self.bandwidth_gbs, "GB/s")
+
+
+@dataclass(frozen=True)
+class FabricFacts:
+    """A link as a program sees it: us of a small message's round trip, Gbit/s of one way."""
+
+    kind: str
+    transport: str
+    rtt_us: float
+    bandwidth_gbps: float
+    assumptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.rtt_us) and self.rtt_us >= 0):
+            raise InputError(f"Round trip of {self.rtt_us!r} us; expected 0 or more.")
+        if not self.bandwidth_gbps > 0:
+            raise InputError(f"A link of {self.bandwidth_gbps!r} Gbit/s; expected more than 0.")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a model is run: batch is sequences at once, depth the tokens before the first one.
+
+    drafts and acceptance: tokens that are guessed ahead a step, and the share of them that is kept.
+    graphs: whether the engine replays recorded kernels (none: as the engine does by itself).
+    chunk: tokens of a prompt that are computed at once, 0: the engine's default. collectives: the
+    library that sums in place of the engine's own way ('rccl' in a llama.cpp patched for it).
+    """
+
+    engine: str
+    parallelism: str = "single"
+    n_prompt: int = 0
+    n_gen: int = 128
+    depth: int = 0
+    batch: int = 1
+    drafts: int = 0
+    acceptance: float = 0.0
+    graphs: bool | None = None
+    chunk: int = 0
+    collectives: str = ""
+
+    def __post_init__(self) -> None:
+        if self.parallelism not in PARALLELISMS:
+            raise InputError(
+                f"Parallelism {self.parallelism!r} is not one of {', '.join(PARALLELISMS)}."
+            )
+        if (
+            self.batch < 1
+            or min(self.n_prompt, self.n_gen, self.depth, self.drafts, self.chunk) < 0
+        ):
+            raise InputError(
+                f"Batch {self.batch}, n_prompt {self.n_prompt}, n_gen {self.n_gen}, depth "
+                f"{self.depth}: expected a batch of 1 or more, and no count below 0."
+            )
+        if not 0 <= self.acceptance <= 1:
+            raise InputError(f"Acceptance {self.acceptance!r} is no share; expected 0 to 1.")
+
+
+def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
+    """Of a file of data/platforms; raises InputError where its memory's bandwidth is missing."""
+
+    def value(key: str, table: Mapping[str, Any] = document) -> float:
+        return float(table.get(key, {}).get("value", 0.0))
+
+    name, gpu = document["name"], document.get("gpu")
+    hpl = value("hpl_gflops")
+    measured, nominal = value("memory_bandwidth_gbs"), value("memory_bandwidth_nominal_gbs")
+    if not (measured or nominal):
+        raise InputError(
+            f"Platform {name!r} has no memory bandwidth; add memory_bandwidth_gbs with its source "
+            f"to driver/nixwulf/data/platforms/{name}.toml."
+        )
+    said = f"{name}: {NOMINAL_SHARE:g} of its nominal {nominal:g} GB/s of memory, none was measured"
+    return PlatformFacts(
+        name,
+        gpu["vendor"] if gpu else "cpu",
+        measured or NOMINAL_SHARE * nominal,
+        # A CPU has no figure of its own: four 16-bit operations in the time of a 64-bit one.
+        value("compute_tflops") or (0.0 if gpu else 4 * hpl / 1000),
+        value("memory_gib"),
+        hpl,
+        () if measured else (said,),
+    )

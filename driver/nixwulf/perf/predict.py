@@ -1,0 +1,147 @@
+"""A prediction: tokens a second with an interval, and where the time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, hypot, log
+
+from nixwulf.core.errors import InputError
+from nixwulf.llm.model_facts import ModelFacts
+from nixwulf.perf.constants import Constants, choose, family
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
+from nixwulf.perf.work import PARTS, Work, decode_step, prompt_pass, tokens_a_step
+
+METRICS = ("decode", "prompt", "serve")
+QUANTILE_80 = 1.2816
+"""Of the normal distribution: 80 % are within so many standard deviations."""
+_ROUTING = 0.2  # chosen: how far off the growth of the experts touched may be, in logarithms
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Tokens a second of all sequences, and the interval that should hold 80 % of measurements.
+
+    parts: seconds a token by what takes them (weights, cache, compute, dispatch, hops, sync,
+    latency, transfer); they add up to 1 / value. assumptions: what was not known, a sentence each.
+    """
+
+    value: float
+    low: float
+    high: float
+    parts: Mapping[str, float]
+    assumptions: tuple[str, ...]
+
+
+def predict(
+    platforms: Sequence[PlatformFacts],
+    model: ModelFacts,
+    way: Way,
+    fabric: FabricFacts | None = None,
+    *,
+    metric: str = "decode",
+    constants: Constants | None = None,
+) -> Prediction:
+    """What a way to run a model on nodes (one of platforms each) should give.
+
+    metric: 'decode' (tokens a second once the prompts are read), 'prompt' (tokens of prompts a
+    second), or 'serve' (tokens generated a second with the prompts' time in it). Raises InputError
+    for what cannot be: several nodes without a fabric or without a way to split, one node split.
+    """
+    work, tokens = total(platforms, model, way, fabric, metric=metric)
+    kind = platforms[0].kind
+    engine = family(way, kind)
+    known = constants or choose(engine, kind)
+    parts = {name: seconds / tokens for name, seconds in work.parts(known).items()}
+    value = 1 / sum(parts.values())
+    assumptions = list(model.weights.assumptions + model.assumptions)
+    for platform in platforms:
+        assumptions += [said for said in platform.assumptions if said not in assumptions]
+    if fabric is not None and len(platforms) > 1:
+        assumptions += fabric.assumptions
+    if not known.cases:
+        assumptions.append(f"{engine} on {kind}: no published numbers, so constants of others")
+    if _checked(way, metric) > 1 and model.routed:
+        assumptions.append("a batch's tokens choose their experts evenly")
+    spread = known.prompt_spread if metric == "prompt" else known.spread
+    slower, faster = (
+        exp(hypot(QUANTILE_80 * spread, side)) for side in doubt(parts, known, model, way, metric)
+    )
+    return Prediction(value, value / slower, value * faster, parts, tuple(assumptions))
+
+
+def doubt(
+    parts: Mapping[str, float], known: Constants, model: ModelFacts, way: Way, metric: str
+) -> tuple[float, float]:
+    """How much longer and how much shorter than predicted a time may be, as logarithms of 80 %.
+
+    Each part goes to the end of its own interval, and what it adds or saves is summed in squares: a
+    small part whose constant is hardly known can make a time much longer, and never much shorter.
+    """
+    whole = sum(parts.values())
+    deviations = list(known.deviations)
+    deviations[0] = hypot(deviations[0], uneven(model, way, metric))
+    ends = [
+        (parts[name] / whole, exp(QUANTILE_80 * deviation))
+        for name, deviation in zip(PARTS, deviations, strict=True)
+    ]
+    longer = hypot(*(share * (end - 1) for share, end in ends))
+    shorter = hypot(*(share * (1 - 1 / end) for share, end in ends))
+    return log(1 + longer), -log(1 - shorter)
+
+
+def uneven(model: ModelFacts, way: Way, metric: str) -> float:
+    """Deviation of the logarithm of the weights read, for a batch may prefer the same experts."""
+    if not model.routed:
+        return 0.0
+    return _ROUTING * log(model.share(_checked(way, metric)) / model.share(1))
+
+
+def _checked(way: Way, metric: str) -> int:
+    """Tokens of a step of decoding; a prompt touches nearly all experts in any case."""
+    return 1 if metric == "prompt" else way.batch * (1 + way.drafts)
+
+
+def total(
+    platforms: Sequence[PlatformFacts],
+    model: ModelFacts,
+    way: Way,
+    fabric: FabricFacts | None,
+    *,
+    metric: str,
+) -> tuple[Work, float]:
+    """The work that a metric is about, and the tokens it counts; raises as predict does."""
+    _check(platforms, way, fabric, metric)
+    if metric == "decode":
+        return decode_step(platforms, model, fabric, way), tokens_a_step(way)
+    prompts = prompt_pass(platforms, model, fabric, way)
+    if metric == "prompt":
+        return prompts, float(way.n_prompt * way.batch)
+    steps = way.n_gen * way.batch / tokens_a_step(way)
+    return (
+        prompts + decode_step(platforms, model, fabric, way).times(steps),
+        float(way.n_gen * way.batch),
+    )
+
+
+def _check(
+    platforms: Sequence[PlatformFacts], way: Way, fabric: FabricFacts | None, metric: str
+) -> None:
+    if metric not in METRICS:
+        raise InputError(f"Metric {metric!r} is not one of {', '.join(METRICS)}.")
+    if not platforms:
+        raise InputError("No nodes to predict for; give at least one platform.")
+    if (len(platforms) > 1) == (way.parallelism == "single"):
+        raise InputError(
+            f"{len(platforms)} nodes and parallelism {way.parallelism!r} do not go together; one "
+            "node is 'single', several are 'pipeline' or 'tensor'."
+        )
+    if len(platforms) > 1 and fabric is None:
+        raise InputError(
+            f"{len(platforms)} nodes and no fabric; name one of the cluster's, or give its kind "
+            "and transport."
+        )
+    if metric != "decode" and not way.n_prompt:
+        raise InputError(f"Metric {metric!r} with n_prompt 0; give the tokens of a prompt.")
+    if metric != "prompt" and not way.n_gen:
+        raise InputError(f"Metric {metric!r} with n_gen 0; give the tokens to generate.")

@@ -1,0 +1,84 @@
+"""Predictions as JSON, with all their numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from nixwulf.perf.predict import Prediction
+from nixwulf.perf.scenarios.bar import shares
+from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question
+from nixwulf.perf.scenarios.ways import Answer, Told
+
+KIND = "prediction"
+"""Of the document; no record has it, and record.validate refuses it."""
+
+
+def to_json(
+    question: Question,
+    answers: Sequence[Answer],
+    left_out: Sequence[LeftOut],
+    what_ifs: Sequence[str],
+) -> str:
+    """Predictions with all their numbers; times are seconds a token."""
+    document = {
+        "kind": KIND,
+        "cluster": question.cluster.name,
+        "engine": question.engine,
+        "model": {
+            "name": question.model.name,
+            "parameters": round(question.model.facts.parameters),
+            "active_parameters": round(question.model.facts.active),
+            "weight_bytes": round(question.model.facts.weight_bytes),
+        },
+        "conditions": {
+            "n_prompt": question.n_prompt,
+            "n_gen": question.n_gen,
+            "depth": question.depth,
+            "batch": question.batch,
+        },
+        "what_if": list(what_ifs),
+        "ways": [_way(one) for one in answers],
+        "left_out": [_place(one.candidate) | {"why": one.why} for one in left_out],
+    }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def _way(one: Answer) -> dict[str, Any]:
+    document = _place(one.candidate) | _told(one.plain)
+    if one.changed:
+        document["what_if"] = _told(one.changed)
+    return document
+
+
+def _place(candidate: Candidate) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "nodes": len(candidate.nodes),
+        "platforms": [node.platform for node in candidate.nodes],
+        "parallelism": candidate.parallelism,
+    }
+    if candidate.fabric:
+        document |= {"fabric": candidate.fabric.name, "transport": candidate.transport}
+    return document
+
+
+def _told(told: Told) -> dict[str, Any]:
+    memory: dict[str, Any] = {"needs_gib": told.room.needs_gib}
+    if told.room.has_gib:
+        memory |= {"has_gib": told.room.has_gib, "fits": told.room.fits}
+    document: dict[str, Any] = {"memory": memory, "decode": _prediction(told.decode)}
+    if told.prompt:
+        document["prompt"] = _prediction(told.prompt)
+    return document | {"assumptions": list(told.assumptions)}
+
+
+def _prediction(one: Prediction) -> dict[str, Any]:
+    return {
+        "unit": "tok/s",
+        "predicted": one.value,
+        "low": one.low,
+        "high": one.high,
+        "seconds": dict(one.parts),
+        "shares": shares(one.parts),
+    }

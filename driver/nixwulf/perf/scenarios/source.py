@@ -1,0 +1,194 @@
+"""The model that is asked about: a known name, a table of facts, a GGUF, or a folder of weights."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.core.files import read_json
+from nixwulf.llm.catalog import find, only
+from nixwulf.llm.header_facts import of_gguf, of_safetensors
+from nixwulf.llm.model_facts import ModelFacts, Weights
+from nixwulf.llm.quantization import weights_of
+from nixwulf.llm.sizes import (
+    Sizes,
+    Tensor,
+    gguf_sizes,
+    parse_gguf,
+    parse_safetensors,
+    safetensors_sizes,
+)
+
+_STEPS = (1 << 20, 1 << 23, 1 << 26)
+_SPLIT = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
+_LENGTH_BYTES = 8
+_LONGEST_HEADER = 100 * 10**6  # of safetensors (https://huggingface.co/docs/safetensors)
+_NATIVE = 16.0
+_FEW_BITS = "MXFP4"  # gpt-oss, with what is no expert in eight bits, as its GGUF has it
+_LEAST_BITS, _MOST_BITS = 0.5, 40.0
+_GIB = 2**30
+_WORD = 4
+_IMPOSSIBLE = 1e15
+_NOT_OF_A_MODEL = (
+    ValueError, KeyError, IndexError, TypeError, ArithmeticError, AttributeError, RecursionError,
+    struct.error,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Model:
+    """Its name as shown, its facts, and its sizes by layer where its files were read."""
+
+    name: str
+    facts: ModelFacts
+    sizes: Sizes | None = None
+
+
+def read_model(name: str, quant: str = "", size_gib: float = 0.0) -> Model:
+    """The model of a name or path; quant and size_gib of its files tell the bits of a weight.
+
+    Raises InputError for what is not known or cannot be read, with what to give instead.
+    """
+    if not name.strip():
+        raise InputError("The name of the model is empty; give one such as gpt-oss-20b, or a GGUF.")
+    path = Path(name)
+    if path.suffix == ".gguf" or path.is_dir():
+        if quant or size_gib:
+            raise InputError(
+                f"{name!r} has its quantization in its header; leave --quant and --size-gib out."
+            )
+        return _of_gguf(path) if path.suffix == ".gguf" else _of_folder(path)
+    if path.is_file() and path.suffix != ".toml":
+        raise InputError(
+            f"{name!r} is no GGUF and no TOML file of facts; give one, or the folder of the model."
+        )
+    facts = only(path) if path.suffix == ".toml" else find(name)
+    more = f" {quant}" if quant else f" of {size_gib:g} GiB" if size_gib else ""
+    weights = _weights(name, facts, quant, size_gib)
+    return Model(f"{facts.name}{more}" if more else name, facts.quantized(weights))
+
+
+def _weights(name: str, facts: ModelFacts, quant: str, size_gib: float) -> Weights:
+    if size_gib:
+        bits = 8 * size_gib * _GIB / facts.parameters
+        if not _LEAST_BITS <= bits <= _MOST_BITS:
+            raise InputError(
+                f"--size-gib {size_gib:g} are {bits:.3g} bits for each of the weights of "
+                f"{facts.name!r}; give the size of all of its files, in GiB."
+            )
+    try:
+        return weights_of(quant or name, facts, size_gib)
+    except InputError:
+        if quant:
+            raise
+    # A model that was published in few bits is whole without a quantization in its name.
+    own = facts.weights
+    if own.other_bits < _NATIVE:
+        said = f"{own.routed_bits:g} and {own.other_bits:g} bits a weight, as first published"
+        return replace(own, assumptions=(said,))
+    if own.routed_bits < _NATIVE:
+        return weights_of(_FEW_BITS, facts)
+    raise InputError(
+        f"Model {name!r} does not say its quantization; give --quant such as Q4_K_M or FP8, "
+        "or --size-gib, the size of its files."
+    )
+
+
+def _of_gguf(path: Path) -> Model:
+    split = _SPLIT.fullmatch(str(path))
+    count = int(split[2]) if split else 1
+    parts = [path]
+    if split:
+        parts = [Path(f"{split[1]}-{n:05}-of-{count:05}.gguf") for n in range(1, count + 1)]
+    fields: dict[str, Any] = {}
+    tensors: dict[str, Tensor] = {}
+    try:
+        for part in parts:
+            own, found = _gguf_header(part)
+            tensors |= found
+            fields = {**own, **fields}
+        sizes = gguf_sizes(fields, tensors)
+        return Model(path.stem, _possible(of_gguf(path.stem, fields, tensors)), sizes)
+    except _NOT_OF_A_MODEL:
+        raise InputError(
+            f"{str(path)!r} is no GGUF of a language model, or is cut short; give another file, "
+            "or the model's name and --quant."
+        ) from None
+
+
+def _gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    for step in _STEPS:
+        start = _first_bytes(path, step)
+        try:
+            return parse_gguf(start)
+        except EOFError:
+            if len(start) < step:
+                break
+    raise ValueError("cut short")
+
+
+def _of_folder(folder: Path) -> Model:
+    paths = sorted(folder.glob("*.safetensors"))
+    if not paths:
+        raise InputError(
+            f"{str(folder)!r} holds no *.safetensors; give a folder with them and config.json, or "
+            "a GGUF."
+        )
+    config = read_json(folder / "config.json")
+    try:
+        tensors: dict[str, Tensor] = {}
+        for path in paths:
+            length = int.from_bytes(_first_bytes(path, _LENGTH_BYTES), "little")
+            if length > _LONGEST_HEADER:
+                raise ValueError(length)
+            tensors |= parse_safetensors(_first_bytes(path, _LENGTH_BYTES + length))
+        text = config.get("text_config", config)
+        sizes = safetensors_sizes(text, tensors)
+        unpacked = _unpacked(tensors, _quantized_bits(config))
+        facts = _possible(of_safetensors(folder.resolve().name, config, unpacked))
+    except _NOT_OF_A_MODEL:
+        raise InputError(
+            f"{str(folder)!r} is no folder of a language model that can be read; give the model's "
+            "name and --quant."
+        ) from None
+    return Model(facts.name, facts, sizes)
+
+
+def _possible(facts: ModelFacts) -> ModelFacts:
+    """The same; raises ValueError for counts that no model has, as bytes that were lost give."""
+    counts = [getattr(facts, one.name) for one in fields(facts)]
+    if not all(0 <= one < _IMPOSSIBLE for one in counts if isinstance(one, int | float)):
+        raise ValueError("no model")
+    return facts
+
+
+def _quantized_bits(config: Mapping[str, Any]) -> int:
+    """Bits of packed weights by config.json, 0 where nothing is packed."""
+    packed = config.get("quantization_config") or config.get("quantization") or {}
+    return int(packed.get("bits", 0))
+
+
+def _unpacked(tensors: Mapping[str, Tensor], bits: int) -> dict[str, Tensor]:
+    """Packed weights are words of several: one of 32 bits has eight of four bits."""
+    return {
+        key: one._replace(weights=one.weights * 32 // bits)
+        if 0 < bits < _NATIVE and one.bytes == _WORD * one.weights
+        else one
+        for key, one in tensors.items()
+    }
+
+
+def _first_bytes(path: Path, count: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(count)
+    except OSError as error:
+        raise InputError(
+            f"{path}: {error.strerror}; give a GGUF, a folder of safetensors, or the name of a "
+            "known model."
+        ) from None

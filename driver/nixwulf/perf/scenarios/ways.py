@@ -1,0 +1,128 @@
+"""Every way to run a model on a cluster, with what each should give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from nixwulf.perf.inputs import Way
+from nixwulf.perf.predict import Prediction, predict
+from nixwulf.perf.scenarios import facts, what_if
+from nixwulf.perf.scenarios.candidates import Candidate, Question, candidates
+from nixwulf.perf.scenarios.room import ASSUMED, Room, room
+from nixwulf.perf.scenarios.what_if import WhatIf
+
+
+@dataclass(frozen=True)
+class Told:
+    """Decode and the reading of a prompt in tokens a second, and the memory.
+
+    prompt is none where there is none, and where the compute of a node is not known.
+    """
+
+    decode: Prediction
+    prompt: Prediction | None
+    room: Room
+    more: tuple[str, ...] = ()
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was not known."""
+        more = self.prompt.assumptions if self.prompt else ()
+        return tuple(dict.fromkeys((*self.decode.assumptions, *more, *self.more)))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A way and what it should give, as things are and as they are taken to be."""
+
+    candidate: Candidate
+    plain: Told
+    changed: Told | None = None
+
+
+def answer(question: Question, what_ifs: Sequence[str] = ()) -> tuple[Answer, ...]:
+    """All ways that can be and are asked for; raises InputError when there is none, and why.
+
+    A what-if about what is not known of a platform is no change: it is the missing fact.
+    """
+    chosen, _ = candidates(question)
+    asked = what_if.parse_all(what_ifs, _names(question, chosen))
+    given = tuple(one for one in asked if _is_missing(one))
+    chosen = _without_alike(question, chosen, asked)
+    changed = len(given) < len(asked)
+    return tuple(
+        Answer(one, told(question, one, given), told(question, one, asked) if changed else None)
+        for one in chosen
+    )
+
+
+def told(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = ()) -> Told:
+    """What a way should give, with some facts taken to be different."""
+    platforms = [facts.platform(node.platform, changes) for node in candidate.nodes]
+    way = Way(
+        question.engine,
+        candidate.parallelism,
+        question.n_prompt,
+        question.n_gen,
+        question.depth,
+        question.batch,
+    )
+    link = None
+    if candidate.fabric and candidate.transport:
+        measured = (question.measured or {}).get(candidate.fabric.name, {})
+        link = facts.link(candidate.fabric, candidate.transport, measured, changes)
+    constants = facts.constants(way, platforms[0].kind, changes)
+
+    def of(metric: str) -> Prediction:
+        model = question.model.facts
+        return predict(platforms, model, way, link, metric=metric, constants=constants)
+
+    slow = {one.name for one in platforms if not one.tflops}
+    prompt = of("prompt") if question.n_prompt and not slow else None
+    said = [
+        f"{name}: its compute_tflops are not known, so no time of computing is in a batch and no "
+        f"prompt is predicted; give --what-if platform.{name}.compute_tflops=20"
+        for name in sorted(slow)
+    ]
+    said += [
+        f"{name}: its memory is not known, so neither is whether the model fits; give --what-if "
+        f"platform.{name}.memory_gib=64"
+        for name in sorted({one.name for one in platforms if not one.memory_gib})
+    ]
+    if any(one.memory_gib for one in platforms):
+        said.append(ASSUMED)
+    return Told(of("decode"), prompt, room(platforms, question.model, way), tuple(said))
+
+
+def _is_missing(one: WhatIf) -> bool:
+    return one.group == "platform" and facts.lacks(one.name, one.key)
+
+
+def _without_alike(
+    question: Question, chosen: Sequence[Candidate], changes: Sequence[WhatIf]
+) -> tuple[Candidate, ...]:
+    """One for all fabrics of which nothing tells them apart: a mesh of cables is six alike."""
+    apart = {one.name for one in changes if one.group == "fabric"}
+    apart |= {*question.fabrics, *(question.measured or {})}
+    kept: dict[object, Candidate] = {}
+    for number, one in enumerate(chosen):
+        key: object = number
+        if one.fabric and one.fabric.name not in apart:
+            platforms = tuple(node.platform for node in one.nodes)
+            fabric = one.fabric
+            key = (fabric.kind, fabric.speed_gbps, one.transport, one.parallelism, platforms)
+        first = kept.get(key)
+        kept[key] = replace(first, alike=first.alike + 1) if first else one
+    return tuple(kept.values())
+
+
+def _names(question: Question, chosen: Sequence[Candidate]) -> dict[str, Sequence[str]]:
+    """What a what-if can be about."""
+    fabrics = [one.fabric.name for one in chosen if one.fabric]
+    platforms = [node.platform for one in chosen for node in one.nodes]
+    return {
+        "fabric": tuple(dict.fromkeys(fabrics)),
+        "platform": tuple(dict.fromkeys(platforms)),
+        "engine": (question.engine,),
+    }

@@ -1,0 +1,135 @@
+"""What-ifs: one fact taken to be another, as 'fabric.usb4.latency_us=7'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+
+from nixwulf.core.errors import InputError, quoted
+from nixwulf.perf.constants import Constants
+from nixwulf.perf.inputs import PlatformFacts
+
+BANDWIDTH = "memory_bandwidth_gbs"
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "fabric": ("latency_us", "rtt_us", "bandwidth_gbps"),
+    "platform": (BANDWIDTH, "compute_tflops", "memory_gib"),
+    "engine": ("layer_us", "hop_us", "sync_us"),
+}
+"""What can be changed. latency_us is one way, rtt_us a round trip: twice of it."""
+_ONE_WAY = "latency_us"
+# Far outside of what a machine can have, and still far from where numbers overflow.
+_LEAST, _MOST = 1e-6, 1e9
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A fact of a group's member and the value that it is taken to have, in the key's unit."""
+
+    group: str
+    name: str
+    key: str
+    value: float
+
+    @property
+    def text(self) -> str:
+        """As it is given on the command line."""
+        return f"{self.group}.{self.name}.{self.key}={self.value:g}"
+
+
+def parse(text: str) -> WhatIf:
+    """The what-if of a text GROUP.NAME.KEY=VALUE; raises InputError."""
+    place, equals, number = text.partition("=")
+    group, _, rest = place.strip().partition(".")
+    name, _, key = rest.rpartition(".")
+    if not (equals and name and key):
+        raise InputError(
+            f"What-if {quoted(text)} is not GROUP.NAME.KEY=VALUE; give one such as "
+            "fabric.cable.latency_us=7 or platform.framework-desktop.memory_bandwidth_gbs=500."
+        )
+    if group not in KEYS:
+        raise InputError(
+            f"What-if {quoted(text)}: {quoted(group)} is not one of {', '.join(KEYS)}."
+        )
+    if key not in KEYS[group]:
+        raise InputError(
+            f"What-if {quoted(text)}: a {group} has no {quoted(key)}; it has "
+            f"{', '.join(KEYS[group])}."
+        )
+    try:
+        value = float(number)
+    except ValueError:
+        value = float("nan")
+    if not (isfinite(value) and _LEAST <= value <= _MOST):
+        raise InputError(
+            f"What-if {quoted(text)}: {quoted(number)} is no number from {_LEAST:g} to {_MOST:g}; "
+            f"give it alone, as in {place.strip()}=7."
+        )
+    return WhatIf(group, name, key, value)
+
+
+def parse_all(texts: Iterable[str], names: Mapping[str, Sequence[str]]) -> tuple[WhatIf, ...]:
+    """All of them; raises InputError for two about one fact, and for names that are not there.
+
+    names: those of the cluster, by group.
+    """
+    found = tuple(map(parse, texts))
+    for number, one in enumerate(found):
+        if one.name not in names[one.group]:
+            raise InputError(
+                f"What-if {one.text!r}: there is no {one.group} {quoted(one.name)} in this "
+                f"question; there is {', '.join(names[one.group]) or 'none'}."
+            )
+        for other in found[:number]:
+            if (one.group, one.name, _fact(one.key)) == (
+                other.group,
+                other.name,
+                _fact(other.key),
+            ):
+                raise InputError(
+                    f"What-ifs {other.text!r} and {one.text!r} are about one fact; give one of "
+                    "them."
+                )
+    return found
+
+
+def _fact(key: str) -> str:
+    return "rtt_us" if key == _ONE_WAY else key
+
+
+def of_platform(facts: PlatformFacts, what_ifs: Iterable[WhatIf]) -> PlatformFacts:
+    """The facts with what is taken to be different; what was assumed of it is assumed no more."""
+    for one in what_ifs:
+        if (one.group, one.name) != ("platform", facts.name):
+            continue
+        if one.key == BANDWIDTH:
+            facts = replace(facts, bandwidth_gbs=one.value, assumptions=())
+        elif one.key == "compute_tflops":
+            facts = replace(facts, tflops=one.value)
+        else:
+            facts = replace(facts, memory_gib=one.value)
+    return facts
+
+
+def of_link(fabric: str, what_ifs: Iterable[WhatIf]) -> dict[str, float]:
+    """rtt_us and bandwidth_gbps of a fabric where they are taken to be different."""
+    found = {}
+    for one in what_ifs:
+        if (one.group, one.name) == ("fabric", fabric):
+            found[_fact(one.key)] = 2 * one.value if one.key == _ONE_WAY else one.value
+    return found
+
+
+def of_constants(engine: str, constants: Constants, what_ifs: Iterable[WhatIf]) -> Constants:
+    """The constants of an engine with what is taken to be different."""
+    for one in what_ifs:
+        if (one.group, one.name) == ("engine", engine):
+            changed = {name: getattr(constants, name) for name in KEYS["engine"]}
+            changed[one.key] = one.value
+            constants = replace(
+                constants,
+                layer_us=changed["layer_us"],
+                hop_us=changed["hop_us"],
+                sync_us=changed["sync_us"],
+            )
+    return constants

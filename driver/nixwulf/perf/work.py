@@ -1,0 +1,260 @@
+"""How much of each thing a step asks for, before any constant.
+
+Decode, prompt and serve are sums of it. Times here are those of perfect hardware, counts are of
+what the host has to do. A prediction is their sum, each over or times its constant, so the
+constants can be fitted by least squares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from math import ceil
+
+from nixwulf.llm.model_facts import ModelFacts
+from nixwulf.perf.constants import FAMILIES, Constants
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
+from nixwulf.perf.links import exchange, handled, hop, hops
+
+PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")
+"""Parts of a time that a constant scales, in the order of constants.NAMES."""
+_BITS = 8
+_CACHE_BYTES = 2  # f16 and bf16, the default of every engine
+_STATE_BYTES = 8  # read and written in 32 bits (mamba_ssm_dtype of config.json)
+_FLOPS = 2  # a multiplication and an addition for each weight
+_ACTIVATION_BYTES = {"llama.cpp": 4}  # of what kernels and nodes hand on
+_ACTIVATION = 2
+_VECTORS = 128
+# Tokens of a tile of a product of matrices. llama.cpp takes one as wide as the chunk, up to 128 on
+# CUDA, HIP (https://github.com/ggml-org/llama.cpp/pull/26977) and Vulkan, and 32 on Metal.
+_TILES = {
+    ("llama.cpp", "amd"): 128,
+    ("llama.cpp", "nvidia"): 128,
+    ("llama.cpp", "apple"): 32,
+    ("llama.cpp", "cpu"): 0,
+}
+_TILE = 64
+# How often a layer reads or writes a prompt's activations between its kernels (norms, copies for
+# the products, sums), and how often more for each expert: counted by hand along llama.cpp's graphs.
+# A block that is no mixture is about as wide as two experts.
+_HANDED_ON = 20
+_HANDED_ON_BY_EXPERT = 12
+_DENSE = 2
+_CHUNKS = {"llama.cpp": 512, "distributed-llama": 32, "mlx": 2048}
+_CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class Work:
+    """Seconds of perfect hardware (weights to activations, latency, transfer), and counts.
+
+    weights: nothing else is done while they are read. beside: those of a prompt, read while others
+    are multiplied, so only what that does not hide takes time. activations: reading and writing
+    what a prompt's kernels hand on. launches: layers to start, in layers of a plain dense model;
+    hops: exchanges of a pipeline; syncs: how often the host acts for the sums of split tensors.
+    """
+
+    weights: float = 0.0
+    cache: float = 0.0
+    beside: float = 0.0
+    compute: float = 0.0
+    attention: float = 0.0
+    activations: float = 0.0
+    launches: float = 0.0
+    hops: float = 0.0
+    syncs: float = 0.0
+    latency: float = 0.0
+    transfer: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Work)))
+
+    def times(self, count: float) -> Work:
+        """That many of it."""
+        return Work(*(getattr(self, f.name) * count for f in fields(Work)))
+
+    def parts(self, constants: Constants) -> dict[str, float]:
+        """Seconds by what takes them."""
+        compute = self.compute / constants.compute
+        late = max(0.0, self.beside / constants.weights - compute)
+        return {
+            "weights": self.weights / constants.weights + late,
+            "cache": self.cache / constants.cache,
+            "compute": compute,
+            "attention": self.attention / constants.attention,
+            "activations": self.activations / constants.weights,
+            "dispatch": self.launches * constants.layer_us / 1e6,
+            "hops": self.hops * constants.hop_us / 1e6,
+            "sync": self.syncs * constants.sync_us / 1e6,
+            "latency": self.latency,
+            "transfer": self.transfer,
+        }
+
+
+def forward(
+    platforms: Sequence[PlatformFacts],
+    model: ModelFacts,
+    fabric: FabricFacts | None,
+    way: Way,
+    *,
+    tokens: float,
+    sequences: int,
+    depth: float,
+    prompt: bool = False,
+) -> Work:
+    """One pass of some tokens through all layers, each sequence with depth tokens in its cache.
+
+    prompt: they are a chunk of a prompt, whose weights are read while others are multiplied.
+    """
+    nodes = len(platforms)
+    tensor = way.parallelism == "tensor" and nodes > 1
+    shares = _shares(platforms, tensor=tensor)
+    # States of linear layers are read and written as weights are read: all, and in order.
+    read = _weight_bytes(model, tokens) + _STATE_BYTES * model.state_width * sequences
+    cached = _cache_bytes(model, depth) * sequences
+    # One token a sequence waits for memory on every machine; its multiplications cost no time.
+    engine = FAMILIES.get(way.engine, way.engine)
+    tile = _TILES.get((engine, platforms[0].kind), _TILE) if prompt or tokens > _VECTORS else 0
+    flops = _flops(model, tokens, tile) if tokens > 1 else 0.0
+    # Decoding waits for the cache; what a prompt's tokens are compared with is used many times.
+    looking = _attention_flops(model, tokens, depth) if prompt else 0.0
+    handed_on = _handed_on_bytes(model, tokens, engine) if prompt else 0.0
+    # A latent cache, or fewer heads of it than nodes, is whole on each of them.
+    spread = min(nodes, max(1, model.kv_heads)) if tensor else 1
+    seconds = [
+        (
+            share * read / (platform.bandwidth_gbs * 1e9),
+            (1 / spread if tensor else share) * cached / (platform.bandwidth_gbs * 1e9),
+            share * flops / (platform.tflops * 1e12) if platform.tflops else 0.0,
+            share * looking / (platform.tflops * 1e12) if platform.tflops else 0.0,
+            (1 if tensor else share) * handed_on / (platform.bandwidth_gbs * 1e9),
+        )
+        for share, platform in zip(shares, platforms, strict=True)
+    ]
+    # Tensors are computed side by side, and the slowest node is waited for; a pipeline is a queue.
+    weights, cache, compute, attention, activations = (
+        max(column) if tensor else sum(column) for column in zip(*seconds, strict=True)
+    )
+    work = Work(
+        0.0 if prompt else weights,
+        cache,
+        weights if prompt else 0.0,
+        compute,
+        attention,
+        activations,
+        launches=_launches(model),
+    )
+    if nodes == 1 or fabric is None:
+        return work
+    # A head with a GPU computes itself, one without gives its share to an RPC server beside it.
+    servers = nodes - (platforms[0].kind != "cpu")
+    if tensor:
+        size = _ACTIVATION * model.hidden * tokens
+        syncs = 2 * model.layers + 1
+        latency, transfer = exchange(way, nodes, servers, fabric, size)
+        count = syncs * handled(way, nodes, servers)
+        return work + Work(syncs=count, latency=syncs * latency, transfer=syncs * transfer)
+    latency, transfer = hop(way, fabric, _hop_bytes(model, tokens, depth, engine))
+    count = hops(way, nodes, servers)
+    return work + Work(hops=count, latency=count * latency, transfer=(nodes - 1) * transfer)
+
+
+def decode_step(
+    platforms: Sequence[PlatformFacts], model: ModelFacts, fabric: FabricFacts | None, way: Way
+) -> Work:
+    """One step of a batch, with the cache as it is half way; with drafts, all of them checked."""
+    depth = way.depth + way.n_prompt + way.n_gen / 2
+    checked = way.batch * (1 + way.drafts)
+    step = forward(platforms, model, fabric, way, tokens=checked, sequences=way.batch, depth=depth)
+    if not way.drafts:
+        return step
+    # A draft is one layer and the output matrix (https://arxiv.org/abs/2412.19437, 2.2).
+    one = forward(platforms, model, fabric, way, tokens=way.batch, sequences=way.batch, depth=depth)
+    output = model.vocabulary * model.hidden / max(model.active, 1.0)
+    share = 1 / model.layers
+    draft = one.times(share) + Work(weights=output * one.weights)
+    return step + draft.times(way.drafts)
+
+
+def prompt_pass(
+    platforms: Sequence[PlatformFacts], model: ModelFacts, fabric: FabricFacts | None, way: Way
+) -> Work:
+    """All tokens of the batch's prompts, in chunks as the engine takes them."""
+    tokens = way.n_prompt * way.batch
+    chunk = way.chunk or _CHUNKS.get(FAMILIES.get(way.engine, way.engine), _CHUNK)
+    count = ceil(tokens / chunk)
+    if not count:
+        return Work()
+    each = tokens / count
+    depth = way.depth + way.n_prompt / 2
+    # Only its last token asks for an answer: the output matrix is not multiplied.
+    silent = replace(model, unread=model.unread + model.vocabulary * model.hidden)
+    one = forward(
+        platforms, silent, fabric, way, tokens=each, sequences=1, depth=depth, prompt=True
+    )
+    return one.times(count)
+
+
+def tokens_a_step(way: Way) -> float:
+    """Tokens that one step of decoding gives, of all sequences."""
+    return way.batch * (1 + way.drafts * way.acceptance)
+
+
+def _shares(platforms: Sequence[PlatformFacts], *, tensor: bool) -> list[float]:
+    """Of the weights: equal parts, but a pipeline over unlike nodes is cut by their memory."""
+    count = len(platforms)
+    memories = [platform.memory_gib for platform in platforms]
+    if tensor or not all(memories):
+        return [1 / count] * count
+    return [memory / sum(memories) for memory in memories]
+
+
+def _weight_bytes(model: ModelFacts, tokens: float) -> float:
+    weights = model.weights
+    always = model.always * weights.other_bits
+    return (always + model.routed * model.share(tokens) * weights.routed_bits) / _BITS
+
+
+def _handed_on_bytes(model: ModelFacts, tokens: float, engine: str) -> float:
+    """What the kernels of all layers read and write of the tokens' activations."""
+    experts = model.experts_used if model.routed else _DENSE
+    each = _ACTIVATION_BYTES.get(engine, _ACTIVATION) * model.hidden * tokens
+    return model.layers * each * (_HANDED_ON + _HANDED_ON_BY_EXPERT * experts)
+
+
+def _hop_bytes(model: ModelFacts, tokens: float, depth: float, engine: str) -> float:
+    """What goes to the next node of a pipeline.
+
+    llama.cpp's client sends the activations and the mask of the attention to a server and fetches
+    what comes out: of 512 tokens of a model 384 wide, 2.1 MB were counted in the lab.
+    """
+    activations = _ACTIVATION_BYTES.get(engine, _ACTIVATION) * model.hidden * tokens
+    if engine not in _ACTIVATION_BYTES:
+        return activations
+    return 2 * activations + _CACHE_BYTES * tokens * depth
+
+
+def _cache_bytes(model: ModelFacts, depth: float) -> float:
+    """Of one sequence."""
+    windowed = model.window_width * min(depth, model.window)
+    return _CACHE_BYTES * (model.cache_width * depth + windowed)
+
+
+def _flops(model: ModelFacts, tokens: float, tile: int) -> float:
+    """Multiplications of weights; the last tile of each expert's tokens is half empty."""
+    empty = model.routed * model.share(tokens) * min(tokens, tile) / 2
+    return _FLOPS * (tokens * (model.always + model.routed * model.share(1)) + empty)
+
+
+def _attention_flops(model: ModelFacts, tokens: float, depth: float) -> float:
+    """Comparing each token with those before it, and adding up what they say."""
+    looking = model.window_layers
+    seen = (model.layers - model.linear_layers - looking) * depth
+    seen += looking * min(depth, model.window)
+    return _FLOPS * tokens * 2 * seen * model.heads * model.head_dim
+
+
+def _launches(model: ModelFacts) -> float:
+    """Layers to start, in plain ones: routing, a state and residual streams have kernels too."""
+    more = bool(model.routed) + (model.streams > 1)
+    return model.layers * (1 + more) + model.linear_layers

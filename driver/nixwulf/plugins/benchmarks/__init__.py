@@ -1,0 +1,61 @@
+"""Benchmarks: each measures an engine or the machines: metrics with units and all samples.
+
+A benchmark is one module of this package with an object BENCHMARK that meets the protocol below.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+
+from nixwulf.core.discovery import choose, discover
+from nixwulf.core.metric import Metric
+from nixwulf.core.parameter import Parameter
+
+if TYPE_CHECKING:
+    from nixwulf.plugins.runtime.run import Run
+
+
+def too_few_requests(point: Mapping[str, Any]) -> str | None:
+    """Why a point that asks for fewer requests than are to be in flight at once cannot be run."""
+    values = point["parameters"]
+    if values["requests"] < values["concurrency"]:
+        return f"{values['requests']} requests cannot be {values['concurrency']} at once"
+    return None
+
+
+class Benchmark(Protocol):
+    """What the driver asks of a benchmark; what most have in common need not be said again."""
+
+    name: str
+    parameters: ClassVar[Mapping[str, Parameter]]
+    engines: tuple[str, ...] | None
+    """What it measures: engines of these names; none: every engine; empty: the machines."""
+    programs: tuple[str, ...] = ()
+    """Programs of its own that are looked for on PATH of every node."""
+    proof_bytes: int = 10_000
+    """Fewer bytes on a worker's interface of the fabric are not the traffic of its run."""
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Why a point of a sweep cannot be run, or none: all that its engine can run."""
+        return None
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """What a node with these programs lacks, and how to get it, or none."""
+        return None
+
+    def measure(self, run: Run) -> list[Metric]:
+        """Measure the engine that was started, or the machines; raises RunFailure."""
+
+
+@cache
+def all_benchmarks() -> dict[str, Benchmark]:
+    """Every benchmark by name."""
+    return cast(dict[str, Benchmark], discover(sys.modules[__name__], "BENCHMARK"))
+
+
+def find(name: str, source: str = "plan") -> Benchmark:
+    """The benchmark of a name; raises InputError."""
+    return choose(all_benchmarks(), name, "benchmark", source)

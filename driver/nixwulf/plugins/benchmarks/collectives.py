@@ -1,0 +1,151 @@
+"""collectives: all-reduce between the GPUs of all nodes, by nccl-tests or rccl-tests over MPI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from nixwulf.core.metric import Metric
+from nixwulf.core.parameter import Parameter
+from nixwulf.nodes.ssh import Connection, run_all
+from nixwulf.outputs import nccl as parser
+from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.runtime import mpi, nccl
+from nixwulf.plugins.runtime.run import Run, RunFailure
+
+_PROGRAM = "all_reduce_perf"
+# From and to, in bytes; decode's all-reduces have 1 to 256 KiB, and there the time counts.
+_RANGES = {"decode": (1 << 10, 1 << 18), "large": (1 << 20, 1 << 28)}
+_BITS = 8
+
+
+class Collectives(Benchmark):
+    """all_reduce_perf, one rank and one GPU a node; a result that was not checked is none.
+
+    `all_reduce_time` (us) and `all_reduce_bandwidth` (Gbit/s of the bus), out of place. Wants
+    nccl-tests or rccl-tests built with MPI. `failed`: another status than 0, a `#wrong` that is not
+    0, a size that is missing, bandwidth 0. `fallback`: the log of a node has other channels than
+    the transport's. `NCCL WARN` alone is no failure: RCCL warns of `iommu=pt` at each start and
+    goes on.
+    """
+
+    name = "collectives"
+    parameters: ClassVar = {
+        "sizes": Parameter(
+            default="decode",
+            choices=tuple(_RANGES),
+            help="decode: 1 to 256 KiB, what a token's all-reduces have; large: 1 to 256 MiB",
+        ),
+        "iterations": Parameter(default=20, minimum=1, help="repetitions of each size"),
+    }
+    engines = ()
+    programs = ("mpirun", _PROGRAM)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """It needs more than one node."""
+        return (
+            "collectives measures a fabric, and one node has none" if point["nodes"] == 1 else None
+        )
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """Open MPI and the program, built with MPI."""
+        if "mpirun" not in programs:
+            return "'mpirun' on PATH; install Open MPI, the same on all nodes"
+        if _PROGRAM not in programs:
+            return f"{_PROGRAM!r} on PATH; build nccl-tests or rccl-tests with MPI=1"
+        return None
+
+    def measure(self, run: Run) -> list[Metric]:
+        """Time and bus bandwidth of each size; the samples are as many runs as are asked for."""
+        run_all(run.nodes, ["mkdir", "-p", _folder(run)])
+        try:
+            tables = [_once(run, number) for number in range(run.case.samples)]
+        finally:
+            run_all(run.nodes, ["rm", "-rf", _folder(run)])
+        metrics = []
+        for rows in zip(*(table.rows for table in tables), strict=True):
+            conditions = {"bytes": rows[0].bytes, "placement": "out-of-place"}
+            times = tuple(row.out_of_place_us for row in rows)
+            rates = tuple(row.out_of_place_gbs * _BITS for row in rows)
+            metrics.append(Metric("all_reduce_time", "us", times, "warm", conditions))
+            metrics.append(Metric("all_reduce_bandwidth", "Gbit/s", rates, "warm", conditions))
+        return metrics
+
+
+BENCHMARK = Collectives()
+
+
+def sizes(run: Run) -> list[int]:
+    """The bytes of each row of a table, from the smallest on."""
+    smallest, largest = _RANGES[run.case.parameters["sizes"]]
+    return [smallest << step for step in range((largest // smallest).bit_length())]
+
+
+def job_of(run: Run, number: int) -> mpi.Job:
+    """The job of one run of the test: one rank a node, each with its own node's devices."""
+    values, wanted = run.case.parameters, sizes(run)
+    argv = [_PROGRAM, "-b", str(wanted[0]), "-e", str(wanted[-1]), "-f", "2", "-g", "1", "-c", "1"]
+    argv += ["-n", str(values["iterations"]), "-w", "5" if run.case.warm_up else "0"]
+    environment = {node.node.name: environment_of(run, node) for node in run.nodes}
+    return mpi.Job(f"{_PROGRAM}-{number}", tuple(argv), 1, _folder(run), environment)
+
+
+def environment_of(run: Run, node: Connection) -> dict[str, str]:
+    """NCCL's and RCCL's variables for a node's place on the fabric.
+
+    Raises RunFailure skipped where the cluster file names no RDMA device.
+    """
+    if run.fabric is None:
+        return {}
+    place = node.node.fabrics[run.fabric.name]
+    if run.case.transport == "rdma" and place.rdma_device is None:
+        raise RunFailure(
+            "skipped",
+            f"Node {node.node.name!r} has no rdma_device on the fabric {run.case.fabric!r}; add it "
+            "to the cluster file ('rdma link' lists them).",
+        )
+    variables = nccl.environment(run.fabric, place, run.case.transport or "")
+    return {**variables, **nccl.log_environment(run)}
+
+
+def check_sizes(table: parser.Table, wanted: Sequence[int]) -> None:
+    """Raise RunFailure when a size is missing, or one is there that was not asked for."""
+    found = [row.bytes for row in table.rows]
+    if found != list(wanted):
+        raise RunFailure(
+            "failed",
+            f"{_PROGRAM} measured {', '.join(map(str, found))} bytes, expected each power of two "
+            f"from {wanted[0]} to {wanted[-1]}.",
+        )
+
+
+def failure_of(ending: str, output: str, last: str, logs: Mapping[str, str]) -> RunFailure:
+    """Of a test that ended badly: its own words, else the last line, and each node's last warning.
+
+    ending: how the program ended; output: its standard output; logs: NCCL's, by node.
+    """
+    warnings = [
+        f" NCCL on node {node!r} warned: {warning}."
+        for node, log in logs.items()
+        if (warning := nccl.last_warning(log))
+    ]
+    words = parser.failure(output) or last
+    return RunFailure("failed", f"{_PROGRAM} {ending}: {words}{''.join(warnings)}")
+
+
+def _once(run: Run, number: int) -> parser.Table:
+    try:
+        process = mpi.execute(run, job_of(run, number))
+    finally:
+        nccl.collect_logs(run, f"{_PROGRAM}-{number}")
+    if process.returncode != 0:
+        raise failure_of(process.ending(), process.output, process.last_line(), nccl.logs(run))
+    if problem := nccl.transport_problem(run):
+        raise RunFailure("fallback", problem)
+    table = parser.parse(process.output)
+    check_sizes(table, sizes(run))
+    return table
+
+
+def _folder(run: Run) -> str:
+    return f"/tmp/nixwulf-{run.name}"  # noqa: S108 - on the nodes

@@ -1,0 +1,242 @@
+"""hpl: Gflop/s of a dense system of linear equations over all nodes, by xhpl or Debian's hpcc."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from nixwulf.core.metric import Metric
+from nixwulf.core.parameter import Parameter
+from nixwulf.inventory.cluster import LAB_PLATFORM
+from nixwulf.nodes.ssh import run_all
+from nixwulf.outputs import hpl as parser
+from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.runtime import mpi
+from nixwulf.plugins.runtime.run import Run, RunFailure
+
+_DOUBLE = 8
+_ROUNDED_S = 0.005  # HPL prints hundredths of a second
+# Of the order that the share of the memory gives, for the rest of the system; the formula is that
+# of lib/hpl.nix and https://github.com/geerlingguy/top500-benchmark: 61 % of all memory by default.
+_MARGIN = 0.9
+_INPUT = {"xhpl": "HPL.dat", "hpcc": "hpccinf.txt"}
+# hpcc writes there, xhpl to its standard output: hpcc's is made to go there as well, whose lines
+# the driver sees when they are written.
+_HPCC_OUTPUT = "hpccoutf.txt"
+
+
+class Hpl(Benchmark):
+    """High-Performance Linpack; a result without a residual check that PASSED is none.
+
+    `gflops` (Gflop/s) and `time` (s), a sample a solution, by `xhpl`, else Debian's `hpcc`. mpirun
+    runs on the head, and the driver starts its daemons over its own ssh connections: nodes need no
+    keys to each other. They need the same Open MPI, 4 or 5, and its ephemeral ports open on the
+    fabric. Ranks are not bound.
+    """
+
+    name = "hpl"
+    parameters: ClassVar = {
+        "n": Parameter(
+            default=0,
+            minimum=0,
+            help=(
+                "order of the matrix; 0: from memory_percent, floor(sqrt(bytes * share / 8) * "
+                "0.9), in whole blocks"
+            ),
+        ),
+        "memory_percent": Parameter(
+            default=75,
+            minimum=5,
+            help="share of the smallest node's memory; 75 with the margin of 0.9 is 61 % of it",
+        ),
+        "nb": Parameter(
+            default=256,
+            minimum=1,
+            help=(
+                "block size: 256 for BLIS and OpenBLAS on large cores, 80 for the lab's small "
+                "problems"
+            ),
+        ),
+        "ranks_per_node": Parameter(
+            default=1,
+            minimum=1,
+            help="the grid P x Q follows from it and the nodes, P <= Q, as square as can be",
+        ),
+        "threads": Parameter(
+            default=0,
+            minimum=0,
+            help="of BLAS in each rank; 0: the node's logical CPUs over its ranks",
+        ),
+    }
+    engines = ()
+    programs = ("mpirun", *_INPUT)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Open MPI is driven over TCP."""
+        if point.get("transport") == "rdma":
+            return "this version of nixwulf drives hpl over tcp only"
+        return None
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """Open MPI, and one of the two programs."""
+        if "mpirun" not in programs:
+            return "'mpirun' on PATH; install Open MPI, the same on all nodes"
+        if _program(programs) is None:
+            return "'xhpl' on PATH; set nixwulf.hpl.enable, or install Debian's hpcc"
+        return None
+
+    def measure(self, run: Run) -> list[Metric]:
+        """Solve one problem as often as samples are asked for; raises RunFailure."""
+        values = run.case.parameters
+        program = _program(run.facts[run.head.node.name].programs) or "xhpl"
+        ranks = values["ranks_per_node"]
+        grid = grid_of(ranks * len(run.nodes))
+        n = _order(run)
+        folder = f"/tmp/nixwulf-{run.name}"  # noqa: S108 - on the nodes
+        text = input_text(n, values["nb"], grid, run.case.samples)
+        run.raw.mkdir(parents=True, exist_ok=True)
+        (run.raw / _INPUT[program]).write_text(text, "utf-8")
+        job = mpi.Job(
+            program,
+            (program,),
+            ranks,
+            folder,
+            {node.node.name: _threads(run, node.node.name) for node in run.nodes},
+            yields=mpi.shares_cores(run, ranks),
+        )
+        try:
+            run_all(run.nodes, ["mkdir", "-p", folder])
+            run.head.put(run.raw / _INPUT[program], f"{folder}/{_INPUT[program]}")
+            if program == "hpcc":
+                run.head.script('ln -s /dev/stdout "$1"', f"{folder}/{_HPCC_OUTPUT}")
+            process = mpi.execute(run, job)
+        finally:
+            run_all(run.nodes, ["rm", "-rf", folder])
+        if process.returncode != 0:
+            raise RunFailure("failed", f"{program} {process.ending()}: {process.last_line()}")
+        solved = parser.parse(process.output)
+        if len(solved) != run.case.samples:
+            raise RunFailure(
+                "failed", f"{program} gave {len(solved)} results, expected {run.case.samples}."
+            )
+        if other := another_problem(solved, n, values["nb"], grid):
+            raise RunFailure("failed", f"{program} {other}")
+        conditions = {"n": n, "nb": values["nb"], "p": grid[0], "q": grid[1], "program": program}
+        speeds = tuple(s.gflops for s in solved)
+        when = windows(solved, process.stdout_times)
+        return [
+            Metric("gflops", "Gflop/s", speeds, "warm", conditions, windows=when),
+            Metric("time", "s", tuple(s.seconds for s in solved), "warm", conditions),
+        ]
+
+
+BENCHMARK = Hpl()
+
+
+def another_problem(
+    solved: Sequence[parser.Solution], n: int, nb: int, grid: tuple[int, int]
+) -> str | None:
+    """What was solved in the place of the problem that was asked for; None where it is that one.
+
+    hpcc 1.5.0 takes a problem of its own, and passes, where MPI gave it fewer ranks than the grid.
+    """
+    for one in solved:
+        if (one.n, one.nb, one.p, one.q) != (n, nb, *grid):
+            return (
+                f"solved n {one.n}, nb {one.nb} on a grid {one.p} x {one.q}, and was asked for n "
+                f"{n}, nb {nb} on {grid[0]} x {grid[1]}; it takes another problem when it has "
+                "fewer ranks, so see 'mpirun -np 2 hostname' there."
+            )
+    return None
+
+
+def windows(
+    solved: Sequence[parser.Solution], came: Sequence[float]
+) -> tuple[tuple[float, float], ...]:
+    """When each problem was being solved; came: the moment of each line, in seconds.
+
+    HPL prints a result as soon as the problem is solved, before it checks it, and flushes each line
+    (https://github.com/icl-utk-edu/hpl/blob/main/src/auxil/HPL_fprintf.c). None where a build
+    kept its lines back: then a problem would have begun before the one before it was checked.
+    """
+    found = [(came[one.line] - one.seconds, came[one.line]) for one in solved]
+    checked = [came[one.last_line] for one in solved]
+    held_back = any(
+        begin < before - _ROUNDED_S for (begin, _), before in zip(found[1:], checked, strict=False)
+    )
+    return () if held_back else tuple(found)
+
+
+def grid_of(ranks: int) -> tuple[int, int]:
+    """P and Q with P * Q = ranks and P <= Q, as near as they can be: HPL sends least so."""
+    p = next(p for p in range(math.isqrt(ranks), 0, -1) if ranks % p == 0)
+    return p, ranks // p
+
+
+def order_of(memory: int, nodes: int, percent: int, nb: int) -> int:
+    """The order of the matrix of doubles for nodes of so much memory, bytes; a multiple of nb."""
+    n = math.isqrt(int(memory * nodes * percent / 100 / _DOUBLE * _MARGIN**2))
+    return n - n % nb
+
+
+def input_text(n: int, nb: int, grid: tuple[int, int], samples: int) -> str:
+    """HPL's input file, read by position: the problem as often as samples are asked for."""
+    head = [
+        "HPLinpack benchmark input file",
+        "made by Nixwulf",
+        "HPL.out      output file name (if any)",
+        "6            device out (6=stdout)",
+        f"{samples}            # of problems sizes (N)",
+        f"{' '.join([str(n)] * samples)} Ns",
+        "1            # of NBs",
+        f"{nb} NBs",
+        "0            PMAP process mapping (0=Row-,1=Column-major)",
+        "1            # of process grids (P x Q)",
+        f"{grid[0]} Ps",
+        f"{grid[1]} Qs",
+    ]
+    # The algorithm, as in lib/hpl.nix, which names each of these lines.
+    rest = (16.0, 1, 2, 1, 4, 1, 2, 1, 1, 1, 1, 1, 1, 2, 64, 0, 0, 1, 8)
+    return "\n".join([*head, *map(str, rest), ""])
+
+
+def _program(programs: Mapping[str, str]) -> str | None:
+    return next((name for name in _INPUT if name in programs), None)
+
+
+def _order(run: Run) -> int:
+    """N as given or from the smallest node's memory; raises RunFailure where it does not fit."""
+    values, nodes = run.case.parameters, len(run.nodes)
+    smallest = min(run.nodes, key=lambda node: run.facts[node.node.name].memory_total)
+    facts = run.facts[smallest.node.name]
+    # The nodes of a lab have one machine's memory together.
+    shared = nodes if run.head.node.platform == LAB_PLATFORM else 1
+    n = values["n"] or order_of(
+        facts.memory_total // shared, nodes, values["memory_percent"], values["nb"]
+    )
+    blocks = n // values["nb"]
+    p, q = grid_of(values["ranks_per_node"] * nodes)
+    if blocks < q:
+        raise RunFailure(
+            "skipped",
+            f"A matrix of order {n} has {blocks} whole blocks of {values['nb']}, too few for the "
+            f"grid {p} x {q}; use a larger n, a smaller nb or fewer ranks_per_node.",
+        )
+    share = n * n * _DOUBLE // nodes
+    available = facts.memory_available // shared
+    if share > available:
+        raise RunFailure(
+            "skipped",
+            f"A matrix of order {n} takes {share / 2**30:.1f} GiB of each node, and "
+            f"{smallest.node.name!r} has {available / 2**30:.1f} GiB free; use a smaller n or "
+            "memory_percent, or more nodes.",
+        )
+    return int(n)
+
+
+def _threads(run: Run, node: str) -> dict[str, str]:
+    """OpenBLAS and BLIS both heed it; BLIS takes one thread when nobody says."""
+    values = run.case.parameters
+    threads = values["threads"] or max(1, run.facts[node].cpus // values["ranks_per_node"])
+    return {"OMP_NUM_THREADS": str(threads)}

@@ -1,0 +1,144 @@
+"""latency: round trips of small packets between the head and each worker, as distributions.
+
+ping shows the network with the kernels alone, one packet every 10 ms on machines that idle in
+between; sockperf adds sockets and the scheduler, back to back, which is what an engine does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from nixwulf.core.metric import Metric
+from nixwulf.core.parameter import Parameter
+from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.nodes import link
+from nixwulf.nodes.ssh import Connection
+from nixwulf.outputs import ping, sockperf
+from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.runtime.run import Run, RunFailure
+
+# A token's hidden state is some KiB; the smallest is what is left of a collective.
+_SIZES = (64, 4096)
+_SECONDS = 2
+# sockperf leaves out the first 400 ms and the last 50 ms (its own output names both).
+_LOGGED_S = _SECONDS - 0.45
+# Bounds the log of fast links; up to 100 us of a round trip, the client waits busily for its turn.
+_EXCHANGES_A_SECOND = 10_000
+# Not iperf3's: sockperf cannot listen on a port whose last connection is less than a minute old.
+_PORT = TCP["sockperf"]
+
+
+class Latency(Benchmark):
+    """ping and sockperf (TCP) with 64 B and 4 KiB, from the head to one worker after another.
+
+    iperf3 and qperf give means only; netperf has percentiles but is not free, and a program of our
+    own would need an interpreter on every node. sockperf logs each round trip and is packaged.
+
+    `ping_round_trip` (us): ICMP, 10 ms apart, the size counts its header. `tcp_round_trip` (us):
+    sockperf ping-pong, back to back for 2 s, of which `count` are kept, evenly over the time; raw/
+    has all. macOS has no sockperf: `method: [ping]`.
+    """
+
+    name = "latency"
+    parameters: ClassVar = {
+        "count": Parameter(default=500, minimum=100, help="round trips that are kept of each size"),
+        "method": Parameter(
+            default="both",
+            choices=("both", "ping", "tcp"),
+            help="ICMP by ping, TCP by sockperf, or both",
+        ),
+    }
+    engines = ()
+    programs = ("ping", "sockperf")
+    ports = (_PORT,)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """It needs a fabric, and neither program knows RDMA."""
+        if point["nodes"] == 1:
+            return "latency measures a fabric, and one node has none"
+        rdma = point["transport"] == "rdma"
+        return "latency measures tcp; perftest measures rdma" if rdma else None
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """Ping everywhere; sockperf is asked for by `measure`, because method ping needs none."""
+        return None if "ping" in programs else "'ping' on PATH; install it"
+
+    def measure(self, run: Run) -> list[Metric]:
+        """A metric for each worker, method and size; its samples are round trips in us."""
+        method = run.case.parameters["method"]
+        metrics = []
+        for worker in run.workers:
+            if method != "tcp":
+                metrics += [_ping(run, worker, size) for size in _SIZES]
+            if method != "ping":
+                metrics += _tcp(run, worker)
+        return metrics
+
+
+BENCHMARK = Latency()
+
+
+def _ping(run: Run, worker: Connection, size: int) -> Metric:
+    count = run.case.parameters["count"]
+    argv = link.ping_arguments(run.data_address(worker), count, size, run.head_system)
+    process = run.execute(run.head, f"ping-{size}-{worker.node.name}", argv, {})
+    replies = ping.parse(process.output or process.last_line())
+    if not replies.samples:
+        raise RunFailure(
+            "failed",
+            f"None of {replies.lost} pings of {size} bytes from {run.head.node.name!r} to "
+            f"{worker.node.name!r} came back.",
+        )
+    return _metric("ping_round_trip", worker, size, replies.samples, {"lost": replies.lost})
+
+
+def _tcp(run: Run, worker: Connection) -> list[Metric]:
+    for node in (run.head, worker):
+        if "sockperf" not in run.facts[node.node.name].programs:
+            raise RunFailure(
+                "skipped",
+                f"Node {node.node.name!r} lacks 'sockperf' on PATH; install it, or set the "
+                "parameter method to ping.",
+            )
+    address = run.data_address(worker)
+    endpoint = ["--tcp", "-i", address, "-p", str(_PORT)]
+    server = run.start(
+        worker, "sockperf-server", ["sockperf", "server", *endpoint], {}, background=True
+    )
+    try:
+        link.wait_for_line(server, "to block on socket")
+        return [_exchange(run, worker, endpoint, size) for size in _SIZES]
+    finally:
+        server.stop()
+
+
+def _exchange(run: Run, worker: Connection, endpoint: list[str], size: int) -> Metric:
+    argv = ["sockperf", "ping-pong", *endpoint, "-m", str(size), "-t", str(_SECONDS)]
+    argv += ["--mps", str(_EXCHANGES_A_SECOND), "--full-rtt", "--full-log", "/dev/stdout"]
+    process = run.execute(run.head, f"sockperf-{size}-{worker.node.name}", argv, {})
+    found = sockperf.parse(process.output)
+    if found.span_s < _LOGGED_S / 2:
+        raise RunFailure(
+            "hang",
+            f"{worker.node.name!r} answered {len(found.samples)} messages of {size} bytes in "
+            f"{found.span_s:.2f} s and then no more.",
+        )
+    # Evenly over the whole time: the first ones alone would show one mood of the machine.
+    step = max(1, len(found.samples) // run.case.parameters["count"])
+    kept = found.samples[::step][: run.case.parameters["count"]]
+    return _metric("tcp_round_trip", worker, size, kept, {"round_trips": len(found.samples)})
+
+
+def _metric(
+    name: str, worker: Connection, size: int, samples: tuple[float, ...], seen: Mapping[str, int]
+) -> Metric:
+    return Metric(
+        name=name,
+        unit="us",
+        samples=samples,
+        state="warm",
+        conditions={"worker": worker.node.name, "bytes": size},
+        distribution=True,
+        observed=seen,
+    )

@@ -1,0 +1,134 @@
+"""perftest: latency and bandwidth of RDMA verbs between the head and each worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from nixwulf.core.metric import Metric
+from nixwulf.core.parameter import Parameter
+from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.ssh import Connection
+from nixwulf.outputs import ParseError
+from nixwulf.outputs import perftest as parser
+from nixwulf.outputs.perftest import Bandwidth, Latency
+from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.runtime.run import Run, RunFailure
+
+_OPERATIONS = ("write", "read", "send")
+_TOOLS = {"latency": "lat", "bandwidth": "bw"}
+# One process a size: -a knows no pause between sizes, and its JSON keeps the last one alone.
+SIZES = (64, 4096, 65536, 1048576)
+# Apple's devices have unreliable connections and 1024 bytes of MTU only.
+_APPLE = "rdma_en"
+_CONNECT_LIMIT_S = 15.0
+_PAUSE_S = 0.2
+
+
+class Perftest(Benchmark):
+    """One of ib_{write,read,send}_{lat,bw}, size by size, from the head to each worker in turn.
+
+    `rdma_latency` (us): the typical time, half a round trip of write and send, a whole one of read;
+    the worst run's 99th percentile is in `observed`. `rdma_bandwidth` (Gbit/s): the average. 64 B,
+    4 KiB, 64 KiB and 1 MiB, a process each. On Apple's `rdma_en*` devices connections are
+    unreliable (`-c UC -m 1024`), and read is refused.
+    """
+
+    name = "perftest"
+    parameters: ClassVar = {
+        "operation": Parameter(default="write", choices=_OPERATIONS, help="the RDMA verb"),
+        "kind": Parameter(default="latency", choices=tuple(_TOOLS), help="ib_*_lat or ib_*_bw"),
+        "iterations": Parameter(default=1000, minimum=5, help="messages of each size"),
+    }
+    engines = ()
+    programs = tuple(f"ib_{verb}_{tool}" for verb in _OPERATIONS for tool in _TOOLS.values())
+    rdma_known_by = "perftest moves data by RDMA alone"
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """It speaks RDMA alone."""
+        if point["nodes"] == 1:
+            return "perftest measures a fabric, and one node has none"
+        return None if point["transport"] == "rdma" else "perftest speaks rdma only"
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """All of perftest comes together."""
+        lacking = next((name for name in self.programs if name not in programs), None)
+        return f"{lacking!r} on PATH; install perftest" if lacking else None
+
+    def measure(self, run: Run) -> list[Metric]:
+        """A metric for each worker and size; its samples are what perftest says of each run."""
+        return [_measure(run, worker, size) for worker in run.workers for size in SIZES]
+
+
+BENCHMARK = Perftest()
+
+
+def arguments(run: Run, node: Connection, size: int) -> list[str]:
+    """The server's command line on a node; the client's has the server's address behind it."""
+    values, place = run.case.parameters, node.node.fabrics[run.case.fabric or ""]
+    if place.rdma_device is None:
+        raise RunFailure(
+            "skipped",
+            f"Node {node.node.name!r} has no rdma_device on the fabric {run.case.fabric!r}; add it "
+            "to the cluster file ('rdma link' lists them).",
+        )
+    argv = [f"ib_{values['operation']}_{_TOOLS[values['kind']]}", "-d", place.rdma_device]
+    argv += [] if place.gid_index is None else ["-x", str(place.gid_index)]
+    argv += ["-F", "-s", str(size), "-n", str(values["iterations"])]
+    if values["kind"] == "bandwidth":
+        argv.append("--report_gbits")
+    if place.rdma_device.startswith(_APPLE):
+        if values["operation"] == "read":
+            raise RunFailure(
+                "skipped",
+                f"{place.rdma_device!r} of node {node.node.name!r} has unreliable connections "
+                "only, which cannot read; use operation write or send.",
+            )
+        argv += ["-c", "UC", "-m", "1024"]
+    return argv
+
+
+def _measure(run: Run, worker: Connection, size: int) -> Metric:
+    rows = [_once(run, worker, size) for _ in range(run.case.samples)]
+    conditions = {
+        "worker": worker.node.name,
+        "operation": run.case.parameters["operation"],
+        "bytes": size,
+    }
+    latencies = [row for row in rows if isinstance(row, Latency)]
+    if latencies:
+        # The median of each run; its tail, of which perftest gives the percentiles, at its worst.
+        tail = {"p99_us": max(row.p99 for row in latencies)}
+        samples = tuple(row.typical for row in latencies)
+        return Metric("rdma_latency", "us", samples, "warm", conditions, observed=tail)
+    samples = tuple(row.average_gbps for row in rows if isinstance(row, Bandwidth))
+    return Metric("rdma_bandwidth", "Gbit/s", samples, "warm", conditions)
+
+
+def _once(run: Run, worker: Connection, size: int) -> Latency | Bandwidth:
+    listen = arguments(run, worker, size)
+    connect = [*arguments(run, run.head, size), run.data_address(worker)]
+    server = run.start(worker, f"perftest-server-{size}", listen, {}, background=True)
+    try:
+        client = _connected(run, server, f"perftest-{size}-{worker.node.name}", connect)
+    finally:
+        server.stop()
+    output = client.output + client.errors
+    rows = parser.parse(output)
+    if client.returncode != 0:
+        raise RunFailure("failed", f"{listen[0]} {client.ending()}: {client.last_line()}")
+    if len(rows) != 1 or rows[0].bytes != size:
+        raise ParseError(f"{listen[0]} gave {len(rows)} rows, expected one of {size} bytes.")
+    return rows[0]
+
+
+def _connected(run: Run, server: OwnedProcess, name: str, argv: list[str]) -> OwnedProcess:
+    """The client that ran to its end; a server does not say when it listens, so it tries again."""
+    until = time.monotonic() + _CONNECT_LIMIT_S
+    while True:
+        client = run.execute(run.head, name, argv, {})
+        refused = "Couldn't connect" in client.output + client.errors
+        if not refused or not server.running or time.monotonic() > until:
+            return client
+        time.sleep(_PAUSE_S)

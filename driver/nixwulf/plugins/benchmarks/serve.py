@@ -1,0 +1,292 @@
+"""serve: streamed requests to an OpenAI-compatible server, several in flight at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from nixwulf.core.metric import Metric
+from nixwulf.core.parameter import Parameter
+from nixwulf.plugins import engines
+from nixwulf.plugins.benchmarks import Benchmark, too_few_requests
+from nixwulf.plugins.runtime.asking import require_running
+from nixwulf.plugins.runtime.endpoint import Endpoint
+from nixwulf.plugins.runtime.openai_stream import PATHS, Answer
+from nixwulf.plugins.runtime.prompts import NUMBER_WORDS, Counting
+from nixwulf.plugins.runtime.request_load import Load, Pass
+from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
+
+_CHECK_S = 0.1
+# Streams of a server that dies end first; its end is known this much later at the latest.
+_DEATH_S = 2.0
+_WARM_UP_TOKENS = 16
+# Above it, a stream's times are the client's as much as the server's.
+_CLIENT_SHARE = 0.5
+# Chunks that the client reads at once are 0.01 to 0.02 ms apart; no engine is that fast.
+TOGETHER_MS = 0.05
+_TOGETHER_SHARE = 0.1
+# More of one answer, and the time from its first chunk to its last is no time of generation.
+_BULK_SHARE = 0.5
+# Of a prompt: less is the chat template, or a first word that two prompts happen to share.
+_CACHED_SHARE = 0.1
+# Figures that llama-server gives of itself, https://github.com/ggml-org/llama.cpp/tree/master/tools/server
+_SERVER_FIGURES = {
+    "server_prompt": ("prompt_ms", "ms"),
+    "server_decode": ("predicted_per_second", "tok/s"),
+}
+
+
+class Serve(Benchmark):
+    """A closed loop: as many requests in flight as asked; a slot that is free sends the next.
+
+    `ttft` (ms): from sending a request, connection included, to its first text. `itl` (ms): between
+    chunks with text that follow each other. `decode` (tok/s): the tokens of a request after the
+    first, over the time from the first to the last. `throughput` (tok/s): all tokens of a pass,
+    which gets watts. `server_prompt`, `server_decode`: the server's own timings where it gives
+    them. `client_busy` (%): the client's CPU time over the pass.
+
+    Requests are greedy, with `ignore_eos` where the server takes it. A server without `usage` in
+    streams is measured by chunks, and the conditions then have `counted_by: chunks`.
+    `raw/ID-rN/answers.jsonl` has the moment of each chunk.
+    """
+
+    name = "serve"
+    parameters: ClassVar = {
+        "concurrency": Parameter(
+            default=1,
+            minimum=1,
+            help="requests in flight; llama-server gets as many slots",
+        ),
+        "requests": Parameter(
+            default=8,
+            minimum=1,
+            help="requests of one pass, at least concurrency",
+        ),
+        "n_prompt": Parameter(default=128, minimum=1, help="tokens of each prompt"),
+        "n_gen": Parameter(default=64, minimum=2, help="tokens of each answer"),
+        "api": Parameter(
+            default="completions",
+            choices=tuple(PATHS),
+            help="/v1/completions or /v1/chat/completions",
+        ),
+    }
+    engines = None
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Fewer requests than are to be in flight at once."""
+        return too_few_requests(point)
+
+    def measure(self, run: Run) -> list[Metric]:
+        """Send all requests once for each sample; raises RunFailure or StreamError."""
+        with engines.find(run.case.engine or "").endpoint(run) as endpoint:
+            return asyncio.run(_measure(run, endpoint))
+
+
+BENCHMARK = Serve()
+
+
+async def _measure(run: Run, endpoint: Endpoint) -> list[Metric]:
+    """The load, and the clocks beside it: a run that stands still ends by them."""
+    clocks = Clocks(run, endpoint.server)
+    watching = asyncio.create_task(_watch(run, endpoint, clocks))
+    loading = asyncio.create_task(_load(run, endpoint, clocks.heard))
+    try:
+        await asyncio.wait({watching, loading}, return_when=asyncio.FIRST_COMPLETED)
+        if loading.done() and loading.exception():
+            await asyncio.wait({watching}, timeout=_DEATH_S)
+        if watching.done():
+            watching.result()
+        return await loading
+    finally:
+        watching.cancel()
+        loading.cancel()
+        await asyncio.gather(watching, loading, return_exceptions=True)
+
+
+async def _watch(run: Run, endpoint: Endpoint, clocks: Clocks) -> None:
+    """Raises RunFailure when the server ends or a clock runs out, else goes on."""
+    while True:
+        await asyncio.sleep(_CHECK_S)
+        require_running(run, endpoint)
+        # In a thread, because it may ask the nodes for signs of life.
+        await asyncio.to_thread(clocks.check)
+
+
+async def _load(run: Run, endpoint: Endpoint, heard: Callable[[], None]) -> list[Metric]:
+    case, values = run.case, run.case.parameters
+    slots, n_gen = values["concurrency"], values["n_gen"]
+    async with endpoint.async_client() as client:
+        model, n_prompt = endpoint.model, values["n_prompt"]
+        load = Load(client, model, values["api"], case.seed, n_prompt, heard)
+        counting = await load.prepare()
+        if case.warm_up:
+            await load.send(counting, slots, slots, min(n_gen, _WARM_UP_TOKENS))
+        passes = []
+        for _ in range(case.samples):
+            passes.append(await load.send(counting, values["requests"], slots, n_gen))
+            _keep(run, passes)
+    run.warnings += warnings(passes, n_prompt, n_gen, counting)
+    known = {**values, "ignore_eos": bool(load.extra)}
+    return metrics(passes, "warm" if case.warm_up else "cold", conditions(known, passes, counting))
+
+
+def conditions(
+    values: Mapping[str, Any], passes: Sequence[Pass], counting: Counting | None
+) -> dict[str, Any]:
+    """What the metrics hold for; what nobody has counted is not said in tokens.
+
+    ignore_eos holds where it was asked for and no answer ended early: mlx_lm.server, exo and
+    dllama-api take the key, as any other, and end where the model does.
+    """
+    found = {key: values[key] for key in Serve.parameters}
+    answers = [answer for one in passes for answer in one.answers]
+    whole = all(is_whole(answer, values["n_gen"]) for answer in answers)
+    found["ignore_eos"] = values["ignore_eos"] and whole
+    if counting is None:
+        found["prompt_words"] = max(NUMBER_WORDS, found.pop("n_prompt"))
+    if not all(answer.counted for answer in answers):
+        found["counted_by"] = "chunks"
+    return found
+
+
+def _keep(run: Run, passes: Sequence[Pass]) -> None:
+    """Every answer as a line of a file, from which each number can be computed again."""
+    lines = [
+        json.dumps({"pass": index, **answer.document()})
+        for index, one in enumerate(passes)
+        for answer in one.answers
+    ]
+    run.raw.mkdir(parents=True, exist_ok=True)
+    (run.raw / "answers.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -> list[Metric]:
+    """What the answers of all passes say; raises RunFailure when there is nothing between tokens.
+
+    ttft, itl: ms, of each request and between its chunks; decode: tok/s of each request after its
+    first token, both left out where an answer came in bulk; throughput: tok/s of each pass, all its
+    tokens over its wall time; the server's own figures where all answers have them; client_busy: %
+    of the time that the client computed.
+    """
+    answers = [answer for one in passes for answer in one.answers]
+    rates = [answer.decode for answer in answers if answer.decode is not None]
+    if not rates:
+        raise RunFailure(
+            "failed",
+            "Every answer came in one piece: the endpoint does not stream, so there is no time "
+            "between tokens.",
+        )
+
+    def metric(name: str, unit: str, samples: Sequence[float], *, spread: bool = False) -> Metric:
+        rounded = tuple(round(sample, 4) for sample in samples)
+        return Metric(name, unit, rounded, state, conditions, distribution=spread)
+
+    gaps = [gap for answer in answers for gap in answer.gaps_ms]
+    between = [
+        metric("itl", "ms", gaps, spread=True),
+        metric("decode", "tok/s", rates, spread=True),
+    ]
+    found = [
+        metric("ttft", "ms", [answer.ttft_ms for answer in answers], spread=True),
+        *([] if any(map(came_in_bulk, answers)) else between),
+        replace(
+            metric("throughput", "tok/s", [one.tokens / one.seconds for one in passes]),
+            # perf_counter and monotonic are the same clock on Linux and on macOS (PEP 418).
+            windows=tuple(one.window for one in passes),
+        ),
+    ]
+    for name, (key, unit) in _SERVER_FIGURES.items():
+        if all(answer.timings.get(key, 0) > 0 for answer in answers):
+            found.append(metric(name, unit, [answer.timings[key] for answer in answers]))
+    return [*found, metric("client_busy", "%", [one.client_share * 100 for one in passes])]
+
+
+def is_whole(answer: Answer, n_gen: int) -> bool:
+    """Whether an answer has all the tokens that were asked for; chunks may hold several."""
+    return answer.tokens == n_gen or (not answer.counted and answer.finish == "length")
+
+
+def came_in_bulk(answer: Answer) -> bool:
+    """Whether most chunks of an answer were read at once with the one before."""
+    gaps = answer.gaps_ms
+    return sum(gap < TOGETHER_MS for gap in gaps) > _BULK_SHARE * len(gaps)
+
+
+def warnings(
+    passes: Sequence[Pass], n_prompt: int, n_gen: int, counting: Counting | None
+) -> list[str]:
+    """What a reader of the numbers has to know: counts that disagree, caches, a busy client."""
+    answers = [answer for one in passes for answer in one.answers]
+    total = len(answers)
+    found = []
+
+    def told(wrong: list[Answer], words: Callable[[Answer], str]) -> None:
+        if wrong:
+            found.append(f"Of {total} answers {len(wrong)} {words(wrong[0])}.")
+
+    told(
+        [answer for answer in answers if len(answer.came) != answer.tokens],
+        lambda first: (
+            "had another number of chunks with text than of tokens by the server's usage, the "
+            f"first {len(first.came)} and {first.tokens}: itl is between chunks, decode is of "
+            "tokens by usage"
+        ),
+    )
+    told(
+        [answer for answer in answers if came_in_bulk(answer)],
+        lambda _: (
+            "had most chunks read at once with the one before: decode and itl would not be times "
+            "of the server, and are left out"
+        ),
+    )
+    told(
+        [answer for answer in answers if not answer.counted],
+        lambda first: (
+            f"streamed no usage, the first {len(first.came)} chunks with text: each is taken for a "
+            "token, which it need not be"
+        ),
+    )
+    if counting is None:
+        found.append(
+            f"The server does not count prompts: they had {max(NUMBER_WORDS, n_prompt)} words of "
+            "three letters, and nobody knows how many tokens."
+        )
+    told(
+        [answer for answer in answers if answer.counted and answer.prompt_tokens != n_prompt],
+        lambda first: (
+            "had a prompt of another length than n_prompt by the server's usage, the first "
+            f"{first.prompt_tokens} tokens instead of {n_prompt}"
+        ),
+    )
+    told(
+        [answer for answer in answers if answer.tokens != n_gen],
+        lambda first: (
+            f"had another length than n_gen, the first {first.tokens} "
+            f"{'tokens' if first.counted else 'chunks with text'} instead of {n_gen} "
+            f"(finish_reason {first.finish!r})"
+        ),
+    )
+    own = counting.own if counting else 0
+    told(
+        [answer for answer in answers if answer.cached_tokens > own + _CACHED_SHARE * n_prompt],
+        lambda first: (
+            "had a prompt that the server took from its cache in part, the first "
+            f"{first.cached_tokens} tokens: ttft is not of the whole prompt"
+        ),
+    )
+    gaps = [gap for answer in answers for gap in answer.gaps_ms]
+    together = sum(gap < TOGETHER_MS for gap in gaps)
+    if together > _TOGETHER_SHARE * len(gaps):
+        found.append(
+            f"Of {len(gaps)} chunks {together} were read at once with the one before: the server, "
+            "the way or this machine gives several together, so itl is not between tokens."
+        )
+    busy = max(one.client_share for one in passes)
+    if busy > _CLIENT_SHARE:
+        found.append(
+            f"The client itself was busy for {busy:.0%} of the time: its own cost is in the times."
+        )
+    return found

@@ -1,0 +1,162 @@
+"""vllm-bench: `vllm bench serve`, vLLM's own client, on the head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from nixwulf.core.metric import Metric
+from nixwulf.core.parameter import Parameter
+from nixwulf.nodes.power.energy import Window
+from nixwulf.outputs import vllm as parser
+from nixwulf.plugins.benchmarks import Benchmark, too_few_requests
+from nixwulf.plugins.engines.vllm import ENGINE, base_url, environment
+from nixwulf.plugins.runtime.run import Run, RunFailure
+
+_MS_A_SECOND = 1000.0
+_LAST = "Maximum request concurrency:"
+_UNKNOWN_SHARE = 0.1
+
+
+class VllmBench(Benchmark):
+    """Random prompts of one length; the data set that vLLM would download is never used.
+
+    `ttft`, `itl` (ms), `decode` (the inverse of the mean time of an output token) and `throughput`
+    (generated tokens only), by vLLM's client on the head, with another fixed seed in each sample.
+    """
+
+    name = "vllm-bench"
+    parameters: ClassVar = {
+        "concurrency": Parameter(default=1, minimum=1, help="requests at once"),
+        "requests": Parameter(default=8, minimum=1, help="requests in one pass"),
+        "n_prompt": Parameter(default=512, minimum=1, help="tokens of the prompt"),
+        "n_gen": Parameter(default=128, minimum=2, help="tokens generated"),
+    }
+    engines = (ENGINE.name,)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Fewer requests than are to be in flight at once."""
+        return too_few_requests(point)
+
+    def measure(self, run: Run) -> list[Metric]:
+        """Every sample is a pass of all requests; raises RunFailure when one of them failed."""
+        case, requests = run.case, run.case.parameters["requests"]
+        with ENGINE.endpoint(run):
+            if case.warm_up:
+                _pass(run, "warm-up", case.seed + case.samples, case.parameters["concurrency"])
+            measured = [
+                _pass(run, str(number), case.seed + number, requests)
+                for number in range(case.samples)
+            ]
+        run.warnings += warnings(run, [one for one, _ in measured])
+        return metrics(run, [one for one, _ in measured], [when for _, when in measured])
+
+
+BENCHMARK = VllmBench()
+
+
+def arguments(run: Run, seed: int, requests: int, result: str) -> list[str]:
+    """The command line of one pass; each has a seed of its own, so that no cache has its prompts.
+
+    Without --num-warmups and the ready check, the default before 0.14: both send the first prompt
+    of the pass, which the server then has in its prefix cache (vllm/benchmarks/serve.py).
+    """
+    values = run.case.parameters
+    argv = [run.program("vllm"), "bench", "serve", "--backend", "vllm"]
+    argv += ["--base-url", base_url(run), "--model", run.model]
+    argv += ["--dataset-name", "random", "--random-input-len", str(values["n_prompt"])]
+    argv += ["--random-output-len", str(values["n_gen"]), "--random-range-ratio", "0"]
+    argv += ["--num-prompts", str(requests), "--ready-check-timeout-sec", "0"]
+    argv += ["--max-concurrency", str(values["concurrency"])]
+    argv += ["--ignore-eos", "--temperature", "0", "--seed", str(seed)]
+    folder, _, name = result.rpartition("/")
+    return [
+        *argv,
+        *["--save-result", "--save-detailed", "--result-dir", folder, "--result-filename", name],
+    ]
+
+
+def metrics(
+    run: Run, passes: Sequence[parser.Serve], windows: Sequence[Window | None]
+) -> list[Metric]:
+    """Time to first token, gaps between tokens, decode speed of a request, and of all at once.
+
+    windows: when each pass was, where that is known.
+    """
+    values = run.case.parameters
+    conditions = {key: values[key] for key in VllmBench.parameters}
+    state = "warm" if run.case.warm_up else "cold"
+
+    def metric(name: str, unit: str, samples: list[float], *, spread: bool = False) -> Metric:
+        return Metric(name, unit, tuple(samples), state, conditions, distribution=spread)
+
+    ttfts = [time for one in passes for time in one.ttfts_ms]
+    gaps = [gap for one in passes for answer in one.itls_ms for gap in answer]
+    if not ttfts or not gaps or any(one.mean_tpot_ms <= 0 for one in passes):
+        raise RunFailure("failed", "vllm bench serve saved no times of single requests.")
+    return [
+        metric("ttft", "ms", ttfts, spread=True),
+        metric("itl", "ms", gaps, spread=True),
+        # Of the mean time, not the mean of speeds: an answer that a busy client read in one go has
+        # next to no time between its tokens, and one such answer outweighs all others.
+        metric("decode", "tok/s", [_MS_A_SECOND / one.mean_tpot_ms for one in passes]),
+        replace(
+            metric("throughput", "tok/s", [one.output_throughput for one in passes]),
+            windows=() if None in windows else tuple(filter(None, windows)),
+        ),
+    ]
+
+
+def warnings(run: Run, passes: Sequence[parser.Serve]) -> list[str]:
+    """What a reader of the numbers has to know: prompts that were not as long as asked for.
+
+    vLLM makes them of random tokens and decodes them, and the text may encode to others; 0.16
+    counts no special tokens.
+    """
+    values = run.case.parameters
+    wanted = values["requests"] * values["n_prompt"]
+    found = [one.input_tokens for one in passes if one.input_tokens != wanted]
+    if not found:
+        return []
+    return [
+        f"Of {len(passes)} passes {len(found)} had prompts of another length than n_prompt by "
+        f"vLLM's count, the first {found[0]} tokens in {values['requests']} requests instead of "
+        f"{wanted}."
+    ]
+
+
+def window(text: str, came: Sequence[float], seconds: float) -> Window | None:
+    """When the requests of a pass were, from the client's output and the moment of each line.
+
+    The client prints a line before the first request, and the next one when it computes its result
+    (vllm/benchmarks/serve.py), with queries of the server's own metrics beside: all of that has to
+    be hardly more than the seconds for which the client says that the requests took.
+    """
+    last = next((i for i, line in enumerate(text.split("\n")) if line.startswith(_LAST)), None)
+    if last is None or last + 1 >= len(came):
+        return None
+    end, around = came[last + 1], came[last + 1] - came[last]
+    return (end - seconds, end) if 0 <= around - seconds <= _UNKNOWN_SHARE * seconds else None
+
+
+def _pass(run: Run, name: str, seed: int, requests: int) -> tuple[parser.Serve, Window | None]:
+    label = f"vllm-bench-{name}"
+    result = f"/tmp/nixwulf-{run.name}-{label}.json"  # noqa: S108 - on the node
+    # Unbuffered: its lines tell when the requests were.
+    variables = {**environment(run, run.head), "PYTHONUNBUFFERED": "1"}
+    process = run.execute(run.head, label, arguments(run, seed, requests, result), variables)
+    if process.returncode != 0:
+        raise RunFailure("failed", f"vllm bench serve {process.ending()}: {process.last_line()}")
+    text = run.head.script('cat "$1"; rm -f "$1"', result)
+    (run.raw / f"{label}.json").write_text(text, encoding="utf-8")
+    found = parser.parse_serve(text)
+    tokens = requests * run.case.parameters["n_gen"]
+    if found.completed != requests or found.failed or found.output_tokens != tokens:
+        raise RunFailure(
+            "failed",
+            f"vllm bench serve completed {found.completed} of {requests} requests with "
+            f"{found.output_tokens} of {tokens} tokens.",
+        )
+    output = process.output
+    return found, window(output, process.stdout_times, found.duration_s)

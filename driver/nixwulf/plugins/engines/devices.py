@@ -1,0 +1,73 @@
+"""What an engine computes on, by node: one that sees no GPU takes the CPU without an error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from nixwulf.inventory.platforms import gpu_vendor
+from nixwulf.nodes.ssh import Connection
+from nixwulf.plugins.engines import Engine, python_versions
+from nixwulf.plugins.runtime.run import Run, RunFailure
+
+CPU, NONE = "cpu", "none"
+# What the code that is asked prints before the name of the device; logs may be around it.
+MARK = "nixwulf-device"
+_ANSWER = re.compile(rf"^{MARK} (\w+)$", re.MULTILINE)
+# vLLM's import alone takes 15 s of a fast machine.
+_ASK_S = 300
+
+
+def ask(run: Run, program: str, code: str) -> dict[str, str]:
+    """What code prints in the Python of a program, by node; empty where it does not say."""
+
+    def of(node: Connection) -> str:
+        place = run.facts[node.node.name].programs.get(program, "")
+        command = python_versions.asking(place, code)
+        text = run.output(node, '"$@" || :', *command, timeout_s=_ASK_S)
+        match = _ANSWER.search(text)
+        return match[1] if match else ""
+
+    with ThreadPoolExecutor(len(run.nodes)) as pool:
+        names = [node.node.name for node in run.nodes]
+        return dict(zip(names, pool.map(of, run.nodes), strict=True))
+
+
+def record(run: Run, devices: Mapping[str, str]) -> None:
+    """Keep what each node computes on, by the nodes' names, in the run's record."""
+    shown = (f"{name}: {device}" for name, device in devices.items())
+    run.engine_facts["devices"] = ", ".join(shown)
+
+
+def idle_gpu(engine: str, node: Connection, found: str, remedy: str) -> RunFailure:
+    """A run that fails because a node's GPU would not compute.
+
+    engine: its name; found: what the engine does instead, with its verb; remedy: a command or a
+    change that helps.
+    """
+    return RunFailure(
+        "failed",
+        f"{engine} on node {node.node.name!r} {found}, and the platform {node.node.platform!r} "
+        f"has a GPU; {remedy}.",
+    )
+
+
+def require_gpus(run: Run, engine: Engine, devices: Mapping[str, str], remedy: str) -> None:
+    """Record what the engine computes on; a GPU that it has kernels for has to be in use.
+
+    devices: by node, as asked; remedy: what to do on a node where it is not. Raises RunFailure.
+    """
+    record(run, {node.node.name: devices[node.node.name] or "unknown" for node in run.nodes})
+    for node in run.nodes:
+        name = node.node.name
+        if gpu_vendor(node.node.platform) not in engine.gpus:
+            continue
+        if devices[name] in {CPU, NONE}:
+            found = "computes on the CPU" if devices[name] == CPU else "finds no device"
+            raise idle_gpu(engine.name, node, found, remedy)
+        if not devices[name]:
+            run.warnings.append(
+                f"{engine.name} on node {name!r} did not say what it computes on: that it is the "
+                "GPU is not proved."
+            )

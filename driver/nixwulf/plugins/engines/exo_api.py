@@ -1,0 +1,171 @@
+"""exo's HTTP API: each request as data, and what its answers say.
+
+Of v1.0.71 and of b5375f8 alike: https://github.com/exo-explore/exo/blob/b5375f8/docs/api.md and
+src/exo/api there. What they print is in tests/fixtures/exo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nixwulf.plugins.runtime import prompts
+from nixwulf.plugins.runtime.case import Case
+from nixwulf.plugins.runtime.run import RunFailure
+
+_SHARDING = {"single": "Pipeline", "pipeline": "Pipeline", "tensor": "Tensor"}
+_META = {None: "MlxRing", "tcp": "MlxRing", "rdma": "MlxJaccl"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request, its body as JSON."""
+
+    method: str
+    path: str
+    body: Mapping[str, Any] | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A placed model: its ids, and that of its part on each node."""
+
+    id: str
+    model: str
+    runners: Mapping[str, str]
+
+
+NODES = Request("GET", "/state/topology/nodes")
+INSTANCES = Request("GET", "/state/instances")
+RUNNERS = Request("GET", "/state/runners")
+DOWNLOADS = Request("GET", "/state/downloads")
+# Paths below /state came with commit c6c5a3e.
+TOO_OLD = (
+    f"exo has no {NODES.method} {NODES.path}, which v1.0.70 and later have; install v1.0.71, or "
+    "commit 09f9ea3 or a later one, on all nodes."
+)
+
+
+def previews(model: str) -> Request:
+    """What placements are possible."""
+    return Request("GET", "/instance/previews", query={"model_id": model})
+
+
+def placement(model: str, case: Case) -> Request:
+    """Place the model as the case says."""
+    return placement_of(model, case.parallelism, case.transport, case.nodes)
+
+
+def placement_of(model: str, parallelism: str | None, transport: str | None, nodes: int) -> Request:
+    """Place the model on so many nodes, split and joined so."""
+    body = {"model_id": model, **_split(parallelism, transport, nodes)}
+    return Request("POST", "/place_instance", body)
+
+
+def greedy(model: str, seed: int, count: int) -> Request:
+    """A chat whose tokens come back."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": prompts.GREEDY}],
+        "max_tokens": count,
+        "temperature": 0,
+        "seed": seed,
+        "logprobs": True,
+        "stream": False,
+    }
+    return Request("POST", "/v1/chat/completions", body)
+
+
+def deletion(instance: str) -> Request:
+    """Take a model off the nodes."""
+    return Request("DELETE", f"/instance/{instance}")
+
+
+def require_placement(model: str, case: Case, answer: Any) -> None:
+    """Raise RunFailure when exo's previews have not the placement that a case asks for."""
+    wanted = _split(case.parallelism, case.transport, case.nodes)
+    reason = ""
+    try:
+        for preview in answer["previews"]:
+            if all(preview[key] == wanted[key] for key in ("sharding", "instance_meta")):
+                placed = preview.get("instance")
+                if placed and len(_read(placed).runners) == case.nodes:
+                    return
+                reason = preview.get("error") or reason
+    except (KeyError, TypeError, AttributeError, StopIteration):
+        problem = f"exo previewed no placements: {str(answer)[:200]}."
+        raise RunFailure("failed", problem) from None
+    how = f"{wanted['sharding']}, {wanted['instance_meta']} on {case.nodes} nodes"
+    reason = reason or "it offers no such placement"
+    raise RunFailure("failed", f"exo cannot place {model!r} as {how}: {reason}.")
+
+
+def placed_instance(model: str, before: Collection[str], answer: Any) -> Instance:
+    """The instance of a model among the instances of exo, but for those before; or RunFailure."""
+    try:
+        for id_, instance in answer.items():
+            found = _read(instance)
+            if id_ not in before and found.model == model:
+                return found
+    except (KeyError, TypeError, AttributeError, StopIteration):
+        problem = f"exo listed no instances: {str(answer)[:200]}."
+        raise RunFailure("failed", problem) from None
+    reason = f"exo took the request to place {model!r} and did not place it; read the head's log."
+    raise RunFailure("failed", reason)
+
+
+def download_problem(instance: Instance, answer: Any) -> str | None:
+    """Why a node cannot have the files of an instance's model, or none."""
+    for node in instance.runners:
+        for status in answer.get(node, ()):
+            failed = status.get("DownloadFailed")
+            if failed and _model_of(failed["shardMetadata"]) == instance.model:
+                folder = failed.get("modelDirectory")
+                return (
+                    f"exo lacks the model on a node: {failed['errorMessage']}; put its files, or a "
+                    f"link to their folder, at {folder!r} there."
+                )
+    return None
+
+
+def is_ready(instance: Instance, answer: Any) -> bool:
+    """Whether all parts of an instance are loaded; raises RunFailure when one has failed."""
+    states = [answer.get(runner, {}) for runner in instance.runners.values()]
+    for state in states:
+        if "RunnerFailed" in state:
+            failed = state["RunnerFailed"]
+            causes = [cause["message"] for kind in failed.get("diagnostics", ())
+                      for cause in kind.values()]  # fmt: skip
+            words = "; ".join([failed.get("errorMessage") or "it gives no reason", *causes])
+            raise RunFailure("failed", f"A part of the model failed on a node of exo: {words}.")
+    return all("RunnerReady" in state or "RunnerRunning" in state for state in states)
+
+
+def tokens(answer: Any) -> list[str]:
+    """The texts of a chat's tokens; raises RunFailure."""
+    try:
+        return [str(part["token"]) for part in answer["choices"][0]["logprobs"]["content"]]
+    except (KeyError, IndexError, TypeError):
+        raise RunFailure("failed", f"exo answered no tokens: {str(answer)[:200]}.") from None
+
+
+def _split(parallelism: str | None, transport: str | None, nodes: int) -> dict[str, Any]:
+    return {
+        "sharding": _SHARDING[parallelism or ""],
+        "instance_meta": _META[transport],
+        "min_nodes": nodes,
+    }
+
+
+def _read(instance: Mapping[str, Any]) -> Instance:
+    """An instance; its kind is the one key around it."""
+    inner = next(iter(instance.values()))
+    shards = inner["shardAssignments"]
+    return Instance(str(inner["instanceId"]), shards["modelId"], shards["nodeToRunner"])
+
+
+def _model_of(shard: Mapping[str, Any]) -> str:
+    """The model of a shard; its kind is the one key around it."""
+    return str(next(iter(shard.values()))["modelCard"]["modelId"])

@@ -1,0 +1,252 @@
+"""mesh-llm: layers of a model over QUIC in a private mesh, joined by the head's token.
+
+Up to 0.65 they are computed by llama.cpp's servers, then by skippy, which has no logprobs yet.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nixwulf.core.parameter import Parameter
+from nixwulf.inventory.fabric_ports import UDP
+from nixwulf.llm import random_gguf
+from nixwulf.llm.random_model import RandomModel
+from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.ssh import Connection
+from nixwulf.plugins.engines import Engine
+from nixwulf.plugins.runtime import asking
+from nixwulf.plugins.runtime.endpoint import Endpoint
+from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
+
+# The API, its console, and QUIC over UDP. The first two listen on the loopback only.
+_API_PORT, _CONSOLE_PORT, _PEER_PORT = 9337, 3131, UDP["mesh-llm"]
+# These join or advertise public meshes, or choose what carries data beside the fabric.
+PUBLIC = ("--auto", "--publish", "--discover", "--nostr-relay", "--relay")
+# Unless told otherwise, a private mesh too signs in at public relays, which then could carry
+# its data (https://github.com/Mesh-LLM/mesh-llm/blob/0809252/mesh-llm/src/mesh/mod.rs#L1436): here
+# nothing listens, and after five seconds it goes on without.
+_NO_RELAY = "https://127.0.0.1:1/"
+_DEFAULT_FLAVOR = "default"
+_COMPLETIONS, _STATUS = "/v1/completions", "/api/status"
+_FATAL = ("error", "fatal")
+NO_LOGPROBS = "mesh-llm has no logprobs: the characters of its text are compared, not its tokens"
+
+
+class MeshLlm(Engine):
+    """mesh-llm, alone or with the model's layers split over all nodes.
+
+    `mesh-llm serve --headless --log-format json` on the head; its event `invite_token` has the
+    token with which the others `--join`. No command line has `--auto`, `--publish` or `--discover`,
+    and a sweep whose `mesh_options` have one of them, `--nostr-relay` or `--relay` is refused. By
+    its source a private mesh too signs in at public relays unless `--relay` names another: the
+    driver names one on the loopback where nothing listens. It still asks public STUN servers for
+    its address.
+
+    Where the API refuses `logprobs`, characters of the text are compared instead of tokens, with a
+    warning.
+    """
+
+    name = "mesh-llm"
+    parameters: ClassVar = {
+        "llama_flavor": Parameter(
+            default=_DEFAULT_FLAVOR,
+            help="any of the release's, such as cpu, cuda, rocm, vulkan, metal",
+        ),
+        "max_vram_gb": Parameter(default=0, help="GB; 0: all"),
+        "mesh_options": Parameter(
+            default="",
+            help="more options, as one string; those that leave the cluster are refused",
+        ),
+    }
+    programs = ("mesh-llm",)
+    lacking = (
+        "mesh-llm is not on PATH; take a release of https://github.com/Mesh-LLM/mesh-llm and put "
+        "'mesh-llm' on PATH."
+    )
+    ports = (_API_PORT, _CONSOLE_PORT)
+    model_on_every_node = True
+    hub_models = False
+
+    def random_model(self, model: RandomModel) -> Path:
+        """A GGUF."""
+        return random_gguf.ensure(model)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Options that leave the cluster, and what it does not split by."""
+        if point["parallelism"] == "tensor":
+            return "mesh-llm splits layers over nodes, a pipeline, not tensors"
+        if point.get("transport") == "rdma":
+            return "mesh-llm knows IP only (its QUIC counts as tcp here)"
+        return options_problem(point["parameters"]["mesh_options"])
+
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """One line, its name and version."""
+        return [programs["mesh-llm"], "--version"] if "mesh-llm" in programs else []
+
+    def start(self, run: Run) -> None:
+        """Nothing yet: nodes that join would make one who serves alone split its model."""
+        run.engine_facts["origin"] = run.program("mesh-llm")
+
+    def greedy_tokens(self, run: Run, count: int) -> list[str]:
+        """The texts of the tokens; where mesh-llm gives none, the characters of the text."""
+        with self.endpoint(run) as endpoint:
+            return completed(run, endpoint, count)
+
+    @contextmanager
+    def endpoint(self, run: Run) -> Iterator[Endpoint]:
+        """A mesh of the case's nodes, which ends with the block; its API on the head's loopback."""
+        nodes = launch(run)
+        try:
+            with run.head.forwarded(f"127.0.0.1:{_API_PORT}") as local:
+                yield Endpoint(local, model_name(run, nodes[0]), nodes[0])
+        finally:
+            for process in reversed(nodes):
+                process.stop()
+
+
+ENGINE = MeshLlm()
+
+
+def options_problem(options: str) -> str | None:
+    """Why a user's options are refused, or none."""
+    try:
+        words = [word.partition("=")[0] for word in shlex.split(options)]
+    except ValueError as error:
+        return f"mesh_options {options!r} cannot be read: {error}"
+    found = next((word for word in words if word in PUBLIC), None)
+    if found is None:
+        return None
+    return f"mesh_options has {found!r}, which leaves the cluster for a public mesh; take it out"
+
+
+def argv(run: Run, node: Connection, token: str = "") -> list[str]:
+    """A node's command line; a token joins the mesh of the head."""
+    values = run.case.parameters
+    program = run.facts[node.node.name].programs["mesh-llm"]
+    argv = [program, "serve", "--gguf", run.model, "--headless", "--log-format", "json"]
+    argv += ["--port", str(_API_PORT), "--console", str(_CONSOLE_PORT)]
+    argv += ["--bind-port", str(_PEER_PORT), "--relay", _NO_RELAY, "--no-enumerate-host"]
+    argv += ["--join", token] if token else []
+    argv += ["--split"] if run.case.nodes > 1 else []
+    if values["llama_flavor"] != _DEFAULT_FLAVOR:
+        argv += ["--llama-flavor", values["llama_flavor"]]
+    argv += ["--max-vram", str(values["max_vram_gb"])] if values["max_vram_gb"] else []
+    return [*argv, *shlex.split(values["mesh_options"])]
+
+
+def completed(run: Run, endpoint: Endpoint, count: int) -> list[str]:
+    """What the sanity check compares; a warning of the run where that is no tokens."""
+    request = asking.greedy(run, endpoint.model, count)
+    try:
+        answer = asking.post(run, endpoint, _COMPLETIONS, request | {"logprobs": 1})
+    except RunFailure as failure:
+        if "logprobs" not in failure.reason:
+            raise
+        answer = asking.post(run, endpoint, _COMPLETIONS, request)
+    found, are_tokens = tokens(answer)
+    if not are_tokens and NO_LOGPROBS not in run.warnings:
+        run.warnings.append(NO_LOGPROBS)
+    return found
+
+
+def tokens(answer: Any) -> tuple[list[str], bool]:
+    """The tokens of a completion, or the characters of its text; and whether they are tokens.
+
+    Characters and not words, which some languages do not divide. Raises RunFailure.
+    """
+    try:
+        choice = answer["choices"][0]
+        parts = (choice.get("logprobs") or {}).get("content")
+        found = [str(part["token"]) for part in parts] if parts else list(str(choice["text"]))
+    except (KeyError, IndexError, TypeError, AttributeError):
+        found, parts = [], None
+    if not found:
+        raise RunFailure("failed", f"mesh-llm answered no text: {str(answer)[:200]}.")
+    return found, bool(parts)
+
+
+def launch(run: Run) -> list[OwnedProcess]:
+    """Start the head, then the others with its token, and wait until the head is ready."""
+    label = f"mesh-llm-{len(run.owned)}"
+    head = run.start(run.head, label, argv(run, run.head), {})
+    nodes = [head]
+    if run.workers:
+        token = invitation(run, head)
+        for node in run.workers:
+            nodes.append(run.start(node, label, argv(run, node, token), {}, background=True))
+    wait_for(run, head, "ready")
+    return nodes
+
+
+def invitation(run: Run, head: OwnedProcess) -> str:
+    """The token of the head's mesh: of its event, or of its API where the event withholds it."""
+    event = wait_for(run, head, "invite_token")
+    token = event.get("token") or status(run, head).get("token")
+    if not token:
+        raise RunFailure(
+            "unsupported",
+            f"mesh-llm on node {head.node!r} withholds its token in the event 'invite_token' and "
+            f"in GET {_STATUS}, so that no other node can join; take another release.",
+        )
+    return str(token)
+
+
+def status(run: Run, head: OwnedProcess) -> dict[str, Any]:
+    """What the head's management API says of itself, once it answers; raises RunFailure."""
+    import httpx
+
+    with run.head.forwarded(f"127.0.0.1:{_CONSOLE_PORT}") as local:
+        endpoint = Endpoint(local, "", head)
+        asking.wait_until_healthy(run, endpoint, _STATUS)
+        try:
+            with endpoint.client() as client:
+                found = client.get(_STATUS, timeout=60).json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise RunFailure("failed", f"mesh-llm did not answer GET {_STATUS}: {error}.") from None
+    return found if isinstance(found, dict) else {}
+
+
+def model_name(run: Run, head: OwnedProcess) -> str:
+    """What the mesh calls the model."""
+    return str(wait_for(run, head, "model_ready").get("model", ""))
+
+
+def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
+    """The first event of a name on a node; raises RunFailure when an error or no more comes."""
+    clocks = Clocks(run, process)
+    while True:
+        ended = not process.running
+        for event in events(process.output):
+            if event["event"] == name:
+                return event
+            if event["event"] in _FATAL:
+                words = str(event.get("message"))[:300]
+                raise RunFailure("failed", f"mesh-llm on node {process.node!r} says: {words}")
+        if ended:
+            words = f"{process.ending()}: {process.last_line()}"
+            raise RunFailure("failed", f"mesh-llm on node {process.node!r} {words}")
+        clocks.check()
+        time.sleep(0.05)
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    """The events of --log-format json, one a line, the last one perhaps cut short.
+
+    https://github.com/Mesh-LLM/mesh-llm/blob/0809252/mesh-llm/src/cli/output/EVENTS.md
+    and, since, crates/mesh-llm-tui/src/output/EVENTS.md
+    """
+    found = []
+    for line in text.splitlines():
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict) and isinstance(event.get("event"), str):
+            found.append(event)
+    return found

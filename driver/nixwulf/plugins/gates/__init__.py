@@ -1,0 +1,212 @@
+"""Gates: conditions that must hold before a case runs, each with its reason and its fix.
+
+A gate is one module of this package with an object GATE. It is judged from the facts of a node;
+where they are not enough, a command is run on the nodes that it concerns, and its output too. All
+such commands of a node are one round trip.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from nixwulf.core.discovery import discover
+from nixwulf.core.errors import InputError
+from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Fabric, Node
+from nixwulf.inventory.platforms import load_platform
+from nixwulf.nodes import macos
+from nixwulf.nodes.facts import Facts
+
+if TYPE_CHECKING:
+    from nixwulf.llm import PlacedModel
+    from nixwulf.plugins.benchmarks import Benchmark
+    from nixwulf.plugins.engines import Engine
+    from nixwulf.plugins.runtime.case import Case
+    from nixwulf.plugins.runtime.run import Run
+
+LINUX = ("Linux",)
+MACOS = macos.SYSTEM
+LINUX_AND_MACOS = (*LINUX, MACOS)
+State = Literal["ok", "refused", "waived", "unknown", "not applicable"]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A fabric, and whether RDMA is to cross it."""
+
+    fabric: Fabric
+    rdma: bool
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What gates are held against: the nodes of a case, or all of a cluster.
+
+    case, engine, benchmark and model are none where no case is about to run. answers: by gate and
+    node, what the gate's command printed; asked: the driver's time before and after that.
+    """
+
+    nodes: tuple[Node, ...]
+    facts: Mapping[str, Facts]
+    crossings: tuple[Crossing, ...] = ()
+    case: Case | None = None
+    engine: Engine | None = None
+    benchmark: Benchmark | None = None
+    model: PlacedModel | None = None
+    answers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    asked: tuple[float, float] = (0.0, 0.0)
+
+    def crossings_of(self, node: Node) -> tuple[Crossing, ...]:
+        """The fabrics that a node is on."""
+        return tuple(c for c in self.crossings if c.fabric.name in node.fabrics)
+
+    def platform(self, node: Node) -> Mapping[str, Any]:
+        """The facts of a node's platform."""
+        return _platform(node.platform)
+
+    @property
+    def is_case(self) -> bool:
+        """Whether a case is about to run."""
+        return self.case is not None
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether a platform's GPU matters: not to the machines' own speed, nor to a CPU case."""
+        if self.case is None:
+            return True
+        return self.engine is not None and self.case.parameters.get("backend") != "cpu"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a gate says of a node: refused, or unknown; a sentence why, with the next command."""
+
+    state: Literal["refused", "unknown"]
+    sentence: str
+
+
+def refused(sentence: str) -> Verdict:
+    """The gate does not hold."""
+    return Verdict("refused", sentence)
+
+
+def unknown(sentence: str) -> Verdict:
+    """It cannot be told whether the gate holds."""
+    return Verdict("unknown", sentence)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One condition; holds, reads and fix document it, and judge says nothing when it holds.
+
+    systems: those of which it can read what it judges by, none for any. command: what to run on a
+    node before judging, none where the facts are enough.
+    """
+
+    name: str
+    holds: str
+    reads: str
+    fix: str
+    concerns: Callable[[Subject, Node], bool]
+    judge: Callable[[Subject, Node], Iterable[Verdict]]
+    command: Callable[[Subject, Node], Sequence[str] | None] = lambda subject, node: None
+    systems: tuple[str, ...] | None = LINUX
+
+    def reads_of(self, facts: Facts) -> bool:
+        """Whether it can be judged by what a node of this system tells."""
+        return self.systems is None or facts.system in self.systems
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one gate on one node."""
+
+    gate: str
+    node: str
+    state: State
+    sentences: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """As in a record and in preflight's JSON."""
+        return {
+            "gate": self.gate,
+            "node": self.node,
+            "state": self.state,
+            "sentences": list(self.sentences),
+        }
+
+
+@cache
+def all_gates() -> dict[str, Gate]:
+    """Every gate by name."""
+    return cast(dict[str, Gate], discover(sys.modules[__name__], "GATE"))
+
+
+def known_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of gates, each once and sorted; raises InputError for one that is no gate's."""
+    for name in names:
+        if name not in all_gates():
+            raise InputError(f"--waive: unknown gate {name!r}; known: {', '.join(all_gates())}.")
+    return tuple(sorted(set(names)))
+
+
+def subject_of_run(run: Run, model: PlacedModel | None) -> Subject:
+    """What a run's gates are held against."""
+    from nixwulf.plugins import benchmarks, engines
+
+    case = run.case
+    crossing = (Crossing(run.fabric, case.transport == "rdma"),) if run.fabric else ()
+    return Subject(
+        nodes=tuple(node.node for node in run.nodes),
+        facts=run.facts,
+        crossings=crossing,
+        case=case,
+        engine=engines.find(case.engine) if case.engine else None,
+        benchmark=benchmarks.find(case.benchmark),
+        model=model,
+    )
+
+
+def subject_of_cluster(cluster: Cluster, facts: Mapping[str, Facts]) -> Subject:
+    """All nodes with facts, on all fabrics, and RDMA wherever a fabric carries it."""
+    return Subject(
+        nodes=tuple(node for node in cluster.nodes if node.name in facts),
+        facts=facts,
+        crossings=tuple(Crossing(f, "rdma" in f.transports) for f in cluster.fabrics.values()),
+    )
+
+
+def result_of(gate: Gate, subject: Subject, node: Node, waived: Sequence[str]) -> Result:
+    """Judge one gate on one node by what is known."""
+    if not gate.concerns(subject, node):
+        return Result(gate.name, node.name, "not applicable")
+    if not gate.reads_of(subject.facts[node.name]):
+        only = " and macOS" if MACOS in (gate.systems or ()) else ""
+        why = f"Node {node.name!r} runs no Linux, and nixwulf reads this of Linux{only} only."
+        return Result(gate.name, node.name, "unknown", (why,))
+    verdicts = list(gate.judge(subject, node))
+    against = tuple(v.sentence for v in verdicts if v.state == "refused")
+    if against:
+        state: State = "waived" if gate.name in waived else "refused"
+        return Result(gate.name, node.name, state, against)
+    open_ = tuple(v.sentence for v in verdicts)
+    return Result(gate.name, node.name, "unknown" if open_ else "ok", open_)
+
+
+def on_lab(node: Node) -> bool:
+    """Whether a node is a namespace, whose hardware is another machine's."""
+    return node.platform == LAB_PLATFORM
+
+
+def pairs(subject: Subject, node: Node) -> Iterator[tuple[Crossing, Node]]:
+    """Every other node that shares a fabric with a node, with that fabric."""
+    for crossing in subject.crossings_of(node):
+        for other in subject.nodes:
+            if other is not node and crossing.fabric.name in other.fabrics:
+                yield crossing, other
+
+
+_platform = cache(load_platform)

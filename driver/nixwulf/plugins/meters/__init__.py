@@ -1,0 +1,166 @@
+"""Wall meters, which the driver asks over HTTP while the nodes work.
+
+Sources of what they answer: Shelly's first generation https://shelly-api-docs.shelly.cloud/gen1/
+(/status: meters[], emeters[]), the later ones
+https://shelly-api-docs.shelly.cloud/gen2/ComponentsAndServices/Switch (Switch.GetStatus: apower),
+Tasmota https://tasmota.github.io/docs/Commands/ (Status 8: StatusSNS.ENERGY.Power).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.inventory.cluster import Meter, Node
+from nixwulf.nodes.power.samples import Point
+
+if TYPE_CHECKING:
+    import httpx
+
+# The meters measure anew about once a second.
+INTERVAL_S = 1.0
+_TIMEOUT_S = 3.0
+_MOST_WATTS = 1e6
+
+
+class MeterError(NixwulfError):
+    """A meter that does not answer, or not with watts: a clause that follows its name."""
+
+
+def path_of(meter: Meter) -> str:
+    """The path and query that are asked for its power."""
+    return {
+        "shelly": "/status",
+        "shelly-gen2": f"/rpc/Switch.GetStatus?id={meter.channel}",
+        "tasmota": "/cm?cmnd=Status%208",
+    }[meter.kind]
+
+
+def watts_of(meter: Meter, answer: Any) -> float:
+    """The watts of an answer that was JSON; raises MeterError."""
+    try:
+        value = _VALUES[meter.kind](answer, meter.channel)
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise MeterError(f"has no power for channel {meter.channel} in its answer") from None
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value < _MOST_WATTS
+    ):
+        raise MeterError(f"says {value!r}, expected watts")
+    return float(value)
+
+
+def read(meter: Meter, client: httpx.Client) -> float:
+    """Watts now; raises MeterError."""
+    import httpx
+
+    try:
+        answer = client.get(meter.url.rstrip("/") + path_of(meter))
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise MeterError(f"did not answer ({type(error).__name__})") from None
+    if answer.status_code != httpx.codes.OK:
+        raise MeterError(f"answered with HTTP {answer.status_code}")
+    try:
+        document = answer.json()
+    except (ValueError, RecursionError):
+        raise MeterError("answered with something that is not JSON") from None
+    return watts_of(meter, document)
+
+
+def make_client() -> httpx.Client:
+    """A client of meters, which are on the local network: no proxy knows them."""
+    import httpx
+
+    return httpx.Client(timeout=_TIMEOUT_S, trust_env=False)
+
+
+def complaints(nodes: Iterable[Node]) -> list[str]:
+    """A sentence for each meter of these nodes that tells no watts now."""
+    fed: dict[Meter, list[str]] = {}
+    for node in nodes:
+        if node.meter:
+            fed.setdefault(node.meter, []).append(node.name)
+    if not fed:
+        return []
+    sentences = []
+    with make_client() as client:
+        for meter, names in fed.items():
+            try:
+                read(meter, client)
+            except MeterError as error:
+                sentences.append(
+                    f"The meter of {', '.join(map(repr, names))} {error.message}; the runs go on "
+                    f"without its watts until it does: try 'curl {meter.url}{path_of(meter)}'."
+                )
+    return sentences
+
+
+class Reader:
+    """A thread that asks one meter once a second and keeps what it says.
+
+    points are in seconds of the driver's monotonic clock and watts; error is the last complaint;
+    answered is set once there is one or the other.
+    """
+
+    def __init__(self, meter: Meter, raw: Path) -> None:
+        """Read a meter, and write its points to a file as well."""
+        self.meter = meter
+        self.points: list[Point] = []
+        self.error = ""
+        self.answered = threading.Event()
+        self._raw = raw
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._raw.parent.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after a last reading, so that the points reach over all that was measured."""
+        self._done.set()
+        self._thread.join(_TIMEOUT_S + INTERVAL_S)
+
+    def _read(self) -> None:
+        with make_client() as client, self._raw.open("w") as file:
+            while True:
+                begin, stopping = time.monotonic(), self._done.is_set()
+                if stopping and not self.points:
+                    return
+                try:
+                    watts = read(self.meter, client)
+                except MeterError as error:
+                    self.error = error.message
+                else:
+                    moment = (begin + time.monotonic()) / 2
+                    self.points.append((moment, watts))
+                    file.write(f"{moment:.3f} {watts:g}\n")
+                self.answered.set()
+                if stopping:
+                    return
+                self._done.wait(max(0.0, begin + INTERVAL_S - time.monotonic()))
+
+
+def _shelly(answer: Any, channel: int) -> Any:
+    found = answer["emeters" if answer.get("emeters") else "meters"][channel]
+    if found.get("is_valid") is False:
+        raise MeterError("says itself that its power is not valid")
+    return found["power"]
+
+
+def _tasmota(answer: Any, channel: int) -> Any:
+    power = answer["StatusSNS"]["ENERGY"]["Power"]
+    return power[channel] if isinstance(power, list) or channel else power
+
+
+_VALUES = {
+    "shelly": _shelly,
+    "shelly-gen2": lambda answer, _: answer["apower"],
+    "tasmota": _tasmota,
+}

@@ -1,0 +1,1 @@
+"""What engines, benchmarks and gates are written against: a case and its run."""

@@ -1,0 +1,200 @@
+"""The memory plan of a run: what each node needs for its part of the model, and what it has.
+
+Compute buffers are estimated. The formula was fitted to what llama.cpp 0c1e570 reserves on CPUs;
+other engines and GPUs are only known to need something like it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from nixwulf.inventory.cluster import LAB_PLATFORM, Node
+from nixwulf.inventory.platforms import load_platform
+from nixwulf.llm.sizes import Sizes
+from nixwulf.nodes.facts import Facts
+from nixwulf.plugins.runtime.case import Case
+from nixwulf.plugins.runtime.endpoint import MARGIN
+
+# Bytes of a value in the cache: blocks of 32 values with their scales (ggml-common.h).
+_CACHE_BYTES = {
+    "f32": 4.0,
+    "f16": 2.0,
+    "bf16": 2.0,
+    "q8_0": 34 / 32,
+    "q5_1": 24 / 32,
+    "q5_0": 22 / 32,
+    "q4_1": 20 / 32,
+    "q4_0": 18 / 32,
+    "iq4_nl": 18 / 32,
+}
+_CONTEXT_STEP = 256  # llama.cpp rounds contexts up to it, of a server each slot's
+_BATCH = 512  # llama.cpp's default of n_ubatch
+_FLOAT = 4
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a case asks of a model: tokens kept and tokens computed at once."""
+
+    context: int
+    batch: int
+    key_bytes: float
+    value_bytes: float
+    flash_attention: bool
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Work:
+        """By the parameters of the benchmark and the engine; a key that is absent has a default."""
+        tokens = sum(int(parameters.get(key, 0)) for key in ("n_prompt", "n_gen", "depth"))
+        if "concurrency" in parameters:
+            tokens += MARGIN
+        each = -(-max(1, tokens) // _CONTEXT_STEP) * _CONTEXT_STEP
+        context = each * int(parameters.get("concurrency", 1))
+        return cls(
+            context,
+            min(context, int(parameters.get("n_ubatch", 0)) or _BATCH),
+            _CACHE_BYTES[parameters.get("type_k", "f16")],
+            _CACHE_BYTES[parameters.get("type_v", "f16")],
+            parameters.get("flash_attn") != "off",
+        )
+
+
+@dataclass(frozen=True, order=True)
+class Need:
+    """Bytes that a node needs."""
+
+    weights: int = 0
+    cache: int = 0
+    compute: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.cache + self.compute
+
+
+def needs(sizes: Sizes, work: Work, parallelism: str, memories: Sequence[int]) -> tuple[Need, ...]:
+    """What each node needs, the head first, when a model is split over nodes.
+
+    memories: bytes of each node. A pipeline gives layers, and the output as one more, in
+    proportion to them (llama_model::load_tensors); tensors are cut into equal parts. The head
+    keeps the embedding.
+    """
+    nodes = len(memories)
+    cache = [_cache(sizes, work, layer) for layer in range(len(sizes.layers))]
+    # One matrix in the file is two in memory when the nodes that need it are two.
+    output = sizes.output + (sizes.embedding if sizes.tied and nodes > 1 else 0)
+    parts = [*zip(sizes.layers, cache, strict=True), (output, 0)]
+    if parallelism == "tensor":
+        need = Need(
+            sum(part[0] for part in parts) // nodes,
+            sum(cache) // nodes,
+            _compute(sizes, work, layers=1, is_last=True),
+        )
+        found = [need] * nodes
+    else:
+        ends = list(accumulate(memory / sum(memories) for memory in memories))
+        owners = [min(nodes - 1, bisect_right(ends, n / len(parts))) for n in range(len(parts))]
+        found = []
+        for node in range(nodes):
+            own = [part for part, owner in zip(parts, owners, strict=True) if owner == node]
+            is_last = owners[-1] == node
+            buffers = _piped if nodes > 1 else _compute
+            compute = buffers(sizes, work, layers=len(own) - is_last, is_last=is_last)
+            found.append(Need(sum(part[0] for part in own), sum(part[1] for part in own), compute))
+    head = found[0]
+    more = 0 if nodes == 1 else _of_head(sizes, work, parallelism)
+    found[0] = Need(head.weights + sizes.embedding, head.cache, head.compute + more)
+    return tuple(found)
+
+
+def _cache(sizes: Sizes, work: Work, layer: int) -> int:
+    """Of one layer. Which layers have a sliding window is not known: all are taken to have it."""
+    key, value = sizes.cache_widths[layer]
+    tokens = min(work.context, sizes.window + work.batch) if sizes.window else work.context
+    return int(tokens * (key * work.key_bytes + value * work.value_bytes))
+
+
+# Values a token that are in use at once at the widest moment: in a feed-forward block three of its
+# vectors, or at the output the scores of the vocabulary; beside them vectors of the stream, the
+# mask in one form or several, and without flash attention the scores of all heads.
+
+
+def _compute(sizes: Sizes, work: Work, *, layers: int, is_last: bool) -> int:
+    """Of a node that computes its part by itself, or a part of each tensor."""
+    return _widest(sizes, work, layers, is_last, 4, 0.5, sizes.heads)
+
+
+def _piped(sizes: Sizes, work: Work, *, layers: int, is_last: bool) -> int:
+    """Of a node in a pipeline: what it receives is kept beside what it computes."""
+    return _widest(sizes, work, layers, is_last, 7, 2, sizes.heads + 4)
+
+
+def _of_head(sizes: Sizes, work: Work, parallelism: str) -> int:
+    """Of the head beside its share: it looks up embeddings and makes the masks for all."""
+    vectors, masks = (2, 0.5) if parallelism == "tensor" else (5, 2 if work.flash_attention else 8)
+    return int(_FLOAT * work.batch * (vectors * sizes.hidden + masks * work.context))
+
+
+def _widest(
+    sizes: Sizes, work: Work, layers: int, is_last: bool, vectors: int, masks: float, scores: int
+) -> int:
+    block, around = 0, float(vectors * sizes.hidden)
+    if layers:
+        block = 3 * sizes.feed_forward
+        around += (masks + (0 if work.flash_attention else scores)) * work.context
+    return int(_FLOAT * work.batch * (max(block, sizes.vocabulary if is_last else 0) + around))
+
+
+def capacity(case: Case, node: Node, facts: Facts) -> int:
+    """Bytes that a case can have on a node; 0 where that is not known.
+
+    A GPU that shares the machine's memory has no more than the kernel lets it map (amdgpu's GTT)
+    beside its own; how much a GPU with memory of its own has, only amdgpu tells. Nodes of a lab
+    share one machine.
+    """
+    if node.platform == LAB_PLATFORM:
+        return facts.memory_available // case.nodes
+    gpus = facts.hardware.gpus
+    if case.parameters.get("backend") == "cpu" or not gpus:
+        return facts.memory_available
+    mapped = max(gpu.gtt_bytes for gpu in gpus)
+    if mapped:
+        return max(gpu.vram_bytes for gpu in gpus) + min(facts.memory_available, mapped)
+    shares = load_platform(node.platform).get("gpu", {}).get("shared_memory")
+    return facts.memory_available if shares else 0
+
+
+def problem(
+    sizes: Sizes, case: Case, nodes: Sequence[Node], facts: Mapping[str, Facts]
+) -> str | None:
+    """By how much the model does not fit a node, in one sentence; none when it fits or is unknown.
+
+    The worst node is named.
+    """
+    names = [node.name for node in nodes]
+    has = [capacity(case, node, facts[node.name]) for node in nodes]
+    if not all(has):
+        return None
+    memories = [facts[name].memory_total for name in names]
+    plan = needs(sizes, Work.of(case.parameters), case.parallelism or "", memories)
+    short, name, need, free = max(
+        (need.total - free, name, need, free)
+        for name, need, free in zip(names, plan, has, strict=True)
+    )
+    if short <= 0:
+        return None
+    return (
+        f"The model needs {_gib(need.total)} on node {name!r} ({_gib(need.weights)} weights, "
+        f"{_gib(need.cache)} KV cache, {_gib(need.compute)} compute), which has {_gib(free)} free: "
+        f"{_gib(short)} too little; use more nodes, a smaller model or a shorter context."
+    )
+
+
+def _gib(count: int) -> str:
+    return f"{count / _GIB:.1f} GiB" if count >= _GIB // 10 else f"{count / 2**20:.1f} MiB"

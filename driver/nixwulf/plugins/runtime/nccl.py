@@ -1,0 +1,119 @@
+"""NCCL, RCCL and Gloo on one fabric: their environment, and what their logs say they crossed.
+
+lib/nccl.nix says the same to the services of NixOS; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nixwulf.inventory.cluster import Attachment, Fabric
+from nixwulf.nodes.ssh import Unreachable, run_all
+from nixwulf.plugins.runtime.run import Run
+
+_CHANNEL = re.compile(r"\bvia NET/(?P<network>\w+)")
+# $1 is the beginning of the names of the files.
+_MOVE = 'cat "$1".* 2>/dev/null; rm -f "$1".*'
+_WARNING = re.compile(r"\bNCCL WARN (?P<text>.+)")
+
+
+def environment(fabric: Fabric, attachment: Attachment, transport: str) -> dict[str, str]:
+    """What every process on a node has to have: a variable that one lacks is a silent fallback.
+
+    attachment: the node's place on the fabric; with rdma it names an RDMA device.
+    """
+    variables = {
+        # NCCL takes a bare name as a prefix, Gloo as the name.
+        "NCCL_SOCKET_IFNAME": f"={attachment.interface}",
+        "GLOO_SOCKET_IFNAME": attachment.interface,
+        # Neither gfx1151 nor GB10 has GPUDirect.
+        "NCCL_NET_GDR_LEVEL": "0",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET",
+    }
+    if transport == "tcp":
+        return variables | {"NCCL_IB_DISABLE": "1"}
+    variables |= {
+        "NCCL_IB_DISABLE": "0",
+        # Exactly that one: a prefix matches two devices after a link reset
+        # (https://github.com/kyuz0/amd-strix-halo-vllm-toolboxes/blob/main/docs/USB4_RDMA_PLAN.md).
+        "NCCL_IB_HCA": f"={attachment.rdma_device}",
+        "NCCL_IB_TIMEOUT": "23",
+        "NCCL_IB_RETRY_CNT": "7",
+    }
+    if attachment.gid_index is not None:
+        variables["NCCL_IB_GID_INDEX"] = str(attachment.gid_index)
+    if fabric.kind == "infiniband":
+        # setup_guide_infiniband.md of the same repository found these to work.
+        variables |= {"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring"}
+    return variables
+
+
+def log_environment(run: Run) -> dict[str, str]:
+    """What makes NCCL log to a file of each process on its node, to be collected.
+
+    In a program's stdout its lines cut the program's own in two, and the last 4096 bytes stay in
+    the process: there NCCL 2.28 flushes nothing, and a file is written line by line.
+    """
+    return {"NCCL_DEBUG_FILE": f"{_log_file(run)}.%p"}
+
+
+def collect_logs(run: Run, label: str) -> None:
+    """Move what NCCL logged on each node into the run's raw folder, below nccl/ and its name."""
+    answers = run_all(run.nodes, ["sh", "-c", _MOVE, "sh", _log_file(run)])
+    for node, answer in zip(run.nodes, answers, strict=True):
+        # The log of a node that is lost is lost with it; the run says so by itself.
+        text = "" if isinstance(answer, Unreachable) else answer.stdout
+        folder = run.raw / "nccl" / node.node.name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{label}.log").write_text(text, encoding="utf-8")
+
+
+def logs(run: Run) -> dict[str, str]:
+    """All that was collected, by node."""
+    folders = {node.node.name: run.raw / "nccl" / node.node.name for node in run.nodes}
+    return {
+        name: "".join(path.read_text("utf-8", "replace") for path in sorted(folder.glob("*.log")))
+        for name, folder in folders.items()
+    }
+
+
+def networks(log: str) -> set[str]:
+    """The networks of the channels between nodes in a log of NCCL_DEBUG=INFO: IB, Socket, ..."""
+    return {match["network"] for match in _CHANNEL.finditer(log)}
+
+
+def last_warning(log: str) -> str | None:
+    """The last NCCL WARN of a log; on a run that failed most often its cause."""
+    found = [match["text"].strip() for match in _WARNING.finditer(log)]
+    return found[-1] if found else None
+
+
+def wrong_network(transport: str, log: str) -> str | None:
+    """What a node's log says against the transport that was asked for, or none.
+
+    A log without channels says nothing against tcp: Gloo, which has no other, writes none.
+    """
+    found = networks(log)
+    if transport == "rdma" and found != {"IB"}:
+        return f"NCCL crossed {_words(found)}, not NET/IB"
+    if transport == "tcp" and found - {"Socket"}:
+        return f"NCCL crossed {_words(found)}, not NET/Socket"
+    return None
+
+
+def transport_problem(run: Run) -> str | None:
+    """What the collected logs say against the case's transport, in a sentence, or none."""
+    for node, log in logs(run).items():
+        wrong = wrong_network(run.case.transport or "", log)
+        if wrong:
+            return f"On node {node!r} {wrong}."
+    return None
+
+
+def _log_file(run: Run) -> str:
+    return f"/tmp/nixwulf-{run.name}-nccl"  # noqa: S108 - on the nodes
+
+
+def _words(found: set[str]) -> str:
+    return " and ".join(f"NET/{name}" for name in sorted(found)) or "no network that it names"

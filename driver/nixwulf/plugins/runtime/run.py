@@ -1,0 +1,267 @@
+"""One run of a case while it goes on: its nodes, its owned processes and its two clocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from nixwulf.inventory.cluster import Cluster, Fabric
+from nixwulf.nodes import container
+from nixwulf.nodes.container import Toolbox
+from nixwulf.nodes.counters import Counters, read
+from nixwulf.nodes.facts import Facts
+from nixwulf.nodes.power.session import Known
+from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
+from nixwulf.nodes.ssh import Connection, Unreachable
+from nixwulf.plugins.runtime.case import Case
+
+# A silent run whose fabric still carries this much is loading a model, not hanging: a stopped
+# peer leaves only retransmissions and window probes, a few kilobytes a minute. One node has no
+# fabric, and llama-bench says nothing inside a sample; there CPU time tells.
+_PROGRESS_BYTES = 1_000_000
+PROGRESS_CPU_S = 0.5
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The two clocks of a run, seconds: in all, and without a sign of progress."""
+
+    wall_s: float = 600.0
+    progress_s: float = 120.0
+
+
+class RunFailure(Exception):
+    """A run that does not end ok: its outcome, and one sentence of why."""
+
+    def __init__(self, outcome: str, reason: str) -> None:
+        """Keep the outcome (as in a record) beside the reason."""
+        super().__init__(reason)
+        self.outcome = outcome
+        self.reason = reason
+
+
+@dataclass
+class Run:
+    """A case in progress on connected nodes, the head first.
+
+    deadline is in monotonic seconds; model is its path on the nodes that read it, empty where
+    there is none, and tokenizer that of its file where the sweep names one. engine_facts and
+    warnings go into the record; engine_found is what an engine found out or made up for the run,
+    by kind and name. waived are names of gates that may refuse; power is what the session knows of
+    the power of its nodes. toolboxes are the case's on each node, empty without one.
+    """
+
+    name: str
+    case: Case
+    cluster: Cluster
+    nodes: tuple[Connection, ...]
+    model: str
+    limits: Limits
+    raw: Path
+    deadline: float
+    facts: Mapping[str, Facts] = field(default_factory=dict)
+    owned: list[OwnedProcess] = field(default_factory=list)
+    toolboxes: dict[str, Toolbox] = field(default_factory=dict)
+    engine_facts: dict[str, str] = field(default_factory=dict)
+    engine_found: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    waived: tuple[str, ...] = ()
+    warnings: list[str] = field(default_factory=list)
+    power: Known = field(default_factory=Known)
+    tokenizer: str = ""
+
+    @property
+    def head(self) -> Connection:
+        """The node on which clients run."""
+        return self.nodes[0]
+
+    @property
+    def head_system(self) -> str:
+        """What its facts say it runs, such as 'Linux'; empty where they do not."""
+        return self.facts[self.head.node.name].system
+
+    @property
+    def workers(self) -> tuple[Connection, ...]:
+        """The other nodes."""
+        return self.nodes[1:]
+
+    @property
+    def fabric(self) -> Fabric | None:
+        """The fabric that the case is about; none on one node."""
+        return self.cluster.fabrics[self.case.fabric] if self.case.fabric else None
+
+    def on_first(self, count: int) -> Run:
+        """The same model on the first nodes, in a pipeline: what it starts, the run owns."""
+        case = replace(self.case, nodes=count, parallelism="pipeline")
+        if count == 1:
+            case = replace(case, fabric=None, transport=None, parallelism="single")
+        return replace(self, case=case, nodes=self.nodes[:count])
+
+    def program(self, name: str) -> str:
+        """Where the head has a program; raises RunFailure when a waived gate let it pass."""
+        head = self.head.node.name
+        place = self.facts[head].programs.get(name)
+        if place is None:
+            raise RunFailure("failed", f"Node {head!r} lacks {name!r} on PATH; install it there.")
+        return place
+
+    def data_address(self, node: Connection) -> str:
+        """A node's address on the case's fabric, or loopback when one node runs alone."""
+        return node.node.fabrics[self.case.fabric].address if self.case.fabric else "127.0.0.1"
+
+    def start(
+        self,
+        node: Connection,
+        name: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        background: bool = False,
+        after: Sequence[str] = (),
+    ) -> OwnedProcess:
+        """Start a program that goes on until it ends, is stopped, or the run is torn down.
+
+        In the case's toolbox, if it has one. after: what the node runs once it has ended.
+        """
+        full_name = f"{name}-{node.node.name}"
+        toolbox = self.toolboxes.get(node.node.name)
+        if toolbox:
+            unit = unit_name(self.raw, full_name)
+            argv = toolbox.argv(unit, argv, environment)
+            environment, after = {}, container.removal(unit)
+        process = OwnedProcess.start(
+            node, full_name, argv, environment, self.raw, background=background, after=after
+        )
+        self.owned.append(process)
+        return process
+
+    def output(self, node: Connection, script: str, *arguments: str, timeout_s: float = 60) -> str:
+        """What a short script prints where the engine's programs are; raises NixwulfError."""
+        toolbox = self.toolboxes.get(node.node.name)
+        if not toolbox:
+            return node.script(script, *arguments, timeout_s=timeout_s)
+        name = unit_name(self.raw, f"look-{node.node.name}")
+        argv = toolbox.argv(name, ["sh", "-c", script, "sh", *arguments], {})
+        return node.script('"$@"', *argv, timeout_s=timeout_s)
+
+    def outputs(self, script: str) -> list[str]:
+        """The same of every node, at the same time."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            return list(pool.map(lambda node: self.output(node, script), self.nodes))
+
+    def execute(
+        self, node: Connection, name: str, argv: Sequence[str], environment: Mapping[str, str]
+    ) -> OwnedProcess:
+        """Run a program to its end under both clocks; raises RunFailure timeout or hang."""
+        process = self.start(node, name, argv, environment)
+        self.watch(process)
+        return process
+
+    def watch(
+        self, process: OwnedProcess, life: Callable[[], tuple[float, ...]] | None = None
+    ) -> None:
+        """Wait until a process ends; stops it and raises RunFailure at either limit.
+
+        life: signs of life of a program that works without a word, where its node does not tell.
+        """
+        clocks = Clocks(self, process, life)
+        while process.running:
+            time.sleep(_POLL_S)
+            clocks.check()
+
+    @property
+    def servers(self) -> list[OwnedProcess]:
+        """The processes that are there for others until the run ends."""
+        return [process for process in self.owned if process.background]
+
+    def deaths(self) -> str:
+        """A sentence, after a space, for each server that has ended by itself.
+
+        To be asked before a client is stopped: some servers do not survive that.
+        """
+        return "".join(
+            f" {server.argv[0].rpartition('/')[2]!r} on node {server.node!r} {server.ending()}."
+            for server in self.servers
+            if not server.running and not server.stopped_by_driver
+        )
+
+    def stop(self) -> None:
+        """Stop every process of this run that still goes on, the last started first."""
+        for process in reversed(self.owned):
+            process.stop()
+
+    def signs_of_life(self, process: OwnedProcess) -> tuple[float, ...]:
+        """What grows by 1 or more while a silent run works: on the fabric, or in CPU time alone."""
+        if self.fabric is None:
+            times = cpu_times(self.head, process)
+            return (sum(time.user + time.kernel for time in times) / PROGRESS_CPU_S,)
+        counters = read(self.workers)
+        carried = 0
+        for node in self.workers:
+            attachment, counted = node.node.fabrics[self.fabric.name], counters[node.node.name]
+            device = counted.rdma.get(attachment.rdma_device or "")
+            carried += counted.interfaces.get(attachment.interface, 0)
+            carried += device.carried if device else 0
+        return (carried / _PROGRESS_BYTES,)
+
+    def counters(self) -> dict[str, Counters]:
+        """The counters of every node; empty on one node, whose run crosses no network."""
+        return read(self.nodes) if self.fabric else {}
+
+
+class Clocks:
+    """The two clocks of a run, held against one of its processes from now on."""
+
+    def __init__(
+        self,
+        run: Run,
+        process: OwnedProcess,
+        life: Callable[[], tuple[float, ...]] | None = None,
+    ) -> None:
+        """Start the progress clock; the wall clock has run since the run began."""
+        self._run = run
+        self._process = process
+        self._signs = life or (lambda: run.signs_of_life(process))
+        self._progress_at = time.monotonic()
+        self._heard_at = self._progress_at
+        self._life: tuple[float, ...] | None = None
+
+    def heard(self) -> None:
+        """Something came from the process by another way than its output, such as a socket."""
+        self._heard_at = time.monotonic()
+
+    def check(self) -> None:
+        """Stop the process and raise RunFailure, timeout or hang, when a clock has run out."""
+        run, process, now = self._run, self._process, time.monotonic()
+        if now > run.deadline:
+            deaths = run.deaths()
+            process.stop()
+            reason = f"The run took longer than {run.limits.wall_s:g} s.{deaths}"
+            raise RunFailure("timeout", reason)
+        came_at = max(process.output_at, self._heard_at)
+        if came_at > self._progress_at:
+            self._progress_at, self._life = came_at, None
+        silent = now - self._progress_at
+        if self._life is None and silent > run.limits.progress_s / 2:
+            self._life = self._observe()
+        elif self._life is not None and silent > run.limits.progress_s:
+            grown = zip(self._life, self._observe(), strict=False)
+            if all(after - before < 1 for before, after in grown):
+                deaths = run.deaths()
+                process.stop()
+                idle = "the fabric carried nothing" if run.fabric else "it used no CPU time"
+                raise RunFailure(
+                    "hang",
+                    f"{process.argv[0].rpartition('/')[2]!r} was silent for "
+                    f"{run.limits.progress_s:g} s, and {idle}.{deaths}",
+                )
+            self._progress_at, self._life = now, None
+
+    def _observe(self) -> tuple[float, ...]:
+        try:
+            return self._signs()
+        except Unreachable:
+            return ()

@@ -1,0 +1,182 @@
+"""How rows look in charts: marks, legends, titles, and which rows may share a chart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from nixwulf.core.text import microseconds, plural
+from nixwulf.report.predicted import About
+from nixwulf.report.site.chart import SHAPES, Mark, colour, shape
+from nixwulf.report.site.rows import Row, shorten
+
+MOST_MARKS = 60
+"""Of one chart; a mark is up to 600 bytes."""
+_MOST_IN_LEGEND = 12
+_LONGEST_WORDS = 240
+_LONGEST_TITLE = 44
+
+
+class LegendEntry(NamedTuple):
+    """A letter like a mark, the class of its colour, and what has that mark."""
+
+    letter: str
+    colour: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Charts of one kind, ready for the page, each with the rows of its marks.
+
+    note: what is not drawn; told: what the model says of the rows.
+    """
+
+    heading: str
+    about: str
+    legend: tuple[LegendEntry, ...]
+    charts: tuple[Markup, ...]
+    rows: tuple[tuple[Row, ...], ...]
+    note: str
+    told: About | None = None
+
+    @property
+    def predicted(self) -> bool:
+        """Whether predictions stand behind marks."""
+        return any(row.predicted for rows in self.rows for row in rows)
+
+
+def panel_of(row: Row) -> Hashable:
+    """What rows of one chart have in common."""
+    return (row.model, row.benchmark, row.metric, row.unit, row.state, row.work)
+
+
+def some(rows: Sequence[Row], most: int = MOST_MARKS) -> list[Row]:
+    """All rows, or as many as a chart shows, evenly from the highest value to the lowest."""
+    if len(rows) <= most:
+        return list(rows)
+    ordered = sorted(rows, key=lambda row: -(row.value or 0.0))
+    step = (len(ordered) - 1) / (most - 1)
+    return [ordered[round(index * step)] for index in range(most)]
+
+
+def within(figures: Iterable[Figure], most: int) -> list[Figure]:
+    """Figures with as many of their charts, in their order, as have so many bytes together."""
+    kept, left = [], most
+    for figure in figures:
+        drawn: list[tuple[Markup, tuple[Row, ...]]] = []
+        for chart, rows in zip(figure.charts, figure.rows, strict=True):
+            size = len(chart.encode())
+            if size <= left:
+                drawn.append((chart, rows))
+                left -= size
+        undrawn = len(figure.charts) - len(drawn)
+        note = " ".join(filter(None, (figure.note, note_of(undrawn, ()))))
+        if drawn:
+            charts, of = zip(*drawn, strict=True)
+            kept.append(replace(figure, charts=charts, rows=of, note=note))
+    return kept
+
+
+class Look:
+    """Colours and shapes of a figure's marks, by what its rows differ in."""
+
+    def __init__(self, rows: Sequence[Row], known: Collection[str] = ()) -> None:
+        """Known: which of the parts the chart tells otherwise."""
+        parts = [_parts(row) for row in rows]
+        self._shown = [
+            name for name in parts[0] if name not in known and len({p[name] for p in parts}) > 1
+        ]
+        counts = Counter(map(self._words, rows))
+        while len(counts) > _MOST_IN_LEGEND and len(self._shown) > 1:
+            self._shown = self._shown[:-1]
+            counts = Counter(map(self._words, rows))
+        named = [words for words, _ in counts.most_common(_MOST_IN_LEGEND)]
+        self._styles = {words: style for style, words in enumerate(sorted(named))}
+        self._others = len(counts) > len(named)
+
+    def style(self, row: Row) -> int | None:
+        """The style of a row's mark; none where there are too many."""
+        return self._styles.get(self._words(row))
+
+    def mark(self, row: Row, x: float, y: float, href: str) -> Mark:
+        """The mark of a row at a place."""
+        words = shorten(mark_words(row), _LONGEST_WORDS)
+        return Mark(x, y, self.style(row), row.kind, href, words, row.predicted)
+
+    @property
+    def legend(self) -> tuple[LegendEntry, ...]:
+        """What each style means; empty where all marks look the same."""
+        if len(self._styles) == 1 and not self._others:
+            return ()
+        entries = [
+            LegendEntry(SHAPES[shape(style)], colour(style), words)
+            for words, style in self._styles.items()
+        ]
+        if self._others:
+            entries.append(LegendEntry(SHAPES[0], colour(None), "all others"))
+        return tuple(entries)
+
+    def _words(self, row: Row) -> str:
+        parts = _parts(row)
+        return ", ".join(filter(None, (parts[name] for name in self._shown)))
+
+
+def _parts(row: Row) -> dict[str, str]:
+    """What may tell marks apart, the most important first."""
+    return {
+        "platform": "+".join(row.platforms),
+        "program": row.program,
+        "weights": row.weights,
+        "fabric": row.link or "one node",
+        "parallelism": row.parallelism if row.nodes > 1 else "",
+    }
+
+
+def title_of(row: Row, name: str) -> str:
+    """The title of a row's chart: its metric, and its model where the page is not about that."""
+    about = row.model or row.benchmark
+    named = about in {name, row.metric}
+    words = row.metric_words if named else f"{row.metric_words}, {about}"
+    return shorten(words[:1].upper() + words[1:], _LONGEST_TITLE)
+
+
+def mark_words(row: Row) -> str:
+    """Everything about a value in one line."""
+    weights = f" {row.weights}" if row.weights else ""
+    version = f" {row.engine_version}" if row.engine_version else ""
+    return ", ".join(
+        filter(
+            None,
+            (
+                f"{row.number} {row.unit_words} {row.metric_words} ({row.kind})",
+                row.model + weights,
+                f"{plural(row.nodes, 'node')} of {'+'.join(row.platforms)}",
+                row.link,
+                row.parallelism if row.nodes > 1 else "",
+                row.program + version,
+                row.condition_words,
+                f"round trip {microseconds(row.rtt_us)} µs" if row.rtt_us else "",
+                row.source.name,
+            ),
+        )
+    )
+
+
+def note_of(undrawn: int, counts: Iterable[int]) -> str:
+    """What is left out of charts: whole ones, and marks of those with so many."""
+    notes = []
+    if undrawn:
+        notes.append(
+            f"{plural(undrawn, 'more chart')} would belong here; the table has their values."
+        )
+    if any(count > MOST_MARKS for count in counts):
+        notes.append(
+            f"Of a chart with more than {MOST_MARKS} values as many are drawn, evenly from the "
+            "highest to the lowest; the table has all."
+        )
+    return " ".join(notes)

@@ -1,0 +1,314 @@
+"""The pages of a site as text: a pure function of its records."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+
+from nixwulf.core.text import clean, figure, plural, unbroken
+from nixwulf.report.site.groups import Group, count_words, fabric_name, groups
+from nixwulf.report.site.look import Figure, within
+from nixwulf.report.site.names import page_names
+from nixwulf.report.site.paging import page_file, paged
+from nixwulf.report.site.plots import figures
+from nixwulf.report.site.predicted import explained, why_not, with_words, words
+from nixwulf.report.site.rows import Row, Source, by_value, rows_of, scalar, shorten, web_address
+from nixwulf.report.site.strips import by_machines, by_models
+from nixwulf.report.template import environment
+from nixwulf.results.store import Entry
+
+if TYPE_CHECKING:
+    import jinja2
+
+COLUMNS = (
+    "model",
+    "metric",
+    "value",
+    "per W",
+    "per 1000 US$",
+    "nodes",
+    "platform",
+    "fabric",
+    "engine",
+    "conditions",
+    "kind",
+    "source",
+)
+FOLDERS = {"models": "model", "platforms": "platform", "fabrics": "fabric"}
+MOST_BYTES = 500_000
+"""Of any page; a record whose page would be longer leaves its details to its JSON."""
+_FIGURES_BYTES = 180_000  # beside 250,000 of rows
+_LIST_COLUMNS = ("name", "values", "kinds", "best decode", "where")
+_LONGEST_CELL = 100
+_MOST_WAYS = 12
+_MOST_EXPLAINED = 12
+_MOST_OPTIONS = 300
+_MOST_HIGHLIGHTS = 5
+_SHOWN_ABOVE = frozenset({"schema_version", "kind", "id", "outcome", "failure", "metrics"})
+
+
+_FACETS: dict[str, Callable[[Row], Sequence[str]]] = {
+    "kind": lambda row: (row.kind,),
+    "platform": lambda row: row.platforms,
+    "model": lambda row: (row.model,),
+    "engine": lambda row: (row.program,),
+    "nodes": lambda row: (str(row.nodes),),
+    "metric": lambda row: (row.metric_words or "no number",),
+}
+
+
+class Site:
+    """The pages of records: `files` gives each with its name in the site's folder."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        found = {_identity(entry): entry for entry in entries}
+        names = page_names(found)
+        self.sources = [Source(entry, names[key]) for key, entry in found.items()]
+        self.rows = explained(rows_of(self.sources), self.sources)
+        self.groups = groups(self.rows)
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The columns of tables of rows; those of watts and prices where any row has them."""
+        empty = {
+            "per W": all(row.cost.per_watt is None for row in self.rows),
+            "per 1000 US$": all(row.cost.per_usd is None for row in self.rows),
+        }
+        return [column for column in COLUMNS if not empty.get(column)]
+
+    @cached_property
+    def pages(self) -> dict[str, dict[str, str]]:
+        """The file name without suffix of each model, platform and kind of fabric."""
+        return {
+            folder: page_names(group.name for group in self.groups if group.folder == folder)
+            for folder in FOLDERS
+        }
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Every file but the records' own JSON: its name and its text."""
+        static = resources.files("nixwulf")
+        report_css = (static / "report" / "page.css").read_text("utf-8")
+        yield "site.css", report_css + (static / "report" / "site" / "site.css").read_text("utf-8")
+        yield "site.js", (static / "report" / "site" / "site.js").read_text("utf-8")
+        yield from self._index()
+        for folder in FOLDERS:
+            yield from self._list(folder)
+        for group in self.groups:
+            yield from self._group(group)
+        yield from self._records()
+
+    @cached_property
+    def _environment(self) -> jinja2.Environment:
+        found = environment("report/site/templates")
+        found.filters.update(
+            brief=brief,
+            clean=clean,
+            figure=figure,
+            fabric_name=fabric_name,
+            scalar=scalar,
+            unbroken=unbroken,
+            web_address=web_address,
+        )
+        found.globals.update(plural=plural, pages=self.pages, records=len(self.sources), root="../")
+        return found
+
+    def _render(self, template: str, **context: Any) -> str:
+        return self._environment.get_template(template).render(context)
+
+    def _table(self, rows: Iterable[Row], columns: Sequence[str], root: str) -> list[Markup]:
+        template = self._environment.get_template("row.html.j2")
+        return [
+            Markup(template.render(row=row, columns=columns, root=root))  # noqa: S704 - Jinja's
+            for row in rows
+        ]
+
+    def _index(self) -> Iterator[tuple[str, str]]:
+        parts = paged([("", self._table(self.rows, self.columns, "./"))])
+        names = [page_file("index", number + 1) for number in range(len(parts))]
+        later = {f"rows~{number}.js": part for number, part in enumerate(parts[1:], 2)}
+        for name, part in later.items():
+            text = "".join(row for table in part for row in table.rows)
+            yield name, f"nixwulfRows({json.dumps(name)}, {json.dumps(text)});\n"
+        context = {
+            "root": "./",
+            "files": names,
+            "columns": self.columns,
+            "counts": count_words(self.rows),
+            "total": len(self.rows),
+            "rest": " ".join(later),
+            "ways": list(self._ways()),
+            "highlights": list(self._highlights()),
+            "facets": {column: _options(self.rows, of) for column, of in _FACETS.items()},
+        }
+        for number, (name, part) in enumerate(zip(names, parts, strict=True), 1):
+            rows = [row for table in part for row in table.rows]
+            yield name, self._render("index.html.j2", number=number, rows=rows, **context)
+
+    def _ways(self) -> Iterator[tuple[str, list[Group], int]]:
+        """Of each folder the pages with most rows, and how many there are when they are more."""
+        for folder in FOLDERS:
+            own = [group for group in self.groups if group.folder == folder]
+            most = sorted(own, key=lambda group: -len(group.rows))[:_MOST_WAYS]
+            yield folder, most, len(own) if len(own) > len(most) else 0
+
+    def _highlights(self) -> Iterator[tuple[str, str, list[Markup]]]:
+        newest: dict[str, Row] = {}
+        for row in sorted(self.rows, key=lambda row: row.started, reverse=True):
+            if row.started:
+                newest.setdefault(row.source.page, row)
+        shown = list(newest.values())[:_MOST_HIGHLIGHTS]
+        yield "Newest", "The runs that started last.", self._table(shown, self.columns, "./")
+        models = [group for group in self.groups if group.folder == "models"]
+        models.sort(key=lambda group: -len(group.rows))
+        best = [best_decode(group.rows) for group in models[:_MOST_HIGHLIGHTS]]
+        yield (
+            "Best",
+            "The fastest decode of each of the models with most values, with whatever nodes, "
+            "weights and conditions that took: where to look first, not a ranking of machines.",
+            self._table([row for row in best if row], self.columns, "./"),
+        )
+
+    def _list(self, folder: str) -> Iterator[tuple[str, str]]:
+        own = [group for group in self.groups if group.folder == folder]
+        template = self._environment.get_template("list_row.html.j2")
+        rows = []
+        for group in own:
+            kinds = Counter(row.kind for row in group.rows)
+            text = template.render(
+                group=group,
+                values=sum(row.value is not None for row in group.rows),
+                kinds=", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
+                best=best_decode(group.rows),
+            )
+            rows.append(Markup(text))  # noqa: S704 - Jinja's
+        parts = paged([("", rows)])
+        files = [page_file("index", number + 1) for number in range(len(parts))]
+        for number, (file, part) in enumerate(zip(files, parts, strict=True), 1):
+            yield (
+                f"{folder}/{file}",
+                self._render(
+                    "list.html.j2",
+                    folder=folder,
+                    files=files,
+                    number=number,
+                    total=len(own),
+                    columns=_LIST_COLUMNS,
+                    rows=[row for table in part for row in table.rows],
+                ),
+            )
+
+    def _group(self, group: Group) -> Iterator[tuple[str, str]]:
+        own = FOLDERS[group.folder]
+        # A platform's and a fabric's own column stay: they say what they worked with.
+        left_out = {"metric", "model"} if own == "model" else {"metric"}
+        columns = [name for name in self.columns if name not in left_out]
+        tables: dict[str, list[Row]] = defaultdict(list)
+        for row in sorted(group.rows, key=by_value):
+            tables[_heading(row)].append(row)
+        parts = paged(
+            (heading, self._table(rows, columns, "../")) for heading, rows in tables.items()
+        )
+        page = self.pages[group.folder][group.name]
+        files = [page_file(page, number + 1) for number in range(len(parts))]
+        for number, (file, part) in enumerate(zip(files, parts, strict=True), 1):
+            found = _figures(group) if number == 1 else []
+            yield (
+                f"{group.folder}/{file}",
+                self._render(
+                    "group.html.j2",
+                    group=group,
+                    kind=own if own != "fabric" else "kind of fabric",
+                    query=urlencode({own if own != "fabric" else "q": brief(group.name)}),
+                    figures=found,
+                    files=files,
+                    number=number,
+                    tables=part,
+                    columns=columns,
+                ),
+            )
+
+    def _records(self) -> Iterator[tuple[str, str]]:
+        rows: dict[str, list[Row]] = defaultdict(list)
+        for row in self.rows:
+            rows[row.source.page].append(row)
+        for source in self.sources:
+            own = rows[source.page]
+            context = {
+                "source": source,
+                "record": source.record,
+                "title": own[0].model or own[0].program,
+                "what": own[0].on,
+                "rows": [row for row in own if row.value is not None],
+                "explained": words(own)[:_MOST_EXPLAINED],
+                "why_not": why_not(own),
+                "platform": own[0].platforms[0],
+                "model": own[0].model,
+                "fabric": fabric_name(own[0]) if own[0].nodes > 1 else "",
+            }
+            details = {
+                key: value for key, value in source.record.items() if key not in _SHOWN_ABOVE
+            }
+            text = self._render("record.html.j2", **context, details=details)
+            if len(text.encode()) >= MOST_BYTES:
+                text = self._render("record.html.j2", **context, details={})
+            yield f"records/{source.page}.html", text
+
+
+def brief(text: str, longest: int = _LONGEST_CELL) -> str:
+    """Text for a cell: one line, no control characters, not too long."""
+    return shorten(text, longest)
+
+
+def best_decode(rows: Iterable[Row]) -> Row | None:
+    """The fastest decode of one stream among rows."""
+    decode = [row for row in rows if row.metric == "decode" and row.unit == "tok/s"]
+    return max(decode, key=lambda row: row.value or 0.0, default=None)
+
+
+def _identity(entry: Entry) -> str:
+    """A record's id; of runs, whose ids come again in every run folder, with when it started."""
+    record = entry.record
+    if record["kind"] != "run":
+        return str(record["id"])
+    return f"{record['id']}-{record['started'][:19]}"
+
+
+def _record_href(row: Row) -> str:
+    return f"../records/{row.source.page}.html"
+
+
+def _figures(group: Group) -> list[Figure]:
+    """The figures of a page: what is fast first, then what it depends on."""
+    first = {"models": by_machines, "platforms": by_models}.get(group.folder)
+    overview = first(group.rows, _record_href, group.name) if first else None
+    rest = figures(group.rows, _record_href, group.name)
+    return with_words(within([overview, *rest] if overview else rest, _FIGURES_BYTES))
+
+
+def _heading(row: Row) -> str:
+    if row.value is None:
+        return "Without a number"
+    words = row.metric_words
+    return f"{words[:1].upper()}{words[1:]}, {row.unit_words}"
+
+
+def _options(rows: Iterable[Row], of: Callable[[Row], Sequence[str]]) -> list[tuple[str, int]]:
+    """The values that a filter offers with their numbers of rows, digits in order of their size."""
+    counts = Counter(value for row in rows for value in of(row) if value)
+    common = counts.most_common(_MOST_OPTIONS)
+    return sorted(common, key=lambda option: (option[0].isdigit() * len(option[0]), option[0]))
+
+
+def unscrubbed(records: Iterable[Mapping[str, Any]]) -> int:
+    """How many records of runs outside the lab hold what 'nixwulf publish' takes out."""
+    return sum(
+        record["kind"] == "run" and not record["cluster"]["lab"] and "scrubbed" not in record
+        for record in records
+    )

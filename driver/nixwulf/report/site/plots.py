@@ -1,0 +1,233 @@
+"""Which charts a set of rows gives, and what joins their marks.
+
+A line joins rows that differ in x alone: the same platform, engine and its version, model and
+weights, conditions, and who measured. What differs otherwise may stand in one chart, with other
+marks, but only for the same model and amount of work.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nixwulf.core.text import plural
+from nixwulf.core.units import adds_up
+from nixwulf.report.site.chart import Chart, Line, apart, svg
+from nixwulf.report.site.look import MOST_MARKS, Figure, Look, note_of, panel_of, some, title_of
+from nixwulf.report.site.rows import Row
+
+MOST_CHARTS = 6
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of chart: its x, which rows have a place in it, and what its lines join."""
+
+    heading: str
+    about: str
+    over: str
+    x: Callable[[Row], float | None]
+    wanted: Callable[[Row], bool]
+    joined: Literal["nodes", "fabrics", "nothing"]
+
+    @property
+    def by_nodes(self) -> bool:
+        """Whether x is the number of nodes."""
+        return self.joined == "nodes"
+
+    def place(self, row: Row) -> float | str:
+        """What rows of one case share, whose mean a line passes: their nodes, or their fabric."""
+        return row.nodes if self.by_nodes else row.fabric
+
+
+_KINDS = (
+    _Kind(
+        "By number of nodes",
+        "A line joins numbers of nodes where all else is the same; one node has no fabric, and "
+        "nothing to split.",
+        "nodes",
+        lambda row: float(row.nodes),
+        lambda row: adds_up(row.unit),
+        "nodes",
+    ),
+    _Kind(
+        "Against latency",
+        "Over the round trip of 64-byte packets that was measured in the same run. A line joins "
+        "fabrics: all else is the same.",
+        "measured round trip, µs",
+        lambda row: row.rtt_us,
+        lambda row: row.nodes > 1 and row.metric == "decode",
+        "fabrics",
+    ),
+    _Kind(
+        "Against bandwidth",
+        "Over the bandwidth of one TCP stream that was measured in the same run. A line joins "
+        "fabrics: all else is the same.",
+        "measured bandwidth, Gbit/s",
+        lambda row: row.bandwidth_gbps,
+        lambda row: row.nodes > 1 and row.metric == "prompt",
+        "fabrics",
+    ),
+    _Kind(
+        "Against the fabric's nominal speed",
+        "What was sold, not what was measured. A line joins fabrics: all else is the same.",
+        "nominal speed, Gbit/s",
+        lambda row: row.speed_gbps,
+        lambda row: row.nodes > 1 and row.metric == "prompt",
+        "fabrics",
+    ),
+    _Kind(
+        "Against watts",
+        "Speed over the power that the same record gives of all nodes.",
+        "power of all nodes, W",
+        lambda row: row.cost.watts,
+        lambda row: adds_up(row.unit),
+        "nothing",
+    ),
+    _Kind(
+        "Watts",
+        "Power of all nodes together. A line joins numbers of nodes: all else is the same.",
+        "nodes",
+        lambda row: float(row.nodes),
+        lambda row: row.unit == "W",
+        "nodes",
+    ),
+)
+
+
+def figures(rows: Sequence[Row], href: Callable[[Row], str], name: str) -> list[Figure]:
+    """The figures of a page's rows; name is the page's own model or platform, for no title.
+
+    href gives the page of a row's record. Kinds that would be empty are left out.
+    """
+    found = (_figure(kind, rows, href, name) for kind in _KINDS)
+    return [figure for figure in found if figure]
+
+
+def _figure(
+    kind: _Kind, rows: Sequence[Row], href: Callable[[Row], str], name: str
+) -> Figure | None:
+    panels: dict[Hashable, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.value and kind.x(row) and kind.wanted(row):
+            panels[panel_of(row)].append(row)
+    found = [(own, _lines(kind, own)) for own in panels.values()]
+    found = [(own, lines) for own, lines in found if _worth(kind, own, lines)]
+    found.sort(key=lambda panel: (-len(panel[1]), -len(panel[0]), title_of(panel[0][0], "")))
+    drawn = [(some(own), lines) for own, lines in found[:MOST_CHARTS]]
+    if not drawn:
+        return None
+    look = Look([row for own, _ in drawn for row in own])
+    charts = [_chart(kind, own, lines, look, href, name) for own, lines in drawn]
+    return Figure(
+        heading=kind.heading,
+        about=kind.about,
+        legend=look.legend,
+        charts=tuple(map(svg, charts)),
+        rows=tuple(tuple(own) for own, _ in drawn),
+        note=note_of(len(found) - len(drawn), [len(own) for own, _ in found[:MOST_CHARTS]]),
+    )
+
+
+def _alone(row: Row) -> Hashable:
+    """What rows of one line have in common, also with those on one node."""
+    return (
+        row.kind,
+        row.source.record["cluster"]["name"],
+        row.platforms,
+        row.machines,
+        row.engine,
+        row.engine_version,
+        row.weights,
+        panel_of(row),
+        tuple(sorted((key, str(value)) for key, value in row.conditions.items())),
+    )
+
+
+def _crossing(row: Row) -> tuple[str, str, str]:
+    return (row.parallelism, row.fabric, row.transport)
+
+
+def _lines(kind: _Kind, rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows that a line joins, where they have two values of x or more."""
+    groups: dict[Hashable, list[Row]] = defaultdict(list)
+    crossings: dict[Hashable, set[tuple[str, str, str]]] = defaultdict(set)
+    for row in rows:
+        if row.nodes > 1:
+            crossings[_alone(row)].add(_crossing(row))
+    for row in rows:
+        if not kind.by_nodes:
+            groups[_alone(row), row.nodes, row.parallelism, row.transport].append(row)
+        elif row.nodes > 1:
+            groups[_alone(row), _crossing(row)].append(row)
+        else:
+            for crossing in crossings[_alone(row)]:
+                groups[_alone(row), crossing].append(row)
+    return [own for own in groups.values() if _joins(kind, own)]
+
+
+def _joins(kind: _Kind, rows: Sequence[Row]) -> bool:
+    """Whether they are at two places apart, and repeat nothing but runs.
+
+    Two published values at one place differ in something that their sources do not say, and so
+    they may differ in it from those at another.
+    """
+    places = {kind.place(row) for row in rows}
+    repeated = len(places) < len(rows)
+    if kind.joined == "nothing" or (repeated and any(row.kind != "run" for row in rows)):
+        return False
+    return len(places) > 1 and apart([x for x, _ in _means(kind, rows)])
+
+
+def _worth(kind: _Kind, rows: Sequence[Row], lines: Sequence[Sequence[Row]]) -> bool:
+    """Over nodes marks that nothing joins would compare what cannot be; else two places do."""
+    return bool(lines) if kind.by_nodes else apart([kind.x(row) or 0.0 for row in rows])
+
+
+def _chart(
+    kind: _Kind,
+    rows: Sequence[Row],
+    lines: Sequence[Sequence[Row]],
+    look: Look,
+    href: Callable[[Row], str],
+    name: str,
+) -> Chart:
+    first = rows[0]
+    several = len({row.parallelism for own in lines for row in own}) > 1
+    return Chart(
+        title=title_of(first, name),
+        unit=first.unit_and_work,
+        over=kind.over,
+        steps=kind.by_nodes,
+        marks=[look.mark(row, kind.x(row) or 0.0, row.value or 0.0, href(row)) for row in rows],
+        lines=[_line(kind, own, look, several) for own in lines[:MOST_MARKS]],
+    )
+
+
+def _line(kind: _Kind, rows: Sequence[Row], look: Look, several: bool) -> Line:
+    """Over nodes a line has the look of its marks; else it joins marks of several looks.
+
+    several: whether the chart has more than one way to split the work.
+    """
+    points = _means(kind, rows)
+    if kind.by_nodes:
+        return Line(look.style(max(rows, key=lambda row: row.nodes)), points, "")
+    nodes, parallelism = rows[0].nodes, rows[0].parallelism
+    return Line(None, points, f"{nodes}, {parallelism}" if several else plural(nodes, "node"))
+
+
+def _means(kind: _Kind, rows: Sequence[Row]) -> list[tuple[float, float]]:
+    """A line's points: runs of one case are joined at their mean."""
+    found: dict[float | str, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[kind.place(row)].append(row)
+    return sorted(
+        (
+            statistics.fmean(kind.x(row) or 0.0 for row in own),
+            statistics.fmean(row.value or 0.0 for row in own),
+        )
+        for own in found.values()
+    )

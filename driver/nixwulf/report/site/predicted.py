@@ -1,0 +1,88 @@
+"""What the model says beside the values of a site."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from nixwulf.perf.explain.explanation import Explained, explain_records
+from nixwulf.perf.explain.subject import METRICS
+from nixwulf.perf.explain.text import measured, sentences
+from nixwulf.report.lines import case_of
+from nixwulf.report.predicted import About, about
+from nixwulf.report.site.look import Figure
+from nixwulf.report.site.rows import Row, Source, conditions_of
+from nixwulf.results.store import PLAN, read_plan
+
+
+def explained(rows: Iterable[Row], sources: Iterable[Source]) -> list[Row]:
+    """Rows, each with what the model says of it; a run folder is explained as a whole."""
+    folders: defaultdict[Path, list[Source]] = defaultdict(list)
+    for source in sources:
+        folders[_folder(source)].append(source)
+    found: defaultdict[tuple[Path, str, str], list[Explained]] = defaultdict(list)
+    for folder, own in folders.items():
+        place = folder.parent / PLAN
+        plan = read_plan(place) if place.exists() else None
+        for one in explain_records([(source.record, plan) for source in own])[0]:
+            found[folder, case_of(one.record)["id"], one.metric].append(one)
+    return [replace(row, told=_told(row, found[_key(row)])) for row in rows]
+
+
+def words(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
+    """For each value that has a prediction to show, both in words and the sentences beside it."""
+    return [
+        (f"{row.metric_words}: {measured(row.told)}", list(sentences(row.told)))
+        for row in rows
+        if row.told and row.predicted
+    ]
+
+
+def with_words(figures: Iterable[Figure]) -> list[Figure]:
+    """Figures with what stands below each; a sentence stands below the first that it is about."""
+    found: list[Figure] = []
+    said: set[str] = set()
+    for figure in figures:
+        own = _about([row for rows in figure.rows for row in rows])
+        new = tuple(sentence for sentence in own.why if sentence not in said)
+        said.update(new)
+        found.append(replace(figure, told=replace(own, why=new)))
+    return found
+
+
+def _name(row: Row) -> str:
+    """'gpt-oss-120b, 4 × framework-desktop, ethernet, pipeline, llama.cpp'."""
+    machines = f"{row.nodes} × {'+'.join(row.platforms)}"
+    split = row.parallelism if row.nodes > 1 else ""
+    return ", ".join(filter(None, (row.model, machines, row.link, split, row.program)))
+
+
+def _about(rows: Sequence[Row]) -> About:
+    told = [(_name(row), row.told) for row in rows if row.told and row.metric in METRICS]
+    return about(told, [(row.value, row.predicted) for row in rows if row.value and row.predicted])
+
+
+def why_not(rows: Sequence[Row]) -> str:
+    """Why no speed of a record has a prediction; empty where one has, or where there is none."""
+    told = [row.told for row in rows if row.told and row.metric in METRICS]
+    reasons = [one.why_not for one in told if one.why_not]
+    return "" if not reasons or any(row.predicted for row in rows) else reasons[0]
+
+
+def _folder(source: Source) -> Path:
+    return source.entry.path.parent
+
+
+def _key(row: Row) -> tuple[Path, str, str]:
+    return _folder(row.source), case_of(row.source.record)["id"], row.metric
+
+
+def _told(row: Row, found: Sequence[Explained]) -> Explained | None:
+    """The one whose conditions are the row's."""
+    for one in found:
+        asked = conditions_of(one.conditions)
+        if row.unit == "tok/s" and all(row.conditions.get(k) == v for k, v in asked.items()):
+            return one
+    return None

@@ -1,0 +1,293 @@
+"""Rows of a site: each value of each record, or the outcome of one that has none."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from nixwulf.core.text import clean, decimals, figure, link_name, plural, unit_name
+from nixwulf.core.units import better
+from nixwulf.report.lines import Band, Cost
+from nixwulf.report.predicted import band_of
+from nixwulf.results.record import Record
+from nixwulf.results.store import Entry
+from nixwulf.results.table import as_rows, record_bandwidth_gbps, record_rtt_us, tidy
+
+if TYPE_CHECKING:
+    from nixwulf.perf.explain.explanation import Explained
+
+NOT_STATED = "not stated"
+_TOKENS = {"n_prompt": "prompt", "n_gen": "generate", "depth": "depth"}
+_OTHER_NAMES = {"n_depth": "depth"}
+_URL = re.compile(r"https?://[^\s<>\"'`\\]+")
+_MOST_DECIMALS = 4
+_METRIC_ORDER = {"decode": 0, "prompt": 1, "throughput": 2}
+_UNIT_ORDER = {"more": 3, "less": 4, "": 5}
+_KIND_ORDER = {"run": 0, "imported": 1, "published": 2}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A record as pages name it: page is its file name without suffix, url a link or empty."""
+
+    entry: Entry
+    page: str
+
+    @property
+    def record(self) -> Record:
+        """The record."""
+        return self.entry.record
+
+    @property
+    def url(self) -> str:
+        """Where its numbers are published; empty for anything but a web address."""
+        return web_address(self.record.get("source", {}).get("url", ""))
+
+    @property
+    def name(self) -> str:
+        """Who measured it, or the tool or file that was read; empty for runs."""
+        source = self.record.get("source", {})
+        return str(source.get("name") or source.get("file") or source.get("tool") or "")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A value with everything that is shown beside it; without a value of a run that failed.
+
+    conditions: parameters of the case and conditions of the metric, by one name each; told is what
+    the performance model says beside the value.
+    """
+
+    source: Source
+    kind: str
+    platforms: tuple[str, ...]
+    machines: str
+    nodes: int
+    fabric_kind: str
+    fabric: str
+    transport: str
+    engine: str
+    engine_version: str
+    benchmark: str
+    model: str
+    weights: str
+    parallelism: str
+    outcome: str
+    reason: str
+    started: str
+    metric: str
+    unit: str
+    state: str
+    value: float | None
+    stddev: float | None
+    percentiles: tuple[float, float, float] | None
+    n_samples: int | None
+    conditions: Mapping[str, Any]
+    rtt_us: float | None
+    bandwidth_gbps: float | None
+    speed_gbps: float | None
+    cost: Cost
+    told: Explained | None = None
+
+    @property
+    def predicted(self) -> Band | None:
+        """Between what 80 % of measurements should lie, in the unit; none where nothing says it."""
+        return band_of(self.told) if self.told else None
+
+    @property
+    def link(self) -> str:
+        """The fabric and how it was crossed; empty on one node."""
+        if self.nodes == 1:
+            return ""
+        return link_name(self.fabric or NOT_STATED, self.transport)
+
+    @property
+    def program(self) -> str:
+        """The engine, or the benchmark that measures the machines themselves."""
+        return self.engine or self.benchmark
+
+    @property
+    def metric_words(self) -> str:
+        """The metric for people."""
+        return self.metric.replace("_", " ")
+
+    @property
+    def unit_words(self) -> str:
+        """The unit for people."""
+        return unit_name(self.unit)
+
+    @property
+    def number(self) -> str:
+        """The value with its deviation; empty where there is none."""
+        if self.value is None or self.stddev is None:
+            return "" if self.value is None else figure(self.value)
+        places = decimals(float(f"{self.value:.3g}"))
+        if 0 < self.stddev < 0.5 * 0.1**places:  # it would read as ± 0
+            places = min(_MOST_DECIMALS, decimals(self.stddev) - 2)
+        return f"{self.value:.{places}f} ± {self.stddev:.{places}f}"
+
+    @property
+    def spread(self) -> str:
+        """Percentiles of a distribution in words; empty where there are none."""
+        if self.percentiles is None:
+            return ""
+        return "p50 {}, p95 {}, p99 {}".format(*map(figure, self.percentiles))
+
+    @property
+    def costs(self) -> str:
+        """The speed over watts and price in words, each with what it was divided by."""
+        words, cost = [], self.cost
+        if cost.per_watt is not None and cost.watts:
+            words.append(
+                f"{figure(cost.per_watt)} {self.unit_words}/W of {figure(cost.watts)} W "
+                f"({cost.watts_source})"
+            )
+        if cost.joules_per_token is not None:
+            words.append(f"{figure(cost.joules_per_token)} J/token")
+        if cost.per_usd is not None and cost.price_usd:
+            words.append(
+                f"{figure(1000 * cost.per_usd)} {self.unit_words} for 1000 of "
+                f"{cost.price_usd:,.0f} US$ ({cost.price_source})"
+            )
+        return "; ".join(words)
+
+    @property
+    def on(self) -> str:
+        """What was measured on what: '2 nodes of dgx-spark, roce (rdma), vllm 0.11, tensor'."""
+        parts = [
+            f"{plural(self.nodes, 'node')} of {'+'.join(self.platforms)}",
+            self.link,
+            f"{self.program} {self.engine_version}".strip(),
+            self.parallelism if self.nodes > 1 else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+    @property
+    def where(self) -> str:
+        """The same with the conditions."""
+        return ", ".join(filter(None, (self.on, self.condition_words)))
+
+    @property
+    def condition_words(self) -> str:
+        """The conditions for people: 'prompt 512, depth 0, threads 8'."""
+        known = [
+            f"{word} {self.conditions[key]}"
+            for key, word in _TOKENS.items()
+            if key in self.conditions and (key == "depth" or self.conditions[key])
+        ]
+        others = [
+            f"{key.replace('_', ' ')} {scalar(value)}"
+            for key, value in sorted(self.conditions.items())
+            if key not in _TOKENS
+        ]
+        return ", ".join([*known, *others, *([self.state] if self.state == "cold" else [])])
+
+    @property
+    def work(self) -> str:
+        """Those conditions that make up the work: lengths, depth and requests at once."""
+        return ", ".join(
+            f"{_TOKENS.get(key, key)} {clean(str(self.conditions[key]))}"
+            for key in _WORK
+            if key in self.conditions and (key == "depth" or self.conditions[key])
+        )
+
+    @property
+    def unit_and_work(self) -> str:
+        """What stands over a chart of such rows; of tokens also that the work is not known."""
+        unit = self.unit_words + (", less is better" if better(self.unit) == "less" else "")
+        unknown = "lengths not stated" if self.unit == "tok/s" else ""
+        return "; ".join(filter(None, (unit, self.work or unknown)))
+
+
+_WORK = ("n_prompt", "n_gen", "depth", "concurrency", "bytes", "size", "operation")
+
+
+@lru_cache(4096)  # names come again in hundreds of rows
+def shorten(text: str, longest: int) -> str:
+    """Text on one line without control characters, at most so many characters."""
+    words = " ".join(clean(text).split())
+    return words if len(words) <= longest else f"{words[: longest - 1]}…"
+
+
+def web_address(text: str) -> str:
+    """The text where it is an address of the web, else nothing: no other scheme becomes a link."""
+    return text if _URL.fullmatch(text) else ""
+
+
+def rows_of(sources: Iterable[Source]) -> list[Row]:
+    """The rows of records: models in alphabetic order, of each metric the best first."""
+    by_page = {source.page: source for source in sources}
+    # A page's name tells runs of one case apart, which have one id in every run folder.
+    table = tidy({**source.record, "id": page} for page, source in by_page.items())
+    rows = [_row(by_page[row["record"]], row) for row in as_rows(table)]
+    return sorted(rows, key=_by_model)
+
+
+def _row(source: Source, row: Mapping[str, Any]) -> Row:
+    record, case = source.record, source.record["case"]
+    fabric = record.get("fabric", {})
+    spread = tuple(row[name] for name in ("p50", "p95", "p99"))
+    return Row(
+        source=source,
+        kind=record["kind"],
+        platforms=tuple(dict.fromkeys(record["cluster"]["platforms"])),
+        machines=record["cluster"].get("machine", ""),
+        nodes=case["nodes"],
+        fabric_kind=fabric.get("kind", "") if case["nodes"] > 1 else "",
+        fabric=fabric.get("name", case.get("fabric", "")),
+        transport=case.get("transport", ""),
+        engine=case.get("engine", ""),
+        engine_version=record.get("engine", {}).get("version", ""),
+        benchmark=case["benchmark"],
+        model=case.get("model", ""),
+        weights=record.get("model", {}).get("weights", ""),
+        parallelism=case.get("parallelism", ""),
+        outcome=record["outcome"],
+        reason=record.get("failure", {}).get("reason", ""),
+        started=record.get("started", ""),
+        metric=row["metric"] or "",
+        unit=row["unit"] or "",
+        state=row["state"] or "",
+        value=row["value"],
+        stddev=row["stddev"],
+        percentiles=None if None in spread else spread,
+        n_samples=row["n_samples"],
+        conditions=conditions_of(case["parameters"], json.loads(row["conditions"] or "{}")),
+        rtt_us=record_rtt_us(record),
+        bandwidth_gbps=record_bandwidth_gbps(record),
+        speed_gbps=fabric.get("speed_gbps"),
+        cost=Cost(*(row[name] for name in Cost._fields)),
+    )
+
+
+def conditions_of(*documents: Mapping[str, Any]) -> dict[str, Any]:
+    """Later ones win; a condition that two tools name differently has one name."""
+    return {_OTHER_NAMES.get(key, key): value for one in documents for key, value in one.items()}
+
+
+def scalar(value: Any) -> str:
+    """A number, text or truth for people."""
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else clean(str(value))
+
+
+def by_value(row: Row) -> tuple[Any, ...]:
+    """Metric by metric, decode first, and of each the best value first."""
+    value = row.value or 0.0
+    return (
+        _METRIC_ORDER.get(row.metric, _UNIT_ORDER[better(row.unit)]) if row.metric else 9,
+        row.metric,
+        row.unit,
+        value if better(row.unit) == "less" else -value,
+        _KIND_ORDER[row.kind],
+        row.source.page,
+        sorted((key, str(value)) for key, value in row.conditions.items()),
+    )
+
+
+def _by_model(row: Row) -> tuple[Any, ...]:
+    about = row.model or row.benchmark
+    return (not row.model, about.lower(), about, *by_value(row))

@@ -1,0 +1,1 @@
+"""Records: kept, read as tables, compared, imported, published."""

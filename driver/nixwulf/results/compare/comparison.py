@@ -1,0 +1,151 @@
+"""A comparison: what two sides differ in as a whole, their pairs, and what counts as below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
+from nixwulf.results.compare.pairs import Alone, Ending, Pair, pair_up
+from nixwulf.results.compare.sides import Identity, Key, Side, read_side
+from nixwulf.results.record import Record
+
+_METRIC_ORDER = {"prompt": 0, "decode": 1, "throughput": 2, "ttft": 3, "itl": 4}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What A and B differ in as a whole, with the values of each; none: not told."""
+
+    what: str
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sides compared; over: the conditions that the user compares over."""
+
+    a: Side
+    b: Side
+    over: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    pairs: tuple[Pair, ...]
+    endings: tuple[Ending, ...]
+    alone: tuple[Alone, ...]
+
+    @property
+    def unjudged(self) -> tuple[Pair, ...]:
+        """Pairs of which too few samples tell nothing."""
+        return tuple(pair for pair in self.pairs if pair.interval is None)
+
+    def below(self, limit: float) -> tuple[Pair | Ending, ...]:
+        """What is shown to be below this share of A: even its best case is, or it failed."""
+        slow = (p for p in self.pairs if p.best_case is not None and p.best_case < limit)
+        return (*slow, *(ending for ending in self.endings if ending.worse))
+
+    def exit_code(self, limit: float) -> int:
+        """What --fail-below gives; raises InputError when nothing could be below at all."""
+        if self.below(limit):
+            return EXIT_RUN_FAILED
+        if all(pair.best_case is None for pair in self.pairs):
+            raise InputError(
+                f"--fail-below {limit:g} can judge none of the {len(self.pairs)} pairs: each lacks "
+                "two runs and three samples on both sides, or a better direction; give the sweep "
+                "'repetitions: 3'."
+            )
+        return EXIT_OK
+
+
+def compare(a: Side, b: Side, over: Sequence[str] = ()) -> Comparison:
+    """Compare equal conditions of two sides; raises InputError when there are none."""
+    found = pair_up(a, b, over)
+    return Comparison(
+        a,
+        b,
+        tuple(over),
+        tuple(_differences(a, b, over)),
+        tuple(sorted(found.pairs, key=lambda pair: _order(pair.shared))),
+        tuple(sorted(found.endings, key=lambda ending: _case_order(ending.shared))),
+        tuple(sorted(found.alone, key=lambda one: (one.why, _order(one.shared)))),
+    )
+
+
+def compare_paths(a: str, b: str, folder: Path, over: Sequence[str] = ()) -> Comparison:
+    """Compare what two paths or queries name; queries choose from the folder."""
+    return compare(read_side(a, folder), read_side(b, folder), over)
+
+
+def _differences(a: Side, b: Side, over: Sequence[str]) -> Iterable[Difference]:
+    keys = sorted({k for row in (*a.rows, *b.rows) for k in row.identity if k.is_called(over)})
+    for key in keys:
+        values = [sorted({_text(row.identity.get(key)) for row in s.rows}) for s in (a, b)]
+        if values[0] != values[1]:
+            yield Difference(key.name, *(tuple(filter(None, found)) for found in values))
+    for what, read in _AROUND.items():
+        one, two = (_distinct(read, side.records) for side in (a, b))
+        if one != two:
+            yield Difference(what, one, two)
+
+
+def _distinct(
+    read: Callable[[Record], Iterable[Any]], records: Iterable[Record]
+) -> tuple[str, ...]:
+    return tuple(sorted({_text(value) for record in records for value in read(record) if value}))
+
+
+def _inside(record: Record, *keys: str) -> list[Any]:
+    value: Any = record
+    for key in keys:
+        value = value.get(key, {}) if isinstance(value, dict) else {}
+    return [value] if isinstance(value, str | int | float) else []
+
+
+def _fact(name: str) -> Callable[[Record], list[Any]]:
+    return lambda r: [node.get("facts", {}).get(name) for node in r.get("nodes", ())]
+
+
+_AROUND: dict[str, Callable[[Record], list[Any]]] = {
+    "kind of record": lambda r: [r["kind"]],
+    "source": lambda r: _inside(r, "source", "name"),
+    "cluster": lambda r: [r["cluster"]["name"]],
+    "engine version": lambda r: _inside(r, "engine", "version"),
+    "engine build": lambda r: _inside(r, "engine", "build_commit"),
+    "engine image": lambda r: _inside(r, "engine", "image"),
+    "backends": lambda r: _inside(r, "engine", "backends"),
+    "kernel": _fact("kernel"),
+    "system": _fact("os"),
+    "firmware": _fact("firmware"),
+    "kernel parameters": _fact("command_line"),
+    "governor": _fact("governor"),
+    "GPU driver": _fact("nvidia_driver"),
+    "nixwulf": lambda r: [*_inside(r, "provenance", "revision"), r["provenance"]["nixwulf"]][:1],
+}
+"""What need not be equal, and explains a difference."""
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _order(identity: Identity) -> tuple[Any, ...]:
+    metric = str(identity[Key("", "metric")])
+    return (*_case_order(identity), _METRIC_ORDER.get(metric, 9), metric)
+
+
+def _case_order(identity: Identity) -> tuple[Any, ...]:
+    """By what is measured, then nodes, then the rest; numbers by their size."""
+    first = ("platform", "engine", "benchmark", "model", "weights", "nodes", "parallelism")
+    named = [_sortable(identity.get(Key("", name))) for name in (*first, "fabric", "transport")]
+    rest = [
+        (key, _sortable(value))
+        for key, value in sorted(identity.items(), key=lambda item: item[0])
+        if key.group
+    ]
+    return (*named, rest)
+
+
+def _sortable(value: object) -> tuple[float, str]:
+    return (float(value), "") if isinstance(value, int | float) else (0.0, _text(value))

@@ -1,0 +1,273 @@
+"""Pairs of equal conditions on two sides, what has no partner, and runs that failed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nixwulf.core.errors import InputError
+from nixwulf.core.units import better, is_time
+from nixwulf.results.compare.interval import Interval, ratio_interval, typical
+from nixwulf.results.compare.sides import Identity, Key, Row, Side, ordered
+
+Shared = frozenset[tuple[Key, Any]]
+Why = Literal["only in A", "only in B", "several values in A", "several values in B"]
+_MOST_LOOKED_AT = 300
+
+
+@dataclass(frozen=True)
+class Value:
+    """A metric on one side: mean or median, and how many samples and runs it rests on."""
+
+    value: float
+    n_samples: int
+    n_runs: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One metric under conditions that both sides have; interval: none where none can be given."""
+
+    shared: Identity
+    unit: str
+    a: Value
+    b: Value
+    interval: Interval | None
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric."""
+        return str(self.shared[Key("", "metric")])
+
+    @property
+    def ratio(self) -> float | None:
+        """B over A; none where A is 0."""
+        return self.b.value / self.a.value if self.a.value else None
+
+    @property
+    def word(self) -> str:
+        """What B is: 'faster', 'slower', 'more', 'less', or 'no difference shown'; may be empty."""
+        if self.interval is None:
+            return ""
+        if not self.interval.shows_difference:
+            return "no difference shown"
+        more = self.interval.low > 1
+        if is_time(self.unit):
+            return "slower" if more else "faster"
+        if better(self.unit) == "more" and not self.unit.endswith(("/W", "/$")):
+            return "faster" if more else "slower"
+        return "more" if more else "less"
+
+    @property
+    def judgement(self) -> Literal["better", "worse", ""]:
+        """Whether the difference that is shown is for the better; empty where neither can be."""
+        if self.interval is None or not self.interval.shows_difference or not better(self.unit):
+            return ""
+        return "better" if (self.interval.low > 1) == (better(self.unit) == "more") else "worse"
+
+    @property
+    def single(self) -> bool:
+        """Whether a side is one run: its interval knows the noise inside a run, no run's luck."""
+        return min(self.a.n_runs, self.b.n_runs) == 1
+
+    @property
+    def best_case(self) -> float | None:
+        """The most that B can be of A, 1 being as good: the better end of the interval.
+
+        None where neither direction is better, and where a side is one run.
+        """
+        if self.interval is None or self.single or not better(self.unit):
+            return None
+        return self.interval.high if better(self.unit) == "more" else 1 / self.interval.low
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A case in which a run failed, with how the runs of each side ended."""
+
+    shared: Identity
+    a: Mapping[str, int]
+    b: Mapping[str, int]
+
+    @property
+    def worse(self) -> bool:
+        """Whether all runs of A ended ok, and not all of B."""
+        return set(self.a) == {"ok"} and set(self.b) != {"ok"}
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A metric that was not compared, and why."""
+
+    why: Why
+    shared: Identity
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Everything that two sides have in common, and what they have not."""
+
+    pairs: tuple[Pair, ...]
+    endings: tuple[Ending, ...]
+    alone: tuple[Alone, ...]
+
+
+def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
+    """Pair what is equal in all but the keys of over; raises InputError when nothing is.
+
+    Where one side has several values of a key of over, it is not compared: which one is meant?
+    """
+    _check_over(over, (*a.rows, *b.rows))
+    metrics_a, metrics_b = (_grouped((r.identity, r) for r in s.rows if r.ok) for s in (a, b))
+    groups_a, groups_b = (_without(groups, over) for groups in (metrics_a, metrics_b))
+    endings = _endings(a, b, over)
+    failed = {frozenset(ending.shared.items()) for ending in endings}
+    alone = []
+    pairs = []
+    for shared in {**groups_a, **groups_b}:
+        one, two = groups_a.get(shared, []), groups_b.get(shared, [])
+        why = _why_not(one, two)
+        if not why:
+            pairs.append(_pair(ordered(shared), one, two))
+        elif _case(shared) not in failed:
+            alone.append(Alone(why, ordered(shared)))
+    if not pairs and not endings:
+        raise InputError(_nothing(a, b, list(metrics_a), list(metrics_b), alone, over))
+    return Pairing(tuple(pairs), endings, tuple(alone))
+
+
+def _grouped(rows: Iterable[tuple[Identity, Row]]) -> dict[Shared, list[Row]]:
+    groups: dict[Shared, list[Row]] = defaultdict(list)
+    for identity, row in rows:
+        groups[frozenset(identity.items())].append(row)
+    return groups
+
+
+def _without(
+    groups: Mapping[Shared, list[Row]], over: Sequence[str]
+) -> dict[Shared, list[list[Row]]]:
+    """The groups by what is left of their conditions without some keys."""
+    found: dict[Shared, list[list[Row]]] = defaultdict(list)
+    for identity, rows in groups.items():
+        found[frozenset(item for item in identity if not item[0].is_called(over))].append(rows)
+    return found
+
+
+def _why_not(a: list[list[Row]], b: list[list[Row]]) -> Why | None:
+    if not a or not b:
+        return "only in B" if not a else "only in A"
+    if len(a) > 1:
+        return "several values in A"
+    return "several values in B" if len(b) > 1 else None
+
+
+def _pair(shared: Identity, a: list[list[Row]], b: list[list[Row]]) -> Pair:
+    (one,), (two,) = a, b
+    distribution = any(row.values["p50"] is not None for row in (*one, *two))
+    complete = all(row.values["samples"] for row in (*one, *two))
+    runs_a, runs_b = ([list(row.values["samples"]) for row in rows] for rows in (one, two))
+    return Pair(
+        shared,
+        str(shared[Key("", "unit")]),
+        _value(one, distribution, complete),
+        _value(two, distribution, complete),
+        ratio_interval(runs_a, runs_b, distribution) if complete else None,
+    )
+
+
+def _value(rows: list[Row], distribution: bool, complete: bool) -> Value:
+    """Over all samples where both sides have them, else over what each record gives."""
+    samples = [sample for row in rows for sample in row.values["samples"]]
+    if complete:
+        return Value(typical(samples, distribution), len(samples), len(rows))
+    given = [row.values["p50"] if distribution else None for row in rows]
+    values = [p50 or row.values["value"] for p50, row in zip(given, rows, strict=True)]
+    return Value(typical(values, False), len(samples), len(rows))
+
+
+def _endings(a: Side, b: Side, over: Sequence[str]) -> tuple[Ending, ...]:
+    """The cases that both sides have and in which a run of one of them failed."""
+    found_a, found_b = (_outcomes(side, over) for side in (a, b))
+    return tuple(
+        Ending(ordered(case), dict(found_a[case]), dict(found_b[case]))
+        for case in found_a
+        if case in found_b and set(found_a[case]) | set(found_b[case]) != {"ok"}
+    )
+
+
+def _outcomes(side: Side, over: Sequence[str]) -> dict[Shared, Counter[str]]:
+    runs: dict[Shared, dict[tuple[str, str], str]] = defaultdict(dict)
+    for row in side.rows:
+        case = frozenset(item for item in row.case.items() if not item[0].is_called(over))
+        run = (row.values["record"], row.values["started"])
+        runs[case][run] = row.values["outcome"]
+    return {case: Counter(outcomes.values()) for case, outcomes in runs.items()}
+
+
+def _case(shared: Shared) -> Shared:
+    row = Row({}, dict(shared))
+    return frozenset(row.case.items())
+
+
+def _check_over(over: Sequence[str], rows: Iterable[Row]) -> None:
+    known = {name for row in rows for key in row.identity for name in (key.name, key.group)}
+    for name in over:
+        if name not in known - {"", "metric", "unit"}:
+            raise InputError(
+                f"Unknown key {name!r} of --over; known: "
+                f"{', '.join(sorted(known - {'', 'metric', 'unit'}))}."
+            )
+
+
+def _nothing(
+    a: Side,
+    b: Side,
+    metrics_a: list[Shared],
+    metrics_b: list[Shared],
+    alone: Sequence[Alone],
+    over: Sequence[str],
+) -> str:
+    """Why nothing pairs, with the options that would pair the two that are nearest."""
+    for side, found in (("A", metrics_a), ("B", metrics_b)):
+        if not found:
+            return f"{side} ({(a if side == 'A' else b).name}) has no number: no run ended ok."
+    several = sorted({one.why for one in alone if one.why.startswith("several")})
+    if several:
+        side = several[0][-1]
+        return (
+            f"{side} ({(a if side == 'A' else b).name}) has several values of "
+            f"{', '.join(over)} for each condition: choose one by a query, such as "
+            f"'{over[0]}=...' --in DIR."
+        )
+    nearest = _nearest(metrics_a[:_MOST_LOOKED_AT], metrics_b[:_MOST_LOOKED_AT])
+    if not nearest:
+        names = [", ".join(sorted({_metric(one) for one in m})) for m in (metrics_a, metrics_b)]
+        return f"A and B have no metric in common: A has {names[0]}; B has {names[1]}."
+    words = ", ".join(f"{key} ({one} -> {two})" for key, (one, two) in nearest.items())
+    keys = [name for name in nearest if name not in over]
+    options = " ".join(f"--over {name}" for name in (*over, *keys))
+    return f"Nothing pairs: the nearest differ in {words}; to compare over that, give {options}."
+
+
+def _metric(identity: Shared) -> str:
+    return next(str(value) for key, value in identity if key == Key("", "metric"))
+
+
+def _nearest(a: list[Shared], b: list[Shared]) -> dict[str, tuple[str, str]]:
+    """The keys in which the two most alike differ, each with its two values."""
+    best: dict[str, tuple[str, str]] = {}
+    for one in map(dict, a):
+        for two in map(dict, b):
+            if any(one[Key("", name)] != two[Key("", name)] for name in ("metric", "unit")):
+                continue
+            keys = sorted(key for key in one.keys() | two.keys() if one.get(key) != two.get(key))
+            found = {key.name: (_text(one.get(key)), _text(two.get(key))) for key in keys}
+            if not best or len(found) < len(best):
+                best = found
+    return best
+
+
+def _text(value: object) -> str:
+    return "none" if value in (None, "") else str(value)

@@ -1,0 +1,117 @@
+"""A comparison on a terminal, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from nixwulf.core.console import output
+from nixwulf.core.pipes import escaped, pipe_table
+from nixwulf.core.text import clean
+from nixwulf.results.compare.comparison import Comparison
+from nixwulf.results.compare.pairs import Ending, Pair
+from nixwulf.results.compare.sides import Identity
+from nixwulf.results.compare.text import Names, difference_document, differences, lines, sentences
+
+_PIPE_WIDTH = 120
+_HEADS = ("", "", "A", "B", "B / A", "95 % interval", "B is")
+_STYLES = {"better": "green", "worse": "red", "": "dim"}
+
+
+def to_terminal(comparison: Comparison, limit: float | None) -> None:
+    """Print a comparison; plain text where the output is a pipe or a file."""
+    console = output(_PIPE_WIDTH)
+    names = Names(comparison)
+    for head in _heads(comparison, names):
+        console.print(Text(head))
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for index, head in enumerate(_HEADS):
+        number = _HEADS.index("A") <= index <= _HEADS.index("95 % interval")
+        table.add_column(head, justify="right" if number else "left", no_wrap=index > 0)
+    last = None
+    for line in lines(comparison, names):
+        case = "" if line.case == last else line.case
+        last = line.case
+        cells = (case, line.metric, line.a, line.b, line.ratio, line.interval)
+        table.add_row(*map(Text, cells), Text(line.word, style=_STYLES[line.judgement]))
+    if table.rows:
+        console.print()
+        console.print(table)
+    for sentence in sentences(comparison, names, limit):
+        console.print()
+        console.print(Text(sentence))
+
+
+def to_markdown(comparison: Comparison, limit: float | None) -> str:
+    """A comparison as GitHub Markdown, to paste into an issue or a pull request."""
+    names = Names(comparison)
+    rows = [
+        (line.case, line.metric, line.a, line.b, line.ratio, line.interval, line.word)
+        for line in lines(comparison, names)
+    ]
+    parts = ["  \n".join(map(escaped, _heads(comparison, names)))]
+    if rows:
+        parts.append(pipe_table(("case", "metric", *_HEADS[2:]), rows))
+    parts += map(escaped, sentences(comparison, names, limit))
+    return "\n\n".join(parts) + "\n"
+
+
+def to_json(comparison: Comparison, limit: float | None) -> str:
+    """A comparison with all its numbers; a key without a value is absent."""
+    document: dict[str, Any] = {
+        "a": {"name": comparison.a.name, "records": len(comparison.a.records)},
+        "b": {"name": comparison.b.name, "records": len(comparison.b.records)},
+        "over": list(comparison.over),
+        "differences": [difference_document(one) for one in comparison.differences],
+        "pairs": [_pair(pair) for pair in comparison.pairs],
+        "failures": [_ending(ending) for ending in comparison.endings],
+        "not_compared": [{"why": one.why, "case": _flat(one.shared)} for one in comparison.alone],
+    }
+    if limit is not None:
+        below = comparison.below(limit)
+        document["fail_below"] = {
+            "limit": limit,
+            "pairs": [i for i, pair in enumerate(comparison.pairs) if pair in below],
+            "failures": [i for i, ending in enumerate(comparison.endings) if ending in below],
+        }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def _heads(comparison: Comparison, names: Names) -> list[str]:
+    heads = [
+        f"A  {clean(side.name)} ({len(side.records)} records)".replace("(1 records)", "(1 record)")
+        for side in (comparison.a, comparison.b)
+    ]
+    heads[1] = heads[1].replace("A", "B", 1)
+    told = "; ".join(differences(comparison))
+    heads.append(f"They differ in: {told}." if told else "They differ in nothing that is recorded.")
+    return [*heads, f"In all pairs: {clean(names.common)}."]
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "case": _flat(pair.shared),
+        "a": vars(pair.a),
+        "b": vars(pair.b),
+        "ratio": pair.ratio,
+        "interval": None if pair.interval is None else [pair.interval.low, pair.interval.high],
+        "b_is": pair.word,
+        "for_the": pair.judgement,
+    }
+    return {key: value for key, value in document.items() if value not in (None, "")}
+
+
+def _ending(ending: Ending) -> dict[str, Any]:
+    return {"case": _flat(ending.shared), "a": dict(ending.a), "b": dict(ending.b)}
+
+
+def _flat(identity: Identity) -> dict[str, Any]:
+    """Conditions and parameters in objects of their own, as a record has them."""
+    document: dict[str, Any] = {}
+    for key, value in sorted(identity.items(), key=lambda item: item[0]):
+        if value not in (None, ""):
+            (document.setdefault(key.group, {}) if key.group else document)[key.name] = value
+    return document

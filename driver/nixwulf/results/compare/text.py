@@ -1,0 +1,224 @@
+"""The words of a comparison: what its pairs have in common, and what tells them apart."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nixwulf.core.text import case_name, clean, figure, link_name, plural, unit_name
+from nixwulf.results.compare.comparison import Comparison, Difference
+from nixwulf.results.compare.pairs import Alone, Ending, Pair, Value
+from nixwulf.results.compare.sides import Identity, Key
+
+_NAMED = ("nodes", "parallelism", "fabric", "transport")
+_NOT_SHOWN = frozenset({"metric", "unit"})
+_SHORT = {"ttft": "TTFT", "itl": "ITL"}
+_MOST_VALUES = 3
+_MOST_ALONE = 8
+
+
+@dataclass(frozen=True)
+class Line:
+    """A pair in words."""
+
+    case: str
+    metric: str
+    a: str
+    b: str
+    ratio: str
+    interval: str
+    word: str
+    judgement: str
+
+
+class Names:
+    """How the cases of a comparison are told apart: by the conditions that vary among them."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        pairs = [pair.shared for pair in comparison.pairs]
+        self._pairs = pairs or [ending.shared for ending in comparison.endings]
+        alone = [one.shared for one in comparison.alone]
+        endings = [ending.shared for ending in comparison.endings]
+        self._of_pairs = _telling(self._pairs, endings)
+        self._of_all = _telling([*self._pairs, *alone], endings)
+
+    @property
+    def common(self) -> str:
+        """The conditions that all pairs have, without parameters that conditions tell too."""
+        told = {
+            key: value
+            for key, value in self._pairs[0].items()
+            if all(one.get(key) == value for one in self._pairs)
+        }
+        names = {key.name for key in told if key.group == "conditions"}
+        texts = [str(v) for key, v in told.items() if not key.group and self._is_told(key, v)]
+        texts += [
+            f"{key.name} {value}"
+            for key, value in told.items()
+            if key.group == "conditions" or (key.group and key.name not in names)
+        ]
+        return ", ".join(texts)
+
+    def case(self, identity: Identity) -> str:
+        """What tells it from the other pairs: '2 nodes, tensor, lan, depth 8192'."""
+        return self._case(identity, self._of_pairs)
+
+    def alone(self, identity: Identity) -> str:
+        """What tells it from all others, those that were not compared too."""
+        return self._case(identity, self._of_all)
+
+    def _case(self, identity: Identity, varying: set[Key]) -> str:
+        nodes = identity.get(Key("", "nodes"))
+        texts = [str(identity.get(Key("", name)) or "") for name in _NAMED[1:]]
+        base = case_name(nodes, texts[0], link_name(*texts[1:])) if nodes else ""
+        others = [
+            str(value)
+            for key, value in identity.items()
+            if not key.group and key in varying and self._is_told(key, value)
+        ]
+        rest = _deduplicated(
+            f"{_asked(key, identity)}{key.name} {value}"
+            for key, value in identity.items()
+            if key.group and key in varying
+        )
+        return clean(", ".join(filter(None, [*others, base, *rest])))
+
+    @staticmethod
+    def _is_told(key: Key, value: Any) -> bool:
+        return value not in (None, "") and key.name not in {*_NAMED, *_NOT_SHOWN}
+
+
+def lines(comparison: Comparison, names: Names) -> list[Line]:
+    """Each pair in words."""
+    return [
+        Line(
+            names.case(pair.shared),
+            f"{_SHORT.get(pair.metric, pair.metric.replace('_', ' '))} {unit_name(pair.unit)}",
+            _value(pair.a),
+            _value(pair.b),
+            "" if pair.ratio is None else f"{pair.ratio:.3f}",
+            _interval(pair),
+            pair.word,
+            pair.judgement,
+        )
+        for pair in comparison.pairs
+    ]
+
+
+def sentences(comparison: Comparison, names: Names, limit: float | None) -> list[str]:
+    """What is to be said below the pairs: failures, what was left out, what is below the limit."""
+    said = [f"{names.case(e.shared)}: {_ending(e)}." for e in comparison.endings]
+    said += _alone(comparison.alone, names)
+    unjudged = comparison.unjudged
+    if unjudged:
+        said.append(
+            f"{plural(len(unjudged), 'pair')} without an interval: it takes 3 samples on each "
+            "side, above 0."
+        )
+    single = sum(pair.single for pair in comparison.pairs if pair.interval is not None)
+    if single:
+        said.append(
+            f"{plural(single, 'pair')} with one run on a side: the interval is of the noise inside "
+            "a run, and two runs of the same differ by more; give the sweep more 'repetitions'."
+        )
+    if limit is not None:
+        said += _verdict(comparison, names, limit)
+    return [clean(sentence) for sentence in said]
+
+
+def differences(comparison: Comparison) -> list[str]:
+    """'engine version b1 -> b2'; of many values, how many."""
+    return [clean(f"{d.what} {_values(d.a)} -> {_values(d.b)}") for d in comparison.differences]
+
+
+def _values(values: tuple[str, ...]) -> str:
+    if len(values) > _MOST_VALUES:
+        return f"{len(values)} values"
+    return ", ".join(values) or "none"
+
+
+def _value(value: Value) -> str:
+    return figure(value.value) if value.value else "0"
+
+
+def _interval(pair: Pair) -> str:
+    if pair.interval is None:
+        return ""
+    return f"{pair.interval.low:.3f} to {pair.interval.high:.3f}"
+
+
+def _ending(ending: Ending) -> str:
+    return ", ".join(
+        f"{side} ended {_outcomes(e)}" for side, e in (("A", ending.a), ("B", ending.b))
+    )
+
+
+def _outcomes(outcomes: Any) -> str:
+    if len(outcomes) == 1:
+        return str(next(iter(outcomes)))
+    return ", ".join(f"{name} ({count})" for name, count in sorted(outcomes.items()))
+
+
+def _alone(alone: Sequence[Alone], names: Names) -> list[str]:
+    said = []
+    for why in dict.fromkeys(one.why for one in alone):
+        cases: dict[str, dict[str, None]] = defaultdict(dict)
+        found = [one for one in alone if one.why == why]
+        for one in found:
+            cases[names.alone(one.shared)][str(one.shared[Key("", "metric")])] = None
+        texts = [f"{case} ({', '.join(metrics)})" for case, metrics in cases.items()]
+        more = f"; and {len(texts) - _MOST_ALONE} more" if len(texts) > _MOST_ALONE else ""
+        some = "; ".join(texts[:_MOST_ALONE])
+        said.append(f"Not compared, {why}: {plural(len(found), 'metric')} of {some}{more}.")
+    return said
+
+
+def _verdict(comparison: Comparison, names: Names, limit: float) -> list[str]:
+    below = comparison.below(limit)
+    judged = sum(pair.best_case is not None for pair in comparison.pairs)
+    if not below:
+        of = plural(judged, "judged pair")
+        return [f"None of {of} is shown to be below {limit:g} of A."] if judged else []
+    cases = dict.fromkeys(
+        f"{names.case(one.shared)} ({one.metric.replace('_', ' ')})"
+        if isinstance(one, Pair)
+        else f"{names.case(one.shared)} (failed)"
+        for one in below
+    )
+    return [f"Below {limit:g} of A: {'; '.join(cases)}."]
+
+
+def _asked(key: Key, identity: Identity) -> str:
+    """A parameter that a condition of its name differs from: each way of a test in both ways."""
+    other = identity.get(Key("conditions", key.name))
+    differs = other is not None and other != identity[key]
+    return "asked " if differs and key.group == "parameters" else ""
+
+
+def _telling(measured: Sequence[Identity], endings: Sequence[Identity]) -> set[Key]:
+    """The keys that tell some apart; what all of one metric have tells none of them."""
+    keys = _varying([*map(_without_conditions, measured), *endings])
+    by_metric: dict[str, list[Identity]] = defaultdict(list)
+    for one in measured:
+        by_metric[str(one.get(Key("", "metric")))].append(one)
+    return keys.union(*(_varying(found) for found in by_metric.values()))
+
+
+def _varying(identities: Sequence[Identity]) -> set[Key]:
+    keys = {key for identity in identities for key in identity}
+    return {key for key in keys if len({str(i.get(key)) for i in identities}) > 1}
+
+
+def _deduplicated(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
+
+
+def _without_conditions(identity: Identity) -> Identity:
+    return {k: v for k, v in identity.items() if k.group != "conditions" and k.name != "state"}
+
+
+def difference_document(difference: Difference) -> dict[str, Any]:
+    """A difference as JSON has it."""
+    return {"what": difference.what, "a": list(difference.a), "b": list(difference.b)}

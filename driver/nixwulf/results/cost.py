@@ -1,0 +1,110 @@
+"""What a speed costs: the watts while it was measured, and the price of the nodes, with sources.
+
+Computed from records when they are read; nothing of it is stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from nixwulf.inventory.platforms import load_platform, platform_names
+from nixwulf.results.power import fullest
+from nixwulf.results.record import Record
+
+SPEEDS = frozenset({"tok/s", "Gflop/s"})
+"""Units of metrics that are set against watts and US$."""
+
+_NOT_AT_WORK = {"idle", "sleep", "off"}
+
+
+class Watts(NamedTuple):
+    """Mean watts of all nodes while a metric was measured, and the metric over them.
+
+    per_watt: in the metric's unit per W; joules_per_token: of tokens only.
+    """
+
+    watts: float
+    source: str
+    per_watt: float
+    joules_per_token: float | None
+
+
+class Price(NamedTuple):
+    """US$ for all nodes together, and who says so."""
+
+    usd: float
+    source: str
+
+
+def watts_by_metric(record: Record) -> dict[int, Watts]:
+    """The watts of the speeds of a record, by their index in its metrics.
+
+    Those of the fullest source that a run has; else those that stand beside the speed as a metric
+    'power', under the same conditions or as the only one.
+    """
+    metrics = record["metrics"]
+    found = {
+        entry["metric"]: Watts(
+            entry["watts"], entry["source"], entry["value"], entry.get("joules_per_token")
+        )
+        for entry in fullest(record)
+    }
+    if found:
+        return found
+    powers = [
+        metric
+        for metric in metrics
+        if (metric["name"], metric["unit"]) == ("power", "W")
+        and metric["conditions"].get("state") not in _NOT_AT_WORK
+    ]
+    beside = ((index, _beside(speed, powers)) for index, speed in enumerate(metrics))
+    return {index: watts for index, watts in beside if watts}
+
+
+def _beside(speed: Mapping[str, Any], powers: Sequence[Mapping[str, Any]]) -> Watts | None:
+    """Which watts they are, such as the highest ones, is said in the source."""
+    alike = [power for power in powers if power["conditions"] == speed["conditions"]] or powers
+    if speed["unit"] not in SPEEDS or len(alike) != 1 or not alike[0]["value"]:
+        return None
+    power, value = alike[0], speed["value"]
+    own = power["conditions"].items() - speed["conditions"].items()
+    which = f" ({', '.join(f'{key} {word}' for key, word in sorted(own))})" if own else ""
+    return Watts(
+        power["value"],
+        f"beside the speed{which}",
+        value / power["value"],
+        power["value"] / value if speed["unit"] == "tok/s" else None,
+    )
+
+
+def price(record: Record) -> Price | None:
+    """What the nodes of a record cost: as the record says, else by the facts of their platforms.
+
+    Nodes alone: no switch, cable or disk. None where a platform has no price, or where it is not
+    said how many nodes are of which platform.
+    """
+    cluster = record["cluster"]
+    if "price_usd" in cluster:
+        source = "the cluster file" if record["kind"] == "run" else "the source"
+        return Price(float(cluster["price_usd"]), source)
+    counts = Counter(node["platform"] for node in record.get("nodes", ()))
+    if not counts and len(cluster["platforms"]) == 1:
+        counts = Counter({cluster["platforms"][0]: record["case"]["nodes"]})
+    each = {platform: _price_of(platform) for platform in counts}
+    known = {platform: one for platform, one in each.items() if one is not None}
+    if not known or len(known) < len(counts):
+        return None
+    sources = ", ".join(sorted({one.source for one in known.values()}))
+    usd = sum(one.usd * counts[platform] for platform, one in known.items())
+    return Price(usd, f"platform facts: {sources}")
+
+
+@cache
+def _price_of(platform: str) -> Price | None:
+    if platform not in platform_names():
+        return None
+    fact = load_platform(platform).get("price_usd")
+    return Price(float(fact["value"]), fact["source"]) if fact else None

@@ -1,0 +1,245 @@
+"""Imports: the records of a tool's output, with what its user says where it says nothing itself."""
+
+from __future__ import annotations
+
+import hashlib
+import pkgutil
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from nixwulf import outputs
+from nixwulf.core.discovery import choose
+from nixwulf.core.errors import InputError
+from nixwulf.core.naming import fingerprint, slug
+from nixwulf.inventory.cluster import LAB_PLATFORM
+from nixwulf.outputs import ParseError
+from nixwulf.outputs.importers import Found, Tool, all_tools, present
+from nixwulf.outputs.last_words import last_words
+from nixwulf.results.external import foreign_record
+from nixwulf.results.record import Record, validate
+
+MOST_BYTES = 64_000_000
+_LONGEST_NAME = 40
+_TOO_LONG = re.compile(r"\d{101}")
+_OF_A_RECORD = ('"schema_version"', '"provenance"', '"digest"')
+_APPLIES = {
+    "fabric": "they are of one node",
+    "transport": "they are of one node",
+    "parallelism": "they are of one node, or measure the machines themselves",
+    "engine": "they measure the machines themselves",
+    "model": "they measure the machines themselves",
+}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the user says of outputs; it may not contradict what they say themselves.
+
+    model and weights are names: they replace those that a tool has for the same thing.
+    """
+
+    platforms: tuple[str, ...]
+    nodes: int | None = None
+    fabric: str | None = None
+    transport: str | None = None
+    parallelism: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+    model: str | None = None
+    weights: str | None = None
+    cluster: str = "imported"
+
+
+def records_of(path: Path, said: Said, tool: str | None = None) -> list[Record]:
+    """The sealed records of a file, one for each case in it; raises InputError with its name."""
+    content = _content(path)
+    try:
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+        if digits := _TOO_LONG.search(text):
+            line = text.count("\n", 0, digits.start()) + 1
+            raise ParseError(f"line {line} has a number of more than 100 digits.")
+        known = choose(all_tools(), tool, "tool", "--tool") if tool else _tool_of(text)
+        cases = known.read(text)
+        source = {
+            "tool": known.name,
+            "file": path.name,
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        alike: Counter[str] = Counter()
+        records = [_record(source, said, case, cases, alike) for case in _named(cases, said)]
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
+    except ParseError as error:
+        raise InputError(f"{path}: {error.format_message()}") from None
+    for record in records:
+        validate(record, str(path))
+    return records
+
+
+def require_use(said: Said, records: Sequence[Record]) -> None:
+    """Raise InputError when something was said that applies to no record."""
+    for key, why in _APPLIES.items():
+        value = getattr(said, key)
+        if value and not any(record["case"].get(key) == value for record in records):
+            raise InputError(f"--{key} {value!r} applies to none of the outputs: {why}.")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            what = "not a file" if path.exists() else "no such file"
+            what = "a folder; name the files in it" if path.is_dir() else what
+            raise InputError(f"{path}: {what}.")
+        if path.stat().st_size > MOST_BYTES:
+            raise InputError(
+                f"{path}: {path.stat().st_size / 1e6:.0f} MB, and the largest output that is read "
+                f"has {MOST_BYTES / 1e6:.0f} MB; keep the part with the results."
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}.") from None
+
+
+def _tool_of(text: str) -> Tool:
+    """The one tool whose output a text is; raises ParseError."""
+    if text.startswith("{") and all(key in text for key in _OF_A_RECORD):
+        raise ParseError("it is a record already, which 'nixwulf report' and the others take.")
+    tools = all_tools()
+    found = [tool for tool in tools.values() if tool.parser.recognises(text)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = " and ".join(repr(tool.name) for tool in found)
+        raise ParseError(f"it holds outputs of {names}; import each with --tool NAME.")
+    if not text.strip():
+        raise ParseError("it is empty; name the output of a benchmark.")
+    for module in pkgutil.iter_modules(outputs.__path__):
+        parser = import_module(f"{outputs.__name__}.{module.name}")
+        if hasattr(parser, "recognises") and parser.recognises(text):
+            raise ParseError(
+                f"it looks like {module.name!r}, in which no benchmark's result stands; name the "
+                "output of a benchmark."
+            )
+    raise ParseError(
+        "it looks like no tool's output that is known; name the tool with --tool, one of: "
+        f"{', '.join(tools)}{last_words(text)}"
+    )
+
+
+def _named(cases: Sequence[Found], said: Said) -> Sequence[Found]:
+    """The cases, unless the user gave one name to several models."""
+    names = sorted({str(case.model["name"]) for case in cases if case.model.get("name")})
+    if said.model and len(names) > 1:
+        raise ParseError(
+            f"--model {said.model!r} is one model, and it holds {len(names)}: {names[0]!r}, "
+            f"{names[1]!r}, ...; leave the option out."
+        )
+    return cases
+
+
+def _record(
+    source: Mapping[str, Any],
+    said: Said,
+    found: Found,
+    others: Sequence[Found],
+    alike: Counter[str],
+) -> Record:
+    """alike: how many cases of the file had each identity so far; this one is counted too."""
+    nodes = _nodes(source["tool"], said, found, others)
+    if len(said.platforms) > nodes:
+        raise ParseError(f"--platform was given {len(said.platforms)} times for {nodes} node(s).")
+    engine, model = ({}, {}) if found.machines else (_engine(said, found), _model(said, found))
+    case: dict[str, Any] = {
+        "engine": engine.get("name"),
+        "benchmark": found.benchmark,
+        "model": model.get("name"),
+        "nodes": nodes,
+        "parameters": dict(found.parameters),
+    }
+    if not found.machines:
+        case["parallelism"] = "single"
+    if nodes > 1:
+        case["fabric"] = _agreed("--fabric", said.fabric, found.fabric)
+        case["transport"] = _agreed("--transport", said.transport, found.transport)
+        if not found.machines:
+            case["parallelism"] = _agreed("--parallelism", said.parallelism, found.parallelism)
+            if case["parallelism"] == "single":
+                raise ParseError(f"--parallelism 'single' is of one node, and {nodes} took part.")
+    case = present(case) | {"parameters": case["parameters"]}
+    identity = fingerprint([source["sha256"], case, engine, model])
+    alike[identity] += 1
+    number, again = alike[identity], ""
+    if number > 1:
+        # What told them apart, such as the folder of a model or RPC servers, is in no record.
+        identity = fingerprint([identity, number])
+        again = f"case {number} of those in the file that look alike"
+    called = found.model.get("name")
+    names = f"{source['tool']} calls the model {called!r}" if said.model and called else ""
+    note = "; ".join(filter(None, (found.note, names, again)))
+    return foreign_record(
+        "imported",
+        source=present({**source, "note": note}),
+        case=case,
+        cluster={
+            "name": said.cluster,
+            "platforms": list(said.platforms),
+            "lab": LAB_PLATFORM in said.platforms,
+        },
+        metrics=found.metrics,
+        fabric=present({"name": case.get("fabric")}),
+        engine=engine,
+        model=model,
+        warnings=found.warnings,
+        name=f"{slug(source['tool'], _LONGEST_NAME)}-{identity[:8]}",
+    )
+
+
+def _nodes(tool: str, said: Said, found: Found, others: Sequence[Found]) -> int:
+    """As the output tells or, where it does not, as the user says.
+
+    What the user says may be of another case of the output: of one that does not tell.
+    """
+    told = found.nodes
+    if said.nodes is None:
+        if told.told is None:
+            seen = f" ({told.why})" if told.why else ""
+            raise ParseError(f"{tool} does not say on how many nodes it ran{seen}; add --nodes N.")
+        return told.told
+    if told.fits(said.nodes):
+        return said.nodes
+    if told.told is not None and any(case.nodes.told is None for case in others):
+        return told.told
+    raise ParseError(
+        f"--nodes {said.nodes} contradicts the output of {tool}, which has {told.why}."
+    )
+
+
+def _engine(said: Said, found: Found) -> dict[str, Any]:
+    name = _agreed("--engine", said.engine, found.engine.get("name"))
+    version = said.engine_version
+    if version and not name:
+        raise ParseError(f"--engine-version {version!r} is of which engine? Add --engine NAME.")
+    told = {str(found.engine.get(key) or "") for key in ("version", "build_commit")} - {""}
+    if version and told and version not in told:
+        _agreed("--engine-version", version, " or ".join(sorted(told)))
+    if version and not told:
+        return present({**found.engine, "name": name, "version": version})
+    return present({**found.engine, "name": name}) if name else {}
+
+
+def _model(said: Said, found: Found) -> dict[str, Any]:
+    """Without a name, nothing else says which model it was."""
+    names = {"name": said.model or found.model.get("name")}
+    names["weights"] = said.weights or found.model.get("weights")
+    return present({**found.model, **names}) if names["name"] else {}
+
+
+def _agreed(option: str, said: str | None, told: str | None) -> str | None:
+    if said and told and said != told:
+        raise ParseError(f"{option} {said!r} contradicts the output, which tells of {told!r}.")
+    return said or told

@@ -1,0 +1,174 @@
+"""Records without what is private: texts are replaced one by one, and each is told."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from nixwulf.core.schema import schema
+from nixwulf.results.publish import kernel
+from nixwulf.results.publish.identifiers import Word, Words
+from nixwulf.results.publish.patterns import PATTERNS, ipv6_spans
+from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
+
+_CLUSTER_NAME = "cluster"
+# Ignoring case, an s is also the long one, whose small letter is none of the word.
+_OTHER_CASE = Word("word", "[...]")
+_SHORT = 3  # Shorter words are everywhere; they are names only alone, or in quotes.
+_SECRET_NAME = re.compile(r"(?i)(api[_-]?key|token|secret|passw(or)?d|passphrase|credentials?)s?$")
+_NOT_OF_AN_ID = re.compile(r"[^A-Za-z0-9._-]+")
+_STORE_PATH = re.compile(r"/nix/store/[0-9a-z]{32}-[^/\s]+")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A text that was taken out: what it was, and what is there instead."""
+
+    kind: str
+    was: str
+    now: str
+
+
+@dataclass
+class Scrubber:
+    """Takes private texts out of records. words: known ones; keep: kinds that were asked to stay.
+
+    closed: a text that is one of these stays. found has every text that was taken out, in order.
+    """
+
+    words: Words = field(default_factory=dict)
+    keep: frozenset[str] = frozenset()
+    closed: frozenset[str] = frozenset()
+    found: list[Finding] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.words = {w: word for w, word in self.words.items() if word.kind not in self.keep}
+        ordered = sorted(self.words, key=len, reverse=True)
+        long = "|".join(re.escape(word) for word in ordered if len(word) >= _SHORT)
+        short = "|".join(re.escape(word) for word in ordered if len(word) < _SHORT)
+        parts = [f"(?<![A-Za-z0-9])(?:{long})(?![A-Za-z0-9])"] if long else []
+        parts += [rf"(?<=['\"@])(?:{short})(?=['\":])"] if short else []
+        self._known = re.compile("|".join(parts), re.IGNORECASE) if parts else None
+
+    def record(self, record: Record) -> Record:
+        """The record, sealed anew, of the current version and without raw outputs."""
+        before = len(self.found)
+        document = dict(record)
+        for name in document.get("raw", ()):
+            self._note("raw output", name, "")
+        if "raw" in document:
+            document["raw"] = []
+        if "commands" in document:
+            document["commands"] = [self._command(command) for command in document["commands"]]
+        if "nodes" in document:
+            document["nodes"] = [self._node(node) for node in document["nodes"]]
+        counts = dict(document.pop("scrubbed", {}))
+        document = self._walk(document, schema("record"))
+        document["id"] = _NOT_OF_AN_ID.sub("", document["id"])
+        if document["cluster"]["name"] != record["cluster"]["name"]:
+            document["cluster"]["name"] = _CLUSTER_NAME
+        total = Counter(counts) + Counter(finding.kind for finding in self.found[before:])
+        if total:
+            document["scrubbed"] = dict(sorted(total.items()))
+        return sealed({**document, "schema_version": SCHEMA_VERSION})
+
+    def text(self, text: str) -> str:
+        """A text without what is known or looks private."""
+        if not text or text in self.closed:
+            return text
+        if text.lower() in self.words:
+            return self._instead(text)
+        # The hash of a store path is no serial number, nor its version an address.
+        parts = re.split(f"({_STORE_PATH.pattern})", text)
+        return "".join(
+            self._words(self._host_of_system(part)) if place % 2 else self._patterns(part)
+            for place, part in enumerate(parts)
+        )
+
+    def _host_of_system(self, path: str) -> str:
+        (system,) = (p for p in PATTERNS if p.expression.pattern.startswith("nixos-system"))
+        return self._replace(path, system.kind, system.spans(path), system.instead)
+
+    def _patterns(self, text: str) -> str:
+        # Known words go first: they say more of what was there, but do not cut keys and ids apart.
+        for pattern in PATTERNS:
+            if pattern.kind == "user name":
+                break
+            text = self._replace(text, pattern.kind, pattern.spans(text), pattern.instead)
+        text = self._words(text)
+        for pattern in PATTERNS:
+            text = self._replace(text, pattern.kind, pattern.spans(text), pattern.instead)
+        return self._replace(text, "address", ipv6_spans(text), "[address]")
+
+    def _words(self, text: str) -> str:
+        if self._known is None:
+            return text
+        return self._known.sub(lambda match: self._instead(match[0]), text)
+
+    def _instead(self, was: str) -> str:
+        word = self.words.get(was.lower(), _OTHER_CASE)
+        if word.instead != was:
+            self._note(word.kind, was, word.instead)
+        return word.instead
+
+    def _replace(self, text: str, kind: str, spans: Iterator[tuple[int, int]], instead: str) -> str:
+        if kind in self.keep:
+            return text
+        parts, last = [], 0
+        for begin, end in spans:
+            self._note(kind, text[begin:end], instead)
+            parts += [text[last:begin], instead]
+            last = end
+        return "".join([*parts, text[last:]])
+
+    def _note(self, kind: str, was: str, now: str) -> None:
+        self.found.append(Finding(kind, was, now))
+
+    def _walk(self, value: Any, rules: Any) -> Any:
+        """Every text but those of closed lists; keys too, but those that the schema has."""
+        if "$ref" in rules:
+            rules = schema("record")["$defs"][rules["$ref"].rpartition("/")[2]]
+        if isinstance(value, str):
+            return value if {"enum", "const"} & rules.keys() else self.text(value)
+        if isinstance(value, list):
+            return [self._walk(one, rules.get("items", {})) for one in value]
+        if isinstance(value, dict):
+            known, rest = rules.get("properties", {}), rules.get("additionalProperties", {})
+            return {
+                key if key in known else self.text(key): self._walk(
+                    inner, known.get(key, rest if isinstance(rest, dict) else {})
+                )
+                for key, inner in value.items()
+            }
+        return value
+
+    def _command(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Without the values of options and variables whose names say that they are secret."""
+        argv = list(command["argv"])
+        for place, word in enumerate(argv[:-1], 1):
+            if word.startswith("-") and _SECRET_NAME.search(word):
+                argv[place] = self._secret(argv[place])
+        document = {**command, "argv": argv}
+        if "environment" in command:
+            document["environment"] = {
+                name: self._secret(value) if _SECRET_NAME.search(name) else value
+                for name, value in command["environment"].items()
+            }
+        return document
+
+    def _secret(self, value: str) -> str:
+        if value != "[key]":
+            self._note("key", value, "[key]")
+        return "[key]"
+
+    def _node(self, node: dict[str, Any]) -> dict[str, Any]:
+        line = node.get("facts", {}).get("command_line")
+        if not isinstance(line, str):
+            return node
+        kept, removed = kernel.split(line)
+        for word in removed:
+            self._note("kernel parameter", word, "")
+        return {**node, "facts": {**node["facts"], "command_line": " ".join(kept)}}

@@ -1,0 +1,159 @@
+"""Collections of records: found in files and folders, validated, each counted once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.files import read_json
+from nixwulf.core.schema import check
+from nixwulf.results.record import Record, digest, load
+
+PLAN = "plan.json"
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+# Outputs of programs and references of tokens, which may be JSON and are no records.
+_NO_RECORDS = frozenset({"raw", "references"})
+# What two records of the same numbers may differ in: the driver that wrote them down.
+_OF_THE_WRITER = frozenset({"digest", "provenance"})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A validated record and the file that holds it; a report's path is relative to its folder."""
+
+    path: Path
+    record: Record
+
+    @property
+    def raw(self) -> tuple[Path, ...]:
+        """The raw outputs of the run, beside its folder of records; none of what is no run."""
+        return tuple(self.path.parent.parent / name for name in self.record.get("raw", ()))
+
+    @property
+    def started(self) -> str:
+        """When the run started, UTC; empty where that is not known."""
+        return str(self.record.get("started", ""))
+
+
+def record_paths(paths: Paths) -> list[Path]:
+    """The record files of files, run folders and folders of those, in the order given.
+
+    Of a folder: the files records/*.json anywhere in it, sorted; where there is none, the *.json
+    that lie in it. Raises InputError for what does not exist or holds no record.
+    """
+    found: list[Path] = []
+    for path in _each(paths):
+        if path.is_file():
+            found.append(path)
+        elif path.is_dir():
+            found += _in_folder(path)
+        else:
+            raise InputError(f"{str(path)!r} does not exist; name a record, a run folder or more.")
+    return found
+
+
+def read_entries(paths: Paths) -> Iterator[Entry]:
+    """Every record of files and folders with its file, validated; the same record counts once.
+
+    Raises InputError for a bad record, and for two of one identity and different content.
+    """
+    known = Identities()
+    for path in record_paths(paths):
+        record = load(path)
+        if known.add(path, record):
+            yield Entry(path, record)
+
+
+def read_records(paths: Paths) -> Iterator[Record]:
+    """As read_entries, the records alone."""
+    return (entry.record for entry in read_entries(paths))
+
+
+class Identities:
+    """Which records were seen, and in which files.
+
+    A run is known by its id and when it started, for ids of runs say which pass over which case
+    they are and come again in every run folder; any other record by its id alone.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def add(self, path: Path, record: Record) -> bool:
+        """Whether the record is new; raises InputError for one identity with another content."""
+        identity = (record["id"], record["started"] if record["kind"] == "run" else "")
+        digest, first = self._seen.get(identity, ("", ""))
+        if not first:
+            self._seen[identity] = (record["digest"], str(path))
+        elif digest != record["digest"]:
+            _refuse_if_different(Path(first), path, record)
+        return not first
+
+
+def _refuse_if_different(first: Path, second: Path, record: Record) -> None:
+    other = read_json(first)
+    keys = sorted((other.keys() | record.keys()) - _OF_THE_WRITER)
+    different = [key for key in keys if other.get(key) != record.get(key)]
+    if not different:
+        return
+    if ("scrubbed" in other) != ("scrubbed" in record):
+        raise InputError(
+            f"{second}: id {record['id']!r} is also that of {str(first)!r}, and one of the two is "
+            "the copy that 'nixwulf publish' made of the other; name only one of them."
+        )
+    where, *values = _first_difference(different[0], other, record)
+    raise InputError(
+        f"{second}: id {record['id']!r} is also that of {str(first)!r}, and they differ in "
+        f"{where} ({_short(values[1])} here, {_short(values[0])} there); name only one of them."
+    )
+
+
+def _first_difference(key: str, first: Any, second: Any) -> tuple[str, Any, Any]:
+    """The dotted path of the first key in which two dictionaries differ, and both values."""
+    one, two = first.get(key), second.get(key)
+    if isinstance(one, dict) and isinstance(two, dict):
+        inner = next(k for k in sorted(one.keys() | two.keys()) if one.get(k) != two.get(k))
+        where, *values = _first_difference(inner, one, two)
+        return (f"{key}.{where}", values[0], values[1])
+    return key, one, two
+
+
+def _short(value: object) -> str:
+    return "nothing" if value is None else quoted(value)
+
+
+def _each(paths: Paths) -> list[Path]:
+    if isinstance(paths, str | os.PathLike):
+        return [Path(paths)]
+    return [Path(path) for path in paths]
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    found: list[Path] = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in _NO_RECORDS]
+        if Path(parent).name == "records":
+            found += [Path(parent, name) for name in files if name.endswith(".json")]
+    found = found or [path for path in folder.glob("*.json") if path.name != PLAN]
+    if not found:
+        raise InputError(
+            f"{str(folder)!r} holds no record (no file records/*.json); name a record, or the "
+            "folder that 'nixwulf bench' wrote, or run it again with --resume."
+        )
+    return sorted(found, key=str)
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """A plan's document that passed its schema and is as it was made; raises InputError."""
+    document: dict[str, Any] = read_json(path)
+    check(document, "plan", str(path))
+    if document["digest"] != digest(document):
+        raise InputError(
+            f"{path}: the plan was edited after it was made; restore it, or start a new run."
+        )
+    return document

@@ -1,0 +1,1 @@
+"""A sweep from its file to its records: plan, session, the phases of a run."""

@@ -1,0 +1,200 @@
+"""A run from facts to teardown, and the record it leaves, whatever its outcome."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.llm import PlacedModel
+from nixwulf.nodes import container, link
+from nixwulf.nodes.counters import Counters
+from nixwulf.nodes.facts import gather
+from nixwulf.plugins import benchmarks, engines
+from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.engines import Engine
+from nixwulf.plugins.gates import subject_of_run
+from nixwulf.plugins.gates.examine import examine
+from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.results.power import warnings
+from nixwulf.results.record import Record
+from nixwulf.sweep import transport
+from nixwulf.sweep.hints import hint_for
+from nixwulf.sweep.power.watch import Watch
+from nixwulf.sweep.recording import Findings, log_tails, record_of
+from nixwulf.sweep.sanity import References, check_text
+
+_DEATH_S = 2.0
+_BROKEN = frozenset({"failed", "timeout", "hang"})
+Observer = Callable[[str], None]
+
+
+def run_case(
+    run: Run,
+    model: PlacedModel | None,
+    repetition: int,
+    references: References,
+    shaped_by: str | None,
+    observer: Observer,
+) -> Record:
+    """Take a run through its phases; every way it can end is a record.
+
+    The observer hears the name of each phase as it starts. KeyboardInterrupt passes through, after
+    the teardown.
+    """
+    started = datetime.now(UTC)
+    engine = engines.find(run.case.engine) if run.case.engine else None
+    benchmark = benchmarks.find(run.case.benchmark)
+    found = Findings()
+    watch = Watch(run)
+    phase = "facts"
+
+    @contextmanager
+    def timed(name: str) -> Iterator[None]:
+        nonlocal phase
+        phase = name
+        observer(name)
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            found.seconds[name] = round(time.monotonic() - begin, 4)
+
+    try:
+        with timed("facts"):
+            wanted = (*(engine.programs if engine else ()), *benchmark.programs, *link.PROGRAMS)
+            run.facts = gather(run.nodes, wanted)
+            _open_toolboxes(run, engine)
+        with timed("gates"):
+            _pass_gates(run, found, model)
+        watch.start()
+        with timed("link"):
+            _probe(run, found, "rtt_before")
+        with timed("idle"):
+            watch.settle()
+        if engine:
+            with timed("launch"):
+                engine.start(run)
+            with timed("sanity"):
+                check_text(engine, run, model, found, references)
+        with timed("measure"):
+            _measure(engine, benchmark, run, found, watch)
+    except RunFailure as failure:
+        _fail(run, found, phase, failure.outcome, failure.reason)
+    except NixwulfError as error:
+        _fail(run, found, phase, "failed", error.message)
+    finally:
+        with timed("teardown"):
+            watch.stop()
+            run.stop()
+    found.power = watch.document(found.metrics)
+    run.warnings += warnings(found.power)
+    return record_of(run, found, model, repetition, started, shaped_by)
+
+
+def _pass_gates(run: Run, found: Findings, model: PlacedModel | None) -> None:
+    connections = {node.node.name: node for node in run.nodes}
+    results = examine(subject_of_run(run, model), connections, run.waived)
+    found.gates = [result.document() for result in results if result.sentences]
+    refusals = [result for result in results if result.state == "refused"]
+    if refusals:
+        more = sum(len(result.sentences) for result in refusals) - 1
+        others = f" ({more} more in the record, below 'gates'.)" if more else ""
+        first = refusals[0]
+        raise RunFailure("skipped", f"Gate {first.gate!r}: {first.sentences[0]}{others}")
+
+
+def _open_toolboxes(run: Run, engine: Engine | None) -> None:
+    """Where the case has a toolbox, the engine's programs are those inside; raises RunFailure."""
+    if run.case.image is None or engine is None:
+        return
+    run.engine_facts["image"] = run.case.image
+    for node in run.nodes:
+        name = node.node.name
+        found = container.look(node, run.case.image, run.model, engine.programs)
+        if isinstance(found, str):
+            raise RunFailure("skipped", f"Gate {container.NAME!r}: {found}")
+        run.toolboxes[name] = found
+        own = run.facts[name].programs.items()
+        others = {program: place for program, place in own if program not in engine.programs}
+        facts = replace(run.facts[name], programs={**others, **found.programs})
+        run.facts = {**run.facts, name: facts}
+
+
+def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> None:
+    found.outcome = outcome
+    found.metrics = []
+    # A client can hear of its server's death before the driver does, which hears of it over ssh.
+    until = time.monotonic() + _DEATH_S
+    while outcome == "failed" and run.servers and time.monotonic() < until:
+        if deaths := run.deaths():
+            reason += deaths
+            break
+        time.sleep(0.02)
+    found.failure = {"phase": phase, "reason": reason}
+    # A run that was judged, not broken, has in its logs how its programs took being stopped.
+    logs = log_tails(run).values() if outcome in _BROKEN else ()
+    hint = next(filter(None, map(hint_for, (reason, *logs))), None)
+    if hint:
+        found.failure["hint"] = hint
+
+
+def _probe(run: Run, found: Findings, moment: str) -> None:
+    """Round trips from the head to each worker, and before the run the bandwidth too."""
+    for index, worker in enumerate(run.workers):
+        if moment == "rtt_before":
+            found.links.append({"from": run.head.node.name, "to": worker.node.name})
+        trips = link.round_trips(run.head, run.data_address(worker), system=run.head_system)
+        if trips is None:
+            raise RunFailure(
+                "failed",
+                f"No packet from {run.head.node.name!r} to {worker.node.name!r} came back over the "
+                f"fabric {run.case.fabric!r}.",
+            )
+        found.links[index][moment] = trips.document()
+        if moment == "rtt_before" and run.fabric is not None:
+            stream = link.bandwidth(run.head, worker, run.fabric, run.raw)
+            found.links[index]["bandwidth"] = stream.document()
+
+
+def _measure(
+    engine: Engine | None, benchmark: Benchmark, run: Run, found: Findings, watch: Watch
+) -> None:
+    before = run.counters()
+    with watch.measuring():
+        found.metrics = benchmark.measure(run)
+    _check_transport(engine, benchmark, run, found, before)
+    _probe(run, found, "rtt_after")
+
+
+def _check_transport(
+    engine: Engine | None,
+    benchmark: Benchmark,
+    run: Run,
+    found: Findings,
+    before: dict[str, Counters],
+) -> None:
+    """Counters of all nodes, then the engine's own words, have to say what the case says."""
+    fabric, asked = run.case.fabric, run.case.transport
+    if fabric is None or asked is None:
+        return
+    after = run.counters()
+    nodes = {
+        node.node.name: transport.traffic(
+            node.node.fabrics[fabric], before[node.node.name], after[node.node.name]
+        )
+        for node in run.nodes
+    }
+    judged = engine or benchmark
+    known_by = judged.rdma_known_by if isinstance(judged, transport.KnowsRdma) else None
+    problem = transport.problem(fabric, asked, nodes, benchmark.proof_bytes, known_by)
+    problem = problem or (engine.transport_problem(run) if engine else None)
+    unproved = None if problem else transport.uncounted(asked, nodes, known_by)
+    found.sanity["transport"] = transport.document(asked, nodes, problem, unproved)
+    if problem:
+        raise RunFailure("fallback", problem)
+    if unproved:
+        run.warnings.append(f"The transport is not proved: {unproved}.")

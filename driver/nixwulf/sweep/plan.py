@@ -1,0 +1,296 @@
+"""Plans: the cases of a sweep on a cluster, and why the others were left out."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.core.files import write_json
+from nixwulf.core.parameter import Parameter
+from nixwulf.core.query import matches, parse_query
+from nixwulf.core.schema import check
+from nixwulf.inventory.cluster import Cluster, parse_cluster
+from nixwulf.inventory.platforms import gpu_vendor
+from nixwulf.nodes import container
+from nixwulf.plugins import benchmarks, engines, gates
+from nixwulf.plugins.runtime.case import Case
+from nixwulf.results.record import sealed
+from nixwulf.results.store import read_plan
+from nixwulf.sweep.sweep_file import Sweep, parse_sweep
+
+SCHEMA_VERSION = "1.1"
+_COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A point of the matrix that is no case, and why."""
+
+    coordinates: dict[str, Any]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will run, decided before anything does."""
+
+    sweep: Sweep
+    cluster: Cluster
+    only: str
+    waived: tuple[str, ...]
+    cases: tuple[Case, ...]
+    left_out: tuple[LeftOut, ...]
+
+    def runs(self) -> Iterator[tuple[Case, int]]:
+        """Every run in order: passes over all cases, so that cases compared are interleaved."""
+        for repetition in range(self.sweep.repetitions):
+            for case in self.cases:
+                yield case, repetition
+
+    def document(self) -> dict[str, Any]:
+        """The plan as it is saved."""
+        return sealed(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "sweep": {"source": self.sweep.source, "document": self.sweep.document},
+                "cluster": {"source": self.cluster.source, "document": self.cluster.document},
+                **({"only": self.only} if self.only else {}),
+                **({"waived": list(self.waived)} if self.waived else {}),
+                "repetitions": self.sweep.repetitions,
+                "cases": [case.document() for case in self.cases],
+                "left_out": [
+                    {"case": left.coordinates, "reason": left.reason} for left in self.left_out
+                ],
+            }
+        )
+
+
+def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[str] = ()) -> Plan:
+    """Expand a sweep on a cluster; raises InputError for unknown names or when no case is left.
+
+    waived: names of gates that may refuse without a case being skipped.
+    """
+    waived = gates.known_names(waived)
+    cases, left_out = possible(sweep, cluster)
+    chosen = cases
+    if only:
+        keys = frozenset(_COORDINATES) | {key for case in chosen for key in case.parameters}
+        terms = parse_query(only, keys)
+        chosen = tuple(c for c in chosen if matches(terms, {**c.parameters, **c.document()}))
+    if not chosen:
+        why = f"; the first was left out because {left_out[0].reason}" if left_out else ""
+        what = f"--only {only!r} leaves" if only and cases else "the sweep yields"
+        raise InputError(f"{sweep.source}: {what} no case on cluster {cluster.name!r}{why}.")
+    return Plan(sweep, cluster, only, waived, chosen, left_out)
+
+
+def possible(sweep: Sweep, cluster: Cluster) -> tuple[tuple[Case, ...], tuple[LeftOut, ...]]:
+    """The points of a sweep that are cases on a cluster, and those that are none."""
+    cases: dict[str, Case] = {}
+    left_out: list[LeftOut] = []
+    for coordinates in _points(sweep, cluster):
+        reason = _excluded(coordinates, sweep) or _impossible(coordinates, cluster, sweep)
+        if reason:
+            left_out.append(LeftOut(coordinates, reason))
+        else:
+            case = _case(coordinates, sweep)
+            cases.setdefault(case.id, case)
+    return tuple(cases.values()), tuple(left_out)
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write the plan atomically."""
+    document = plan.document()
+    check(document, "plan", str(path))
+    write_json(path, document)
+
+
+def load_plan(path: Path) -> Plan:
+    """The plan of a run's folder; raises InputError when it was edited or no longer holds."""
+    document = read_plan(path)
+    sweep = parse_sweep(document["sweep"]["document"], document["sweep"]["source"])
+    cluster = parse_cluster(document["cluster"]["document"], document["cluster"]["source"])
+    plan = make_plan(sweep, cluster, document.get("only", ""), document.get("waived", ()))
+    if plan.document()["digest"] != document["digest"]:
+        raise InputError(
+            f"{path}: this version of nixwulf plans other cases than the one that started the run; "
+            "resume it with that version, or start a new run."
+        )
+    return plan
+
+
+def plan_to_resume(folder: Path, named: Plan | None) -> Plan:
+    """The plan of a run's folder; raises InputError when the command line names another one."""
+    path = folder / "plan.json"
+    if not path.exists():
+        raise InputError(f"{str(folder)!r} is not the folder of a run: it has no plan.json.")
+    kept = load_plan(path)
+    if named is not None and named.document()["digest"] != kept.document()["digest"]:
+        raise InputError(
+            f"{str(folder)!r} was started with another plan than this command line gives; resume "
+            f"it with 'nixwulf bench --resume {folder}' alone, or start a new run with --out."
+        )
+    return kept
+
+
+def _points(sweep: Sweep, cluster: Cluster) -> Iterator[dict[str, Any]]:
+    """Every point of every block, complete, each once."""
+    seen: set[str] = set()
+    for block in sweep.blocks:
+        names = block.get("benchmark", ["llama-bench"])
+        for engine in block.get("engine", ()):
+            engines.find(engine, sweep.source)
+        for fabric in block.get("fabric", ()):
+            if fabric not in cluster.fabrics:
+                raise InputError(
+                    f"{sweep.source}: the fabric {fabric!r} is not in {cluster.source}, which has: "
+                    f"{', '.join(cluster.fabrics)}."
+                )
+        pairs = [
+            (name, axes, engine)
+            for name in names
+            for axes in [_axes(name, block, cluster, sweep.source)]
+            for engine in axes.pop("engine", [None])
+        ]
+        known = [_known_parameters(name, engine, sweep.source) for name, _, engine in pairs]
+        given = block.get("parameters", {})
+        _check_parameters(given, known, sweep.source)
+        for (name, axes, engine), own in zip(pairs, known, strict=True):
+            parameters = {key: given.get(key, [known.default]) for key, known in own.items()}
+            for values in itertools.product(*axes.values(), *parameters.values()):
+                point = {"engine": engine} if engine else {}
+                point |= zip(axes, values[: len(axes)], strict=True)
+                point["benchmark"] = name
+                point["parameters"] = dict(zip(parameters, values[len(axes) :], strict=True))
+                if point["parameters"].get(container.NAME) == container.NONE:
+                    del point["parameters"][container.NAME]
+                if point["nodes"] == 1 or point.get("parallelism") == "single":
+                    del point["fabric"], point["transport"]
+                key = json.dumps(point, sort_keys=True)
+                if key not in seen:
+                    seen.add(key)
+                    yield point
+
+
+def _axes(
+    benchmark: str, block: dict[str, Any], cluster: Cluster, source: str
+) -> dict[str, list[Any]]:
+    """The axes of a block for one benchmark; one that measures the machines has fewer."""
+    links = {
+        "nodes": block["nodes"],
+        "fabric": block.get("fabric", list(cluster.fabrics)),
+        "transport": block.get("transport", ["tcp"]),
+    }
+    if benchmarks.find(benchmark, source).engines == ():
+        return links
+    for key in ("model", "parallelism"):
+        if key not in block:
+            raise InputError(f"{source}: {benchmark!r} measures an engine; add {key}: [...].")
+    return {
+        "engine": block.get("engine", ["llama.cpp"]),
+        "model": block["model"],
+        **links,
+        "parallelism": block["parallelism"],
+    }
+
+
+def _known_parameters(benchmark: str, engine: str | None, source: str) -> dict[str, Parameter]:
+    """The parameters of a benchmark and of the engine that it measures; no two have one name."""
+    found = benchmarks.find(benchmark, source)
+    others: Mapping[str, Parameter] = {}
+    if engine:
+        others = {**engines.find(engine, source).parameters, container.NAME: container.PARAMETER}
+    for key in found.parameters.keys() & others.keys():
+        if found.engines is None or engine in found.engines:
+            raise InputError(
+                f"The benchmark {benchmark!r} and the engine {engine!r} both have a parameter "
+                f"{key!r}; rename one."
+            )
+    return {**found.parameters, **others}
+
+
+def _check_parameters(
+    given: dict[str, list[Any]], known: list[dict[str, Parameter]], source: str
+) -> None:
+    """Refuse what no benchmark and no engine of the block knows, and values that do not fit."""
+    for key, values in given.items():
+        owners = [parameters[key] for parameters in known if key in parameters]
+        if not owners:
+            names = dict.fromkeys(name for parameters in known for name in parameters)
+            raise InputError(
+                f"{source}: no benchmark or engine of the block has a parameter {key!r}; they "
+                f"have: {', '.join(names) or 'none'}."
+            )
+        for value in values:
+            expected = next(filter(None, (owner.problem(value) for owner in owners)), None)
+            if expected:
+                raise InputError(
+                    f"{source}: the parameter {key!r} is {value!r}, expected {expected}."
+                )
+
+
+def _excluded(point: dict[str, Any], sweep: Sweep) -> str | None:
+    flat = {**point, **point["parameters"]}
+    for excluded in sweep.exclude:
+        conditions = {**excluded, **excluded.get("parameters", {})}
+        conditions.pop("parameters", None)
+        if all(flat.get(key) == value for key, value in conditions.items()):
+            words = ", ".join(f"{key} {value}" for key, value in conditions.items())
+            return f"the sweep excludes {words}"
+    return None
+
+
+def _impossible(point: dict[str, Any], cluster: Cluster, sweep: Sweep) -> str | None:
+    nodes, parallelism = point["nodes"], point.get("parallelism")
+    benchmark = benchmarks.find(point["benchmark"])
+    if nodes == 1 and parallelism not in {None, "single"}:
+        return f"{parallelism} needs more than one node"
+    if nodes > 1 and parallelism == "single":
+        return "single runs on one node only"
+    if nodes > len(cluster.nodes):
+        return f"the cluster has {len(cluster.nodes)} nodes, not {nodes}"
+    if nodes > 1:
+        fabric = cluster.fabrics[point["fabric"]]
+        on_fabric = cluster.nodes_on(fabric.name)
+        if len(on_fabric) < nodes:
+            return f"{len(on_fabric)} nodes are on the fabric {fabric.name}, not {nodes}"
+        if point["transport"] not in fabric.transports:
+            return f"the fabric {fabric.name} ({fabric.kind}) carries no {point['transport']}"
+    if benchmark.engines and point["engine"] not in benchmark.engines:
+        return f"{benchmark.name} measures {', '.join(benchmark.engines)} only"
+    if "engine" in point:
+        engine, model = engines.find(point["engine"]), sweep.models[point["model"]]
+        if model.id and not engine.hub_models:
+            return f"{engine.name} reads a file, not a model by its name on Hugging Face"
+        kind = cluster.fabrics[point["fabric"]].kind if "fabric" in point else None
+        on = cluster.nodes_on(point["fabric"]) if "fabric" in point else cluster.nodes
+        gpus = {gpu_vendor(node.platform) for node in on[:nodes]}
+        known = {"random": model.random, "fabric_kind": kind, "gpus": gpus}
+        reason = engine.unsupported({**point, **known})
+        if reason:
+            return reason
+    return benchmark.unsupported(point)
+
+
+def _case(point: dict[str, Any], sweep: Sweep) -> Case:
+    toolbox = point["parameters"].get(container.NAME)
+    return Case(
+        engine=point.get("engine"),
+        benchmark=point["benchmark"],
+        model=point.get("model"),
+        nodes=point["nodes"],
+        fabric=point.get("fabric"),
+        transport=point.get("transport"),
+        parallelism=point.get("parallelism"),
+        parameters=point["parameters"],
+        seed=sweep.seed,
+        samples=sweep.samples,
+        warm_up=sweep.warm_up,
+        model_digest=sweep.models[point["model"]].digest if "model" in point else None,
+        image=container.resolve(toolbox, sweep.source) if toolbox else None,
+    )

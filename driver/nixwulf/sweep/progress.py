@@ -1,0 +1,180 @@
+"""How a sweep goes on, for the terminal: a live line where there is one, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column, Table
+
+from nixwulf.plugins.runtime.case import Case
+from nixwulf.results.record import Record
+from nixwulf.sweep.plan import Plan
+
+_MOST_SHOWN = 4  # metrics of a run on its line; the report has all
+
+
+class TerminalProgress:
+    """An observer of a sweep that prints a line for each run, and the time that is left."""
+
+    def __init__(self, console: Console) -> None:
+        """Print to a console; its live line appears only on a terminal."""
+        self._console = console
+        self._live = Progress(
+            BarColumn(bar_width=20),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True, ratio=1)),
+            console=console,
+            transient=True,
+            expand=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._live.add_task("Starting", total=None, left="")
+        self._title = ""
+        self._runs: Sequence[tuple[Case, int]] = ()
+        self._ended: list[float] = []
+        self._built = ("", -1)
+
+    def __enter__(self) -> TerminalProgress:
+        """Show the live line."""
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the live line away."""
+        self._live.stop()
+
+    def step(self, words: str) -> None:
+        """A line, or on a terminal the live line's new text."""
+        self._live.update(self._task, description=words)
+        if not self._console.is_terminal:
+            self._print(words)
+
+    def building(self, step: str, share: float) -> None:
+        """On a terminal the share moves; elsewhere there is a line for each tenth."""
+        self._live.update(self._task, description=step, total=1.0, completed=share)
+        if not self._console.is_terminal and (step, tenth := int(share * 10)) != self._built:
+            self._built = (step, tenth)
+            self._print(f"{step}: {share:.0%}")
+
+    def sweep_starts(self, runs: Sequence[tuple[Case, int]]) -> None:
+        """Keep what is to come: the time that is left is estimated from it."""
+        self._runs = runs
+
+    def run_starts(self, case: Case, repetition: int) -> None:
+        """The case, and how far the sweep is."""
+        self._title = self._name(case, repetition)
+        self._live.update(
+            self._task,
+            description=self._title,
+            total=len(self._runs),
+            completed=len(self._ended),
+            left=self._left(),
+        )
+
+    def phase_starts(self, phase: str) -> None:
+        """Beside the case on the live line."""
+        self._live.update(self._task, description=f"{self._title}: {phase}")
+
+    def run_ends(self, record: Record, seconds: float) -> None:
+        """One line: what came of it, how long it took, how long the rest will take."""
+        self._ended.append(seconds)
+        measured = ", ".join(
+            f"{metric['name']} {metric['value']:.1f} {metric['unit']}"
+            for metric in record["metrics"][:_MOST_SHOWN]
+        )
+        came = measured or f"{record['outcome']}: {record['failure']['reason']}"
+        place = f"[{len(self._ended)}/{len(self._runs)}]"
+        self._print(f"{place} {self._title}: {came} ({seconds:.1f} s{self._left(', ')})")
+
+    def _name(self, case: Case, repetition: int) -> str:
+        """What tells a run from the others of its sweep: nothing that is the same for all."""
+        way = f"{case.nodes} nodes {case.fabric}" if case.fabric else "1 node"
+        cases = [other for other, _ in self._runs]
+        split = [case.parallelism] if case.fabric and case.parallelism else []
+        told_apart = [
+            value
+            for key in ("benchmark", "engine", "model")
+            if len({getattr(other, key) for other in cases}) > 1 and (value := getattr(case, key))
+        ]
+        # Engines and benchmarks have parameters of their own, and are named where they differ.
+        kin = [o for o in cases if (o.benchmark, o.engine) == (case.benchmark, case.engine)]
+        same = _same_for_all(kin)
+        own = {key: value for key, value in case.parameters.items() if key not in same}
+        parameters = [_pairs(own)] if own else []
+        several = len({number for _, number in self._runs}) > 1
+        number = [f"(pass {repetition + 1})"] if several else []
+        return " ".join([*told_apart, way, *split, *parameters, *number])
+
+    def _left(self, before: str = "") -> str:
+        """The time that is left: of a case that ran before, what it took, else the mean of all."""
+        to_come = self._runs[len(self._ended) :]
+        if not self._ended or not to_come:
+            return ""
+        known = {case.id: took for (case, _), took in zip(self._runs, self._ended, strict=False)}
+        mean = sum(self._ended) / len(self._ended)
+        seconds = sum(known.get(case.id, mean) for case, _ in to_come)
+        return f"{before}about {time.strftime('%M:%S', time.gmtime(seconds))} left"
+
+    def _print(self, words: str) -> None:
+        _line(self._console, words)
+
+
+def make_progress() -> TerminalProgress:
+    """An observer that writes to standard error, so that standard output stays for results."""
+    return TerminalProgress(Console(file=sys.stderr))
+
+
+def print_plan(plan: Plan) -> None:
+    """The cases that would run, and what was left out and why."""
+    console = Console()
+    names = ("case", "engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
+    shown = [name for name in names if any(_cell(case, name) for case in plan.cases)]
+    headers = [*(Column(name, no_wrap=True) for name in shown), Column("parameters")]
+    table = Table(*headers, box=None)
+    same = _same_for_all(plan.cases)
+    for case in plan.cases:
+        own = {key: value for key, value in case.parameters.items() if key not in same}
+        table.add_row(*(_cell(case, name) for name in shown), _pairs(own))
+    console.print(table)
+    if same:
+        _line(console, f"All cases: {_pairs(same)}.")
+    for left in plan.left_out:
+        point = {k: v for k, v in left.coordinates.items() if not isinstance(v, dict)}
+        _line(console, f"Left out: {_pairs(point)}: {left.reason}.")
+    runs = len(plan.cases) * plan.sweep.repetitions
+    _line(console, f"{len(plan.cases)} cases, {plan.sweep.repetitions} passes, {runs} runs.")
+
+
+def _cell(case: Case, name: str) -> str:
+    value = case.id if name == "case" else getattr(case, name)
+    return "" if value is None else str(value)
+
+
+def _same_for_all(cases: Sequence[Case]) -> dict[str, Any]:
+    """The parameters that tell no case from another."""
+    return {
+        key: value
+        for key, value in cases[0].parameters.items()
+        if all(case.parameters.get(key) == value for case in cases)
+    }
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in values.items())
+
+
+def _line(console: Console, words: str) -> None:
+    soft = not console.is_terminal  # there, no word is broken
+    console.print(words, highlight=False, markup=False, soft_wrap=soft)

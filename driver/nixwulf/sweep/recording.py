@@ -1,0 +1,184 @@
+"""The record of a run, put together from what its phases found."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nixwulf import __version__
+from nixwulf.core.metric import Metric
+from nixwulf.inventory.cluster import LAB_PLATFORM
+from nixwulf.llm import PlacedModel
+from nixwulf.nodes.process import OwnedProcess
+from nixwulf.plugins.runtime.run import Run
+from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
+
+_TAIL_LINES = 20
+
+
+@dataclass
+class Findings:
+    """What the phases of one run found, as documents of the record."""
+
+    outcome: str = "ok"
+    failure: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    links: list[dict[str, Any]] = field(default_factory=list)
+    sanity: dict[str, Any] = field(default_factory=dict)
+    metrics: list[Metric] = field(default_factory=list)
+    gates: list[dict[str, Any]] = field(default_factory=list)
+    power: dict[str, Any] = field(default_factory=dict)
+
+
+def record_of(
+    run: Run,
+    found: Findings,
+    model: PlacedModel | None,
+    repetition: int,
+    started: datetime,
+    shaped_by: str | None,
+) -> Record:
+    """The sealed record of a run that has ended."""
+    tails = log_tails(run) if found.outcome != "ok" else {}
+    document: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "run",
+        "id": run.name,
+        "case": run.case.document(),
+        "repetition": repetition,
+        "outcome": found.outcome,
+        "failure": found.failure,
+        "started": _time(started),
+        "finished": _time(datetime.now(UTC)),
+        "phases": {
+            **found.seconds,
+            "engine": round(sum(p.seconds for p in run.owned if not p.background), 4),
+        },
+        "cluster": {
+            "name": run.cluster.name,
+            "platforms": sorted({node.node.platform for node in run.nodes}),
+            "lab": run.head.node.platform == LAB_PLATFORM,
+            **_price(run),
+        },
+        "nodes": _nodes(run, tails),
+        "fabric": _fabric(run, found, shaped_by),
+        "engine": {"name": run.case.engine, **run.engine_facts} if run.case.engine else {},
+        "model": model.document() if model else {},
+        "commands": [_command(process) for process in run.owned],
+        "sanity": found.sanity,
+        "metrics": [metric.document() for metric in found.metrics],
+        "warnings": run.warnings,
+        "gates": found.gates,
+        "waived": list(run.waived),
+        "power": found.power,
+        "provenance": {"nixwulf": __version__, **revision(), "driver": _driver()},
+        "raw": sorted(f"raw/{path.parent.name}/{path.name}" for path in run.raw.glob("*")),
+    }
+    for key in ("failure", "fabric", "engine", "model", "warnings", "gates", "waived"):
+        if not document[key]:
+            del document[key]
+    return sealed(document)
+
+
+def log_tails(run: Run) -> dict[str, str]:
+    """The last lines of the output of every node's processes, by node."""
+    tails: dict[str, list[str]] = {}
+    for process in run.owned:
+        for path in (process.stdout, process.stderr):
+            lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+            if lines:
+                tails.setdefault(process.node, []).extend([f"[{path.name}]", *lines[-_TAIL_LINES:]])
+    return {node: "\n".join(lines) for node, lines in tails.items()}
+
+
+def _time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def _nodes(run: Run, tails: dict[str, str]) -> list[dict[str, Any]]:
+    nodes = []
+    for node in run.nodes:
+        name = node.node.name
+        document: dict[str, Any] = {
+            "name": name,
+            "platform": node.node.platform,
+            "role": "head" if node is run.head else "worker",
+        }
+        if name in run.facts:
+            document["facts"] = run.facts[name].document()
+        if name in tails:
+            document["log_tail"] = tails[name]
+        nodes.append(document)
+    return nodes
+
+
+def _price(run: Run) -> dict[str, float]:
+    """US$ for the nodes of this case together, where the cluster file has that of each."""
+    prices = [node.node.price_usd for node in run.nodes if node.node.price_usd is not None]
+    return {"price_usd": sum(prices)} if len(prices) == len(run.nodes) else {}
+
+
+def _fabric(run: Run, found: Findings, shaped_by: str | None) -> dict[str, Any]:
+    fabric = run.fabric
+    if fabric is None:
+        return {}
+    document: dict[str, Any] = {
+        "name": fabric.name,
+        "kind": fabric.kind,
+        "speed_gbps": fabric.speed_gbps,
+        "mtu": fabric.mtu,
+        "links": found.links,
+    }
+    if shaped_by is not None:
+        document["shaped_by"] = shaped_by
+    if fabric.shape is not None:
+        asked = vars(fabric.shape)
+        document["asked"] = {key: value for key, value in asked.items() if value is not None}
+    return document
+
+
+def _command(process: OwnedProcess) -> dict[str, Any]:
+    document: dict[str, Any] = {"node": process.node, "argv": list(process.argv)}
+    if process.environment:
+        document["environment"] = dict(process.environment)
+    if process.returncode is not None and not process.stopped_by_driver:
+        document["returncode"] = process.returncode
+    return {**document, "seconds": round(process.seconds, 4)}
+
+
+def _driver() -> dict[str, Any]:
+    """The machine that the driver ran on, without its name."""
+    return {
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "cpus": os.cpu_count() or 0,
+    }
+
+
+@cache
+def revision() -> dict[str, str]:
+    """The commit of the flake or checkout that holds the driver; empty where there is none."""
+    flake = os.environ.get("NIXWULF_REVISION")
+    if flake:
+        return {"revision": flake}
+    command = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    return {"revision": done.stdout.strip()} if done.returncode == 0 else {}

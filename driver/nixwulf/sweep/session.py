@@ -1,0 +1,206 @@
+"""A whole sweep: the lab or the cluster brought up, every run of the plan, a record each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from nixwulf.core.errors import GateError
+from nixwulf.inventory.cluster import Cluster
+from nixwulf.llm import PlacedModel, place
+from nixwulf.nodes import lab
+from nixwulf.nodes.lab.checks import NODES_MINIMUM
+from nixwulf.nodes.power.session import Known
+from nixwulf.nodes.process import stop_orphans
+from nixwulf.nodes.ssh import Connection, connections, open_all
+from nixwulf.ops.recover.ladder import recover
+from nixwulf.plugins import engines
+from nixwulf.plugins.runtime.case import Case
+from nixwulf.plugins.runtime.run import Run
+from nixwulf.results.record import Record, load, save
+from nixwulf.sweep.phases import run_case
+from nixwulf.sweep.plan import Plan
+from nixwulf.sweep.sanity import References
+
+
+class Observer(Protocol):
+    """Who is told how a sweep goes on."""
+
+    def step(self, words: str) -> None:
+        """Something that is no run begins, such as bringing the lab up."""
+
+    def building(self, step: str, share: float) -> None:
+        """A step of building an engine goes on; share is what is done of it, 0 to 1."""
+
+    def sweep_starts(self, runs: Sequence[tuple[Case, int]]) -> None:
+        """These runs are to come, each a case and its repetition (from 0), in this order."""
+
+    def run_starts(self, case: Case, repetition: int) -> None:
+        """The next run begins."""
+
+    def phase_starts(self, phase: str) -> None:
+        """The run that goes on reaches a phase."""
+
+    def run_ends(self, record: Record, seconds: float) -> None:
+        """The run has ended and its record is saved."""
+
+
+@dataclass
+class Session:
+    """The connected nodes of a cluster, and the lab when it is one."""
+
+    cluster: Cluster
+    nodes: dict[str, Connection]
+    lab: lab.Lab | None = None
+    placed: dict[tuple[str, ...], PlacedModel] = field(default_factory=dict)
+    power: Known = field(default_factory=Known)
+
+
+def record_path(folder: Path, case: Case, repetition: int) -> Path:
+    """Where the record of a run is kept."""
+    return folder / "records" / f"{case.id}-r{repetition}.json"
+
+
+def missing_runs(plan: Plan, folder: Path) -> list[tuple[Case, int]]:
+    """The runs of a plan that have no record yet; raises InputError for an invalid record."""
+    missing = []
+    for case, repetition in plan.runs():
+        path = record_path(folder, case, repetition)
+        if path.exists():
+            load(path)
+        else:
+            missing.append((case, repetition))
+    return missing
+
+
+def run_plan(
+    plan: Plan, folder: Path, observer: Observer, beside: Callable[[], None] = lambda: None
+) -> None:
+    """Run what has no record yet and save a record of each; raises GateError without nodes.
+
+    beside is called while the nodes are brought up: nothing may run beside what is measured.
+    """
+    todo = missing_runs(plan, folder)
+    if not todo:
+        return
+    with ExitStack() as stack:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(beside)
+            connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
+            _placed(connected, plan, todo[0][0])
+        observer.sweep_starts(todo)
+        for case, repetition in todo:
+            observer.run_starts(case, repetition)
+            begin = time.monotonic()
+            record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
+            save(record, record_path(folder, case, repetition))
+            observer.run_ends(record, time.monotonic() - begin)
+            if record["outcome"] == "hang" and plan.sweep.recover_after_hang:
+                _recover(connected, plan, case, observer)
+
+
+def of_used_nodes(plan: Plan, todo: Sequence[tuple[Case, int]]) -> Plan:
+    """The plan on a lab of the nodes that it takes; a recovery may also need their neighbours."""
+    if not plan.cluster.is_lab or plan.sweep.recover_after_hang:
+        return plan
+    most = max(NODES_MINIMUM, *(case.nodes for case, _ in todo))
+    return replace(plan, cluster=replace(plan.cluster, nodes=plan.cluster.nodes[:most]))
+
+
+def _recover(connected: Session, plan: Plan, case: Case, observer: Observer) -> None:
+    """Bring the nodes of a case back after a hang; raises GateError when they do not come."""
+    names = [node.name for node in case.nodes_of(plan.cluster)]
+    observer.step(f"Recovering {', '.join(names)} after a hang")
+    for node in connected.nodes.values():
+        node.close()
+    found = recover(
+        plan.cluster,
+        connected.nodes,
+        names,
+        lambda name, words: observer.step(f"{name}: {words}"),
+        waived=plan.waived,
+    )
+    for group in found:
+        if group.step is None:
+            raise GateError(
+                f"{', '.join(group.nodes)} cannot be recovered: {group.words} What was measured is "
+                "kept; go on with 'nixwulf bench --resume' and the folder of the run."
+            )
+    _connected(connected)
+
+
+@contextmanager
+def session(plan: Plan, observer: Observer) -> Iterator[Session]:
+    """The nodes of a plan's cluster, connected; a lab lives as long as the session."""
+    if not plan.cluster.is_lab:
+        yield _connected(Session(plan.cluster, connections(plan.cluster)))
+        return
+    programs: set[Path] = set()
+    for name in sorted({case.engine for case in plan.cases if case.engine}):
+        installation = engines.find(name).install_local(observer.building)
+        programs |= {program.parent for program in installation.programs.values()}
+    observer.step(f"Bringing up the lab: {len(plan.cluster.nodes)} nodes")
+    up = lab.up(plan.cluster, name=f"bench-{os.getpid()}", path=sorted(programs), lifeline=True)
+    try:
+        yield _connected(Session(plan.cluster, connections(plan.cluster, up.ssh_config), up))
+    finally:
+        up.down()
+
+
+def _connected(opened: Session) -> Session:
+    failures = open_all(opened.nodes.values())
+    if failures:
+        raise GateError(next(iter(failures.values())))
+    with ThreadPoolExecutor(len(opened.nodes)) as pool:
+        list(pool.map(stop_orphans, opened.nodes.values()))
+    return opened
+
+
+def run_one(
+    connected: Session,
+    plan: Plan,
+    folder: Path,
+    case: Case,
+    repetition: int,
+    observer: Callable[[str], None],
+) -> Record:
+    """One run of a plan on connected nodes; what an earlier, unfinished run left raw is removed."""
+    nodes = tuple(connected.nodes[node.name] for node in case.nodes_of(plan.cluster))
+    placed = _placed(connected, plan, case)
+    name = f"{case.id}-r{repetition}"
+    run = Run(
+        name=name,
+        case=case,
+        cluster=plan.cluster,
+        nodes=nodes,
+        model=placed.path if placed else "",
+        limits=plan.sweep.limits,
+        raw=folder / "raw" / name,
+        deadline=time.monotonic() + plan.sweep.limits.wall_s,
+        waived=plan.waived,
+        power=connected.power,
+        tokenizer=(placed.model.tokenizer or "") if placed else "",
+    )
+    shutil.rmtree(run.raw, ignore_errors=True)
+    shaped_by = connected.lab.shaping(case.fabric) if connected.lab and case.fabric else None
+    return run_case(run, placed, repetition, References(folder / "references"), shaped_by, observer)
+
+
+def _placed(connected: Session, plan: Plan, case: Case) -> PlacedModel | None:
+    """The case's model on the nodes that read it, brought there once in a session."""
+    if case.engine is None or case.model is None:
+        return None
+    engine = engines.find(case.engine)
+    count = case.nodes if engine.model_on_every_node else 1
+    readers = [connected.nodes[node.name] for node in case.nodes_of(plan.cluster)[:count]]
+    key = (case.engine, case.model_digest or "", *(node.node.name for node in readers))
+    if key not in connected.placed:
+        connected.placed[key] = place(plan.sweep.models[case.model], readers, engine.random_model)
+    return connected.placed[key]

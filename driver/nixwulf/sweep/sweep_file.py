@@ -1,0 +1,71 @@
+"""Sweeps: a matrix of cases, read from YAML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.core.files import find_input, read_yaml
+from nixwulf.core.schema import check
+from nixwulf.llm import Model, parse_model
+from nixwulf.plugins.runtime.run import Limits
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to run. Each block (the matrix, then the includes) is a product of its axes."""
+
+    name: str
+    description: str
+    models: dict[str, Model]
+    blocks: tuple[dict[str, Any], ...]
+    exclude: tuple[dict[str, Any], ...]
+    repetitions: int
+    samples: int
+    warm_up: bool
+    seed: int
+    limits: Limits
+    recover_after_hang: bool
+    source: str
+    document: dict[str, Any]
+
+
+def load_sweep(name_or_path: str | Path) -> Sweep:
+    """The sweep of a YAML file, or of sweeps/NAME.yaml; raises InputError."""
+    path = find_input(str(name_or_path), "sweeps", ".yaml")
+    return parse_sweep(read_yaml(path), str(path))
+
+
+def parse_sweep(document: Any, source: str) -> Sweep:
+    """The sweep of a document; raises InputError when it breaks the schema or names no model."""
+    check(document, "sweep", source)
+    models = {
+        name: parse_model(name, values, f"{source}: models.{name}")
+        for name, values in document.get("models", {}).items()
+    }
+    blocks = (document["matrix"], *document.get("include", ()))
+    for block in (*blocks, *document.get("exclude", ())):
+        used = block.get("model", [])
+        for name in [used] if isinstance(used, str) else used:
+            if name not in models:
+                raise InputError(
+                    f"{source}: the model {name!r} is not among models: "
+                    f"{', '.join(models) or 'there are none'}."
+                )
+    return Sweep(
+        name=document["name"],
+        description=document.get("description", ""),
+        models=models,
+        blocks=blocks,
+        exclude=tuple(document.get("exclude", ())),
+        repetitions=document.get("repetitions", 1),
+        samples=document.get("samples", 3),
+        warm_up=document.get("warm_up", True),
+        seed=document.get("seed", 1),
+        limits=Limits(**document.get("limits", {})),
+        recover_after_hang=document.get("on_hang") == "recover",
+        source=source,
+        document=document,
+    )

@@ -1,0 +1,112 @@
+"""Goals: what the best way is best at, and which number of a record tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log, sqrt
+from typing import Any
+
+from nixwulf.perf.predict import QUANTILE_80
+from nixwulf.perf.scenarios.ways import Told
+from nixwulf.plugins import engines
+from nixwulf.results.power import fullest
+
+# What an engine is measured by when it is alone; of the others, and of several, requests are.
+_OWN = {"llama.cpp": "llama-bench", "mlx": "mlx_lm.benchmark", "distributed-llama": "dllama"}
+SERVE = "serve"
+# Of engines whose servers answer chats, and no other requests.
+CHAT_ONLY = frozenset({"exo", "distributed-llama"})
+_LEAST_DEVIATION = 0.02  # of a mean of samples: runs of one way differ by as much
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A goal by its name; metric is that of records, words what it is called."""
+
+    name: str
+    metric: str
+    words: str
+    unit: str = "tok/s"
+
+
+GOALS: Mapping[str, Goal] = {
+    one.name: one
+    for one in (
+        Goal("decode", "decode", "decoding one sequence"),
+        Goal("prompt", "prompt", "reading a prompt"),
+        Goal("throughput", "throughput", "tokens of all requests"),
+        Goal("efficiency", "decode", "decoding one sequence, a watt", "tok/s/W"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A time as it is predicted: seconds a token by part, and the deviation of its logarithm."""
+
+    parts: Mapping[str, float]
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A measured speed, tok/s, the deviation of its logarithm, and the watts of all nodes or 0."""
+
+    speed: float
+    deviation: float
+    watts: float = 0.0
+
+
+def expected(goal: Goal, told: Told, n_prompt: int, n_gen: int) -> Expected | None:
+    """What a prediction says of a goal; none where the reading of prompts is not predicted.
+
+    throughput: a token that is generated costs its step, and its share of the prompts
+    (nixwulf.perf.predict.total).
+    """
+    decode, prompt = told.decode, told.prompt
+    deviation = log(decode.high / decode.value) / QUANTILE_80
+    if goal.metric == "decode":
+        return Expected(decode.parts, deviation)
+    if prompt is None:
+        return None
+    if goal.metric == "prompt":
+        return Expected(prompt.parts, log(prompt.high / prompt.value) / QUANTILE_80)
+    share = n_prompt / n_gen
+    names = {*decode.parts, *prompt.parts}
+    parts = {n: decode.parts.get(n, 0.0) + share * prompt.parts.get(n, 0.0) for n in names}
+    return Expected(parts, deviation)
+
+
+def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
+    """What measures an engine for a goal; numbers of several engines come from one benchmark."""
+    if goal.metric == "throughput" or (goal.metric == "decode" and not alone):
+        return SERVE
+    return _OWN.get(engine, SERVE)
+
+
+def unmeasured(goal: Goal, engine: str) -> str | None:
+    """Why no benchmark tells a goal of an engine, or none."""
+    engines.find(engine, "--engine")
+    if goal.metric == "prompt" and engine not in _OWN:
+        return f"no benchmark measures the reading of prompts of {engine} by itself"
+    return None
+
+
+def seen(goal: Goal, record: Mapping[str, Any]) -> Seen | None:
+    """What a record that ended ok says of a goal; none where it has no such metric."""
+    for index, metric in enumerate(record["metrics"]):
+        if metric["name"] == goal.metric and metric["unit"] == "tok/s" and metric["value"] > 0:
+            spread = metric.get("stddev", 0.0) / metric["value"] / sqrt(len(metric["samples"]))
+            entries = [one for one in fullest(dict(record)) if one["metric"] == index]
+            watts = float(entries[0]["watts"]) if entries else 0.0
+            return Seen(metric["value"], max(_LEAST_DEVIATION, spread), watts)
+    return None
+
+
+def no_watts(record: Mapping[str, Any]) -> str:
+    """Why a record says nothing about efficiency, as a sentence."""
+    power = record.get("power", {})
+    reasons = [power.get("absent", "")]
+    reasons += [entry.get("absent", "") for entry in power.get("efficiency", ())]
+    return next(filter(None, reasons), "Its records have no watts.")

@@ -1,0 +1,135 @@
+"""What measurements teach about the ways that were not measured.
+
+The logarithm of a time is that of the sum of its parts, each over or times a constant of its
+engine, plus what all ways on these machines have in common, plus what is its own. Constants are
+known with a deviation (nixwulf.perf.constants), so each measured way narrows them for the others:
+one node tells the weights and the dispatch, a pipeline its hops, a split of tensors its sums.
+Least squares of the logarithms with the constants' deviations as priors, by Gauss and Newton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+from typing import TYPE_CHECKING, Any
+
+from nixwulf.perf.predict import QUANTILE_80
+from nixwulf.perf.work import PARTS
+from nixwulf.tune.goals import Expected, Seen
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+
+# What one node and what several of the same machine are off go together by 0.23 (published numbers,
+# docs/model.md): a fifth of the variance that constants do not explain is common to a machine.
+_COMMON = 0.22
+_BELIEVED = 4.0  # chosen: the intervals weigh as much as so many measurements
+_STEPS = 60
+_LONGEST = 1.0
+_SETTLED = 1e-6
+_LEAST = 1e-4
+_MACHINE = ("", "")
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way as the model sees it.
+
+    family: of its engine, whose constants it shares; parts: seconds a token; deviations: of the
+    constants' logarithms, by part; rest: variance of the time's logarithm beside theirs.
+    """
+
+    family: str
+    parts: Mapping[str, float]
+    deviations: Mapping[str, float]
+    rest: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Tokens a second, and the interval that should hold 80 % of measurements."""
+
+    value: float
+    low: float
+    high: float
+
+
+def learn(ways: Sequence[Way], measured: Mapping[int, Seen]) -> list[Estimate]:
+    """What each way should give, given what some of them gave; measured ones by their place.
+
+    What is off by more than the deviations allow widens all intervals by as much.
+    """
+    import numpy as np
+
+    index = {_MACHINE: 0}
+    for way in ways:
+        for part in PARTS:
+            index.setdefault((way.family, part), len(index))
+    prior = np.zeros(len(index))
+    prior[0] = _COMMON * max((way.rest for way in ways), default=0.0)
+    for way in ways:
+        for part in PARTS:
+            prior[index[way.family, part]] = way.deviations[part] ** 2 + _SETTLED
+
+    seen = list(measured.items())
+    noise = np.array([(1 - _COMMON) * ways[n].rest + one.deviation**2 for n, one in seen])
+    target = np.array([-log(one.speed) for _, one in seen])
+    state = np.zeros(len(index))
+    precision = np.diag(1 / prior)
+    for _ in range(_STEPS if seen else 0):
+        rows = [_linear(ways[n], index, state) for n, _ in seen]
+        slopes = np.array([slope for _, slope in rows])
+        off = target - np.array([value for value, _ in rows])
+        weighted = slopes.T / noise
+        step = np.linalg.solve(precision + weighted @ slopes, weighted @ off - state / prior)
+        state += np.clip(step, -_LONGEST, _LONGEST)
+        if np.abs(step).max() < _SETTLED:
+            break
+    widened = 1.0
+    if seen:
+        rows = [_linear(ways[n], index, state) for n, _ in seen]
+        slopes = np.array([slope for _, slope in rows])
+        off = target - np.array([value for value, _ in rows])
+        precision = precision + (slopes.T / noise) @ slopes
+        misfit = float((state**2 / prior).sum() + (off**2 / noise).sum())
+        widened = max(1.0, (_BELIEVED + misfit) / (_BELIEVED + len(seen)))
+    covariance = np.linalg.inv(precision)
+
+    found = []
+    for number, way in enumerate(ways):
+        if number in measured:
+            known = measured[number]
+            width, value = exp(QUANTILE_80 * known.deviation), known.speed
+        else:
+            time, slope = _linear(way, index, state)
+            variance = float(slope @ covariance @ slope) + (1 - _COMMON) * way.rest
+            width, value = exp(QUANTILE_80 * sqrt(widened * variance)), exp(-time)
+        found.append(Estimate(value, value / width, value * width))
+    return found
+
+
+def unexplained(expected: Expected, deviations: Mapping[str, float]) -> float:
+    """Variance of a time's logarithm that the deviations of its constants do not explain."""
+    whole = sum(expected.parts.values())
+    shares = {part: expected.parts.get(part, 0.0) / whole for part in PARTS}
+    known = sum((share * deviations[part]) ** 2 for part, share in shares.items())
+    return max(_LEAST, expected.deviation**2 - known)
+
+
+def _linear(way: Way, index: Mapping[tuple[str, str], int], state: Array) -> tuple[float, Array]:
+    """Logarithm of a way's time at a state of the constants, and its slope by each of them."""
+    import numpy as np
+
+    parts = {
+        part: seconds * exp(state[index[way.family, part]]) if part in PARTS else seconds
+        for part, seconds in way.parts.items()
+    }
+    whole = sum(parts.values())
+    slope = np.zeros(len(index))
+    slope[0] = 1.0
+    for part in PARTS:
+        slope[index[way.family, part]] = parts.get(part, 0.0) / whole
+    return log(whole) + float(state[0]), slope

@@ -1,0 +1,89 @@
+"""What is expected of a way before it is measured, and how long measuring it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nixwulf.perf import inputs as facts
+from nixwulf.perf.constants import choose, family
+from nixwulf.perf.links import fabric_facts
+from nixwulf.perf.scenarios.candidates import Candidate
+from nixwulf.perf.scenarios.facts import kind_of
+from nixwulf.perf.scenarios.ways import told
+from nixwulf.perf.work import PARTS
+from nixwulf.plugins import engines
+from nixwulf.tune.duration import seconds
+from nixwulf.tune.goals import SERVE, expected
+from nixwulf.tune.hardware_priors import assumed, said, widened
+from nixwulf.tune.posterior import Way, unexplained
+from nixwulf.tune.request import Option, Request, question
+from nixwulf.tune.sweeps import REQUESTS_A_SLOT
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A way before it is measured: for the belief, how long measuring takes, what is assumed."""
+
+    way: Way
+    seconds: float
+    assumptions: tuple[str, ...]
+
+
+def outlook(
+    request: Request, option: Option, links: Mapping[str, Mapping[str, float]]
+) -> Outlook | None:
+    """What is expected of a way; links by fabric as they were measured. None: not predictable."""
+    asked = question(request, option.engine, links)
+    found = told(asked, option.candidate, assumed(request.cluster))
+    time = expected(request.goal, found, request.n_prompt, request.n_gen)
+    if time is None:
+        return None
+    kind = kind_of(option.candidate.nodes[0].platform)
+    name = family(facts.Way(option.engine, option.candidate.parallelism), kind)
+    platforms = sorted({node.platform for node in option.candidate.nodes})
+    published = dict(zip(PARTS, choose(name, kind).deviations, strict=True))
+    deviations, least = widened(published, platforms)
+    way = Way(name, time.parts, deviations, max(least, unexplained(time, published)))
+    decode, prompt = found.decode.value, found.prompt.value if found.prompt else None
+    passes = request.samples + 1.0
+    if option.block["benchmark"] == [SERVE]:
+        # Throughput is of all requests at once, so of each slot's one after the other.
+        passes = request.samples * REQUESTS_A_SLOT + 1.0
+    batch = request.batch
+    cost = seconds(
+        is_lab=request.cluster.is_lab,
+        weight_bytes=request.subject.model.facts.weight_bytes,
+        moved_bytes_a_second=_bytes_a_second(option.candidate, links),
+        moved_share=_moved(option),
+        decode=decode / batch,
+        prompt=prompt / batch if prompt else None,
+        sequence=(request.n_prompt, request.n_gen),
+        passes=passes,
+    )
+    # What predict says of an option of its own is of no use here.
+    known = (one.partition("; give --what-if")[0] for one in found.assumptions)
+    assumptions = dict.fromkeys((*known, *said(platforms)))
+    return Outlook(way, cost, tuple(assumptions))
+
+
+def _bytes_a_second(candidate: Candidate, links: Mapping[str, Mapping[str, float]]) -> float:
+    """Of one stream over a way's fabric, as measured or as usual; 0 on one node."""
+    fabric, transport = candidate.fabric, candidate.transport
+    if fabric is None or transport is None:
+        return 0.0
+    known = links.get(fabric.name, {}) if transport == "tcp" else {}
+    facts = fabric_facts(
+        fabric.kind,
+        transport,
+        fabric.speed_gbps,
+        bandwidth_gbps=known.get("bandwidth_gbps"),
+    )
+    return facts.bandwidth_gbps * 1e9 / 8
+
+
+def _moved(option: Option) -> float:
+    """Share of the weights that the head sends over the fabric: llama.cpp's workers have none."""
+    if option.count == 1 or engines.find(option.engine).model_on_every_node:
+        return 0.0
+    return (option.count - 1) / option.count

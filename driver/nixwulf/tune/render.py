@@ -1,0 +1,233 @@
+"""A search on a terminal: the ranking, each measurement beside its prediction, the best one."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nixwulf.core.text import clean, figure, plural
+from nixwulf.tune.goals import no_watts
+from nixwulf.tune.posterior import Estimate
+from nixwulf.tune.search import Decision, Standing, best, order
+from nixwulf.tune.serve_commands import typed
+from nixwulf.tune.serving import serving
+from nixwulf.tune.state import State, ranking
+from nixwulf.tune.ways import first_of_each_reason
+
+_PIPE_WIDTH = 170
+_MINUTE = 60.0
+_TEN_MINUTES = 600.0
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Plain and wide where the output is a pipe or a file."""
+    console = Console(highlight=False, stderr=stderr)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, stderr=stderr, width=_PIPE_WIDTH)
+
+
+def say(console: Console, words: str) -> None:
+    """A paragraph; on a terminal no word of it is broken."""
+    console.print(Text(clean(words)), soft_wrap=not console.is_terminal)
+
+
+def say_as_it_is(console: Console, line: str) -> None:
+    """A line to copy."""
+    console.print(Text(clean(line)), soft_wrap=True)
+
+
+def heading(state: State) -> str:
+    """What is asked, in one line."""
+    request = state.request
+    many = f", {request.concurrency} at once" if request.batch > 1 else ""
+    return (
+        f"{request.subject.model.name} on {request.cluster.name} by {', '.join(request.engines)}; "
+        f"goal {request.goal.name}: {request.goal.words}; a prompt of {request.n_prompt:,} tokens, "
+        f"then {request.n_gen:,} tokens{many}."
+    )
+
+
+def to_rank(console: Console, state: State, budget_s: float) -> None:
+    """The ranking before anything is measured, what was left out, and the order of measuring."""
+    standings = state.standings()
+    queue = order(standings)
+    say(console, heading(state))
+    say(
+        console,
+        f"~ is a prediction, in {state.unit}; in brackets is what 80 % of measurements should lie "
+        "between.",
+    )
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for name in ("", "way", "predicted", "to measure", "order"):
+        table.add_column(name)
+    for place, n in enumerate(ranking(state.estimates()), 1):
+        one = standings[n]
+        when = str(queue.index(n) + 1) if n in queue else "-"
+        if one.out:
+            when = one.out
+        table.add_row(str(place), Text(state.options[n].words), speed(one.estimate),
+                      minutes(one.seconds), when)  # fmt: skip
+    console.print()
+    console.print(table)
+    _left_out(console, state)
+    needed = sum(standings[n].seconds for n in queue)
+    others = "; those with - could not be" if len(queue) < len(standings) else ""
+    say(
+        console,
+        f"\nThe few that could be best: {len(queue)} of {plural(len(standings), 'way')}, about "
+        f"{minutes(needed)}{others}. The budget is {minutes(budget_s)}. Each measurement changes "
+        "what the others should give, so some are dropped on the way.",
+    )
+    if len(state.request.engines) > 1:
+        say(console, "Engines that a node lacks are left out when the nodes are asked.")
+    assumptions = dict.fromkeys(said for view in state.outlooks for said in view.assumptions)
+    say(console, "\nAssumed, because it is not known:")
+    for said in assumptions:
+        say(console, f"- {said}")
+
+
+def to_tell(console: Console, state: State, n: int, before: Estimate) -> None:
+    """What came of a measurement, beside what was predicted just before it."""
+    words = state.options[n].words
+    if n in state.out:
+        say(console, f"{words}: {state.out[n]}")
+        return
+    estimate = state.estimates()[n]
+    off = _off(before, estimate)
+    standings = state.standings()
+    left = sum(1 for m in order(standings) if not standings[m].measured)
+    leads = " It leads." if best(standings) == n else ""
+    say(
+        console,
+        f"{words}: {figure(estimate.value)} {state.unit}; was {speed(before)}, {off}.{leads} "
+        f"{plural(left, 'way')} left that could be better.",
+    )
+
+
+def to_end(
+    console: Console, state: State, decision: Decision, folder: Path, cluster: str, sweep: Path
+) -> None:
+    """All ways as they now stand, the best one, and how to serve it and to measure it again."""
+    standings = state.standings()
+    estimates = state.estimates()
+    top = best(standings)
+    least = standings[top].estimate.value if top is not None else 0.0
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    columns = ["", "way", f"measured, {state.unit}", "predicted at first"]
+    if any(one.open and one.estimate.high > least for one in standings):
+        columns.append("predicted now")
+    for name in columns:
+        table.add_column(name)
+    rest = []
+    for place, n in enumerate(ranking(estimates), 1):
+        one = standings[n]
+        if one.open and one.estimate.high <= least:
+            rest.append(one.estimate)
+            continue
+        measured = figure(one.estimate.value) if one.measured else one.out
+        now = "" if one.measured or one.out else speed(one.estimate)
+        row = (str(place), Text(state.options[n].words), Text(clean(measured)),
+               speed(state.first[n]), now)  # fmt: skip
+        table.add_row(*row[: len(columns)])
+    console.print()
+    console.print(table)
+    if rest:
+        highest = max(rest, key=lambda one: one.high)
+        say(
+            console,
+            f"Not measured, for none of them should be better: {plural(len(rest), 'way')}, the "
+            f"nearest {speed(highest)}.",
+        )
+    say(console, f"\nStopped after {plural(len(state.took), 'run')}: {decision.why}.")
+    if top is None:
+        return
+    estimate, first = standings[top].estimate, state.first[top]
+    say(
+        console,
+        f"Best measured: {state.options[top].words}: {figure(estimate.value)} {state.unit}; "
+        f"predicted at first {speed(first)}, {_off(first, estimate)}.",
+    )
+    _still_open(console, standings, top)
+    _to_serve(console, state, top, cluster)
+    again = shlex.join(["nixwulf", "bench", str(sweep), "--cluster", cluster])
+    say_as_it_is(console, f"To measure it again: {again}")
+    unmeasured = sum(1 for one in standings if one.open)
+    if unmeasured:
+        words = plural(unmeasured, "way")
+        resume = shlex.join(["nixwulf", "bench", "--resume", str(folder)])
+        say_as_it_is(console, f"To measure the other {words} too: {resume}")
+
+
+def _to_serve(console: Console, state: State, top: int, cluster: str) -> None:
+    """What to type: the commands of its record, over ssh."""
+    way = serving(state.records[top], state.request.cluster, state.request.batch)
+    lines = typed(way, state.request.cluster, cluster)
+    say(console, "\nTo serve it, by the commands of its record:")
+    for line in lines.first:
+        say_as_it_is(console, f"  {line}")
+    if len(lines.servers) > 1:
+        say(
+            console,
+            "each in a terminal of its own, the next when the one before is up; until Ctrl-C:",
+        )
+    else:
+        say(console, "until Ctrl-C:")
+    for line in lines.servers:
+        say_as_it_is(console, f"  {line}")
+    for note in way.notes:
+        say(console, note)
+    say(console, "To ask it:")
+    for line in lines.then:
+        say_as_it_is(console, f"  {line}")
+    for line in lines.last:
+        say_as_it_is(console, f"At the end: {line}")
+
+
+def to_say_no_watts(console: Console, state: State) -> None:
+    """Why efficiency cannot be judged."""
+    record = next(iter(state.records.values()))
+    say(
+        console,
+        f"Efficiency cannot be judged: {no_watts(record)} Give the nodes a meter in the cluster "
+        "file (docs/results.md), or take --goal decode.",
+    )
+
+
+def speed(estimate: Estimate) -> str:
+    """'~15.2 (12.4 to 18.6)'."""
+    return f"~{figure(estimate.value)} ({figure(estimate.low)} to {figure(estimate.high)})"
+
+
+def minutes(seconds: float) -> str:
+    """'12 s', '4.1 min', '30 min'."""
+    if seconds < _MINUTE:
+        return f"{math.ceil(seconds)} s"
+    return f"{seconds / _MINUTE:.{0 if seconds > _TEN_MINUTES else 1}f} min"
+
+
+def _off(predicted: Estimate, measured: Estimate) -> str:
+    inside = predicted.low <= measured.value <= predicted.high
+    factor = measured.value / predicted.value
+    return f"{100 * (factor - 1):+.0f} %, {'inside' if inside else 'outside'}"
+
+
+def _left_out(console: Console, state: State) -> None:
+    """Those of one reason in one line."""
+    for one in first_of_each_reason(state.left_out):
+        say(console, f"Left out: {one.words}: {one.reason}.")
+
+
+def _still_open(console: Console, standings: Sequence[Standing], top: int) -> None:
+    """How many ways the budget left unmeasured that could be better, and how long they take."""
+    least = standings[top].estimate.value
+    left = [one.seconds for one in standings if one.open and one.estimate.high > least]
+    if left:
+        words = f"Not measured, could be better: {plural(len(left), 'way')}, about "
+        say(console, f"{words}{minutes(sum(left))} more; a larger --budget measures them.")

@@ -1,0 +1,60 @@
+"""How to serve a way, as the lines that are typed on one's own machine."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from nixwulf.core.files import cache_dir
+from nixwulf.inventory.cluster import Cluster
+from nixwulf.nodes.lab.ssh_files import HOME
+from nixwulf.nodes.lab.state import state_of
+from nixwulf.tune.serving import Serving, Started, Written
+
+_LAB = "serve"
+
+
+@dataclass(frozen=True)
+class Typed:
+    """Lines in the order of typing; first and last end by themselves, servers run until Ctrl-C."""
+
+    first: tuple[str, ...]
+    servers: tuple[str, ...]
+    then: tuple[str, ...]
+    last: tuple[str, ...]
+
+
+def typed(way: Serving, cluster: Cluster, named: str) -> Typed:
+    """Over one's own ssh; the head's port comes here with the server that answers.
+
+    named: the cluster as a command line names it. A lab is brought up first, for that of the
+    measurements has ended, and its nodes' homes with it.
+    """
+    targets = {node.name: node.ssh for node in cluster.nodes}
+    # Connections that the lab's ssh shares outlive the line, and the port that comes here with it.
+    config = ("-F", str(state_of(_LAB).ssh_config), "-S", "none") if cluster.is_lab else ()
+
+    def ssh(node: str, line: str, *more: str) -> str:
+        return shlex.join(["ssh", *config, *more, targets[node], line])
+
+    def put(one: Written) -> str:
+        return f"echo {shlex.quote(one.text)} | {ssh(one.node, f'cat > {one.path}')}"
+
+    def start(one: Started) -> str:
+        line = one.line
+        if cluster.is_lab:
+            line = line.replace(f"{HOME}/.cache/nixwulf/", f"{cache_dir()}/")
+        return ssh(one.node, line, "-t", *(here if one is answers else ()))
+
+    here = ("-L", f"{way.port}:127.0.0.1:{way.port}")
+    answers = [one for one in way.servers if one.node == way.head][-1]
+    up = shlex.join(["nixwulf", "lab", "up", "--name", _LAB, "--cluster", named])
+    return Typed(
+        first=(
+            *((up,) if cluster.is_lab else ()),
+            *map(put, way.before),
+        ),
+        servers=tuple(map(start, way.servers)),
+        then=way.then,
+        last=(f"nixwulf lab down --name {_LAB}",) if cluster.is_lab else (),
+    )

@@ -1,0 +1,148 @@
+"""The search while it goes on: what is measured, what is thought of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp
+from typing import Any
+
+from nixwulf.core.errors import InputError
+from nixwulf.perf.predict import QUANTILE_80
+from nixwulf.perf.scenarios.measured import stated_links
+from nixwulf.results.record import Record
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
+from nixwulf.tune.duration import correction
+from nixwulf.tune.goals import Seen, seen
+from nixwulf.tune.posterior import Estimate, learn
+from nixwulf.tune.prior import Outlook, outlook
+from nixwulf.tune.request import LeftOut, Option, Request
+from nixwulf.tune.search import USED_UP, Decision, Standing, decide
+from nixwulf.tune.ways import options
+
+_ENDED = "the budget ended before its run"
+_WATTS_DEVIATION = 0.15  # chosen: of a node's watts from one way to another
+
+
+@dataclass
+class State:
+    """Ways of a request, in the order in which they were found; the first view stays as it was."""
+
+    request: Request
+    options: tuple[Option, ...]
+    left_out: tuple[LeftOut, ...]
+    outlooks: list[Outlook]
+    links: dict[str, dict[str, float]]
+    seen: dict[int, Seen] = field(default_factory=dict)
+    records: dict[int, Record] = field(default_factory=dict)
+    out: dict[int, str] = field(default_factory=dict)
+    took: dict[int, float] = field(default_factory=dict)
+    first: list[Estimate] = field(default_factory=list)
+
+    @property
+    def watts_a_node(self) -> float:
+        """Mean of what was measured, 0 where nothing was."""
+        known = [one.watts / self.options[n].count for n, one in self.seen.items() if one.watts]
+        return sum(known) / len(known) if known else 0.0
+
+    @property
+    def unit(self) -> str:
+        """Of the estimates: of efficiency, before watts are known, nodes stand for them."""
+        goal = self.request.goal
+        if goal.name != "efficiency" or self.watts_a_node:
+            return goal.unit
+        return "tok/s a node"
+
+    @property
+    def lacks_watts(self) -> bool:
+        """Whether the goal is about watts and what was measured has none."""
+        efficiency = self.request.goal.name == "efficiency"
+        return efficiency and bool(self.seen) and not self.watts_a_node
+
+    def estimates(self) -> list[Estimate]:
+        """What each way gives, by all that is known."""
+        speeds = learn([one.way for one in self.outlooks], self.seen)
+        if self.request.goal.name != "efficiency":
+            return speeds
+        return [self._a_watt(n, one) for n, one in enumerate(speeds)]
+
+    def _a_watt(self, n: int, speed: Estimate) -> Estimate:
+        own = self.seen[n].watts if n in self.seen else 0.0
+        watts = own or (self.watts_a_node or 1.0) * self.options[n].count
+        wider = 1.0 if own else exp(QUANTILE_80 * _WATTS_DEVIATION)
+        return Estimate(speed.value / watts, speed.low / watts / wider, speed.high / watts * wider)
+
+    def standings(self) -> list[Standing]:
+        """For the search."""
+        planned = [one.seconds for one in self.outlooks]
+        factor = correction(planned, self.took)
+        return [
+            Standing(
+                estimate,
+                planned[n] * factor,
+                single=self.options[n].count == 1,
+                engine=self.options[n].engine,
+                measured=n in self.seen,
+                out=self.out.get(n, ""),
+            )
+            for n, estimate in enumerate(self.estimates())
+        ]
+
+    def decide(self, left_s: float) -> Decision:
+        """The next way within the time that is left; what the budget ended may have been better."""
+        found = decide(self.standings(), left_s)
+        if found.next is None and _ENDED in self.out.values():
+            return Decision(None, USED_UP)
+        return found
+
+    def add(self, n: int, record: Record, took: float) -> None:
+        """A run of a way has ended: what it says of it, of its fabric and of the others."""
+        self.records[n], self.took[n] = record, took
+        found = seen(self.request.goal, record) if record["outcome"] == "ok" else None
+        if found is None:
+            failure: Mapping[str, Any] = record.get("failure", {})
+            reason = failure.get("reason", f"its record has no {self.request.goal.metric}")
+            ended = record["outcome"] == "timeout"  # no run is longer than what is left of it
+            self.out[n] = _ENDED if ended else f"{record['outcome']}: {reason}"
+        else:
+            self.seen[n] = found
+        fabric = self.options[n].candidate.fabric
+        # What is measured is TCP; of RDMA it tells nothing.
+        if fabric is not None and self.options[n].candidate.transport == "tcp":
+            trip, rate = record_rtt_us(record), record_bandwidth_gbps(record)
+            known = self.links.setdefault(fabric.name, {})
+            known |= {"rtt_us": trip} if trip else {}
+            known |= {"bandwidth_gbps": rate} if rate else {}
+            self._look()
+
+    def _look(self) -> None:
+        for n, option in enumerate(self.options):
+            found = outlook(self.request, option, self.links)
+            if found is not None:
+                self.outlooks[n] = found
+
+
+def begin(request: Request) -> State:
+    """All ways before anything is measured; raises InputError when there is none."""
+    found, left_out = options(request)
+    links = stated_links(request.cluster)
+    views = [(option, outlook(request, option, links)) for option in found]
+    lacking = [LeftOut(option.words, "its prompts cannot be predicted: no platform's compute is "
+                       "known") for option, view in views if view is None]  # fmt: skip
+    kept = [(option, view) for option, view in views if view is not None]
+    if not kept:
+        raise InputError(f"No way can be predicted for {request.goal.name}: {lacking[0].reason}.")
+    state = State(
+        request,
+        tuple(option for option, _ in kept),
+        (*left_out, *lacking),
+        [view for _, view in kept],
+        links,
+    )
+    state.first = state.estimates()
+    return state
+
+
+def ranking(estimates: Sequence[Estimate]) -> list[int]:
+    """Places of ways from the fastest."""
+    return sorted(range(len(estimates)), key=lambda n: -estimates[n].value)

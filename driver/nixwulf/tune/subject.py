@@ -1,0 +1,116 @@
+"""The model that is to be run: where the nodes have it, and its facts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from nixwulf.core.errors import InputError, quoted
+from nixwulf.llm import random_gguf
+from nixwulf.llm.random_model import RandomModel
+from nixwulf.perf.scenarios.source import Model, read_model
+from nixwulf.plugins import engines
+
+RANDOM = "random"
+_HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+_READERS = {".gguf": ("llama.cpp", "mesh-llm"), ".m": ("distributed-llama",)}
+_WITH_TOKENIZER = ".m"
+_MOST = 40  # characters of a name in a sweep
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model: its name in the sweep, its entry there, its facts, and the engines that read it."""
+
+    name: str
+    entry: Mapping[str, Any]
+    model: Model
+    engines: tuple[str, ...]
+
+
+def read_subject(
+    text: str, facts_of: str = "", quant: str = "", size_gib: float = 0.0, tokenizer: str = ""
+) -> Subject:
+    """The model of a command line; raises InputError.
+
+    text: a path on the nodes, a name on Hugging Face, or 'random'. Its facts are those of facts_of,
+    else of the file where this machine has it too, else of the name.
+    """
+    known = tuple(sorted(engines.all_engines()))
+    if tokenizer and not text.endswith(_WITH_TOKENIZER):
+        raise InputError(
+            f"--tokenizer goes with a model of distributed-llama ({_WITH_TOKENIZER}), not "
+            f"{quoted(text)}; leave it out."
+        )
+    if text == RANDOM:
+        if facts_of or quant or size_gib:
+            raise InputError(
+                "The model 'random' has its own facts; leave --facts-of, --quant and --size-gib "
+                "out."
+            )
+        file = random_gguf.ensure(RandomModel())
+        model = replace(read_model(str(file)), name="a random llama of 8 layers")
+        return Subject(RANDOM, {"random": {}}, model, known)
+    path = PurePosixPath(text)
+    if not path.is_absolute() and not _HUB.fullmatch(text):
+        raise InputError(
+            f"--model {quoted(text)} is neither 'random', nor a path on the nodes that begins with "
+            "'/', nor a name on Hugging Face such as openai/gpt-oss-120b; with --facts-of NAME the "
+            "facts of a model come from elsewhere."
+        )
+    if text.endswith(_WITH_TOKENIZER) and not tokenizer:
+        raise InputError(
+            f"--model {quoted(text)} has its tokenizer in a file of its own; give --tokenizer "
+            "/path/to/file.t."
+        )
+    entry = {"path": text} if path.is_absolute() else {"id": text}
+    entry |= {"tokenizer": tokenizer} if tokenizer else {}
+    suffix = path.suffix if path.is_absolute() else ""
+    others = [name for name in known if all(name not in names for names in _READERS.values())]
+    return Subject(
+        re.sub(r"[^A-Za-z0-9._-]", "-", path.stem if suffix in _READERS else path.name)[:_MOST],
+        entry,
+        _facts(text, facts_of, quant, size_gib),
+        _READERS.get(suffix, tuple(others)),
+    )
+
+
+def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> Model:
+    if facts_of:
+        return read_model(facts_of, quant, size_gib)
+    path = Path(text)
+    if path.is_absolute() and path.exists():
+        return read_model(text, quant, size_gib)
+    try:
+        return read_model(path.stem if path.suffix == ".gguf" else path.name, quant, size_gib)
+    except InputError as error:
+        raise InputError(
+            f"{error.message} The file {quoted(text)} is not on this machine: its facts can come "
+            "from elsewhere by --facts-of NAME|FILE."
+        ) from None
+
+
+def engines_for(subject: Subject, asked: tuple[str, ...], *, is_lab: bool) -> tuple[str, ...]:
+    """Those asked for, else all that read the model; of the lab, those that this machine has.
+
+    Raises InputError for one that does not read it.
+    """
+    for name in asked:
+        engines.find(name, "--engine")
+        if name not in subject.engines:
+            raise InputError(
+                f"--engine {name!r} does not read {subject.model.name!r}; those that do: "
+                f"{', '.join(subject.engines)}."
+            )
+    if asked:
+        return tuple(dict.fromkeys(asked))
+    here = [
+        name
+        for name in subject.engines
+        # llama.cpp is built where it is missing.
+        if not is_lab or name == "llama.cpp" or engines.find(name).find_local()
+    ]
+    return tuple(here)

@@ -1,0 +1,51 @@
+def boots() -> list[str]:
+    """The kernel parameters of the entry that the loader prefers; if it is not there, of all, for it takes any."""
+    preferred = node1.succeed("sed -n 's/^preferred //p' /boot/loader/loader.conf").strip()
+    # A name ends in +TRIES until the entry is known to be good.
+    entry = preferred.removesuffix(".conf") + "{,+*}.conf"
+    shown = "sed -n 's/^options //p' /boot/loader/entries/"
+    status, options = node1.execute(
+        f"shopt -s nullglob; ls /boot/loader/entries/{entry} && {shown}{entry}"
+    )
+    if status:
+        options = node1.succeed(f"{shown}*.conf")
+    return [line for line in options.splitlines() if "init=" in line]
+
+
+def runs(name: str) -> None:
+    """Asserts that the node is on one system: it runs, the profile leads there, and the boot loader starts it next."""
+    path = SYSTEMS[name]
+    t.assertEqual(node1.succeed("readlink -f /run/current-system").strip(), path)
+    t.assertEqual(node1.succeed("readlink -f /nix/var/nix/profiles/system").strip(), path)
+    for options in boots():
+        t.assertIn(f"init={path}/init", options.split())
+    node1.fail("systemctl is-active nixwulf-rollback.timer nixwulf-rollback.service")
+
+
+def begin(name: str, rollback_after_s: int) -> None:
+    """Starts an update of the node; /tmp/update gets its log and status."""
+    desk.succeed(
+        # A list of commands before '&' would keep the shell's output open until its end.
+        "rm -rf /tmp/update; mkdir /tmp/update; (nixwulf update --cluster /etc/cluster.toml"
+        f" --prebuilt /etc/systems/{name}.json --rollback-after {rollback_after_s}"
+        " && echo 0 >/tmp/update/status || echo $? >/tmp/update/status)"
+        " >/tmp/update/log 2>&1 &"
+    )
+
+
+def ended() -> tuple[int, str]:
+    """The exit status and the words of the update."""
+    desk.wait_until_succeeds("test -s /tmp/update/status", timeout=limit(120))
+    return int(desk.succeed("cat /tmp/update/status")), desk.succeed("cat /tmp/update/log")
+
+
+def update(name: str, rollback_after_s: int = 900) -> tuple[int, str]:
+    begin(name, rollback_after_s)
+    return ended()
+
+
+start_all()
+install(node1)
+boot_from_disk(node1)
+for machine in machines:
+    machine.wait_for_unit("multi-user.target", timeout=limit(60))

@@ -1,0 +1,39 @@
+"""Bad input to preflight: one sentence and exit 2; and the table that it prints."""
+
+import pytest
+from click.testing import CliRunner
+
+from nixwulf.cli.main import cli
+from nixwulf.inventory.cluster import load_cluster
+from nixwulf.ops.preflight import Preflight, table_of
+from nixwulf.plugins.gates import Result
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "or bring a lab up by 'nixwulf lab up'"),
+        (("--cluster", "nowhere"), "No clusters/nowhere.toml"),
+        (("--cluster", "lab"), "No lab 'lab' is up"),
+        (("--cluster", "lab", "--waive", "mtu"), "--waive: unknown gate 'mtu'; known: clock"),
+    ],
+)
+@pytest.mark.usefixtures("runtime")
+def test_what_cannot_be_held_is_named_with_the_next_command(arguments, words):
+    result = CliRunner().invoke(cli, ["preflight", *arguments])
+    assert result.exit_code == 2, result.output
+    assert words in result.output
+    assert result.output.count("\n") == 1
+
+
+def test_the_table_has_a_row_a_gate_and_a_column_a_node():
+    results = (
+        Result("ssh", "n1", "ok"),
+        Result("ssh", "n2", "refused", ("Node 'n2' cannot be reached.",)),
+        Result("fabric", "n1", "unknown", ("Why.",)),
+    )
+    found = Preflight(load_cluster("lab"), results)
+    # no output: what the driver itself prints
+    assert table_of(found) == "gate    n1  n2\nssh     ok  REFUSED\nfabric  ?"
+    assert not found.document()["passed"]
+    assert [result.node for result in found.of("refused")] == ["n2"]

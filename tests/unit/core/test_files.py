@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+
+from nixwulf.core import files
+from nixwulf.core.errors import InputError
+from nixwulf.core.files import find_input, shipped
+
+
+@pytest.mark.parametrize(
+    ("package", "expected"),
+    [
+        ("/src/driver/nixwulf", "/src"),
+        ("/p/lib/python3.13/site-packages/nixwulf", "/p/share/nixwulf"),
+        ("/usr/lib/python3/dist-packages/nixwulf", "/usr/share/nixwulf"),
+    ],
+)
+def test_clusters_and_sweeps_come_with_a_checkout_and_with_an_installation(package, expected):
+    assert shipped(Path(package)) == Path(expected)
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    package = tmp_path / "lib" / "python3.13" / "site-packages" / "nixwulf"
+    monkeypatch.setattr(files, "__file__", str(package / "core" / "files.py"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    sweeps = tmp_path / "share" / "nixwulf" / "sweeps"
+    sweeps.mkdir(parents=True)
+    (sweeps / "demo.yaml").touch()
+    return sweeps
+
+
+def test_a_bare_name_is_found_among_the_files_of_an_installation(installed):
+    assert find_input("demo", "sweeps", ".yaml") == installed / "demo.yaml"
+
+
+def test_a_file_of_the_user_comes_before_the_one_that_was_shipped(installed):
+    own = Path("sweeps") / "demo.yaml"
+    own.parent.mkdir()
+    own.touch()
+    assert find_input("demo", "sweeps", ".yaml") == own
+
+
+def test_an_unknown_name_is_refused_with_the_names_that_there_are(installed):
+    with pytest.raises(InputError) as caught:
+        find_input("dmo", "sweeps", ".yaml")
+    assert caught.value.message == "No sweeps/dmo.yaml; give a file, or one of: demo."

@@ -1,0 +1,129 @@
+from pathlib import Path
+
+import pytest
+
+from nixwulf.core.errors import InputError
+from nixwulf.core.schema import check
+from nixwulf.inventory.cluster import load_cluster, parse_cluster, with_lab_nodes
+
+MINE = """
+name = "mine"
+[fabrics.tb]
+kind = "thunderbolt-net"
+speed_gbps = 20
+mtu = 9000
+subnet = "10.10.0.0/24"
+[[nodes]]
+name = "a"
+platform = "framework-desktop"
+ssh = "root@192.168.1.21"
+fabrics.tb = { interface = "thunderbolt0", address = "10.10.0.1" }
+[[nodes]]
+name = "b"
+platform = "framework-desktop"
+ssh = "root@192.168.1.22"
+fabrics.tb = { interface = "thunderbolt0", address = "10.10.0.2" }
+"""
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_cluster(path)
+    assert caught.value.exit_code == 2
+    assert str(path) in caught.value.message
+    return caught.value.message.replace(str(path), "FILE")
+
+
+def test_nodes_keep_the_order_of_the_file(tmp_path):
+    path = tmp_path / "cluster.toml"
+    path.write_text(MINE)
+    cluster = load_cluster(path)
+    assert [node.name for node in cluster.nodes] == ["a", "b"]
+    assert cluster.nodes[0].fabrics["tb"].address == "10.10.0.1"
+    assert not cluster.is_lab
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path("clusters").glob("*.toml")), ids=lambda path: path.stem
+)
+def test_every_cluster_in_the_repository_works_as_it_stands(path):
+    assert load_cluster(path).nodes
+
+
+def test_the_lab_can_have_as_many_nodes_as_asked():
+    cluster = with_lab_nodes(load_cluster("lab"), 16)
+    addresses = {node.fabrics["gbe5"].address for node in cluster.nodes}
+    assert len(addresses) == 16
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("mtu = 9000", "mtu = 9000\nspeed = 1", "unknown key 'speed' in fabrics.tb"),
+        ("mtu = 9000", 'mtu = "9000"', "fabrics.tb.mtu is '9000', expected integer"),
+        ("mtu = 9000\n", "", "fabrics.tb lacks the key 'mtu'"),
+        (
+            "10.10.0.2",
+            "10.10.0.1",
+            "nodes 'a' and 'b' both have the address '10.10.0.1'",
+        ),
+        ("192.168.1.22", "192.168.1.21", "both have the address '192.168.1.21'"),
+        ("10.10.0.2", "10.11.0.2", "outside its subnet 10.10.0.0/24"),
+        ("10.10.0.2", "10.10.0.900", "10.10.0.900"),
+        ('name = "b"', 'name = "a"', "two nodes have the name 'a'"),
+        (
+            'name = "b"',
+            'name = "b; rm -rf x"',
+            "nodes.1.name is 'b; rm -rf x', expected a name of",
+        ),
+        ("root@192.168.1.22", "-oProxyCommand=x", "nodes.1.ssh is '-oProxyCommand=x'"),
+        ("root@192.168.1.22", "h$(id)", "nodes.1.ssh is 'h$(id)'"),
+        (
+            'interface = "thunderbolt0", address = "10.10.0.2"',
+            'address = "10.10.0.2"',
+            "'interface'",
+        ),
+        (
+            '"framework-desktop"',
+            '"framework-laptop"',
+            "unknown platform 'framework-laptop'",
+        ),
+        (
+            "fabrics.tb = {",
+            "fabrics.usb = {",
+            "on the fabric 'usb', which is not among",
+        ),
+        ("[fabrics.tb]", "[fabrics.tb", "not TOML"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_and_key(tmp_path, old, new, message):
+    assert message in refusal(tmp_path, MINE.replace(old, new))
+
+
+def test_a_file_that_is_not_there_is_named():
+    with pytest.raises(InputError, match="nowhere.toml: no such file"):
+        load_cluster("nowhere.toml")
+    with pytest.raises(
+        InputError, match=r"No clusters/nowhere.toml; give a file, or one of: .*lab"
+    ):
+        load_cluster("nowhere")
+
+
+def test_a_small_subnet_is_refused_for_lab_nodes():
+    document = {
+        "name": "tight",
+        "lab": {"nodes": 8},
+        "fabrics": {
+            "eth": {
+                "kind": "ethernet",
+                "speed_gbps": 1,
+                "mtu": 1500,
+                "subnet": "10.1.0.0/28",
+            }
+        },
+    }
+    check(document, "cluster", "tight.toml")
+    with pytest.raises(InputError, match="too small for lab node 5; use a /24"):
+        parse_cluster(document, "tight.toml")

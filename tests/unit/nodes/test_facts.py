@@ -1,0 +1,50 @@
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nixwulf.nodes.facts import parse_facts
+from tool_outputs import fixture
+
+OUTPUT = fixture("linux/facts.txt")
+# hand-made: no machine with USB4 and a GPU is at hand
+# (form: https://docs.kernel.org/admin-guide/thunderbolt.html and
+# https://docs.kernel.org/gpu/amdgpu/driver-misc.html)
+HARDWARE = """\
+/sys/class/drm/card1/device/mem_info_gtt_total:133143986176
+/sys/bus/thunderbolt/devices/0-2/rx_speed:20.0 Gb/s
+/sys/class/net/thunderbolt0/mtu:9000
+"""
+
+
+def printed(path):
+    return re.search(rf"^{re.escape(path)}:(.*)$", OUTPUT, re.MULTILINE)[1]
+
+
+def test_facts_are_read_from_what_the_script_printed_on_a_linux_machine():
+    facts = parse_facts(OUTPUT)
+    assert facts.hostname == "n1"
+    assert facts.kernel == printed("/proc/sys/kernel/osrelease")
+    total = re.search(r"MemTotal: +(\d+) kB", OUTPUT)[1]
+    assert facts.memory_total == int(total) * 1024
+    assert 0 < facts.memory_available < facts.memory_total
+    # no output: the beginning of a line that is counted
+    assert facts.cpus == OUTPUT.count("/proc/cpuinfo:processor")
+    assert facts.cpu == re.search(r"model name\s*: (.*)", OUTPUT)[1]
+    assert facts.os == printed("/etc/os-release").removeprefix("PRETTY_NAME=").strip('"')
+    assert facts.programs == {"ping": "/usr/bin/ping", "iperf3": "/usr/bin/iperf3"}
+    assert facts.mtus == {"eth1": 1500, "lo": 65536}
+    assert facts.addresses == {"10.77.1.11", "127.0.0.1", "127.0.0.0"}
+    assert facts.system == "Linux"
+
+
+def test_facts_of_hardware_have_its_place_in_their_name():
+    facts = parse_facts(OUTPUT + HARDWARE)
+    assert facts.mtus["thunderbolt0"] == 9000
+    assert facts.other["thunderbolt 0-2 rx_speed"] == "20.0 Gb/s"
+    assert facts.other["card1 mem_info_gtt_total"] == "133143986176"
+
+
+@given(st.text())
+def test_no_output_of_a_node_breaks_the_parser(text):
+    parse_facts(text)

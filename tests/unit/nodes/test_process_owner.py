@@ -1,0 +1,117 @@
+"""What a node runs of the driver's own where there is no /proc and no setsid, as on macOS.
+
+The scripts are the driver's, in the shell that macOS calls sh, with those two out of reach.
+"""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from nixwulf.nodes import process
+
+LEFT = "old"
+
+
+def script(text):
+    return text.replace("/proc/", "/no-proc/").replace("command -v setsid", "command -v no-setsid")
+
+
+def sh(text, *arguments, **options):
+    argv = ["bash", "--posix", "-c", script(text), "sh", *arguments]
+    return subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def runs(number):
+    """A zombie that nobody has waited for holds nothing."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    """The folder of the processes that drivers own."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    folder = tmp_path / f"nixwulf-{os.getuid()}"
+    folder.mkdir()
+    return folder
+
+
+def owned(*argv):
+    return sh(process._OWNER, "mine", "", "env", "NAME=a b", *argv, stdin=subprocess.PIPE)
+
+
+@pytest.mark.repository
+def test_output_environment_and_exit_status_arrive(state):
+    with owned("sh", "-c", 'echo "$NAME"; exit 7') as one:
+        output, errors = one.communicate(timeout=30)
+    assert (output, errors) == ("a b\n", "nixwulf-exit:7\n")
+    assert list(state.iterdir()) == []
+
+
+def test_the_group_ends_with_the_connection_and_the_owner_does_not(state):
+    with owned("sh", "-c", "sleep 600 & echo $!; echo $$; wait") as one:
+        numbers = [int(one.stdout.readline()) for _ in range(2)]
+        assert all(runs(number) for number in numbers)
+        deadline = time.monotonic() + 20
+        while not (told := "".join(path.read_text() for path in state.iterdir()).split()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert told[:2] == [str(numbers[1]), str(one.pid)]
+        # By these modules/bench-node.nix lets what takes the disk wait.
+        assert list(state.parent.glob("nixwulf-*/*.pid"))
+        one.stdin.close()
+        one.wait(timeout=30)
+        # A process ends a moment after the signal that kills it.
+        deadline = time.monotonic() + 20
+        while any(runs(number) for number in numbers):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert one.stderr.read() == "nixwulf-exit:143\n"
+
+
+@pytest.fixture
+def orphan(state):
+    """A process whose owner is gone, with what is left of it; another began at another time."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
+
+    def leave(since):
+        (state / f"{LEFT}.pid").write_text(
+            f"{sleeper.pid} {gone.pid} {since}\ntouch {state}/after\n"
+        )
+        return sleeper
+
+    yield leave
+    sleeper.kill()
+    sleeper.wait()
+
+
+def swept():
+    with sh(process._SWEEP, "orphans") as one:
+        return one.communicate(timeout=30)[0].split()
+
+
+@pytest.mark.repository
+def test_an_orphan_is_found_by_its_start_and_stopped(orphan, state):
+    with sh(process._STARTED + 'started "$1"', str(orphan("").pid)) as one:
+        since = one.communicate()[0].strip()
+    assert time.strptime(since, "%a %b %d %H:%M:%S %Y")
+    sleeper = orphan(since)
+    assert swept() == [f"{LEFT}.pid"]
+    assert sleeper.wait(timeout=30) == -9
+    assert [path.name for path in state.iterdir()] == ["after"]
+
+
+def test_a_stranger_that_got_an_orphans_number_is_left_alone(orphan, state):
+    sleeper = orphan("Thu Jan 1 00:00:00 1970")
+    assert swept() == []
+    assert sleeper.poll() is None
+    assert [path.name for path in state.iterdir()] == ["after"]

@@ -1,0 +1,182 @@
+"""What exo is started with, by what its releases print, and its own benchmark's rows.
+
+Not yet run on hardware. tests/fixtures/exo is what two releases print: see tools/fixtures/exo.py.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launch_plan import planned
+from nixwulf.outputs import ParseError
+from nixwulf.outputs.exo import parse, recognises
+from nixwulf.plugins.engines.exo import ENGINE, ENVIRONMENT, argv
+from nixwulf.plugins.engines.exo_network import network
+from nixwulf.plugins.runtime.run import RunFailure
+from tool_outputs import EXO_ROW
+
+ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "exo"
+RELEASES = ("v1.0.71", "b5375f8")
+CHECKOUT = os.environ.get("NIXWULF_EXO_CHECKOUT")
+
+
+def help_of(release):
+    return (FIXTURES / release / "help.txt").read_text()
+
+
+@pytest.fixture
+def plan(tmp_path):
+    def make(transport="rdma", parallelism="tensor", nodes=2, fabric="cable-ab"):
+        matrix = {
+            "engine": ["exo"],
+            "benchmark": ["serve"],
+            "nodes": [nodes],
+            "fabric": [fabric],
+            "transport": [transport],
+            "parallelism": [parallelism],
+            "parameters": {"api": ["chat"]},
+        }
+        return planned(tmp_path, "mac-studio-4", {"id": ID}, matrix, exo="/bin/exo")
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("release", "options", "variables"),
+    [
+        ("v1.0.71", "--libp2p-port 52414", {"EXO_LIBP2P_NAMESPACE": "nixwulf-run"}),
+        ("b5375f8", "--namespace nixwulf-run --zenoh-port 52414 --discovery-port 52413", {}),
+    ],
+)
+def test_each_release_is_started_with_its_own_options_alone_in_the_runs_namespace(
+    plan, release, options, variables
+):
+    run = plan()
+    found = network({node.node.name: help_of(release) for node in run.nodes}, "nixwulf-run")
+    assert [" ".join(argv(run, node, found)) for node in run.nodes] == [
+        f"/bin/exo --force-master {options}",
+        f"/bin/exo --no-api {options}",
+    ]
+    assert found.environment == variables
+    assert ENVIRONMENT["EXO_OFFLINE"] == "true"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_option_that_a_node_is_started_with_is_in_the_releases_help(plan, release):
+    run = plan()
+    found = network({"mac-a": help_of(release)}, "nixwulf-run")
+    for node in run.nodes:
+        options = {word for word in argv(run, node, found) if word.startswith("--")}
+        assert options
+        assert options <= set(re.findall(r"--[\w-]+", help_of(release)))
+
+
+@pytest.mark.parametrize("releases", [RELEASES, RELEASES[::-1]])
+def test_two_releases_of_one_version_are_refused_with_the_nodes_and_an_option(releases):
+    texts = {node: help_of(release) for node, release in zip("ab", releases, strict=True)}
+    new, old = sorted(texts, key=lambda node: "--zenoh-port" not in texts[node])
+    with pytest.raises(RunFailure) as caught:
+        network(texts, "nixwulf-run")
+    assert caught.value.outcome == "unsupported"
+    assert f"on node {new!r} and not on node {old!r}" in str(caught.value)
+    assert "install one commit on all nodes" in str(caught.value)
+
+
+# hand-made: the releases before --libp2p-port (2da740c) need a Rust extension of their time to run
+# (form: https://github.com/exo-explore/exo/blob/v1.0.68/src/exo/main.py)
+@pytest.mark.parametrize("text", ["usage: EXO [-h] [--no-api]", "ImportError: no exo_rs", ""])
+def test_an_exo_with_neither_network_is_refused_with_the_releases_that_have_one(text):
+    with pytest.raises(RunFailure, match=r"install v1\.0\.71, or commit 09f9ea3 or a later one"):
+        network({"a": text}, "nixwulf-run")
+
+
+def test_the_driver_asks_each_node_for_its_help_before_it_starts_anything(tmp_path):
+    matrix = {
+        "engine": ["exo"],
+        "benchmark": ["serve"],
+        "nodes": [2],
+        "fabric": ["cable-ab"],
+        "transport": ["tcp"],
+        "parallelism": ["pipeline"],
+        "parameters": {"api": ["chat"]},
+    }
+    answers = {"script": "usage: EXO [-h] [--no-api]"}
+    run = planned(tmp_path, "mac-studio-4", {"id": ID}, matrix, answers, exo="/bin/exo")
+    with pytest.raises(RunFailure, match="has neither '--zenoh-port' nor '--libp2p-port'"):
+        ENGINE.start(run)
+    assert not run.started
+
+
+@pytest.mark.skipif(
+    not CHECKOUT, reason="NIXWULF_EXO_CHECKOUT names no checkout of exo with its dependencies"
+)
+def test_the_fixtures_are_what_exos_own_classes_print(tmp_path):
+    script = Path(__file__).parents[3] / "tools" / "fixtures" / "exo.py"
+    made = [sys.executable, script, tmp_path, CHECKOUT]
+    subprocess.run(made, check=True, timeout=300)
+    (release,) = tmp_path.iterdir()
+    kept = FIXTURES / release.name
+    assert {file.name: file.read_text() for file in release.iterdir()} == {
+        file.name: file.read_text() for file in kept.iterdir()
+    }
+
+
+def test_what_exo_cannot_run_is_left_out_with_the_reason(plan):
+    point = {"benchmark": "serve", "parameters": {"api": "completions"}, "random": None}
+    assert "chat only" in ENGINE.unsupported(point)
+    assert "not random weights" in ENGINE.unsupported({**point, "random": object()})
+    run = plan()
+    run.model = "/models/folder"
+    with pytest.raises(RunFailure, match="give the model an id"):
+        ENGINE.start(run)
+    assert not run.started
+
+
+def test_rows_of_exos_own_benchmark_are_read():
+    (row,) = parse(json.dumps({"runs": [EXO_ROW], "cluster": {}}))
+    assert (row.prompt_tps, row.generation_tps, row.nodes) == (700.5, 14.25, 2)
+    assert (row.prompt_tokens, row.generation_tokens, row.peak_memory_bytes) == (
+        512,
+        128,
+        4 * 10**10,
+    )
+    assert recognises(json.dumps({"runs": [EXO_ROW]}))
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({}, "at least one of 'runs'"),
+        ({"runs": []}, "at least one of 'runs'"),
+        ({"runs": [{**EXO_ROW, "stats": None}]}, "figures of a whole answer"),
+        ({"runs": [EXO_ROW, {**EXO_ROW, "placement_nodes": 0}]}, "figures of a whole answer"),
+        ({"runs": [{**EXO_ROW, "elapsed_s": -1}]}, "figures of a whole answer"),
+        ({"runs": [{**EXO_ROW, "stats": {}}]}, "the key 'prompt_tokens'"),
+    ],
+)
+def test_a_row_without_figures_is_refused_with_its_number(document, expected):
+    with pytest.raises(ParseError, match=rf"^exo_bench: run \d: expected {expected}"):
+        parse(json.dumps(document))
+
+
+def test_a_text_cut_short_anywhere_gives_the_parsers_own_error():
+    text = json.dumps({"runs": [EXO_ROW]}, indent=1)
+    for end in range(len(text)):
+        with pytest.raises(ParseError):
+            parse(text[:end])
+
+
+@given(st.recursive(st.none() | st.floats() | st.text(), st.lists))
+def test_any_json_gives_rows_or_the_parsers_own_error(value):
+    for text in (json.dumps(value), json.dumps({"runs": value}), json.dumps({"runs": [value]})):
+        with suppress(ParseError):
+            parse(text)

@@ -1,0 +1,124 @@
+"""How large a problem HPL gets, on which grid, and with which input file."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from machine_runs import run_of
+from nixwulf.outputs.hpl import parse
+from nixwulf.plugins.benchmarks.hpl import (
+    BENCHMARK,
+    another_problem,
+    grid_of,
+    input_text,
+    order_of,
+    windows,
+)
+from nixwulf.plugins.runtime.run import RunFailure
+from tool_outputs import fixture
+
+GIB = 2**30
+
+
+@given(st.integers(1, 4096))
+def test_the_grid_has_every_rank_and_is_as_square_as_can_be(ranks):
+    p, q = grid_of(ranks)
+    assert p * q == ranks
+    assert p <= q
+    assert not [other for other in range(p + 1, q) if ranks % other == 0 and other <= ranks / other]
+
+
+@given(st.integers(1, 512), st.integers(1, 16), st.integers(5, 100), st.integers(1, 512))
+def test_the_matrix_fits_its_share_of_the_memory(gib, nodes, percent, nb):
+    n = order_of(gib * GIB, nodes, percent, nb)
+    assert n % nb == 0
+    assert 8 * n**2 <= gib * GIB * nodes * percent / 100
+
+
+def test_the_order_is_that_of_lib_hpl_nix():
+    assert order_of(128 * GIB, 4, 75, 256) == 204288
+    assert "floor(sqrt(bytes * fraction / 8) * 0.9)" in Path("lib/hpl.nix").read_text()
+
+
+def test_the_input_file_is_that_of_lib_hpl_nix_with_a_problem_for_each_sample():
+    template = Path("lib/hpl.nix").read_text().partition("''\n")[2].partition("''")[0]
+    expected = re.sub(r"\$\{toString (\w+)\}", r"\1", template)
+    values = {"n": "1000 1000", "nb": "80", "p": "1", "q": "2", "1            # of problems": "2"}
+    lines = [row.strip() for row in expected.strip().splitlines()]
+    numbers = [values.get(row.split()[0], row.split()[0]) for row in lines[3:]]
+    numbers[1] = "2"
+    made = input_text(1000, 80, (1, 2), 2).splitlines()
+    assert [re.match(r"[\d. ]*[\d.]", row)[0].strip() for row in made[3:]] == numbers
+
+
+LINES = fixture("hpl/two-problems.txt").splitlines()
+# Two problems that take as long as the windows below expect.
+TWO_PROBLEMS = [
+    replace(problem, seconds=seconds)
+    for problem, seconds in zip(parse("\n".join(LINES)), (40.0, 38.0), strict=True)
+]
+
+
+def came(*moments):
+    """When each line came: the rows and the residuals of the two problems at these moments."""
+    times, now, rest = [], 100.0, list(moments)
+    for line in LINES:
+        now = rest.pop(0) if line.startswith(("WR", "||Ax-b||_oo/(eps")) else now
+        times.append(now)
+    assert not rest
+    return times
+
+
+def test_a_problem_was_being_solved_until_its_result_came():
+    assert windows(TWO_PROBLEMS, came(150.0, 153.0, 194.0, 197.0)) == (
+        (110.0, 150.0),
+        (156.0, 194.0),
+    )
+
+
+def test_lines_that_came_together_do_not_tell_when_a_problem_was_solved():
+    assert windows(TWO_PROBLEMS, came(197.0, 197.0, 197.0, 197.0)) == ()
+
+
+def test_hpcc_with_too_few_ranks_solves_another_problem_and_that_is_no_result():
+    solved = parse(fixture("hpl/another-problem.txt"))
+    assert another_problem(solved, 1000, 80, (1, 4)).startswith(f"solved n {solved[0].n}, nb 80 on")
+    assert another_problem(parse(fixture("hpl/one-problem.txt")), 1000, 80, (1, 2)) is None
+
+
+def sentence(run):
+    with pytest.raises(RunFailure) as raised:
+        BENCHMARK.measure(run)
+    assert raised.value.outcome == "skipped"
+    return raised.value.reason
+
+
+def test_a_grid_with_more_columns_than_blocks_is_refused(tmp_path):
+    run = run_of(tmp_path, "hpl", n=500, nb=256, ranks_per_node=2)
+    assert sentence(run) == (
+        "A matrix of order 500 has 1 whole blocks of 256, too few for the grid 2 x 2; use a larger "
+        "n, a smaller nb or fewer ranks_per_node."
+    )
+
+
+def test_a_matrix_larger_than_the_free_memory_is_refused(tmp_path):
+    facts = {"memory_total": 8 * GIB, "memory_available": GIB, "cpus": 4}
+    run = run_of(tmp_path, "hpl", "mini-3", n=20000, facts=facts)
+    assert sentence(run) == (
+        "A matrix of order 20000 takes 1.5 GiB of each node, and 'mini1' has 1.0 GiB free; use a "
+        "smaller n or memory_percent, or more nodes."
+    )
+
+
+def test_rdma_is_no_case():
+    assert "over tcp only" in BENCHMARK.unsupported({"nodes": 2, "transport": "rdma"})
+
+
+def test_what_a_node_lacks_is_said_with_the_way_to_get_it():
+    assert BENCHMARK.missing({}) == "'mpirun' on PATH; install Open MPI, the same on all nodes"
+    assert "nixwulf.hpl.enable" in BENCHMARK.missing({"mpirun": "/usr/bin/mpirun"})
+    assert BENCHMARK.missing({"mpirun": "/usr/bin/mpirun", "hpcc": "/usr/bin/hpcc"}) is None

@@ -1,0 +1,220 @@
+"""Building llama.cpp: what is run, and that a cache never holds half a build.
+
+The source here is a stand-in of three shell scripts in an sdist of the same name, so that pip, the
+hash check, CMake, the lock and the cache are the real ones and no compiler runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import subprocess
+import sys
+import tarfile
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.plugins.engines import llama_cpp_build
+from nixwulf.plugins.engines.llama_cpp_build import (
+    build,
+    compile_arguments,
+    configure_arguments,
+    download_arguments,
+    share_done,
+)
+from nixwulf.plugins.engines.llama_cpp_programs import build_folder
+
+NAME = "llama_cpp_python-0.3.36"
+# no output: a build backend
+BACKEND = """
+    from pathlib import Path
+
+    def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+        folder = Path(metadata_directory) / "llama_cpp_python-0.3.36.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(
+            "Metadata-Version: 2.1\\nName: llama-cpp-python\\nVersion: 0.3.36\\n"
+        )
+        return folder.name
+"""
+# no output: a project file
+PROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+# no output: a project file
+CMAKE = """
+    cmake_minimum_required(VERSION 3.14)
+    project(stand_in NONE)
+    foreach(name llama-bench llama-server ggml-rpc-server)
+      add_custom_target(${name} COMMAND ${CMAKE_COMMAND} -E copy
+        ${CMAKE_SOURCE_DIR}/program ${CMAKE_BINARY_DIR}/bin/${name})
+    endforeach()
+"""
+# no output: a script in the place of a program that was built
+PROGRAM = "#!/bin/sh\necho 'version: 9 (build 0, commit stand-in)'\necho '  --rpc <servers>'\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "share"),
+    [
+        ("[12/215] Building CXX object a.o", 12 / 215),
+        ("[215/215] Linking CXX executable bin/llama-server", 1.0),
+        ("[ 12%] Building C object b.o", 0.12),
+        ("[100%] Built target llama-bench", 1.0),
+        ("-- Found OpenMP: [1/2]", None),
+        ("[0/0] nothing", None),
+        ("warning: x[3/4]", None),
+    ],
+)
+def test_the_share_done_is_read_from_ninja_and_from_make(line, share):
+    assert share_done(line) == share
+
+
+@given(st.text())
+def test_any_line_of_a_log_is_a_share_or_nothing(line):
+    share = share_done(line)
+    assert share is None or 0 <= share <= 1
+
+
+def test_pip_downloads_with_the_users_own_configuration():
+    argv = download_arguments(Path("/work"))
+    assert argv[:4] == [sys.executable, "-m", "pip", "download"]
+    assert not {"--index-url", "--extra-index-url", "--isolated", "-i"} & set(argv)
+
+
+def test_the_build_is_static_has_rpc_and_fetches_nothing():
+    argv = configure_arguments(Path("/source"), Path("/tree"), "Ninja")
+    assert argv[:7] == ["cmake", "-S", "/source", "-B", "/tree", "-G", "Ninja"]
+    for option in (
+        "-DBUILD_SHARED_LIBS=OFF",
+        "-DGGML_RPC=ON",
+        "-DLLAMA_OPENSSL=OFF",
+        "-DLLAMA_BUILD_UI=OFF",
+        "-DLLAMA_USE_PREBUILT_UI=OFF",
+    ):
+        assert option in argv
+
+
+def test_only_the_programs_that_are_needed_are_built():
+    argv = compile_arguments(Path("/tree"), 2)
+    assert argv[:5] == ["cmake", "--build", "/tree", "--parallel", "2"]
+    assert argv[5:] == ["--target", "llama-bench", "llama-server", "ggml-rpc-server"]
+
+
+@pytest.fixture
+def sdist(tmp_path, monkeypatch):
+    """Make the stand-in the only package that pip can see, and its hash the expected one."""
+    if not all(map(shutil.which, ("cmake", "c++"))) or not (
+        shutil.which("ninja") or shutil.which("make")
+    ):
+        pytest.skip("no cmake, C++ compiler and ninja or make on PATH")
+    pip = subprocess.run(
+        [sys.executable, "-m", "pip", "--version"], capture_output=True, check=False
+    )
+    if pip.returncode != 0:
+        pytest.skip("this Python has no pip")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+
+    def make(cmake: str = CMAKE) -> Path:
+        path = tmp_path / f"{NAME}.tar.gz"
+        files = {
+            "pyproject.toml": PROJECT,
+            "backend.py": textwrap.dedent(BACKEND),
+            # no output: the metadata of a package
+            "PKG-INFO": "Metadata-Version: 2.1\nName: llama-cpp-python\nVersion: 0.3.36\n",
+            "vendor/llama.cpp/CMakeLists.txt": textwrap.dedent(cmake),
+            "vendor/llama.cpp/program": PROGRAM,
+        }
+        with tarfile.open(path, "w:gz") as archive:
+            for name, text in files.items():
+                entry = tarfile.TarInfo(f"{NAME}/{name}")
+                entry.size, entry.mode = len(text), 0o755
+                archive.addfile(entry, io.BytesIO(text.encode()))
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        monkeypatch.setattr(llama_cpp_build, "SDIST_SHA256", digest)
+        return path
+
+    return make
+
+
+def _left() -> list[str]:
+    return sorted(path.name for path in build_folder().parent.iterdir() if path.suffix != ".lock")
+
+
+def test_a_build_is_kept_with_its_log_and_reports_its_steps(sdist):
+    sdist()
+    steps: dict[str, float] = {}
+    built = build(lambda step, share: steps.update({step: share}))
+    assert built.origin == "cache"
+    assert built.version == "9 (build 0, commit stand-in)"
+    assert set(built.programs) == {"llama-bench", "llama-server", "rpc-server"}
+    assert [step.split()[0] for step in steps] == ["Download", "Configure", "Build"]
+    assert steps["Build llama.cpp"] == 1.0
+    assert _left() == [build_folder().name, f"{build_folder().name}.log"]
+
+
+def test_of_two_drivers_one_builds_and_both_get_the_same(sdist):
+    sdist()
+    steps: list[str] = []
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: build(lambda step, share: steps.append(step)), range(2)))
+    assert both[0] == both[1]
+    assert steps.count("Configure llama.cpp") == 1
+
+
+def test_a_source_with_another_hash_is_refused_and_nothing_of_it_is_left(sdist, monkeypatch):
+    sdist()
+    monkeypatch.setattr(llama_cpp_build, "SDIST_SHA256", "0" * 64)
+    with pytest.raises(NixwulfError, match="Download the source") as caught:
+        build(lambda step, share: None)
+    assert "0" * 64 in caught.value.message
+    assert _left() == [f"{build_folder().name}.log"]
+
+
+def test_a_failed_build_quotes_its_last_lines_and_names_log_and_packages(sdist):
+    # no output: a line of a project file
+    sdist(CMAKE + '    message(FATAL_ERROR "the stand-in is broken")\n')
+    with pytest.raises(NixwulfError) as caught:
+        build(lambda step, share: None)
+    log = build_folder().parent / f"{build_folder().name}.log"
+    assert "the stand-in is broken" in caught.value.message
+    assert str(log) in caught.value.message
+    assert "apt-get install cmake" in caught.value.message
+    assert _left() == [log.name]
+
+
+def test_an_interrupted_build_looks_unfinished_and_the_next_one_succeeds(sdist):
+    sdist()
+
+    def interrupt(step: str, share: float) -> None:
+        if step == "Build llama.cpp" and share > 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(interrupt)
+    assert _left() == [f"{build_folder().name}.log"]
+    assert build(lambda step, share: None).origin == "cache"
+
+
+def test_what_a_killed_driver_left_is_removed(sdist):
+    sdist()
+    abandoned = build_folder().parent / f".{build_folder().name}-x"
+    (abandoned / "tree").mkdir(parents=True)
+    build(lambda step, share: None)
+    assert not abandoned.exists()
+
+
+def test_a_machine_without_tools_is_told_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(NixwulfError, match=r"without cmake and c\+\+ and ninja or make; install"):
+        build(lambda step, share: None)

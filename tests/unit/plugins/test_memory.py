@@ -1,0 +1,301 @@
+"""The memory plan: what each node needs for its part of a model, and what it lacks."""
+
+import dataclasses
+import json
+import re
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nixwulf.inventory.cluster import load_cluster, parse_cluster
+from nixwulf.llm import random_gguf
+from nixwulf.llm import sizes as header
+from nixwulf.llm.random_model import RandomModel
+from nixwulf.llm.sizes import Sizes
+from nixwulf.nodes.facts import parse_facts
+from nixwulf.nodes.ssh import Connection
+from nixwulf.plugins.runtime import memory
+from nixwulf.plugins.runtime.memory import Work, needs
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import parse_sweep
+from tool_outputs import fixture
+
+MIB = 2**20
+# The sizes of the random model that sweeps use by default, and of a mixture of experts.
+DENSE = RandomModel()
+EXPERTS = RandomModel(
+    "qwen3moe", layers=4, kv_heads=6, feed_forward=768, experts=16, experts_used=4
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    paths = {model: folder / model.file_name for model in (DENSE, EXPERTS)}
+    for model, path in paths.items():
+        random_gguf.write(model, path)
+    return paths
+
+
+def sizes_of(path):
+    return header.gguf_sizes(*header.parse_gguf(path.read_bytes()[: 1 << 20]))
+
+
+@pytest.fixture(scope="module")
+def dense(files):
+    return sizes_of(files[DENSE])
+
+
+def test_a_gguf_tells_its_sizes_in_its_first_bytes(files):
+    sizes = sizes_of(files[EXPERTS])
+    assert len(sizes.layers) == EXPERTS.layers
+    assert sizes.feed_forward == EXPERTS.feed_forward * EXPERTS.experts_used
+    assert sizes.cache_widths == ((192, 192),) * 4
+    assert (sizes.vocabulary, sizes.hidden, sizes.heads) == (1024, 384, 12)
+    assert not sizes.tied
+    weights = sum(sizes.layers) + sizes.embedding + sizes.output
+    assert 0 <= files[EXPERTS].stat().st_size - weights < MIB
+
+
+@given(cut=st.integers(min_value=0, max_value=30_000))
+def test_a_gguf_that_is_cut_anywhere_says_only_that(files, cut):
+    start = files[DENSE].read_bytes()[:40_000]
+    with pytest.raises(EOFError):
+        header.parse_gguf(start[: min(cut, 20_000)])
+
+
+@given(text=st.binary(max_size=300))
+def test_what_is_no_gguf_is_refused_as_a_value(text):
+    with pytest.raises((ValueError, KeyError, IndexError, TypeError, EOFError, struct.error)):
+        header.parse_gguf(text)
+
+
+# no output: the config of a model, as its file has it
+CONFIG = {
+    "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 128,
+}  # fmt: skip
+
+
+def safetensors(tensors):
+    entries, at = {}, 0
+    for name, shape in tensors.items():
+        count = 2
+        for side in shape:
+            count *= side
+        entries[name] = {"dtype": "F16", "shape": shape, "data_offsets": [at, at + count]}
+        at += count
+    text = json.dumps({"__metadata__": {"format": "pt"}, **entries}).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+def test_safetensors_tell_their_sizes_with_their_config():
+    tensors = header.parse_safetensors(
+        safetensors(
+            {
+                "model.embed_tokens.weight": [1000, 64],
+                "model.layers.0.mlp.up_proj.weight": [128, 64],
+                "model.layers.1.mlp.up_proj.weight": [128, 64],
+                "model.norm.weight": [64],
+            }
+        )
+    )
+    assert header.safetensors_sizes(CONFIG, tensors) == Sizes(
+        layers=(16384, 16384), embedding=128_000, output=128, tied=True, vocabulary=1000,
+        cache_widths=((32, 32),) * 2, window=None, hidden=64, feed_forward=128, heads=4,
+    )  # fmt: skip
+
+
+class Here(Connection):
+    """This machine in the place of a node: its commands run without ssh."""
+
+    def argv(self, command=()):
+        return list(command)
+
+
+HERE = Here(load_cluster("lab").nodes[0], ())
+
+
+def test_a_gguf_in_parts_is_the_sum_of_its_parts(tmp_path):
+    import numpy as np
+    from gguf import GGUFWriter
+
+    writer = GGUFWriter(tmp_path / "m.gguf", "llama", split_max_tensors=1)
+    writer.add_block_count(2)
+    writer.add_embedding_length(384)
+    writer.add_head_count(12)
+    writer.add_feed_forward_length(1536)
+    for name in ("token_embd.weight", "blk.0.w", "blk.1.w", "output.weight"):
+        writer.add_tensor(name, np.zeros((384, 10), np.float16))
+    for step in ("header_to_file", "kv_data_to_file", "tensors_to_file"):
+        getattr(writer, f"write_{step}")()
+    writer.close()
+    assert len(list(tmp_path.iterdir())) == 4
+    sizes = header.read(HERE, str(tmp_path / "m-00001-of-00004.gguf"))
+    assert (sizes.layers, sizes.embedding, sizes.output) == ((7680, 7680), 7680, 7680)
+    (tmp_path / "m-00003-of-00004.gguf").unlink()
+    assert header.read(HERE, str(tmp_path / "m-00001-of-00004.gguf")) is None
+
+
+def test_a_folder_of_safetensors_is_the_sum_of_its_files(tmp_path):
+    for number in (0, 1):
+        names = {f"model.layers.{number}.mlp.up_proj.weight": [128, 64]}
+        names |= {"model.embed_tokens.weight": [10, 64]} if number == 0 else {}
+        (tmp_path / f"model-{number}.safetensors").write_bytes(safetensors(names))
+    assert header.read(HERE, str(tmp_path)) is None, "it has no config"
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    sizes = header.read(HERE, str(tmp_path))
+    assert (sizes.layers, sizes.embedding, sizes.tied) == ((16384, 16384), 1280, True)
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"junk" * 100])
+def test_a_file_that_is_no_model_has_no_sizes(tmp_path, content):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(content)
+    assert header.read(HERE, str(path)) is None
+    assert header.read(HERE, str(tmp_path / "nowhere.gguf")) is None
+    assert header.read(HERE, str(tmp_path / "nowhere")) is None
+
+
+# MiB that llama.cpp 0c1e570 printed with -v on CPUs: model, KV and compute buffers of each node,
+# the head's with those of its own CPU (`llama-bench -p 512 -d 1024 -fa auto`).
+MEASURED = {
+    ("single", 1): [(38.27, 18.0, 13.51)],
+    ("pipeline", 2): [(0.75 + 22.51, 11.25, 20.29 + 9.80), (15.01, 6.75, 20.30)],
+    ("pipeline", 3): [
+        (0.75 + 13.51, 6.75, 20.29 + 9.80), (13.51, 6.75, 20.29), (10.51, 4.5, 19.55),
+    ],
+    ("tensor", 2): [(0.75 + 18.77, 9.0, 12.76 + 3.01), (18.77, 9.0, 12.76)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("split", "measured"), MEASURED.items(), ids=str)
+def test_the_plan_is_what_llama_cpp_takes(dense, split, measured):
+    parallelism, nodes = split
+    work = Work.of({"n_prompt": 512, "n_gen": 0, "depth": 1024})
+    plan = needs(dense, work, parallelism, [32 * 2**30] * nodes)
+    for need, (weights, cache, compute) in zip(plan, measured, strict=True):
+        assert need.weights / MIB == pytest.approx(weights, abs=0.02)
+        assert need.cache / MIB == pytest.approx(cache, abs=0.02)
+        assert compute * 0.98 < need.compute / MIB < compute * 1.2
+
+
+def test_a_quantized_cache_takes_its_blocks(dense):
+    whole = needs(dense, Work.of({"n_prompt": 512}), "single", [1])[0].cache
+    small = needs(
+        dense, Work.of({"n_prompt": 512, "type_k": "q8_0", "type_v": "q4_0"}), "single", [1]
+    )
+    assert small[0].cache == whole * (34 / 32 + 18 / 32) / 4
+
+
+def test_a_sliding_window_bounds_the_cache(dense):
+    short = Sizes(**{**vars(dense), "window": 128})
+    work = Work.of({"n_prompt": 8192})
+    assert needs(short, work, "single", [1])[0].cache == 8 * (128 + 512) * 2 * 384 * 2
+
+
+@pytest.mark.parametrize(("slots", "context"), [(4, 2048), (3, 1536)])
+def test_a_server_keeps_a_context_for_each_request_at_once_with_its_margin(slots, context):
+    """llama-server (0c1e570) said so: n_ctx 2048 with -np 4 -c 1280, 1536 with -np 3 -c 960."""
+    work = Work.of({"n_prompt": 128, "n_gen": 64, "concurrency": slots})
+    assert work.context == context
+
+
+@given(
+    memories=st.lists(st.integers(min_value=1, max_value=2**40), min_size=1, max_size=16),
+    parallelism=st.sampled_from(["pipeline", "tensor"]),
+)
+def test_the_parts_of_a_split_are_the_whole(dense, memories, parallelism):
+    plan = needs(dense, Work.of({"n_prompt": 64}), parallelism, memories)
+    whole = needs(dense, Work.of({"n_prompt": 64}), "single", [1])[0]
+    assert abs(sum(need.weights for need in plan) - whole.weights) < len(memories)
+    assert abs(sum(need.cache for need in plan) - whole.cache) < len(memories)
+
+
+def case_of(cluster, meminfo, other="", **parameters):
+    """A case on two nodes, these nodes, and their facts."""
+    document = {
+        "name": "s",
+        "models": {"big": {"path": "/m.gguf"}},
+        "matrix": {
+            "model": ["big"],
+            "nodes": [2],
+            "fabric": [next(iter(cluster.fabrics))],
+            "parallelism": ["pipeline"],
+            "parameters": {key: [value] for key, value in parameters.items()},
+        },
+    }
+    case = make_plan(parse_sweep(document, "s.yaml"), cluster).cases[0]
+    text = re.sub(r"(MemTotal|MemAvailable): +\d+", rf"\1: {meminfo}", fixture("linux/facts.txt"))
+    nodes = cluster.nodes[:2]
+    return case, nodes, {node.name: parse_facts(text + other) for node in nodes}
+
+
+# no output: a cluster file
+CLUSTER = parse_cluster(
+    {
+        "name": "pair",
+        "fabrics": {
+            "lan": {"kind": "ethernet", "speed_gbps": 10, "mtu": 1500, "subnet": "10.9.0.0/24"}
+        },
+        "nodes": [
+            {
+                "name": name,
+                "platform": "generic-x86_64",
+                "ssh": name,
+                "fabrics": {"lan": {"interface": "eth0", "address": address}},
+            }
+            for name, address in (("n1", "10.9.0.1"), ("n2", "10.9.0.2"))
+        ],
+    },
+    "pair.toml",
+)
+
+
+def test_what_does_not_fit_says_where_and_by_how_much(dense):
+    assert memory.problem(dense, *case_of(CLUSTER, 64 * 1024)) is None
+    assert memory.problem(dense, *case_of(CLUSTER, 20 * 1024, n_prompt=256, n_gen=0)) == (
+        "The model needs 35.1 MiB on node 'n1' (23.3 MiB weights, 1.9 MiB KV cache, 10.0 MiB "
+        "compute), which has 20.0 MiB free: 15.1 MiB too little; use more nodes, a smaller model "
+        "or a shorter context."
+    )
+
+
+def test_a_node_that_does_not_tell_its_memory_refuses_nothing(dense):
+    assert memory.problem(dense, *case_of(CLUSTER, 0)) is None
+
+
+def capacity_of(platform, other="", **parameters):
+    case, nodes, facts = case_of(CLUSTER, 32 * MIB, other, **parameters)
+    node = dataclasses.replace(nodes[0], platform=platform)
+    return memory.capacity(case, node, facts["n1"])
+
+
+CARD = "/sys/class/drm/card1/device"
+
+
+def test_a_gpu_has_no_more_than_the_kernel_lets_it_map():
+    # hand-made: no GPU of AMD is at hand
+    # (form: https://docs.kernel.org/gpu/amdgpu/driver-misc.html)
+    other = (
+        f"{CARD}/vendor:0x1002\n{CARD}/mem_info_gtt_total:{8 * 2**30}\n"
+        f"{CARD}/mem_info_vram_total:{2**29}\n"
+    )
+    assert capacity_of("framework-desktop", other) == 8 * 2**30 + 2**29
+    assert capacity_of("framework-desktop", other, backend="cpu") == 32 * 2**30
+
+
+def test_a_gpu_whose_memory_nobody_tells_is_unknown_unless_it_shares_the_machines():
+    # hand-made: no GPU of NVIDIA is at hand
+    # (form: https://docs.kernel.org/PCI/sysfs-pci.html)
+    other = f"{CARD}/vendor:0x10de\n"
+    assert capacity_of("generic-x86_64", other) == 0
+    assert capacity_of("dgx-spark", other) == 32 * 2**30
+
+
+def test_nodes_of_a_lab_share_one_machine(dense):
+    lab = load_cluster("lab")
+    assert memory.problem(dense, *case_of(lab, 100 * 1024)) is None
+    assert "which has 20.0 MiB free" in memory.problem(dense, *case_of(lab, 40 * 1024))

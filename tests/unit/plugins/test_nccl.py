@@ -1,0 +1,127 @@
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from machine_runs import run_of
+from nixwulf.inventory.cluster import Attachment, load_cluster
+from nixwulf.plugins.runtime import nccl
+
+SPARK = Attachment("enp1s0f0np0", "10.100.1.1", "mlx5_0", 3)
+
+
+@pytest.fixture
+def roce():
+    return load_cluster("dgx-spark-2").fabrics["qsfp-a"]
+
+
+def test_tcp_forbids_rdma_and_names_the_interface_exactly(roce):
+    assert nccl.environment(roce, SPARK, "tcp") == {
+        "NCCL_SOCKET_IFNAME": "=enp1s0f0np0",
+        "GLOO_SOCKET_IFNAME": "enp1s0f0np0",
+        "NCCL_NET_GDR_LEVEL": "0",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET",
+        "NCCL_IB_DISABLE": "1",
+    }
+
+
+def test_rdma_names_one_device_exactly_and_its_gid(roce):
+    variables = nccl.environment(roce, SPARK, "rdma")
+    assert variables["NCCL_IB_DISABLE"] == "0"
+    assert variables["NCCL_IB_HCA"] == "=mlx5_0"
+    assert variables["NCCL_IB_GID_INDEX"] == "3"
+    assert "NCCL_PROTO" not in variables
+
+
+@pytest.mark.repository
+def test_the_services_of_nixos_have_the_same_variables(roce):
+    text = Path("lib/nccl.nix").read_text()
+    rendered = set(re.findall(r"\b([A-Z]+(?:_[A-Z]+)+) =", text))
+    infiniband = roce.__class__(**{**vars(roce), "kind": "infiniband"})
+    variables = nccl.environment(infiniband, SPARK, "rdma")
+    assert rendered == set(variables)
+    for name, value in variables.items():
+        if f'{name} = "' in text and "${" not in text.split(f'{name} = "')[1].split('"')[0]:
+            assert f'{name} = "{value}"' in text
+
+
+# hand-made: NCCL writes it with GPUs in two nodes (form: INFO in
+# https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc)
+SENT = "n1:15718:15731 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/{}\n"
+BOTH = SENT.format("IB/0") + SENT.format("Socket/0")
+
+
+@pytest.mark.parametrize(
+    ("transport", "log", "against"),
+    [
+        ("rdma", SENT.format("IB/0"), None),
+        (
+            "rdma",
+            SENT.format("Socket/0").replace("send", "receive"),
+            "NCCL crossed NET/Socket, not NET/IB",
+        ),
+        (
+            "rdma",
+            "NET/IB : No device found.",
+            "NCCL crossed no network that it names, not NET/IB",
+        ),
+        ("tcp", SENT.format("Socket/1"), None),
+        ("tcp", "", None),
+        ("tcp", BOTH, "NCCL crossed NET/IB and NET/Socket, not"),
+    ],
+)
+def test_the_channels_of_a_log_tell_what_was_crossed(transport, log, against):
+    found = nccl.wrong_network(transport, log)
+    assert found is None if against is None else (found or "").startswith(against)
+
+
+@pytest.mark.parametrize(
+    ("transport", "log", "problem"),
+    [
+        ("rdma", SENT.format("IB/0"), None),
+        ("rdma", SENT.format("Socket/0"), "On node 'spark2' NCCL crossed NET/Socket, not NET/IB."),
+        ("rdma", "", "On node 'spark2' NCCL crossed no network that it names, not NET/IB."),
+        ("tcp", SENT.format("Socket/0"), None),
+        ("tcp", SENT.format("IB/0"), "On node 'spark2' NCCL crossed NET/IB, not NET/Socket."),
+    ],
+)
+def test_the_log_of_every_node_is_kept_and_has_to_show_the_transport(
+    tmp_path, monkeypatch, transport, log, problem
+):
+    run = run_of(tmp_path, "collectives", "dgx-spark-2", transport=transport)
+    good = SENT.format("IB/0" if transport == "rdma" else "Socket/0")
+
+    def answer(nodes, command):
+        assert command[-1] == "/tmp/nixwulf-x-r0-nccl"
+        texts = [good] * (len(nodes) - 1) + [log]
+        return [subprocess.CompletedProcess(command, 0, text, "") for text in texts]
+
+    monkeypatch.setattr(nccl, "run_all", answer)
+    nccl.collect_logs(run, "all_reduce_perf-0")
+    assert nccl.logs(run) == {"spark1": good, "spark2": log}
+    assert (run.raw / "nccl" / "spark2" / "all_reduce_perf-0.log").read_text() == log
+    assert nccl.transport_problem(run) == problem
+
+
+def test_logs_are_moved_from_a_node_all_files_of_a_run_and_no_other(tmp_path):
+    for name in ("mine.7", "mine.8", "minerals", "other.7"):
+        (tmp_path / name).write_text(f"{name}\n")
+    answer = subprocess.run(
+        ["sh", "-c", nccl._MOVE, "sh", f"{tmp_path}/mine"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # no output: the lines that this test wrote
+    assert answer.stdout == "mine.7\nmine.8\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["minerals", "other.7"]
+
+
+def test_the_last_warning_of_a_log_is_found_among_other_lines():
+    # hand-made: NCCL warns with GPUs in two nodes (form: WARN in src/init.cc and
+    # https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/misc/ibvwrap.cc)
+    log = "x [0] init.cc:1 NCCL WARN first\n" + SENT + "x [0] misc/ibvwrap.cc:94 NCCL WARN last\n"
+    assert nccl.last_warning(log + SENT) == "last"
+    assert nccl.last_warning(SENT) is None

@@ -1,0 +1,129 @@
+"""How a load learns what an endpoint can do, and what it says of one that cannot."""
+
+import asyncio
+import json
+
+import pytest
+
+from broken_endpoint import DONE, END, FINISH, HEAD, plain, serving, text, usage
+from nixwulf.plugins.runtime.openai_stream import StreamError
+from nixwulf.plugins.runtime.prompts import Counting
+from nixwulf.plugins.runtime.request_load import Load
+
+
+def streamed(prompt_tokens, tokens=1):
+    pieces = [text(" a")] * tokens
+    return [HEAD, *pieces, FINISH, usage(prompt_tokens, tokens), DONE, END]
+
+
+def prompt_tokens(request):
+    """A word is a token, and three are the server's own."""
+    return 3 + len(request["prompt"].split())
+
+
+def prepared(folder, answer, n_prompt=64):
+    async def go():
+        async with serving(folder, answer) as endpoint, endpoint.async_client() as client:
+            load = Load(client, "m", "completions", 1, n_prompt, lambda: None)
+            return await load.prepare(), load.extra
+
+    return asyncio.run(go())
+
+
+def test_a_server_that_refuses_ignore_eos_is_asked_without_it(tmp_path):
+    def answer(request):
+        if "ignore_eos" in request:
+            return plain("422 Unprocessable Entity", "extra fields not permitted")
+        return streamed(len(request["prompt"].split()))
+
+    assert prepared(tmp_path, answer) == (Counting(0, 1), {})
+
+
+def test_a_server_that_refuses_every_request_is_quoted(tmp_path):
+    with pytest.raises(StreamError, match="answered 400 .*: 'no such model'"):
+        prepared(tmp_path, lambda request: plain("400 Bad Request", "no such model"))
+
+
+def test_an_error_of_the_server_is_not_taken_for_a_refusal(tmp_path):
+    asked = []
+
+    def answer(request):
+        asked.append(request)
+        return plain("500 Internal Server Error", "boom")
+
+    with pytest.raises(StreamError, match="answered 500"):
+        prepared(tmp_path, answer)
+    assert len(asked) == 1
+
+
+UNCOUNTED = [HEAD, text(" a"), FINISH, DONE, END]
+
+
+def test_a_server_that_counts_in_unstreamed_answers_only_is_asked_for_those(tmp_path):
+    def answer(request):
+        if request.get("stream"):
+            return UNCOUNTED
+        assert "stream_options" not in request
+        return plain("200 OK", json.dumps({"usage": {"prompt_tokens": prompt_tokens(request)}}))
+
+    assert prepared(tmp_path, answer)[0] == Counting(3, 1)
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        plain("400 Bad Request", "streams only"),
+        # no output: a fault
+        plain("200 OK", '{"usage": null}'),
+        plain("200 OK", "[]"),
+        [],
+    ],
+    ids=["refused", "no usage", "another document", "no answer"],
+)
+def test_a_server_that_counts_nowhere_gets_as_many_words_as_tokens_were_asked_for(tmp_path, whole):
+    asked = []
+
+    def answer(request):
+        asked.append(request)
+        return UNCOUNTED if request.get("stream") else whole
+
+    async def go():
+        async with serving(tmp_path, answer) as endpoint, endpoint.async_client() as client:
+            load = Load(client, "m", "completions", 1, 16, lambda: None)
+            assert await load.prepare() is None
+            return await load.send(None, 2, 1, 1)
+
+    sent = asyncio.run(go())
+    assert [len(request["prompt"].split()) for request in asked[-2:]] == [16, 16]
+    assert sent.tokens == 2
+
+
+def test_a_server_that_does_not_count_words_is_refused(tmp_path):
+    with pytest.raises(StreamError, match="counts 9 tokens in 4 short words and 9 in 12"):
+        prepared(tmp_path, lambda request: streamed(9))
+
+
+def test_a_prompt_shorter_than_a_chats_template_is_refused_with_the_least(tmp_path):
+    def answer(request):
+        return streamed(62 + len(request["prompt"].split()))
+
+    with pytest.raises(StreamError, match="n_prompt is 63, but .* have 64 tokens, 62 of them"):
+        prepared(tmp_path, answer, n_prompt=63)
+
+
+def test_one_broken_stream_among_many_ends_the_load_with_its_reason(tmp_path):
+    def answer(request):
+        if len(request["prompt"].split()) < 16:
+            return streamed(len(request["prompt"].split()))
+        if request["prompt"].startswith("was"):
+            return [HEAD, text(" a"), END]
+        return [HEAD, text(" a"), 30.0]
+
+    async def go():
+        async with serving(tmp_path, answer) as endpoint, endpoint.async_client() as client:
+            load = Load(client, "m", "completions", 1, 16, lambda: None)
+            found = await load.prepare()
+            await asyncio.wait_for(load.send(found, 16, 16, 4), 20)
+
+    with pytest.raises(StreamError, match="closed its stream after 1 chunks, unfinished"):
+        asyncio.run(go())

@@ -1,0 +1,278 @@
+"""Fitting the constants: least squares in logarithms, each constant pulled to what others have.
+
+The logarithm of a constant is a sum: of all engines, of this engine, of this kind of device, and of
+the two together. Each part is pulled to zero as by a measurement with the standard deviation of
+_PRIORS, so what no case tells about is taken from engines and devices that are told about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import hypot, log
+from typing import Any
+
+from fitting.published import Case
+from nixwulf.perf.constants import NAMES, Constants, family
+from nixwulf.perf.predict import total, uneven
+
+ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
+KINDS = ("amd", "nvidia", "apple", "cpu")
+_SHARES = ("weights", "cache", "compute", "attention")
+_NOISE = 0.05
+_TOGETHER = "together"
+_TOGETHER_DEVIATION = 0.12
+KERNELS = 0.25
+"""Deviation of the logarithm of prompts of one model on one machine, all of them together.
+
+No row of a way says its build and backend; those of one engine differ by this (docs/model.md).
+"""
+_PROMPT = " prompt"
+_ROUNDS = 60
+_SMALL = 2e-3
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What a constant is taken to be before any case; standard deviations in logarithms.
+
+    Of a time; of a share s that of 1/s - 1, for no share is above 1.
+    """
+
+    value: float
+    all: float
+    engine: float
+    kind: float
+    both: float
+
+
+_PRIORS = {
+    "weights": Prior(0.9, 0.5, 1.0, 0.5, 0.5),
+    "cache": Prior(0.6, 0.8, 0.5, 0.6, 0.3),
+    "compute": Prior(0.3, 1.0, 0.7, 0.7, 0.7),
+    "layer_us": Prior(60.0, 1.0, 0.7, 0.7, 0.4),
+    "hop_us": Prior(2000.0, 1.0, 0.7, 0.1, 0.1),
+    "sync_us": Prior(40.0, 0.3, 0.4, 0.1, 0.1),
+    "attention": Prior(0.3, 0.3, 0.3, 1.0, 0.4),
+}
+# Measured by itself, in the lab (docs/model.md): the value and the deviation of its logarithm.
+_MEASURED = {
+    ("hop_us", "llama.cpp", "cpu"): (950.0, 0.35),
+    ("sync_us", "llama.cpp", "cpu"): (400.0, 0.35),
+}
+# Where a constant is known better or worse than its prior: a host hands over to a GPU in another
+# time than to its own threads; no engine says what a sum costs llama.cpp; a CPU starts no kernels,
+# its threads meet at a barrier.
+_KNOWN = {
+    ("hop_us", "llama.cpp.cpu"): 1.5,
+    ("sync_us", "llama.cpp"): 3.0,
+    ("layer_us", "cpu"): 0.1,
+    ("layer_us", "distributed-llama"): 0.1,
+    ("layer_us", "distributed-llama.cpu"): 0.1,
+    ("layer_us", "llama.cpp.cpu"): 0.1,
+}
+_FIELDS = dict(
+    zip(
+        NAMES,
+        ("weights", "cache", "compute", "launches", "hops", "syncs", "attention"),
+        strict=True,
+    )
+)
+
+
+Table = Mapping[str, Mapping[str, Constants]]
+
+
+def fit(
+    cases: Sequence[Case],
+    spread: Mapping[str, float] | None = None,
+    prompt_spread: Mapping[str, float] | None = None,
+) -> Table:
+    """The constants that fit cases best, by engine and kind; spreads by engine ('': any other).
+
+    Without cases they are what was taken for granted, which is what the priors say.
+    """
+    import numpy as np
+
+    index, unknown, covariance = _solve(cases)
+    least, base = _ends()
+    places = [place(case) for case in cases]
+
+    def constants(engine: str, kind: str) -> Constants:
+        chosen = np.zeros((len(NAMES), len(index)))
+        for column, name in enumerate(NAMES):
+            chosen[column, [index[key] for key in _made_of(name, engine, kind)]] = 1.0
+        more = np.exp(base + chosen @ unknown)
+        deviations = np.sqrt(np.einsum("ij,jk,ik->i", chosen, covariance, chosen))
+        deviations *= more / (least + more)
+        factors = zip(NAMES, least + more, strict=True)
+        return Constants(
+            **{name: _value(name, float(factor)) for name, factor in factors},
+            deviations=tuple(float(one) for one in deviations),
+            spread=_of_engine(spread, engine),
+            prompt_spread=_of_engine(prompt_spread, engine),
+            cases=places.count((engine, kind)),
+        )
+
+    return {engine: {kind: constants(engine, kind) for kind in KINDS} for engine in ENGINES}
+
+
+def _solve(cases: Sequence[Case]) -> tuple[Mapping[tuple[str, str], int], Any, Any]:
+    """Places of the unknowns, their values and their covariance."""
+    import numpy as np
+
+    keys = [(name, part) for name in NAMES for part in _parts()]
+    keys += [(_TOGETHER, group) for group in sorted({_together(case) for case in cases})]
+    index = {key: number for number, key in enumerate(keys)}
+    least, base = _ends()
+    certain, unknown, inverse = _granted(index)
+    noises = np.array([hypot(_NOISE, c.deviation, uneven(c.model, c.way, c.metric)) for c in cases])
+    group = np.array([index[_TOGETHER, _together(case)] for case in cases])
+    rows = np.array([_row(case) for case in cases]).reshape(len(cases), len(NAMES) + 3)
+    counts, beside, fixed, seen = rows[:, :-3], rows[:, -3], rows[:, -2], np.log(rows[:, -1])
+    # Which unknowns make up the logarithm of each constant of each case: cases x constants x 4.
+    places = [place(case) for case in cases]
+    made_of = np.array(
+        [[[index[key] for key in _made_of(name, *place)] for name in NAMES] for place in places]
+    ).reshape(len(cases), len(NAMES), 4)
+
+    def solve(used: Any, free: Any) -> None:
+        """Move the free unknowns to where they fit the used cases, and put in their covariance."""
+        which, shared, wanted = made_of[used], group[used], certain[np.ix_(free, free)]
+        start, row, noise = unknown[free].copy(), np.arange(int(used.sum())), noises[used]
+        for _ in range(_ROUNDS):
+            more = np.exp(base + unknown[which].sum(axis=2))
+            terms = _terms(counts[used], beside[used], least + more)
+            times = terms.sum(axis=1) + fixed[used]
+            moved = terms * more / (least + more)
+            slopes = np.zeros((len(row), len(keys)))
+            slopes[row[:, None, None], which] = (moved / times[:, None])[:, :, None]
+            slopes[row, shared] = 1.0
+            slope = slopes[:, free]
+            off = seen[used] - np.log(times) - unknown[shared]
+            # Cases that are far off count less (Huber): no single record bends the constants.
+            weight = np.minimum(1.0, 1.5 * noise / np.maximum(np.abs(off), 1e-9)) / noise**2
+            covariance = np.linalg.inv(slope.T @ (weight[:, None] * slope) + wanted)
+            pulled = slope.T @ (weight * off) - wanted @ (unknown[free] - start)
+            step = np.clip(covariance @ pulled, -0.5, 0.5)
+            unknown[free] += step
+            if np.abs(step).max() < _SMALL:
+                break
+        inverse[np.ix_(free, free)] = covariance
+
+    # Prompts tell about what they alone do much of; all else is known better from decoding.
+    prompts = np.array([case.metric == "prompt" for case in cases], dtype=bool)
+    if not prompts.all():
+        measured = [index[key] for place in _MEASURED for key in _made_of(*place)]
+        free = np.unique([*made_of[~prompts].ravel(), *group[~prompts], *measured])
+        solve(~prompts, free)
+    if prompts.any():
+        columns = [NAMES.index(name) for name in ("compute", "attention")]
+        free = np.unique([*made_of[prompts][:, columns].ravel(), *group[prompts]])
+        solve(prompts, free)
+    return index, unknown, inverse
+
+
+def _ends() -> tuple[Any, Any]:
+    """Of each constant's factor the least it can be, and the logarithm of what is beyond that."""
+    import numpy as np
+
+    least = np.array([float(name in _SHARES) for name in NAMES])
+    return least, np.log([_unit(name, _PRIORS[name].value) for name in NAMES] - least)
+
+
+def _terms(counts: Any, beside: Any, factors: Any) -> Any:
+    """Seconds by constant, cases x constants; of reading beside computing, what takes longer."""
+    terms = counts * factors
+    weights, compute = NAMES.index("weights"), NAMES.index("compute")
+    read = beside * factors[:, weights]
+    late = read > terms[:, compute]
+    terms[late, compute] = 0.0
+    terms[late, weights] += read[late]
+    return terms
+
+
+def _granted(index: Mapping[tuple[str, str], int]) -> tuple[Any, Any, Any]:
+    """What is taken for granted of all unknowns: precision, values and covariance.
+
+    Priors pull each to zero; what was measured by itself pulls the sum that a constant is made of.
+    """
+    import numpy as np
+
+    precision = np.diag([_deviation(*key) ** -2 for key in index])
+    pull = np.zeros(len(index))
+    for (name, engine, kind), (value, deviation) in _MEASURED.items():
+        parts = [index[key] for key in _made_of(name, engine, kind)]
+        precision[np.ix_(parts, parts)] += deviation**-2
+        pull[parts] += log(value / _PRIORS[name].value) / deviation**2
+    covariance = np.linalg.inv(precision)
+    return precision, covariance @ pull, covariance
+
+
+def overlaps(case: Case, machine: str) -> bool:
+    """Whether a case is of a machine, or of a mixed cluster with one of its nodes."""
+    return bool(set(case.machine.split(" and ")) & set(machine.split(" and ")))
+
+
+def _made_of(name: str, engine: str, kind: str) -> list[tuple[str, str]]:
+    keys = [(name, part) for part in ("", engine, kind)]
+    # One client of llama.cpp makes hops and sums: a device that is slow at one is slow at both.
+    last = "hop_us" if (name, engine) == ("sync_us", "llama.cpp") else name
+    return [*keys, (last, f"{engine}.{kind}")]
+
+
+def _of_engine(spread: Mapping[str, float] | None, engine: str) -> float:
+    return spread.get(engine, spread.get("", 0.0)) if spread else 0.0
+
+
+def _parts() -> list[str]:
+    both = [f"{engine}.{kind}" for engine in ENGINES for kind in KINDS]
+    return ["", *ENGINES, *KINDS, *both]
+
+
+def _together(case: Case) -> str:
+    """What cases are off together: a model on a machine, whose kernels are good or bad for it.
+
+    Each size of a batch has kernels of its own, and its routing is not even.
+    """
+    size = case.metric if case.metric == "prompt" else case.way.batch
+    bits = f"{case.model.weights.routed_bits:.1f}"
+    return f"{case.machine} {case.way.engine} {case.model.name} {bits} {size}"
+
+
+def _deviation(name: str, part: str) -> float:
+    if name == _TOGETHER:
+        return KERNELS if part.endswith(_PROMPT) else _TOGETHER_DEVIATION
+    prior = _PRIORS[name]
+    if not part:
+        return prior.all
+    if (name, part) in _KNOWN:
+        return _KNOWN[name, part]
+    if part in ENGINES:
+        return prior.engine
+    return prior.kind if part in KINDS else prior.both
+
+
+def place(case: Case) -> tuple[str, str]:
+    """The engine and the kind of device whose constants hold for a case."""
+    kind = case.platforms[0].kind
+    return family(case.way, kind), kind
+
+
+@cache
+def _row(case: Case) -> tuple[float, ...]:
+    """What each constant scales, what none does, and the seconds that were measured."""
+    work, tokens = total(case.platforms, case.model, case.way, case.fabric, metric=case.metric)
+    counts = [getattr(work, _FIELDS[name]) for name in NAMES]
+    counts[NAMES.index("weights")] += work.activations
+    return (*counts, work.beside, work.latency + work.transfer, tokens / case.value)
+
+
+def _unit(name: str, value: float) -> float:
+    """The factor of a count: one over a share, or seconds."""
+    return 1 / value if name in _SHARES else value / 1e6
+
+
+def _value(name: str, factor: float) -> float:
+    return 1 / factor if name in _SHARES else factor * 1e6
