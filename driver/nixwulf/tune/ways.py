@@ -55,8 +55,8 @@ def planned(
     request: Request, found: Sequence[Option], out: Sequence[LeftOut]
 ) -> tuple[tuple[Option, ...], tuple[LeftOut, ...]]:
     """The ways that a sweep has cases of; the others with the sweep's reason."""
-    document = sweep_document(request, found, "plan", 60.0)
-    cases, none = possible(parse_sweep(document, "nixwulf plan"), request.cluster)
+    document = sweep_document(request, found, "tune", 60.0)
+    cases, none = possible(parse_sweep(document, "nixwulf tune"), request.cluster)
     kept = tuple(one for one in found if any(one.is_of(case.document()) for case in cases))
     more = tuple(
         LeftOut(one.words, left.reason)

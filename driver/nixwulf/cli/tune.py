@@ -1,4 +1,4 @@
-"""nixwulf plan: the best way to run a model on a cluster, measured."""
+"""nixwulf tune: the fastest way to run a model on a cluster, measured."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class _Duration(click.ParamType[float]):
 )
 @click.option("--dry-run", is_flag=True, help="Print the ranking, and measure nothing.")
 @click.pass_context
-def plan(
+def tune(
     ctx: click.Context,
     cluster: str | None,
     model: str,
@@ -98,13 +98,13 @@ def plan(
     out: Path | None,
     dry_run: bool,
 ) -> None:
-    """Find the best way to run a model: predict all, measure the few that could be best.
+    """Find the fastest way to run a model: predict all, measure the few that could be best.
 
     \b
     Examples:
-      nixwulf plan --model random --budget 5m
-      nixwulf plan --cluster mine.toml --model /models/MiniMax-M2-UD-Q6_K_XL.gguf --dry-run
-      nixwulf plan --cluster mine.toml --model /models/x.gguf --facts-of Llama-3.1-70B \\
+      nixwulf tune --model random --budget 5m
+      nixwulf tune --cluster mine.toml --model /models/MiniMax-M2-UD-Q6_K_XL.gguf --dry-run
+      nixwulf tune --cluster mine.toml --model /models/x.gguf --facts-of Llama-3.1-70B \\
         --quant Q4_K_M --goal throughput --concurrency 16
     """
     from nixwulf.cli.bench import check_new
@@ -159,9 +159,9 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
 
     request = state.request
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    folder = out or Path("runs") / f"{started}-plan-{request.cluster.name}"
-    document = sweep_document(request, state.options, "plan", budget)
-    plan = make_plan(parse_sweep(document, "nixwulf plan"), request.cluster)
+    folder = out or Path("runs") / f"{started}-tune-{request.cluster.name}"
+    document = sweep_document(request, state.options, "tune", budget)
+    plan = make_plan(parse_sweep(document, "nixwulf tune"), request.cluster)
     save_plan(plan, folder / "plan.json")
     # The live line and what is told meanwhile share a console.
     beside = render.make_console(stderr=True)

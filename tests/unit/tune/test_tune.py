@@ -43,7 +43,7 @@ BIG = "/models/MiniMax-M2-UD-Q6_K_XL.gguf"
 
 def plan(*arguments, cluster="framework-2"):
     """Exit code and output of a dry run."""
-    command = ["plan", "--cluster", cluster, "--dry-run", *map(str, arguments)]
+    command = ["tune", "--cluster", cluster, "--dry-run", *map(str, arguments)]
     done = CliRunner().invoke(cli, command)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.output
@@ -108,7 +108,7 @@ def test_throughput_is_what_the_model_calls_serve():
 def test_every_way_of_the_ranking_has_a_case_in_the_plan():
     for goal in GOALS:
         state = begin(request(goal=goal))
-        document = sweep_document(state.request, state.options, "plan", 1800.0)
+        document = sweep_document(state.request, state.options, "tune", 1800.0)
         made = make_plan(parse_sweep(document, "a test"), state.request.cluster)
         assert len(made.cases) == len(state.options)
         assert made.left_out == ()
@@ -181,7 +181,7 @@ def test_engines_that_answer_chats_alone_are_asked_for_chats():
 
 def test_a_folder_that_holds_something_is_refused_before_anything_is_ranked(tmp_path):
     (tmp_path / "mine").write_text("")
-    command = ["plan", "--model", "random", "--engine", "llama.cpp", "--out", str(tmp_path)]
+    command = ["tune", "--model", "random", "--engine", "llama.cpp", "--out", str(tmp_path)]
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 2
     assert (
@@ -190,13 +190,23 @@ def test_a_folder_that_holds_something_is_refused_before_anything_is_ranked(tmp_
     )
 
 
+def test_the_earlier_name_plan_still_works_and_help_lists_it_no_more():
+    asked = ("--cluster", "framework-2", "--model", SMALL, "--dry-run")
+    tuned, planned = (CliRunner().invoke(cli, [name, *asked]) for name in ("tune", "plan"))
+    assert tuned.exit_code == planned.exit_code == 0
+    assert tuned.output == planned.output
+    commands = [line.split()[0] for line in CliRunner().invoke(cli).output.splitlines() if line]
+    assert "tune" in commands
+    assert "plan" not in commands
+
+
 def test_nodes_that_do_not_answer_leave_no_folder_that_looks_like_a_run(tmp_path, monkeypatch):
     def nobody(*_):
         raise GateError("Node 'fw1' cannot be reached: no route; try 'ssh fw1 true'.")
 
     monkeypatch.setattr("nixwulf.tune.measure.measure", nobody)
     folder = tmp_path / "run"
-    command = ["plan", "--cluster", "framework-2", "--model", SMALL, "--out", str(folder)]
+    command = ["tune", "--cluster", "framework-2", "--model", SMALL, "--out", str(folder)]
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 3
     assert done.output.splitlines()[-1].startswith("Error: Node 'fw1' cannot be reached")
