@@ -12,7 +12,7 @@ from test_runs import plan_for
 
 from meter_server import serving, unreachable
 from nixwulf.inventory.cluster import Meter, load_cluster
-from nixwulf.nodes.power.session import Known
+from nixwulf.nodes.power.session import PowerSession
 from nixwulf.sweep import session
 from nixwulf.sweep.power import watch
 
@@ -135,7 +135,7 @@ def test_a_sampler_that_is_killed_costs_no_run(run, nodes, cluster):
 
 def test_a_machine_that_tells_nothing_says_why_for_each_node(run, cluster, nodes, monkeypatch):
     monkeypatch.setattr(watch, "ROOT", "/tmp/nothing")
-    nodes.power = Known()
+    nodes.power = PowerSession()
     bare = replace(cluster, nodes=tuple(replace(node, meter=None) for node in cluster.nodes))
     connections = {
         name: replace(c, node=replace(c.node, meter=None)) for name, c in nodes.nodes.items()

@@ -21,7 +21,7 @@ from nixwulf.core.files import read_text
 from nixwulf.llm.catalog import find
 from nixwulf.llm.model_facts import ModelFacts, Weights
 from nixwulf.llm.quantization import weights_of
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.work import decode_step, forward, tokens_a_step
 
 COLUMNS = [
@@ -68,7 +68,7 @@ class Case:
     machine: str
     platforms: tuple[PlatformFacts, ...]
     model: ModelFacts
-    way: Way
+    way: Strategy
     fabric: FabricFacts | None
     metric: str
     interconnect: str
@@ -240,7 +240,7 @@ def _number(row: Mapping[str, str], column: str, default: float = 0.0) -> float:
     return number
 
 
-def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
+def _way(row: Mapping[str, str], engine: str) -> tuple[str, Strategy]:
     """The metric and the way; raises InputError where a row does not say what the model needs."""
     note, name = row["note"], row["metric"]
 
@@ -278,7 +278,7 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
     graphs = None
     if engine == "vllm" and (drafts or "graphs" in note or "eager" in note):
         graphs = "eager" not in note
-    return metric, Way(
+    return metric, Strategy(
         engine,
         row["parallelism"] if _number(row, "nodes", 1) > 1 else "single",
         n_prompt=n_prompt if metric != "decode" else 0,

@@ -179,7 +179,7 @@ def _plan(
     from nixwulf.ops.deploy.flake import attribute, lacks_nix, layouts
     from nixwulf.ops.deploy.install import check_programs
     from nixwulf.ops.deploy.keys import locked_out
-    from nixwulf.ops.deploy.machine import desk
+    from nixwulf.ops.deploy.machine import local_machine_identity
     from nixwulf.ops.deploy.plan import install_of, make_plan
 
     platforms: dict[str, dict[str, Any]] = {
@@ -217,7 +217,7 @@ def _plan(
         layouts=known,
         prebuilt=prebuilt,
         locked_out=locked_out(cluster, connections.values()),
-        desk=desk(),
+        local_machine=local_machine_identity(),
     )
 
 

@@ -72,9 +72,9 @@ def import_(
       nixwulf import iperf3.json --platform dgx-spark --fabric qsfp
       nixwulf import bench.md --platform framework-desktop --nodes 2 --model gpt-oss-120b --json
     """
-    from nixwulf.results.importing import Said, records_of, require_use
+    from nixwulf.results.importing import UserMetadata, records_of, require_use
 
-    said = Said(_platforms(platforms), weights=quant, **options)  # type: ignore[arg-type]
+    said = UserMetadata(_platforms(platforms), weights=quant, **options)  # type: ignore[arg-type]
     found: dict[str, Record] = {}
     problems = []
     for path in files:

@@ -86,7 +86,7 @@ def predict(
     from nixwulf.perf.scenarios.document import to_json
     from nixwulf.perf.scenarios.measured import links_of, stated_links
     from nixwulf.perf.scenarios.source import read_model
-    from nixwulf.perf.scenarios.ways import answer
+    from nixwulf.perf.scenarios.ways import forecast_all
 
     loaded = load_cluster(cluster)
     question = Question(
@@ -104,7 +104,7 @@ def predict(
         stated_links(loaded) | (links_of(measured, loaded) if measured else {}),
     )
     _, left_out = candidates(question)
-    answers = answer(question, what_ifs)
+    answers = forecast_all(question, what_ifs)
     if form == "table":
         show.to_terminal(question, answers, left_out, what_ifs)
     else:

@@ -13,7 +13,7 @@ import click
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
-    from nixwulf.tune.state import State
+    from nixwulf.tune.state import SearchState
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST_S = 7 * 24 * 3600.0
@@ -123,12 +123,12 @@ def tune(
     chosen = engines_for(subject, engines, is_lab=loaded.is_lab)
     request = Request(loaded, subject, GOALS[goal], chosen, n_prompt, n_gen, concurrency, samples)
     state = begin(request)
-    standings = state.standings()
-    least = min(one.seconds for one in standings)
-    if decide(standings, budget).next is None:
+    ranked = state.ranked()
+    least = min(one.seconds for one in ranked)
+    if decide(ranked, budget).next is None:
         if least > _LONGEST_S:
             raise InputError(
-                f"The quickest of {len(standings)} ways takes more than a week; ask for fewer "
+                f"The quickest of {len(ranked)} ways takes more than a week; ask for fewer "
                 "tokens by --n-prompt and --n-gen, or fewer --samples."
             )
         enough = min(2 * least + _UNITS["m"], _LONGEST_S) // _UNITS["m"]
@@ -143,7 +143,7 @@ def tune(
     ctx.exit(_measure(state, out, cluster or "lab", budget))
 
 
-def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int:
+def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) -> int:
     """Measure, report, and give the exit code."""
     import yaml
 
@@ -184,7 +184,7 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
     if not state.took:
         click.echo(f"Nothing was measured: {decision.why}.", err=True)
         return EXIT_INTERRUPTED if interrupted else EXIT_RUN_FAILED
-    top = best(state.standings())
+    top = best(state.ranked())
     again = folder / "best.yaml"
     if top is not None:
         best_way = sweep_document(request, [state.options[top]], "best", budget)

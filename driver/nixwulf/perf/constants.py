@@ -14,7 +14,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
-from nixwulf.perf.inputs import Way
+from nixwulf.perf.inputs import Strategy
 
 FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "constants.toml"
 # Engines that are another one inside.
@@ -51,7 +51,7 @@ class Constants:
 NAMES = tuple(field.name for field in fields(Constants))[:7]
 
 
-def family(way: Way, kind: str) -> str:
+def family(way: Strategy, kind: str) -> str:
     """The engine whose constants hold for a way to run a model on a kind of device.
 
     vLLM that does not replay graphs is another engine: starting kernels one by one is most of its

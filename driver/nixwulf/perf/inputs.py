@@ -53,7 +53,7 @@ class FabricFacts:
 
 
 @dataclass(frozen=True)
-class Way:
+class Strategy:
     """How a model is run: batch is sequences at once, depth the tokens before the first one.
 
     drafts and acceptance: tokens that are guessed ahead a step, and the share of them that is kept.

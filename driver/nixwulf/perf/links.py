@@ -10,12 +10,12 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
-from nixwulf.perf.inputs import FabricFacts, Way
+from nixwulf.perf.inputs import FabricFacts, Strategy
 
 _FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "links.toml"
 
 
-def hops(way: Way, nodes: int, servers: int) -> int:
+def hops(way: Strategy, nodes: int, servers: int) -> int:
     """How often a token's state is handed over in a pipeline.
 
     llama.cpp's client fetches from each of its RPC servers, those it gave their share included; of
@@ -25,13 +25,13 @@ def hops(way: Way, nodes: int, servers: int) -> int:
     return servers if _is_rpc(way) else nodes - 1
 
 
-def hop(way: Way, fabric: FabricFacts, size: float) -> tuple[float, float]:
+def hop(way: Strategy, fabric: FabricFacts, size: float) -> tuple[float, float]:
     """Seconds of latency and of transfer for a hand-over of size bytes: there and back, or on."""
     trips = 1.0 if _is_rpc(way) else 0.5
     return trips * fabric.rtt_us / 1e6, size / _bytes_a_second(fabric)
 
 
-def handled(way: Way, nodes: int, servers: int) -> float:
+def handled(way: Strategy, nodes: int, servers: int) -> float:
     """How often the host has to act for a sum of all nodes, one time after the other.
 
     A collective is started once. llama.cpp's client adds up in pairs, log2 N rounds, and in each it
@@ -41,7 +41,7 @@ def handled(way: Way, nodes: int, servers: int) -> float:
 
 
 def exchange(
-    way: Way, nodes: int, servers: int, fabric: FabricFacts, size: float
+    way: Strategy, nodes: int, servers: int, fabric: FabricFacts, size: float
 ) -> tuple[float, float]:
     """Seconds of latency and of transfer for the sum of size bytes over all nodes.
 
@@ -66,7 +66,7 @@ def exchange(
     return min(ring, (2 * ceil(log2(nodes)) * one_way, 2 * size / rate), key=sum)
 
 
-def _is_rpc(way: Way) -> bool:
+def _is_rpc(way: Strategy) -> bool:
     return way.engine in {"llama.cpp", "mesh-llm"} and not way.collectives
 
 

@@ -9,7 +9,7 @@ from math import exp, hypot, log
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.work import PARTS, Work, decode_step, prompt_pass, tokens_a_step
 
 METRICS = ("decode", "prompt", "serve")
@@ -36,7 +36,7 @@ class Prediction:
 def predict(
     platforms: Sequence[PlatformFacts],
     model: ModelFacts,
-    way: Way,
+    way: Strategy,
     fabric: FabricFacts | None = None,
     *,
     metric: str = "decode",
@@ -71,7 +71,7 @@ def predict(
 
 
 def doubt(
-    parts: Mapping[str, float], known: Constants, model: ModelFacts, way: Way, metric: str
+    parts: Mapping[str, float], known: Constants, model: ModelFacts, way: Strategy, metric: str
 ) -> tuple[float, float]:
     """How much longer and how much shorter than predicted a time may be, as logarithms of 80 %.
 
@@ -90,14 +90,14 @@ def doubt(
     return log(1 + longer), -log(1 - shorter)
 
 
-def uneven(model: ModelFacts, way: Way, metric: str) -> float:
+def uneven(model: ModelFacts, way: Strategy, metric: str) -> float:
     """Deviation of the logarithm of the weights read, for a batch may prefer the same experts."""
     if not model.routed:
         return 0.0
     return _ROUTING * log(model.share(_checked(way, metric)) / model.share(1))
 
 
-def _checked(way: Way, metric: str) -> int:
+def _checked(way: Strategy, metric: str) -> int:
     """Tokens of a step of decoding; a prompt touches nearly all experts in any case."""
     return 1 if metric == "prompt" else way.batch * (1 + way.drafts)
 
@@ -105,7 +105,7 @@ def _checked(way: Way, metric: str) -> int:
 def total(
     platforms: Sequence[PlatformFacts],
     model: ModelFacts,
-    way: Way,
+    way: Strategy,
     fabric: FabricFacts | None,
     *,
     metric: str,
@@ -125,7 +125,7 @@ def total(
 
 
 def _check(
-    platforms: Sequence[PlatformFacts], way: Way, fabric: FabricFacts | None, metric: str
+    platforms: Sequence[PlatformFacts], way: Strategy, fabric: FabricFacts | None, metric: str
 ) -> None:
     if metric not in METRICS:
         raise InputError(f"Metric {metric!r} is not one of {', '.join(METRICS)}.")

@@ -13,7 +13,7 @@ from math import ceil
 
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import FAMILIES, Constants
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.links import exchange, handled, hop, hops
 
 PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")
@@ -95,7 +95,7 @@ def forward(
     platforms: Sequence[PlatformFacts],
     model: ModelFacts,
     fabric: FabricFacts | None,
-    way: Way,
+    way: Strategy,
     *,
     tokens: float,
     sequences: int,
@@ -160,7 +160,7 @@ def forward(
 
 
 def decode_step(
-    platforms: Sequence[PlatformFacts], model: ModelFacts, fabric: FabricFacts | None, way: Way
+    platforms: Sequence[PlatformFacts], model: ModelFacts, fabric: FabricFacts | None, way: Strategy
 ) -> Work:
     """One step of a batch, with the cache as it is half way; with drafts, all of them checked."""
     depth = way.depth + way.n_prompt + way.n_gen / 2
@@ -177,7 +177,7 @@ def decode_step(
 
 
 def prompt_pass(
-    platforms: Sequence[PlatformFacts], model: ModelFacts, fabric: FabricFacts | None, way: Way
+    platforms: Sequence[PlatformFacts], model: ModelFacts, fabric: FabricFacts | None, way: Strategy
 ) -> Work:
     """All tokens of the batch's prompts, in chunks as the engine takes them."""
     tokens = way.n_prompt * way.batch
@@ -195,7 +195,7 @@ def prompt_pass(
     return one.times(count)
 
 
-def tokens_a_step(way: Way) -> float:
+def tokens_a_step(way: Strategy) -> float:
     """Tokens that one step of decoding gives, of all sequences."""
     return way.batch * (1 + way.drafts * way.acceptance)
 

@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nixwulf.core.text import case_name, figure, link_name, with_deviation
+from nixwulf.core.text import (
+    case_name,
+    format_interval,
+    format_significant,
+    link_name,
+    with_deviation,
+)
 
 _SHORT = {"ttft": "TTFT", "itl": "ITL"}
 
 
-class Setting(NamedTuple):
+class Conditions(NamedTuple):
     """What has to be the same for values to stand in one table and in one plot.
 
     Engine and model are empty where the benchmark measures the machines themselves.
@@ -23,9 +29,9 @@ class Setting(NamedTuple):
     model: str
 
 
-def setting_of(cluster: str, case: Mapping[str, Any]) -> Setting:
+def setting_of(cluster: str, case: Mapping[str, Any]) -> Conditions:
     """The setting of a case, as a record or a plan has it."""
-    return Setting(cluster, case.get("engine", ""), case["benchmark"], case.get("model", ""))
+    return Conditions(cluster, case.get("engine", ""), case["benchmark"], case.get("model", ""))
 
 
 def case_of(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +51,7 @@ def cluster_of(record: Mapping[str, Any]) -> str:
     return f"{cluster['name']}: {'+'.join(cluster['platforms'])}"
 
 
-class Metric(NamedTuple):
+class MetricKey(NamedTuple):
     """A quantity of a setting: its name in the records and its unit."""
 
     name: str
@@ -67,7 +73,7 @@ class Band(NamedTuple):
     @property
     def text(self) -> str:
         """'~15.2 (12.4 to 18.6)'."""
-        return f"~{figure(self.value)} ({figure(self.low)} to {figure(self.high)})"
+        return format_interval(self.value, self.low, self.high)
 
 
 class Cost(NamedTuple):
@@ -86,7 +92,7 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Value:
+class MetricSummary:
     """A metric over the runs of a case that ended ok, in its unit.
 
     deviation is over all samples (n-1), none for one sample; n_samples is 0 where they are not
@@ -130,12 +136,12 @@ class Value:
         """The percentiles; empty texts where there are none."""
         if self.percentiles is None:
             return ("", "", "")
-        p50, p95, p99 = map(figure, self.percentiles)
+        p50, p95, p99 = map(format_significant, self.percentiles)
         return (p50, p95, p99)
 
 
 @dataclass(frozen=True)
-class Line:
+class CaseSummary:
     """One case, and one variant of its conditions, over its repetitions.
 
     rtt_us (microseconds) and bandwidth_gbps (Gbit/s) are medians over the runs that ended ok, or
@@ -143,7 +149,7 @@ class Line:
     axes are the parameters and conditions that tell it from other lines of its setting.
     """
 
-    setting: Setting
+    setting: Conditions
     case: str
     nodes: int
     parallelism: str
@@ -154,7 +160,7 @@ class Line:
     outcomes: Mapping[str, int]
     planned: int | None
     axes: Mapping[str, Any] = field(default_factory=dict)
-    values: Mapping[str, Value] = field(default_factory=dict)
+    values: Mapping[str, MetricSummary] = field(default_factory=dict)
 
     @property
     def link(self) -> str:

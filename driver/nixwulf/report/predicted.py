@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nixwulf.core.text import plural
-from nixwulf.report.lines import Band, Line, Setting, Value, case_of, cluster_of, setting_of
+from nixwulf.report.lines import (
+    Band,
+    CaseSummary,
+    Conditions,
+    MetricSummary,
+    case_of,
+    cluster_of,
+    setting_of,
+)
 from nixwulf.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -37,9 +45,9 @@ class About:
 class Predicted:
     """The explained metrics of a run folder, by setting and case."""
 
-    told: Mapping[tuple[Setting, str], Sequence[Explained]]
+    told: Mapping[tuple[Conditions, str], Sequence[Explained]]
 
-    def beside(self, line: Line) -> Line:
+    def beside(self, line: CaseSummary) -> CaseSummary:
         """A line with intervals at those of its values that have a prediction."""
         values = {
             name: replace(value, predicted=self._band(line, name, value))
@@ -47,7 +55,7 @@ class Predicted:
         }
         return replace(line, values=values)
 
-    def about(self, lines: Sequence[Line]) -> About:
+    def about(self, lines: Sequence[CaseSummary]) -> About:
         """What there is to say of the lines of a setting."""
         drawn = [
             (value.typical, value.predicted)
@@ -63,13 +71,13 @@ class Predicted:
         ]
         return about(found, drawn)
 
-    def _told(self, line: Line, name: str, value: Value) -> Explained | None:
+    def _told(self, line: CaseSummary, name: str, value: MetricSummary) -> Explained | None:
         if name not in _METRICS or value.unit != _UNIT:
             return None
         told = self.told.get((line.setting, line.case), ())
         return next((one for one in told if one.metric == name and _same(line, one)), None)
 
-    def _band(self, line: Line, name: str, value: Value) -> Band | None:
+    def _band(self, line: CaseSummary, name: str, value: MetricSummary) -> Band | None:
         one = self._told(line, name, value)
         return band_of(one) if one else None
 
@@ -99,7 +107,7 @@ def band_of(one: Explained) -> Band | None:
 
 def predicted(folder: RunFolder) -> Predicted:
     """All predictions of a run folder; the model is loaded where there is a speed to predict."""
-    found: defaultdict[tuple[Setting, str], list[Explained]] = defaultdict(list)
+    found: defaultdict[tuple[Conditions, str], list[Explained]] = defaultdict(list)
     speeds = (metric for record in folder.records for metric in record.get("metrics", ()))
     if any(metric["name"] in _METRICS and metric["unit"] == _UNIT for metric in speeds):
         from nixwulf.perf.explain.explanation import explain_records
@@ -110,7 +118,7 @@ def predicted(folder: RunFolder) -> Predicted:
     return Predicted(found)
 
 
-def _same(line: Line, one: Explained) -> bool:
+def _same(line: CaseSummary, one: Explained) -> bool:
     """Whether it is of a line's conditions; what is no condition is of all of the case."""
     conditions, parameters = one.conditions, one.case["parameters"]
     return all(

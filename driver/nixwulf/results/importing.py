@@ -37,7 +37,7 @@ _APPLIES = {
 
 
 @dataclass(frozen=True)
-class Said:
+class UserMetadata:
     """What the user says of outputs; it may not contradict what they say themselves.
 
     model and weights are names: they replace those that a tool has for the same thing.
@@ -55,7 +55,7 @@ class Said:
     cluster: str = "imported"
 
 
-def records_of(path: Path, said: Said, tool: str | None = None) -> list[Record]:
+def records_of(path: Path, said: UserMetadata, tool: str | None = None) -> list[Record]:
     """The sealed records of a file, one for each case in it; raises InputError with its name."""
     content = _content(path)
     try:
@@ -81,7 +81,7 @@ def records_of(path: Path, said: Said, tool: str | None = None) -> list[Record]:
     return records
 
 
-def require_use(said: Said, records: Sequence[Record]) -> None:
+def require_use(said: UserMetadata, records: Sequence[Record]) -> None:
     """Raise InputError when something was said that applies to no record."""
     for key, why in _APPLIES.items():
         value = getattr(said, key)
@@ -131,7 +131,7 @@ def _tool_of(text: str) -> Tool:
     )
 
 
-def _named(cases: Sequence[Found], said: Said) -> Sequence[Found]:
+def _named(cases: Sequence[Found], said: UserMetadata) -> Sequence[Found]:
     """The cases, unless the user gave one name to several models."""
     names = sorted({str(case.model["name"]) for case in cases if case.model.get("name")})
     if said.model and len(names) > 1:
@@ -144,7 +144,7 @@ def _named(cases: Sequence[Found], said: Said) -> Sequence[Found]:
 
 def _record(
     source: Mapping[str, Any],
-    said: Said,
+    said: UserMetadata,
     found: Found,
     others: Sequence[Found],
     alike: Counter[str],
@@ -199,7 +199,7 @@ def _record(
     )
 
 
-def _nodes(tool: str, said: Said, found: Found, others: Sequence[Found]) -> int:
+def _nodes(tool: str, said: UserMetadata, found: Found, others: Sequence[Found]) -> int:
     """As the output tells or, where it does not, as the user says.
 
     What the user says may be of another case of the output: of one that does not tell.
@@ -219,7 +219,7 @@ def _nodes(tool: str, said: Said, found: Found, others: Sequence[Found]) -> int:
     )
 
 
-def _engine(said: Said, found: Found) -> dict[str, Any]:
+def _engine(said: UserMetadata, found: Found) -> dict[str, Any]:
     name = _agreed("--engine", said.engine, found.engine.get("name"))
     version = said.engine_version
     if version and not name:
@@ -232,7 +232,7 @@ def _engine(said: Said, found: Found) -> dict[str, Any]:
     return present({**found.engine, "name": name}) if name else {}
 
 
-def _model(said: Said, found: Found) -> dict[str, Any]:
+def _model(said: UserMetadata, found: Found) -> dict[str, Any]:
     """Without a name, nothing else says which model it was."""
     names = {"name": said.model or found.model.get("name")}
     names["weights"] = said.weights or found.model.get("weights")

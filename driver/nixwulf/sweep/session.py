@@ -17,7 +17,7 @@ from nixwulf.inventory.cluster import Cluster
 from nixwulf.llm import PlacedModel, place
 from nixwulf.nodes import lab
 from nixwulf.nodes.lab.checks import NODES_MINIMUM
-from nixwulf.nodes.power.session import Known
+from nixwulf.nodes.power.session import PowerSession
 from nixwulf.nodes.process import stop_orphans
 from nixwulf.nodes.ssh import Connection, connections, open_all
 from nixwulf.ops.recover.ladder import recover
@@ -60,7 +60,7 @@ class Session:
     nodes: dict[str, Connection]
     lab: lab.Lab | None = None
     placed: dict[tuple[str, ...], PlacedModel] = field(default_factory=dict)
-    power: Known = field(default_factory=Known)
+    power: PowerSession = field(default_factory=PowerSession)
 
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:

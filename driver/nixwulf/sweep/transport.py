@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from nixwulf.inventory.cluster import Attachment
-from nixwulf.nodes.counters import SOFT_ROCE, Counters, RdmaDevice
+from nixwulf.nodes.counters import SOFT_ROCE, Counters, RdmaCounters
 
 # The driver's own ssh crosses the management network: output of programs, and of `serve` the
 # stream. Below this it is never called the bulk of a run (see docs/records.md for measured values).
@@ -37,7 +37,7 @@ class Traffic:
     management: str | None
     management_bytes: int | None
     device: str | None = None
-    rdma: RdmaDevice | None = None
+    rdma: RdmaCounters | None = None
     busiest: tuple[str, int] | None = None
 
     @property
@@ -96,10 +96,10 @@ def _grown(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else max(0, after - before)
 
 
-def _rdma(before: RdmaDevice | None, after: RdmaDevice | None) -> RdmaDevice | None:
+def _rdma(before: RdmaCounters | None, after: RdmaCounters | None) -> RdmaCounters | None:
     if before is None or after is None:
         return None
-    return RdmaDevice(
+    return RdmaCounters(
         after.driver, _grown(before.bytes, after.bytes), _grown(before.packets, after.packets)
     )
 

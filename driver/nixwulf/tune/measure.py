@@ -17,13 +17,13 @@ from nixwulf.results.record import save
 from nixwulf.sweep.plan import Plan
 from nixwulf.sweep.session import Observer, Session, of_used_nodes, record_path, run_one, session
 from nixwulf.tune.search import Decision, order
-from nixwulf.tune.state import State
+from nixwulf.tune.state import SearchState
 
 _PROGRESS_S = 120.0
 
 
 def measure(
-    state: State,
+    state: SearchState,
     plan: Plan,
     folder: Path,
     budget_s: float,
@@ -52,7 +52,7 @@ def measure(
             if decision.next is None:
                 return decision
             n = decision.next
-            to_come = [n, *(other for other in order(state.standings()) if other != n)]
+            to_come = [n, *(other for other in order(state.ranked()) if other != n)]
             observer.sweep_starts([*done, *((cases[other], 0) for other in to_come)])
             observer.run_starts(cases[n], 0)
             limits = Limits(round(left, 1), min(round(left, 1), _PROGRESS_S))
@@ -69,7 +69,7 @@ def measure(
                 return Decision(None, "nothing tells watts")
 
 
-def cases_of(state: State, plan: Plan) -> dict[int, Case]:
+def cases_of(state: SearchState, plan: Plan) -> dict[int, Case]:
     """The case of each way by its place."""
     return {
         n: next(case for case in plan.cases if option.is_of(case.document()))
@@ -77,7 +77,7 @@ def cases_of(state: State, plan: Plan) -> dict[int, Case]:
     }
 
 
-def _leave_out_lacking(state: State, connected: Session) -> None:
+def _leave_out_lacking(state: SearchState, connected: Session) -> None:
     """Engines that a node has not, by the facts of all nodes."""
     names = dict.fromkeys(option.engine for option in state.options)
     programs = [program for name in names for program in engines.find(name).programs]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.work import PARTS
-from nixwulf.tune.goals import Expected, Seen
+from nixwulf.tune.goals import Measurement, PredictedTime
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,7 @@ _MACHINE = ("", "")
 
 
 @dataclass(frozen=True)
-class Way:
+class OptionModel:
     """A way as the model sees it.
 
     family: of its engine, whose constants it shares; parts: seconds a token; deviations: of the
@@ -57,7 +57,7 @@ class Estimate:
     high: float
 
 
-def learn(ways: Sequence[Way], measured: Mapping[int, Seen]) -> list[Estimate]:
+def update(ways: Sequence[OptionModel], measured: Mapping[int, Measurement]) -> list[Estimate]:
     """What each way should give, given what some of them gave; measured ones by their place.
 
     What is off by more than the deviations allow widens all intervals by as much.
@@ -111,7 +111,7 @@ def learn(ways: Sequence[Way], measured: Mapping[int, Seen]) -> list[Estimate]:
     return found
 
 
-def unexplained(expected: Expected, deviations: Mapping[str, float]) -> float:
+def unexplained(expected: PredictedTime, deviations: Mapping[str, float]) -> float:
     """Variance of a time's logarithm that the deviations of its constants do not explain."""
     whole = sum(expected.parts.values())
     shares = {part: expected.parts.get(part, 0.0) / whole for part in PARTS}
@@ -119,7 +119,9 @@ def unexplained(expected: Expected, deviations: Mapping[str, float]) -> float:
     return max(_LEAST, expected.deviation**2 - known)
 
 
-def _linear(way: Way, index: Mapping[tuple[str, str], int], state: Array) -> tuple[float, Array]:
+def _linear(
+    way: OptionModel, index: Mapping[tuple[str, str], int], state: Array
+) -> tuple[float, Array]:
     """Logarithm of a way's time at a state of the constants, and its slope by each of them."""
     import numpy as np
 

@@ -12,7 +12,7 @@ from nixwulf.cli.main import cli
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.hardware import parse_hardware
 from nixwulf.perf.constants import choose
-from nixwulf.perf.explain.measured import Measured
+from nixwulf.perf.explain.measured import MeasuredCase
 from nixwulf.perf.explain.sensitivity import Help
 from nixwulf.results import record
 from record_factory import case, failed, machines, metric, ok, plan, published, write_run
@@ -424,8 +424,10 @@ def test_a_record_of_a_run_is_held_against_the_others_of_its_run(tmp_path):
 def test_a_case_is_not_compared_with_every_other_of_its_group(tmp_path, monkeypatch):
     """A group of 1,000 took a quarter of a minute: each was described once for each other."""
     seen = []
-    described = Measured.but
-    monkeypatch.setattr(Measured, "but", lambda one, keys: seen.append(1) or described(one, keys))
+    described = MeasuredCase.but
+    monkeypatch.setattr(
+        MeasuredCase, "but", lambda one, keys: seen.append(1) or described(one, keys)
+    )
     counts = []
     for many in (10, 20):
         seen.clear()

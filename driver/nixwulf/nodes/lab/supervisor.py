@@ -26,7 +26,7 @@ from nixwulf.inventory.cluster import Shape
 from nixwulf.nodes.lab import links
 from nixwulf.nodes.lab.fabric import ShapedFabric
 from nixwulf.nodes.lab.node import Spawned, spawn
-from nixwulf.nodes.lab.state import Definition, State, read_definition
+from nixwulf.nodes.lab.state import Definition, StateFolder, read_definition
 
 START_SECONDS = 30.0
 BANNER = b"SSH-2.0"
@@ -39,7 +39,7 @@ class Ended(Exception):
 class Supervisor:
     """The running lab: its nodes and its fabrics."""
 
-    def __init__(self, state: State, definition: Definition) -> None:
+    def __init__(self, state: StateFolder, definition: Definition) -> None:
         self.state = state
         self.definition = definition
         self.nodes: list[Spawned] = []
@@ -163,7 +163,7 @@ def main(folder: str, ready: int, lock: int, lifeline: int) -> None:
     for descriptor in (ready, lock, lifeline):
         if descriptor >= 0:
             os.set_inheritable(descriptor, False)
-    state = State(Path(folder))
+    state = StateFolder(Path(folder))
     # /proc is still the host's, so this is the number to kill from outside.
     state.process_id.write_text(str(Path("/proc/self").readlink()), "utf-8")
     supervisor = Supervisor(state, read_definition(state))

@@ -8,7 +8,7 @@ from nixwulf.nodes.power.samples import Samples
 
 
 @dataclass
-class Known:
+class PowerSession:
     """Shared by the runs of a session.
 
     idle: watts by node (or by meter) and source, before anything was launched; machines: what

@@ -89,7 +89,7 @@ class Machine:
         return next((disk for disk in self.disks if by_id in disk.ids), None)
 
 
-def desk() -> tuple[str, str]:
+def local_machine_identity() -> tuple[str, str]:
     """The boot and the host name of this machine, as they are read from others."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     text = boot.read_text("utf-8").strip() if boot.exists() else ""

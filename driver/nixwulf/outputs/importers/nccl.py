@@ -44,7 +44,7 @@ def _name(collective: str) -> str:
     return _NAMES.get(name, name) or "collective"
 
 
-def _of_table(table: parser.Table, name: str, state: str | None) -> Iterator[Mapping[str, Any]]:
+def _of_table(table: parser.NcclTable, name: str, state: str | None) -> Iterator[Mapping[str, Any]]:
     for row in table.rows:
         for placement, us, gbs in (
             ("out-of-place", row.out_of_place_us, row.out_of_place_gbs),

@@ -13,7 +13,7 @@ from math import hypot
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.predict import predict, total
 
 _KIND = "cpu"
@@ -25,7 +25,7 @@ _SEEN = 0.3
 
 
 def calibrated(
-    name: str, model: ModelFacts, way: Way, metric: str, speed: float, error: float
+    name: str, model: ModelFacts, way: Strategy, metric: str, speed: float, error: float
 ) -> tuple[PlatformFacts, Constants]:
     """The platform that gives speed tok/s on one node, and constants that take nothing off it.
 
@@ -64,7 +64,7 @@ def with_exchanges_of(
     node: PlatformFacts,
     nodes: int,
     model: ModelFacts,
-    way: Way,
+    way: Strategy,
     fabric: FabricFacts,
     metric: str,
     speed: float,

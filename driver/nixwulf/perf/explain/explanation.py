@@ -11,10 +11,10 @@ from nixwulf.core.errors import InputError
 from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.explain.calibration import calibrated, with_exchanges_of
 from nixwulf.perf.explain.diagnostics import slow_links
-from nixwulf.perf.explain.measured import Alike, Measured, Unmeasured, measured_in
+from nixwulf.perf.explain.measured import Alike, MeasuredCase, Unmeasured, measured_in
 from nixwulf.perf.explain.roofline import roof
-from nixwulf.perf.explain.sensitivity import Help, Setting, helps
-from nixwulf.perf.explain.subject import Subject, batch, fabric_of, subject_of
+from nixwulf.perf.explain.sensitivity import Help, PredictionInputs, helps
+from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
 from nixwulf.perf.inputs import PlatformFacts
 from nixwulf.perf.predict import Prediction, predict
 from nixwulf.results.record import Record
@@ -106,7 +106,7 @@ def _order(told: Explained) -> tuple[str, str, int, str, str]:
     return case.get("model", ""), case.get("engine", ""), case["nodes"], split, fabric
 
 
-def _explained(one: Measured, alike: Alike, plan: Mapping[str, Any] | None) -> Explained:
+def _explained(one: MeasuredCase, alike: Alike, plan: Mapping[str, Any] | None) -> Explained:
     bare = Explained(one.record, one.conditions, one.metric, one.value, one.runs, clues=one.clues)
     try:
         subject = subject_of(one.record, plan)
@@ -134,7 +134,7 @@ def _explained(one: Measured, alike: Alike, plan: Mapping[str, Any] | None) -> E
     )
 
 
-def _setting(one: Measured, subject: Subject, alike: Alike) -> Setting:
+def _setting(one: MeasuredCase, subject: CaseInputs, alike: Alike) -> PredictionInputs:
     if one.metric == "decode" and "n_gen" not in one.conditions and batch(one.conditions) > 1:
         raise InputError("The lengths of several sequences at once are not told.")
     way = subject.way(one.conditions)
@@ -149,11 +149,11 @@ def _setting(one: Measured, subject: Subject, alike: Alike) -> Setting:
         slow = next((node.name for node in platforms if not node.tflops), "")
         if slow:
             raise InputError(f"The compute_tflops of {slow!r} are not known.")
-    return Setting(platforms, subject.model, way, subject.fabric, constants, one.metric)
+    return PredictionInputs(platforms, subject.model, way, subject.fabric, constants, one.metric)
 
 
 def _machines(
-    one: Measured, subject: Subject, alike: Alike
+    one: MeasuredCase, subject: CaseInputs, alike: Alike
 ) -> tuple[tuple[PlatformFacts, ...], Constants]:
     way = subject.way(one.conditions)
     if subject.platforms:

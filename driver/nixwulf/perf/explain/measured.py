@@ -20,7 +20,7 @@ _OF_NODES = _OF_LINK | {"nodes", "transport", "parallelism"}
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCase:
     """A metric of all records of one case: mean of the values, tokens a second of all sequences.
 
     record: the first of its runs; conditions: those of the metric; error: standard error of the
@@ -66,9 +66,9 @@ class Unmeasured:
 class Alike:
     """Which measured cases are alike but for their nodes or their link."""
 
-    def __init__(self, measured: Iterable[Measured]) -> None:
-        self._alone: defaultdict[str, list[Measured]] = defaultdict(list)
-        self._linked: defaultdict[str, list[Measured]] = defaultdict(list)
+    def __init__(self, measured: Iterable[MeasuredCase]) -> None:
+        self._alone: defaultdict[str, list[MeasuredCase]] = defaultdict(list)
+        self._linked: defaultdict[str, list[MeasuredCase]] = defaultdict(list)
         for one in measured:
             if one.record["case"]["nodes"] == 1:
                 self._alone[one.but(_OF_NODES)].append(one)
@@ -77,20 +77,20 @@ class Alike:
         for group in self._linked.values():
             group.sort(key=lambda one: record_rtt_us(one.record) or inf)
 
-    def on_one_node(self, one: Measured) -> tuple[float, float] | None:
+    def on_one_node(self, one: MeasuredCase) -> tuple[float, float] | None:
         """Mean speed of the same on one node, and its error; none where it was not measured."""
         alone = self._alone.get(one.but(_OF_NODES))
         if not alone:
             return None
         return fmean(other.value for other in alone), max(other.error for other in alone)
 
-    def on_another_fabric(self, one: Measured) -> Measured | None:
+    def on_another_fabric(self, one: MeasuredCase) -> MeasuredCase | None:
         """The same case on that other fabric that has the shortest round trip, or none."""
         group = self._linked.get(one.but(_OF_LINK), ())
         return next((other for other in group if other.fabric != one.fabric), None)
 
 
-def measured_in(records: Sequence[Record]) -> tuple[list[Measured], list[Unmeasured]]:
+def measured_in(records: Sequence[Record]) -> tuple[list[MeasuredCase], list[Unmeasured]]:
     """Runs of one case are one; records without a speed are told with their reason."""
     groups: defaultdict[tuple[str, str, str], list[tuple[Record, Mapping[str, Any]]]]
     groups = defaultdict(list)
@@ -109,7 +109,7 @@ def measured_in(records: Sequence[Record]) -> tuple[list[Measured], list[Unmeasu
     return [_mean(seen) for seen in groups.values()], rest
 
 
-def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> Measured:
+def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> MeasuredCase:
     record, metric = seen[0]
     conditions = metric["conditions"]
     values = [_requests(record, conditions) * one["value"] for record, one in seen]
@@ -118,7 +118,7 @@ def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> Measured:
         one.get("stddev", 0.0) / sqrt(len(one["samples"])) for _, one in seen if one.get("samples")
     ]
     mean = fmean(one["value"] for _, one in seen)
-    return Measured(
+    return MeasuredCase(
         record,
         conditions,
         metric["name"],

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from nixwulf.core.pipes import escaped
-from nixwulf.core.text import clean, figure, plural
+from nixwulf.core.text import clean, format_significant, plural
 from nixwulf.perf.explain.explanation import Explained
 from nixwulf.perf.explain.labels import labels
 from nixwulf.perf.explain.measured import Unmeasured
@@ -46,7 +46,7 @@ def to_terminal(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> None:
             for name, count in cells(one.prediction.parts, _BAR).items():
                 bar.append(LETTERS[name][0] * count, style=f"{COLOURS[name]} reverse")
             ms = 1000 / one.prediction.value
-            bar.append(f" {figure(ms)} ms: {percentages(one.prediction.parts)}")
+            bar.append(f" {format_significant(ms)} ms: {percentages(one.prediction.parts)}")
             say(bar, indent=4)
         for sentence in sentences(one):
             if sentence not in noticed:

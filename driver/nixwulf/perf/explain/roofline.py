@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.explain.machines import facts_of
-from nixwulf.perf.explain.sensitivity import Setting
+from nixwulf.perf.explain.sensitivity import PredictionInputs
 from nixwulf.perf.inputs import PlatformFacts
 from nixwulf.perf.work import forward
 
 
-def roof(setting: Setting) -> float | None:
+def roof(setting: PredictionInputs) -> float | None:
     """Tokens a second when nothing takes time but what the hardware alone has to do.
 
     By the nominal bandwidth, where it is more than what was measured, and by the fewest bits that

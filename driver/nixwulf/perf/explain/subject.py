@@ -12,9 +12,9 @@ from nixwulf.llm.header_facts import of_gguf
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.llm.quantization import weights_of
 from nixwulf.llm.random_model import RandomModel, parse_random_model
-from nixwulf.llm.sizes import Tensor
+from nixwulf.llm.sizes import TensorSize
 from nixwulf.perf.explain.machines import facts_of
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way, platform_facts
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, platform_facts
 from nixwulf.perf.links import fabric_facts
 from nixwulf.results.record import Record
 from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
@@ -28,7 +28,7 @@ _NONE = (None, False, 0, "", "off", "no")
 
 
 @dataclass(frozen=True)
-class Subject:
+class CaseInputs:
     """A case as the model sees it; platforms is none for machines that only a run tells about."""
 
     model: ModelFacts
@@ -38,10 +38,10 @@ class Subject:
     engine: str
     parallelism: str
 
-    def way(self, conditions: Mapping[str, Any]) -> Way:
+    def way(self, conditions: Mapping[str, Any]) -> Strategy:
         """How a metric of it was measured; raises InputError for what the model has no sums for."""
         _no_guesses(conditions)
-        return Way(
+        return Strategy(
             self.engine,
             self.parallelism,
             n_prompt=_count(conditions, "n_prompt"),
@@ -71,7 +71,7 @@ def _count(conditions: Mapping[str, Any], key: str) -> int:
     return int(value)
 
 
-def subject_of(record: Record, plan: Mapping[str, Any] | None) -> Subject:
+def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
     """What a record tells; plan is that of its run, and knows the models that the driver made.
 
     Raises InputError, a sentence that says what is missing.
@@ -83,7 +83,7 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> Subject:
             "language model."
         )
     _no_guesses(case.get("parameters", {}))
-    return Subject(
+    return CaseInputs(
         _model(record, plan),
         fabric_of(record),
         _platforms(record),
@@ -136,7 +136,7 @@ def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
         raise InputError(f"The record lacks the bytes of the model {name!r}.")
     bytes_each = size / model.parameters
     tensors = {
-        tensor.name: Tensor(int(tensor.size * bytes_each), tensor.size)
+        tensor.name: TensorSize(int(tensor.size * bytes_each), tensor.size)
         for tensor in model.tensors()
     }
     fields = {

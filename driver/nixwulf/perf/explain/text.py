@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nixwulf.core.text import figure, plural
+from nixwulf.core.text import format_significant, plural
 from nixwulf.perf.explain.explanation import Explained
 from nixwulf.perf.explain.sensitivity import Help
 from nixwulf.perf.scenarios.bar import LETTERS, shares
@@ -27,7 +27,7 @@ def case(told: Explained) -> str:
 def measured(told: Explained) -> str:
     """'measured 46.0, predicted ~27.3 (14.3 to 52.2) tok/s: as predicted'."""
     runs = f" (mean of {told.runs} runs)" if told.runs > 1 else ""
-    text = f"measured {figure(told.measured)}{runs}"
+    text = f"measured {format_significant(told.measured)}{runs}"
     if told.prediction is None:
         return f"{text} tok/s"
     return f"{text}, predicted {speed(told.prediction)} tok/s: {told.verdict}"
@@ -64,9 +64,10 @@ def _flags(told: Explained) -> Iterator[str]:
     ratio = told.measured / prediction.value
     if told.verdict == "cannot be right":
         yield (
-            f"Cannot be right: {figure(told.measured)} tok/s is above {figure(told.roof or 0)}, "
-            "what the hardware can at its nominal best: is the model, its quantization or the "
-            "number of sequences another, or are tokens guessed ahead?"
+            f"Cannot be right: {format_significant(told.measured)} tok/s is above "
+            f"{format_significant(told.roof or 0)}, what the hardware can at its nominal best: is "
+            "the model, its quantization or the number of sequences another, or are tokens guessed "
+            "ahead?"
         )
     elif told.measured < prediction.low:
         much = "half of the least that was predicted, or less" if told.measured <= (
@@ -77,8 +78,12 @@ def _flags(told: Explained) -> Iterator[str]:
             yield "Nothing in the record explains it."
     elif told.measured > prediction.high:
         where = "at" if told.roof and told.measured > told.roof else "below"
-        roof = f", and {where} {figure(told.roof)}, what the hardware can" if told.roof else ""
-        yield f"Fast: {figure(ratio)} times the prediction{roof}."
+        roof = (
+            f", and {where} {format_significant(told.roof)}, what the hardware can"
+            if told.roof
+            else ""
+        )
+        yield f"Fast: {format_significant(ratio)} times the prediction{roof}."
     for one in told.links:
         name = "Slow link" if one.enough else NOTICED
         yield f"{name}: {one.what}. Without that: {percent(one.factor)}."

@@ -8,8 +8,8 @@ from typing import Any
 
 from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.bar import shares
-from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question
-from nixwulf.perf.scenarios.ways import Answer, Told
+from nixwulf.perf.scenarios.candidates import Candidate, ExcludedCandidate, Question
+from nixwulf.perf.scenarios.ways import Forecast, ScenarioForecast
 
 KIND = "prediction"
 """Of the document; no record has it, and record.validate refuses it."""
@@ -17,8 +17,8 @@ KIND = "prediction"
 
 def to_json(
     question: Question,
-    answers: Sequence[Answer],
-    left_out: Sequence[LeftOut],
+    answers: Sequence[ScenarioForecast],
+    left_out: Sequence[ExcludedCandidate],
     what_ifs: Sequence[str],
 ) -> str:
     """Predictions with all their numbers; times are seconds a token."""
@@ -45,7 +45,7 @@ def to_json(
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def _way(one: Answer) -> dict[str, Any]:
+def _way(one: ScenarioForecast) -> dict[str, Any]:
     document = _place(one.candidate) | _told(one.plain)
     if one.changed:
         document["what_if"] = _told(one.changed)
@@ -63,7 +63,7 @@ def _place(candidate: Candidate) -> dict[str, Any]:
     return document
 
 
-def _told(told: Told) -> dict[str, Any]:
+def _told(told: Forecast) -> dict[str, Any]:
     memory: dict[str, Any] = {"needs_gib": told.room.needs_gib}
     if told.room.has_gib:
         memory |= {"has_gib": told.room.has_gib, "fits": told.room.fits}

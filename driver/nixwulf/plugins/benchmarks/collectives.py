@@ -97,7 +97,7 @@ def environment_of(run: Run, node: Connection) -> dict[str, str]:
     return {**variables, **nccl.log_environment(run)}
 
 
-def check_sizes(table: parser.Table, wanted: Sequence[int]) -> None:
+def check_sizes(table: parser.NcclTable, wanted: Sequence[int]) -> None:
     """Raise RunFailure when a size is missing, or one is there that was not asked for."""
     found = [row.bytes for row in table.rows]
     if found != list(wanted):
@@ -122,7 +122,7 @@ def failure_of(ending: str, output: str, last: str, logs: Mapping[str, str]) -> 
     return RunFailure("failed", f"{_PROGRAM} {ending}: {words}{''.join(warnings)}")
 
 
-def _once(run: Run, number: int) -> parser.Table:
+def _once(run: Run, number: int) -> parser.NcclTable:
     try:
         process = mpi.execute(run, job_of(run, number))
     finally:

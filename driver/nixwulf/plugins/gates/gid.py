@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Fabric, Node
 from nixwulf.nodes.hardware import RdmaDevice
-from nixwulf.plugins.gates import Gate, Subject, Verdict, refused, unknown
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused, unknown
 
 ROCE = "roce"
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     devices = subject.facts[node.name].hardware.rdma
     for crossing in subject.crossings_of(node):
         if not crossing.rdma:

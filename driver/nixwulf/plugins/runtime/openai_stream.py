@@ -114,7 +114,7 @@ async def ask(
     """
     import httpx
 
-    reader = Reader(path)
+    reader = StreamReader(path)
     sent = time.monotonic()
     try:
         async with client.stream("POST", path, json=request, headers=_HEADERS) as response:
@@ -147,7 +147,7 @@ async def count_prompt(
         return None
 
 
-class Reader:
+class StreamReader:
     """What the events of one stream have said so far; came is as in an Answer."""
 
     def __init__(self, path: str) -> None:

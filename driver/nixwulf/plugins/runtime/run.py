@@ -13,7 +13,7 @@ from nixwulf.nodes import container
 from nixwulf.nodes.container import Toolbox
 from nixwulf.nodes.counters import Counters, read
 from nixwulf.nodes.facts import Facts
-from nixwulf.nodes.power.session import Known
+from nixwulf.nodes.power.session import PowerSession
 from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.nodes.ssh import Connection, Unreachable
 from nixwulf.plugins.runtime.case import Case
@@ -70,7 +70,7 @@ class Run:
     engine_found: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     waived: tuple[str, ...] = ()
     warnings: list[str] = field(default_factory=list)
-    power: Known = field(default_factory=Known)
+    power: PowerSession = field(default_factory=PowerSession)
     tokenizer: str = ""
 
     @property

@@ -25,7 +25,7 @@ _SEVERAL = "several"
 
 
 @dataclass(frozen=True)
-class Row:
+class VersionRow:
     """Words that came with one version; when: what a case must be for it to need them."""
 
     words: tuple[str, ...]
@@ -46,7 +46,7 @@ class Family:
 
     name: str
     read: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[VersionRow, ...]
     engine: str | None = None
     printed: tuple[str, ...] = ()
     credible_from: str | None = None
@@ -101,17 +101,17 @@ def of_case(case: Case) -> dict[str, str]:
     return {key: str(value) for key, value in values.items()}
 
 
-def needed(rows: Iterable[Row], given: Mapping[str, str]) -> list[Row]:
+def needed(rows: Iterable[VersionRow], given: Mapping[str, str]) -> list[VersionRow]:
     """The rows that a version has to have for such cases."""
     return [row for row in rows if not row.optional and row.when.items() <= given.items()]
 
 
-def first_of(rows: Iterable[Row]) -> Row | None:
+def first_of(rows: Iterable[VersionRow]) -> VersionRow | None:
     """The row whose words came last."""
     return max(rows, key=lambda row: number(row.since), default=None)
 
 
-def last_of(rows: Iterable[Row]) -> Row | None:
+def last_of(rows: Iterable[VersionRow]) -> VersionRow | None:
     """The row whose words went first."""
     gone = [row for row in rows if row.until]
     return min(gone, key=lambda row: number(row.until or ""), default=None)
@@ -139,7 +139,7 @@ def _problem(family: Family, printed: str, given: Mapping[str, str]) -> str | No
     return None
 
 
-def _sentence(family: Family, version: str, row: Row, bound: str, side: str) -> str:
+def _sentence(family: Family, version: str, row: VersionRow, bound: str, side: str) -> str:
     of = f" of {row.programs[0]}" if row.programs else ""
     wanted = bound.removeprefix("v")
     why = f"for {row.words[0]!r}{of}"
@@ -154,7 +154,7 @@ def _sentence(family: Family, version: str, row: Row, bound: str, side: str) -> 
 def _load(path: Path) -> Family:
     document = read_toml(path)
     check(document, "upstream", str(path))
-    rows = tuple(Row(**_tuples(row)) for row in document.pop("rows"))
+    rows = tuple(VersionRow(**_tuples(row)) for row in document.pop("rows"))
     return Family(**_tuples(document), rows=rows)
 
 

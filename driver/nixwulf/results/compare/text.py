@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nixwulf.core.text import case_name, clean, figure, link_name, plural, unit_name
+from nixwulf.core.text import case_name, clean, format_significant, link_name, plural, unit_name
 from nixwulf.results.compare.comparison import Comparison, Difference
-from nixwulf.results.compare.pairs import Alone, Ending, Pair, Value
+from nixwulf.results.compare.pairs import Alone, Ending, Pair, SideValue
 from nixwulf.results.compare.sides import Identity, Key
 
 _NAMED = ("nodes", "parallelism", "fabric", "transport")
@@ -20,7 +20,7 @@ _MOST_ALONE = 8
 
 
 @dataclass(frozen=True)
-class Line:
+class PairText:
     """A pair in words."""
 
     case: str
@@ -90,10 +90,10 @@ class Names:
         return value not in (None, "") and key.name not in {*_NAMED, *_NOT_SHOWN}
 
 
-def lines(comparison: Comparison, names: Names) -> list[Line]:
+def lines(comparison: Comparison, names: Names) -> list[PairText]:
     """Each pair in words."""
     return [
-        Line(
+        PairText(
             names.case(pair.shared),
             f"{_SHORT.get(pair.metric, pair.metric.replace('_', ' '))} {unit_name(pair.unit)}",
             _value(pair.a),
@@ -139,8 +139,8 @@ def _values(values: tuple[str, ...]) -> str:
     return ", ".join(values) or "none"
 
 
-def _value(value: Value) -> str:
-    return figure(value.value) if value.value else "0"
+def _value(value: SideValue) -> str:
+    return format_significant(value.value) if value.value else "0"
 
 
 def _interval(pair: Pair) -> str:

@@ -17,7 +17,7 @@ from nixwulf.nodes.power.energy import Window
 from nixwulf.nodes.power.samples import Samples, parse
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.plugins.meters import INTERVAL_S as SLOWEST_S
-from nixwulf.plugins.meters import Reader
+from nixwulf.plugins.meters import MeterReader
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.sweep.power.document import document
 from nixwulf.sweep.power.reported import MeterPoints, NodeSamples
@@ -35,7 +35,7 @@ _IN_BASH = 'exec "$(command -v bash || command -v sh)" -c "$@"'
 
 @dataclass
 class _Wall:
-    reader: Reader
+    reader: MeterReader
     nodes: tuple[str, ...]
     others: tuple[str, ...]
 
@@ -74,7 +74,7 @@ class Watch:
             fed = [node.name for node in self._run.cluster.nodes if node.meter == meter]
             ours = tuple(node.node.name for node in self._run.nodes if node.node.name in fed)
             others = tuple(name for name in fed if name not in ours)
-            reader = Reader(meter, self._run.raw / f"power-meter-{ours[0]}.stdout")
+            reader = MeterReader(meter, self._run.raw / f"power-meter-{ours[0]}.stdout")
             reader.start()
             self._walls.append(_Wall(reader, ours, others))
 
