@@ -40,6 +40,8 @@ def predicted(nodes=2, split="pipeline", name="decode"):
     node = platform_facts(load_platform("framework-desktop"))
     model = read_model(LLAMA["name"], size_gib=LLAMA["bytes"] / 2**30).facts
     conditions = DECODE if name == "decode" else PROMPT
-    way = Strategy("llama.cpp", split if nodes > 1 else "single", n_prompt=conditions["n_prompt"])
+    strategy = Strategy(
+        "llama.cpp", split if nodes > 1 else "single", n_prompt=conditions["n_prompt"]
+    )
     link = FabricFacts("thunderbolt-net", "tcp", 240, 9) if nodes > 1 else None
-    return predict([node] * nodes, model, way, link, metric=name)
+    return predict([node] * nodes, model, strategy, link, metric=name)

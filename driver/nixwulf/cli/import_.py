@@ -74,19 +74,19 @@ def import_(
     """
     from nixwulf.results.importing import UserMetadata, records_of, require_use
 
-    said = UserMetadata(_platforms(platforms), weights=quant, **options)  # type: ignore[arg-type]
+    metadata = UserMetadata(_platforms(platforms), weights=quant, **options)  # type: ignore[arg-type]
     found: dict[str, Record] = {}
     problems = []
     for path in files:
         try:
-            found |= {record["id"]: record for record in records_of(path, said, tool)}
+            found |= {record["id"]: record for record in records_of(path, metadata, tool)}
         except InputError as error:
             problems.append(error.format_message())
     if problems:
         for problem in problems:
             click.echo(problem, err=True)
         raise SystemExit(EXIT_USAGE)
-    require_use(said, list(found.values()))
+    require_use(metadata, list(found.values()))
     if as_json:
         click.echo(json.dumps(list(found.values()), indent=1))
         return

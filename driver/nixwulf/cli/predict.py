@@ -84,9 +84,9 @@ def predict(
     from nixwulf.perf.scenarios import render as show
     from nixwulf.perf.scenarios.candidates import Question, candidates
     from nixwulf.perf.scenarios.document import to_json
+    from nixwulf.perf.scenarios.forecast import forecast_all
     from nixwulf.perf.scenarios.measured import links_of, stated_links
     from nixwulf.perf.scenarios.source import read_model
-    from nixwulf.perf.scenarios.ways import forecast_all
 
     loaded = load_cluster(cluster)
     question = Question(

@@ -1,4 +1,4 @@
-"""nixwulf tune: the fastest way to run a model on a cluster, measured."""
+"""nixwulf tune: the best configuration for a model on a cluster, measured."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def tune(
     out: Path | None,
     dry_run: bool,
 ) -> None:
-    """Find the fastest way to run a model: predict all, measure the few that could be best.
+    """Find the best configuration for a model: predict all, measure the few that could be best.
 
     \b
     Examples:
@@ -167,7 +167,7 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     beside = render.make_console(stderr=True)
     before = state.estimates()
 
-    def told(n: int) -> None:
+    def on_run_end(n: int) -> None:
         render.to_tell(beside, state, n, before[n])
         before[:] = state.estimates()
 
@@ -175,7 +175,7 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     decision = Decision(None, "it was interrupted")
     try:
         with TerminalProgress(beside) as progress:
-            decision = measure(state, plan, folder, budget, progress, told, load)
+            decision = measure(state, plan, folder, budget, progress, on_run_end, load)
     except KeyboardInterrupt:
         interrupted = True
     finally:

@@ -51,14 +51,14 @@ class Constants:
 NAMES = tuple(field.name for field in fields(Constants))[:7]
 
 
-def family(way: Strategy, kind: str) -> str:
+def family(strategy: Strategy, kind: str) -> str:
     """The engine whose constants hold for a way to run a model on a kind of device.
 
     vLLM that does not replay graphs is another engine: starting kernels one by one is most of its
     time. Across nodes of AMD APUs it runs so by default, because capture hangs there.
     """
-    name = FAMILIES.get(way.engine, way.engine)
-    if name == "vllm" and not (kind != "amd" if way.graphs is None else way.graphs):
+    name = FAMILIES.get(strategy.engine, strategy.engine)
+    if name == "vllm" and not (kind != "amd" if strategy.graphs is None else strategy.graphs):
         return "vllm-eager"
     return name
 

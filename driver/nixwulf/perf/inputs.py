@@ -105,7 +105,9 @@ def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
             f"Platform {name!r} has no memory bandwidth; add memory_bandwidth_gbs with its source "
             f"to driver/nixwulf/data/platforms/{name}.toml."
         )
-    said = f"{name}: {NOMINAL_SHARE:g} of its nominal {nominal:g} GB/s of memory, none was measured"
+    assumption = (
+        f"{name}: {NOMINAL_SHARE:g} of its nominal {nominal:g} GB/s of memory, none was measured"
+    )
     return PlatformFacts(
         name,
         gpu["vendor"] if gpu else "cpu",
@@ -114,5 +116,5 @@ def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
         value("compute_tflops") or (0.0 if gpu else 4 * hpl / 1000),
         value("memory_gib"),
         hpl,
-        () if measured else (said,),
+        () if measured else (assumption,),
     )

@@ -63,12 +63,12 @@ def _setting(summary: Summary, setting: Conditions) -> list[str]:
 
 
 def _predicted(summary: Summary, setting: Conditions) -> list[str]:
-    told = summary.predicted.about(summary.lines_of(setting))
-    if not told.inside:
-        return [_text(told.why_not)]
-    said = f"Predicted, not measured: {told.inside}, by Nixwulf's performance model."
-    each = " of each way to split" if len(told.why) > 1 else ""
-    said += f" The slowest case{each}:" if told.why else ""
+    about = summary.predicted.about(summary.lines_of(setting))
+    if not about.inside:
+        return [_text(about.why_not)]
+    text = f"Predicted, not measured: {about.inside}, by Nixwulf's performance model."
+    each = " of each way to split" if len(about.why) > 1 else ""
+    text += f" The slowest case{each}:" if about.why else ""
     rows = [
         [line.what, name, value.text, value.predicted.text]
         for line in map(summary.predicted.beside, summary.lines_of(setting))
@@ -77,9 +77,9 @@ def _predicted(summary: Summary, setting: Conditions) -> list[str]:
     ]
     return [
         _table(("case", "tok/s of", "measured", "predicted (80 %)"), rows),
-        said,
-        *(["\n".join(f"* {_text(sentence)}" for sentence in told.why)] if told.why else []),
-        f"{_text(told.why_not)} `nixwulf explain` says more, of every case.".strip(),
+        text,
+        *(["\n".join(f"* {_text(sentence)}" for sentence in about.why)] if about.why else []),
+        f"{_text(about.why_not)} `nixwulf explain` says more, of every case.".strip(),
     ]
 
 

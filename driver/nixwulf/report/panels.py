@@ -165,13 +165,13 @@ def _point(line: CaseSummary, metric: MetricKey, x: float, style: int | None) ->
     counts = f"{samples}{plural(value.n_runs, 'run')}"
     rtt = f", round trip {microseconds(line.rtt_us)} µs" if line.rtt_us else ""
     band = value.predicted
-    told = (
+    prediction = (
         f"{line.what}: predicted, not measured: {band.text} {unit_name(metric.unit)}"
         if band
         else ""
     )
     words = f"{line.what}{rtt}: {text}, {counts}"
-    return Point(x, value.typical, spread, style, words, band, told)
+    return Point(x, value.typical, spread, style, words, band, prediction)
 
 
 def _extent(lines: Sequence[CaseSummary], metric: MetricKey) -> list[float]:

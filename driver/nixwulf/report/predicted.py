@@ -45,7 +45,7 @@ class About:
 class Predicted:
     """The explained metrics of a run folder, by setting and case."""
 
-    told: Mapping[tuple[Conditions, str], Sequence[Explained]]
+    explained: Mapping[tuple[Conditions, str], Sequence[Explained]]
 
     def beside(self, line: CaseSummary) -> CaseSummary:
         """A line with intervals at those of its values that have a prediction."""
@@ -67,18 +67,20 @@ class Predicted:
             (line.what, one)
             for line in lines
             for name, value in line.values.items()
-            if (one := self._told(line, name, value)) is not None
+            if (one := self._explanation_of(line, name, value)) is not None
         ]
         return about(found, drawn)
 
-    def _told(self, line: CaseSummary, name: str, value: MetricSummary) -> Explained | None:
+    def _explanation_of(
+        self, line: CaseSummary, name: str, value: MetricSummary
+    ) -> Explained | None:
         if name not in _METRICS or value.unit != _UNIT:
             return None
-        told = self.told.get((line.setting, line.case), ())
-        return next((one for one in told if one.metric == name and _same(line, one)), None)
+        explained = self.explained.get((line.setting, line.case), ())
+        return next((one for one in explained if one.metric == name and _same(line, one)), None)
 
     def _band(self, line: CaseSummary, name: str, value: MetricSummary) -> Band | None:
-        one = self._told(line, name, value)
+        one = self._explanation_of(line, name, value)
         return band_of(one) if one else None
 
 
@@ -101,8 +103,8 @@ def band_of(one: Explained) -> Band | None:
 
     # The sums are of all requests at once, and the decode of a server is that of each.
     requests = batch(one.conditions) if one.case["benchmark"] == "serve" else 1
-    told = one.prediction
-    return Band(told.low / requests, told.value / requests, told.high / requests)
+    prediction = one.prediction
+    return Band(prediction.low / requests, prediction.value / requests, prediction.high / requests)
 
 
 def predicted(folder: RunFolder) -> Predicted:
@@ -132,14 +134,14 @@ def _why(found: Sequence[tuple[str, Explained]]) -> tuple[str, ...]:
 
     Of decode, or of prompts where there is no decode.
     """
-    told = [(what, one) for what, one in found if one.prediction]
-    told = [pair for pair in told if pair[1].metric == "decode"] or told
-    if not told:
+    predicted = [(what, one) for what, one in found if one.prediction]
+    predicted = [pair for pair in predicted if pair[1].metric == "decode"] or predicted
+    if not predicted:
         return ()
     from nixwulf.perf.explain.text import advice
 
     slowest: dict[str, tuple[str, Explained]] = {}
-    for what, one in sorted(told, key=lambda pair: (-pair[1].case["nodes"], pair[1].measured)):
+    for what, one in sorted(predicted, key=lambda pair: (-pair[1].case["nodes"], pair[1].measured)):
         slowest.setdefault(one.case.get("parallelism", ""), (what, one))
     split = [pair for pair in slowest.values() if pair[1].case["nodes"] > 1]
     return tuple(

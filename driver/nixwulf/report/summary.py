@@ -35,7 +35,7 @@ def summarize(folder: RunFolder) -> Summary:
     by_case: dict[Key, list[Entry]] = defaultdict(list)
     cases: dict[Key, Mapping[str, Any]] = {}
     for entry in sorted(folder.entries, key=lambda e: (e.record["id"], e.started)):
-        case = _told_apart(entry.record)
+        case = _variant_of(entry.record)
         key = _key(cluster_of(entry.record), case)
         by_case[key].append(entry)
         cases.setdefault(key, case)
@@ -73,17 +73,17 @@ def _key(cluster: str, case: Mapping[str, Any]) -> Key:
     return (setting_of(cluster, case), case["id"])
 
 
-def _told_apart(record: Record) -> Mapping[str, Any]:
+def _variant_of(record: Record) -> Mapping[str, Any]:
     """The case of a record; of what is no run with all that tells its numbers from others."""
     case = case_of(record)
     if record["kind"] == "run":
         return case
-    told = {
+    found = {
         "weights": record.get("model", {}).get("weights"),
         "version": record.get("engine", {}).get("version"),
         "stack": record.get("fabric", {}).get("stack"),
     }
-    present = {key: value for key, value in told.items() if value}
+    present = {key: value for key, value in found.items() if value}
     return {**case, "parameters": {**case["parameters"], **present}}
 
 

@@ -8,7 +8,7 @@ from math import log, sqrt
 from typing import Any
 
 from nixwulf.perf.predict import QUANTILE_80
-from nixwulf.perf.scenarios.ways import Forecast
+from nixwulf.perf.scenarios.forecast import Forecast
 from nixwulf.plugins import engines
 from nixwulf.results.power import fullest
 
@@ -58,13 +58,15 @@ class Measurement:
     watts: float = 0.0
 
 
-def predicted_time(goal: Goal, told: Forecast, n_prompt: int, n_gen: int) -> PredictedTime | None:
+def predicted_time(
+    goal: Goal, forecast: Forecast, n_prompt: int, n_gen: int
+) -> PredictedTime | None:
     """What a prediction says of a goal; none where the reading of prompts is not predicted.
 
     throughput: a token that is generated costs its step, and its share of the prompts
     (nixwulf.perf.predict.total).
     """
-    decode, prompt = told.decode, told.prompt
+    decode, prompt = forecast.decode, forecast.prompt
     deviation = log(decode.high / decode.value) / QUANTILE_80
     if goal.metric == "decode":
         return PredictedTime(decode.parts, deviation)

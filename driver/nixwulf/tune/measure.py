@@ -28,12 +28,12 @@ def measure(
     folder: Path,
     budget_s: float,
     observer: Observer,
-    told: Callable[[int], None],
+    on_run_end: Callable[[int], None],
     beside: Callable[[], None] = lambda: None,
 ) -> Decision:
     """Measure until no other way can be better or the time is up; gives why it stopped.
 
-    told hears the place of each way whose run has ended; beside is called while the nodes are
+    on_run_end hears the place of each way whose run has ended; beside is called while the nodes are
     brought up, since nothing may run beside what is measured. No run outlives the budget. Raises
     GateError where nodes cannot be reached.
     """
@@ -64,7 +64,7 @@ def measure(
             done.append((cases[n], 0))
             observer.run_ends(record, took)
             state.add(n, record, took)
-            told(n)
+            on_run_end(n)
             if state.lacks_watts:
                 return Decision(None, "nothing tells watts")
 

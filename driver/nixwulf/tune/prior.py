@@ -10,7 +10,7 @@ from nixwulf.perf.constants import choose, family
 from nixwulf.perf.links import fabric_facts
 from nixwulf.perf.scenarios.candidates import Candidate
 from nixwulf.perf.scenarios.facts import kind_of
-from nixwulf.perf.scenarios.ways import forecast
+from nixwulf.perf.scenarios.forecast import forecast
 from nixwulf.perf.work import PARTS
 from nixwulf.plugins import engines
 from nixwulf.tune.duration import seconds
@@ -25,7 +25,7 @@ from nixwulf.tune.sweeps import REQUESTS_A_SLOT
 class Prior:
     """A way before it is measured: for the belief, how long measuring takes, what is assumed."""
 
-    way: OptionModel
+    model: OptionModel
     seconds: float
     assumptions: tuple[str, ...]
 
@@ -44,7 +44,7 @@ def prior_of(
     platforms = sorted({node.platform for node in option.candidate.nodes})
     published = dict(zip(PARTS, choose(name, kind).deviations, strict=True))
     deviations, least = widened(published, platforms)
-    way = OptionModel(name, time.parts, deviations, max(least, unexplained(time, published)))
+    model = OptionModel(name, time.parts, deviations, max(least, unexplained(time, published)))
     decode, prompt = found.decode.value, found.prompt.value if found.prompt else None
     passes = request.samples + 1.0
     if option.block["benchmark"] == [SERVE]:
@@ -64,7 +64,7 @@ def prior_of(
     # What predict says of an option of its own is of no use here.
     known = (one.partition("; give --what-if")[0] for one in found.assumptions)
     assumptions = dict.fromkeys((*known, *assumption_sentences(platforms)))
-    return Prior(way, cost, tuple(assumptions))
+    return Prior(model, cost, tuple(assumptions))
 
 
 def _bytes_a_second(candidate: Candidate, links: Mapping[str, Mapping[str, float]]) -> float:

@@ -13,12 +13,12 @@ from rich.text import Text
 
 from nixwulf.core.text import clean, format_interval, format_significant, plural
 from nixwulf.tune.goals import no_watts
+from nixwulf.tune.options import first_of_each_reason
 from nixwulf.tune.posterior import Estimate
 from nixwulf.tune.search import Decision, Ranked, best, order
 from nixwulf.tune.serve_commands import typed
 from nixwulf.tune.serving import serving
 from nixwulf.tune.state import SearchState, ranking
-from nixwulf.tune.ways import first_of_each_reason
 
 _PIPE_WIDTH = 170
 _MINUTE = 60.0
@@ -87,10 +87,10 @@ def to_rank(console: Console, state: SearchState, budget_s: float) -> None:
     )
     if len(state.request.engines) > 1:
         say(console, "Engines that a node lacks are left out when the nodes are asked.")
-    assumptions = dict.fromkeys(said for view in state.priors for said in view.assumptions)
+    assumptions = dict.fromkeys(sentence for view in state.priors for sentence in view.assumptions)
     say(console, "\nAssumed, because it is not known:")
-    for said in assumptions:
-        say(console, f"- {said}")
+    for sentence in assumptions:
+        say(console, f"- {sentence}")
 
 
 def to_tell(console: Console, state: SearchState, n: int, before: Estimate) -> None:

@@ -14,11 +14,11 @@ from nixwulf.results.record import Record
 from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 from nixwulf.tune.duration import correction
 from nixwulf.tune.goals import Measurement, measurement_of
+from nixwulf.tune.options import options
 from nixwulf.tune.posterior import Estimate, update
 from nixwulf.tune.prior import Prior, prior_of
 from nixwulf.tune.request import ExcludedOption, Option, Request
 from nixwulf.tune.search import USED_UP, Decision, Ranked, decide
-from nixwulf.tune.ways import options
 
 _ENDED = "the budget ended before its run"
 _WATTS_DEVIATION = 0.15  # chosen: of a node's watts from one way to another
@@ -63,7 +63,7 @@ class SearchState:
 
     def estimates(self) -> list[Estimate]:
         """What each way gives, by all that is known."""
-        speeds = update([one.way for one in self.priors], self.measurements)
+        speeds = update([one.model for one in self.priors], self.measurements)
         if self.request.goal.name != "efficiency":
             return speeds
         return [self._a_watt(n, one) for n, one in enumerate(speeds)]

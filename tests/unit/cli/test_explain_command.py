@@ -13,7 +13,7 @@ from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.hardware import parse_hardware
 from nixwulf.perf.constants import choose
 from nixwulf.perf.explain.measured import MeasuredCase
-from nixwulf.perf.explain.sensitivity import Help
+from nixwulf.perf.explain.sensitivity import Sensitivity
 from nixwulf.results import record
 from record_factory import case, failed, machines, metric, ok, plan, published, write_run
 
@@ -438,7 +438,11 @@ def test_a_case_is_not_compared_with_every_other_of_its_group(tmp_path, monkeypa
 
 
 def test_a_change_is_a_help_by_the_percent_that_are_shown():
-    assert [Help("", factor).enough for factor in (1.044, 1.0451, 1.05)] == [False, True, True]
+    assert [Sensitivity("", factor).enough for factor in (1.044, 1.0451, 1.05)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_what_stands_on_samples_that_differ_is_less_sure(tmp_path):

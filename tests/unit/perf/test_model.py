@@ -32,10 +32,12 @@ LINK = FabricFacts("ethernet", "tcp", rtt_us=100, bandwidth_gbps=8)
 PERFECT = Constants(1, 1, 1, 0, 0, 0, 1, deviations=(0,) * 7, spread=0.1)
 
 
-def speed(nodes=2, model=DENSE, link=LINK, constants=PERFECT, platform=NODE, **way) -> Prediction:
-    way.setdefault("engine", "vllm")
-    way.setdefault("parallelism", "tensor" if nodes > 1 else "single")
-    return predict([platform] * nodes, model, Strategy(**way), link, constants=constants)
+def speed(
+    nodes=2, model=DENSE, link=LINK, constants=PERFECT, platform=NODE, **strategy
+) -> Prediction:
+    strategy.setdefault("engine", "vllm")
+    strategy.setdefault("parallelism", "tensor" if nodes > 1 else "single")
+    return predict([platform] * nodes, model, Strategy(**strategy), link, constants=constants)
 
 
 def test_one_node_reads_all_active_weights_and_the_cache_of_half_the_answer():
@@ -117,12 +119,14 @@ def test_where_the_host_needs_4_ms_a_sum_a_faster_link_changes_nothing():
     assert after.value / before.value < 1.05
 
 
-def prompt(model=DENSE, constants=PERFECT, nodes=1, platform=NODE, **way) -> Prediction:
-    way.setdefault("n_prompt", 512)
-    way.setdefault("engine", "llama.cpp")
-    way.setdefault("parallelism", "pipeline" if nodes > 1 else "single")
+def prompt(model=DENSE, constants=PERFECT, nodes=1, platform=NODE, **strategy) -> Prediction:
+    strategy.setdefault("n_prompt", 512)
+    strategy.setdefault("engine", "llama.cpp")
+    strategy.setdefault("parallelism", "pipeline" if nodes > 1 else "single")
     machines = [platform] * nodes
-    return predict(machines, model, Strategy(**way), LINK, metric="prompt", constants=constants)
+    return predict(
+        machines, model, Strategy(**strategy), LINK, metric="prompt", constants=constants
+    )
 
 
 def test_a_prompt_is_bound_by_compute_which_hides_the_reading_of_weights():
@@ -188,9 +192,9 @@ def test_llama_cpps_client_sends_a_server_activations_and_a_mask_and_fetches_wha
 
 
 def test_serving_has_the_prompts_time_in_it():
-    way = Strategy("llama.cpp", n_prompt=512, n_gen=128)
+    strategy = Strategy("llama.cpp", n_prompt=512, n_gen=128)
     decode, prompt, serve = (
-        predict([NODE], DENSE, way, metric=metric, constants=PERFECT)
+        predict([NODE], DENSE, strategy, metric=metric, constants=PERFECT)
         for metric in ("decode", "prompt", "serve")
     )
 
@@ -246,32 +250,39 @@ WAYS = st.fixed_dictionaries(
 MODELS = st.sampled_from([DENSE, MIXTURE])
 
 
-@given(nodes=NODES, way=WAYS, model=MODELS, factor=FACTOR)
-def test_more_memory_bandwidth_is_never_slower(nodes, way, model, factor):
+@given(nodes=NODES, strategy=WAYS, model=MODELS, factor=FACTOR)
+def test_more_memory_bandwidth_is_never_slower(nodes, strategy, model, factor):
     faster = replace(NODE, bandwidth_gbs=NODE.bandwidth_gbs * factor)
 
-    assert speed(nodes, model, platform=faster, **way).value >= speed(nodes, model, **way).value
+    assert (
+        speed(nodes, model, platform=faster, **strategy).value
+        >= speed(nodes, model, **strategy).value
+    )
 
 
-@given(nodes=NODES, way=WAYS, model=MODELS, factor=FACTOR)
-def test_more_latency_is_never_faster(nodes, way, model, factor):
+@given(nodes=NODES, strategy=WAYS, model=MODELS, factor=FACTOR)
+def test_more_latency_is_never_faster(nodes, strategy, model, factor):
     longer = replace(LINK, rtt_us=LINK.rtt_us * factor)
 
-    assert speed(nodes, model, link=longer, **way).value <= speed(nodes, model, **way).value
+    assert (
+        speed(nodes, model, link=longer, **strategy).value <= speed(nodes, model, **strategy).value
+    )
 
 
-@given(nodes=NODES, way=WAYS, model=MODELS, factor=FACTOR)
-def test_a_wider_link_is_never_slower(nodes, way, model, factor):
+@given(nodes=NODES, strategy=WAYS, model=MODELS, factor=FACTOR)
+def test_a_wider_link_is_never_slower(nodes, strategy, model, factor):
     wider = replace(LINK, bandwidth_gbps=LINK.bandwidth_gbps * factor)
 
-    assert speed(nodes, model, link=wider, **way).value >= speed(nodes, model, **way).value
+    assert (
+        speed(nodes, model, link=wider, **strategy).value >= speed(nodes, model, **strategy).value
+    )
 
 
-@given(way=WAYS, model=MODELS, depth=st.integers(1, 100_000))
-def test_a_longer_context_is_never_faster(way, model, depth):
-    deeper = way | {"depth": way["depth"] + depth}
+@given(strategy=WAYS, model=MODELS, depth=st.integers(1, 100_000))
+def test_a_longer_context_is_never_faster(strategy, model, depth):
+    deeper = strategy | {"depth": strategy["depth"] + depth}
 
-    assert speed(2, model, **deeper).value <= speed(2, model, **way).value
+    assert speed(2, model, **deeper).value <= speed(2, model, **strategy).value
 
 
 @given(nodes=NODES, layer_us=st.floats(0, 1000))
@@ -285,17 +296,17 @@ def test_a_perfect_link_leaves_a_share_of_the_weights_and_the_dispatch(nodes, la
 
 
 @settings(max_examples=50)
-@given(nodes=NODES, way=WAYS, kind=st.sampled_from(["amd", "nvidia", "apple", "cpu"]))
-def test_shipped_constants_give_finite_speeds_for_every_way(nodes, way, kind):
-    told = speed(nodes, platform=replace(NODE, kind=kind), constants=None, **way)
+@given(nodes=NODES, strategy=WAYS, kind=st.sampled_from(["amd", "nvidia", "apple", "cpu"]))
+def test_shipped_constants_give_finite_speeds_for_every_way(nodes, strategy, kind):
+    told = speed(nodes, platform=replace(NODE, kind=kind), constants=None, **strategy)
 
     assert 0 < told.low < told.value < told.high < inf
 
 
 def test_sums_over_a_link_follow_the_engines_algorithm():
-    def latency(engine, nodes, kind="ethernet", **way):
+    def latency(engine, nodes, kind="ethernet", **strategy):
         link = FabricFacts(kind, "tcp", 100, 8)
-        return exchange(Strategy(engine, "tensor", **way), nodes, nodes, link, 0)[0] * 1e6
+        return exchange(Strategy(engine, "tensor", **strategy), nodes, nodes, link, 0)[0] * 1e6
 
     assert latency("mlx", 4) == pytest.approx(2 * 3 * 50)  # ring
     assert latency("vllm", 4) == pytest.approx(2 * 2 * 50)  # tree
@@ -309,8 +320,8 @@ def test_sums_over_a_link_follow_the_engines_algorithm():
 @given(nodes=st.integers(2, 16), size=st.floats(1, 1e8))
 def test_nccl_takes_a_tree_for_small_sums_and_a_ring_for_large_ones(nodes, size):
     def seconds(engine, size):
-        way, link = Strategy(engine, "tensor"), FabricFacts("roce", "rdma", 100, 8)
-        return sum(exchange(way, nodes, nodes, link, size))
+        strategy, link = Strategy(engine, "tensor"), FabricFacts("roce", "rdma", 100, 8)
+        return sum(exchange(strategy, nodes, nodes, link, size))
 
     assert seconds("vllm", size) <= seconds("mlx", size) * (1 + 1e-9)
     assert seconds("vllm", 1e9) == pytest.approx(seconds("mlx", 1e9))
@@ -328,10 +339,15 @@ def test_a_collective_takes_what_was_published_of_it():
 def test_llama_cpps_host_acts_in_each_round_trip_of_a_sum_and_once_for_a_collective():
     slow = replace(PERFECT, sync_us=300)
 
-    def sums(nodes, kind="cpu", **way):
+    def sums(nodes, kind="cpu", **strategy):
         node = replace(NODE, kind=kind)
         told = speed(
-            nodes, platform=node, constants=slow, engine="llama.cpp", parallelism="tensor", **way
+            nodes,
+            platform=node,
+            constants=slow,
+            engine="llama.cpp",
+            parallelism="tensor",
+            **strategy,
         )
         return told.parts["sync"] / (21 * 300e-6)
 
@@ -444,8 +460,8 @@ def test_the_lab_on_some_nodes_at_one_delay_tells_other_nodes_and_delays(fitted,
     for split, name in (("pipeline", "hop_us"), ("tensor", "sync_us")):
 
         def told(nodes, rtt, constants, split=split):
-            way, link = Strategy("llama.cpp", split), FabricFacts("ethernet", "tcp", rtt, 100)
-            return predict([node] * nodes, tiny, way, link, constants=constants)
+            strategy, link = Strategy("llama.cpp", split), FabricFacts("ethernet", "tcp", rtt, 100)
+            return predict([node] * nodes, tiny, strategy, link, constants=constants)
 
         rtt = min(LAB[split, fitted])
         free = told(fitted, rtt, PERFECT)

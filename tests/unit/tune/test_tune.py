@@ -22,7 +22,7 @@ from nixwulf.perf.inputs import platform_facts
 from nixwulf.perf.links import fabric_facts
 from nixwulf.perf.predict import QUANTILE_80, predict
 from nixwulf.perf.scenarios.candidates import Question
-from nixwulf.perf.scenarios.ways import forecast_all
+from nixwulf.perf.scenarios.forecast import forecast_all
 from nixwulf.perf.work import PARTS
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep

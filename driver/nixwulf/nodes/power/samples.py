@@ -41,9 +41,9 @@ class Samples:
         """Whether all facts are there."""
         return ("ready", "") in self.facts
 
-    def told(self, key: str) -> list[str]:
+    def reported(self, key: str) -> list[str]:
         """The values of a fact."""
-        return _told(self.facts, key)
+        return _reported(self.facts, key)
 
 
 def parse(text: str) -> Samples:
@@ -73,7 +73,7 @@ def parse(text: str) -> Samples:
         watts = _rail_watts("\n".join(texts))
         if watts is not None:
             found.setdefault("pmic", []).append((time, watts))
-    for key, _, span in (value.partition(" ") for value in _told(facts, "range")):
+    for key, _, span in (value.partition(" ") for value in _reported(facts, "range")):
         if key in found and span.isdecimal():
             found[key] = unwrapped(found[key], int(span) * _MICRO)
     return Samples(facts, found, stamped)
@@ -93,7 +93,7 @@ def unwrapped(points: Sequence[Point], span: float) -> list[Point]:
     return result
 
 
-def _told(facts: Sequence[tuple[str, str]], key: str) -> list[str]:
+def _reported(facts: Sequence[tuple[str, str]], key: str) -> list[str]:
     return [value for name, value in facts if name == key]
 
 

@@ -31,10 +31,10 @@ _MOST = 2**53
 class Nodes:
     """What an output says of the number of nodes; why is the end of a sentence: 'its 2 servers'.
 
-    told: none where it can be any from least to most; most: none where nothing bounds it.
+    reported: none where it can be any from least to most; most: none where nothing bounds it.
     """
 
-    told: int | None = None
+    reported: int | None = None
     least: int = 1
     most: int | None = None
     why: str = ""

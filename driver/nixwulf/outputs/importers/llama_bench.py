@@ -65,8 +65,8 @@ def _warnings(text: str) -> tuple[str, ...]:
 def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
     first = rows[0]
     split = str(_settings(first).get("split_mode", "layer"))
-    told = [_settings(row) for row in rows]
-    differing = {key for one in told for key in one if len({o.get(key) for o in told}) > 1}
+    reported = [_settings(row) for row in rows]
+    differing = {key for one in reported for key in one if len({o.get(key) for o in reported}) > 1}
     # A table has a column for what was not left at its default; JSON has all there is.
     shown = {*_ALWAYS, *differing} if "model_filename" in first.details else None
     return Found(

@@ -20,7 +20,7 @@ def _read(text: str) -> list[Found]:
     titles = _TITLE.findall(text)
     operations = {name.lower() for name in (*titles, *_COMMAND.findall(text))}
     qps = set(_QPS.findall(text))
-    told = {
+    reported = {
         "operation": operations.pop() if len(operations) == 1 else None,
         "qps": int(qps.pop()) if len(qps) == 1 else None,
         "bidirectional": True if "Bidirectional BW Test" in text else None,
@@ -37,7 +37,7 @@ def _read(text: str) -> list[Found]:
     return [
         Found(
             "perftest",
-            told_apart(one for own in groups.values() for one in _metrics(own, told, seen)),
+            told_apart(one for own in groups.values() for one in _metrics(own, reported, seen)),
             machines=True,
             nodes=PAIR,
             transport="rdma",
@@ -50,11 +50,11 @@ TOOL = Tool("perftest", parser, _read)
 
 
 def _metrics(
-    rows: Sequence[LatencyRow | BandwidthRow], told: Mapping[str, Any], seen: Mapping[str, Any]
+    rows: Sequence[LatencyRow | BandwidthRow], reported: Mapping[str, Any], seen: Mapping[str, Any]
 ) -> Iterator[Mapping[str, Any]]:
     """Rows of one size are samples; of latencies the medians, with the worst of their tails."""
     details = {key: value for key, value in rows[0].details.items() if key not in seen}
-    conditions = {**told, **details, "bytes": rows[0].bytes}
+    conditions = {**reported, **details, "bytes": rows[0].bytes}
     latencies = [row for row in rows if isinstance(row, LatencyRow)]
     if latencies:
         yield metric(

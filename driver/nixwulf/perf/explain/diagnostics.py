@@ -22,7 +22,7 @@ _CABLES = frozenset({"thunderbolt-net", "usb4-rdma"})
 _GPU_BACKENDS = ("CUDA", "ROCm", "HIP", "Vulkan", "Metal", "MTL", "SYCL", "RPC")
 
 
-def clues(record: Record) -> list[str]:
+def diagnostics(record: Record) -> list[str]:
     """All of them, the likeliest first."""
     return [
         *_trained(record),

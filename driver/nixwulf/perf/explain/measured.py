@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.perf.explain.diagnostics import clues
+from nixwulf.perf.explain.diagnostics import diagnostics
 from nixwulf.perf.explain.subject import METRICS, batch
 from nixwulf.results.record import Record
 from nixwulf.results.table import canonical, record_rtt_us
@@ -32,7 +32,7 @@ class MeasuredCase:
     metric: str
     value: float
     runs: int
-    clues: tuple[str, ...] = ()
+    diagnostics: tuple[str, ...] = ()
     error: float = 0.0
 
     @property
@@ -63,7 +63,7 @@ class Unmeasured:
     why: str
 
 
-class Alike:
+class BaselineIndex:
     """Which measured cases are alike but for their nodes or their link."""
 
     def __init__(self, measured: Iterable[MeasuredCase]) -> None:
@@ -124,7 +124,7 @@ def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> MeasuredCase:
         metric["name"],
         fmean(values),
         len(seen),
-        tuple(dict.fromkeys(text for record, _ in seen for text in clues(record))),
+        tuple(dict.fromkeys(text for record, _ in seen for text in diagnostics(record))),
         hypot(*errors) / len(seen) / mean if mean > 0 else 0.0,
     )
 

@@ -20,7 +20,7 @@ class PredictionInputs:
 
     platforms: tuple[PlatformFacts, ...]
     model: ModelFacts
-    way: Strategy
+    strategy: Strategy
     fabric: FabricFacts | None
     constants: Constants
     metric: str
@@ -30,7 +30,7 @@ class PredictionInputs:
         return predict(
             self.platforms,
             self.model,
-            self.way,
+            self.strategy,
             self.fabric,
             metric=self.metric,
             constants=self.constants,
@@ -38,7 +38,7 @@ class PredictionInputs:
 
 
 @dataclass(frozen=True)
-class Help:
+class Sensitivity:
     """A change and the factor by which it makes a case faster."""
 
     what: str
@@ -89,9 +89,9 @@ _OF_LINKS: Sequence[tuple[str, Callable[[PredictionInputs], PredictionInputs]]] 
 )
 
 
-def helps(setting: PredictionInputs) -> tuple[Help, ...]:
+def sensitivities(setting: PredictionInputs) -> tuple[Sensitivity, ...]:
     """Each change, the most helpful first; those of links on several nodes only."""
     changes = [*_OF_NODES, *(_OF_LINKS if setting.fabric else ())]
     before = setting.speed()
-    found = [Help(what, change(setting).speed() / before) for what, change in changes]
+    found = [Sensitivity(what, change(setting).speed() / before) for what, change in changes]
     return tuple(sorted(found, key=lambda one: -one.factor))

@@ -38,7 +38,7 @@ class CaseInputs:
     engine: str
     parallelism: str
 
-    def way(self, conditions: Mapping[str, Any]) -> Strategy:
+    def strategy(self, conditions: Mapping[str, Any]) -> Strategy:
         """How a metric of it was measured; raises InputError for what the model has no sums for."""
         _no_guesses(conditions)
         return Strategy(
@@ -94,18 +94,18 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
 
 
 def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
-    name, told = record["case"]["model"], record.get("model", {})
+    name, described = record["case"]["model"], record.get("model", {})
     models = plan["sweep"]["document"].get("models", {}) if plan else {}
     random = models.get(name, {}).get("random")
     if random is not None:
-        return _random(name, parse_random_model(random, name), told.get("bytes", 0))
-    if told.get("random_weights"):
+        return _random(name, parse_random_model(random, name), described.get("bytes", 0))
+    if described.get("random_weights"):
         raise InputError(
             f"The record lacks the layers of the random model {name!r}, which plan.json of its run "
             "has; name the run's folder."
         )
     found = None
-    for text in (told.get("hub"), told.get("file"), told.get("name"), name):
+    for text in (described.get("hub"), described.get("file"), described.get("name"), name):
         try:
             found = find(str(text)) if text else None
         except InputError:
@@ -118,8 +118,8 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
             f"The model {name!r} is not known by that name: driver/nixwulf/data/model/models.toml "
             f"lacks it{again}."
         )
-    label = told.get("weights") or f"{told.get('file', '')} {name}".strip()
-    size = told.get("bytes", 0) / _GIB
+    label = described.get("weights") or f"{described.get('file', '')} {name}".strip()
+    size = described.get("bytes", 0) / _GIB
     try:
         return found.quantized(weights_of(label, found, size))
     except InputError:
@@ -156,9 +156,9 @@ def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:
     count = record["case"]["nodes"]
     names = [node["platform"] for node in record.get("nodes", ())]
     cluster = record.get("cluster", {})
-    told = list(cluster.get("platforms", ()))
+    platforms = list(cluster.get("platforms", ()))
     if not names:
-        names = told * count if len(told) == 1 else told
+        names = platforms * count if len(platforms) == 1 else platforms
     if len(names) != count:
         raise InputError(
             f"The record names {len(names)} platforms for {count} nodes; it takes one for each, "

@@ -9,7 +9,7 @@ from typing import Any
 from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.bar import shares
 from nixwulf.perf.scenarios.candidates import Candidate, ExcludedCandidate, Question
-from nixwulf.perf.scenarios.ways import Forecast, ScenarioForecast
+from nixwulf.perf.scenarios.forecast import Forecast, ScenarioForecast
 
 KIND = "prediction"
 """Of the document; no record has it, and record.validate refuses it."""
@@ -46,9 +46,9 @@ def to_json(
 
 
 def _way(one: ScenarioForecast) -> dict[str, Any]:
-    document = _place(one.candidate) | _told(one.plain)
+    document = _place(one.candidate) | _forecast(one.plain)
     if one.changed:
-        document["what_if"] = _told(one.changed)
+        document["what_if"] = _forecast(one.changed)
     return document
 
 
@@ -63,14 +63,14 @@ def _place(candidate: Candidate) -> dict[str, Any]:
     return document
 
 
-def _told(told: Forecast) -> dict[str, Any]:
-    memory: dict[str, Any] = {"needs_gib": told.room.needs_gib}
-    if told.room.has_gib:
-        memory |= {"has_gib": told.room.has_gib, "fits": told.room.fits}
-    document: dict[str, Any] = {"memory": memory, "decode": _prediction(told.decode)}
-    if told.prompt:
-        document["prompt"] = _prediction(told.prompt)
-    return document | {"assumptions": list(told.assumptions)}
+def _forecast(forecast: Forecast) -> dict[str, Any]:
+    memory: dict[str, Any] = {"needs_gib": forecast.room.needs_gib}
+    if forecast.room.has_gib:
+        memory |= {"has_gib": forecast.room.has_gib, "fits": forecast.room.fits}
+    document: dict[str, Any] = {"memory": memory, "decode": _prediction(forecast.decode)}
+    if forecast.prompt:
+        document["prompt"] = _prediction(forecast.prompt)
+    return document | {"assumptions": list(forecast.assumptions)}
 
 
 def _prediction(one: Prediction) -> dict[str, Any]:

@@ -62,8 +62,8 @@ def link(
     )
 
 
-def constants(way: Strategy, kind: str, changes: Sequence[WhatIf]) -> Constants | None:
+def constants(strategy: Strategy, kind: str, changes: Sequence[WhatIf]) -> Constants | None:
     """None: those that the model chooses."""
     if not any(one.group == "engine" for one in changes):
         return None
-    return what_if.of_constants(way.engine, choose(family(way, kind), kind), changes)
+    return what_if.of_constants(strategy.engine, choose(family(strategy, kind), kind), changes)

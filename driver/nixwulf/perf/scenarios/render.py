@@ -14,8 +14,8 @@ from nixwulf.core.text import clean, format_significant
 from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.bar import COLOURS, LETTERS, cells, legend, percentages
 from nixwulf.perf.scenarios.candidates import ExcludedCandidate, Question
+from nixwulf.perf.scenarios.forecast import Forecast, ScenarioForecast
 from nixwulf.perf.scenarios.text import change, heading, how, speed
-from nixwulf.perf.scenarios.ways import Forecast, ScenarioForecast
 
 _PIPE_WIDTH = 170
 _BAR = 32
@@ -38,8 +38,8 @@ def to_terminal(
     for sentence in (heading(question), *_heads(answers, what_ifs)):
         _say(console, sentence)
     _print_table(console, _HEAD, [_plain(one) for one in answers], answers)
-    for number, said in enumerate(_beside(answers, left_out)):
-        _say(console, said if number else f"\n{said}")
+    for number, sentence in enumerate(_beside(answers, left_out)):
+        _say(console, sentence if number else f"\n{sentence}")
     if answers[0].changed:
         _say(console, f"\n{_then(what_ifs)}")
         _print_table(console, _HEAD, [_changed(one) for one in answers], answers)
@@ -49,9 +49,9 @@ def to_terminal(
     for number, sentence in enumerate(legend(_sum(shown))):
         _say(console, sentence if number else f"\n{sentence}")
     _say(console, f"\n{_ASSUMED}")
-    for said in _assumptions(answers):
+    for sentence in _assumptions(answers):
         # A link stays one where the terminal itself breaks the line.
-        console.print(Text(f"- {said}"), soft_wrap=True)
+        console.print(Text(f"- {sentence}"), soft_wrap=True)
 
 
 def _fitting(answers: Sequence[ScenarioForecast]) -> list[ScenarioForecast]:
@@ -78,7 +78,7 @@ def to_markdown(
     parts = [
         "  \n".join(map(escaped, (heading(question), *_heads(answers, what_ifs)))),
         pipe_table(_HEAD, [_plain(one) for one in answers]),
-        *(escaped(said) for said in _beside(answers, left_out)),
+        *(escaped(sentence) for sentence in _beside(answers, left_out)),
         *((escaped(_then(what_ifs)), pipe_table(_HEAD, then)) if then else ()),
         *((pipe_table(("where the time goes", "decode", "prompt"), time),) if time else ()),
         _listed(answers),
@@ -102,17 +102,17 @@ def _beside(
     first: dict[str, list[str]] = {}
     for one in left_out:
         first.setdefault(one.why, []).append(how(one.candidate))
-    said = [
+    sentence = [
         f"Left out: {ways[0]}{f' (and {len(ways) - 1} more)' if len(ways) > 1 else ''}: {why}."
         for why, ways in first.items()
     ]
     if not _fitting(answers):
         nearest = min(answers, key=lambda one: one.plain.room.short_gib)
-        said.append(
+        sentence.append(
             f"It fits in none of these ways, the nearest being {how(nearest.candidate)} with "
             f"{nearest.plain.room.words}; take a smaller quantization, or more nodes."
         )
-    return said
+    return sentence
 
 
 def _plain(one: ScenarioForecast) -> tuple[str, ...]:
@@ -127,10 +127,10 @@ def _changed(one: ScenarioForecast) -> tuple[str, ...]:
     return how(one.candidate), *_changes(one.plain, one.changed), one.changed.room.words
 
 
-def _speeds(told: Forecast) -> tuple[str, str]:
-    if told.room.fits is False:
+def _speeds(forecast: Forecast) -> tuple[str, str]:
+    if forecast.room.fits is False:
         return "", ""
-    return speed(told.decode), speed(told.prompt) if told.prompt else ""
+    return speed(forecast.decode), speed(forecast.prompt) if forecast.prompt else ""
 
 
 def _changes(before: Forecast, after: Forecast) -> tuple[str, str]:
@@ -180,14 +180,14 @@ def _bars(console: Console, answers: Sequence[ScenarioForecast], metric: str, wh
     if not rows:
         return
     console.print(Text(f"\nWhere the time of {what} goes:"))
-    if max(len(way) for way, _, _ in rows) + _BAR + _SENTENCE <= console.width:
+    if max(len(strategy) for strategy, _, _ in rows) + _BAR + _SENTENCE <= console.width:
         table = _table(("", "", ""), show_header=False)
         for row in rows:
             table.add_row(*row)
         console.print(table)
         return
-    for way, *others in rows:
-        console.print(way)
+    for strategy, *others in rows:
+        console.print(strategy)
         table = _table(("", ""), show_header=False)
         table.add_row(*others)
         console.print(Padding(table, (0, 0, 0, 2)))

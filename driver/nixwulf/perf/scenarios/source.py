@@ -89,8 +89,8 @@ def _weights(name: str, facts: ModelFacts, quant: str, size_gib: float) -> Weigh
     # A model that was published in few bits is whole without a quantization in its name.
     own = facts.weights
     if own.other_bits < _NATIVE:
-        said = f"{own.routed_bits:g} and {own.other_bits:g} bits a weight, as first published"
-        return replace(own, assumptions=(said,))
+        assumption = f"{own.routed_bits:g} and {own.other_bits:g} bits a weight, as first published"
+        return replace(own, assumptions=(assumption,))
     if own.routed_bits < _NATIVE:
         return weights_of(_FEW_BITS, facts)
     raise InputError(

@@ -205,11 +205,11 @@ def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
             answer.raise_for_status()
             return answer.json()
     except (httpx.HTTPError, ValueError) as error:
-        said = str(error)
+        body = str(error)
         if isinstance(error, httpx.HTTPStatusError):
-            said = error.response.text
+            body = error.response.text
             if request == exo_api.NODES and error.response.status_code == httpx.codes.NOT_FOUND:
                 raise RunFailure("unsupported", exo_api.TOO_OLD) from None
-        words = " ".join(said.split())[:300]
+        words = " ".join(body.split())[:300]
         reason = f"exo did not answer {request.method} {request.path}: {words}."
         raise RunFailure("failed", reason) from None

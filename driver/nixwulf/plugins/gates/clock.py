@@ -21,11 +21,11 @@ def _command(subject: GateContext, node: Node) -> Sequence[str] | None:
 
 def _clock(subject: GateContext, node: Node) -> Clock | None:
     answer = subject.answers.get(GATE.name, {}).get(node.name, "")
-    told = re.fullmatch(r"([0-9]{1,12})\.(?:([0-9]{9})|%?N)", answer)
-    if told:
-        seen = Clock.of(float(f"{told[1]}.{told[2] or 0}"), *subject.asked)
+    printed = re.fullmatch(r"([0-9]{1,12})\.(?:([0-9]{9})|%?N)", answer)
+    if printed:
+        clock = Clock.of(float(f"{printed[1]}.{printed[2] or 0}"), *subject.asked)
         # A date that knows no %N, as macOS's, is anywhere in its second.
-        return seen if told[2] else Clock(seen.least, seen.most + 1)
+        return clock if printed[2] else Clock(clock.least, clock.most + 1)
     return subject.facts[node.name].clock
 
 

@@ -106,9 +106,9 @@ def body(api: str, model: str, prompt: str, n_gen: int, seed: int) -> dict[str, 
 
 
 async def ask(
-    client: httpx.AsyncClient, path: str, request: Mapping[str, Any], heard: Callable[[], None]
+    client: httpx.AsyncClient, path: str, request: Mapping[str, Any], on_event: Callable[[], None]
 ) -> Answer:
-    """Send a request and read its stream to the end; heard is called whenever something comes.
+    """Send a request and read its stream to the end; on_event is called whenever something comes.
 
     Raises Refused, and StreamError for anything else that is not a whole answer.
     """
@@ -123,7 +123,7 @@ async def ask(
                 raise Refused(response.status_code, path, response.text)
             async for data in response.aiter_bytes():
                 reader.feed(data, time.monotonic())
-                heard()
+                on_event()
     except httpx.RequestError as error:
         words = str(error) or type(error).__name__
         raise StreamError(

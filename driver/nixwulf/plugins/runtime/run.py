@@ -226,12 +226,12 @@ class Clocks:
         self._process = process
         self._signs = life or (lambda: run.signs_of_life(process))
         self._progress_at = time.monotonic()
-        self._heard_at = self._progress_at
+        self._event_at = self._progress_at
         self._life: tuple[float, ...] | None = None
 
-    def heard(self) -> None:
+    def on_event(self) -> None:
         """Something came from the process by another way than its output, such as a socket."""
-        self._heard_at = time.monotonic()
+        self._event_at = time.monotonic()
 
     def check(self) -> None:
         """Stop the process and raise RunFailure, timeout or hang, when a clock has run out."""
@@ -241,7 +241,7 @@ class Clocks:
             process.stop()
             reason = f"The run took longer than {run.limits.wall_s:g} s.{deaths}"
             raise RunFailure("timeout", reason)
-        came_at = max(process.output_at, self._heard_at)
+        came_at = max(process.output_at, self._event_at)
         if came_at > self._progress_at:
             self._progress_at, self._life = came_at, None
         silent = now - self._progress_at

@@ -33,7 +33,7 @@ class LegendEntry(NamedTuple):
 class Figure:
     """Charts of one kind, ready for the page, each with the rows of its marks.
 
-    note: what is not drawn; told: what the model says of the rows.
+    note: what is not drawn; prediction_notes: what the model says of the rows.
     """
 
     heading: str
@@ -42,7 +42,7 @@ class Figure:
     charts: tuple[Markup, ...]
     rows: tuple[tuple[SiteRow, ...], ...]
     note: str
-    told: About | None = None
+    prediction_notes: About | None = None
 
     @property
     def predicted(self) -> bool:

@@ -28,27 +28,27 @@ def explained(rows: Iterable[SiteRow], sources: Iterable[Source]) -> list[SiteRo
         plan = read_plan(place) if place.exists() else None
         for one in explain_records([(source.record, plan) for source in own])[0]:
             found[folder, case_of(one.record)["id"], one.metric].append(one)
-    return [replace(row, told=_told(row, found[_key(row)])) for row in rows]
+    return [replace(row, explained=_explanation_of(row, found[_key(row)])) for row in rows]
 
 
 def words(rows: Sequence[SiteRow]) -> list[tuple[str, list[str]]]:
     """For each value that has a prediction to show, both in words and the sentences beside it."""
     return [
-        (f"{row.metric_words}: {measured(row.told)}", list(sentences(row.told)))
+        (f"{row.metric_words}: {measured(row.explained)}", list(sentences(row.explained)))
         for row in rows
-        if row.told and row.predicted
+        if row.explained and row.predicted
     ]
 
 
 def with_words(figures: Iterable[Figure]) -> list[Figure]:
-    """Figures with what stands below each; a sentence stands below the first that it is about."""
+    """Figures with their prediction notes; a sentence is in those of the first figure only."""
     found: list[Figure] = []
-    said: set[str] = set()
+    shown: set[str] = set()
     for figure in figures:
         own = _about([row for rows in figure.rows for row in rows])
-        new = tuple(sentence for sentence in own.why if sentence not in said)
-        said.update(new)
-        found.append(replace(figure, told=replace(own, why=new)))
+        new = tuple(sentence for sentence in own.why if sentence not in shown)
+        shown.update(new)
+        found.append(replace(figure, prediction_notes=replace(own, why=new)))
     return found
 
 
@@ -60,14 +60,14 @@ def _name(row: SiteRow) -> str:
 
 
 def _about(rows: Sequence[SiteRow]) -> About:
-    told = [(_name(row), row.told) for row in rows if row.told and row.metric in METRICS]
-    return about(told, [(row.value, row.predicted) for row in rows if row.value and row.predicted])
+    named = [(_name(row), row.explained) for row in rows if row.explained and row.metric in METRICS]
+    return about(named, [(row.value, row.predicted) for row in rows if row.value and row.predicted])
 
 
 def why_not(rows: Sequence[SiteRow]) -> str:
     """Why no speed of a record has a prediction; empty where one has, or where there is none."""
-    told = [row.told for row in rows if row.told and row.metric in METRICS]
-    reasons = [one.why_not for one in told if one.why_not]
+    explained = [row.explained for row in rows if row.explained and row.metric in METRICS]
+    reasons = [one.why_not for one in explained if one.why_not]
     return "" if not reasons or any(row.predicted for row in rows) else reasons[0]
 
 
@@ -79,7 +79,7 @@ def _key(row: SiteRow) -> tuple[Path, str, str]:
     return _folder(row.source), case_of(row.source.record)["id"], row.metric
 
 
-def _told(row: SiteRow, found: Sequence[Explained]) -> Explained | None:
+def _explanation_of(row: SiteRow, found: Sequence[Explained]) -> Explained | None:
     """The one whose conditions are the row's."""
     for one in found:
         asked = conditions_of(one.conditions)

@@ -58,8 +58,8 @@ class Source:
 class SiteRow:
     """A value with everything that is shown beside it; without a value of a run that failed.
 
-    conditions: parameters of the case and conditions of the metric, by one name each; told is what
-    the performance model says beside the value.
+    conditions: parameters of the case and conditions of the metric, by one name each; explained:
+    the prediction beside the value.
     """
 
     source: Source
@@ -91,12 +91,12 @@ class SiteRow:
     bandwidth_gbps: float | None
     speed_gbps: float | None
     cost: Cost
-    told: Explained | None = None
+    explained: Explained | None = None
 
     @property
     def predicted(self) -> Band | None:
         """Between what 80 % of measurements should lie, in the unit; none where nothing says it."""
-        return band_of(self.told) if self.told else None
+        return band_of(self.explained) if self.explained else None
 
     @property
     def link(self) -> str:

@@ -138,7 +138,7 @@ class Watch:
             for name, process in list(waiting.items()):
                 samples = _parsed(process)
                 if samples.ready:
-                    known.machines[name] = "".join(samples.told("boot"))
+                    known.machines[name] = "".join(samples.reported("boot"))
                     del waiting[name]
                 elif not process.running:
                     self._reasons[name] = f"its sampler {process.ending()}: {process.last_line()}"
@@ -198,7 +198,7 @@ class Watch:
 def _read(process: OwnedProcess) -> NodeSamples:
     """A sampler's samples, its clock set by the line that came soonest after it was true."""
     samples, arrivals = _parsed(process), process.stdout_times
-    lags = [arrivals[line] - told for line, told in samples.stamps if line < len(arrivals)]
+    lags = [arrivals[line] - reported for line, reported in samples.stamps if line < len(arrivals)]
     return NodeSamples(samples, min(lags, default=0.0))
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import plural
 from nixwulf.perf.scenarios.candidates import Candidate
+from nixwulf.perf.scenarios.forecast import forecast_all
 from nixwulf.perf.scenarios.text import how
-from nixwulf.perf.scenarios.ways import forecast_all
 from nixwulf.sweep.plan import possible
 from nixwulf.sweep.sweep_file import parse_sweep
 from nixwulf.tune.goals import unmeasured

@@ -62,7 +62,7 @@ def forecast_all(question: Question, what_ifs: Sequence[str] = ()) -> tuple[Scen
 def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = ()) -> Forecast:
     """What a way should give, with some facts taken to be different."""
     platforms = [facts.platform(node.platform, changes) for node in candidate.nodes]
-    way = Strategy(
+    strategy = Strategy(
         question.engine,
         candidate.parallelism,
         question.n_prompt,
@@ -74,27 +74,27 @@ def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf]
     if candidate.fabric and candidate.transport:
         measured = (question.measured or {}).get(candidate.fabric.name, {})
         link = facts.link(candidate.fabric, candidate.transport, measured, changes)
-    constants = facts.constants(way, platforms[0].kind, changes)
+    constants = facts.constants(strategy, platforms[0].kind, changes)
 
     def of(metric: str) -> Prediction:
         model = question.model.facts
-        return predict(platforms, model, way, link, metric=metric, constants=constants)
+        return predict(platforms, model, strategy, link, metric=metric, constants=constants)
 
     slow = {one.name for one in platforms if not one.tflops}
     prompt = of("prompt") if question.n_prompt and not slow else None
-    said = [
+    notes = [
         f"{name}: its compute_tflops are not known, so no time of computing is in a batch and no "
         f"prompt is predicted; give --what-if platform.{name}.compute_tflops=20"
         for name in sorted(slow)
     ]
-    said += [
+    notes += [
         f"{name}: its memory is not known, so neither is whether the model fits; give --what-if "
         f"platform.{name}.memory_gib=64"
         for name in sorted({one.name for one in platforms if not one.memory_gib})
     ]
     if any(one.memory_gib for one in platforms):
-        said.append(ASSUMED)
-    return Forecast(of("decode"), prompt, room(platforms, question.model, way), tuple(said))
+        notes.append(ASSUMED)
+    return Forecast(of("decode"), prompt, room(platforms, question.model, strategy), tuple(notes))
 
 
 def _is_missing(one: WhatIf) -> bool:
