@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from nixwulf.cli.options import json_format
 from nixwulf.core.errors import EXIT_USAGE, InputError
 from nixwulf.core.text import plural
 from nixwulf.results.record import Record, load, save
@@ -24,15 +25,15 @@ from nixwulf.results.record import Record, load, save
     metavar="NAME",
     multiple=True,
     required=True,
-    help="What the nodes are; once for each kind of node in a mixed cluster.",
+    help="Platform of the nodes; repeatable, for a mixed cluster.",
 )
-@click.option("--nodes", type=click.IntRange(min=1), help="How many took part.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes.")
 @click.option("--fabric", metavar="NAME", help="The network between them.")
-@click.option("--transport", type=click.Choice(["tcp", "rdma"]), help="How it was crossed.")
+@click.option("--transport", type=click.Choice(["tcp", "rdma"]), help="Network transport.")
 @click.option(
     "--parallelism", type=click.Choice(["pipeline", "tensor"]), help="How the model was split."
 )
-@click.option("--engine", metavar="NAME", help="What answered a client of any server.")
+@click.option("--engine", metavar="NAME", help="Inference engine behind the endpoint.")
 @click.option("--engine-version", metavar="TEXT", help="Its version, where the output lacks it.")
 @click.option("--model", metavar="NAME", help="The model, by the name that it is to have.")
 @click.option("--quant", metavar="NAME", help="Its weights: Q4_K_M, mxfp4, ...")
@@ -52,14 +53,14 @@ from nixwulf.results.record import Record, load, save
     show_default=True,
     help="The folder that 'nixwulf report' takes.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the records, and store nothing.")
+@json_format("With json the records are printed, and none is stored.")
 def import_(
     files: tuple[Path, ...],
     platforms: tuple[str, ...],
     tool: str | None,
     quant: str | None,
     out: Path,
-    as_json: bool,
+    form: str,
     **options: str | int | None,
 ) -> None:
     """Turn outputs of benchmarks that somebody ran into records.
@@ -70,7 +71,8 @@ def import_(
     \b
     Examples:
       nixwulf import iperf3.json --platform dgx-spark --fabric qsfp
-      nixwulf import bench.md --platform framework-desktop --nodes 2 --model gpt-oss-120b --json
+      nixwulf import bench.md --platform framework-desktop --nodes 2 --model gpt-oss-120b \\
+        --format json
     """
     from nixwulf.results.importing import UserMetadata, records_of, require_use
 
@@ -87,7 +89,7 @@ def import_(
             click.echo(problem, err=True)
         raise SystemExit(EXIT_USAGE)
     require_use(metadata, list(found.values()))
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(list(found.values()), indent=1))
         return
     new = [record for record in found.values() if not _is_there(record, out)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nixwulf.cli.options import table_format
+from nixwulf.cli.options import RenamedOption, table_format
 
 # Far above what is run, and far from where numbers overflow.
 _MOST = 10**9
@@ -39,7 +39,16 @@ _SOME = click.IntRange(1, _MOST)
 @click.option(
     "--depth", default=0, show_default=True, type=_COUNT, help="Tokens before the prompt."
 )
-@click.option("--batch", default=1, show_default=True, type=_SOME)
+@click.option(
+    "--concurrency",
+    "batch",
+    cls=RenamedOption,
+    earlier=["--batch"],
+    default=1,
+    show_default=True,
+    type=_SOME,
+    help="Sequences that are decoded at once.",
+)
 @click.option(
     "--measured",
     metavar="RUN",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nixwulf.cli.options import RenamedOption
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -46,13 +47,21 @@ class _Duration(click.ParamType[float]):
     help="A path on the nodes, a name on Hugging Face, or 'random': a small one that is made.",
 )
 @click.option(
-    "--facts-of", default="", metavar="NAME|FILE", help="Where its facts are, as predict's --model."
+    "--facts-of",
+    default="",
+    metavar="NAME|FILE",
+    help="Where the model's facts are, as predict's --model.",
 )
 @click.option("--quant", default="", help="Its quantization, where the name does not say: Q4_K_M.")
 @click.option(
     "--size-gib", default=0.0, type=click.FloatRange(min=0), help="Size of its files, GiB."
 )
-@click.option("--tokenizer", default="", metavar="PATH", help="On the head, of a model in .m.")
+@click.option(
+    "--tokenizer",
+    default="",
+    metavar="PATH",
+    help="Tokenizer file on the head node (distributed-llama).",
+)
 @click.option(
     "--goal",
     type=click.Choice(["decode", "prompt", "throughput", "efficiency"]),
@@ -69,10 +78,12 @@ class _Duration(click.ParamType[float]):
 @click.option("--n-gen", default=128, show_default=True, type=click.IntRange(min=2))
 @click.option(
     "--concurrency",
+    cls=RenamedOption,
+    earlier=["--batch"],
     default=8,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Requests at once, of the goal throughput.",
+    help="Requests at once, for the goal throughput.",
 )
 @click.option("--samples", default=3, show_default=True, type=click.IntRange(1, 1000))
 @click.option(
