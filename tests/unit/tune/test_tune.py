@@ -284,12 +284,12 @@ def test_a_link_that_was_measured_replaces_the_usual_one():
     state = begin(request(cluster="framework-2"))
     n = next(n for n, o in enumerate(state.options) if o.candidate.parallelism == "tensor")
     fabric = state.options[n].candidate.fabric
-    usual = state.priors[n].way.parts["latency"]
+    usual = state.priors[n].model.parts["latency"]
     trip = fabric_facts(fabric.kind, "tcp", fabric.speed_gbps).rtt_us
     record = a_run(state.options[n], 3.0, rtt_us=10 * trip)
     state.add(n, record, 30.0)
 
-    assert state.priors[n].way.parts["latency"] == pytest.approx(10 * usual)
+    assert state.priors[n].model.parts["latency"] == pytest.approx(10 * usual)
 
 
 def test_a_way_that_fails_is_out_and_the_search_goes_on():
@@ -370,7 +370,7 @@ def test_efficiency_with_watts_is_predicted_by_the_watts_of_a_node():
 
     assert state.unit == "tok/s/W"
     assert state.estimates()[single].value == pytest.approx(0.5)
-    speeds = update([one.way for one in state.priors], state.measurements)
+    speeds = update([one.model for one in state.priors], state.measurements)
     for n, option in enumerate(state.options):
         expected = speeds[n].value / (120.0 * option.count)
         assert state.estimates()[n].value == pytest.approx(expected)
