@@ -58,7 +58,7 @@ class TensorSize(NamedTuple):
 
 
 def read(node: Connection, path: str) -> Sizes | None:
-    """The sizes of a GGUF, whole or split, or of a folder of safetensors; none of anything else.
+    """The sizes of a GGUF, whole or split, or of a folder of safetensors; None of anything else.
 
     None too for a file that is cut short or of a kind that the readers do not know: the engine
     says so better.

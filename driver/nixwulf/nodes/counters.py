@@ -44,7 +44,7 @@ _USB4_FRAMES = re.compile(r"data_[rt]x_completed: (\d+)")
 
 @dataclass(frozen=True)
 class RdmaCounters:
-    """What an RDMA device has carried, both ways; none is a counter that it does not have."""
+    """What an RDMA device has carried, both ways; None is a counter that it does not have."""
 
     driver: str
     bytes: int | None
@@ -60,7 +60,7 @@ class RdmaCounters:
 class Counters:
     """What a node's interfaces have carried, both ways, in bytes, and its RDMA devices.
 
-    management: the interface by which ssh reaches the node; none when that cannot be read.
+    management: the interface by which ssh reaches the node; None when that cannot be read.
     counts_rdma: whether the system has counters of RDMA devices at all.
     """
 

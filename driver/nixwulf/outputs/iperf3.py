@@ -33,7 +33,7 @@ class IntervalRow:
 
 @dataclass(frozen=True)
 class Flow:
-    """One direction of a test; what iperf3 did not say is none. Omitted intervals are left out."""
+    """One direction of a test; what iperf3 did not say is None. Omitted intervals are left out."""
 
     rows: tuple[IntervalRow, ...] = ()
     sent_gbps: float | None = None

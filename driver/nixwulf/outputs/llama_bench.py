@@ -41,9 +41,9 @@ class LlamaBenchRow:
     """One result: a speed in tokens per second.
 
     test: as llama-bench names it: 'pp512', 'tg128', 'pp512 @ d32768', 'pp512+tg128'.
-    samples: every speed, only in json and jsonl; deviation: n-1, none where it is not printed.
-    rpc_servers: how many took part; none where RPC was built in and no line tells.
-    build: commit and number; empty and none where no line tells.
+    samples: every speed, only in json and jsonl; deviation: n-1, None where it is not printed.
+    rpc_servers: how many took part; None where RPC was built in and no line tells.
+    build: commit and number; empty and None where no line tells.
     details: the columns as the tool gave them.
     """
 

@@ -25,7 +25,7 @@ Mean = tuple[float, float | None]
 
 @dataclass(frozen=True)
 class LlamaBenchyRow:
-    """One test at one concurrency; a mean stands with its standard deviation, none if unknown.
+    """One test at one concurrency; a mean stands with its standard deviation, None if unknown.
 
     test: as llama-benchy names it: 'pp1024 (c1)', 'tg128 @ d4096'; metric: prompt or decode.
     speed: of all requests together, tokens per second.

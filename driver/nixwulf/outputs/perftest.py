@@ -42,7 +42,7 @@ class LatencyRow:
 
 @dataclass(frozen=True)
 class BandwidthRow:
-    """Gbit/s of one size and million messages a second; peak is none where it was not measured.
+    """Gbit/s of one size and million messages a second; peak is None where it was not measured.
 
     details: as of a latency.
     """

@@ -42,7 +42,7 @@ class ServeResult:
     output_throughput counts generated tokens only. ttfts_ms (a number a request) and itls_ms (the
     gaps of each request) are empty unless every request's times were saved. times_ms: the mean and
     the percentiles (p50, p99, ...) of ttft, tpot, itl and e2el. model and backend are empty in
-    text; request_rate and concurrency are none where nothing bounds them.
+    text; request_rate and concurrency are None where nothing bounds them.
     """
 
     completed: int
@@ -166,7 +166,7 @@ def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def _bound(values: Mapping[str, Any], key: str) -> float | None:
-    """A number, or none where there is none or it is 'inf'."""
+    """A number, or None where there is none or it is 'inf'."""
     unbounded = str(values.get(key, "inf")) in {"inf", "None"}
     return None if unbounded else _number(values, key, _SERVE)
 

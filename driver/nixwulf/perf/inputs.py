@@ -57,7 +57,7 @@ class Strategy:
     """How a model is run: batch is sequences at once, depth the tokens before the first one.
 
     drafts and acceptance: tokens that are guessed ahead a step, and the share of them that is kept.
-    graphs: whether the engine replays recorded kernels (none: as the engine does by itself).
+    graphs: whether the engine replays recorded kernels (None: as the engine does by itself).
     chunk: tokens of a prompt that are computed at once, 0: the engine's default. collectives: the
     library that sums in place of the engine's own way ('rccl' in a llama.cpp patched for it).
     """

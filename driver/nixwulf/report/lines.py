@@ -77,7 +77,7 @@ class Band(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Watts (W), US$ and a speed over them, as the table has them; what is not known is none.
+    """Watts (W), US$ and a speed over them, as the table has them; what is not known is None.
 
     watts and price_usd are of all nodes together, per_watt and per_usd in the unit over them.
     """
@@ -95,9 +95,9 @@ class Cost(NamedTuple):
 class MetricSummary:
     """A metric over the runs of a case that ended ok, in its unit.
 
-    deviation is over all samples (n-1), none for one sample; n_samples is 0 where they are not
-    known; percentiles are the 50th, 95th and 99th, none where they tell no more than the mean;
-    speed_up and efficiency are against one node, none where that was not measured or means nothing.
+    deviation is over all samples (n-1), None for one sample; n_samples is 0 where they are not
+    known; percentiles are the 50th, 95th and 99th, None where they tell no more than the mean;
+    speed_up and efficiency are against one node, None where that was not measured or means nothing.
     """
 
     unit: str
@@ -145,7 +145,7 @@ class CaseSummary:
     """One case, and one variant of its conditions, over its repetitions.
 
     rtt_us (microseconds) and bandwidth_gbps (Gbit/s) are medians over the runs that ended ok, or
-    over all where none did; planned is how many runs the plan asks for, none without a plan;
+    over all where none did; planned is how many runs the plan asks for, None without a plan;
     axes are the parameters and conditions that tell it from other lines of its setting.
     """
 

@@ -96,7 +96,7 @@ def about(found: Sequence[tuple[str, Explained]], drawn: Sequence[tuple[float, B
 
 
 def band_of(one: Explained) -> Band | None:
-    """Its interval in the measure of its record; none where nothing is predicted."""
+    """Its interval in the measure of its record; None where nothing is predicted."""
     if one.prediction is None:
         return None
     from nixwulf.perf.explain.subject import batch

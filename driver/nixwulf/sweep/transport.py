@@ -29,7 +29,7 @@ class Traffic:
     """Bytes that crossed a node while measuring; none is what could not be read.
 
     busiest: where the node's system has no counters of RDMA devices, as macOS, the interface that
-    carried most, and its bytes; none where it has.
+    carried most, and its bytes; None where it has.
     """
 
     interface: str
@@ -111,10 +111,10 @@ def problem(
     least: int,
     known_by: str | None = None,
 ) -> str | None:
-    """Why the traffic did not cross what was asked for, in one sentence; none when it did.
+    """Why the traffic did not cross what was asked for, in one sentence; None when it did.
 
     least: bytes that each node's part of the run takes at the least. known_by: how rdma is known
-    where nothing counts it, none where it is not.
+    where nothing counts it, None where it is not.
     """
     judge = _tcp_problem if transport == "tcp" else _rdma_problem
     for name, moved in nodes.items():
@@ -187,7 +187,7 @@ def _uncounted_problem(name: str, interface: str, carried: int, known_by: str | 
 
 
 def uncounted(transport: str, nodes: Mapping[str, Traffic], known_by: str | None) -> str | None:
-    """What to know of rdma that no counter shows, as a clause; none where counters show it."""
+    """What to know of rdma that no counter shows, as a clause; None where counters show it."""
     names = [name for name, moved in nodes.items() if moved.busiest]
     if transport != "rdma" or not names:
         return None

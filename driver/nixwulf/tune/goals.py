@@ -61,7 +61,7 @@ class Measurement:
 def predicted_time(
     goal: Goal, forecast: Forecast, n_prompt: int, n_gen: int
 ) -> PredictedTime | None:
-    """What a prediction says of a goal; none where the reading of prompts is not predicted.
+    """What a prediction says of a goal; None where the reading of prompts is not predicted.
 
     throughput: a token that is generated costs its step, and its share of the prompts
     (nixwulf.perf.predict.total).
@@ -88,7 +88,7 @@ def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
 
 
 def unmeasured(goal: Goal, engine: str) -> str | None:
-    """Why no benchmark tells a goal of an engine, or none."""
+    """Why no benchmark tells a goal of an engine, or None."""
     engines.find(engine, "--engine")
     if goal.metric == "prompt" and engine not in _OWN:
         return f"no benchmark measures the reading of prompts of {engine} by itself"
@@ -96,7 +96,7 @@ def unmeasured(goal: Goal, engine: str) -> str | None:
 
 
 def measurement_of(goal: Goal, record: Mapping[str, Any]) -> Measurement | None:
-    """What a record that ended ok says of a goal; none where it has no such metric."""
+    """What a record that ended ok says of a goal; None where it has no such metric."""
     for index, metric in enumerate(record["metrics"]):
         if metric["name"] == goal.metric and metric["unit"] == "tok/s" and metric["value"] > 0:
             spread = metric.get("stddev", 0.0) / metric["value"] / sqrt(len(metric["samples"]))

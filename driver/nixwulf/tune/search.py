@@ -30,7 +30,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Decision:
-    """The way to measure next, by its place; none: stop, and why."""
+    """The way to measure next, by its place; None: stop, and why."""
 
     next: int | None
     why: str

@@ -69,7 +69,7 @@ class Lab:
         return Shape(**self.status()[self._known(fabric)]["shape"])
 
     def shaping(self, fabric: str) -> Shaping:
-        """What shapes a fabric now; none: it is unshaped."""
+        """What shapes a fabric now; "none": it is unshaped."""
         return cast(Shaping, self.status()[self._known(fabric)]["shaping"])
 
     def status(self) -> dict[str, dict[str, Any]]:

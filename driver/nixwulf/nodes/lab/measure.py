@@ -16,7 +16,7 @@ from nixwulf.nodes.ssh import connections, open_all
 
 @dataclass(frozen=True)
 class FabricMeasurement:
-    """Round trips (none: no packet came back); what one TCP stream carried, or why it did not."""
+    """Round trips (None: no packet came back); what one TCP stream carried, or why it did not."""
 
     trips: RoundTrips | None
     stream: str
@@ -29,7 +29,7 @@ class FabricMeasurement:
 
 
 def measure(lab: Lab, fabric_name: str) -> FabricMeasurement | None:
-    """Measure a fabric; none when fewer than two nodes are on it."""
+    """Measure a fabric; None when fewer than two nodes are on it."""
     fabric, shape = lab.cluster.fabrics[fabric_name], lab.shape(fabric_name)
     attached = [node for node in lab.cluster.nodes if fabric_name in node.fabrics][:2]
     if len(attached) < 2:  # noqa: PLR2004

@@ -41,7 +41,7 @@ class InstallationRun:
 
     @property
     def failure(self) -> str | None:
-        """Why it did not succeed, or none."""
+        """Why it did not succeed, or None."""
         code = self.process.returncode
         if code == 0:
             return None
@@ -82,7 +82,7 @@ def install(
     report: Report,
     limit_s: float,
 ) -> dict[str, str | None]:
-    """Install nodes in parallel; by name why it failed, none for those that were installed.
+    """Install nodes in parallel; by name why it failed, None for those that were installed.
 
     What was started is ended before this returns, whatever happens.
     """

@@ -45,10 +45,10 @@ class Disk:
 
 @dataclass(frozen=True)
 class Machine:
-    """Facts of a machine; memory in bytes. What could not be read is empty or none.
+    """Facts of a machine; memory in bytes. What could not be read is empty or None.
 
     user: 'root', 'sudo' for one who may become root without a password, else the user's name.
-    kexec_disabled: the kernel's own switch, none where the kernel has no kexec.
+    kexec_disabled: the kernel's own switch, None where the kernel has no kexec.
     boot: differs between machines, and from one boot to the next. cluster: whose system it runs,
     where this project made it. interfaces: all names of network interfaces, also those that another
     system would give them. driverless_cards: network cards for which there is no driver.

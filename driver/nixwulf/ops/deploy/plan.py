@@ -21,7 +21,7 @@ _FROM_INSTALLER = "disko,install,reboot"
 class NodePlan:
     """What would be done to a node.
 
-    machine: none when it was not reached, and unreached says why. command: what installs it, empty
+    machine: None when it was not reached, and unreached says why. command: what installs it, empty
     where nothing here can. build: what makes the installer that the command names, before it, empty
     where there is none to be made. by_hand: what somebody has to do, one step a line.
     """
@@ -43,7 +43,7 @@ class NodePlan:
 
     @property
     def wiped(self) -> Disk | None:
-        """The disk that is wiped; none when the node is refused or was not reached."""
+        """The disk that is wiped; None when the node is refused or was not reached."""
         if not self.installs or self.machine is None or self.node.disk is None:
             return None
         return self.machine.disk(self.node.disk)

@@ -25,7 +25,7 @@ def shut_down(nodes: Sequence[Connection], deadline_s: float, report: Report) ->
 
 
 def await_boot(node: Connection, before: str, until: float) -> NodeState | None:
-    """The state of a node once it answers from another boot than before; none at the deadline."""
+    """The state of a node once it answers from another boot than before; None at the deadline."""
     while time.monotonic() < until:
         found = state(node)
         if found.error is None and found.boot != before:

@@ -20,7 +20,7 @@ _DAY_S, _HOUR_S = 86400, 3600
 class NodeState:
     """What a node said: boot identifies its boot, uptime_s counts since then.
 
-    error is none where it answered; owned are names of processes that the driver started there.
+    error is None where it answered; owned are names of processes that the driver started there.
     """
 
     name: str

@@ -28,7 +28,7 @@ _DATAGRAMS = "Total Datagrams"
 
 @dataclass(frozen=True)
 class _Test:
-    """What an output says of its test; what it does not say is none. ends: pairs of addresses."""
+    """What an output says of its test; what it does not say is None. ends: pairs of addresses."""
 
     protocol: str
     streams: int | None
@@ -88,7 +88,7 @@ def _metric(direction: str, flow: Flow, test: _Test) -> Mapping[str, Any]:
 
 
 def _whole(rows: Sequence[IntervalRow]) -> Sequence[IntervalRow]:
-    """The rows, less a last one of milliseconds; none where one between them is missing."""
+    """The rows, less a last one of milliseconds; None where one between them is missing."""
     if not rows:
         return ()
     length = _length(rows) or 0

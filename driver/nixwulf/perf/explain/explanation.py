@@ -84,7 +84,7 @@ def explain_records(
 ) -> tuple[list[Explained], list[Unmeasured]]:
     """All of records, each with the plan of its run where there is one.
 
-    beside: those that they are held against, they themselves among them; none: they alone.
+    beside: those that they are held against, they themselves among them; empty: they alone.
     """
     plan_of = {id(record): plan for record, plan in found}
     measured, rest = measured_in([record for record, _ in found])

@@ -78,14 +78,14 @@ class BaselineIndex:
             group.sort(key=lambda one: record_rtt_us(one.record) or inf)
 
     def on_one_node(self, one: MeasuredCase) -> tuple[float, float] | None:
-        """Mean speed of the same on one node, and its error; none where it was not measured."""
+        """Mean speed of the same on one node, and its error; None where it was not measured."""
         alone = self._alone.get(one.but(_OF_NODES))
         if not alone:
             return None
         return fmean(other.value for other in alone), max(other.error for other in alone)
 
     def on_another_fabric(self, one: MeasuredCase) -> MeasuredCase | None:
-        """The same case on that other fabric that has the shortest round trip, or none."""
+        """The same case on that other fabric that has the shortest round trip, or None."""
         group = self._linked.get(one.but(_OF_LINK), ())
         return next((other for other in group if other.fabric != one.fabric), None)
 

@@ -29,7 +29,7 @@ _NONE = (None, False, 0, "", "off", "no")
 
 @dataclass(frozen=True)
 class CaseInputs:
-    """A case as the model sees it; platforms is none for machines that only a run tells about."""
+    """A case as the model sees it; platforms is None for machines that only a run tells about."""
 
     model: ModelFacts
     fabric: FabricFacts | None
@@ -152,7 +152,7 @@ def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
 
 
 def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:
-    """One for each node; none where a platform's own speed was never measured, as the lab's."""
+    """One for each node; None where a platform's own speed was never measured, as the lab's."""
     count = record["case"]["nodes"]
     names = [node["platform"] for node in record.get("nodes", ())]
     cluster = record.get("cluster", {})

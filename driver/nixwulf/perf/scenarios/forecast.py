@@ -17,7 +17,7 @@ from nixwulf.perf.scenarios.what_if import WhatIf
 class Forecast:
     """Decode and the reading of a prompt in tokens a second, and the memory.
 
-    prompt is none where there is none, and where the compute of a node is not known.
+    prompt is None where there is none, and where the compute of a node is not known.
     """
 
     decode: Prediction

@@ -27,7 +27,7 @@ _HPCC_OUTPUT = "hpccoutf.txt"
 
 
 class Hpl(Benchmark):
-    """High-Performance Linpack; a result without a residual check that PASSED is none."""
+    """High-Performance Linpack; a result without a residual check that PASSED does not count."""
 
     name = "hpl"
     parameters: ClassVar = {

@@ -119,7 +119,7 @@ def placed_instance(model: str, before: Collection[str], answer: Any) -> Instanc
 
 
 def download_problem(instance: Instance, answer: Any) -> str | None:
-    """Why a node cannot have the files of an instance's model, or none."""
+    """Why a node cannot have the files of an instance's model, or None."""
     for node in instance.runners:
         for status in answer.get(node, ()):
             failed = status.get("DownloadFailed")

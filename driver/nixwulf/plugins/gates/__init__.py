@@ -45,7 +45,7 @@ class Crossing:
 class GateContext:
     """What gates are held against: the nodes of a case, or all of a cluster.
 
-    case, engine, benchmark and model are none where no case is about to run. answers: by gate and
+    case, engine, benchmark and model are None where no case is about to run. answers: by gate and
     node, what the gate's command printed; asked: the driver's time before and after that.
     """
 
@@ -102,8 +102,8 @@ def unknown(sentence: str) -> Verdict:
 class Gate:
     """One condition; holds, reads and fix document it, and judge says nothing when it holds.
 
-    systems: those of which it can read what it judges by, none for any. command: what to run on a
-    node before judging, none where the facts are enough.
+    systems: those of which it can read what it judges by, None for any. command: what to run on a
+    node before judging, None where the facts are enough.
     """
 
     name: str

@@ -10,7 +10,7 @@ from nixwulf.plugins.gates import LINUX_AND_MACOS, MACOS, Gate, GateContext, Ver
 
 
 def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
-    """What a node's facts say against its place on a fabric, or none."""
+    """What a node's facts say against its place on a fabric, or None."""
     name, attachment = node.name, node.fabrics[fabric.name]
     mtu = facts.mtus.get(attachment.interface)
     mac = facts.system == MACOS

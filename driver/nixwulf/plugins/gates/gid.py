@@ -65,7 +65,7 @@ def _judge_device(node: Node, fabric: Fabric, name: str, device: RdmaDevice) -> 
 
 
 def _ipv4(gid: str) -> str | None:
-    """The IPv4 address that a GID is made of, or none."""
+    """The IPv4 address that a GID is made of, or None."""
     try:
         mapped = ipaddress.IPv6Address(gid).ipv4_mapped
     except ValueError:

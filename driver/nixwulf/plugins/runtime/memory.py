@@ -181,7 +181,7 @@ def capacity(case: Case, node: Node, facts: Facts) -> int:
 def problem(
     sizes: Sizes, case: Case, nodes: Sequence[Node], facts: Mapping[str, Facts]
 ) -> str | None:
-    """By how much the model does not fit a node, in one sentence; none when it fits or is unknown.
+    """By how much the model does not fit a node, in one sentence; None when it fits or is unknown.
 
     The worst node is named.
     """

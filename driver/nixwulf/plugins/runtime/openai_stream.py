@@ -80,7 +80,7 @@ class Answer:
 
     @property
     def decode(self) -> float | None:
-        """Tokens a second after the first one; none of a single piece."""
+        """Tokens a second after the first one; None of a single piece."""
         seconds = self.came[-1] - self.came[0]
         return (self.tokens - 1) / seconds if seconds > 0 and self.tokens > 1 else None
 
@@ -136,7 +136,7 @@ async def ask(
 async def count_prompt(
     client: httpx.AsyncClient, path: str, request: Mapping[str, Any]
 ) -> int | None:
-    """The tokens of a request's prompt by the usage of an unstreamed answer; none without one."""
+    """The tokens of a request's prompt by the usage of an unstreamed answer; None without one."""
     import httpx
 
     whole = {key: value for key, value in request.items() if not key.startswith("stream")}

@@ -77,7 +77,7 @@ class Load:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     async def prepare(self) -> prompts.Counting | None:
-        """Learn how the server counts prompts, and whether it knows ignore_eos; none: it does not.
+        """Learn how the server counts prompts, and whether it knows ignore_eos; None: it does not.
 
         Raises StreamError when it counts otherwise than by words, or more than n_prompt by itself.
         """

@@ -90,7 +90,7 @@ class Run:
 
     @property
     def fabric(self) -> Fabric | None:
-        """The fabric that the case is about; none on one node."""
+        """The fabric that the case is about; None on one node."""
         return self.cluster.fabrics[self.case.fabric] if self.case.fabric else None
 
     def on_first(self, count: int) -> Run:

@@ -39,7 +39,7 @@ class VersionRow:
 
 @dataclass(frozen=True)
 class Family:
-    """Programs of one project; engine is none where no node is asked for their version.
+    """Programs of one project; engine is None where no node is asked for their version.
 
     read: the versions that were read, the oldest first: older ones may have what it has.
     """
@@ -60,7 +60,7 @@ def families() -> tuple[Family, ...]:
 
 
 def problem(engine: str, printed: str, given: Mapping[str, str]) -> str | None:
-    """Why an engine of the version that a node printed cannot be driven, or none.
+    """Why an engine of the version that a node printed cannot be driven, or None.
 
     given: what is known of the cases, by the names in a row's `when`. A development build, and a
     text without a version, are taken: their number does not say what is in them.

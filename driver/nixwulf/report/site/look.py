@@ -100,7 +100,7 @@ class Look:
         self._others = len(counts) > len(named)
 
     def style(self, row: SiteRow) -> int | None:
-        """The style of a row's mark; none where there are too many."""
+        """The style of a row's mark; None where there are too many."""
         return self._styles.get(self._words(row))
 
     def mark(self, row: SiteRow, x: float, y: float, href: str) -> Mark:

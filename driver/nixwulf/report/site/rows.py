@@ -95,7 +95,7 @@ class SiteRow:
 
     @property
     def predicted(self) -> Band | None:
-        """Between what 80 % of measurements should lie, in the unit; none where nothing says it."""
+        """Between what 80 % of measurements should lie, in the unit; None where nothing says it."""
         return band_of(self.explained) if self.explained else None
 
     @property

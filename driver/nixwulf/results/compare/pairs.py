@@ -28,7 +28,7 @@ class SideValue:
 
 @dataclass(frozen=True)
 class Pair:
-    """One metric under conditions that both sides have; interval: none where none can be given."""
+    """One metric under conditions that both sides have; interval: None where none can be given."""
 
     shared: Identity
     unit: str
@@ -43,7 +43,7 @@ class Pair:
 
     @property
     def ratio(self) -> float | None:
-        """B over A; none where A is 0."""
+        """B over A; None where A is 0."""
         return self.b.value / self.a.value if self.a.value else None
 
     @property
