@@ -101,7 +101,7 @@ def import_(
 
 
 def _platforms(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names; one without known facts is told of. Raises InputError for what is no name."""
+    """The names; prints a note for one without known facts. Raises InputError for what is no name."""
     from nixwulf.inventory.platforms import platform_names
 
     known = platform_names()
@@ -139,8 +139,8 @@ def _is_there(record: Record, out: Path) -> bool:
 
 def _content(record: Record) -> Record:
     """What a record says; the driver's version and the file's name may change."""
-    told = {key: value for key, value in record.items() if key not in {"digest", "provenance"}}
-    return told | {"source": {**record["source"], "file": ""}}
+    content = {key: value for key, value in record.items() if key not in {"digest", "provenance"}}
+    return content | {"source": {**record["source"], "file": ""}}
 
 
 def _words(record: Record) -> str:

@@ -174,7 +174,7 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     document = sweep_document(request, state.options, "tune", budget)
     plan = make_plan(parse_sweep(document, "nixwulf tune"), request.cluster)
     save_plan(plan, folder / "plan.json")
-    # The live line and what is told meanwhile share a console.
+    # The live line and the sentence after each run share a console.
     beside = render.make_console(stderr=True)
     before = state.estimates()
 

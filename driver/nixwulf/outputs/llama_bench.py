@@ -1,7 +1,7 @@
 """llama-bench of llama.cpp: every form of its -o (md, csv, json, jsonl, sql), RPC or not.
 
 Logs may stand between the rows, several runs may follow each other (a document), and the head of
-a table may be missing (-v cuts it off). Columns are told by name, so that builds may add some.
+a table may be missing (-v cuts it off). Columns are found by name, so that builds may add some.
 https://github.com/ggml-org/llama.cpp/tree/master/tools/llama-bench
 """
 
@@ -217,11 +217,16 @@ def _ended(
     named: set[str] | None,
     build: re.Match[str] | None,
 ) -> Iterator[LlamaBenchRow]:
-    told = (build[1], int(build[2])) if build else ("", None)
+    commit_and_number = (build[1], int(build[2])) if build else ("", None)
     for row in rows:
         devices = set(_RPC_DEVICE.findall(str(row.details.get("dev", ""))))
         servers = _rpc_servers(row.backend, devices or endpoints, named)
-        yield replace(row, rpc_servers=servers, build_commit=told[0], build_number=told[1])
+        yield replace(
+            row,
+            rpc_servers=servers,
+            build_commit=commit_and_number[0],
+            build_number=commit_and_number[1],
+        )
 
 
 def _rpc_servers(backend: str, endpoints: set[str], named: set[str] | None) -> int | None:

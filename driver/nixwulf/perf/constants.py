@@ -93,7 +93,16 @@ def _parse(table: Mapping[str, Any]) -> Constants:
 def choose(
     engine: str, kind: str, known: Mapping[str, Mapping[str, Constants]] | None = None
 ) -> Constants:
-    """Of an engine (as family() names it) on a kind of device; raises InputError."""
+    """The constants of an engine on a kind of device.
+
+    Args:
+        engine: its name, as family() gives it.
+        kind: vendor of the GPU, or 'cpu'.
+        known: constants by engine and kind; None: those that are shipped.
+
+    Raises:
+        InputError: there are none for the engine, or none for it on such a device.
+    """
     known = load() if known is None else known
     if engine not in known:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What the model is told: machines, language models, links, and a way to run one on others."""
+"""Inputs of the performance model: machines, links, and the strategy of a run."""
 
 from __future__ import annotations
 

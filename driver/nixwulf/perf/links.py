@@ -88,9 +88,20 @@ def fabric_facts(
     rtt_us: float | None = None,
     bandwidth_gbps: float | None = None,
 ) -> FabricFacts:
-    """A link by its kind and what is known of it; what is not, is taken from the table and said.
+    """The facts of a link: measured where they are known, else usual ones of its kind.
 
-    speed_gbps is nominal. Raises InputError for a kind or transport that has no usual latency.
+    Args:
+        kind: of the fabric, as cluster files name it: 'ethernet', 'usb4', ...
+        transport: 'tcp' or 'rdma'.
+        speed_gbps: nominal speed, Gbit/s; 0 where it is not known.
+        rtt_us: measured round trip, microseconds; None: the usual one.
+        bandwidth_gbps: measured bandwidth, Gbit/s; None: the usual one.
+
+    Returns:
+        The facts; each usual one is named in assumptions, with its source.
+
+    Raises:
+        InputError: the kind has no usual latency by that transport.
     """
     rows = [row for row in _table() if row["kind"] == kind and row["transport"] == transport]
     if not rows:

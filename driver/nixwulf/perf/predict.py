@@ -42,11 +42,19 @@ def predict(
     metric: str = "decode",
     constants: Constants | None = None,
 ) -> Prediction:
-    """What a way to run a model on nodes (one of platforms each) should give.
+    """Predict the speed of a model on nodes.
 
-    metric: 'decode' (tokens a second once the prompts are read), 'prompt' (tokens of prompts a
-    second), or 'serve' (tokens generated a second with the prompts' time in it). Raises InputError
-    for what cannot be: several nodes without a fabric or without a way to split, one node split.
+    Args:
+        platforms: one for each node, the head first.
+        model: its sizes and the bits of its weights.
+        strategy: engine, parallelism, and the lengths of prompts and answers in tokens.
+        fabric: the link between the nodes; None on one node.
+        metric: 'decode' (tokens a second once the prompts are read), 'prompt' (tokens of prompts
+            a second), or 'serve' (tokens generated a second, the time of the prompts included).
+        constants: of the engine on such devices; None: the fitted ones.
+
+    Raises:
+        InputError: several nodes without a fabric or not split, or one node that is split.
     """
     work, tokens = total(platforms, model, strategy, fabric, metric=metric)
     kind = platforms[0].kind
@@ -113,7 +121,10 @@ def total(
     *,
     metric: str,
 ) -> tuple[Work, float]:
-    """The work that a metric is about, and the tokens it counts; raises as predict does."""
+    """The work that a metric is about, and the number of tokens that it counts.
+
+    Arguments and errors are those of predict.
+    """
     _check(platforms, strategy, fabric, metric)
     if metric == "decode":
         return decode_step(platforms, model, fabric, strategy), tokens_a_step(strategy)

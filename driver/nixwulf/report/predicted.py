@@ -29,7 +29,7 @@ _MOST_SENTENCES = 3
 
 @dataclass(frozen=True)
 class About:
-    """What stands below plots.
+    """Notes of predictions below plots.
 
     inside: how many of the values with a prediction are in its interval, without a full stop and
     empty without any; why: a sentence for each way to split; why_not: why something, or all of it,

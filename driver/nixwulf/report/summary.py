@@ -167,7 +167,7 @@ def _lines(
 def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, MetricSummary]]]:
     """For each case the values by what tells them apart, as canonical JSON, and by metric.
 
-    Cold and warm are told apart where a setting has both.
+    Cold and warm are separate where a setting has both.
     """
     records = list(records)
     known = {metric["name"] for record in records for metric in per_watt(record)}

@@ -84,7 +84,7 @@ def records_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> l
 
 
 def require_use(metadata: UserMetadata, records: Sequence[Record]) -> None:
-    """Raise InputError when something was said that applies to no record."""
+    """Raise InputError when an option applies to no record."""
     for key, why in _APPLIES.items():
         value = getattr(metadata, key)
         if value and not any(record["case"].get(key) == value for record in records):
@@ -181,7 +181,7 @@ def _record(
     alike[identity] += 1
     number, again = alike[identity], ""
     if number > 1:
-        # What told them apart, such as the folder of a model or RPC servers, is in no record.
+        # What distinguished them, such as the folder of a model or RPC servers, is in no record.
         identity = fingerprint([identity, number])
         again = f"case {number} of those in the file that look alike"
     called = found.model.get("name")

@@ -31,7 +31,7 @@ from nixwulf.sweep.sanity import References
 
 
 class Observer(Protocol):
-    """Who is told how a sweep goes on."""
+    """Called on each event of a sweep."""
 
     def step(self, words: str) -> None:
         """Something that is no run begins, such as bringing the lab up."""
@@ -171,7 +171,19 @@ def run_one(
     repetition: int,
     observer: Callable[[str], None],
 ) -> Record:
-    """One run of a plan on connected nodes; what an earlier, unfinished run left raw is removed."""
+    """Do one run of a plan on connected nodes.
+
+    Args:
+        connected: the session whose nodes run it.
+        plan: gives the cluster, the models, the limits and the waived gates.
+        folder: the run folder; raw outputs that an unfinished run left there are removed.
+        case: what to run.
+        repetition: its index, from 0.
+        observer: called with the name of each phase as it starts.
+
+    Returns:
+        The sealed record, whatever the outcome.
+    """
     nodes = tuple(connected.nodes[node.name] for node in case.nodes_of(plan.cluster))
     placed = _placed(connected, plan, case)
     name = f"{case.id}-r{repetition}"

@@ -1,6 +1,6 @@
 """The supervisor of a lab: process 1 of its PID namespace, in the hub between the nodes' links.
 
-It makes the nodes and links, serves the control socket, and ends everything when it is told to, on
+It makes the nodes and links, serves the control socket, and ends everything on request, on
 SIGTERM, or when the lifeline breaks. However it ends, the kernel ends the nodes with it and frees
 the namespaces, mounts and links. Run by `nixwulf.nodes.lab.up` as `python -m
 nixwulf.nodes.lab.supervisor STATE READY LOCK LIFELINE` (inherited descriptors; -1 is none).
@@ -33,7 +33,7 @@ BANNER = b"SSH-2.0"
 
 
 class Ended(Exception):
-    """The lab was told to end."""
+    """The lab was asked to end."""
 
 
 class Supervisor:
@@ -82,7 +82,7 @@ class Supervisor:
             time.sleep(0.01)
 
     def serve(self, control: socket.socket, lifeline: int) -> None:
-        """Answer requests until the lab is told to end (raises Ended)."""
+        """Answer requests until the lab is asked to end (raises Ended)."""
         wake, signalled = socket.socketpair()
         signalled.setblocking(False)
         wake.setblocking(False)

@@ -23,7 +23,7 @@ _NVIDIA = re.compile(r"(\d+), ([^,]*), ([^,]*), ([^,]*), ([^,]*), (0x[0-9a-fA-F]
 
 @dataclass(frozen=True)
 class Samples:
-    """The facts that a node told first, and its series of points by key.
+    """The facts that a node reports first, and its series of points by key.
 
     Keys and units: rapl:N joules since an unknown moment, steadily rising; amdgpu:SENSOR, nvidia:N,
     pmic, powermetrics W; temp:SENSOR C; mhz:UNIT and mhz_limit:UNIT; count:NAME events;
@@ -82,7 +82,7 @@ def parse(text: str) -> Samples:
 def unwrapped(points: Sequence[Point], span: float) -> list[Point]:
     """A counter that starts again from 0 after SPAN, as one that does not.
 
-    A counter that turned over twice between two points cannot be told from one that did once: at
+    A counter that turned over twice between two points looks like one that did once: at
     300 W, RAPL's 262 kJ last a quarter of an hour.
     """
     turns, last, result = 0, float("-inf"), []

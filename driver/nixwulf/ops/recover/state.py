@@ -18,7 +18,7 @@ _DAY_S, _HOUR_S = 86400, 3600
 
 @dataclass(frozen=True)
 class NodeState:
-    """What a node said: boot identifies its boot, uptime_s counts since then.
+    """What a node answered: boot identifies its boot, uptime_s counts since then.
 
     error is None where it answered; owned are names of processes that the driver started there.
     """

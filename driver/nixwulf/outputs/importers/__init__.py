@@ -104,7 +104,7 @@ def metric(
 ) -> dict[str, Any]:
     """A metric as in a record; its value is the mean of the samples where there are some.
 
-    spread: percentiles of the samples are told too. Of very many, at most 1000 are kept, evenly
+    spread: percentiles of the samples are given too. Of very many, at most 1000 are kept, evenly
     over all. more: stddev, state, percentiles. What is None or empty is left out.
     Raises ParseError for a number that is NaN, infinite or negative, and for a speed of nothing.
     """

@@ -54,7 +54,7 @@ TOOL = Tool("llama-bench", parser, _read)
 
 
 def _warnings(text: str) -> tuple[str, ...]:
-    """What was printed whole before a crash is kept, and told of."""
+    """What was printed whole before a crash is kept, with a warning."""
     failure, lines = last_words(text), text.splitlines()
     if failure != ".":
         return (f"The output tells of a failure{failure}",)

@@ -71,5 +71,5 @@ def _of_summary(text: str) -> Iterator[Mapping[str, Any]]:
 
 def _transport(text: str, hosts: int) -> str | None:
     """NCCL's own words, where they are of one only."""
-    said = {how for mark, how in (("NET/IB", "rdma"), ("NET/Socket", "tcp")) if mark in text}
-    return said.pop() if len(said) == 1 and hosts != 1 else None
+    transports = {how for mark, how in (("NET/IB", "rdma"), ("NET/Socket", "tcp")) if mark in text}
+    return transports.pop() if len(transports) == 1 and hosts != 1 else None

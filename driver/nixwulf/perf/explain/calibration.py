@@ -38,13 +38,17 @@ def calibrated(
     unit = PlatformFacts(name, _KIND, 1.0, 1.0)
     work, tokens = total([unit], model, alone, None, metric=metric)
     seconds = tokens / speed
-    said = f"{name}: no published facts; the speed of one node measured in this run stands for it"
+    assumption = (
+        f"{name}: no published facts; the speed of one node measured in this run stands for it"
+    )
     if metric == "prompt":
         computed = work.compute + work.attention
-        platform = PlatformFacts(name, _KIND, _PERFECT, computed / seconds, assumptions=(said,))
+        platform = PlatformFacts(
+            name, _KIND, _PERFECT, computed / seconds, assumptions=(assumption,)
+        )
     else:
         read = work.weights + work.cache
-        platform = PlatformFacts(name, _KIND, read / seconds, _PERFECT, assumptions=(said,))
+        platform = PlatformFacts(name, _KIND, read / seconds, _PERFECT, assumptions=(assumption,))
     known = choose(family(strategy, _KIND), _KIND)
     sure = hypot(_SURE, error)
     deviations = (sure, sure, sure, sure, *known.deviations[4:6], sure)

@@ -193,9 +193,9 @@ def _machines(
                 one.metric,
                 other.value,
             )
-            said = (
+            assumption = (
                 f"{platform}: the host's time for an exchange on {one.fabric!r} is as on "
                 f"{other.fabric!r} in it"
             )
-            node = replace(node, assumptions=(*node.assumptions, said))
+            node = replace(node, assumptions=(*node.assumptions, assumption))
     return (node,) * subject.nodes, constants

@@ -91,7 +91,7 @@ class BaselineIndex:
 
 
 def measured_in(records: Sequence[Record]) -> tuple[list[MeasuredCase], list[Unmeasured]]:
-    """Runs of one case are one; records without a speed are told with their reason."""
+    """Runs of one case are one; records without a speed are listed with their reason."""
     groups: defaultdict[tuple[str, str, str], list[tuple[Record, Mapping[str, Any]]]]
     groups = defaultdict(list)
     rest = []
@@ -148,5 +148,5 @@ def _why(record: Record) -> str:
     if record["outcome"] == "ok":
         return "It measured no prompt and no decode in tok/s."
     failure = record.get("failure", {})
-    said = " ".join(filter(None, (failure.get("reason"), failure.get("hint"))))
-    return f"It ended {record['outcome']!r}, so there is no speed to explain. {said}".strip()
+    why = " ".join(filter(None, (failure.get("reason"), failure.get("hint"))))
+    return f"It ended {record['outcome']!r}, so there is no speed to explain. {why}".strip()

@@ -127,9 +127,11 @@ def _foot(explained: Sequence[Explained]) -> list[str]:
 
 
 def _assumptions(explained: Sequence[Explained]) -> list[str]:
-    said = dict.fromkeys(
+    assumptions = dict.fromkeys(
         text for one in explained if one.prediction for text in one.prediction.assumptions
     )
     return (
-        ["", "Assumed, because it is not known:", *(f"- {text}" for text in said)] if said else []
+        ["", "Assumed, because it is not known:", *(f"- {text}" for text in assumptions)]
+        if assumptions
+        else []
     )

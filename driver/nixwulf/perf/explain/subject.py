@@ -52,9 +52,9 @@ class CaseInputs:
         )
 
 
-def _no_guesses(said: Mapping[str, Any]) -> None:
+def _no_guesses(parameters: Mapping[str, Any]) -> None:
     for key in _GUESSES:
-        if said.get(key) not in _NONE:
+        if parameters.get(key) not in _NONE:
             raise InputError("It guesses tokens ahead, and how many were kept is not told.")
 
 

@@ -20,7 +20,7 @@ _BITS = 8
 
 
 class Collectives(Benchmark):
-    """all_reduce_perf, one rank and one GPU a node; a result that was not checked does not count."""
+    """all_reduce_perf, one rank and one GPU a node; a result that was not checked is void."""
 
     name = "collectives"
     parameters: ClassVar = {

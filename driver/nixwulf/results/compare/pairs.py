@@ -69,7 +69,7 @@ class Pair:
 
     @property
     def single(self) -> bool:
-        """Whether a side is one run: its interval knows the noise inside a run, no run's luck."""
+        """Whether a side is one run: its interval lacks the noise between runs."""
         return min(self.a.n_runs, self.b.n_runs) == 1
 
     @property

@@ -84,7 +84,7 @@ class Watch:
         begin = time.monotonic()
         if not self._lacks_idle():
             return
-        wait = IDLE_S + SLOWEST_S  # until the slowest source has told of the end as well
+        wait = IDLE_S + SLOWEST_S  # until the slowest source has reported the end as well
         time.sleep(wait)
         self._run.deadline += wait
         window = (begin, begin + IDLE_S)
@@ -97,7 +97,7 @@ class Watch:
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """The time for which the power is told, however it ends."""
+        """The time for which power is reported, however it ends."""
         begin = time.monotonic()
         try:
             yield
@@ -162,7 +162,7 @@ class Watch:
     def _lacks_idle(self) -> bool:
         """Whether some watts here were not yet seen idle; nodes that have none are remembered."""
         known = self._run.power
-        # What has watts has told some by then; a sampler that finds nothing has ended before.
+        # What has watts has reported some by then; a sampler that finds nothing has ended before.
         self._wait_while_sampling(time.monotonic() + INTERVAL_S)
         for wall in self._walls:
             wall.reader.answered.wait(_READY_S)
