@@ -101,7 +101,7 @@ def import_(
 
 
 def _platforms(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names; prints a note for one without known facts. Raises InputError for what is no name."""
+    """The names, with a note for one without known facts; raises InputError for an invalid one."""
     from nixwulf.inventory.platforms import platform_names
 
     known = platform_names()

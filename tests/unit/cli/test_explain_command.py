@@ -260,8 +260,11 @@ def test_published_numbers_are_explained_where_they_say_enough(tmp_path):
         ({"platforms": ("dgx-spark",) * 3}, "The record names 3 platforms for 2 nodes"),
         ({"model": "eliza"}, "The model 'eliza' is not known by that name"),
         ({"fabric": {"name": "cable"}}, "The record lacks the kind of its fabric"),
-        ({"conditions": {**DECODE, "concurrency": 4}}, "it is not told whether it is of each or"),
-        ({"conditions": {**DECODE, "speculative": True}}, "It guesses tokens ahead"),
+        (
+            {"conditions": {**DECODE, "concurrency": 4}},
+            "whether the speed is of each sequence or of all",
+        ),
+        ({"conditions": {**DECODE, "speculative": True}}, "It decodes speculatively"),
     ],
 )
 def test_what_a_record_lacks_is_said_in_a_sentence(tmp_path, changes, why):

@@ -141,11 +141,11 @@ def _explained(
 
 def _setting(one: MeasuredCase, subject: CaseInputs, alike: BaselineIndex) -> PredictionInputs:
     if one.metric == "decode" and "n_gen" not in one.conditions and batch(one.conditions) > 1:
-        raise InputError("The lengths of several sequences at once are not told.")
+        raise InputError("The record lacks the lengths of the concurrent sequences.")
     strategy = subject.strategy(one.conditions)
     if one.record["kind"] != "run" and strategy.batch > 1:
         raise InputError(
-            "Of several sequences at once it is not told whether it is of each or all."
+            "The record does not state whether the speed is of each sequence or of all."
         )
     platforms, constants = _machines(one, subject, alike)
     if one.metric == "prompt":

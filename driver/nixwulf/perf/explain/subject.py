@@ -55,7 +55,9 @@ class CaseInputs:
 def _no_guesses(parameters: Mapping[str, Any]) -> None:
     for key in _GUESSES:
         if parameters.get(key) not in _NONE:
-            raise InputError("It guesses tokens ahead, and how many were kept is not told.")
+            raise InputError(
+                "It decodes speculatively, and the number of accepted tokens is missing."
+            )
 
 
 def batch(conditions: Mapping[str, Any]) -> int:

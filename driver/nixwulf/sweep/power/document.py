@@ -20,7 +20,7 @@ RAPL_FIX = (
     "'sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj' there"
 )
 POWERMETRICS_FIX = (
-    "powermetrics told no watts; let the user run it without a password: put 'USER ALL=(root) "
+    "powermetrics reported no watts; let the user run it without a password: put 'USER ALL=(root) "
     "NOPASSWD: /usr/bin/powermetrics' into a file of /etc/sudoers.d there"
 )
 
@@ -58,7 +58,7 @@ def document(
         for name, entry in found.items():
             reasons.setdefault(entry["absent"]["watts"], []).append(name)
         reported = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
-        power["absent"] = f"Nothing tells watts. {reported}."
+        power["absent"] = f"No source of watts. {reported}."
     return power
 
 
@@ -84,12 +84,12 @@ def _node(
     if any(key.startswith("rapl:") for key in node.samples.reported("unreadable")):
         absent["rapl"] = RAPL_FIX
     absent |= {
-        program: f"it said {words!r}"
+        program: f"it printed {words!r}"
         for program, _, words in (fact.partition(" ") for fact in node.samples.reported("refused"))
     }
     silent = end - node.samples.stamps[-1][1] if node.samples.stamps else 0.0
     if silent > _SILENT_S:
-        absent["sampler"] = f"it said nothing for the last {silent:.1f} s"
+        absent["sampler"] = f"it printed nothing for the last {silent:.1f} s"
     names = dict(fact.partition(" ")[::2] for fact in node.samples.reported("sensor"))
     celsius = {
         f"{names[sensor]} ({sensor})" if sensor in names else sensor: round(max(values), 1)
@@ -160,5 +160,5 @@ def _meter(
     }
     reported = _watts(energy.integral(meter.points), window, idle.get((meter.key, "wall")))
     if not reported:
-        return {**fed, "absent": f"It {meter.error or 'told too little while it was measured'}."}
+        return {**fed, "absent": f"It {meter.error or 'reported too few samples'}."}
     return {**fed, "watts": reported}

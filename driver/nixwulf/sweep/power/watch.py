@@ -145,7 +145,7 @@ class Watch:
                     del waiting[name]
             time.sleep(_POLL_S)
         for name in waiting:
-            self._reasons[name] = f"its sampler said nothing in {_READY_S:g} s"
+            self._reasons[name] = f"its sampler printed nothing in {_READY_S:g} s"
         for name in list(self._samplers):
             twin = self._twin(name)
             if twin:
