@@ -77,7 +77,7 @@ def main() -> None:
 
 def print_figures(judged: Sequence[Judged], split: Sequence[Judged], what: str) -> None:
     """Errors of the model from facts alone and of the naive roofline, by what is predicted."""
-    alone = [one for one in split if one.case.way.batch == 1]
+    alone = [one for one in split if one.case.strategy.batch == 1]
     groups = {
         "decode, several nodes": split,
         "decode, several nodes, one sequence": alone,

@@ -60,7 +60,7 @@ def nodes(cluster):
 
 
 def test_the_versions_of_mlx_are_told_without_starting_it(nodes):
-    subject = gates.Subject(
+    subject = gates.GateContext(
         nodes=nodes.cluster.nodes[:2],
         facts=gather(list(nodes.nodes.values())[:2], ENGINE.programs),
         engine=ENGINE,

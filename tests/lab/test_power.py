@@ -12,7 +12,7 @@ from test_runs import plan_for
 
 from meter_server import serving, unreachable
 from nixwulf.inventory.cluster import Meter, load_cluster
-from nixwulf.nodes.power.session import Known
+from nixwulf.nodes.power.session import PowerSession
 from nixwulf.sweep import session
 from nixwulf.sweep.power import watch
 
@@ -128,14 +128,14 @@ def test_a_sampler_that_is_killed_costs_no_run(run, nodes, cluster):
     matrix = {"nodes": [1], "parallelism": ["single"]}
     record = run(plan_for(cluster, matrix=matrix), kill)
     assert record["outcome"] == "ok", record.get("failure")
-    assert "said nothing for the last" in record["power"]["nodes"]["n1"]["absent"]["sampler"]
+    assert "printed nothing for the last" in record["power"]["nodes"]["n1"]["absent"]["sampler"]
     assert "watts" not in record["power"]["nodes"]["n1"]
     assert record["power"]["meters"][0]["also_feeds"] == ["n2"]
 
 
 def test_a_machine_that_tells_nothing_says_why_for_each_node(run, cluster, nodes, monkeypatch):
     monkeypatch.setattr(watch, "ROOT", "/tmp/nothing")
-    nodes.power = Known()
+    nodes.power = PowerSession()
     bare = replace(cluster, nodes=tuple(replace(node, meter=None) for node in cluster.nodes))
     connections = {
         name: replace(c, node=replace(c.node, meter=None)) for name, c in nodes.nodes.items()
@@ -147,5 +147,5 @@ def test_a_machine_that_tells_nothing_says_why_for_each_node(run, cluster, nodes
         absent = record["power"]["nodes"][name]["absent"]
         assert absent.keys() == {"watts", "celsius", "mhz", "throttling"}
         assert absent["watts"].startswith("no RAPL counter")
-    assert record["power"]["absent"].startswith("Nothing tells watts. n1, n2: no RAPL counter")
+    assert record["power"]["absent"].startswith("No source of watts. n1, n2: no RAPL counter")
     assert nodes.power.silent.keys() == {"n1", "n2"}, "no later run of the session asks again"

@@ -3,7 +3,7 @@
 import copy
 
 from nixwulf.inventory.platforms import load_platform
-from nixwulf.perf.inputs import FabricFacts, Way, platform_facts
+from nixwulf.perf.inputs import FabricFacts, Strategy, platform_facts
 from nixwulf.perf.predict import predict
 from nixwulf.perf.scenarios.source import read_model
 from nixwulf.results import record
@@ -40,6 +40,8 @@ def predicted(nodes=2, split="pipeline", name="decode"):
     node = platform_facts(load_platform("framework-desktop"))
     model = read_model(LLAMA["name"], size_gib=LLAMA["bytes"] / 2**30).facts
     conditions = DECODE if name == "decode" else PROMPT
-    way = Way("llama.cpp", split if nodes > 1 else "single", n_prompt=conditions["n_prompt"])
+    strategy = Strategy(
+        "llama.cpp", split if nodes > 1 else "single", n_prompt=conditions["n_prompt"]
+    )
     link = FabricFacts("thunderbolt-net", "tcp", 240, 9) if nodes > 1 else None
-    return predict([node] * nodes, model, way, link, metric=name)
+    return predict([node] * nodes, model, strategy, link, metric=name)

@@ -127,7 +127,9 @@ def _solve(cases: Sequence[Case]) -> tuple[Mapping[tuple[str, str], int], Any, A
     index = {key: number for number, key in enumerate(keys)}
     least, base = _ends()
     certain, unknown, inverse = _granted(index)
-    noises = np.array([hypot(_NOISE, c.deviation, uneven(c.model, c.way, c.metric)) for c in cases])
+    noises = np.array(
+        [hypot(_NOISE, c.deviation, uneven(c.model, c.strategy, c.metric)) for c in cases]
+    )
     group = np.array([index[_TOGETHER, _together(case)] for case in cases])
     rows = np.array([_row(case) for case in cases]).reshape(len(cases), len(NAMES) + 3)
     counts, beside, fixed, seen = rows[:, :-3], rows[:, -3], rows[:, -2], np.log(rows[:, -1])
@@ -236,9 +238,9 @@ def _together(case: Case) -> str:
 
     Each size of a batch has kernels of its own, and its routing is not even.
     """
-    size = case.metric if case.metric == "prompt" else case.way.batch
+    size = case.metric if case.metric == "prompt" else case.strategy.batch
     bits = f"{case.model.weights.routed_bits:.1f}"
-    return f"{case.machine} {case.way.engine} {case.model.name} {bits} {size}"
+    return f"{case.machine} {case.strategy.engine} {case.model.name} {bits} {size}"
 
 
 def _deviation(name: str, part: str) -> float:
@@ -257,13 +259,13 @@ def _deviation(name: str, part: str) -> float:
 def place(case: Case) -> tuple[str, str]:
     """The engine and the kind of device whose constants hold for a case."""
     kind = case.platforms[0].kind
-    return family(case.way, kind), kind
+    return family(case.strategy, kind), kind
 
 
 @cache
 def _row(case: Case) -> tuple[float, ...]:
     """What each constant scales, what none does, and the seconds that were measured."""
-    work, tokens = total(case.platforms, case.model, case.way, case.fabric, metric=case.metric)
+    work, tokens = total(case.platforms, case.model, case.strategy, case.fabric, metric=case.metric)
     counts = [getattr(work, _FIELDS[name]) for name in NAMES]
     counts[NAMES.index("weights")] += work.activations
     return (*counts, work.beside, work.latency + work.transfer, tokens / case.value)

@@ -21,7 +21,7 @@ from nixwulf.core.files import read_text
 from nixwulf.llm.catalog import find
 from nixwulf.llm.model_facts import ModelFacts, Weights
 from nixwulf.llm.quantization import weights_of
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.work import decode_step, forward, tokens_a_step
 
 COLUMNS = [
@@ -68,7 +68,7 @@ class Case:
     machine: str
     platforms: tuple[PlatformFacts, ...]
     model: ModelFacts
-    way: Way
+    strategy: Strategy
     fabric: FabricFacts | None
     metric: str
     interconnect: str
@@ -93,28 +93,28 @@ class Case:
     @property
     def roofline(self) -> float:
         """Bandwidth over a token's bytes, for tensors times the nodes: tok/s of the batch."""
-        single = replace(self.way, parallelism="single")
+        single = replace(self.strategy, parallelism="single")
         work = forward(self.platforms[:1], self.model, None, single, tokens=1, sequences=1, depth=0)
-        nodes = self.nodes if self.way.parallelism == "tensor" else 1
-        return nodes * tokens_a_step(self.way) / work.weights
+        nodes = self.nodes if self.strategy.parallelism == "tensor" else 1
+        return nodes * tokens_a_step(self.strategy) / work.weights
 
     @property
     def label(self) -> str:
         """In a few words."""
-        way = self.way
+        strategy = self.strategy
         extra = "".join(
             f" {name} {value}"
             for name, value, usual in (
-                ("batch", way.batch, 1),
-                ("depth", way.depth, 0),
-                ("drafts", way.drafts, 0),
+                ("batch", strategy.batch, 1),
+                ("depth", strategy.depth, 0),
+                ("drafts", strategy.drafts, 0),
             )
             if value != usual
         )
         link = f" {self.fabric.transport}" if self.fabric else ""
         return (
-            f"{self.machine} x{self.nodes}{link} {way.engine} {way.parallelism} {self.model.name} "
-            f"{self.model.weights.routed_bits:.1f} bit {self.metric}{extra}"
+            f"{self.machine} x{self.nodes}{link} {strategy.engine} {strategy.parallelism} "
+            f"{self.model.name} {self.model.weights.routed_bits:.1f} bit {self.metric}{extra}"
         )
 
 
@@ -191,11 +191,11 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     size = _number(row, "model_size_gib")
     weights, complete = _weights(row, model, size)
     model = model.quantized(weights)
-    metric, way = _way(row, engine)
+    metric, strategy = _way(row, engine)
     if value <= 0:
         raise InputError(f"its value {row['value']!r} is no speed")
     if row["unit"] == "ms":
-        value = 1000 * way.batch / value
+        value = 1000 * strategy.batch / value
     nodes = int(_number(row, "nodes", 1))
     if engine == "distributed-llama" and "8 of 10" in row["engine"]:
         nodes = 8
@@ -206,12 +206,21 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
         raise InputError(f"{needed:.0f} GiB of weights are more than {memory:.0f} GiB of memory")
     fabric = fabric_of(row, machine) if nodes > 1 else None
     # How many experts a batch touches is not known well enough to doubt its row.
-    if complete and metric == "decode" and (way.batch == 1 or not model.routed):
-        step = decode_step(platforms, model, fabric, way)
-        if value * (step.weights + step.cache) > _MOST * tokens_a_step(way):
+    if complete and metric == "decode" and (strategy.batch == 1 or not model.routed):
+        step = decode_step(platforms, model, fabric, strategy)
+        if value * (step.weights + step.cache) > _MOST * tokens_a_step(strategy):
             raise InputError("faster than its memory: its weights have fewer bits than it says")
     return (
-        (machine["name"], platforms, model, way, fabric, metric, row["interconnect"], complete),
+        (
+            machine["name"],
+            platforms,
+            model,
+            strategy,
+            fabric,
+            metric,
+            row["interconnect"],
+            complete,
+        ),
         value,
     )
 
@@ -240,7 +249,7 @@ def _number(row: Mapping[str, str], column: str, default: float = 0.0) -> float:
     return number
 
 
-def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
+def _way(row: Mapping[str, str], engine: str) -> tuple[str, Strategy]:
     """The metric and the way; raises InputError where a row does not say what the model needs."""
     note, name = row["note"], row["metric"]
 
@@ -278,7 +287,7 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Way]:
     graphs = None
     if engine == "vllm" and (drafts or "graphs" in note or "eager" in note):
         graphs = "eager" not in note
-    return metric, Way(
+    return metric, Strategy(
         engine,
         row["parallelism"] if _number(row, "nodes", 1) > 1 else "single",
         n_prompt=n_prompt if metric != "decode" else 0,

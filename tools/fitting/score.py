@@ -120,7 +120,7 @@ def spreads(cases: Sequence[Case]) -> tuple[dict[str, float], dict[str, float]]:
             prediction = predict_case(case, known)
             off = log(prediction.value / case.value)
             longer, shorter = doubt(
-                prediction.parts, known[engine][kind], case.model, case.way, case.metric
+                prediction.parts, known[engine][kind], case.model, case.strategy, case.metric
             )
             more = off**2 - (longer if off > 0 else shorter) ** 2
             excess = prompts if case.metric == "prompt" else decode
@@ -149,7 +149,7 @@ def predict_case(case: Case, known: Table) -> Prediction:
     return predict(
         case.platforms,
         case.model,
-        case.way,
+        case.strategy,
         case.fabric,
         metric=case.metric,
         constants=known[engine][kind],
@@ -196,7 +196,7 @@ def _difference(first: Case, second: Case) -> str:
         or _plain(first) != _plain(second)
     ):
         return ""
-    split = second.way.parallelism == first.way.parallelism
+    split = second.strategy.parallelism == first.strategy.parallelism
     if first.nodes == second.nodes:
         return "link" if split and first.fabric != second.fabric else ""
     single = first.nodes == 1
@@ -208,4 +208,4 @@ def _difference(first: Case, second: Case) -> str:
 
 def _plain(case: Case) -> object:
     """What has to be equal; how many guesses were right is an outcome."""
-    return replace(case.way, parallelism="single", graphs=None, acceptance=0.0, collectives="")
+    return replace(case.strategy, parallelism="single", graphs=None, acceptance=0.0, collectives="")

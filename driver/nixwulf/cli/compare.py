@@ -25,7 +25,7 @@ from nixwulf.cli.options import fail_below, table_format
     "--over",
     multiple=True,
     metavar="KEY",
-    help="What is compared, and so need not be equal: fabric, model, depth, ...; repeatable.",
+    help="Dimension to compare across: fabric, model, depth, ...; repeatable.",
 )
 @fail_below("Exit with 1 when B is shown to be below this share of A, such as 0.95, or failed.")
 @table_format

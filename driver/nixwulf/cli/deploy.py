@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import choose, machines, only_nodes
+from nixwulf.cli.options import RenamedOption, choose, machines, only_nodes
 from nixwulf.cli.options import expect_cluster as expect_cluster_option
 from nixwulf.cli.options import flake as flake_option
 from nixwulf.cli.options import prebuilt as prebuilt_option
@@ -43,18 +43,24 @@ if TYPE_CHECKING:
 @expect_cluster_option
 @prebuilt_option
 @click.option(
-    "--limit",
+    "--install-timeout",
     "limit_s",
+    cls=RenamedOption,
+    earlier=["--limit"],
+    metavar="SECONDS",
     default=7200.0,
     show_default=True,
-    help="Seconds until an installation is ended.",
+    help="How long an installation may take.",
 )
 @click.option(
-    "--wait",
+    "--boot-timeout",
     "wait_s",
+    cls=RenamedOption,
+    earlier=["--wait"],
+    metavar="SECONDS",
     default=600.0,
     show_default=True,
-    help="Seconds to wait until installed nodes are back.",
+    help="How long to wait for installed nodes to boot.",
 )
 @click.pass_context
 def deploy(
@@ -179,7 +185,7 @@ def _plan(
     from nixwulf.ops.deploy.flake import attribute, lacks_nix, layouts
     from nixwulf.ops.deploy.install import check_programs
     from nixwulf.ops.deploy.keys import locked_out
-    from nixwulf.ops.deploy.machine import desk
+    from nixwulf.ops.deploy.machine import local_machine_identity
     from nixwulf.ops.deploy.plan import install_of, make_plan
 
     platforms: dict[str, dict[str, Any]] = {
@@ -217,7 +223,7 @@ def _plan(
         layouts=known,
         prebuilt=prebuilt,
         locked_out=locked_out(cluster, connections.values()),
-        desk=desk(),
+        local_machine=local_machine_identity(),
     )
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
+from nixwulf.cli.options import json_format
+
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def engines(as_json: bool) -> None:
+@json_format("Output format.")
+def engines(form: str) -> None:
     """Show the engines' programs on this machine: the ones that the lab's nodes run.
 
     On a cluster of machines every node needs its own; 'nixwulf bench' says which node lacks one.
@@ -18,10 +20,10 @@ def engines(as_json: bool) -> None:
     \b
     Examples:
       nixwulf engines
-      nixwulf engines --json
+      nixwulf engines --format json
     """
     found = _found()
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(found, indent=1))
     else:
         _print(found)

@@ -21,10 +21,12 @@ def explain(path: Path, form: str) -> None:
       nixwulf explain results/published/records/NAME.json
     """
     from nixwulf.perf.explain import render
-    from nixwulf.perf.explain.explanation import explain as explained
+    from nixwulf.perf.explain.explanation import explain as explain_path
 
-    told, rest = explained(path)
+    explained, rest = explain_path(path)
     if form == "table":
-        render.to_terminal(told, rest)
+        render.to_terminal(explained, rest)
     else:
-        click.echo((render.to_markdown if form == "md" else render.to_json)(told, rest), nl=False)
+        click.echo(
+            (render.to_markdown if form == "md" else render.to_json)(explained, rest), nl=False
+        )

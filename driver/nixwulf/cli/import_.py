@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from nixwulf.cli.options import json_format
 from nixwulf.core.errors import EXIT_USAGE, InputError
 from nixwulf.core.text import plural
 from nixwulf.results.record import Record, load, save
@@ -24,15 +25,15 @@ from nixwulf.results.record import Record, load, save
     metavar="NAME",
     multiple=True,
     required=True,
-    help="What the nodes are; once for each kind of node in a mixed cluster.",
+    help="Platform of the nodes; repeatable, for a mixed cluster.",
 )
-@click.option("--nodes", type=click.IntRange(min=1), help="How many took part.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes.")
 @click.option("--fabric", metavar="NAME", help="The network between them.")
-@click.option("--transport", type=click.Choice(["tcp", "rdma"]), help="How it was crossed.")
+@click.option("--transport", type=click.Choice(["tcp", "rdma"]), help="Network transport.")
 @click.option(
     "--parallelism", type=click.Choice(["pipeline", "tensor"]), help="How the model was split."
 )
-@click.option("--engine", metavar="NAME", help="What answered a client of any server.")
+@click.option("--engine", metavar="NAME", help="Inference engine behind the endpoint.")
 @click.option("--engine-version", metavar="TEXT", help="Its version, where the output lacks it.")
 @click.option("--model", metavar="NAME", help="The model, by the name that it is to have.")
 @click.option("--quant", metavar="NAME", help="Its weights: Q4_K_M, mxfp4, ...")
@@ -52,14 +53,14 @@ from nixwulf.results.record import Record, load, save
     show_default=True,
     help="The folder that 'nixwulf report' takes.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the records, and store nothing.")
+@json_format("With json the records are printed, and none is stored.")
 def import_(
     files: tuple[Path, ...],
     platforms: tuple[str, ...],
     tool: str | None,
     quant: str | None,
     out: Path,
-    as_json: bool,
+    form: str,
     **options: str | int | None,
 ) -> None:
     """Turn outputs of benchmarks that somebody ran into records.
@@ -70,24 +71,25 @@ def import_(
     \b
     Examples:
       nixwulf import iperf3.json --platform dgx-spark --fabric qsfp
-      nixwulf import bench.md --platform framework-desktop --nodes 2 --model gpt-oss-120b --json
+      nixwulf import bench.md --platform framework-desktop --nodes 2 --model gpt-oss-120b \\
+        --format json
     """
-    from nixwulf.results.importing import Said, records_of, require_use
+    from nixwulf.results.importing import UserMetadata, records_of, require_use
 
-    said = Said(_platforms(platforms), weights=quant, **options)  # type: ignore[arg-type]
+    metadata = UserMetadata(_platforms(platforms), weights=quant, **options)  # type: ignore[arg-type]
     found: dict[str, Record] = {}
     problems = []
     for path in files:
         try:
-            found |= {record["id"]: record for record in records_of(path, said, tool)}
+            found |= {record["id"]: record for record in records_of(path, metadata, tool)}
         except InputError as error:
             problems.append(error.format_message())
     if problems:
         for problem in problems:
             click.echo(problem, err=True)
         raise SystemExit(EXIT_USAGE)
-    require_use(said, list(found.values()))
-    if as_json:
+    require_use(metadata, list(found.values()))
+    if form == "json":
         click.echo(json.dumps(list(found.values()), indent=1))
         return
     new = [record for record in found.values() if not _is_there(record, out)]
@@ -99,7 +101,7 @@ def import_(
 
 
 def _platforms(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names; one without known facts is told of. Raises InputError for what is no name."""
+    """The names, with a note for one without known facts; raises InputError for an invalid one."""
     from nixwulf.inventory.platforms import platform_names
 
     known = platform_names()
@@ -137,8 +139,8 @@ def _is_there(record: Record, out: Path) -> bool:
 
 def _content(record: Record) -> Record:
     """What a record says; the driver's version and the file's name may change."""
-    told = {key: value for key, value in record.items() if key not in {"digest", "provenance"}}
-    return told | {"source": {**record["source"], "file": ""}}
+    content = {key: value for key, value in record.items() if key not in {"digest", "provenance"}}
+    return content | {"source": {**record["source"], "file": ""}}
 
 
 def _words(record: Record) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nixwulf.cli.options import json_format
 from nixwulf.core.errors import EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -60,22 +61,22 @@ def up(name: str, cluster: str, nodes: int | None) -> None:
 
 @lab.command()
 @_name
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_format("Output format.")
 @click.pass_context
-def status(ctx: click.Context, name: str, as_json: bool) -> None:
+def status(ctx: click.Context, name: str, form: str) -> None:
     """Show a lab's nodes and fabrics: what shapes them, and what was asked for.
 
     Exit code 1 when the lab was killed and only its files are left.
 
     \b
     Example:
-      nixwulf lab status --json
+      nixwulf lab status --format json
     """
     from nixwulf.nodes import lab as labs
 
     found = labs.find(name)
     fabrics = found.status() if found.is_up else {}
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(_document(found, fabrics), indent=1))
     elif found.is_up:
         click.echo(f"Lab {name!r} is up; ssh -F {found.ssh_config} NODE")

@@ -23,15 +23,19 @@ _COMMANDS = {
     "import": "Turn outputs of benchmarks that somebody ran into records.",
     "lab": "Bring a cluster of namespaces on this machine up and down.",
     "nodes": "Run commands on the nodes of a cluster; bring hung ones back.",
-    "plan": "Find the best way to run a model: predict all, measure a few.",
     "predict": "Predict a model's speed on a cluster, and where the time goes.",
     "preflight": "Hold every gate against every node of a cluster; run no case.",
     "publish": "Take what is private out of a run, so that others may see it.",
     "report": "Make the report of a run again, in any format.",
     "site": "Make a static site of records: tables, plots, a page for each.",
+    "tune": "Find the best configuration for a model: predict all, measure few.",
     "update": "Switch deployed nodes to what the flake says, or back.",
     "validate": "Check records, clusters, sweeps and platforms by their schemas.",
 }
+
+
+# Earlier names of commands: they work, and help does not list them.
+_ALIASES = {"plan": "tune"}
 
 
 class _LazyGroup(click.Group):
@@ -41,9 +45,10 @@ class _LazyGroup(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        name = _ALIASES.get(cmd_name, cmd_name)
+        if name not in _COMMANDS:
             return None
-        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        name = f"{name}_" if keyword.iskeyword(name) else name
         module = importlib.import_module(f"nixwulf.cli.{name}")
         command: click.Command = getattr(module, name)
         return command

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from nixwulf.cli.options import choose, cluster_or_lab, find_cluster, only_nodes
+from nixwulf.cli.options import choose, cluster_or_lab, find_cluster, only_nodes, timeout
 from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ def nodes() -> None:
 @nodes.command("exec")
 @cluster_or_lab
 @only_nodes
-@click.option(
-    "--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds for each node."
-)
+@timeout(60.0, "How long the command may take on each node.")
 @click.argument("command", nargs=-1, required=True)
 @click.pass_context
 def exec_(
@@ -84,10 +82,10 @@ def status(ctx: click.Context, cluster: str | None, chosen: tuple[str, ...]) -> 
 @nodes.command()
 @cluster_or_lab
 @only_nodes
-@click.option("--deadline", "deadline_s", default=600.0, show_default=True, help="Seconds to wait.")
+@timeout(600.0, "How long to wait for each node.")
 @click.pass_context
 def reboot(
-    ctx: click.Context, cluster: str | None, chosen: tuple[str, ...], deadline_s: float
+    ctx: click.Context, cluster: str | None, chosen: tuple[str, ...], timeout_s: float
 ) -> None:
     """Reboot nodes at the same moment, and wait until each answers from its new boot.
 
@@ -100,21 +98,21 @@ def reboot(
     from nixwulf.ops.recover.down import reboot as reboot_all
 
     found, going = _going_down(cluster, chosen)
-    failures = reboot_all(going, deadline_s, _say)
+    failures = reboot_all(going, timeout_s, _say)
     ctx.exit(_failed(failures, "is not rebooted", f"nixwulf nodes recover{found}"))
 
 
 @nodes.command()
 @cluster_or_lab
 @only_nodes
-@click.option("--deadline", "deadline_s", default=120.0, show_default=True, help="Seconds to wait.")
+@timeout(120.0, "How long to wait for each node.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
 def shutdown(
     ctx: click.Context,
     cluster: str | None,
     chosen: tuple[str, ...],
-    deadline_s: float,
+    timeout_s: float,
     yes: bool,
 ) -> None:
     """Shut nodes down at the same moment; somebody has to turn them on again.
@@ -129,15 +127,13 @@ def shutdown(
     names = ", ".join(node.node.name for node in going)
     if not yes:
         click.confirm(f"Shut {names} down?", abort=True, err=True)
-    ctx.exit(_failed(shut_down(going, deadline_s, _say), "is up", f"nixwulf nodes status{found}"))
+    ctx.exit(_failed(shut_down(going, timeout_s, _say), "is up", f"nixwulf nodes status{found}"))
 
 
 @nodes.command("recover")
 @cluster_or_lab
 @only_nodes
-@click.option(
-    "--deadline", "deadline_s", default=600.0, show_default=True, help="Seconds for each reboot."
-)
+@timeout(600.0, "How long each reboot may take.")
 @click.option(
     "--waive", multiple=True, metavar="GATE", help="A gate that need not hold; repeatable."
 )
@@ -153,7 +149,7 @@ def recover_(
     ctx: click.Context,
     cluster: str | None,
     chosen: tuple[str, ...],
-    deadline_s: float,
+    timeout_s: float,
     waive: tuple[str, ...],
     up_to: str,
 ) -> None:
@@ -178,7 +174,7 @@ def recover_(
         found.names,
         _say,
         waived=waived,
-        deadline_s=deadline_s,
+        deadline_s=timeout_s,
         steps=STEPS[: STEPS.index(up_to) + 1],
     )
     for group in done:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nixwulf.cli.options import table_format
+from nixwulf.cli.options import RenamedOption, table_format
 
 # Far above what is run, and far from where numbers overflow.
 _MOST = 10**9
@@ -39,7 +39,16 @@ _SOME = click.IntRange(1, _MOST)
 @click.option(
     "--depth", default=0, show_default=True, type=_COUNT, help="Tokens before the prompt."
 )
-@click.option("--batch", default=1, show_default=True, type=_SOME)
+@click.option(
+    "--concurrency",
+    "batch",
+    cls=RenamedOption,
+    earlier=["--batch"],
+    default=1,
+    show_default=True,
+    type=_SOME,
+    help="Sequences that are decoded at once.",
+)
 @click.option(
     "--measured",
     metavar="RUN",
@@ -84,9 +93,9 @@ def predict(
     from nixwulf.perf.scenarios import render as show
     from nixwulf.perf.scenarios.candidates import Question, candidates
     from nixwulf.perf.scenarios.document import to_json
+    from nixwulf.perf.scenarios.forecast import forecast_all
     from nixwulf.perf.scenarios.measured import links_of, stated_links
     from nixwulf.perf.scenarios.source import read_model
-    from nixwulf.perf.scenarios.ways import answer
 
     loaded = load_cluster(cluster)
     question = Question(
@@ -104,7 +113,7 @@ def predict(
         stated_links(loaded) | (links_of(measured, loaded) if measured else {}),
     )
     _, left_out = candidates(question)
-    answers = answer(question, what_ifs)
+    answers = forecast_all(question, what_ifs)
     if form == "table":
         show.to_terminal(question, answers, left_out, what_ifs)
     else:

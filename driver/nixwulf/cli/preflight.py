@@ -6,18 +6,16 @@ import json
 
 import click
 
-from nixwulf.cli.options import cluster_or_lab, find_cluster
+from nixwulf.cli.options import cluster_or_lab, find_cluster, json_format
 from nixwulf.core.errors import EXIT_GATE
 
 
 @click.command()
 @cluster_or_lab
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, of the shape in docs/sweeps.md.")
+@json_format("Output format; docs/sweeps.md has the JSON.")
 @click.option("--waive", multiple=True, metavar="GATE", help="Do not refuse by it; repeatable.")
 @click.pass_context
-def preflight(
-    ctx: click.Context, cluster: str | None, as_json: bool, waive: tuple[str, ...]
-) -> None:
+def preflight(ctx: click.Context, cluster: str | None, form: str, waive: tuple[str, ...]) -> None:
     """Hold every gate against every node of a cluster and all of its fabrics; run no case.
 
     The exit code is 0 when none refuses, else 3. docs/reference/gates.md has what each gate reads.
@@ -25,7 +23,7 @@ def preflight(
     \b
     Examples:
       nixwulf preflight --cluster clusters/mine.toml
-      nixwulf preflight --cluster mine --waive governor --json
+      nixwulf preflight --cluster mine --waive governor --format json
     """
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.preflight import preflight as hold
@@ -35,7 +33,7 @@ def preflight(
     waived = known_names(waive)
     chosen, config = find_cluster(cluster)
     found = hold(chosen, connections(chosen, config), waived)
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(found.document(), indent=2))
     else:
         click.echo(table_of(found))

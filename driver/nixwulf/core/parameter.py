@@ -19,7 +19,7 @@ class Parameter:
     help: str = ""
 
     def problem(self, value: Any) -> str | None:
-        """What was expected instead of a value, or none."""
+        """What was expected instead of a value, or None."""
         if type(value) is not type(self.default):
             return f"{type(self.default).__name__}"
         if self.choices and value not in self.choices:

@@ -22,15 +22,21 @@ def decimals(value: float) -> int:
     return max(0, 2 - math.floor(math.log10(value))) if 0 < value < math.inf else 0
 
 
-def figure(value: float) -> str:
+def format_significant(value: float) -> str:
     """A positive number with three significant digits, more only before the point."""
     return f"{value:.{decimals(float(f'{value:.3g}'))}f}"
+
+
+def format_interval(value: float, low: float, high: float) -> str:
+    """A predicted value with its interval: '~15.2 (12.4 to 18.6)'."""
+    texts = map(format_significant, (low, high))
+    return f"~{format_significant(value)} ({' to '.join(texts)})"
 
 
 def with_deviation(mean: float, deviation: float | None) -> str:
     """A mean and its standard deviation with the decimals of the mean: '22.1 ± 0.4'."""
     if deviation is None:
-        return figure(mean)
+        return format_significant(mean)
     places = decimals(float(f"{mean:.3g}"))
     return f"{mean:.{places}f} ± {deviation:.{places}f}"
 
@@ -46,7 +52,7 @@ def round_trip(value: float) -> str:
     """A round trip for prose, given in microseconds: '24 µs', '2.01 ms'."""
     if value < _MICROSECONDS_IN_PROSE:
         return f"{microseconds(value)} µs"
-    return f"{figure(value / 1000)} ms"
+    return f"{format_significant(value / 1000)} ms"
 
 
 def unit_name(unit: str) -> str:
@@ -56,7 +62,7 @@ def unit_name(unit: str) -> str:
 
 def amount(value: float, unit: str) -> str:
     """A number with three significant digits and its unit: '80.0 tok/s', '12.3 ms'."""
-    return f"{figure(value)} {unit_name(unit)}"
+    return f"{format_significant(value)} {unit_name(unit)}"
 
 
 def times(ratio: float) -> str:

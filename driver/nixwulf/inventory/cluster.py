@@ -21,7 +21,7 @@ RDMA_KINDS = frozenset({"usb4-rdma", "roce", "infiniband", "thunderbolt5-rdma"})
 class Shape:
     """What the lab makes of a fabric: each value holds for one direction.
 
-    delay_us: one-way delay in microseconds; rate_gbps: rate in Gbit/s, none is unlimited;
+    delay_us: one-way delay in microseconds; rate_gbps: rate in Gbit/s, None is unlimited;
     loss_percent: share of frames dropped.
     """
 
@@ -119,7 +119,7 @@ class Cluster:
 
     @property
     def ssh_keys(self) -> tuple[str, ...]:
-        """The public keys that deployed nodes let in; none when nodes are not deployed."""
+        """The public keys that deployed nodes let in; empty when nodes are not deployed."""
         return tuple(self.document.get("deploy", {}).get("ssh_keys", ()))
 
     @property

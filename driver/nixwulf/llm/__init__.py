@@ -51,8 +51,8 @@ class Model:
 class PlacedModel:
     """A model on nodes: its path, the same on all, or its name on Hugging Face; and its bytes.
 
-    bytes is none when a node lacks it, and missing_on is that node's name; also by name. sizes is
-    none when its headers cannot be read.
+    bytes is None when a node lacks it, and missing_on is that node's name; also by name. sizes is
+    None when its headers cannot be read.
     """
 
     model: Model
@@ -121,11 +121,11 @@ def place(
 
 
 def _sizes(node: Connection, path: str) -> header.Sizes | None:
-    """What the model's headers tell, none where they are of no known form."""
+    """What the model's headers tell, None where they are of no known form."""
     return dllama.read(node, path) if path.endswith(".m") else header.read(node, path)
 
 
 def _size(node: Connection, path: str) -> int | None:
-    """Bytes of a file, or of all files below a folder; none where there is neither."""
+    """Bytes of a file, or of all files below a folder; None where there is neither."""
     text = node.script(_SIZE, path).strip()
     return int(text) if text else None

@@ -37,7 +37,7 @@ _BLOCKS = ((1, 4), (1, 2), (32, 18), (32, 34))
 
 
 def read(node: Connection, path: str) -> Sizes | None:
-    """The sizes of a model on a node; none of anything else, which the engine says better."""
+    """The sizes of a model on a node; None of anything else, which the engine says better."""
     try:
         return parse(node.first_bytes(path, _ENOUGH))
     except (ValueError, KeyError, IndexError, ZeroDivisionError, struct.error):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from nixwulf.llm.model_facts import ModelFacts, Weights
-from nixwulf.llm.sizes import Tensor
+from nixwulf.llm.sizes import TensorSize
 
 _GGUF_EXPERTS = re.compile(r"_exps\.")
 _GGUF_BLOCK = re.compile(r"blk\.(\d+)\.(\w+)")
@@ -29,7 +29,7 @@ _WINDOW = (
 )
 
 
-def of_gguf(name: str, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFacts:
+def of_gguf(name: str, fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> ModelFacts:
     """By the keys and the names of tensors of llama.cpp; raises KeyError for those of no model.
 
     Layers with tensors of a state, or without heads of a cache, have a state; blocks without either
@@ -80,7 +80,7 @@ def of_gguf(name: str, fields: Mapping[str, Any], tensors: Mapping[str, Tensor])
 
 
 def of_safetensors(
-    name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    name: str, config: Mapping[str, Any], tensors: Mapping[str, TensorSize]
 ) -> ModelFacts:
     """By a config.json of Hugging Face and the tensors of all files; raises KeyError as of_gguf.
 
@@ -131,7 +131,7 @@ def of_safetensors(
 
 def _facts(
     name: str,
-    tensors: Mapping[str, Tensor],
+    tensors: Mapping[str, TensorSize],
     *,
     routed: re.Pattern[str],
     unread: set[str],
@@ -157,7 +157,7 @@ def _facts(
     )
 
 
-def _parts(tensors: Mapping[str, Tensor], index: int) -> set[str]:
+def _parts(tensors: Mapping[str, TensorSize], index: int) -> set[str]:
     """Names of the tensors of a block, without what they are of it."""
     found = (_GGUF_BLOCK.match(tensor) for tensor in tensors)
     return {block[2] for block in found if block and int(block[1]) == index}

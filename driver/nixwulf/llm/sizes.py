@@ -50,7 +50,7 @@ class Sizes:
     heads: int
 
 
-class Tensor(NamedTuple):
+class TensorSize(NamedTuple):
     """A tensor of a file: its bytes there, and how many weights they are."""
 
     bytes: int
@@ -58,7 +58,7 @@ class Tensor(NamedTuple):
 
 
 def read(node: Connection, path: str) -> Sizes | None:
-    """The sizes of a GGUF, whole or split, or of a folder of safetensors; none of anything else.
+    """The sizes of a GGUF, whole or split, or of a folder of safetensors; None of anything else.
 
     None too for a file that is cut short or of a kind that the readers do not know: the engine
     says so better.
@@ -75,7 +75,7 @@ def _of_gguf(node: Connection, path: str) -> Sizes | None:
     paths = (
         [f"{split[1]}-{n:05}-of-{count:05}.gguf" for n in range(1, count + 1)] if split else [path]
     )
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, TensorSize] = {}
     fields: dict[str, Any] = {}
     for part in paths:
         found = _gguf_header(node, part)
@@ -86,7 +86,9 @@ def _of_gguf(node: Connection, path: str) -> Sizes | None:
     return gguf_sizes(fields, tensors)
 
 
-def _gguf_header(node: Connection, path: str) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+def _gguf_header(
+    node: Connection, path: str
+) -> tuple[dict[str, Any], dict[str, TensorSize]] | None:
     for step in _GGUF_STEPS:
         start = node.first_bytes(path, step)
         with suppress(EOFError):
@@ -96,7 +98,7 @@ def _gguf_header(node: Connection, path: str) -> tuple[dict[str, Any], dict[str,
     return None
 
 
-def parse_gguf(start: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def parse_gguf(start: bytes) -> tuple[dict[str, Any], dict[str, TensorSize]]:
     """Fields that are no long arrays, and tensors by name; raises EOFError when it is cut short.
 
     By hand, because the reader of the gguf package wants the whole file and makes an array of each
@@ -115,7 +117,7 @@ def parse_gguf(start: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
         weights = prod(reader.number("Q") for _ in range(reader.number("I")))
         block, size = GGML_QUANT_SIZES[GGMLQuantizationType(reader.number("I"))]
         reader.take(8)
-        tensors[name] = Tensor(weights // block * size, weights)
+        tensors[name] = TensorSize(weights // block * size, weights)
     return fields, tensors
 
 
@@ -154,7 +156,7 @@ class _Reader:
         return values if count <= _LONG else None
 
 
-def gguf_sizes(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Sizes:
+def gguf_sizes(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> Sizes:
     """Sizes by the keys of GGUF (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md)."""
     architecture = fields["general.architecture"]
 
@@ -207,7 +209,11 @@ def _each(value: Any, count: int) -> list[int]:
 
 
 def _by_place(
-    tensors: Mapping[str, Tensor], layer: re.Pattern[str], embedding: str, output: str, hidden: int
+    tensors: Mapping[str, TensorSize],
+    layer: re.Pattern[str],
+    embedding: str,
+    output: str,
+    hidden: int,
 ) -> _Places:
     """Where the tensors stand: what is neither in a layer nor the embedding is at the output."""
     layers: dict[int, int] = {}
@@ -227,7 +233,7 @@ def _by_place(
 
 def _of_safetensors(node: Connection, folder: str) -> Sizes | None:
     names = node.script('cd "$1" 2>/dev/null && ls *.safetensors 2>/dev/null || true', folder)
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, TensorSize] = {}
     for name in names.split():
         path = f"{folder}/{name}"
         length = int.from_bytes(node.first_bytes(path, _LENGTH_BYTES), "little")
@@ -240,17 +246,17 @@ def _of_safetensors(node: Connection, folder: str) -> Sizes | None:
     return safetensors_sizes(config.get("text_config", config), tensors)
 
 
-def parse_safetensors(start: bytes) -> dict[str, Tensor]:
+def parse_safetensors(start: bytes) -> dict[str, TensorSize]:
     """Bytes by tensor: 8 bytes of length, then JSON (https://github.com/huggingface/safetensors)."""
     header = json.loads(start[_LENGTH_BYTES:])
     return {
-        name: Tensor(entry["data_offsets"][1] - entry["data_offsets"][0], prod(entry["shape"]))
+        name: TensorSize(entry["data_offsets"][1] - entry["data_offsets"][0], prod(entry["shape"]))
         for name, entry in header.items()
         if name != "__metadata__"
     }
 
 
-def safetensors_sizes(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Sizes:
+def safetensors_sizes(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> Sizes:
     """Sizes by the keys of a Hugging Face config.json."""
     count, hidden = _layers(config["num_hidden_layers"]), int(config["hidden_size"])
     heads = int(config["num_attention_heads"])

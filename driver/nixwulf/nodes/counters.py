@@ -43,8 +43,8 @@ _USB4_FRAMES = re.compile(r"data_[rt]x_completed: (\d+)")
 
 
 @dataclass(frozen=True)
-class RdmaDevice:
-    """What an RDMA device has carried, both ways; none is a counter that it does not have."""
+class RdmaCounters:
+    """What an RDMA device has carried, both ways; None is a counter that it does not have."""
 
     driver: str
     bytes: int | None
@@ -60,13 +60,13 @@ class RdmaDevice:
 class Counters:
     """What a node's interfaces have carried, both ways, in bytes, and its RDMA devices.
 
-    management: the interface by which ssh reaches the node; none when that cannot be read.
+    management: the interface by which ssh reaches the node; None when that cannot be read.
     counts_rdma: whether the system has counters of RDMA devices at all.
     """
 
     interfaces: Mapping[str, int]
     management: str | None
-    rdma: Mapping[str, RdmaDevice]
+    rdma: Mapping[str, RdmaCounters]
     counts_rdma: bool = True
 
 
@@ -130,7 +130,7 @@ def _plain(address: str) -> str:
     return str(mapped or parsed)
 
 
-def _devices(files: Mapping[str, list[str]]) -> dict[str, RdmaDevice]:
+def _devices(files: Mapping[str, list[str]]) -> dict[str, RdmaCounters]:
     known: dict[str, dict[str, list[str]]] = {}
     for path, lines in files.items():
         match = _DEVICE_FILE.fullmatch(path)
@@ -140,7 +140,7 @@ def _devices(files: Mapping[str, list[str]]) -> dict[str, RdmaDevice]:
     return {name: _device(own, frames) for name, own in known.items()}
 
 
-def _device(files: Mapping[str, list[str]], usb4_frames: list[int]) -> RdmaDevice:
+def _device(files: Mapping[str, list[str]], usb4_frames: list[int]) -> RdmaCounters:
     words = _numbers(files, _PORT_DATA)
     octets = [_WORD * number for number in words] or _numbers(files, _HARDWARE_BYTES)
     packets = _numbers(files, _HARDWARE_PACKETS)
@@ -151,7 +151,7 @@ def _device(files: Mapping[str, list[str]], usb4_frames: list[int]) -> RdmaDevic
     )
     # Only a soft device hangs on an interface instead of a PCI device.
     driver = driver or (SOFT_ROCE if "parent" in files else "unknown")
-    return RdmaDevice(driver, sum(octets) if octets else None, sum(packets) if packets else None)
+    return RdmaCounters(driver, sum(octets) if octets else None, sum(packets) if packets else None)
 
 
 def _numbers(files: Mapping[str, list[str]], pattern: re.Pattern[str]) -> list[int]:

@@ -51,7 +51,7 @@ def pin(node: Node, folder: Path) -> dict[str, str]:
 
 
 def mismatch(node: Node, words: str) -> str | None:
-    """What ssh's words mean when it refused a pinned key, or none."""
+    """What ssh's words mean when it refused a pinned key, or None."""
     if node.host_key is None or not any(mark in words for mark in _MISMATCH):
         return None
     return (

@@ -26,7 +26,7 @@ _PAUSE_MACOS_S = 0.1
 _ICMP_HEADER = 8
 _SIZE = 64
 # Each takes 16 ms where the kernel counts time in 250 ticks a second. The median of 20 is within
-# 1-3 % of that of 30 or more in the lab, and the machine's mood changes it by more than that.
+# 1-3 % of that of 30 or more in the lab, and it varies by more than that over time.
 _COUNT = 20
 PORT = TCP["iperf3"]
 PROGRAMS = ("iperf3", "ping")

@@ -261,7 +261,7 @@ class OwnedProcess:
 
     @property
     def errors(self) -> str:
-        """What it has said on standard error so far."""
+        """Its standard error so far."""
         return self.stderr.read_text(errors="replace") if self.stderr.exists() else ""
 
     def last_line(self) -> str:

@@ -12,12 +12,12 @@ from nixwulf.nodes import link
 from nixwulf.nodes.facts import Facts, gather
 from nixwulf.nodes.ssh import Connection, open_all
 from nixwulf.plugins import engines
-from nixwulf.plugins.gates import Gate, Result, State, all_gates, subject_of_cluster
+from nixwulf.plugins.gates import Gate, GateResult, GateState, all_gates, subject_of_cluster
 from nixwulf.plugins.gates.examine import examine
 
 SCHEMA_VERSION = "1.0"
 REACHED = "ssh"
-WORDS: Mapping[State, str] = {
+WORDS: Mapping[GateState, str] = {
     "ok": "ok",
     "refused": "REFUSED",
     "waived": "waived",
@@ -31,14 +31,14 @@ class Preflight:
     """What every gate says of every node; of a node that does not answer, only 'ssh' says so."""
 
     cluster: Cluster
-    results: tuple[Result, ...]
+    results: tuple[GateResult, ...]
 
-    def of(self, state: State) -> list[Result]:
+    def of(self, state: GateState) -> list[GateResult]:
         """The results of a state."""
         return [result for result in self.results if result.state == state]
 
     def document(self) -> dict[str, Any]:
-        """As preflight --json prints it."""
+        """As preflight prints it in JSON."""
         return {
             "schema_version": SCHEMA_VERSION,
             "cluster": self.cluster.name,
@@ -59,9 +59,9 @@ def preflight(
     facts, lost = _gather(reached)
     failures |= lost
     results = [
-        Result(REACHED, name, "refused", (failures[name],))
+        GateResult(REACHED, name, "refused", (failures[name],))
         if name in failures
-        else Result(REACHED, name, "ok")
+        else GateResult(REACHED, name, "ok")
         for name in connections
     ]
     chosen: list[Gate] = [g for g in all_gates().values() if gates is None or g.name in gates]

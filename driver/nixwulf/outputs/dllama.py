@@ -44,7 +44,7 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Result:
+class Inference:
     """One inference, as the root node tells it.
 
     predicted: the lines, counted from 0, of the last batch and of the last token: what is between
@@ -58,7 +58,7 @@ class Result:
     predicted: tuple[int, int] | None
 
 
-def parse(text: str) -> Result:
+def parse(text: str) -> Inference:
     """The inference that the text holds whole; raises ParseError."""
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
@@ -70,7 +70,7 @@ def parse(text: str) -> Result:
         _refuse(len(lines), f"{prediction.tokens} lines of tokens, not {len(tokens)}")
     last = [_last(lines, kind) for kind in ("Eval", "Pred")]
     predicted = (last[0], last[1]) if batches and tokens else None
-    return Result(evaluation, prediction, batches, tokens, predicted)
+    return Inference(evaluation, prediction, batches, tokens, predicted)
 
 
 def steps(text: str, kind: str) -> tuple[Step, ...]:
@@ -122,7 +122,7 @@ def _refuse(number: int, expected: str) -> NoReturn:
 
 
 def metrics(
-    results: Sequence[Result], nodes: int, windows: Sequence[tuple[float, float]]
+    results: Sequence[Inference], nodes: int, windows: Sequence[tuple[float, float]]
 ) -> list[Metric]:
     """What the inferences tell, a sample each; windows: when they predicted.
 
@@ -152,12 +152,12 @@ def metrics(
     ]
 
 
-def _mean(result: Result, key: str) -> float:
+def _mean(result: Inference, key: str) -> float:
     """Of a key of the tokens' lines."""
     return float(sum(getattr(step, key) for step in result.tokens) / len(result.tokens))
 
 
-def _sync_share(result: Result) -> float:
+def _sync_share(result: Inference) -> float:
     """Of all tokens together; 0 when all times are cut off to nothing."""
     sync, compute = _mean(result, "sync_ms"), _mean(result, "compute_ms")
     return 100 * sync / (sync + compute) if sync + compute else 0.0

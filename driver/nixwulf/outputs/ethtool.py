@@ -10,7 +10,7 @@ from nixwulf.outputs import ParseError
 
 @dataclass(frozen=True)
 class Settings:
-    """Of one interface; speed_gbps is none where ethtool says 'Unknown!'."""
+    """Of one interface; speed_gbps is None where ethtool says 'Unknown!'."""
 
     interface: str
     speed_gbps: float | None

@@ -12,7 +12,7 @@ _ROW_KEYS = ("placement_sharding", "placement_instance_meta", "stats")
 
 
 @dataclass(frozen=True)
-class Row:
+class ExoRow:
     """One request: how the model was placed, and exo's own figures.
 
     prompt_tps, generation_tps: tokens a second of this request alone, also where several went at
@@ -32,7 +32,7 @@ class Row:
     seconds: float
 
 
-def parse(text: str) -> tuple[Row, ...]:
+def parse(text: str) -> tuple[ExoRow, ...]:
     """The rows; raises ParseError when there are none or one has no figures."""
     rows = json_object("exo_bench", text).get("runs")
     if not isinstance(rows, list) or not rows:
@@ -45,10 +45,10 @@ def recognises(text: str) -> bool:
     return '"runs"' in text and any(f'"{key}"' in text for key in _ROW_KEYS[:2])
 
 
-def _row(number: int, row: Any) -> Row:
+def _row(number: int, row: Any) -> ExoRow:
     try:
         stats = row["stats"]
-        return Row(
+        return ExoRow(
             str(row["model_id"]),
             str(row["placement_sharding"]),
             str(row["placement_instance_meta"]),

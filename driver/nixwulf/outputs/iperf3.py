@@ -23,7 +23,7 @@ _GBPS = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
 
 
 @dataclass(frozen=True)
-class Row:
+class IntervalRow:
     """What all streams of a direction carried in an interval: seconds of the test, Gbit/s."""
 
     start_s: float
@@ -33,9 +33,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Flow:
-    """One direction of a test; what iperf3 did not say is none. Omitted intervals are left out."""
+    """One direction of a test; what iperf3 did not say is None. Omitted intervals are left out."""
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[IntervalRow, ...] = ()
     sent_gbps: float | None = None
     received_gbps: float | None = None
     retransmits: int | None = None
@@ -94,7 +94,7 @@ def _from_json(document: Mapping[str, Any]) -> dict[str, Flow]:
     flows = {}
     for direction, suffix in ((first, ""), ("reverse", "_bidir_reverse")):
         rows = tuple(
-            Row(float(row["start"]), float(row["end"]), _gbps(row))
+            IntervalRow(float(row["start"]), float(row["end"]), _gbps(row))
             for interval in document.get("intervals", ())
             if (row := interval.get(f"sum{suffix}")) and not row.get("omitted")
         )
@@ -153,7 +153,7 @@ def _flow(matches: Iterable[re.Match[str]]) -> Flow:
         if side == "sender" and words[0].isdecimal():
             retransmits = (retransmits or 0) + int(words[0])
     return Flow(
-        tuple(Row(*span, round(gbps, 6)) for span, gbps in rows.items()),
+        tuple(IntervalRow(*span, round(gbps, 6)) for span, gbps in rows.items()),
         round(ends["sender"], 6) if "sender" in ends else None,
         round(ends["receiver"], 6) if "receiver" in ends else None,
         retransmits,

@@ -15,6 +15,6 @@ def last_words(text: str) -> str:
     """'; line 22 says "...".' of the first line that tells of a failure, else a full stop."""
     for number, line in enumerate(text.splitlines(), 1):
         if _TELLING.search(line):
-            said = "".join(char if char.isprintable() else " " for char in line).strip()
-            return f'; line {number} says "{said[:_LENGTH]}".'
+            text = "".join(char if char.isprintable() else " " for char in line).strip()
+            return f'; line {number} says "{text[:_LENGTH]}".'
     return "."

@@ -19,7 +19,7 @@ _OPTION = re.compile(r"(\w+) = (-?[0-9]{1,18})")
 
 
 @dataclass(frozen=True)
-class Row:
+class BatchedBenchRow:
     """One number of sequences: lengths in tokens, times in seconds, speeds in tokens per second.
 
     The speeds are those of all sequences together.
@@ -38,23 +38,23 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class BatchedBenchOutput:
     """One run: its rows, and the options that it states, such as n_batch and n_gpu_layers."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[BatchedBenchRow, ...]
     options: Mapping[str, int] = field(default_factory=dict)
 
 
-def parse(text: str) -> tuple[Table, ...]:
+def parse(text: str) -> tuple[BatchedBenchOutput, ...]:
     """The runs in a text, each with at least one row; at least one."""
-    tables: list[Table] = []
+    tables: list[BatchedBenchOutput] = []
     options: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         found = cells(line)
         if "n_kv_max = " in line:
             options = {name: int(value) for name, value in _OPTION.findall(line)}
         elif found == _HEAD:
-            tables.append(Table((), options))
+            tables.append(BatchedBenchOutput((), options))
             options = {}
         elif found and tables and len(found) == len(_HEAD):
             tables[-1] = replace(tables[-1], rows=(*tables[-1].rows, _row(found, number)))
@@ -72,7 +72,7 @@ def recognises(text: str) -> bool:
     return any("n_kv_max = " in line or cells(line) == _HEAD for line in text.splitlines())
 
 
-def _row(found: list[str], line: int) -> Row:
+def _row(found: list[str], line: int) -> BatchedBenchRow:
     for index, cell in enumerate(found):
         expected = "[0-9]{1,18}" if index < _COUNTS else NUMBER
         if not re.fullmatch(expected, cell):
@@ -81,4 +81,6 @@ def _row(found: list[str], line: int) -> Row:
                 f"{'count' if index < _COUNTS else 'number'}."
             )
     n_prompt, n_gen, sequences, n_kv = (int(cell) for cell in found[:_COUNTS])
-    return Row(n_prompt, n_gen, sequences, n_kv, *(float(cell) for cell in found[_COUNTS:]))
+    return BatchedBenchRow(
+        n_prompt, n_gen, sequences, n_kv, *(float(cell) for cell in found[_COUNTS:])
+    )

@@ -1,7 +1,7 @@
 """llama-bench of llama.cpp: every form of its -o (md, csv, json, jsonl, sql), RPC or not.
 
 Logs may stand between the rows, several runs may follow each other (a document), and the head of
-a table may be missing (-v cuts it off). Columns are told by name, so that builds may add some.
+a table may be missing (-v cuts it off). Columns are found by name, so that builds may add some.
 https://github.com/ggml-org/llama.cpp/tree/master/tools/llama-bench
 """
 
@@ -37,13 +37,13 @@ _CSV_HEAD = "build_commit,"
 
 
 @dataclass(frozen=True)
-class Row:
+class LlamaBenchRow:
     """One result: a speed in tokens per second.
 
     test: as llama-bench names it: 'pp512', 'tg128', 'pp512 @ d32768', 'pp512+tg128'.
-    samples: every speed, only in json and jsonl; deviation: n-1, none where it is not printed.
-    rpc_servers: how many took part; none where RPC was built in and no line tells.
-    build: commit and number; empty and none where no line tells.
+    samples: every speed, only in json and jsonl; deviation: n-1, None where it is not printed.
+    rpc_servers: how many took part; None where RPC was built in and no line tells.
+    build: commit and number; empty and None where no line tells.
     details: the columns as the tool gave them.
     """
 
@@ -69,7 +69,7 @@ class Row:
         return "decode" if self.n_gen else "prompt"
 
 
-def parse(text: str) -> tuple[Row, ...]:
+def parse(text: str) -> tuple[LlamaBenchRow, ...]:
     """The results in the order in which they were printed; at least one."""
     rows = (*_json_rows(text), *_csv_rows(text), *_sql_rows(text), *_table_rows(text))
     if not rows:
@@ -91,7 +91,7 @@ def recognises(text: str) -> bool:
     return '"build_commit"' in text and '"n_prompt"' in text
 
 
-def _json_rows(text: str) -> Iterator[Row]:
+def _json_rows(text: str) -> Iterator[LlamaBenchRow]:
     """The objects that lines begin with, one a line or pretty; one cut short is left out.
 
     A row has no object inside, so each is read up to the next: every line is read once.
@@ -107,7 +107,7 @@ def _json_rows(text: str) -> Iterator[Row]:
             yield _keyed_row(value, begin + 1)
 
 
-def _csv_rows(text: str) -> Iterator[Row]:
+def _csv_rows(text: str) -> Iterator[LlamaBenchRow]:
     lines = text.splitlines()
     heads = [index for index, line in enumerate(lines) if line.startswith(_CSV_HEAD)]
     if not heads:
@@ -119,7 +119,7 @@ def _csv_rows(text: str) -> Iterator[Row]:
             yield _keyed_row(dict(zip(head, values, strict=True)), number)
 
 
-def _sql_rows(text: str) -> Iterator[Row]:
+def _sql_rows(text: str) -> Iterator[LlamaBenchRow]:
     for number, line in enumerate(text.splitlines(), 1):
         found = _INSERT.match(line)
         if found:
@@ -136,7 +136,7 @@ def _separated(line: str, quote: str) -> list[str]:
     return rows[0] if rows else []
 
 
-def _keyed_row(values: Mapping[str, Any], line: int) -> Row:
+def _keyed_row(values: Mapping[str, Any], line: int) -> LlamaBenchRow:
     """A row of json, jsonl, csv or sql; their keys are the same."""
     prompt, gen = _count(values, "n_prompt", line), _count(values, "n_gen", line)
     depth = _count(values, "n_depth", line) if "n_depth" in values else 0
@@ -146,7 +146,7 @@ def _keyed_row(values: Mapping[str, Any], line: int) -> Row:
     if not isinstance(samples, list):
         samples = [samples]
     number = str(values.get("build_number", ""))
-    return Row(
+    return LlamaBenchRow(
         test=_test_name(prompt, gen, depth),
         n_prompt=prompt,
         n_gen=gen,
@@ -163,10 +163,10 @@ def _keyed_row(values: Mapping[str, Any], line: int) -> Row:
     )
 
 
-def _table_rows(text: str) -> Iterator[Row]:
+def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
     """Rows of Markdown; what their run says before and after them is added when it ends."""
     head: list[str] = []
-    open_rows: list[Row] = []
+    open_rows: list[LlamaBenchRow] = []
     endpoints: set[str] = set()
     named: set[str] | None = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -189,7 +189,7 @@ def _table_rows(text: str) -> Iterator[Row]:
     yield from _ended(open_rows, endpoints, named, None)
 
 
-def _table_row(found: list[str], head: list[str], number: int) -> Row:
+def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:
     names = head if len(head) == len(found) else list(_FIRST_COLUMNS)
     details = dict(zip(names, found, strict=False))
     test = _TEST.fullmatch(found[-2])
@@ -198,7 +198,7 @@ def _table_row(found: list[str], head: list[str], number: int) -> Row:
         raise ParseError(
             f"llama-bench, line {number}: {found[-1]!r} is no speed, expected '55.73 ± 0.04'."
         )
-    return Row(
+    return LlamaBenchRow(
         test=found[-2],
         n_prompt=int(test["prompt"] or 0),
         n_gen=int(test["gen"] or 0),
@@ -212,13 +212,21 @@ def _table_row(found: list[str], head: list[str], number: int) -> Row:
 
 
 def _ended(
-    rows: list[Row], endpoints: set[str], named: set[str] | None, build: re.Match[str] | None
-) -> Iterator[Row]:
-    told = (build[1], int(build[2])) if build else ("", None)
+    rows: list[LlamaBenchRow],
+    endpoints: set[str],
+    named: set[str] | None,
+    build: re.Match[str] | None,
+) -> Iterator[LlamaBenchRow]:
+    commit_and_number = (build[1], int(build[2])) if build else ("", None)
     for row in rows:
         devices = set(_RPC_DEVICE.findall(str(row.details.get("dev", ""))))
         servers = _rpc_servers(row.backend, devices or endpoints, named)
-        yield replace(row, rpc_servers=servers, build_commit=told[0], build_number=told[1])
+        yield replace(
+            row,
+            rpc_servers=servers,
+            build_commit=commit_and_number[0],
+            build_number=commit_and_number[1],
+        )
 
 
 def _rpc_servers(backend: str, endpoints: set[str], named: set[str] | None) -> int | None:

@@ -24,8 +24,8 @@ Mean = tuple[float, float | None]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One test at one concurrency; a mean stands with its standard deviation, none if unknown.
+class LlamaBenchyRow:
+    """One test at one concurrency; a mean stands with its standard deviation, None if unknown.
 
     test: as llama-benchy names it: 'pp1024 (c1)', 'tg128 @ d4096'; metric: prompt or decode.
     speed: of all requests together, tokens per second.
@@ -43,17 +43,17 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class LlamaBenchyOutput:
     """One output; version is empty where no line tells it."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[LlamaBenchyRow, ...]
     version: str
 
 
-def parse(text: str) -> Benchmark:
+def parse(text: str) -> LlamaBenchyOutput:
     """The rows of its tables; at least one."""
     head: list[str] = []
-    rows: list[Row] = []
+    rows: list[LlamaBenchyRow] = []
     for number, line in enumerate(text.splitlines(), 1):
         found = cells(line)
         if _is_head(found):
@@ -66,7 +66,7 @@ def parse(text: str) -> Benchmark:
             f"the columns model, test, t/s and ttfr (ms){last_words(text)}"
         )
     version = _VERSION.search(text)
-    return Benchmark(tuple(rows), version[1] if version else "")
+    return LlamaBenchyOutput(tuple(rows), version[1] if version else "")
 
 
 def recognises(text: str) -> bool:
@@ -78,7 +78,7 @@ def _is_head(found: list[str]) -> bool:
     return found[:2] == ["model", "test"] and "ttfr (ms)" in found
 
 
-def _row(values: dict[str, str], line: int) -> Row:
+def _row(values: dict[str, str], line: int) -> LlamaBenchyRow:
     test = _TEST.fullmatch(values["test"])
     columns = {}
     for name, cell in values.items():
@@ -95,7 +95,7 @@ def _row(values: dict[str, str], line: int) -> Row:
             f"llama-benchy, line {line}: test {values['test'][:40]!r} without a speed, expected "
             "one such as 'pp1024 (c1)' with its t/s."
         )
-    return Row(
+    return LlamaBenchyRow(
         model=values["model"],
         test=values["test"],
         metric="decode" if test["kind"] == "tg" else "prompt",

@@ -25,7 +25,7 @@ _ROW = re.compile(r"\|\s+- \S")
 class Memory:
     """What one device or the host holds, in MiB: own is model + context + compute.
 
-    description: the GPU's name, or the address of an RPC server; total and free are none on the
+    description: the GPU's name, or the address of an RPC server; total and free are None on the
     host. A host and a GPU with unified memory take from the same memory: add their own up.
     """
 

@@ -29,7 +29,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Result:
+class Trials:
     """The trials of one benchmark, and the sizes that they ran with, in tokens and sequences."""
 
     prompt_tokens: int
@@ -38,7 +38,7 @@ class Result:
     trials: tuple[Trial, ...]
 
 
-def parse(text: str) -> Result:
+def parse(text: str) -> Trials:
     """The trials that the text holds whole; raises ParseError when there are none.
 
     A ring that ends prints after the averages, so nothing is taken for the last line.
@@ -57,7 +57,7 @@ def parse(text: str) -> Result:
         _refuse(number, "a line 'Timing with prompt_tokens=...'")
     if not trials:
         _refuse(number, "a line 'Trial 1:  prompt_tps=...'")
-    return Result(*sizes, tuple(trials))
+    return Trials(*sizes, tuple(trials))
 
 
 def recognises(text: str) -> bool:

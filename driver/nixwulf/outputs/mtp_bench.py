@@ -29,7 +29,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class MtpBenchOutput:
     """One output: the model, how tokens were drafted ('baseline': not), and each prompt."""
 
     model: str
@@ -42,14 +42,14 @@ class Benchmark:
         return statistics.fmean(prompt.decode for prompt in self.prompts)
 
 
-def parse(text: str) -> Benchmark:
+def parse(text: str) -> MtpBenchOutput:
     """The prompts with their speeds; at least one."""
     document = json_object(_TOOL, text)
     results = document.get("results")
     if not isinstance(results, list) or not results:
         raise ParseError(f"{_TOOL}: no results, expected a list of prompts with their speeds.")
     prompts = tuple(_prompt(entry, index) for index, entry in enumerate(results))
-    return Benchmark(str(document.get("model", "")), str(document.get("mode", "")), prompts)
+    return MtpBenchOutput(str(document.get("model", "")), str(document.get("mode", "")), prompts)
 
 
 def recognises(text: str) -> bool:

@@ -22,7 +22,7 @@ _BEGINNING = re.compile(r"^ *\d+ +\d+ +[a-z]\w* +\w+ +-?\d")
 
 
 @dataclass(frozen=True)
-class Row:
+class NcclRow:
     """A size in bytes: microseconds and GB/s of the bus, out of place and in place."""
 
     bytes: int
@@ -33,10 +33,10 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class NcclTable:
     """All rows; average_gbs is the tool's own mean of the bus bandwidth."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[NcclRow, ...]
     average_gbs: float
 
 
@@ -49,13 +49,13 @@ class Times:
     repetitions: tuple[tuple[float, float], ...]
 
 
-def parse(text: str) -> Table:
+def parse(text: str) -> NcclTable:
     """The table of a test that ended well.
 
     Raises ParseError for an error of the test, a result that is wrong or was not checked (N/A), a
     row that is not whole, and a table without its end.
     """
-    rows: list[Row] = []
+    rows: list[NcclRow] = []
     average: float | None = None
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -86,7 +86,7 @@ def parse(text: str) -> Table:
             "nccl-tests moved nothing between ranks (bus bandwidth 0): each rank ran alone, so it "
             "was built without MPI."
         )
-    return Table(tuple(rows), average)
+    return NcclTable(tuple(rows), average)
 
 
 def failure(text: str) -> str | None:
@@ -122,7 +122,7 @@ def recognises(text: str) -> bool:
     )
 
 
-def _row(words: Sequence[str], number: int) -> Row:
+def _row(words: Sequence[str], number: int) -> NcclRow:
     for wrong in (words[8], words[12]):
         if wrong != "0":
             raise ParseError(
@@ -135,4 +135,4 @@ def _row(words: Sequence[str], number: int) -> Row:
         raise ParseError(f"nccl-tests has a word for a number in line {number}.") from None
     if not all(0 <= time < math.inf for time in times):
         raise ParseError(f"nccl-tests has a time or rate in line {number} that is none.")
-    return Row(int(words[0]), *times)
+    return NcclRow(int(words[0]), *times)

@@ -22,7 +22,7 @@ _CSV = "timestamp_utc,"
 
 
 @dataclass(frozen=True)
-class Latency:
+class LatencyRow:
     """Times in microseconds of one size; of write and send half a round trip, of read a whole.
 
     details: what a runner's table says of the test: operation, direction, qps, device, connection.
@@ -41,8 +41,8 @@ class Latency:
 
 
 @dataclass(frozen=True)
-class Bandwidth:
-    """Gbit/s of one size and million messages a second; peak is none where it was not measured.
+class BandwidthRow:
+    """Gbit/s of one size and million messages a second; peak is None where it was not measured.
 
     details: as of a latency.
     """
@@ -55,11 +55,11 @@ class Bandwidth:
     details: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
 
-def parse(text: str) -> list[Latency | Bandwidth]:
+def parse(text: str) -> list[LatencyRow | BandwidthRow]:
     """Every row of a client's output; raises ParseError with perftest's words when it has none."""
     if text.startswith(_CSV):
         return _from_csv(text)
-    rows: list[Latency | Bandwidth] = []
+    rows: list[LatencyRow | BandwidthRow] = []
     headings: list[str] = []
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
@@ -83,16 +83,16 @@ def recognises(text: str) -> bool:
     return any("#bytes" in line and "[" in line for line in text.splitlines())
 
 
-def _row(values: Mapping[str, str], number: int) -> Latency | Bandwidth:
+def _row(values: Mapping[str, str], number: int) -> LatencyRow | BandwidthRow:
     try:
         size, iterations = int(values["#bytes"]), int(values["#iterations"])
         if "t_typical[usec]" in values:
             names = ("t_min", "t_max", "t_typical", "t_avg", "t_stdev")
             times = [*names, "99% percentile", "99.9% percentile"]
-            return Latency(size, iterations, *(float(values[f"{name}[usec]"]) for name in times))
+            return LatencyRow(size, iterations, *(float(values[f"{name}[usec]"]) for name in times))
         unit = next(name for name in _GBPS if f"BW average[{name}]" in values)
         peak, average = (float(values[f"BW {what}[{unit}]"]) for what in ("peak", "average"))
-        return Bandwidth(
+        return BandwidthRow(
             size,
             iterations,
             round(peak * _GBPS[unit], 4) or None,
@@ -105,9 +105,9 @@ def _row(values: Mapping[str, str], number: int) -> Latency | Bandwidth:
         ) from None
 
 
-def _from_csv(text: str) -> list[Latency | Bandwidth]:
+def _from_csv(text: str) -> list[LatencyRow | BandwidthRow]:
     """The table of https://github.com/hellas-ai/thunderbolt-ibverbs' runner of perftest."""
-    rows: list[Latency | Bandwidth] = []
+    rows: list[LatencyRow | BandwidthRow] = []
     try:
         for row in csv.DictReader(text.splitlines()):
             if row["status"] == "ok":
@@ -122,7 +122,7 @@ def _from_csv(text: str) -> list[Latency | Bandwidth]:
     return rows
 
 
-def _of_runner(row: Mapping[str, Any]) -> Latency | Bandwidth:
+def _of_runner(row: Mapping[str, Any]) -> LatencyRow | BandwidthRow:
     size, iterations = int(row["size_bytes"]), int(row["iters"])
     details: dict[str, Any] = {
         "operation": row["verb"],
@@ -135,9 +135,9 @@ def _of_runner(row: Mapping[str, Any]) -> Latency | Bandwidth:
     if row["kind"] == "lat":
         names: Iterable[str] = ("min", "max", "typical", "avg", "stdev", "p99", "p999")
         found = [_finite(row[f"lat_{name}_us"]) for name in names]
-        return Latency(size, iterations, *found, details=details)
+        return LatencyRow(size, iterations, *found, details=details)
     rates = (_finite(row[name]) for name in ("bw_peak_gbps", "bw_avg_gbps", "msg_rate_mpps"))
-    return Bandwidth(size, iterations, *rates, details=details)
+    return BandwidthRow(size, iterations, *rates, details=details)
 
 
 def _finite(text: str) -> float:

@@ -19,6 +19,6 @@ def cells(line: str) -> list[str]:
 
 
 def mean_and_deviation(cell: str) -> tuple[float, float | None] | None:
-    """A mean and its standard deviation from '55.73 ± 0.04' or '55.73'; none for another text."""
+    """A mean and its standard deviation from '55.73 ± 0.04' or '55.73'; None for another text."""
     found = _MEAN.fullmatch(cell)
     return (float(found[1]), float(found[2]) if found[2] else None) if found else None

@@ -49,7 +49,7 @@ class Host:
 
 
 def link_of(attributes: Mapping[str, str]) -> Link | None:
-    """The link of one device of /sys/bus/thunderbolt by its files, or none where one lacks."""
+    """The link of one device of /sys/bus/thunderbolt by its files, or None where one lacks."""
     speeds = [re.fullmatch(_SPEED, attributes.get(f"{way}_speed", "")) for way in ("tx", "rx")]
     lanes = [re.fullmatch(_LANES, attributes.get(f"{way}_lanes", "")) for way in ("tx", "rx")]
     (tx, rx), (tx_lanes, rx_lanes) = speeds, lanes

@@ -17,7 +17,7 @@ _LINE = re.compile(rf"{_START}([0-9]{{1,18}}): ({NUMBER}) us/iter \(({NUMBER}) G
 
 
 @dataclass(frozen=True)
-class Result:
+class AllToAllRow:
     """One line: message in bytes, microseconds an iteration, Gbit/s a rank."""
 
     size: int
@@ -25,7 +25,7 @@ class Result:
     gbps: float
 
 
-def parse(text: str) -> tuple[Result, ...]:
+def parse(text: str) -> tuple[AllToAllRow, ...]:
     """The results in the order of the lines; at least one."""
     results = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -36,7 +36,7 @@ def parse(text: str) -> tuple[Result, ...]:
                     f"all_to_all_single, line {number}: {line.strip()[:80]!r}, expected "
                     "'bytes=262144: 156.8 us/iter (13.37 Gb/s logical/rank)'."
                 )
-            results.append(Result(int(found[1]), float(found[2]), float(found[3])))
+            results.append(AllToAllRow(int(found[1]), float(found[2]), float(found[3])))
     if not results:
         raise ParseError(
             f"all_to_all_single: no result in {len(text.splitlines())} lines{last_words(text)}"

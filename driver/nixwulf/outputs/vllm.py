@@ -36,13 +36,13 @@ _LINE = re.compile(r"^ *(?P<key>[\w()/.][\w()/ .]*?): +(?P<value>[\d.eE+-]+)(?: 
 
 
 @dataclass(frozen=True)
-class Serve:
+class ServeResult:
     """One pass of requests; times in ms, rates in tok/s.
 
     output_throughput counts generated tokens only. ttfts_ms (a number a request) and itls_ms (the
     gaps of each request) are empty unless every request's times were saved. times_ms: the mean and
     the percentiles (p50, p99, ...) of ttft, tpot, itl and e2el. model and backend are empty in
-    text; request_rate and concurrency are none where nothing bounds them.
+    text; request_rate and concurrency are None where nothing bounds them.
     """
 
     completed: int
@@ -74,7 +74,7 @@ class Throughput:
     total_per_s: float
 
 
-def parse(text: str) -> Serve | tuple[Throughput, ...]:
+def parse(text: str) -> ServeResult | tuple[Throughput, ...]:
     """The result of either benchmark; raises ParseError."""
     serve = '"output_throughput"' in text or _PRINTED["output_throughput"] in text
     return parse_serve(text) if serve else parse_throughput(text)
@@ -88,14 +88,14 @@ def recognises(text: str) -> bool:
     )
 
 
-def parse_serve(text: str) -> Serve:
+def parse_serve(text: str) -> ServeResult:
     """The result of `vllm bench serve`, its JSON file or its output; raises ParseError."""
     values = json_object(_SERVE, text) if text.lstrip().startswith("{") else _printed(text)
     numbers = {key: _number(values, key, _SERVE) for key in _PRINTED}
     failed = _number(values, "failed", _SERVE) if "failed" in values else 0.0
     gaps = _list(values, "itls")
     concurrency = _bound(values, "max_concurrency")
-    return Serve(
+    return ServeResult(
         completed=int(numbers["completed"]),
         failed=int(failed),
         duration_s=numbers["duration"],
@@ -166,7 +166,7 @@ def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def _bound(values: Mapping[str, Any], key: str) -> float | None:
-    """A number, or none where there is none or it is 'inf'."""
+    """A number, or None where there is none or it is 'inf'."""
     unbounded = str(values.get(key, "inf")) in {"inf", "None"}
     return None if unbounded else _number(values, key, _SERVE)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
-from nixwulf.perf.inputs import Way
+from nixwulf.perf.inputs import Strategy
 
 FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "constants.toml"
 # Engines that are another one inside.
@@ -51,14 +51,14 @@ class Constants:
 NAMES = tuple(field.name for field in fields(Constants))[:7]
 
 
-def family(way: Way, kind: str) -> str:
+def family(strategy: Strategy, kind: str) -> str:
     """The engine whose constants hold for a way to run a model on a kind of device.
 
     vLLM that does not replay graphs is another engine: starting kernels one by one is most of its
     time. Across nodes of AMD APUs it runs so by default, because capture hangs there.
     """
-    name = FAMILIES.get(way.engine, way.engine)
-    if name == "vllm" and not (kind != "amd" if way.graphs is None else way.graphs):
+    name = FAMILIES.get(strategy.engine, strategy.engine)
+    if name == "vllm" and not (kind != "amd" if strategy.graphs is None else strategy.graphs):
         return "vllm-eager"
     return name
 
@@ -93,7 +93,16 @@ def _parse(table: Mapping[str, Any]) -> Constants:
 def choose(
     engine: str, kind: str, known: Mapping[str, Mapping[str, Constants]] | None = None
 ) -> Constants:
-    """Of an engine (as family() names it) on a kind of device; raises InputError."""
+    """The constants of an engine on a kind of device.
+
+    Args:
+        engine: its name, as family() gives it.
+        kind: vendor of the GPU, or 'cpu'.
+        known: constants by engine and kind; None: those that are shipped.
+
+    Raises:
+        InputError: there are none for the engine, or none for it on such a device.
+    """
     known = load() if known is None else known
     if engine not in known:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What the model is told: machines, language models, links, and a way to run one on others."""
+"""Inputs of the performance model: machines, links, and the strategy of a run."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class FabricFacts:
 
 
 @dataclass(frozen=True)
-class Way:
+class Strategy:
     """How a model is run: batch is sequences at once, depth the tokens before the first one.
 
     drafts and acceptance: tokens that are guessed ahead a step, and the share of them that is kept.
-    graphs: whether the engine replays recorded kernels (none: as the engine does by itself).
+    graphs: whether the engine replays recorded kernels (None: as the engine does by itself).
     chunk: tokens of a prompt that are computed at once, 0: the engine's default. collectives: the
     library that sums in place of the engine's own way ('rccl' in a llama.cpp patched for it).
     """
@@ -105,7 +105,9 @@ def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
             f"Platform {name!r} has no memory bandwidth; add memory_bandwidth_gbs with its source "
             f"to driver/nixwulf/data/platforms/{name}.toml."
         )
-    said = f"{name}: {NOMINAL_SHARE:g} of its nominal {nominal:g} GB/s of memory, none was measured"
+    assumption = (
+        f"{name}: {NOMINAL_SHARE:g} of its nominal {nominal:g} GB/s of memory, none was measured"
+    )
     return PlatformFacts(
         name,
         gpu["vendor"] if gpu else "cpu",
@@ -114,5 +116,5 @@ def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
         value("compute_tflops") or (0.0 if gpu else 4 * hpl / 1000),
         value("memory_gib"),
         hpl,
-        () if measured else (said,),
+        () if measured else (assumption,),
     )

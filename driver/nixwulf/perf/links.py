@@ -10,38 +10,38 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
-from nixwulf.perf.inputs import FabricFacts, Way
+from nixwulf.perf.inputs import FabricFacts, Strategy
 
 _FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "links.toml"
 
 
-def hops(way: Way, nodes: int, servers: int) -> int:
+def hops(strategy: Strategy, nodes: int, servers: int) -> int:
     """How often a token's state is handed over in a pipeline.
 
     llama.cpp's client fetches from each of its RPC servers, those it gave their share included; of
     two and four servers in the lab 1.95 and 3.95 round trips a token were counted. servers: nodes
     that the client reaches by RPC, all but one that computes beside it.
     """
-    return servers if _is_rpc(way) else nodes - 1
+    return servers if _is_rpc(strategy) else nodes - 1
 
 
-def hop(way: Way, fabric: FabricFacts, size: float) -> tuple[float, float]:
+def hop(strategy: Strategy, fabric: FabricFacts, size: float) -> tuple[float, float]:
     """Seconds of latency and of transfer for a hand-over of size bytes: there and back, or on."""
-    trips = 1.0 if _is_rpc(way) else 0.5
+    trips = 1.0 if _is_rpc(strategy) else 0.5
     return trips * fabric.rtt_us / 1e6, size / _bytes_a_second(fabric)
 
 
-def handled(way: Way, nodes: int, servers: int) -> float:
+def handled(strategy: Strategy, nodes: int, servers: int) -> float:
     """How often the host has to act for a sum of all nodes, one time after the other.
 
     A collective is started once. llama.cpp's client adds up in pairs, log2 N rounds, and in each it
     fetches from every server; of two and four servers in the lab 2 and 8 round trips were counted.
     """
-    return log2(nodes) * servers if _is_rpc(way) else 1.0
+    return log2(nodes) * servers if _is_rpc(strategy) else 1.0
 
 
 def exchange(
-    way: Way, nodes: int, servers: int, fabric: FabricFacts, size: float
+    strategy: Strategy, nodes: int, servers: int, fabric: FabricFacts, size: float
 ) -> tuple[float, float]:
     """Seconds of latency and of transfer for the sum of size bytes over all nodes.
 
@@ -53,21 +53,21 @@ def exchange(
     over RPC: all pairs through the client, in as many round trips as it handles.
     """
     one_way, rate = fabric.rtt_us / 2e6, _bytes_a_second(fabric)
-    if way.engine == "distributed-llama":
+    if strategy.engine == "distributed-llama":
         packed = size * 34 / 64  # Q80: 34 bytes for 32 values
         return 4 * (nodes - 1) * one_way, 2 * (nodes - 1) * packed / nodes / rate
-    if _is_rpc(way):
-        return 2 * handled(way, nodes, servers) * one_way, 2 * (nodes - 1) * size / rate
+    if _is_rpc(strategy):
+        return 2 * handled(strategy, nodes, servers) * one_way, 2 * (nodes - 1) * size / rate
     if fabric.kind == "thunderbolt5-rdma":
         return one_way, size / rate
     ring = 2 * (nodes - 1) * one_way, 2 * (nodes - 1) / nodes * size / rate
-    if way.engine == "mlx":
+    if strategy.engine == "mlx":
         return ring
     return min(ring, (2 * ceil(log2(nodes)) * one_way, 2 * size / rate), key=sum)
 
 
-def _is_rpc(way: Way) -> bool:
-    return way.engine in {"llama.cpp", "mesh-llm"} and not way.collectives
+def _is_rpc(strategy: Strategy) -> bool:
+    return strategy.engine in {"llama.cpp", "mesh-llm"} and not strategy.collectives
 
 
 def _bytes_a_second(fabric: FabricFacts) -> float:
@@ -88,9 +88,20 @@ def fabric_facts(
     rtt_us: float | None = None,
     bandwidth_gbps: float | None = None,
 ) -> FabricFacts:
-    """A link by its kind and what is known of it; what is not, is taken from the table and said.
+    """The facts of a link: measured where they are known, else usual ones of its kind.
 
-    speed_gbps is nominal. Raises InputError for a kind or transport that has no usual latency.
+    Args:
+        kind: of the fabric, as cluster files name it: 'ethernet', 'usb4', ...
+        transport: 'tcp' or 'rdma'.
+        speed_gbps: nominal speed, Gbit/s; 0 where it is not known.
+        rtt_us: measured round trip, microseconds; None: the usual one.
+        bandwidth_gbps: measured bandwidth, Gbit/s; None: the usual one.
+
+    Returns:
+        The facts; each usual one is named in assumptions, with its source.
+
+    Raises:
+        InputError: the kind has no usual latency by that transport.
     """
     rows = [row for row in _table() if row["kind"] == kind and row["transport"] == transport]
     if not rows:
@@ -109,5 +120,5 @@ def fabric_facts(
         if row.get("share"):
             bandwidth_gbps = row["share"] * (speed_gbps or row["speed_gbps"])
         usual.append(f"{bandwidth_gbps:g} Gbit/s")
-    said = (f"{kind} by {transport}: {', '.join(usual)} ({row['source']})",) if usual else ()
-    return FabricFacts(kind, transport, rtt_us, bandwidth_gbps, said)
+    assumptions = (f"{kind} by {transport}: {', '.join(usual)} ({row['source']})",) if usual else ()
+    return FabricFacts(kind, transport, rtt_us, bandwidth_gbps, assumptions)

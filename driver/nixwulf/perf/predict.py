@@ -9,7 +9,7 @@ from math import exp, hypot, log
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.work import PARTS, Work, decode_step, prompt_pass, tokens_a_step
 
 METRICS = ("decode", "prompt", "serve")
@@ -36,42 +36,53 @@ class Prediction:
 def predict(
     platforms: Sequence[PlatformFacts],
     model: ModelFacts,
-    way: Way,
+    strategy: Strategy,
     fabric: FabricFacts | None = None,
     *,
     metric: str = "decode",
     constants: Constants | None = None,
 ) -> Prediction:
-    """What a way to run a model on nodes (one of platforms each) should give.
+    """Predict the speed of a model on nodes.
 
-    metric: 'decode' (tokens a second once the prompts are read), 'prompt' (tokens of prompts a
-    second), or 'serve' (tokens generated a second with the prompts' time in it). Raises InputError
-    for what cannot be: several nodes without a fabric or without a way to split, one node split.
+    Args:
+        platforms: one for each node, the head first.
+        model: its sizes and the bits of its weights.
+        strategy: engine, parallelism, and the lengths of prompts and answers in tokens.
+        fabric: the link between the nodes; None on one node.
+        metric: 'decode' (tokens a second once the prompts are read), 'prompt' (tokens of prompts
+            a second), or 'serve' (tokens generated a second, the time of the prompts included).
+        constants: of the engine on such devices; None: the fitted ones.
+
+    Raises:
+        InputError: several nodes without a fabric or not split, or one node that is split.
     """
-    work, tokens = total(platforms, model, way, fabric, metric=metric)
+    work, tokens = total(platforms, model, strategy, fabric, metric=metric)
     kind = platforms[0].kind
-    engine = family(way, kind)
+    engine = family(strategy, kind)
     known = constants or choose(engine, kind)
     parts = {name: seconds / tokens for name, seconds in work.parts(known).items()}
     value = 1 / sum(parts.values())
     assumptions = list(model.weights.assumptions + model.assumptions)
     for platform in platforms:
-        assumptions += [said for said in platform.assumptions if said not in assumptions]
+        assumptions += [
+            assumption for assumption in platform.assumptions if assumption not in assumptions
+        ]
     if fabric is not None and len(platforms) > 1:
         assumptions += fabric.assumptions
     if not known.cases:
         assumptions.append(f"{engine} on {kind}: no published numbers, so constants of others")
-    if _checked(way, metric) > 1 and model.routed:
+    if _checked(strategy, metric) > 1 and model.routed:
         assumptions.append("a batch's tokens choose their experts evenly")
     spread = known.prompt_spread if metric == "prompt" else known.spread
     slower, faster = (
-        exp(hypot(QUANTILE_80 * spread, side)) for side in doubt(parts, known, model, way, metric)
+        exp(hypot(QUANTILE_80 * spread, side))
+        for side in doubt(parts, known, model, strategy, metric)
     )
     return Prediction(value, value / slower, value * faster, parts, tuple(assumptions))
 
 
 def doubt(
-    parts: Mapping[str, float], known: Constants, model: ModelFacts, way: Way, metric: str
+    parts: Mapping[str, float], known: Constants, model: ModelFacts, strategy: Strategy, metric: str
 ) -> tuple[float, float]:
     """How much longer and how much shorter than predicted a time may be, as logarithms of 80 %.
 
@@ -80,7 +91,7 @@ def doubt(
     """
     whole = sum(parts.values())
     deviations = list(known.deviations)
-    deviations[0] = hypot(deviations[0], uneven(model, way, metric))
+    deviations[0] = hypot(deviations[0], uneven(model, strategy, metric))
     ends = [
         (parts[name] / whole, exp(QUANTILE_80 * deviation))
         for name, deviation in zip(PARTS, deviations, strict=True)
@@ -90,58 +101,61 @@ def doubt(
     return log(1 + longer), -log(1 - shorter)
 
 
-def uneven(model: ModelFacts, way: Way, metric: str) -> float:
+def uneven(model: ModelFacts, strategy: Strategy, metric: str) -> float:
     """Deviation of the logarithm of the weights read, for a batch may prefer the same experts."""
     if not model.routed:
         return 0.0
-    return _ROUTING * log(model.share(_checked(way, metric)) / model.share(1))
+    return _ROUTING * log(model.share(_checked(strategy, metric)) / model.share(1))
 
 
-def _checked(way: Way, metric: str) -> int:
+def _checked(strategy: Strategy, metric: str) -> int:
     """Tokens of a step of decoding; a prompt touches nearly all experts in any case."""
-    return 1 if metric == "prompt" else way.batch * (1 + way.drafts)
+    return 1 if metric == "prompt" else strategy.batch * (1 + strategy.drafts)
 
 
 def total(
     platforms: Sequence[PlatformFacts],
     model: ModelFacts,
-    way: Way,
+    strategy: Strategy,
     fabric: FabricFacts | None,
     *,
     metric: str,
 ) -> tuple[Work, float]:
-    """The work that a metric is about, and the tokens it counts; raises as predict does."""
-    _check(platforms, way, fabric, metric)
+    """The work that a metric is about, and the number of tokens that it counts.
+
+    Arguments and errors are those of predict.
+    """
+    _check(platforms, strategy, fabric, metric)
     if metric == "decode":
-        return decode_step(platforms, model, fabric, way), tokens_a_step(way)
-    prompts = prompt_pass(platforms, model, fabric, way)
+        return decode_step(platforms, model, fabric, strategy), tokens_a_step(strategy)
+    prompts = prompt_pass(platforms, model, fabric, strategy)
     if metric == "prompt":
-        return prompts, float(way.n_prompt * way.batch)
-    steps = way.n_gen * way.batch / tokens_a_step(way)
+        return prompts, float(strategy.n_prompt * strategy.batch)
+    steps = strategy.n_gen * strategy.batch / tokens_a_step(strategy)
     return (
-        prompts + decode_step(platforms, model, fabric, way).times(steps),
-        float(way.n_gen * way.batch),
+        prompts + decode_step(platforms, model, fabric, strategy).times(steps),
+        float(strategy.n_gen * strategy.batch),
     )
 
 
 def _check(
-    platforms: Sequence[PlatformFacts], way: Way, fabric: FabricFacts | None, metric: str
+    platforms: Sequence[PlatformFacts], strategy: Strategy, fabric: FabricFacts | None, metric: str
 ) -> None:
     if metric not in METRICS:
         raise InputError(f"Metric {metric!r} is not one of {', '.join(METRICS)}.")
     if not platforms:
         raise InputError("No nodes to predict for; give at least one platform.")
-    if (len(platforms) > 1) == (way.parallelism == "single"):
+    if (len(platforms) > 1) == (strategy.parallelism == "single"):
         raise InputError(
-            f"{len(platforms)} nodes and parallelism {way.parallelism!r} do not go together; one "
-            "node is 'single', several are 'pipeline' or 'tensor'."
+            f"{len(platforms)} nodes and parallelism {strategy.parallelism!r} do not go together; "
+            "one node is 'single', several are 'pipeline' or 'tensor'."
         )
     if len(platforms) > 1 and fabric is None:
         raise InputError(
             f"{len(platforms)} nodes and no fabric; name one of the cluster's, or give its kind "
             "and transport."
         )
-    if metric != "decode" and not way.n_prompt:
+    if metric != "decode" and not strategy.n_prompt:
         raise InputError(f"Metric {metric!r} with n_prompt 0; give the tokens of a prompt.")
-    if metric != "prompt" and not way.n_gen:
+    if metric != "prompt" and not strategy.n_gen:
         raise InputError(f"Metric {metric!r} with n_gen 0; give the tokens to generate.")

@@ -13,7 +13,7 @@ from math import ceil
 
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import FAMILIES, Constants
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.links import exchange, handled, hop, hops
 
 PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")
@@ -95,7 +95,7 @@ def forward(
     platforms: Sequence[PlatformFacts],
     model: ModelFacts,
     fabric: FabricFacts | None,
-    way: Way,
+    strategy: Strategy,
     *,
     tokens: float,
     sequences: int,
@@ -107,13 +107,13 @@ def forward(
     prompt: they are a chunk of a prompt, whose weights are read while others are multiplied.
     """
     nodes = len(platforms)
-    tensor = way.parallelism == "tensor" and nodes > 1
+    tensor = strategy.parallelism == "tensor" and nodes > 1
     shares = _shares(platforms, tensor=tensor)
     # States of linear layers are read and written as weights are read: all, and in order.
     read = _weight_bytes(model, tokens) + _STATE_BYTES * model.state_width * sequences
     cached = _cache_bytes(model, depth) * sequences
     # One token a sequence waits for memory on every machine; its multiplications cost no time.
-    engine = FAMILIES.get(way.engine, way.engine)
+    engine = FAMILIES.get(strategy.engine, strategy.engine)
     tile = _TILES.get((engine, platforms[0].kind), _TILE) if prompt or tokens > _VECTORS else 0
     flops = _flops(model, tokens, tile) if tokens > 1 else 0.0
     # Decoding waits for the cache; what a prompt's tokens are compared with is used many times.
@@ -151,53 +151,69 @@ def forward(
     if tensor:
         size = _ACTIVATION * model.hidden * tokens
         syncs = 2 * model.layers + 1
-        latency, transfer = exchange(way, nodes, servers, fabric, size)
-        count = syncs * handled(way, nodes, servers)
+        latency, transfer = exchange(strategy, nodes, servers, fabric, size)
+        count = syncs * handled(strategy, nodes, servers)
         return work + Work(syncs=count, latency=syncs * latency, transfer=syncs * transfer)
-    latency, transfer = hop(way, fabric, _hop_bytes(model, tokens, depth, engine))
-    count = hops(way, nodes, servers)
+    latency, transfer = hop(strategy, fabric, _hop_bytes(model, tokens, depth, engine))
+    count = hops(strategy, nodes, servers)
     return work + Work(hops=count, latency=count * latency, transfer=(nodes - 1) * transfer)
 
 
 def decode_step(
-    platforms: Sequence[PlatformFacts], model: ModelFacts, fabric: FabricFacts | None, way: Way
+    platforms: Sequence[PlatformFacts],
+    model: ModelFacts,
+    fabric: FabricFacts | None,
+    strategy: Strategy,
 ) -> Work:
     """One step of a batch, with the cache as it is half way; with drafts, all of them checked."""
-    depth = way.depth + way.n_prompt + way.n_gen / 2
-    checked = way.batch * (1 + way.drafts)
-    step = forward(platforms, model, fabric, way, tokens=checked, sequences=way.batch, depth=depth)
-    if not way.drafts:
+    depth = strategy.depth + strategy.n_prompt + strategy.n_gen / 2
+    checked = strategy.batch * (1 + strategy.drafts)
+    step = forward(
+        platforms, model, fabric, strategy, tokens=checked, sequences=strategy.batch, depth=depth
+    )
+    if not strategy.drafts:
         return step
     # A draft is one layer and the output matrix (https://arxiv.org/abs/2412.19437, 2.2).
-    one = forward(platforms, model, fabric, way, tokens=way.batch, sequences=way.batch, depth=depth)
+    one = forward(
+        platforms,
+        model,
+        fabric,
+        strategy,
+        tokens=strategy.batch,
+        sequences=strategy.batch,
+        depth=depth,
+    )
     output = model.vocabulary * model.hidden / max(model.active, 1.0)
     share = 1 / model.layers
     draft = one.times(share) + Work(weights=output * one.weights)
-    return step + draft.times(way.drafts)
+    return step + draft.times(strategy.drafts)
 
 
 def prompt_pass(
-    platforms: Sequence[PlatformFacts], model: ModelFacts, fabric: FabricFacts | None, way: Way
+    platforms: Sequence[PlatformFacts],
+    model: ModelFacts,
+    fabric: FabricFacts | None,
+    strategy: Strategy,
 ) -> Work:
     """All tokens of the batch's prompts, in chunks as the engine takes them."""
-    tokens = way.n_prompt * way.batch
-    chunk = way.chunk or _CHUNKS.get(FAMILIES.get(way.engine, way.engine), _CHUNK)
+    tokens = strategy.n_prompt * strategy.batch
+    chunk = strategy.chunk or _CHUNKS.get(FAMILIES.get(strategy.engine, strategy.engine), _CHUNK)
     count = ceil(tokens / chunk)
     if not count:
         return Work()
     each = tokens / count
-    depth = way.depth + way.n_prompt / 2
+    depth = strategy.depth + strategy.n_prompt / 2
     # Only its last token asks for an answer: the output matrix is not multiplied.
     silent = replace(model, unread=model.unread + model.vocabulary * model.hidden)
     one = forward(
-        platforms, silent, fabric, way, tokens=each, sequences=1, depth=depth, prompt=True
+        platforms, silent, fabric, strategy, tokens=each, sequences=1, depth=depth, prompt=True
     )
     return one.times(count)
 
 
-def tokens_a_step(way: Way) -> float:
+def tokens_a_step(strategy: Strategy) -> float:
     """Tokens that one step of decoding gives, of all sequences."""
-    return way.batch * (1 + way.drafts * way.acceptance)
+    return strategy.batch * (1 + strategy.drafts * strategy.acceptance)
 
 
 def _shares(platforms: Sequence[PlatformFacts], *, tensor: bool) -> list[float]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.text import plural
 from nixwulf.core.units import better
-from nixwulf.report.lines import Line, Metric, Setting, case_of, cluster_of, setting_of
+from nixwulf.report.lines import CaseSummary, Conditions, MetricKey, case_of, cluster_of, setting_of
 from nixwulf.results.run_folder import RunFolder
 from nixwulf.results.store import Entry
 
@@ -55,7 +55,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class ExcludedPoints:
     """Points of a sweep that are no cases for the same reason, by what varies in the sweep."""
 
     reason: str
@@ -79,14 +79,14 @@ class Summary:
     """
 
     folder: RunFolder
-    lines: tuple[Line, ...]
+    lines: tuple[CaseSummary, ...]
     failures: tuple[Failure, ...]
     warnings: Mapping[str, tuple[str, ...]]
     outcomes: Mapping[str, int]
     names: Mapping[str, str]
 
     @cached_property
-    def settings(self) -> tuple[Setting, ...]:
+    def settings(self) -> tuple[Conditions, ...]:
         """The settings, those of engines first."""
         settings = {line.setting for line in self.lines}
         return tuple(sorted(settings, key=lambda s: (s.cluster, not s.engine, s)))
@@ -98,11 +98,11 @@ class Summary:
 
         return predicted(self.folder)
 
-    def lines_of(self, setting: Setting) -> list[Line]:
+    def lines_of(self, setting: Conditions) -> list[CaseSummary]:
         """The lines of a setting."""
         return [line for line in self.lines if line.setting == setting]
 
-    def entries_of(self, setting: Setting) -> list[Entry]:
+    def entries_of(self, setting: Conditions) -> list[Entry]:
         """The runs of a setting in the order in which they started."""
         found = [
             entry
@@ -115,38 +115,38 @@ class Summary:
         """The case of a run among all of its setting, in words."""
         return self.names[case_of(entry.record)["id"]]
 
-    def metrics(self, setting: Setting) -> list[Metric]:
+    def metrics(self, setting: Conditions) -> list[MetricKey]:
         """What was measured in a setting: prompt, decode, ..., then rates, times and the rest."""
         found = {
-            Metric(name, value.unit)
+            MetricKey(name, value.unit)
             for line in self.lines_of(setting)
             for name, value in line.values.items()
         }
         return sorted(found, key=_metric_order)
 
-    def headline(self, setting: Setting) -> list[Metric]:
+    def headline(self, setting: Conditions) -> list[MetricKey]:
         """The few metrics that stand for a setting, of which more or less is better."""
         judged = [metric for metric in self.metrics(setting) if better(metric.unit)]
         return judged[:_MOST_IN_HEADLINE] or self.metrics(setting)[:_MOST_IN_HEADLINE]
 
-    def in_rows(self, setting: Setting) -> bool:
+    def in_rows(self, setting: Conditions) -> bool:
         """Whether each metric needs a row: they are many, or several with percentiles."""
         metrics = self.metrics(setting)
         spread = any(self.has_spread(setting, metric) for metric in metrics)
         return len(metrics) > (1 if spread else _MOST_IN_COLUMNS)
 
-    def has_spread(self, setting: Setting, metric: Metric) -> bool:
+    def has_spread(self, setting: Conditions, metric: MetricKey) -> bool:
         """Whether a metric has percentiles."""
         values = (line.values.get(metric.name) for line in self.lines_of(setting))
         return any(value is not None and value.percentiles for value in values)
 
-    def as_given(self, setting: Setting) -> bool:
+    def as_given(self, setting: Conditions) -> bool:
         """Whether no value rests on samples: sources give them as they are."""
         values = [value for line in self.lines_of(setting) for value in line.values.values()]
         return bool(values) and not any(value.n_samples for value in values)
 
     @property
-    def left_out(self) -> tuple[LeftOut, ...]:
+    def left_out(self) -> tuple[ExcludedPoints, ...]:
         """Points that the plan made no case of, by reason."""
         plan = self.folder.plan or {"cases": (), "left_out": ()}
         left = [(entry["reason"], _coordinates(entry["case"])) for entry in plan["left_out"]]
@@ -157,7 +157,7 @@ class Summary:
         by_reason: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for reason, point in left:
             by_reason[reason].append({k: v for k, v in point.items() if len(values[k]) > 1})
-        return tuple(LeftOut(reason, tuple(points)) for reason, points in by_reason.items())
+        return tuple(ExcludedPoints(reason, tuple(points)) for reason, points in by_reason.items())
 
     @property
     def counts(self) -> str:
@@ -178,7 +178,7 @@ class Summary:
         """Whether a case is faster than its number of nodes times one node."""
         return any(value.above_linear for line in self.lines for value in line.values.values())
 
-    def setting_name(self, setting: Setting) -> str:
+    def setting_name(self, setting: Conditions) -> str:
         """What tells a setting from the others: its engine and model, or its benchmark."""
         always = {"engine", "model"} if setting.engine else {"benchmark"}
         shown = [
@@ -189,7 +189,7 @@ class Summary:
         return ", ".join(filter(None, shown))
 
 
-def _metric_order(metric: Metric) -> tuple[int, Metric]:
+def _metric_order(metric: MetricKey) -> tuple[int, MetricKey]:
     return (_METRIC_ORDER.get(metric.name, _UNIT_ORDER[better(metric.unit)]), metric)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nixwulf.core.text import figure, unit_name
+from nixwulf.core.text import format_significant, unit_name
 from nixwulf.report.contents import Summary
-from nixwulf.report.lines import Setting
+from nixwulf.report.lines import Conditions
 
 _HEADS = ("case", "metric", "speed", "W", "per W", "J/token", "US$", "per US$")
 
@@ -20,7 +20,7 @@ class Costs:
     sources: tuple[str, ...]
 
 
-def costs(summary: Summary, setting: Setting) -> Costs | None:
+def costs(summary: Summary, setting: Conditions) -> Costs | None:
     """One row a case and speed that has watts or a price; without columns that would be empty."""
     rows: list[tuple[str, ...]] = []
     sources: dict[str, None] = {}
@@ -34,9 +34,9 @@ def costs(summary: Summary, setting: Setting) -> Costs | None:
                 *(cost.watts, cost.per_watt, cost.joules_per_token),
                 *(cost.price_usd, cost.per_usd),
             )
-            texts = ("" if number is None else figure(number) for number in numbers)
+            texts = ("" if number is None else format_significant(number) for number in numbers)
             name = f"{metric.words}, {unit_name(metric.unit)}"
-            rows.append((line.what, name, figure(value.mean), *texts))
+            rows.append((line.what, name, format_significant(value.mean), *texts))
             if cost.watts_source:
                 sources[f"Watts: {cost.watts_source}."] = None
             if cost.price_source:

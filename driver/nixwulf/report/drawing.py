@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from markupsafe import Markup
 
-from nixwulf.core.text import clean, figure
+from nixwulf.core.text import clean, format_significant
 from nixwulf.report.lines import Band
 
 if TYPE_CHECKING:
@@ -224,7 +224,9 @@ def _draw(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
         axes.set_xlabel(panel.over + _scale(axes, "x", panel.xs))
     if panel.one:
         axes.axhline(panel.one, color=colours["ink"], linewidth=1.1, dashes=(4, 3))
-        _text(axes, f"one node, {figure(panel.one)}", (1, panel.one), (0, 5), ha="right")
+        _text(
+            axes, f"one node, {format_significant(panel.one)}", (1, panel.one), (0, 5), ha="right"
+        )
     points = dict.fromkeys(point for curve in panel.curves for point in curve.points)
     for point in points:
         if point.predicted:

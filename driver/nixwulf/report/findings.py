@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nixwulf.core.text import amount, figure, percent, plural, round_trip, times, unit_name
+from nixwulf.core.text import (
+    amount,
+    format_significant,
+    percent,
+    plural,
+    round_trip,
+    times,
+    unit_name,
+)
 from nixwulf.core.units import adds_up, better, is_time
 from nixwulf.report.contents import Summary
-from nixwulf.report.lines import Line, Metric, Setting, Value
+from nixwulf.report.lines import CaseSummary, Conditions, MetricKey, MetricSummary
 
 _HEADLINE_METRIC = ("decode", "prompt")
 _NAMES = {"ttft": "time to first token (TTFT)", "itl": "time between tokens (ITL)"}
@@ -15,13 +23,13 @@ _MOST_VARIANTS = 4
 _WHOLE_FROM = 10.0
 
 
-def findings(summary: Summary) -> dict[Setting, list[str]]:
+def findings(summary: Summary) -> dict[Conditions, list[str]]:
     """For each setting in which something was measured its sentences, the most general first."""
     found = {setting: list(_of_setting(summary, setting)) for setting in summary.settings}
     return {setting: sentences for setting, sentences in found.items() if sentences}
 
 
-def _of_setting(summary: Summary, setting: Setting) -> Iterator[str]:
+def _of_setting(summary: Summary, setting: Conditions) -> Iterator[str]:
     """Of each variant of conditions; what matters most of each where they are several."""
     lines = [line for line in summary.lines_of(setting) if line.values]
     metrics = summary.headline(setting)
@@ -42,7 +50,7 @@ def _of_setting(summary: Summary, setting: Setting) -> Iterator[str]:
         )
 
 
-def _of_variant(lines: list[Line], metrics: Sequence[Metric]) -> list[str]:
+def _of_variant(lines: list[CaseSummary], metrics: Sequence[MetricKey]) -> list[str]:
     measured = [metric for metric in metrics if _having(lines, metric)]
     first = sorted(measured, key=lambda m: m.name not in _HEADLINE_METRIC[:1])
     if not first:
@@ -51,14 +59,14 @@ def _of_variant(lines: list[Line], metrics: Sequence[Metric]) -> list[str]:
     return [*found, *(_best_and_worst(lines, metric) for metric in first[1:])]
 
 
-def _having(lines: Sequence[Line], metric: Metric) -> list[Line]:
+def _having(lines: Sequence[CaseSummary], metric: MetricKey) -> list[CaseSummary]:
     """The lines with a metric, the best first."""
     some = [line for line in lines if metric.name in line.values]
     sign = 1 if better(metric.unit) == "less" else -1
     return sorted(some, key=lambda line: sign * line.values[metric.name].typical)
 
 
-def _best_and_worst(lines: list[Line], metric: Metric) -> str:
+def _best_and_worst(lines: list[CaseSummary], metric: MetricKey) -> str:
     """The best and the worst case of several nodes against one node, as far as there are such."""
     ranked = _having(lines, metric)
     one = [line for line in ranked if line.nodes == 1]
@@ -85,7 +93,7 @@ def _best_and_worst(lines: list[Line], metric: Metric) -> str:
     )
 
 
-def _superlatives(metric: Metric) -> tuple[str, str]:
+def _superlatives(metric: MetricKey) -> tuple[str, str]:
     """Of the best and of the worst."""
     if adds_up(metric.unit):
         return "fastest", "slowest"
@@ -94,7 +102,7 @@ def _superlatives(metric: Metric) -> tuple[str, str]:
     return ("lowest", "highest") if better(metric.unit) == "less" else ("highest", "lowest")
 
 
-def _with_round_trip(lines: list[Line], metric: Metric) -> Iterator[str]:
+def _with_round_trip(lines: list[CaseSummary], metric: MetricKey) -> Iterator[str]:
     """How a metric changes from the shortest to the longest round trip, on the most nodes."""
     if is_time(metric.unit) and not any(line.setting.engine for line in lines):
         return  # a latency of the machines is the round trip itself
@@ -113,21 +121,29 @@ def _with_round_trip(lines: list[Line], metric: Metric) -> Iterator[str]:
             yield _change(what, metric, ends[0], ends[-1])
 
 
-def _change(what: str, metric: Metric, near: tuple[float, Value], far: tuple[float, Value]) -> str:
+def _change(
+    what: str,
+    metric: MetricKey,
+    near: tuple[float, MetricSummary],
+    far: tuple[float, MetricSummary],
+) -> str:
     """From one end to the other, each a round trip in microseconds and a value."""
     before, after = near[1].typical, far[1].typical
     unit = unit_name(metric.unit)
     trips = f"the measured round trip grows from {round_trip(near[0])} to {round_trip(far[0])}"
     if abs(after - before) <= max(near[1].deviation or 0.0, far[1].deviation or 0.0):
         return (
-            f"{what} stays within one standard deviation ({figure(before)} and {figure(after)} "
-            f"{unit}) as {trips}."
+            f"{what} stays within one standard deviation ({format_significant(before)} and "
+            f"{format_significant(after)} {unit}) as {trips}."
         )
     usual, other = ("fall", "grow") if better(metric.unit) == "more" else ("grow", "fall")
     happened = "fall" if after < before else "grow"
     verb = f"{usual}s" if happened == usual else f"does not {usual} but {other}s"
     change = percent(abs(1 - after / before)) if before else "from nothing"
-    text = f"{what} {verb} from {figure(before)} to {figure(after)} {unit} (by {change}) as {trips}"
+    text = (
+        f"{what} {verb} from {format_significant(before)} to {format_significant(after)} {unit} "
+        f"(by {change}) as {trips}"
+    )
     if metric != ("decode", "tok/s") or after > before:
         return f"{text}."
     longer_us = 1e6 / after - 1e6 / before
@@ -138,17 +154,17 @@ def _change(what: str, metric: Metric, near: tuple[float, Value], far: tuple[flo
     )
 
 
-def _name(metric: Metric, line: Line) -> str:
+def _name(metric: MetricKey, line: CaseSummary) -> str:
     name = _NAMES.get(metric.name, metric.words)
     name = f"median {name}" if line.values[metric.name].percentiles else name
     return f"{name[:1].upper()}{name[1:]}"
 
 
-def _amount(line: Line, metric: Metric) -> str:
+def _amount(line: CaseSummary, metric: MetricKey) -> str:
     return amount(line.values[metric.name].typical, metric.unit)
 
 
-def _against_one(line: Line, metric: Metric) -> str:
+def _against_one(line: CaseSummary, metric: MetricKey) -> str:
     speed_up = line.values[metric.name].speed_up
     if speed_up is None:
         return _amount(line, metric)
@@ -156,7 +172,7 @@ def _against_one(line: Line, metric: Metric) -> str:
     return f"{_amount(line, metric)} ({share})"
 
 
-def _case(line: Line) -> str:
+def _case(line: CaseSummary) -> str:
     rtt = f" (round trip {round_trip(line.rtt_us)})" if line.rtt_us is not None else ""
     split = f" in {line.parallelism}" if line.parallelism else ""
     link = f" over {line.link}" if line.link else ""

@@ -14,7 +14,7 @@ from nixwulf.report import provenance
 from nixwulf.report.contents import Summary
 from nixwulf.report.costs import Costs, costs
 from nixwulf.report.findings import findings
-from nixwulf.report.lines import Line, Metric, Setting, Value
+from nixwulf.report.lines import CaseSummary, Conditions, MetricKey, MetricSummary
 from nixwulf.report.plots import Plots, plots
 from nixwulf.report.template import environment
 from nixwulf.results.store import Entry
@@ -33,21 +33,21 @@ class ScalingRow:
     parallelism: str
     link: str
     rtt_us: float | None
-    by_nodes: dict[int, Value]
+    by_nodes: dict[int, MetricSummary]
 
 
 @dataclass(frozen=True)
 class Section:
     """One setting: its plots and tables; spread: metrics with percentiles; in_rows: one a row."""
 
-    setting: Setting
+    setting: Conditions
     name: str
     findings: list[str]
     plots: Plots
-    lines: list[Line]
-    metrics: list[Metric]
-    headline: list[Metric]
-    spread: list[Metric]
+    lines: list[CaseSummary]
+    metrics: list[MetricKey]
+    headline: list[MetricKey]
+    spread: list[MetricKey]
     in_rows: bool
     scaling: list[list[ScalingRow]]
     scaling_nodes: list[int]
@@ -82,7 +82,7 @@ def template() -> jinja2.Template:
         clean=text.clean,
         microseconds=text.microseconds,
         percent=text.percent,
-        figure=text.figure,
+        figure=text.format_significant,
         times=text.times,
         unit=text.unit_name,
         href=_href,
@@ -92,7 +92,7 @@ def template() -> jinja2.Template:
     return found.get_template("page.html.j2")
 
 
-def _section(summary: Summary, setting: Setting, sentences: list[str]) -> Section:
+def _section(summary: Summary, setting: Conditions, sentences: list[str]) -> Section:
     lines = summary.lines_of(setting)
     scaling = _scaling(lines, summary.metrics(setting))
     return Section(
@@ -114,7 +114,7 @@ def _section(summary: Summary, setting: Setting, sentences: list[str]) -> Sectio
     )
 
 
-def _scaling(lines: list[Line], metrics: list[Metric]) -> list[list[ScalingRow]]:
+def _scaling(lines: list[CaseSummary], metrics: list[MetricKey]) -> list[list[ScalingRow]]:
     """Rows that belong together: of one metric, variant and parallelism, fabric by fabric."""
     groups: dict[tuple[int, str, str], dict[str, ScalingRow]] = {}
     for line in (line for line in lines if line.nodes > 1):

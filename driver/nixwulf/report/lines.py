@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nixwulf.core.text import case_name, figure, link_name, with_deviation
+from nixwulf.core.text import (
+    case_name,
+    format_interval,
+    format_significant,
+    link_name,
+    with_deviation,
+)
 
 _SHORT = {"ttft": "TTFT", "itl": "ITL"}
 
 
-class Setting(NamedTuple):
+class Conditions(NamedTuple):
     """What has to be the same for values to stand in one table and in one plot.
 
     Engine and model are empty where the benchmark measures the machines themselves.
@@ -23,9 +29,9 @@ class Setting(NamedTuple):
     model: str
 
 
-def setting_of(cluster: str, case: Mapping[str, Any]) -> Setting:
+def setting_of(cluster: str, case: Mapping[str, Any]) -> Conditions:
     """The setting of a case, as a record or a plan has it."""
-    return Setting(cluster, case.get("engine", ""), case["benchmark"], case.get("model", ""))
+    return Conditions(cluster, case.get("engine", ""), case["benchmark"], case.get("model", ""))
 
 
 def case_of(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +51,7 @@ def cluster_of(record: Mapping[str, Any]) -> str:
     return f"{cluster['name']}: {'+'.join(cluster['platforms'])}"
 
 
-class Metric(NamedTuple):
+class MetricKey(NamedTuple):
     """A quantity of a setting: its name in the records and its unit."""
 
     name: str
@@ -67,11 +73,11 @@ class Band(NamedTuple):
     @property
     def text(self) -> str:
         """'~15.2 (12.4 to 18.6)'."""
-        return f"~{figure(self.value)} ({figure(self.low)} to {figure(self.high)})"
+        return format_interval(self.value, self.low, self.high)
 
 
 class Cost(NamedTuple):
-    """Watts (W), US$ and a speed over them, as the table has them; what is not known is none.
+    """Watts (W), US$ and a speed over them, as the table has them; what is not known is None.
 
     watts and price_usd are of all nodes together, per_watt and per_usd in the unit over them.
     """
@@ -86,12 +92,12 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Value:
+class MetricSummary:
     """A metric over the runs of a case that ended ok, in its unit.
 
-    deviation is over all samples (n-1), none for one sample; n_samples is 0 where they are not
-    known; percentiles are the 50th, 95th and 99th, none where they tell no more than the mean;
-    speed_up and efficiency are against one node, none where that was not measured or means nothing.
+    deviation is over all samples (n-1), None for one sample; n_samples is 0 where they are not
+    known; percentiles are the 50th, 95th and 99th, None where they tell no more than the mean;
+    speed_up and efficiency are against one node, None where that was not measured or means nothing.
     """
 
     unit: str
@@ -130,20 +136,20 @@ class Value:
         """The percentiles; empty texts where there are none."""
         if self.percentiles is None:
             return ("", "", "")
-        p50, p95, p99 = map(figure, self.percentiles)
+        p50, p95, p99 = map(format_significant, self.percentiles)
         return (p50, p95, p99)
 
 
 @dataclass(frozen=True)
-class Line:
+class CaseSummary:
     """One case, and one variant of its conditions, over its repetitions.
 
     rtt_us (microseconds) and bandwidth_gbps (Gbit/s) are medians over the runs that ended ok, or
-    over all where none did; planned is how many runs the plan asks for, none without a plan;
+    over all where none did; planned is how many runs the plan asks for, None without a plan;
     axes are the parameters and conditions that tell it from other lines of its setting.
     """
 
-    setting: Setting
+    setting: Conditions
     case: str
     nodes: int
     parallelism: str
@@ -154,7 +160,7 @@ class Line:
     outcomes: Mapping[str, int]
     planned: int | None
     axes: Mapping[str, Any] = field(default_factory=dict)
-    values: Mapping[str, Value] = field(default_factory=dict)
+    values: Mapping[str, MetricSummary] = field(default_factory=dict)
 
     @property
     def link(self) -> str:

@@ -10,7 +10,7 @@ from nixwulf.core.text import microseconds, percent, plural, times, unit_name
 from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.costs import costs
 from nixwulf.report.findings import findings
-from nixwulf.report.lines import Line, Setting
+from nixwulf.report.lines import CaseSummary, Conditions
 from nixwulf.report.provenance import fabrics, facts
 
 _CASE = ("nodes", "parallelism", "fabric", "conditions", "RTT, µs", "link, Gbit/s")
@@ -34,7 +34,7 @@ def to_markdown(summary: Summary) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _setting(summary: Summary, setting: Setting) -> list[str]:
+def _setting(summary: Summary, setting: Conditions) -> list[str]:
     sentences = findings(summary).get(setting, [])
     head, rows = (_rows if summary.in_rows(setting) else _columns)(summary, setting)
     scaled = any(
@@ -62,13 +62,13 @@ def _setting(summary: Summary, setting: Setting) -> list[str]:
     ]
 
 
-def _predicted(summary: Summary, setting: Setting) -> list[str]:
-    told = summary.predicted.about(summary.lines_of(setting))
-    if not told.inside:
-        return [_text(told.why_not)]
-    said = f"Predicted, not measured: {told.inside}, by Nixwulf's performance model."
-    each = " of each way to split" if len(told.why) > 1 else ""
-    said += f" The slowest case{each}:" if told.why else ""
+def _predicted(summary: Summary, setting: Conditions) -> list[str]:
+    about = summary.predicted.about(summary.lines_of(setting))
+    if not about.inside:
+        return [_text(about.why_not)]
+    text = f"Predicted, not measured: {about.inside}, by Nixwulf's performance model."
+    each = " of each way to split" if len(about.why) > 1 else ""
+    text += f" The slowest case{each}:" if about.why else ""
     rows = [
         [line.what, name, value.text, value.predicted.text]
         for line in map(summary.predicted.beside, summary.lines_of(setting))
@@ -77,20 +77,20 @@ def _predicted(summary: Summary, setting: Setting) -> list[str]:
     ]
     return [
         _table(("case", "tok/s of", "measured", "predicted (80 %)"), rows),
-        said,
-        *(["\n".join(f"* {_text(sentence)}" for sentence in told.why)] if told.why else []),
-        f"{_text(told.why_not)} `nixwulf explain` says more, of every case.".strip(),
+        text,
+        *(["\n".join(f"* {_text(sentence)}" for sentence in about.why)] if about.why else []),
+        f"{_text(about.why_not)} `nixwulf explain` says more, of every case.".strip(),
     ]
 
 
-def _costs(summary: Summary, setting: Setting) -> list[str]:
+def _costs(summary: Summary, setting: Conditions) -> list[str]:
     found = costs(summary, setting)
     if found is None:
         return []
     return ["#### Watts and US$", _table(found.heads, found.rows), _text(" ".join(found.sources))]
 
 
-def _columns(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]]]:
+def _columns(summary: Summary, setting: Conditions) -> tuple[list[str], list[list[str]]]:
     """One row a case, two columns a metric."""
     lines, metrics = summary.lines_of(setting), summary.metrics(setting)
     scaled = {m for m in metrics if any(_scaling(line, m.name) for line in lines)}
@@ -112,7 +112,7 @@ def _columns(summary: Summary, setting: Setting) -> tuple[list[str], list[list[s
     return [*_CASE, *heads, "n", "outcome"], rows
 
 
-def _rows(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]]]:
+def _rows(summary: Summary, setting: Conditions) -> tuple[list[str], list[list[str]]]:
     """One row a case and metric, with percentiles."""
     rows = []
     for line in summary.lines_of(setting):
@@ -127,13 +127,13 @@ def _rows(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]
     return [*_CASE, *head], rows
 
 
-def _case(line: Line) -> list[str]:
+def _case(line: CaseSummary) -> list[str]:
     bandwidth = f"{line.bandwidth_gbps:.3g}" if line.bandwidth_gbps else ""
     where = [str(line.nodes), line.parallelism, line.link, line.variant]
     return [*where, microseconds(line.rtt_us), bandwidth]
 
 
-def _scaling(line: Line, metric: str) -> str:
+def _scaling(line: CaseSummary, metric: str) -> str:
     value = line.values.get(metric)
     if value is None or value.speed_up is None or value.efficiency is None or line.nodes == 1:
         return ""

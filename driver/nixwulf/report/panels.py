@@ -6,10 +6,10 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from nixwulf.core.text import amount, figure, microseconds, plural, unit_name
+from nixwulf.core.text import amount, format_significant, microseconds, plural, unit_name
 from nixwulf.core.units import better
 from nixwulf.report.drawing import Curve, Panel, Point
-from nixwulf.report.lines import Line, Metric
+from nixwulf.report.lines import CaseSummary, MetricKey
 
 MOST_QUANTITIES = 6
 """Of metric and variant, each with a panel for each parallelism."""
@@ -17,19 +17,19 @@ _FEWEST_IN_CURVE = 3
 _APART = 1.02  # between the fabrics of one number of nodes: about 3 points of the drawing
 
 
-def links_of(lines: Sequence[Line]) -> list[str]:
+def links_of(lines: Sequence[CaseSummary]) -> list[str]:
     """The fabrics in the order of their round trips, in which they get their markers."""
     links = {line.link for line in lines if line.nodes > 1}
     return sorted(links, key=lambda link: (median_rtt(lines, link) or float("inf"), link))
 
 
-def median_rtt(lines: Sequence[Line], link: str) -> float | None:
+def median_rtt(lines: Sequence[CaseSummary], link: str) -> float | None:
     """The median of what was measured on a fabric, microseconds."""
     values = [line.rtt_us for line in lines if line.link == link and line.rtt_us]
     return statistics.median(values) if values else None
 
 
-def numeric_axes(lines: Sequence[Line]) -> list[str]:
+def numeric_axes(lines: Sequence[CaseSummary]) -> list[str]:
     """The parameters and conditions with enough numbers to draw a curve over them."""
     values: dict[str, set[float]] = defaultdict(set)
     for line in lines:
@@ -39,11 +39,11 @@ def numeric_axes(lines: Sequence[Line]) -> list[str]:
     return [key for key, found in values.items() if len(found) >= _FEWEST_IN_CURVE]
 
 
-def by_axis(lines: Sequence[Line], metric: Metric, axis: str) -> Iterator[Panel]:
+def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Iterator[Panel]:
     """One panel for each number of nodes, parallelism and other axes; each curve is a fabric."""
     cases = [line for line in lines if metric.name in line.values and line.axes.get(axis, 0)]
     links = links_of(lines)
-    panels: dict[tuple[int, str, str], list[Line]] = defaultdict(list)
+    panels: dict[tuple[int, str, str], list[CaseSummary]] = defaultdict(list)
     for line in cases:
         panels[line.nodes, line.parallelism, _others(line, axis)].append(line)
     several = {key: own for key, own in panels.items() if key[0] > 1} or panels
@@ -70,12 +70,12 @@ def by_axis(lines: Sequence[Line], metric: Metric, axis: str) -> Iterator[Panel]
         )
 
 
-def _others(line: Line, axis: str) -> str:
+def _others(line: CaseSummary, axis: str) -> str:
     """What tells a line from others of its case but for one axis."""
     return ", ".join(f"{key} {value}" for key, value in line.axes.items() if key != axis)
 
 
-def by_nodes(lines: Sequence[Line], metric: Metric, variant: str) -> Iterator[Panel]:
+def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Iterator[Panel]:
     """One panel a parallelism, all on the same scale; each curve is a fabric, from one node on."""
     cases = [line for line in lines if line.variant == variant and metric.name in line.values]
     if len({line.nodes for line in cases}) <= 1:
@@ -103,7 +103,7 @@ def by_nodes(lines: Sequence[Line], metric: Metric, variant: str) -> Iterator[Pa
         )
 
 
-def by_rtt(lines: Sequence[Line], metric: Metric, variant: str) -> Iterator[Panel]:
+def by_rtt(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Iterator[Panel]:
     """One panel a parallelism, all on the same scale; each curve is a number of nodes."""
     cases = [line for line in lines if line.variant == variant and metric.name in line.values]
     one = [line for line in cases if line.nodes == 1][:1]
@@ -134,7 +134,7 @@ def by_rtt(lines: Sequence[Line], metric: Metric, variant: str) -> Iterator[Pane
         )
 
 
-def _by_parallelism(lines: Sequence[Line]) -> Iterator[tuple[str, list[Line]]]:
+def _by_parallelism(lines: Sequence[CaseSummary]) -> Iterator[tuple[str, list[CaseSummary]]]:
     """The cases of several nodes, parallelism by parallelism."""
     for parallelism in sorted({line.parallelism for line in lines if line.nodes > 1}):
         own = [line for line in lines if line.parallelism == parallelism and line.nodes > 1]
@@ -146,12 +146,12 @@ def _title(*parts: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _unit(metric: Metric) -> str:
+def _unit(metric: MetricKey) -> str:
     less = ", less is better" if better(metric.unit) == "less" else ""
     return unit_name(metric.unit) + less
 
 
-def _point(line: Line, metric: Metric, x: float, style: int | None) -> Point:
+def _point(line: CaseSummary, metric: MetricKey, x: float, style: int | None) -> Point:
     """A mean ± its deviation, or a median with what reaches up to the 95th percentile."""
     value = line.values[metric.name]
     text = f"{value.text} {unit_name(metric.unit)}"
@@ -159,21 +159,22 @@ def _point(line: Line, metric: Metric, x: float, style: int | None) -> Point:
     if value.percentiles:
         p50, p95, p99 = value.percentiles
         spread = (0.0, p95 - p50)
-        text = f"median {amount(p50, metric.unit)}, p95 {figure(p95)}, p99 {figure(p99)}"
+        high, highest = format_significant(p95), format_significant(p99)
+        text = f"median {amount(p50, metric.unit)}, p95 {high}, p99 {highest}"
     samples = f"{plural(value.n_samples, 'sample')} in " if value.n_samples else ""
     counts = f"{samples}{plural(value.n_runs, 'run')}"
     rtt = f", round trip {microseconds(line.rtt_us)} µs" if line.rtt_us else ""
     band = value.predicted
-    told = (
+    prediction = (
         f"{line.what}: predicted, not measured: {band.text} {unit_name(metric.unit)}"
         if band
         else ""
     )
     words = f"{line.what}{rtt}: {text}, {counts}"
-    return Point(x, value.typical, spread, style, words, band, told)
+    return Point(x, value.typical, spread, style, words, band, prediction)
 
 
-def _extent(lines: Sequence[Line], metric: Metric) -> list[float]:
+def _extent(lines: Sequence[CaseSummary], metric: MetricKey) -> list[float]:
     """The values a scale has to hold: points, the ends of their bars, and what is predicted."""
     values = []
     for line in lines:

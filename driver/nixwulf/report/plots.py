@@ -14,13 +14,13 @@ from nixwulf.core.units import adds_up
 from nixwulf.report import panels
 from nixwulf.report.contents import Summary
 from nixwulf.report.drawing import COLOURS, MARKERS, inline, to_file
-from nixwulf.report.lines import Line, Metric, Setting
+from nixwulf.report.lines import CaseSummary, Conditions, MetricKey
 from nixwulf.report.predicted import About
 
-_DECODE = Metric("decode", "tok/s")
+_DECODE = MetricKey("decode", "tok/s")
 
 
-class LegendEntry(NamedTuple):
+class FabricLegendEntry(NamedTuple):
     """A fabric, a letter like its marker with its colour (c0 ...), and its measured round trip."""
 
     letter: str
@@ -38,7 +38,7 @@ class Plots:
     """
 
     name: str
-    legend: tuple[LegendEntry, ...]
+    legend: tuple[FabricLegendEntry, ...]
     by_axis: dict[str, tuple[Markup, ...]]
     by_nodes: tuple[Markup, ...]
     by_rtt: tuple[Markup, ...]
@@ -49,7 +49,7 @@ class Plots:
     undrawn: tuple[str, ...]
 
 
-def plots(summary: Summary, setting: Setting) -> Plots:
+def plots(summary: Summary, setting: Conditions) -> Plots:
     """The plots of a setting; those that would be empty are left out."""
     lines = _measured(summary, setting)
     metrics = sorted(summary.headline(setting), key=lambda metric: metric.name != "decode")
@@ -61,7 +61,9 @@ def plots(summary: Summary, setting: Setting) -> Plots:
     return Plots(
         name=name,
         legend=tuple(
-            LegendEntry(MARKERS[i % len(MARKERS)][2], f"c{i % COLOURS}", link, _rtt(lines, link))
+            FabricLegendEntry(
+                MARKERS[i % len(MARKERS)][2], f"c{i % COLOURS}", link, _rtt(lines, link)
+            )
             for i, link in enumerate(panels.links_of(lines))
         ),
         by_axis={
@@ -114,17 +116,17 @@ def decode_by_rtt(summary: Summary) -> str:
     return to_file(*found[0])
 
 
-def _measured(summary: Summary, setting: Setting) -> list[Line]:
+def _measured(summary: Summary, setting: Conditions) -> list[CaseSummary]:
     lines = summary.lines_of(setting)
     return [summary.predicted.beside(line) for line in lines if line.values]
 
 
-def _rtt(lines: Sequence[Line], link: str) -> str:
+def _rtt(lines: Sequence[CaseSummary], link: str) -> str:
     rtt = panels.median_rtt(lines, link)
     return f"{microseconds(rtt)} µs" if rtt else "not measured"
 
 
-def _sample_counts(lines: Sequence[Line]) -> str:
+def _sample_counts(lines: Sequence[CaseSummary]) -> str:
     """'9 samples in 3 runs', or the range over the points; '3 runs' where no samples are known."""
     values = [value for line in lines for value in line.values.values()]
     known = [value.n_samples for value in values if value.n_samples]

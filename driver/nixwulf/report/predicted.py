@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nixwulf.core.text import plural
-from nixwulf.report.lines import Band, Line, Setting, Value, case_of, cluster_of, setting_of
+from nixwulf.report.lines import (
+    Band,
+    CaseSummary,
+    Conditions,
+    MetricSummary,
+    case_of,
+    cluster_of,
+    setting_of,
+)
 from nixwulf.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -21,7 +29,7 @@ _MOST_SENTENCES = 3
 
 @dataclass(frozen=True)
 class About:
-    """What stands below plots.
+    """Notes of predictions below plots.
 
     inside: how many of the values with a prediction are in its interval, without a full stop and
     empty without any; why: a sentence for each way to split; why_not: why something, or all of it,
@@ -37,9 +45,9 @@ class About:
 class Predicted:
     """The explained metrics of a run folder, by setting and case."""
 
-    told: Mapping[tuple[Setting, str], Sequence[Explained]]
+    explained: Mapping[tuple[Conditions, str], Sequence[Explained]]
 
-    def beside(self, line: Line) -> Line:
+    def beside(self, line: CaseSummary) -> CaseSummary:
         """A line with intervals at those of its values that have a prediction."""
         values = {
             name: replace(value, predicted=self._band(line, name, value))
@@ -47,7 +55,7 @@ class Predicted:
         }
         return replace(line, values=values)
 
-    def about(self, lines: Sequence[Line]) -> About:
+    def about(self, lines: Sequence[CaseSummary]) -> About:
         """What there is to say of the lines of a setting."""
         drawn = [
             (value.typical, value.predicted)
@@ -59,18 +67,20 @@ class Predicted:
             (line.what, one)
             for line in lines
             for name, value in line.values.items()
-            if (one := self._told(line, name, value)) is not None
+            if (one := self._explanation_of(line, name, value)) is not None
         ]
         return about(found, drawn)
 
-    def _told(self, line: Line, name: str, value: Value) -> Explained | None:
+    def _explanation_of(
+        self, line: CaseSummary, name: str, value: MetricSummary
+    ) -> Explained | None:
         if name not in _METRICS or value.unit != _UNIT:
             return None
-        told = self.told.get((line.setting, line.case), ())
-        return next((one for one in told if one.metric == name and _same(line, one)), None)
+        explained = self.explained.get((line.setting, line.case), ())
+        return next((one for one in explained if one.metric == name and _same(line, one)), None)
 
-    def _band(self, line: Line, name: str, value: Value) -> Band | None:
-        one = self._told(line, name, value)
+    def _band(self, line: CaseSummary, name: str, value: MetricSummary) -> Band | None:
+        one = self._explanation_of(line, name, value)
         return band_of(one) if one else None
 
 
@@ -86,20 +96,20 @@ def about(found: Sequence[tuple[str, Explained]], drawn: Sequence[tuple[float, B
 
 
 def band_of(one: Explained) -> Band | None:
-    """Its interval in the measure of its record; none where nothing is predicted."""
+    """Its interval in the measure of its record; None where nothing is predicted."""
     if one.prediction is None:
         return None
     from nixwulf.perf.explain.subject import batch
 
     # The sums are of all requests at once, and the decode of a server is that of each.
     requests = batch(one.conditions) if one.case["benchmark"] == "serve" else 1
-    told = one.prediction
-    return Band(told.low / requests, told.value / requests, told.high / requests)
+    prediction = one.prediction
+    return Band(prediction.low / requests, prediction.value / requests, prediction.high / requests)
 
 
 def predicted(folder: RunFolder) -> Predicted:
     """All predictions of a run folder; the model is loaded where there is a speed to predict."""
-    found: defaultdict[tuple[Setting, str], list[Explained]] = defaultdict(list)
+    found: defaultdict[tuple[Conditions, str], list[Explained]] = defaultdict(list)
     speeds = (metric for record in folder.records for metric in record.get("metrics", ()))
     if any(metric["name"] in _METRICS and metric["unit"] == _UNIT for metric in speeds):
         from nixwulf.perf.explain.explanation import explain_records
@@ -110,7 +120,7 @@ def predicted(folder: RunFolder) -> Predicted:
     return Predicted(found)
 
 
-def _same(line: Line, one: Explained) -> bool:
+def _same(line: CaseSummary, one: Explained) -> bool:
     """Whether it is of a line's conditions; what is no condition is of all of the case."""
     conditions, parameters = one.conditions, one.case["parameters"]
     return all(
@@ -124,14 +134,14 @@ def _why(found: Sequence[tuple[str, Explained]]) -> tuple[str, ...]:
 
     Of decode, or of prompts where there is no decode.
     """
-    told = [(what, one) for what, one in found if one.prediction]
-    told = [pair for pair in told if pair[1].metric == "decode"] or told
-    if not told:
+    predicted = [(what, one) for what, one in found if one.prediction]
+    predicted = [pair for pair in predicted if pair[1].metric == "decode"] or predicted
+    if not predicted:
         return ()
     from nixwulf.perf.explain.text import advice
 
     slowest: dict[str, tuple[str, Explained]] = {}
-    for what, one in sorted(told, key=lambda pair: (-pair[1].case["nodes"], pair[1].measured)):
+    for what, one in sorted(predicted, key=lambda pair: (-pair[1].case["nodes"], pair[1].measured)):
         slowest.setdefault(one.case.get("parallelism", ""), (what, one))
     split = [pair for pair in slowest.values() if pair[1].case["nodes"] > 1]
     return tuple(

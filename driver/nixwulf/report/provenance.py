@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nixwulf.core.text import figure, microseconds
+from nixwulf.core.text import format_significant, microseconds
 from nixwulf.results.power import sources
 from nixwulf.results.record import Record
 from nixwulf.results.store import Entry
@@ -150,7 +150,7 @@ def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
         sold=", ".join(filter(None, sold)),
         asked=", ".join(filter(None, shape)),
         rtt=_range(_rtts(found), microseconds, "µs"),
-        bandwidth=_range(bandwidths, figure, "Gbit/s"),
+        bandwidth=_range(bandwidths, format_significant, "Gbit/s"),
     )
 
 

@@ -11,7 +11,15 @@ from typing import Any
 
 from nixwulf.core.text import case_name, link_name
 from nixwulf.report.contents import Failure, Summary
-from nixwulf.report.lines import Cost, Line, Setting, Value, case_of, cluster_of, setting_of
+from nixwulf.report.lines import (
+    CaseSummary,
+    Conditions,
+    Cost,
+    MetricSummary,
+    case_of,
+    cluster_of,
+    setting_of,
+)
 from nixwulf.results import table
 from nixwulf.results.power import per_watt
 from nixwulf.results.record import Record
@@ -19,7 +27,7 @@ from nixwulf.results.run_folder import RunFolder
 from nixwulf.results.store import Entry
 from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
-Key = tuple[Setting, str]
+Key = tuple[Conditions, str]
 
 
 def summarize(folder: RunFolder) -> Summary:
@@ -27,7 +35,7 @@ def summarize(folder: RunFolder) -> Summary:
     by_case: dict[Key, list[Entry]] = defaultdict(list)
     cases: dict[Key, Mapping[str, Any]] = {}
     for entry in sorted(folder.entries, key=lambda e: (e.record["id"], e.started)):
-        case = _told_apart(entry.record)
+        case = _variant_of(entry.record)
         key = _key(cluster_of(entry.record), case)
         by_case[key].append(entry)
         cases.setdefault(key, case)
@@ -65,17 +73,17 @@ def _key(cluster: str, case: Mapping[str, Any]) -> Key:
     return (setting_of(cluster, case), case["id"])
 
 
-def _told_apart(record: Record) -> Mapping[str, Any]:
+def _variant_of(record: Record) -> Mapping[str, Any]:
     """The case of a record; of what is no run with all that tells its numbers from others."""
     case = case_of(record)
     if record["kind"] == "run":
         return case
-    told = {
+    found = {
         "weights": record.get("model", {}).get("weights"),
         "version": record.get("engine", {}).get("version"),
         "stack": record.get("fabric", {}).get("stack"),
     }
-    present = {key: value for key, value in told.items() if value}
+    present = {key: value for key, value in found.items() if value}
     return {**case, "parameters": {**case["parameters"], **present}}
 
 
@@ -89,9 +97,9 @@ def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Setting, list[str]]:
+def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Conditions, list[str]]:
     """For each setting the parameters that are not the same for all its cases."""
-    values: dict[Setting, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    values: dict[Conditions, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for (setting, _), case in cases.items():
         for key, value in case["parameters"].items():
             values[setting][key].append(value)
@@ -106,15 +114,15 @@ def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Settin
     }
 
 
-def _sorted(lines: Sequence[Line]) -> tuple[Line, ...]:
+def _sorted(lines: Sequence[CaseSummary]) -> tuple[CaseSummary, ...]:
     """By setting, nodes, parallelism, round trip of the fabric, and then what tells them apart."""
-    by_link: dict[tuple[Setting, str], list[float]] = defaultdict(list)
+    by_link: dict[tuple[Conditions, str], list[float]] = defaultdict(list)
     for line in lines:
         if line.rtt_us is not None:
             by_link[line.setting, line.link].append(line.rtt_us)
     rtts = {key: statistics.median(values) for key, values in by_link.items()}
 
-    def order(line: Line) -> tuple[Any, ...]:
+    def order(line: CaseSummary) -> tuple[Any, ...]:
         link = (rtts.get((line.setting, line.link), math.inf), line.fabric, line.transport)
         axes = tuple(_comparable(value) for value in line.axes.values())
         return (line.setting, line.nodes, line.parallelism, *link, axes, line.case, line.variant)
@@ -128,19 +136,19 @@ def _comparable(value: Any) -> tuple[bool, Any]:
 
 
 def _lines(
-    setting: Setting,
+    setting: Conditions,
     case: Mapping[str, Any],
     entries: list[Entry],
     planned: int | None,
     shown: Sequence[str],
-    variants: Mapping[str, Mapping[str, Value]],
-) -> Iterable[Line]:
+    variants: Mapping[str, Mapping[str, MetricSummary]],
+) -> Iterable[CaseSummary]:
     records = [entry.record for entry in entries]
     ok = [record for record in records if record["outcome"] == "ok"] or records
     parameters = case["parameters"]
     for axes, values in (variants or {"": {}}).items():
         conditions: dict[str, Any] = json.loads(axes) if axes else {}
-        yield Line(
+        yield CaseSummary(
             setting=setting,
             case=case["id"],
             nodes=case["nodes"],
@@ -156,27 +164,27 @@ def _lines(
         )
 
 
-def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, Value]]]:
+def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, MetricSummary]]]:
     """For each case the values by what tells them apart, as canonical JSON, and by metric.
 
-    Cold and warm are told apart where a setting has both.
+    Cold and warm are separate where a setting has both.
     """
     records = list(records)
     known = {metric["name"] for record in records for metric in per_watt(record)}
     frame = table.by_case(table.tidy(records))
     frame = frame[~frame["metric"].isin(known)]  # they stand with their watts, as costs
     rows = table.as_rows(frame)
-    states: dict[Setting, set[str]] = defaultdict(set)
+    states: dict[Conditions, set[str]] = defaultdict(set)
     for row in rows:
         states[_key_of(row)[0]].add(row["state"])
-    found: dict[Key, dict[str, dict[str, Value]]] = defaultdict(dict)
+    found: dict[Key, dict[str, dict[str, MetricSummary]]] = defaultdict(dict)
     for row in rows:
         key = _key_of(row)
         axes: dict[str, Any] = json.loads(row["variant"]) if row["variant"] else {}
         if len(states[key[0]]) > 1 and row["state"]:
             axes["state"] = row["state"]
         here = found[key].setdefault(table.canonical(axes), {})
-        here[row["metric"]] = Value(
+        here[row["metric"]] = MetricSummary(
             unit=row["unit"],
             mean=row["mean"],
             deviation=row["stddev"],
@@ -201,7 +209,7 @@ def _percentiles(row: Mapping[str, Any]) -> tuple[float, float, float] | None:
 
 def _key_of(row: Mapping[str, Any]) -> Key:
     cluster = row["cluster"] if row["kind"] == "run" else f"{row['cluster']}: {row['platform']}"
-    return (Setting(cluster, *(row[key] for key in Setting._fields[1:])), row["case"])
+    return (Conditions(cluster, *(row[key] for key in Conditions._fields[1:])), row["case"])
 
 
 def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failure, ...]:

@@ -12,7 +12,7 @@ from nixwulf.core.console import output
 from nixwulf.core.text import clean, microseconds, percent, plural, round_trip, times, unit_name
 from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.costs import costs
-from nixwulf.report.lines import Line, Metric, Setting
+from nixwulf.report.lines import CaseSummary, Conditions, MetricKey
 
 _PIPE_WIDTH = 100
 _WIDE = 96  # columns from which efficiency has its own
@@ -37,7 +37,7 @@ def show(summary: Summary, console: Console | None = None) -> None:
     console.print(Text(clean(summary.counts), style="bold"))
 
 
-def _table(summary: Summary, setting: Setting, narrow: bool) -> Table:
+def _table(summary: Summary, setting: Conditions, narrow: bool) -> Table:
     """One row a case, one column a metric."""
     lines = summary.lines_of(setting)
     metrics = summary.metrics(setting)
@@ -78,14 +78,14 @@ def _table(summary: Summary, setting: Setting, narrow: bool) -> Table:
     return table
 
 
-def _caption(units: Sequence[str], scaled: Metric | None, as_given: bool) -> str:
+def _caption(units: Sequence[str], scaled: MetricKey | None, as_given: bool) -> str:
     what = "as the sources give it" if as_given else "± standard deviation of all samples"
     one = f"{units[0]}{',' if as_given else ''} " if len(units) == 1 else ""
     against = "; × and eff. against one node" if scaled else ""
     return f"{one}{what}{against}" if units else ""
 
 
-def _print_rows(summary: Summary, setting: Setting, console: Console) -> None:
+def _print_rows(summary: Summary, setting: Conditions, console: Console) -> None:
     """One row a metric, under each case, with percentiles."""
     lines, metrics = summary.lines_of(setting), summary.metrics(setting)
     console.print(Text(clean(summary.setting_name(setting)), style="bold"))
@@ -107,7 +107,7 @@ def _print_rows(summary: Summary, setting: Setting, console: Console) -> None:
             console.print(table)
 
 
-def _print_costs(summary: Summary, setting: Setting, console: Console) -> None:
+def _print_costs(summary: Summary, setting: Conditions, console: Console) -> None:
     """The small table of watts and US$, where there are any."""
     found = costs(summary, setting)
     if found is None:
@@ -121,17 +121,17 @@ def _print_costs(summary: Summary, setting: Setting, console: Console) -> None:
     console.print(Text(clean(" ".join(found.sources)), style="dim"))
 
 
-def _outcome(line: Line) -> Text:
+def _outcome(line: CaseSummary) -> Text:
     style = _OUTCOME_STYLES.get(line.outcome, "yellow" if line.values else "red")
     return Text(line.outcome, style=style)
 
 
-def _scales(lines: Sequence[Line], metric: Metric) -> bool:
+def _scales(lines: Sequence[CaseSummary], metric: MetricKey) -> bool:
     values = (line.values.get(metric.name) for line in lines if line.nodes > 1)
     return any(value is not None and value.speed_up is not None for value in values)
 
 
-def _scaling(line: Line, metric: Metric) -> list[str]:
+def _scaling(line: CaseSummary, metric: MetricKey) -> list[str]:
     value = line.values.get(metric.name)
     if value is None or value.speed_up is None or value.efficiency is None or line.nodes == 1:
         return ["", ""]

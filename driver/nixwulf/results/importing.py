@@ -37,7 +37,7 @@ _APPLIES = {
 
 
 @dataclass(frozen=True)
-class Said:
+class UserMetadata:
     """What the user says of outputs; it may not contradict what they say themselves.
 
     model and weights are names: they replace those that a tool has for the same thing.
@@ -55,7 +55,7 @@ class Said:
     cluster: str = "imported"
 
 
-def records_of(path: Path, said: Said, tool: str | None = None) -> list[Record]:
+def records_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> list[Record]:
     """The sealed records of a file, one for each case in it; raises InputError with its name."""
     content = _content(path)
     try:
@@ -71,7 +71,9 @@ def records_of(path: Path, said: Said, tool: str | None = None) -> list[Record]:
             "sha256": hashlib.sha256(content).hexdigest(),
         }
         alike: Counter[str] = Counter()
-        records = [_record(source, said, case, cases, alike) for case in _named(cases, said)]
+        records = [
+            _record(source, metadata, case, cases, alike) for case in _named(cases, metadata)
+        ]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     except ParseError as error:
@@ -81,10 +83,10 @@ def records_of(path: Path, said: Said, tool: str | None = None) -> list[Record]:
     return records
 
 
-def require_use(said: Said, records: Sequence[Record]) -> None:
-    """Raise InputError when something was said that applies to no record."""
+def require_use(metadata: UserMetadata, records: Sequence[Record]) -> None:
+    """Raise InputError when an option applies to no record."""
     for key, why in _APPLIES.items():
-        value = getattr(said, key)
+        value = getattr(metadata, key)
         if value and not any(record["case"].get(key) == value for record in records):
             raise InputError(f"--{key} {value!r} applies to none of the outputs: {why}.")
 
@@ -131,12 +133,12 @@ def _tool_of(text: str) -> Tool:
     )
 
 
-def _named(cases: Sequence[Found], said: Said) -> Sequence[Found]:
+def _named(cases: Sequence[Found], metadata: UserMetadata) -> Sequence[Found]:
     """The cases, unless the user gave one name to several models."""
     names = sorted({str(case.model["name"]) for case in cases if case.model.get("name")})
-    if said.model and len(names) > 1:
+    if metadata.model and len(names) > 1:
         raise ParseError(
-            f"--model {said.model!r} is one model, and it holds {len(names)}: {names[0]!r}, "
+            f"--model {metadata.model!r} is one model, and it holds {len(names)}: {names[0]!r}, "
             f"{names[1]!r}, ...; leave the option out."
         )
     return cases
@@ -144,16 +146,20 @@ def _named(cases: Sequence[Found], said: Said) -> Sequence[Found]:
 
 def _record(
     source: Mapping[str, Any],
-    said: Said,
+    metadata: UserMetadata,
     found: Found,
     others: Sequence[Found],
     alike: Counter[str],
 ) -> Record:
     """alike: how many cases of the file had each identity so far; this one is counted too."""
-    nodes = _nodes(source["tool"], said, found, others)
-    if len(said.platforms) > nodes:
-        raise ParseError(f"--platform was given {len(said.platforms)} times for {nodes} node(s).")
-    engine, model = ({}, {}) if found.machines else (_engine(said, found), _model(said, found))
+    nodes = _nodes(source["tool"], metadata, found, others)
+    if len(metadata.platforms) > nodes:
+        raise ParseError(
+            f"--platform was given {len(metadata.platforms)} times for {nodes} node(s)."
+        )
+    engine, model = (
+        ({}, {}) if found.machines else (_engine(metadata, found), _model(metadata, found))
+    )
     case: dict[str, Any] = {
         "engine": engine.get("name"),
         "benchmark": found.benchmark,
@@ -164,10 +170,10 @@ def _record(
     if not found.machines:
         case["parallelism"] = "single"
     if nodes > 1:
-        case["fabric"] = _agreed("--fabric", said.fabric, found.fabric)
-        case["transport"] = _agreed("--transport", said.transport, found.transport)
+        case["fabric"] = _agreed("--fabric", metadata.fabric, found.fabric)
+        case["transport"] = _agreed("--transport", metadata.transport, found.transport)
         if not found.machines:
-            case["parallelism"] = _agreed("--parallelism", said.parallelism, found.parallelism)
+            case["parallelism"] = _agreed("--parallelism", metadata.parallelism, found.parallelism)
             if case["parallelism"] == "single":
                 raise ParseError(f"--parallelism 'single' is of one node, and {nodes} took part.")
     case = present(case) | {"parameters": case["parameters"]}
@@ -175,20 +181,20 @@ def _record(
     alike[identity] += 1
     number, again = alike[identity], ""
     if number > 1:
-        # What told them apart, such as the folder of a model or RPC servers, is in no record.
+        # What distinguished them, such as the folder of a model or RPC servers, is in no record.
         identity = fingerprint([identity, number])
         again = f"case {number} of those in the file that look alike"
     called = found.model.get("name")
-    names = f"{source['tool']} calls the model {called!r}" if said.model and called else ""
+    names = f"{source['tool']} calls the model {called!r}" if metadata.model and called else ""
     note = "; ".join(filter(None, (found.note, names, again)))
     return foreign_record(
         "imported",
         source=present({**source, "note": note}),
         case=case,
         cluster={
-            "name": said.cluster,
-            "platforms": list(said.platforms),
-            "lab": LAB_PLATFORM in said.platforms,
+            "name": metadata.cluster,
+            "platforms": list(metadata.platforms),
+            "lab": LAB_PLATFORM in metadata.platforms,
         },
         metrics=found.metrics,
         fabric=present({"name": case.get("fabric")}),
@@ -199,47 +205,47 @@ def _record(
     )
 
 
-def _nodes(tool: str, said: Said, found: Found, others: Sequence[Found]) -> int:
+def _nodes(tool: str, metadata: UserMetadata, found: Found, others: Sequence[Found]) -> int:
     """As the output tells or, where it does not, as the user says.
 
     What the user says may be of another case of the output: of one that does not tell.
     """
-    told = found.nodes
-    if said.nodes is None:
-        if told.told is None:
-            seen = f" ({told.why})" if told.why else ""
+    reported = found.nodes
+    if metadata.nodes is None:
+        if reported.reported is None:
+            seen = f" ({reported.why})" if reported.why else ""
             raise ParseError(f"{tool} does not say on how many nodes it ran{seen}; add --nodes N.")
-        return told.told
-    if told.fits(said.nodes):
-        return said.nodes
-    if told.told is not None and any(case.nodes.told is None for case in others):
-        return told.told
+        return reported.reported
+    if reported.fits(metadata.nodes):
+        return metadata.nodes
+    if reported.reported is not None and any(case.nodes.reported is None for case in others):
+        return reported.reported
     raise ParseError(
-        f"--nodes {said.nodes} contradicts the output of {tool}, which has {told.why}."
+        f"--nodes {metadata.nodes} contradicts the output of {tool}, which has {reported.why}."
     )
 
 
-def _engine(said: Said, found: Found) -> dict[str, Any]:
-    name = _agreed("--engine", said.engine, found.engine.get("name"))
-    version = said.engine_version
+def _engine(metadata: UserMetadata, found: Found) -> dict[str, Any]:
+    name = _agreed("--engine", metadata.engine, found.engine.get("name"))
+    version = metadata.engine_version
     if version and not name:
         raise ParseError(f"--engine-version {version!r} is of which engine? Add --engine NAME.")
-    told = {str(found.engine.get(key) or "") for key in ("version", "build_commit")} - {""}
-    if version and told and version not in told:
-        _agreed("--engine-version", version, " or ".join(sorted(told)))
-    if version and not told:
+    reported = {str(found.engine.get(key) or "") for key in ("version", "build_commit")} - {""}
+    if version and reported and version not in reported:
+        _agreed("--engine-version", version, " or ".join(sorted(reported)))
+    if version and not reported:
         return present({**found.engine, "name": name, "version": version})
     return present({**found.engine, "name": name}) if name else {}
 
 
-def _model(said: Said, found: Found) -> dict[str, Any]:
+def _model(metadata: UserMetadata, found: Found) -> dict[str, Any]:
     """Without a name, nothing else says which model it was."""
-    names = {"name": said.model or found.model.get("name")}
-    names["weights"] = said.weights or found.model.get("weights")
+    names = {"name": metadata.model or found.model.get("name")}
+    names["weights"] = metadata.weights or found.model.get("weights")
     return present({**found.model, **names}) if names["name"] else {}
 
 
-def _agreed(option: str, said: str | None, told: str | None) -> str | None:
-    if said and told and said != told:
-        raise ParseError(f"{option} {said!r} contradicts the output, which tells of {told!r}.")
-    return said or told
+def _agreed(option: str, given: str | None, reported: str | None) -> str | None:
+    if given and reported and given != reported:
+        raise ParseError(f"{option} {given!r} contradicts the output, which tells of {reported!r}.")
+    return given or reported

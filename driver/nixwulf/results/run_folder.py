@@ -36,7 +36,7 @@ class RunFolder:
 
     @property
     def planned_runs(self) -> int | None:
-        """Runs in the plan; none without a plan."""
+        """Runs in the plan; None without a plan."""
         return len(self.plan["cases"]) * self.plan["repetitions"] if self.plan else None
 
     @property

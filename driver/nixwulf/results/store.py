@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def raw(self) -> tuple[Path, ...]:
-        """The raw outputs of the run, beside its folder of records; none of what is no run."""
+        """The raw outputs of the run, beside its folder of records; None of what is no run."""
         return tuple(self.path.parent.parent / name for name in self.record.get("raw", ()))
 
     @property

@@ -187,7 +187,7 @@ def _same(measured: pd.DataFrame) -> pd.Series[str]:
 
 
 def as_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of either table, by column; a number without a value is none."""
+    """The rows of either table, by column; a number without a value is None."""
     frame = table.astype(object)
     rows = frame.where(frame.notna(), None).to_dict("records")
     return [{str(name): value for name, value in row.items()} for row in rows]
@@ -290,7 +290,7 @@ def _metric(
 
 
 def _count(value: object) -> int | None:
-    """A number of tokens, however it was written; none where it is no such number."""
+    """A number of tokens, however it was written; None where it is no such number."""
     if isinstance(value, int | float) and float(value).is_integer() and abs(value) < _TOO_MANY:
         return int(value)
     return None

@@ -193,7 +193,7 @@ HINTS = (
 
 
 def hint_for(text: str) -> str | None:
-    """The meaning and the fix of the first known pattern in a text; none when nothing is known."""
+    """The meaning and the fix of the first known pattern in a text; None when nothing is known."""
     for hint in HINTS:
         if re.search(hint.pattern, text, re.IGNORECASE):
             return f"{hint.cause[0].upper()}{hint.cause[1:]}: {hint.fix}."

@@ -28,7 +28,7 @@ _COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", 
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class ExcludedPoint:
     """A point of the matrix that is no case, and why."""
 
     coordinates: dict[str, Any]
@@ -44,7 +44,7 @@ class Plan:
     only: str
     waived: tuple[str, ...]
     cases: tuple[Case, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[ExcludedPoint, ...]
 
     def runs(self) -> Iterator[tuple[Case, int]]:
         """Every run in order: passes over all cases, so that cases compared are interleaved."""
@@ -89,14 +89,14 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
     return Plan(sweep, cluster, only, waived, chosen, left_out)
 
 
-def possible(sweep: Sweep, cluster: Cluster) -> tuple[tuple[Case, ...], tuple[LeftOut, ...]]:
+def possible(sweep: Sweep, cluster: Cluster) -> tuple[tuple[Case, ...], tuple[ExcludedPoint, ...]]:
     """The points of a sweep that are cases on a cluster, and those that are none."""
     cases: dict[str, Case] = {}
-    left_out: list[LeftOut] = []
+    left_out: list[ExcludedPoint] = []
     for coordinates in _points(sweep, cluster):
         reason = _excluded(coordinates, sweep) or _impossible(coordinates, cluster, sweep)
         if reason:
-            left_out.append(LeftOut(coordinates, reason))
+            left_out.append(ExcludedPoint(coordinates, reason))
         else:
             case = _case(coordinates, sweep)
             cases.setdefault(case.id, case)

@@ -103,7 +103,7 @@ class TerminalProgress:
         way = f"{case.nodes} nodes {case.fabric}" if case.fabric else "1 node"
         cases = [other for other, _ in self._runs]
         split = [case.parallelism] if case.fabric and case.parallelism else []
-        told_apart = [
+        variant = [
             value
             for key in ("benchmark", "engine", "model")
             if len({getattr(other, key) for other in cases}) > 1 and (value := getattr(case, key))
@@ -115,7 +115,7 @@ class TerminalProgress:
         parameters = [_pairs(own)] if own else []
         several = len({number for _, number in self._runs}) > 1
         number = [f"(pass {repetition + 1})"] if several else []
-        return " ".join([*told_apart, way, *split, *parameters, *number])
+        return " ".join([*variant, way, *split, *parameters, *number])
 
     def _left(self, before: str = "") -> str:
         """The time that is left: of a case that ran before, what it took, else the mean of all."""

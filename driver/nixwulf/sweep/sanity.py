@@ -78,7 +78,7 @@ def check_text(
 def _reference(
     engine: Engine, run: Run, model: PlacedModel | None, references: References
 ) -> tuple[int | None, Tokens]:
-    """The nodes that gave the tokens to compare with, none for the run's own; and the tokens."""
+    """The nodes that gave the tokens to compare with, None for the run's own; and the tokens."""
     count = _reference_nodes(run, model)
     if count is not None:
         kept = references.get(run.case, count)
@@ -112,7 +112,7 @@ def _reference_nodes(run: Run, model: PlacedModel | None) -> int | None:
 
 
 def _first_difference(expected: Tokens, observed: Tokens) -> int | None:
-    """The index of the first token that differs or is missing; none when they agree."""
+    """The index of the first token that differs or is missing; None when they agree."""
     for index in range(max(len(expected), len(observed))):
         if _at(expected, index) != _at(observed, index):
             return index

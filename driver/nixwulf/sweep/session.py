@@ -17,7 +17,7 @@ from nixwulf.inventory.cluster import Cluster
 from nixwulf.llm import PlacedModel, place
 from nixwulf.nodes import lab
 from nixwulf.nodes.lab.checks import NODES_MINIMUM
-from nixwulf.nodes.power.session import Known
+from nixwulf.nodes.power.session import PowerSession
 from nixwulf.nodes.process import stop_orphans
 from nixwulf.nodes.ssh import Connection, connections, open_all
 from nixwulf.ops.recover.ladder import recover
@@ -31,7 +31,7 @@ from nixwulf.sweep.sanity import References
 
 
 class Observer(Protocol):
-    """Who is told how a sweep goes on."""
+    """Called on each event of a sweep."""
 
     def step(self, words: str) -> None:
         """Something that is no run begins, such as bringing the lab up."""
@@ -60,7 +60,7 @@ class Session:
     nodes: dict[str, Connection]
     lab: lab.Lab | None = None
     placed: dict[tuple[str, ...], PlacedModel] = field(default_factory=dict)
-    power: Known = field(default_factory=Known)
+    power: PowerSession = field(default_factory=PowerSession)
 
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:
@@ -171,7 +171,19 @@ def run_one(
     repetition: int,
     observer: Callable[[str], None],
 ) -> Record:
-    """One run of a plan on connected nodes; what an earlier, unfinished run left raw is removed."""
+    """Do one run of a plan on connected nodes.
+
+    Args:
+        connected: the session whose nodes run it.
+        plan: gives the cluster, the models, the limits and the waived gates.
+        folder: the run folder; raw outputs that an unfinished run left there are removed.
+        case: what to run.
+        repetition: its index, from 0.
+        observer: called with the name of each phase as it starts.
+
+    Returns:
+        The sealed record, whatever the outcome.
+    """
     nodes = tuple(connected.nodes[node.name] for node in case.nodes_of(plan.cluster))
     placed = _placed(connected, plan, case)
     name = f"{case.id}-r{repetition}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from nixwulf.inventory.cluster import Attachment
-from nixwulf.nodes.counters import SOFT_ROCE, Counters, RdmaDevice
+from nixwulf.nodes.counters import SOFT_ROCE, Counters, RdmaCounters
 
 # The driver's own ssh crosses the management network: output of programs, and of `serve` the
 # stream. Below this it is never called the bulk of a run (see docs/results.md for measured values).
@@ -29,7 +29,7 @@ class Traffic:
     """Bytes that crossed a node while measuring; none is what could not be read.
 
     busiest: where the node's system has no counters of RDMA devices, as macOS, the interface that
-    carried most, and its bytes; none where it has.
+    carried most, and its bytes; None where it has.
     """
 
     interface: str
@@ -37,7 +37,7 @@ class Traffic:
     management: str | None
     management_bytes: int | None
     device: str | None = None
-    rdma: RdmaDevice | None = None
+    rdma: RdmaCounters | None = None
     busiest: tuple[str, int] | None = None
 
     @property
@@ -96,10 +96,10 @@ def _grown(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else max(0, after - before)
 
 
-def _rdma(before: RdmaDevice | None, after: RdmaDevice | None) -> RdmaDevice | None:
+def _rdma(before: RdmaCounters | None, after: RdmaCounters | None) -> RdmaCounters | None:
     if before is None or after is None:
         return None
-    return RdmaDevice(
+    return RdmaCounters(
         after.driver, _grown(before.bytes, after.bytes), _grown(before.packets, after.packets)
     )
 
@@ -111,10 +111,10 @@ def problem(
     least: int,
     known_by: str | None = None,
 ) -> str | None:
-    """Why the traffic did not cross what was asked for, in one sentence; none when it did.
+    """Why the traffic did not cross what was asked for, in one sentence; None when it did.
 
     least: bytes that each node's part of the run takes at the least. known_by: how rdma is known
-    where nothing counts it, none where it is not.
+    where nothing counts it, None where it is not.
     """
     judge = _tcp_problem if transport == "tcp" else _rdma_problem
     for name, moved in nodes.items():
@@ -187,7 +187,7 @@ def _uncounted_problem(name: str, interface: str, carried: int, known_by: str | 
 
 
 def uncounted(transport: str, nodes: Mapping[str, Traffic], known_by: str | None) -> str | None:
-    """What to know of rdma that no counter shows, as a clause; none where counters show it."""
+    """What to know of rdma that no counter shows, as a clause; None where counters show it."""
     names = [name for name, moved in nodes.items() if moved.busiest]
     if transport != "rdma" or not names:
         return None

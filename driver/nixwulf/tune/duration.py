@@ -23,8 +23,17 @@ def seconds(
     sequence: tuple[int, int],
     passes: float,
 ) -> float:
-    """Of one run. moved: weights that cross the fabric, as llama.cpp's do; sequence: n_prompt and
-    n_gen; passes: how often it is gone through, with the one that warms up.
+    """The estimated duration of one run, in seconds.
+
+    Args:
+        is_lab: whether the nodes are those of the lab, which start sooner.
+        weight_bytes: size of the model.
+        moved_bytes_a_second: bandwidth of the fabric; unused where moved_share is 0.
+        moved_share: share of the weights that cross the fabric, as llama.cpp's do, 0 to 1.
+        decode: tokens a second of one sequence.
+        prompt: tokens of a prompt read a second; None where it is not predicted.
+        sequence: tokens of the prompt and of the answer.
+        passes: repetitions of the sequence, the one that warms up included.
     """
     n_prompt, n_gen = sequence
     once = weight_bytes / _DISK

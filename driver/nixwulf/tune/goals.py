@@ -8,7 +8,7 @@ from math import log, sqrt
 from typing import Any
 
 from nixwulf.perf.predict import QUANTILE_80
-from nixwulf.perf.scenarios.ways import Told
+from nixwulf.perf.scenarios.forecast import Forecast
 from nixwulf.plugins import engines
 from nixwulf.results.power import fullest
 
@@ -42,7 +42,7 @@ GOALS: Mapping[str, Goal] = {
 
 
 @dataclass(frozen=True)
-class Expected:
+class PredictedTime:
     """A time as it is predicted: seconds a token by part, and the deviation of its logarithm."""
 
     parts: Mapping[str, float]
@@ -50,7 +50,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Measurement:
     """A measured speed, tok/s, the deviation of its logarithm, and the watts of all nodes or 0."""
 
     speed: float
@@ -58,24 +58,26 @@ class Seen:
     watts: float = 0.0
 
 
-def expected(goal: Goal, told: Told, n_prompt: int, n_gen: int) -> Expected | None:
-    """What a prediction says of a goal; none where the reading of prompts is not predicted.
+def predicted_time(
+    goal: Goal, forecast: Forecast, n_prompt: int, n_gen: int
+) -> PredictedTime | None:
+    """What a prediction says of a goal; None where the reading of prompts is not predicted.
 
     throughput: a token that is generated costs its step, and its share of the prompts
     (nixwulf.perf.predict.total).
     """
-    decode, prompt = told.decode, told.prompt
+    decode, prompt = forecast.decode, forecast.prompt
     deviation = log(decode.high / decode.value) / QUANTILE_80
     if goal.metric == "decode":
-        return Expected(decode.parts, deviation)
+        return PredictedTime(decode.parts, deviation)
     if prompt is None:
         return None
     if goal.metric == "prompt":
-        return Expected(prompt.parts, log(prompt.high / prompt.value) / QUANTILE_80)
+        return PredictedTime(prompt.parts, log(prompt.high / prompt.value) / QUANTILE_80)
     share = n_prompt / n_gen
     names = {*decode.parts, *prompt.parts}
     parts = {n: decode.parts.get(n, 0.0) + share * prompt.parts.get(n, 0.0) for n in names}
-    return Expected(parts, deviation)
+    return PredictedTime(parts, deviation)
 
 
 def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
@@ -86,21 +88,21 @@ def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
 
 
 def unmeasured(goal: Goal, engine: str) -> str | None:
-    """Why no benchmark tells a goal of an engine, or none."""
+    """Why no benchmark tells a goal of an engine, or None."""
     engines.find(engine, "--engine")
     if goal.metric == "prompt" and engine not in _OWN:
         return f"no benchmark measures the reading of prompts of {engine} by itself"
     return None
 
 
-def seen(goal: Goal, record: Mapping[str, Any]) -> Seen | None:
-    """What a record that ended ok says of a goal; none where it has no such metric."""
+def measurement_of(goal: Goal, record: Mapping[str, Any]) -> Measurement | None:
+    """What a record that ended ok says of a goal; None where it has no such metric."""
     for index, metric in enumerate(record["metrics"]):
         if metric["name"] == goal.metric and metric["unit"] == "tok/s" and metric["value"] > 0:
             spread = metric.get("stddev", 0.0) / metric["value"] / sqrt(len(metric["samples"]))
             entries = [one for one in fullest(dict(record)) if one["metric"] == index]
             watts = float(entries[0]["watts"]) if entries else 0.0
-            return Seen(metric["value"], max(_LEAST_DEVIATION, spread), watts)
+            return Measurement(metric["value"], max(_LEAST_DEVIATION, spread), watts)
     return None
 
 

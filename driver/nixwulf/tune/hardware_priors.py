@@ -56,7 +56,7 @@ def missing(cluster: Cluster) -> tuple[str, ...]:
     return tuple(one.text for one in assumed(cluster) if lacks(one.name, BANDWIDTH))
 
 
-def said(platforms: Sequence[str]) -> list[str]:
+def assumption_sentences(platforms: Sequence[str]) -> list[str]:
     """A sentence for each of them that something is not known of."""
     found = []
     for platform in platforms:

@@ -17,23 +17,23 @@ from nixwulf.results.record import save
 from nixwulf.sweep.plan import Plan
 from nixwulf.sweep.session import Observer, Session, of_used_nodes, record_path, run_one, session
 from nixwulf.tune.search import Decision, order
-from nixwulf.tune.state import State
+from nixwulf.tune.state import SearchState
 
 _PROGRESS_S = 120.0
 
 
 def measure(
-    state: State,
+    state: SearchState,
     plan: Plan,
     folder: Path,
     budget_s: float,
     observer: Observer,
-    told: Callable[[int], None],
+    on_run_end: Callable[[int], None],
     beside: Callable[[], None] = lambda: None,
 ) -> Decision:
     """Measure until no other way can be better or the time is up; gives why it stopped.
 
-    told hears the place of each way whose run has ended; beside is called while the nodes are
+    on_run_end hears the place of each way whose run has ended; beside is called while the nodes are
     brought up, since nothing may run beside what is measured. No run outlives the budget. Raises
     GateError where nodes cannot be reached.
     """
@@ -52,7 +52,7 @@ def measure(
             if decision.next is None:
                 return decision
             n = decision.next
-            to_come = [n, *(other for other in order(state.standings()) if other != n)]
+            to_come = [n, *(other for other in order(state.ranked()) if other != n)]
             observer.sweep_starts([*done, *((cases[other], 0) for other in to_come)])
             observer.run_starts(cases[n], 0)
             limits = Limits(round(left, 1), min(round(left, 1), _PROGRESS_S))
@@ -64,12 +64,12 @@ def measure(
             done.append((cases[n], 0))
             observer.run_ends(record, took)
             state.add(n, record, took)
-            told(n)
+            on_run_end(n)
             if state.lacks_watts:
                 return Decision(None, "nothing tells watts")
 
 
-def cases_of(state: State, plan: Plan) -> dict[int, Case]:
+def cases_of(state: SearchState, plan: Plan) -> dict[int, Case]:
     """The case of each way by its place."""
     return {
         n: next(case for case in plan.cases if option.is_of(case.document()))
@@ -77,7 +77,7 @@ def cases_of(state: State, plan: Plan) -> dict[int, Case]:
     }
 
 
-def _leave_out_lacking(state: State, connected: Session) -> None:
+def _leave_out_lacking(state: SearchState, connected: Session) -> None:
     """Engines that a node has not, by the facts of all nodes."""
     names = dict.fromkeys(option.engine for option in state.options)
     programs = [program for name in names for program in engines.find(name).programs]

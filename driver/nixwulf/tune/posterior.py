@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.work import PARTS
-from nixwulf.tune.goals import Expected, Seen
+from nixwulf.tune.goals import Measurement, PredictedTime
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,7 @@ _MACHINE = ("", "")
 
 
 @dataclass(frozen=True)
-class Way:
+class OptionModel:
     """A way as the model sees it.
 
     family: of its engine, whose constants it shares; parts: seconds a token; deviations: of the
@@ -57,7 +57,7 @@ class Estimate:
     high: float
 
 
-def learn(ways: Sequence[Way], measured: Mapping[int, Seen]) -> list[Estimate]:
+def update(models: Sequence[OptionModel], measured: Mapping[int, Measurement]) -> list[Estimate]:
     """What each way should give, given what some of them gave; measured ones by their place.
 
     What is off by more than the deviations allow widens all intervals by as much.
@@ -65,22 +65,22 @@ def learn(ways: Sequence[Way], measured: Mapping[int, Seen]) -> list[Estimate]:
     import numpy as np
 
     index = {_MACHINE: 0}
-    for way in ways:
+    for model in models:
         for part in PARTS:
-            index.setdefault((way.family, part), len(index))
+            index.setdefault((model.family, part), len(index))
     prior = np.zeros(len(index))
-    prior[0] = _COMMON * max((way.rest for way in ways), default=0.0)
-    for way in ways:
+    prior[0] = _COMMON * max((model.rest for model in models), default=0.0)
+    for model in models:
         for part in PARTS:
-            prior[index[way.family, part]] = way.deviations[part] ** 2 + _SETTLED
+            prior[index[model.family, part]] = model.deviations[part] ** 2 + _SETTLED
 
     seen = list(measured.items())
-    noise = np.array([(1 - _COMMON) * ways[n].rest + one.deviation**2 for n, one in seen])
+    noise = np.array([(1 - _COMMON) * models[n].rest + one.deviation**2 for n, one in seen])
     target = np.array([-log(one.speed) for _, one in seen])
     state = np.zeros(len(index))
     precision = np.diag(1 / prior)
     for _ in range(_STEPS if seen else 0):
-        rows = [_linear(ways[n], index, state) for n, _ in seen]
+        rows = [_linear(models[n], index, state) for n, _ in seen]
         slopes = np.array([slope for _, slope in rows])
         off = target - np.array([value for value, _ in rows])
         weighted = slopes.T / noise
@@ -90,7 +90,7 @@ def learn(ways: Sequence[Way], measured: Mapping[int, Seen]) -> list[Estimate]:
             break
     widened = 1.0
     if seen:
-        rows = [_linear(ways[n], index, state) for n, _ in seen]
+        rows = [_linear(models[n], index, state) for n, _ in seen]
         slopes = np.array([slope for _, slope in rows])
         off = target - np.array([value for value, _ in rows])
         precision = precision + (slopes.T / noise) @ slopes
@@ -99,19 +99,19 @@ def learn(ways: Sequence[Way], measured: Mapping[int, Seen]) -> list[Estimate]:
     covariance = np.linalg.inv(precision)
 
     found = []
-    for number, way in enumerate(ways):
+    for number, model in enumerate(models):
         if number in measured:
             known = measured[number]
             width, value = exp(QUANTILE_80 * known.deviation), known.speed
         else:
-            time, slope = _linear(way, index, state)
-            variance = float(slope @ covariance @ slope) + (1 - _COMMON) * way.rest
+            time, slope = _linear(model, index, state)
+            variance = float(slope @ covariance @ slope) + (1 - _COMMON) * model.rest
             width, value = exp(QUANTILE_80 * sqrt(widened * variance)), exp(-time)
         found.append(Estimate(value, value / width, value * width))
     return found
 
 
-def unexplained(expected: Expected, deviations: Mapping[str, float]) -> float:
+def unexplained(expected: PredictedTime, deviations: Mapping[str, float]) -> float:
     """Variance of a time's logarithm that the deviations of its constants do not explain."""
     whole = sum(expected.parts.values())
     shares = {part: expected.parts.get(part, 0.0) / whole for part in PARTS}
@@ -119,17 +119,19 @@ def unexplained(expected: Expected, deviations: Mapping[str, float]) -> float:
     return max(_LEAST, expected.deviation**2 - known)
 
 
-def _linear(way: Way, index: Mapping[tuple[str, str], int], state: Array) -> tuple[float, Array]:
+def _linear(
+    model: OptionModel, index: Mapping[tuple[str, str], int], state: Array
+) -> tuple[float, Array]:
     """Logarithm of a way's time at a state of the constants, and its slope by each of them."""
     import numpy as np
 
     parts = {
-        part: seconds * exp(state[index[way.family, part]]) if part in PARTS else seconds
-        for part, seconds in way.parts.items()
+        part: seconds * exp(state[index[model.family, part]]) if part in PARTS else seconds
+        for part, seconds in model.parts.items()
     }
     whole = sum(parts.values())
     slope = np.zeros(len(index))
     slope[0] = 1.0
     for part in PARTS:
-        slope[index[way.family, part]] = parts.get(part, 0.0) / whole
+        slope[index[model.family, part]] = parts.get(part, 0.0) / whole
     return log(whole) + float(state[0]), slope

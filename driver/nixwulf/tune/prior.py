@@ -10,41 +10,41 @@ from nixwulf.perf.constants import choose, family
 from nixwulf.perf.links import fabric_facts
 from nixwulf.perf.scenarios.candidates import Candidate
 from nixwulf.perf.scenarios.facts import kind_of
-from nixwulf.perf.scenarios.ways import told
+from nixwulf.perf.scenarios.forecast import forecast
 from nixwulf.perf.work import PARTS
 from nixwulf.plugins import engines
 from nixwulf.tune.duration import seconds
-from nixwulf.tune.goals import SERVE, expected
-from nixwulf.tune.hardware_priors import assumed, said, widened
-from nixwulf.tune.posterior import Way, unexplained
+from nixwulf.tune.goals import SERVE, predicted_time
+from nixwulf.tune.hardware_priors import assumed, assumption_sentences, widened
+from nixwulf.tune.posterior import OptionModel, unexplained
 from nixwulf.tune.request import Option, Request, question
 from nixwulf.tune.sweeps import REQUESTS_A_SLOT
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Prior:
     """A way before it is measured: for the belief, how long measuring takes, what is assumed."""
 
-    way: Way
+    model: OptionModel
     seconds: float
     assumptions: tuple[str, ...]
 
 
-def outlook(
+def prior_of(
     request: Request, option: Option, links: Mapping[str, Mapping[str, float]]
-) -> Outlook | None:
+) -> Prior | None:
     """What is expected of a way; links by fabric as they were measured. None: not predictable."""
     asked = question(request, option.engine, links)
-    found = told(asked, option.candidate, assumed(request.cluster))
-    time = expected(request.goal, found, request.n_prompt, request.n_gen)
+    found = forecast(asked, option.candidate, assumed(request.cluster))
+    time = predicted_time(request.goal, found, request.n_prompt, request.n_gen)
     if time is None:
         return None
     kind = kind_of(option.candidate.nodes[0].platform)
-    name = family(facts.Way(option.engine, option.candidate.parallelism), kind)
+    name = family(facts.Strategy(option.engine, option.candidate.parallelism), kind)
     platforms = sorted({node.platform for node in option.candidate.nodes})
     published = dict(zip(PARTS, choose(name, kind).deviations, strict=True))
     deviations, least = widened(published, platforms)
-    way = Way(name, time.parts, deviations, max(least, unexplained(time, published)))
+    model = OptionModel(name, time.parts, deviations, max(least, unexplained(time, published)))
     decode, prompt = found.decode.value, found.prompt.value if found.prompt else None
     passes = request.samples + 1.0
     if option.block["benchmark"] == [SERVE]:
@@ -63,8 +63,8 @@ def outlook(
     )
     # What predict says of an option of its own is of no use here.
     known = (one.partition("; give --what-if")[0] for one in found.assumptions)
-    assumptions = dict.fromkeys((*known, *said(platforms)))
-    return Outlook(way, cost, tuple(assumptions))
+    assumptions = dict.fromkeys((*known, *assumption_sentences(platforms)))
+    return Prior(model, cost, tuple(assumptions))
 
 
 def _bytes_a_second(candidate: Candidate, links: Mapping[str, Mapping[str, float]]) -> float:

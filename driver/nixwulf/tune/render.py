@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nixwulf.core.text import clean, figure, plural
+from nixwulf.core.text import clean, format_interval, format_significant, plural
 from nixwulf.tune.goals import no_watts
+from nixwulf.tune.options import first_of_each_reason
 from nixwulf.tune.posterior import Estimate
-from nixwulf.tune.search import Decision, Standing, best, order
+from nixwulf.tune.search import Decision, Ranked, best, order
 from nixwulf.tune.serve_commands import typed
 from nixwulf.tune.serving import serving
-from nixwulf.tune.state import State, ranking
-from nixwulf.tune.ways import first_of_each_reason
+from nixwulf.tune.state import SearchState, ranking
 
 _PIPE_WIDTH = 170
 _MINUTE = 60.0
@@ -43,7 +43,7 @@ def say_as_it_is(console: Console, line: str) -> None:
     console.print(Text(clean(line)), soft_wrap=True)
 
 
-def heading(state: State) -> str:
+def heading(state: SearchState) -> str:
     """What is asked, in one line."""
     request = state.request
     many = f", {request.concurrency} at once" if request.batch > 1 else ""
@@ -54,10 +54,10 @@ def heading(state: State) -> str:
     )
 
 
-def to_rank(console: Console, state: State, budget_s: float) -> None:
+def to_rank(console: Console, state: SearchState, budget_s: float) -> None:
     """The ranking before anything is measured, what was left out, and the order of measuring."""
-    standings = state.standings()
-    queue = order(standings)
+    ranked = state.ranked()
+    queue = order(ranked)
     say(console, heading(state))
     say(
         console,
@@ -68,7 +68,7 @@ def to_rank(console: Console, state: State, budget_s: float) -> None:
     for name in ("", "way", "predicted", "to measure", "order"):
         table.add_column(name)
     for place, n in enumerate(ranking(state.estimates()), 1):
-        one = standings[n]
+        one = ranked[n]
         when = str(queue.index(n) + 1) if n in queue else "-"
         if one.out:
             when = one.out
@@ -77,23 +77,23 @@ def to_rank(console: Console, state: State, budget_s: float) -> None:
     console.print()
     console.print(table)
     _left_out(console, state)
-    needed = sum(standings[n].seconds for n in queue)
-    others = "; those with - could not be" if len(queue) < len(standings) else ""
+    needed = sum(ranked[n].seconds for n in queue)
+    others = "; those with - could not be" if len(queue) < len(ranked) else ""
     say(
         console,
-        f"\nThe few that could be best: {len(queue)} of {plural(len(standings), 'way')}, about "
+        f"\nThe few that could be best: {len(queue)} of {plural(len(ranked), 'way')}, about "
         f"{minutes(needed)}{others}. The budget is {minutes(budget_s)}. Each measurement changes "
         "what the others should give, so some are dropped on the way.",
     )
     if len(state.request.engines) > 1:
         say(console, "Engines that a node lacks are left out when the nodes are asked.")
-    assumptions = dict.fromkeys(said for view in state.outlooks for said in view.assumptions)
+    assumptions = dict.fromkeys(sentence for view in state.priors for sentence in view.assumptions)
     say(console, "\nAssumed, because it is not known:")
-    for said in assumptions:
-        say(console, f"- {said}")
+    for sentence in assumptions:
+        say(console, f"- {sentence}")
 
 
-def to_tell(console: Console, state: State, n: int, before: Estimate) -> None:
+def to_tell(console: Console, state: SearchState, n: int, before: Estimate) -> None:
     """What came of a measurement, beside what was predicted just before it."""
     words = state.options[n].words
     if n in state.out:
@@ -101,37 +101,42 @@ def to_tell(console: Console, state: State, n: int, before: Estimate) -> None:
         return
     estimate = state.estimates()[n]
     off = _off(before, estimate)
-    standings = state.standings()
-    left = sum(1 for m in order(standings) if not standings[m].measured)
-    leads = " It leads." if best(standings) == n else ""
+    ranked = state.ranked()
+    left = sum(1 for m in order(ranked) if not ranked[m].measured)
+    leads = " It leads." if best(ranked) == n else ""
     say(
         console,
-        f"{words}: {figure(estimate.value)} {state.unit}; was {speed(before)}, {off}.{leads} "
-        f"{plural(left, 'way')} left that could be better.",
+        f"{words}: {format_significant(estimate.value)} {state.unit}; was {speed(before)}, "
+        f"{off}.{leads} {plural(left, 'way')} left that could be better.",
     )
 
 
 def to_end(
-    console: Console, state: State, decision: Decision, folder: Path, cluster: str, sweep: Path
+    console: Console,
+    state: SearchState,
+    decision: Decision,
+    folder: Path,
+    cluster: str,
+    sweep: Path,
 ) -> None:
     """All ways as they now stand, the best one, and how to serve it and to measure it again."""
-    standings = state.standings()
+    ranked = state.ranked()
     estimates = state.estimates()
-    top = best(standings)
-    least = standings[top].estimate.value if top is not None else 0.0
+    top = best(ranked)
+    least = ranked[top].estimate.value if top is not None else 0.0
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     columns = ["", "way", f"measured, {state.unit}", "predicted at first"]
-    if any(one.open and one.estimate.high > least for one in standings):
+    if any(one.open and one.estimate.high > least for one in ranked):
         columns.append("predicted now")
     for name in columns:
         table.add_column(name)
     rest = []
     for place, n in enumerate(ranking(estimates), 1):
-        one = standings[n]
+        one = ranked[n]
         if one.open and one.estimate.high <= least:
             rest.append(one.estimate)
             continue
-        measured = figure(one.estimate.value) if one.measured else one.out
+        measured = format_significant(one.estimate.value) if one.measured else one.out
         now = "" if one.measured or one.out else speed(one.estimate)
         row = (str(place), Text(state.options[n].words), Text(clean(measured)),
                speed(state.first[n]), now)  # fmt: skip
@@ -148,24 +153,24 @@ def to_end(
     say(console, f"\nStopped after {plural(len(state.took), 'run')}: {decision.why}.")
     if top is None:
         return
-    estimate, first = standings[top].estimate, state.first[top]
+    estimate, first = ranked[top].estimate, state.first[top]
     say(
         console,
-        f"Best measured: {state.options[top].words}: {figure(estimate.value)} {state.unit}; "
-        f"predicted at first {speed(first)}, {_off(first, estimate)}.",
+        f"Best measured: {state.options[top].words}: {format_significant(estimate.value)} "
+        f"{state.unit}; predicted at first {speed(first)}, {_off(first, estimate)}.",
     )
-    _still_open(console, standings, top)
+    _still_open(console, ranked, top)
     _to_serve(console, state, top, cluster)
     again = shlex.join(["nixwulf", "bench", str(sweep), "--cluster", cluster])
     say_as_it_is(console, f"To measure it again: {again}")
-    unmeasured = sum(1 for one in standings if one.open)
+    unmeasured = sum(1 for one in ranked if one.open)
     if unmeasured:
         words = plural(unmeasured, "way")
         resume = shlex.join(["nixwulf", "bench", "--resume", str(folder)])
         say_as_it_is(console, f"To measure the other {words} too: {resume}")
 
 
-def _to_serve(console: Console, state: State, top: int, cluster: str) -> None:
+def _to_serve(console: Console, state: SearchState, top: int, cluster: str) -> None:
     """What to type: the commands of its record, over ssh."""
     way = serving(state.records[top], state.request.cluster, state.request.batch)
     lines = typed(way, state.request.cluster, cluster)
@@ -190,7 +195,7 @@ def _to_serve(console: Console, state: State, top: int, cluster: str) -> None:
         say_as_it_is(console, f"At the end: {line}")
 
 
-def to_say_no_watts(console: Console, state: State) -> None:
+def to_say_no_watts(console: Console, state: SearchState) -> None:
     """Why efficiency cannot be judged."""
     record = next(iter(state.records.values()))
     say(
@@ -202,7 +207,7 @@ def to_say_no_watts(console: Console, state: State) -> None:
 
 def speed(estimate: Estimate) -> str:
     """'~15.2 (12.4 to 18.6)'."""
-    return f"~{figure(estimate.value)} ({figure(estimate.low)} to {figure(estimate.high)})"
+    return format_interval(estimate.value, estimate.low, estimate.high)
 
 
 def minutes(seconds: float) -> str:
@@ -218,16 +223,16 @@ def _off(predicted: Estimate, measured: Estimate) -> str:
     return f"{100 * (factor - 1):+.0f} %, {'inside' if inside else 'outside'}"
 
 
-def _left_out(console: Console, state: State) -> None:
+def _left_out(console: Console, state: SearchState) -> None:
     """Those of one reason in one line."""
     for one in first_of_each_reason(state.left_out):
         say(console, f"Left out: {one.words}: {one.reason}.")
 
 
-def _still_open(console: Console, standings: Sequence[Standing], top: int) -> None:
+def _still_open(console: Console, ranked: Sequence[Ranked], top: int) -> None:
     """How many ways the budget left unmeasured that could be better, and how long they take."""
-    least = standings[top].estimate.value
-    left = [one.seconds for one in standings if one.open and one.estimate.high > least]
+    least = ranked[top].estimate.value
+    left = [one.seconds for one in ranked if one.open and one.estimate.high > least]
     if left:
         words = f"Not measured, could be better: {plural(len(left), 'way')}, about "
         say(console, f"{words}{minutes(sum(left))} more; a larger --budget measures them.")

@@ -10,7 +10,7 @@ from nixwulf.inventory.cluster import Cluster
 from nixwulf.perf.scenarios.candidates import Candidate, Question
 from nixwulf.perf.scenarios.measured import stated_links
 from nixwulf.tune.goals import Goal
-from nixwulf.tune.subject import Subject
+from nixwulf.tune.subject import ModelChoice
 
 _TELL_APART = ("engine", "nodes", "fabric", "transport", "parallelism")
 
@@ -20,7 +20,7 @@ class Request:
     """What is asked: lengths in tokens; concurrency is of throughput alone."""
 
     cluster: Cluster
-    subject: Subject
+    subject: ModelChoice
     goal: Goal
     engines: tuple[str, ...]
     n_prompt: int
@@ -55,7 +55,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class ExcludedOption:
     """A way that is not in the ranking, and why; of too little memory, by how much."""
 
     words: str

@@ -79,7 +79,7 @@ class Serving:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredOption:
     """A way that was measured; slots: requests at once.
 
     started: the last of each program on each node, for those before gave the text to compare with.
@@ -124,7 +124,7 @@ def serving(record: Record, cluster: Cluster, slots: int) -> Serving:
         if not _only_measures(one):
             found.pop((one.node, one.program), None)
             found[one.node, one.program] = one
-    way = Measured(record, cluster, slots, tuple(found.values()))
+    way = MeasuredOption(record, cluster, slots, tuple(found.values()))
     return SERVED[way.case["engine"]](way)
 
 
@@ -133,7 +133,7 @@ def _only_measures(one: Started) -> bool:
     return bool(_ONLY_MEASURE & names) or one.argv[1:2] == ("bench",)
 
 
-def _llama_cpp(way: Measured) -> Serving:
+def _llama_cpp(way: MeasuredOption) -> Serving:
     """A run has it listen on a socket of its own, with room for a few tokens."""
     parameters = way.case["parameters"]
     room = parameters.get("n_prompt", 0) + parameters.get("n_gen", 0) + MARGIN
@@ -155,7 +155,7 @@ def _llama_cpp(way: Measured) -> Serving:
     return Serving(way.head, (*workers, server), 8080, (_complete(8080),), notes=(note,))
 
 
-def _vllm(way: Measured) -> Serving:
+def _vllm(way: MeasuredOption) -> Serving:
     """Ray's daemons where there are some, ranks, and the server."""
     model = way.of("vllm")[-1].argv[2]
     tokens = any(_SECRET in one.environment for one in way.started)
@@ -165,7 +165,7 @@ def _vllm(way: Measured) -> Serving:
     )
 
 
-def _mlx(way: Measured) -> Serving:
+def _mlx(way: MeasuredOption) -> Serving:
     """Ranks read of their group in a file, which a run removes."""
     ranks = way.of("mlx_lm.server")
     servers = tuple(
@@ -181,7 +181,7 @@ def _mlx(way: Measured) -> Serving:
     return Serving(way.head, servers, 50054, (_complete(50054, "default_model"),), before)
 
 
-def _exo(way: Measured) -> Serving:
+def _exo(way: MeasuredOption) -> Serving:
     """Nodes meet in a namespace, and the model is placed on them by a request."""
     servers = []
     for one in way.of("exo"):
@@ -199,7 +199,7 @@ def _exo(way: Measured) -> Serving:
     return Serving(way.head, tuple(servers), 52415, (place, _chat(52415, model)))
 
 
-def _mesh_llm(way: Measured) -> Serving:
+def _mesh_llm(way: MeasuredOption) -> Serving:
     """The head tells the others the word by which they join."""
     servers = []
     for one in way.of("mesh-llm"):
@@ -212,7 +212,7 @@ def _mesh_llm(way: Measured) -> Serving:
     return Serving(way.head, tuple(servers), 9337, ask, notes=(note,) if len(servers) > 1 else ())
 
 
-def _distributed_llama(way: Measured) -> Serving:
+def _distributed_llama(way: MeasuredOption) -> Serving:
     """Workers, and dllama-api on the head; its own benchmark starts another program of the root."""
     workers = tuple(one for one in way.of("dllama") if "worker" in one.argv[1:2])
     root = [one for one in way.of("dllama-api", "dllama") if one not in workers][-1]
@@ -227,7 +227,7 @@ def _distributed_llama(way: Measured) -> Serving:
     return Serving(way.head, (*workers, server), 9990, (_chat(9990, "model"),))
 
 
-SERVED: Mapping[str, Callable[[Measured], Serving]] = {
+SERVED: Mapping[str, Callable[[MeasuredOption], Serving]] = {
     "llama.cpp": _llama_cpp,
     "vllm": _vllm,
     "mlx": _mlx,

@@ -13,27 +13,27 @@ from nixwulf.perf.scenarios.measured import stated_links
 from nixwulf.results.record import Record
 from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 from nixwulf.tune.duration import correction
-from nixwulf.tune.goals import Seen, seen
-from nixwulf.tune.posterior import Estimate, learn
-from nixwulf.tune.prior import Outlook, outlook
-from nixwulf.tune.request import LeftOut, Option, Request
-from nixwulf.tune.search import USED_UP, Decision, Standing, decide
-from nixwulf.tune.ways import options
+from nixwulf.tune.goals import Measurement, measurement_of
+from nixwulf.tune.options import options
+from nixwulf.tune.posterior import Estimate, update
+from nixwulf.tune.prior import Prior, prior_of
+from nixwulf.tune.request import ExcludedOption, Option, Request
+from nixwulf.tune.search import USED_UP, Decision, Ranked, decide
 
 _ENDED = "the budget ended before its run"
 _WATTS_DEVIATION = 0.15  # chosen: of a node's watts from one way to another
 
 
 @dataclass
-class State:
+class SearchState:
     """Ways of a request, in the order in which they were found; the first view stays as it was."""
 
     request: Request
     options: tuple[Option, ...]
-    left_out: tuple[LeftOut, ...]
-    outlooks: list[Outlook]
+    left_out: tuple[ExcludedOption, ...]
+    priors: list[Prior]
     links: dict[str, dict[str, float]]
-    seen: dict[int, Seen] = field(default_factory=dict)
+    measurements: dict[int, Measurement] = field(default_factory=dict)
     records: dict[int, Record] = field(default_factory=dict)
     out: dict[int, str] = field(default_factory=dict)
     took: dict[int, float] = field(default_factory=dict)
@@ -42,7 +42,9 @@ class State:
     @property
     def watts_a_node(self) -> float:
         """Mean of what was measured, 0 where nothing was."""
-        known = [one.watts / self.options[n].count for n, one in self.seen.items() if one.watts]
+        known = [
+            one.watts / self.options[n].count for n, one in self.measurements.items() if one.watts
+        ]
         return sum(known) / len(known) if known else 0.0
 
     @property
@@ -57,32 +59,32 @@ class State:
     def lacks_watts(self) -> bool:
         """Whether the goal is about watts and what was measured has none."""
         efficiency = self.request.goal.name == "efficiency"
-        return efficiency and bool(self.seen) and not self.watts_a_node
+        return efficiency and bool(self.measurements) and not self.watts_a_node
 
     def estimates(self) -> list[Estimate]:
         """What each way gives, by all that is known."""
-        speeds = learn([one.way for one in self.outlooks], self.seen)
+        speeds = update([one.model for one in self.priors], self.measurements)
         if self.request.goal.name != "efficiency":
             return speeds
         return [self._a_watt(n, one) for n, one in enumerate(speeds)]
 
     def _a_watt(self, n: int, speed: Estimate) -> Estimate:
-        own = self.seen[n].watts if n in self.seen else 0.0
+        own = self.measurements[n].watts if n in self.measurements else 0.0
         watts = own or (self.watts_a_node or 1.0) * self.options[n].count
         wider = 1.0 if own else exp(QUANTILE_80 * _WATTS_DEVIATION)
         return Estimate(speed.value / watts, speed.low / watts / wider, speed.high / watts * wider)
 
-    def standings(self) -> list[Standing]:
+    def ranked(self) -> list[Ranked]:
         """For the search."""
-        planned = [one.seconds for one in self.outlooks]
+        planned = [one.seconds for one in self.priors]
         factor = correction(planned, self.took)
         return [
-            Standing(
+            Ranked(
                 estimate,
                 planned[n] * factor,
                 single=self.options[n].count == 1,
                 engine=self.options[n].engine,
-                measured=n in self.seen,
+                measured=n in self.measurements,
                 out=self.out.get(n, ""),
             )
             for n, estimate in enumerate(self.estimates())
@@ -90,7 +92,7 @@ class State:
 
     def decide(self, left_s: float) -> Decision:
         """The next way within the time that is left; what the budget ended may have been better."""
-        found = decide(self.standings(), left_s)
+        found = decide(self.ranked(), left_s)
         if found.next is None and _ENDED in self.out.values():
             return Decision(None, USED_UP)
         return found
@@ -98,14 +100,14 @@ class State:
     def add(self, n: int, record: Record, took: float) -> None:
         """A run of a way has ended: what it says of it, of its fabric and of the others."""
         self.records[n], self.took[n] = record, took
-        found = seen(self.request.goal, record) if record["outcome"] == "ok" else None
+        found = measurement_of(self.request.goal, record) if record["outcome"] == "ok" else None
         if found is None:
             failure: Mapping[str, Any] = record.get("failure", {})
             reason = failure.get("reason", f"its record has no {self.request.goal.metric}")
             ended = record["outcome"] == "timeout"  # no run is longer than what is left of it
             self.out[n] = _ENDED if ended else f"{record['outcome']}: {reason}"
         else:
-            self.seen[n] = found
+            self.measurements[n] = found
         fabric = self.options[n].candidate.fabric
         # What is measured is TCP; of RDMA it tells nothing.
         if fabric is not None and self.options[n].candidate.transport == "tcp":
@@ -117,22 +119,22 @@ class State:
 
     def _look(self) -> None:
         for n, option in enumerate(self.options):
-            found = outlook(self.request, option, self.links)
+            found = prior_of(self.request, option, self.links)
             if found is not None:
-                self.outlooks[n] = found
+                self.priors[n] = found
 
 
-def begin(request: Request) -> State:
+def begin(request: Request) -> SearchState:
     """All ways before anything is measured; raises InputError when there is none."""
     found, left_out = options(request)
     links = stated_links(request.cluster)
-    views = [(option, outlook(request, option, links)) for option in found]
-    lacking = [LeftOut(option.words, "its prompts cannot be predicted: no platform's compute is "
-                       "known") for option, view in views if view is None]  # fmt: skip
+    views = [(option, prior_of(request, option, links)) for option in found]
+    reason = "its prompts cannot be predicted: no platform's compute is known"
+    lacking = [ExcludedOption(option.words, reason) for option, view in views if view is None]
     kept = [(option, view) for option, view in views if view is not None]
     if not kept:
         raise InputError(f"No way can be predicted for {request.goal.name}: {lacking[0].reason}.")
-    state = State(
+    state = SearchState(
         request,
         tuple(option for option, _ in kept),
         (*left_out, *lacking),

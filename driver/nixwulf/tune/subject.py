@@ -11,7 +11,7 @@ from typing import Any
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.llm import random_gguf
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.perf.scenarios.source import Model, read_model
+from nixwulf.perf.scenarios.source import ModelDescription, read_model
 from nixwulf.plugins import engines
 
 RANDOM = "random"
@@ -22,18 +22,18 @@ _MOST = 40  # characters of a name in a sweep
 
 
 @dataclass(frozen=True)
-class Subject:
+class ModelChoice:
     """A model: its name in the sweep, its entry there, its facts, and the engines that read it."""
 
     name: str
     entry: Mapping[str, Any]
-    model: Model
+    model: ModelDescription
     engines: tuple[str, ...]
 
 
 def read_subject(
     text: str, facts_of: str = "", quant: str = "", size_gib: float = 0.0, tokenizer: str = ""
-) -> Subject:
+) -> ModelChoice:
     """The model of a command line; raises InputError.
 
     text: a path on the nodes, a name on Hugging Face, or 'random'. Its facts are those of facts_of,
@@ -53,7 +53,7 @@ def read_subject(
             )
         file = random_gguf.ensure(RandomModel())
         model = replace(read_model(str(file)), name="a random llama of 8 layers")
-        return Subject(RANDOM, {"random": {}}, model, known)
+        return ModelChoice(RANDOM, {"random": {}}, model, known)
     path = PurePosixPath(text)
     if not path.is_absolute() and not _HUB.fullmatch(text):
         raise InputError(
@@ -70,7 +70,7 @@ def read_subject(
     entry |= {"tokenizer": tokenizer} if tokenizer else {}
     suffix = path.suffix if path.is_absolute() else ""
     others = [name for name in known if all(name not in names for names in _READERS.values())]
-    return Subject(
+    return ModelChoice(
         re.sub(r"[^A-Za-z0-9._-]", "-", path.stem if suffix in _READERS else path.name)[:_MOST],
         entry,
         _facts(text, facts_of, quant, size_gib),
@@ -78,7 +78,7 @@ def read_subject(
     )
 
 
-def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> Model:
+def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> ModelDescription:
     if facts_of:
         return read_model(facts_of, quant, size_gib)
     path = Path(text)
@@ -93,7 +93,7 @@ def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> Model:
         ) from None
 
 
-def engines_for(subject: Subject, asked: tuple[str, ...], *, is_lab: bool) -> tuple[str, ...]:
+def engines_for(subject: ModelChoice, asked: tuple[str, ...], *, is_lab: bool) -> tuple[str, ...]:
     """Those asked for, else all that read the model; of the lab, those that this machine has.
 
     Raises InputError for one that does not read it.

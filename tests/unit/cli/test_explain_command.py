@@ -12,8 +12,8 @@ from nixwulf.cli.main import cli
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.hardware import parse_hardware
 from nixwulf.perf.constants import choose
-from nixwulf.perf.explain.measured import Measured
-from nixwulf.perf.explain.sensitivity import Help
+from nixwulf.perf.explain.measured import MeasuredCase
+from nixwulf.perf.explain.sensitivity import Sensitivity
 from nixwulf.results import record
 from record_factory import case, failed, machines, metric, ok, plan, published, write_run
 
@@ -260,8 +260,11 @@ def test_published_numbers_are_explained_where_they_say_enough(tmp_path):
         ({"platforms": ("dgx-spark",) * 3}, "The record names 3 platforms for 2 nodes"),
         ({"model": "eliza"}, "The model 'eliza' is not known by that name"),
         ({"fabric": {"name": "cable"}}, "The record lacks the kind of its fabric"),
-        ({"conditions": {**DECODE, "concurrency": 4}}, "it is not told whether it is of each or"),
-        ({"conditions": {**DECODE, "speculative": True}}, "It guesses tokens ahead"),
+        (
+            {"conditions": {**DECODE, "concurrency": 4}},
+            "whether the speed is of each sequence or of all",
+        ),
+        ({"conditions": {**DECODE, "speculative": True}}, "It decodes speculatively"),
     ],
 )
 def test_what_a_record_lacks_is_said_in_a_sentence(tmp_path, changes, why):
@@ -442,8 +445,10 @@ def test_a_record_of_a_run_is_held_against_the_others_of_its_run(tmp_path):
 def test_a_case_is_not_compared_with_every_other_of_its_group(tmp_path, monkeypatch):
     """A group of 1,000 took a quarter of a minute: each was described once for each other."""
     seen = []
-    described = Measured.but
-    monkeypatch.setattr(Measured, "but", lambda one, keys: seen.append(1) or described(one, keys))
+    described = MeasuredCase.but
+    monkeypatch.setattr(
+        MeasuredCase, "but", lambda one, keys: seen.append(1) or described(one, keys)
+    )
     counts = []
     for many in (10, 20):
         seen.clear()
@@ -454,7 +459,11 @@ def test_a_case_is_not_compared_with_every_other_of_its_group(tmp_path, monkeypa
 
 
 def test_a_change_is_a_help_by_the_percent_that_are_shown():
-    assert [Help("", factor).enough for factor in (1.044, 1.0451, 1.05)] == [False, True, True]
+    assert [Sensitivity("", factor).enough for factor in (1.044, 1.0451, 1.05)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_what_stands_on_samples_that_differ_is_less_sure(tmp_path):

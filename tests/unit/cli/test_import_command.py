@@ -17,7 +17,7 @@ from nixwulf.cli.report import report
 from nixwulf.core.errors import InputError
 from nixwulf.outputs.importers import all_tools
 from nixwulf.results import importing, record
-from nixwulf.results.importing import Said, records_of
+from nixwulf.results.importing import UserMetadata, records_of
 from tool_outputs import EXO_ROW, FIXTURES, NCCL, PERFTEST, VLLM, fixture
 from tool_outputs import IPERF3 as IPERF3_TEXT
 
@@ -38,7 +38,7 @@ def outcome(path, text, tool=None):
     """The records of a text, or the one sentence that refuses it."""
     path.write_bytes(text.encode("utf-8", errors="surrogateescape"))
     try:
-        found = records_of(path, Said(("generic-x86_64",), nodes=2), tool)
+        found = records_of(path, UserMetadata(("generic-x86_64",), nodes=2), tool)
     except InputError as error:
         sentence = error.format_message()
         assert sentence.startswith(str(path))

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from nixwulf.cli.main import cli
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.ops.preflight import Preflight, table_of
-from nixwulf.plugins.gates import Result
+from nixwulf.plugins.gates import GateResult
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_what_cannot_be_held_is_named_with_the_next_command(arguments, words):
 
 def test_the_table_has_a_row_a_gate_and_a_column_a_node():
     results = (
-        Result("ssh", "n1", "ok"),
-        Result("ssh", "n2", "refused", ("Node 'n2' cannot be reached.",)),
-        Result("fabric", "n1", "unknown", ("Why.",)),
+        GateResult("ssh", "n1", "ok"),
+        GateResult("ssh", "n2", "refused", ("Node 'n2' cannot be reached.",)),
+        GateResult("fabric", "n1", "unknown", ("Why.",)),
     )
     found = Preflight(load_cluster("lab"), results)
     # no output: what the driver itself prints

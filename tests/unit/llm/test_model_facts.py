@@ -9,8 +9,8 @@ from nixwulf.llm.header_facts import of_gguf, of_safetensors
 from nixwulf.llm.model_facts import ModelFacts, Weights
 from nixwulf.llm.quantization import weights_of
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.llm.sizes import Tensor, parse_gguf
-from nixwulf.perf.inputs import PlatformFacts, Way
+from nixwulf.llm.sizes import TensorSize, parse_gguf
+from nixwulf.perf.inputs import PlatformFacts, Strategy
 from nixwulf.perf.predict import predict
 
 DENSE = ModelFacts(
@@ -58,10 +58,10 @@ def test_an_unknown_model_says_which_facts_to_give():
 
 
 TENSORS = {
-    "token_embd.weight": Tensor(2000, 1000),
-    "output.weight": Tensor(1000, 1000),
-    "blk.0.attn_q.weight": Tensor(1000, 1000),
-    "blk.0.ffn_up_exps.weight": Tensor(4000, 8000),
+    "token_embd.weight": TensorSize(2000, 1000),
+    "output.weight": TensorSize(1000, 1000),
+    "blk.0.attn_q.weight": TensorSize(1000, 1000),
+    "blk.0.ffn_up_exps.weight": TensorSize(4000, 8000),
 }
 FIELDS = {
     "general.architecture": "x",
@@ -90,10 +90,10 @@ def test_layers_of_a_gguf_without_heads_of_a_cache_have_a_state():
 
 def test_a_folder_of_safetensors_tells_the_same():
     tensors = {
-        "model.embed_tokens.weight": Tensor(2000, 1000),
-        "lm_head.weight": Tensor(1000, 1000),
-        "model.layers.0.self_attn.q_proj.weight": Tensor(1000, 1000),
-        "model.layers.0.mlp.experts.0.up_proj.weight": Tensor(4000, 8000),
+        "model.embed_tokens.weight": TensorSize(2000, 1000),
+        "lm_head.weight": TensorSize(1000, 1000),
+        "model.layers.0.self_attn.q_proj.weight": TensorSize(1000, 1000),
+        "model.layers.0.mlp.experts.0.up_proj.weight": TensorSize(4000, 8000),
     }
     config = {
         "num_hidden_layers": 2,
@@ -122,7 +122,7 @@ def test_a_random_model_of_the_driver_is_predicted_from_its_own_header(tmp_path)
     # The driver counts a row of the embedding for nothing, as the model does.
     assert model.active == pytest.approx(random.active_parameters, rel=0.2)
     node = PlatformFacts("box", "amd", bandwidth_gbs=100)
-    assert predict([node], model, Way("vllm")).value > 0
+    assert predict([node], model, Strategy("vllm")).value > 0
 
 
 def test_bits_of_a_weight_by_name_or_by_size():

@@ -4,9 +4,9 @@ import pytest
 
 from nixwulf.llm.catalog import find
 from nixwulf.llm.header_facts import of_gguf, of_safetensors
-from nixwulf.llm.sizes import Tensor
+from nixwulf.llm.sizes import TensorSize
 
-SIXTEEN = Tensor(2000, 1000)
+SIXTEEN = TensorSize(2000, 1000)
 NAMES = {
     "attention": ["attn_q", "attn_k", "attn_v"],
     "delta": ["attn_qkv", "attn_gate", "ssm_a", "ssm_out"],  # linear attention of Qwen3.5

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import Cluster, Shape, parse_cluster
 from nixwulf.nodes.lab import links
-from nixwulf.nodes.lab.links import Port
+from nixwulf.nodes.lab.links import LabPort
 
-PORT = Port(node="n2", fabric=1, number=2)
+PORT = LabPort(node="n2", fabric=1, number=2)
 UP, DOWN = "v1n2", "f1n2"
 ATTACH = ["ip", "link", "set", "f1n2", "master", "u1n2"]
 

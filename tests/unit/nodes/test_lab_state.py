@@ -10,15 +10,21 @@ import pytest
 
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.nodes.lab.state import Definition, State, read_definition, state_of, write_definition
+from nixwulf.nodes.lab.state import (
+    Definition,
+    StateFolder,
+    read_definition,
+    state_of,
+    write_definition,
+)
 
 
 def test_a_definition_reads_back_as_it_was_written(tmp_path: Path) -> None:
     cluster = load_cluster("lab")
     subnet = ipaddress.IPv4Network("10.77.0.0/24")
     written = Definition("lab", cluster, subnet, "me", "/usr/sbin/sshd", ("/opt/engines",))
-    write_definition(State(tmp_path), written)
-    read = read_definition(State(tmp_path))
+    write_definition(StateFolder(tmp_path), written)
+    read = read_definition(StateFolder(tmp_path))
     assert dataclasses.asdict(read) == dataclasses.asdict(written)
     assert read == written
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.inventory.cluster import Shape
-from nixwulf.nodes.lab.forwarding import HEADER, Line, Switch
+from nixwulf.nodes.lab.forwarding import HEADER, LineTiming, Switch
 
 BROADCAST = 255
 
@@ -26,7 +26,7 @@ def switch(ports: int = 3, **shape: float) -> Switch:
     for port in range(ports):
         made.take(frame(BROADCAST, port), port, 0)
     made.waiting.clear()
-    made.line = Line.of(Shape(**shape))
+    made.line = LineTiming.of(Shape(**shape))
     return made
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from macos_tools import IFCONFIG, NETSTAT, PRINTED, SYSCTL, VM_STAT, on_a_mac
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import counters, facts, link, macos
-from nixwulf.plugins.gates import Crossing, Subject, all_gates, result_of
+from nixwulf.plugins.gates import Crossing, GateContext, all_gates, result_of
 from nixwulf.plugins.gates.path_mtu import _PROBE
 from stand_in import put
 
@@ -159,7 +159,7 @@ def subject(found, fabric, rdma=False, **changes):
         found, addresses=frozenset(at_b.get(a, a) for a in found.addresses)
     )
     nodes = {A.name: found, B.name: second}
-    return Subject((A, B), nodes, (Crossing(fabric, rdma),), **changes)
+    return GateContext((A, B), nodes, (Crossing(fabric, rdma),), **changes)
 
 
 def held(gate, against):

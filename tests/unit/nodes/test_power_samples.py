@@ -85,8 +85,8 @@ OUTPUTS = [LINUX, NVIDIA, PI, MAC]
 def test_linux_files_are_read_in_joules_watts_degrees_and_megahertz():
     samples = parse(LINUX)
     assert samples.ready
-    assert samples.told("unreadable") == ["rapl:1"]
-    assert samples.told("sensor") == ["hwmon3 k10temp", "thermal_zone0 INT3400 Thermal"]
+    assert samples.reported("unreadable") == ["rapl:1"]
+    assert samples.reported("sensor") == ["hwmon3 k10temp", "thermal_zone0 INT3400 Thermal"]
     (_, first), (moment, second) = samples.series["rapl:0"]
     assert moment == 100.2
     assert second - first == pytest.approx(9.0, abs=1e-5), "the counter started again"
@@ -228,7 +228,7 @@ def sampled(root, folder, seconds=1.0, shell="sh"):
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_the_sampler_reads_packages_and_gpus_once_each(tree, tmp_path, shell):
     samples = sampled(tree, tmp_path, shell=shell)
-    assert samples.told("boot") == ["6fa1"]
+    assert samples.reported("boot") == ["6fa1"]
     watts = {key for key in samples.series if key.startswith(("rapl", "amdgpu"))}
     assert watts == {"rapl:0", "rapl:1", "amdgpu:hwmon0", "amdgpu:hwmon1"}
     assert samples.series["rapl:0"][0][1] == pytest.approx(0.001234)
@@ -251,7 +251,7 @@ def test_the_sampler_says_which_counter_it_may_not_read(tree, tmp_path):
     counter.unlink()
     counter.mkdir()
     samples = sampled(tree, tmp_path)
-    assert samples.told("unreadable") == ["rapl:0"]
+    assert samples.reported("unreadable") == ["rapl:0"]
     assert "rapl:0" not in samples.series
     assert "rapl:1" in samples.series
 
@@ -276,7 +276,7 @@ def test_the_sampler_asks_the_programs_of_a_gpu_and_of_a_pi(tmp_path):
         # no output: a script
         put(tmp_path, name, f'echo "$*" >>{tmp_path}/asked\n{text}')
     samples = sampled(tmp_path, tmp_path, seconds=2)
-    assert samples.told("have") == ["vcgencmd", "nvidia-smi"]
+    assert samples.reported("have") == ["vcgencmd", "nvidia-smi"]
     assert samples.series["nvidia:0"][0][1] == 61.23
     assert samples.series["pmic"][0][1] == 6.0
     asked = (tmp_path / "asked").read_text()

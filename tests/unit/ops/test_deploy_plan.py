@@ -141,12 +141,12 @@ def test_two_nodes_that_are_one_machine_are_both_refused():
 
 
 def test_the_machine_at_which_one_sits_is_refused():
-    own = plan_of({"fw1": machine(hostname="fw1")}, desk=("b-1", "fw1"))
+    own = plan_of({"fw1": machine(hostname="fw1")}, local_machine=("b-1", "fw1"))
     sentence = "Node 'fw1' is the same machine at which you sit; correct its ssh address."
     assert own.refusals == [sentence]
-    other = plan_of({"fw1": machine(hostname="fw1")}, desk=("b-2", "fw1"))
+    other = plan_of({"fw1": machine(hostname="fw1")}, local_machine=("b-2", "fw1"))
     assert other.refusals == []
-    unknown = plan_of({"fw1": machine(hostname="fw1", boot="")}, desk=("", "fw1"))
+    unknown = plan_of({"fw1": machine(hostname="fw1", boot="")}, local_machine=("", "fw1"))
     assert unknown.refusals == []
 
 

@@ -9,7 +9,7 @@ import pytest
 import test_reference_outputs as reference
 
 from nixwulf.core.errors import InputError
-from nixwulf.results.importing import Said, records_of
+from nixwulf.results.importing import UserMetadata, records_of
 
 NO_BENCHMARKS = {"llama-fit-params", "sysfs thunderbolt link", "dmesg", "ethtool"}
 TWO_TOOLS = "llama-bench+batched-bench(md doc)"
@@ -25,11 +25,11 @@ def imported(entry, tool=None):
     path = reference.OUTPUTS / entry["file"]
     nodes = NODES.get(entry["file"])
     try:
-        return records_of(path, Said(("generic-x86_64",), nodes), tool)
+        return records_of(path, UserMetadata(("generic-x86_64",), nodes), tool)
     except InputError as error:
         if "add --nodes" not in error.format_message():
             raise
-        return records_of(path, Said(("generic-x86_64",), 1), tool)
+        return records_of(path, UserMetadata(("generic-x86_64",), 1), tool)
 
 
 def metrics(records, name=""):

@@ -9,10 +9,10 @@ import pytest
 from nixwulf.core.errors import InputError
 from nixwulf.outputs import ParseError
 from nixwulf.outputs.importers import all_tools, metric
-from nixwulf.results.importing import Said, records_of
+from nixwulf.results.importing import UserMetadata, records_of
 from tool_outputs import EXO_ROW, FIXTURES, IPERF3, NCCL, PERFTEST, VLLM, fixture
 
-SAID = Said(("generic-x86_64",))
+SAID = UserMetadata(("generic-x86_64",))
 (COMMIT,) = re.findall(r"commit (\w+)", fixture("llama-bench/version.txt"))
 
 
@@ -98,9 +98,9 @@ def test_rows_of_other_settings_or_of_another_number_of_servers_are_told_apart(r
     row = "| llama 7B Q4_0 | 3.56 GiB | 6.74 B | {} | {} | {} | tg32 | {} ± 0.1 |\n"
     text = head + row.format("CUDA,RPC", 0, "CUDA0", 50) + row.format("CUDA,RPC", 1, "CUDA0", 55)
     text += row.format("CUDA,RPC", 1, "CUDA0/RPC0", 40)
-    (two,) = [r for r in records(text, Said(("dgx-spark",), 1)) if r["case"]["nodes"] == 2]
+    (two,) = [r for r in records(text, UserMetadata(("dgx-spark",), 1)) if r["case"]["nodes"] == 2]
     assert (two["case"]["parallelism"], two["metrics"][0]["value"]) == ("pipeline", 40.0)
-    (one,) = [r for r in records(text, Said(("dgx-spark",), 1)) if r["case"]["nodes"] == 1]
+    (one,) = [r for r in records(text, UserMetadata(("dgx-spark",), 1)) if r["case"]["nodes"] == 1]
     speeds = {m["conditions"]["flash_attn"]: m["value"] for m in one["metrics"]}
     assert speeds == {0: 50.0, 1: 55.0}
 
@@ -135,16 +135,18 @@ def test_of_very_many_samples_a_thousand_are_kept_evenly():
 
 def test_equal_rows_are_passes_and_not_lost(records):
     *head, row, _, _ = fixture("llama-bench/two-servers.md").splitlines(keepends=True)
-    (record,) = records("".join([*head, row, row]), Said(("lab",), nodes=2, transport="tcp"))
+    (record,) = records(
+        "".join([*head, row, row]), UserMetadata(("lab",), nodes=2, transport="tcp")
+    )
     assert [m["conditions"].get("pass") for m in record["metrics"]] == [None, 2]
 
 
 def test_what_was_printed_before_a_crash_is_told_of(records):
-    said = Said(("lab",), nodes=2, transport="tcp")
+    said = UserMetadata(("lab",), nodes=2, transport="tcp")
     (record,) = records("llama-bench/rpc-server-killed.json", said)
     assert record["warnings"] == ["llama-bench ended before its end, after these results."]
     assert record["cluster"]["lab"]
-    (record,) = records("mlx/mlx.ring2.killed.r0.txt", Said(("lab",), nodes=2))
+    (record,) = records("mlx/mlx.ring2.killed.r0.txt", UserMetadata(("lab",), nodes=2))
     assert "ended before all trials" in record["warnings"][0]
 
 
@@ -263,13 +265,13 @@ def test_mlx_of_one_rank_says_nothing_of_nodes(records):
 
 
 def test_hpcc_tells_its_program_and_at_most_how_many_nodes(records):
-    (record,) = records("hpl/one-problem.txt", Said(("lab",), nodes=2))
+    (record,) = records("hpl/one-problem.txt", UserMetadata(("lab",), nodes=2))
     gflops = by_name(record)["gflops"]
     assert gflops["unit"] == "Gflop/s"
     assert gflops["conditions"]["program"] == "hpcc"
     assert gflops["conditions"].keys() == {"n", "nb", "p", "q", "program"}
     with pytest.raises(InputError, match="--nodes 3 contradicts .* which has 2 processes"):
-        records("hpl/one-problem.txt", Said(("lab",), nodes=3))
+        records("hpl/one-problem.txt", UserMetadata(("lab",), nodes=3))
 
 
 def test_exo_tells_everything(records):
@@ -281,7 +283,7 @@ def test_exo_tells_everything(records):
 
 
 def test_vllm_bench_serve_keeps_the_times_of_requests(records):
-    (record,) = records(json.dumps(VLLM), Said(("dgx-spark",), nodes=1))
+    (record,) = records(json.dumps(VLLM), UserMetadata(("dgx-spark",), nodes=1))
     found = by_name(record)
     assert record["case"]["model"] == "tiny"
     assert record["engine"] == {"name": "vllm"}
@@ -295,7 +297,7 @@ def test_vllm_bench_serve_keeps_the_times_of_requests(records):
 
 def test_vllm_bench_without_the_times_of_requests_has_their_percentiles(records):
     short = {key: value for key, value in VLLM.items() if key not in {"ttfts", "itls"}}
-    (record,) = records(json.dumps(short), Said(("dgx-spark",), nodes=1))
+    (record,) = records(json.dumps(short), UserMetadata(("dgx-spark",), nodes=1))
     found = by_name(record)
     assert found["ttft"]["percentiles"] == {"p50": 49.0, "p95": 59.0, "p99": 60.0}
     assert (found["ttft"]["value"], "samples" in found["ttft"]) == (50.0, False)
@@ -305,9 +307,9 @@ def test_vllm_bench_without_the_times_of_requests_has_their_percentiles(records)
 
 def test_of_another_server_vllm_bench_knows_no_engine(records):
     text = json.dumps({**VLLM, "backend": "openai-chat"})
-    (record,) = records(text, Said(("dgx-spark",), nodes=1))
+    (record,) = records(text, UserMetadata(("dgx-spark",), nodes=1))
     assert "engine" not in record
-    said = Said(("dgx-spark",), nodes=1, engine="sglang", engine_version="0.5")
+    said = UserMetadata(("dgx-spark",), nodes=1, engine="sglang", engine_version="0.5")
     assert records(text, said)[0]["engine"] == {"name": "sglang", "version": "0.5"}
 
 
@@ -321,7 +323,7 @@ def test_nccl_tests_tell_collective_hosts_and_transport(records):
         "in-place": 26.1,
     }
     assert by_name(record)["all_reduce_average_bandwidth"]["value"] == pytest.approx(0.36)
-    (cut,) = records(NCCL.split("\n", 4)[4], Said(("dgx-spark",), nodes=2))
+    (cut,) = records(NCCL.split("\n", 4)[4], UserMetadata(("dgx-spark",), nodes=2))
     assert "collective_time" in by_name(cut)
 
 
@@ -341,4 +343,6 @@ def test_no_address_and_no_folder_of_an_output_gets_into_a_record(records):
     }.items():
         assert address in fixture(name)
         assert address not in json.dumps(records(name))
-    assert "alice" not in json.dumps(records(json.dumps(VLLM), Said(("dgx-spark",), nodes=1)))
+    assert "alice" not in json.dumps(
+        records(json.dumps(VLLM), UserMetadata(("dgx-spark",), nodes=1))
+    )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.outputs import ParseError
-from nixwulf.outputs.iperf3 import Row, parse, parse_unfinished
+from nixwulf.outputs.iperf3 import IntervalRow, parse, parse_unfinished
 from tool_outputs import FIXTURES, fixture, reference, truncations
 
 SERVER = fixture("iperf3/server-both-ways.txt")
@@ -113,7 +113,8 @@ def test_a_test_that_was_stopped_keeps_its_intervals():
     sums = [interval["sum"] for interval in json.loads(text)["intervals"]]
     assert len(sums) > 2
     assert parse_unfinished(text)["forward"].rows == tuple(
-        Row(each["start"], each["end"], round(each["bits_per_second"] / 1e9, 6)) for each in sums
+        IntervalRow(each["start"], each["end"], round(each["bits_per_second"] / 1e9, 6))
+        for each in sums
     )
     assert parse_unfinished("nonsense") == {}
 

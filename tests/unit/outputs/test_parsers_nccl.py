@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.outputs import ParseError
-from nixwulf.outputs.nccl import Row, failure, parse, parse_summary
+from nixwulf.outputs.nccl import NcclRow, failure, parse, parse_summary
 from tool_outputs import reference, truncations
 
 FIXTURES = Path("tests/fixtures/nccl-tests")
@@ -20,7 +20,7 @@ n1:15718:15718 [0] /src/init.cc:163 NCCL WARN Missing "iommu=pt" from kernel com
 
 def test_a_row_has_both_placements():
     table = parse(TABLE)
-    assert table.rows[0] == Row(1024, 20.08, 0.05, 20.08, 0.05)
+    assert table.rows[0] == NcclRow(1024, 20.08, 0.05, 20.08, 0.05)
     assert [row.bytes for row in table.rows] == [1 << power for power in range(10, 19)]
     assert table.average_gbs == 1.80688
 
@@ -50,12 +50,12 @@ def test_a_row_that_the_librarys_log_cut_in_two_is_not_left_out():
         (
             "gb10blog-nccl-all_gather_perf-2node.txt",
             22.1205,
-            Row(17179869184, 361820.0, 23.74, 354934.0, 24.20),
+            NcclRow(17179869184, 361820.0, 23.74, 354934.0, 24.20),
         ),
         (
             "nccl-allreduce-roce-pod.txt",
             2.61937,
-            Row(2147483648, 756857.0, 2.84, 757311.0, 2.84),
+            NcclRow(2147483648, 756857.0, 2.84, 757311.0, 2.84),
         ),
     ],
 )

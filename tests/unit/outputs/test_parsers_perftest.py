@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.outputs import ParseError
-from nixwulf.outputs.perftest import Bandwidth, Latency, parse
+from nixwulf.outputs.perftest import BandwidthRow, LatencyRow, parse
 from tool_outputs import FIXTURES, fixture, reference, truncations
 
 # Of times that tools/fixtures/perftest_table.c gave to perftest's own functions.
@@ -14,7 +14,7 @@ LATENCY = fixture("perftest/lat.txt")
 
 def test_a_latency_has_its_percentiles():
     (row,) = parse(LATENCY)
-    assert row == Latency(64, 1002, 1.5, 2.5, 2.0, 2.0, 0.0, 2.49, 2.5)
+    assert row == LatencyRow(64, 1002, 1.5, 2.5, 2.0, 2.0, 0.0, 2.49, 2.5)
 
 
 def test_megabytes_a_second_become_gigabits_and_are_binary():
@@ -35,27 +35,27 @@ def test_gigabits_a_second_stay_as_they_are():
         (
             "perftest-lat-ib-with-cpufreq-warning.txt",
             1,
-            Latency(2, 1000, 1.76, 6.12, 1.79, 1.80, 0.06, 1.88, 6.12),
+            LatencyRow(2, 1000, 1.76, 6.12, 1.79, 1.80, 0.06, 1.88, 6.12),
         ),
         (
             "bench-mellanox-lat-row-plain.txt",
             1,
-            Latency(64, 1000, 0.81, 2.58, 0.85, 0.85, 0.06, 0.89, 2.58),
+            LatencyRow(64, 1000, 0.81, 2.58, 0.85, 0.85, 0.06, 0.89, 2.58),
         ),
         (
             "nvidia-ib_write_bw-spark-client1.txt",
             5,
-            Bandwidth(65536, 882805, None, 92.57, 0.176554),
+            BandwidthRow(65536, 882805, None, 92.57, 0.176554),
         ),
         (
             "nvidia-ib_write_bw-spark-client2.txt",
             6,
-            Bandwidth(65536, 927940, None, 97.28, 0.185548),
+            BandwidthRow(65536, 927940, None, 97.28, 0.185548),
         ),
         (
             "gb10blog-ib_write_bw-two-links-interleaved.txt",
             2,
-            Bandwidth(1048576, 70121, None, 98.04, 0.011687),
+            BandwidthRow(1048576, 70121, None, 98.04, 0.011687),
         ),
     ],
 )
@@ -76,7 +76,7 @@ def test_published_outputs_give_their_figures(name, count, first):
 def test_the_published_tables_of_a_runner_give_their_figures(name, count, typical, p99):
     rows = parse(reference(name))
     assert len(rows) == count
-    times = [(row.typical, row.p99) for row in rows if isinstance(row, Latency)]
+    times = [(row.typical, row.p99) for row in rows if isinstance(row, LatencyRow)]
     assert (typical, p99) in times
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.outputs import ParseError
-from nixwulf.outputs.vllm import Serve, parse_serve, parse_throughput
+from nixwulf.outputs.vllm import ServeResult, parse_serve, parse_throughput
 
 FIXTURES = Path("tests/fixtures/vllm")
 RESULT = json.loads((FIXTURES / "bench-serve-0.33.0.json").read_text())
@@ -118,4 +118,4 @@ def test_any_text_is_a_result_or_the_parsers_own_error(text):
             found = parse(text)
         except ParseError:
             continue
-        assert isinstance(found, Serve | tuple)
+        assert isinstance(found, ServeResult | tuple)

@@ -14,7 +14,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.llm.model_facts import ModelFacts, Weights
 from nixwulf.perf.constants import NAMES, Constants, choose, family, load
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way, platform_facts
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, platform_facts
 from nixwulf.perf.links import exchange, fabric_facts
 from nixwulf.perf.predict import Prediction, predict
 
@@ -32,10 +32,12 @@ LINK = FabricFacts("ethernet", "tcp", rtt_us=100, bandwidth_gbps=8)
 PERFECT = Constants(1, 1, 1, 0, 0, 0, 1, deviations=(0,) * 7, spread=0.1)
 
 
-def speed(nodes=2, model=DENSE, link=LINK, constants=PERFECT, platform=NODE, **way) -> Prediction:
-    way.setdefault("engine", "vllm")
-    way.setdefault("parallelism", "tensor" if nodes > 1 else "single")
-    return predict([platform] * nodes, model, Way(**way), link, constants=constants)
+def speed(
+    nodes=2, model=DENSE, link=LINK, constants=PERFECT, platform=NODE, **strategy
+) -> Prediction:
+    strategy.setdefault("engine", "vllm")
+    strategy.setdefault("parallelism", "tensor" if nodes > 1 else "single")
+    return predict([platform] * nodes, model, Strategy(**strategy), link, constants=constants)
 
 
 def test_one_node_reads_all_active_weights_and_the_cache_of_half_the_answer():
@@ -69,7 +71,7 @@ def test_a_pipeline_reads_everything_one_node_after_the_other():
 
 def test_a_pipeline_over_unlike_nodes_is_cut_by_their_memory():
     fast = replace(NODE, name="fast", bandwidth_gbs=300, memory_gib=192)
-    told = predict([NODE, fast], DENSE, Way("llama.cpp", "pipeline"), LINK, constants=PERFECT)
+    told = predict([NODE, fast], DENSE, Strategy("llama.cpp", "pipeline"), LINK, constants=PERFECT)
 
     assert told.parts["weights"] == pytest.approx(0.25 * 0.010 + 0.75 * 0.010 / 3)
 
@@ -117,12 +119,14 @@ def test_where_the_host_needs_4_ms_a_sum_a_faster_link_changes_nothing():
     assert after.value / before.value < 1.05
 
 
-def prompt(model=DENSE, constants=PERFECT, nodes=1, platform=NODE, **way) -> Prediction:
-    way.setdefault("n_prompt", 512)
-    way.setdefault("engine", "llama.cpp")
-    way.setdefault("parallelism", "pipeline" if nodes > 1 else "single")
+def prompt(model=DENSE, constants=PERFECT, nodes=1, platform=NODE, **strategy) -> Prediction:
+    strategy.setdefault("n_prompt", 512)
+    strategy.setdefault("engine", "llama.cpp")
+    strategy.setdefault("parallelism", "pipeline" if nodes > 1 else "single")
     machines = [platform] * nodes
-    return predict(machines, model, Way(**way), LINK, metric="prompt", constants=constants)
+    return predict(
+        machines, model, Strategy(**strategy), LINK, metric="prompt", constants=constants
+    )
 
 
 def test_a_prompt_is_bound_by_compute_which_hides_the_reading_of_weights():
@@ -188,9 +192,9 @@ def test_llama_cpps_client_sends_a_server_activations_and_a_mask_and_fetches_wha
 
 
 def test_serving_has_the_prompts_time_in_it():
-    way = Way("llama.cpp", n_prompt=512, n_gen=128)
+    strategy = Strategy("llama.cpp", n_prompt=512, n_gen=128)
     decode, prompt, serve = (
-        predict([NODE], DENSE, way, metric=metric, constants=PERFECT)
+        predict([NODE], DENSE, strategy, metric=metric, constants=PERFECT)
         for metric in ("decode", "prompt", "serve")
     )
 
@@ -225,7 +229,7 @@ def test_a_small_part_that_is_hardly_known_can_cost_much_and_never_save_much():
 def test_a_prompts_interval_has_the_spread_of_prompts():
     known = replace(PERFECT, spread=0.1, prompt_spread=0.3)
     decode, prompt = (
-        predict([NODE], DENSE, Way("vllm", n_prompt=512), metric=metric, constants=known)
+        predict([NODE], DENSE, Strategy("vllm", n_prompt=512), metric=metric, constants=known)
         for metric in ("decode", "prompt")
     )
 
@@ -246,32 +250,39 @@ WAYS = st.fixed_dictionaries(
 MODELS = st.sampled_from([DENSE, MIXTURE])
 
 
-@given(nodes=NODES, way=WAYS, model=MODELS, factor=FACTOR)
-def test_more_memory_bandwidth_is_never_slower(nodes, way, model, factor):
+@given(nodes=NODES, strategy=WAYS, model=MODELS, factor=FACTOR)
+def test_more_memory_bandwidth_is_never_slower(nodes, strategy, model, factor):
     faster = replace(NODE, bandwidth_gbs=NODE.bandwidth_gbs * factor)
 
-    assert speed(nodes, model, platform=faster, **way).value >= speed(nodes, model, **way).value
+    assert (
+        speed(nodes, model, platform=faster, **strategy).value
+        >= speed(nodes, model, **strategy).value
+    )
 
 
-@given(nodes=NODES, way=WAYS, model=MODELS, factor=FACTOR)
-def test_more_latency_is_never_faster(nodes, way, model, factor):
+@given(nodes=NODES, strategy=WAYS, model=MODELS, factor=FACTOR)
+def test_more_latency_is_never_faster(nodes, strategy, model, factor):
     longer = replace(LINK, rtt_us=LINK.rtt_us * factor)
 
-    assert speed(nodes, model, link=longer, **way).value <= speed(nodes, model, **way).value
+    assert (
+        speed(nodes, model, link=longer, **strategy).value <= speed(nodes, model, **strategy).value
+    )
 
 
-@given(nodes=NODES, way=WAYS, model=MODELS, factor=FACTOR)
-def test_a_wider_link_is_never_slower(nodes, way, model, factor):
+@given(nodes=NODES, strategy=WAYS, model=MODELS, factor=FACTOR)
+def test_a_wider_link_is_never_slower(nodes, strategy, model, factor):
     wider = replace(LINK, bandwidth_gbps=LINK.bandwidth_gbps * factor)
 
-    assert speed(nodes, model, link=wider, **way).value >= speed(nodes, model, **way).value
+    assert (
+        speed(nodes, model, link=wider, **strategy).value >= speed(nodes, model, **strategy).value
+    )
 
 
-@given(way=WAYS, model=MODELS, depth=st.integers(1, 100_000))
-def test_a_longer_context_is_never_faster(way, model, depth):
-    deeper = way | {"depth": way["depth"] + depth}
+@given(strategy=WAYS, model=MODELS, depth=st.integers(1, 100_000))
+def test_a_longer_context_is_never_faster(strategy, model, depth):
+    deeper = strategy | {"depth": strategy["depth"] + depth}
 
-    assert speed(2, model, **deeper).value <= speed(2, model, **way).value
+    assert speed(2, model, **deeper).value <= speed(2, model, **strategy).value
 
 
 @given(nodes=NODES, layer_us=st.floats(0, 1000))
@@ -285,17 +296,17 @@ def test_a_perfect_link_leaves_a_share_of_the_weights_and_the_dispatch(nodes, la
 
 
 @settings(max_examples=50)
-@given(nodes=NODES, way=WAYS, kind=st.sampled_from(["amd", "nvidia", "apple", "cpu"]))
-def test_shipped_constants_give_finite_speeds_for_every_way(nodes, way, kind):
-    told = speed(nodes, platform=replace(NODE, kind=kind), constants=None, **way)
+@given(nodes=NODES, strategy=WAYS, kind=st.sampled_from(["amd", "nvidia", "apple", "cpu"]))
+def test_shipped_constants_give_finite_speeds_for_every_way(nodes, strategy, kind):
+    told = speed(nodes, platform=replace(NODE, kind=kind), constants=None, **strategy)
 
     assert 0 < told.low < told.value < told.high < inf
 
 
 def test_sums_over_a_link_follow_the_engines_algorithm():
-    def latency(engine, nodes, kind="ethernet", **way):
+    def latency(engine, nodes, kind="ethernet", **strategy):
         link = FabricFacts(kind, "tcp", 100, 8)
-        return exchange(Way(engine, "tensor", **way), nodes, nodes, link, 0)[0] * 1e6
+        return exchange(Strategy(engine, "tensor", **strategy), nodes, nodes, link, 0)[0] * 1e6
 
     assert latency("mlx", 4) == pytest.approx(2 * 3 * 50)  # ring
     assert latency("vllm", 4) == pytest.approx(2 * 2 * 50)  # tree
@@ -309,8 +320,8 @@ def test_sums_over_a_link_follow_the_engines_algorithm():
 @given(nodes=st.integers(2, 16), size=st.floats(1, 1e8))
 def test_nccl_takes_a_tree_for_small_sums_and_a_ring_for_large_ones(nodes, size):
     def seconds(engine, size):
-        way, link = Way(engine, "tensor"), FabricFacts("roce", "rdma", 100, 8)
-        return sum(exchange(way, nodes, nodes, link, size))
+        strategy, link = Strategy(engine, "tensor"), FabricFacts("roce", "rdma", 100, 8)
+        return sum(exchange(strategy, nodes, nodes, link, size))
 
     assert seconds("vllm", size) <= seconds("mlx", size) * (1 + 1e-9)
     assert seconds("vllm", 1e9) == pytest.approx(seconds("mlx", 1e9))
@@ -321,17 +332,22 @@ def test_a_collective_takes_what_was_published_of_it():
     link = fabric_facts("roce", "rdma", 25)
     known = choose("vllm", "amd").sync_us
 
-    told = known + 1e6 * sum(exchange(Way("vllm", "tensor"), 4, 4, link, 20 * 1024))
+    told = known + 1e6 * sum(exchange(Strategy("vllm", "tensor"), 4, 4, link, 20 * 1024))
     assert told == pytest.approx(85.3, rel=0.25)
 
 
 def test_llama_cpps_host_acts_in_each_round_trip_of_a_sum_and_once_for_a_collective():
     slow = replace(PERFECT, sync_us=300)
 
-    def sums(nodes, kind="cpu", **way):
+    def sums(nodes, kind="cpu", **strategy):
         node = replace(NODE, kind=kind)
         told = speed(
-            nodes, platform=node, constants=slow, engine="llama.cpp", parallelism="tensor", **way
+            nodes,
+            platform=node,
+            constants=slow,
+            engine="llama.cpp",
+            parallelism="tensor",
+            **strategy,
         )
         return told.parts["sync"] / (21 * 300e-6)
 
@@ -375,16 +391,16 @@ def test_every_platform_has_facts_or_says_what_it_lacks():
         (lambda: replace(LINK, bandwidth_gbps=0), "0 Gbit/s; expected more than 0"),
         (lambda: replace(NODE, bandwidth_gbs=-1), "memory bandwidth of 'box' is -1"),
         (lambda: replace(MIXTURE, experts_used=9), "uses 9 of 8 experts"),
-        (lambda: Way("vllm", "rows"), "'rows' is not one of single, pipeline, tensor"),
-        (lambda: Way("vllm", batch=0), "Batch 0"),
-        (lambda: Way("vllm", acceptance=2), "Acceptance 2 is no share"),
+        (lambda: Strategy("vllm", "rows"), "'rows' is not one of single, pipeline, tensor"),
+        (lambda: Strategy("vllm", batch=0), "Batch 0"),
+        (lambda: Strategy("vllm", acceptance=2), "Acceptance 2 is no share"),
         (lambda: speed(1, parallelism="tensor"), "1 nodes and parallelism 'tensor'"),
         (lambda: speed(2, parallelism="single"), "2 nodes and parallelism 'single'"),
         (lambda: speed(2, link=None), "2 nodes and no fabric"),
         (lambda: speed(1, constants=None, engine="foo"), "Engine 'foo' has no constants"),
         (lambda: fabric_facts("roce", "smoke"), "Nothing is known of 'roce' by 'smoke'"),
-        (lambda: predict([NODE], DENSE, Way("vllm"), metric="prompt"), "n_prompt 0"),
-        (lambda: predict([], DENSE, Way("vllm")), "No nodes"),
+        (lambda: predict([NODE], DENSE, Strategy("vllm"), metric="prompt"), "n_prompt 0"),
+        (lambda: predict([], DENSE, Strategy("vllm")), "No nodes"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(make, sentence):
@@ -395,12 +411,12 @@ def test_what_cannot_be_is_refused_in_one_sentence(make, sentence):
 
 def test_vllm_across_amd_nodes_starts_kernels_one_by_one_unless_told():
     def of(kind, graphs=None):
-        return family(Way("vllm", "tensor", graphs=graphs), kind)
+        return family(Strategy("vllm", "tensor", graphs=graphs), kind)
 
     assert of("amd") == "vllm-eager"
     assert of("amd", graphs=True) == "vllm"
     assert of("nvidia") == "vllm"
-    assert family(Way("exo", "tensor"), "apple") == "mlx"
+    assert family(Strategy("exo", "tensor"), "apple") == "mlx"
 
 
 def test_shipped_constants_are_physical_and_have_their_uncertainty():
@@ -437,13 +453,15 @@ def test_the_lab_on_some_nodes_at_one_delay_tells_other_nodes_and_delays(fitted,
     """One constant for each way to split, from the shortest round trip on so many nodes."""
     tiny = replace(DENSE, layers=8, cache_width=0)
     node = replace(NODE, kind="cpu", bandwidth_gbs=LAB_ALONE)
-    assert predict([node], tiny, Way("llama.cpp"), constants=PERFECT).value == pytest.approx(554)
+    assert predict([node], tiny, Strategy("llama.cpp"), constants=PERFECT).value == pytest.approx(
+        554
+    )
     errors = []
     for split, name in (("pipeline", "hop_us"), ("tensor", "sync_us")):
 
         def told(nodes, rtt, constants, split=split):
-            way, link = Way("llama.cpp", split), FabricFacts("ethernet", "tcp", rtt, 100)
-            return predict([node] * nodes, tiny, way, link, constants=constants)
+            strategy, link = Strategy("llama.cpp", split), FabricFacts("ethernet", "tcp", rtt, 100)
+            return predict([node] * nodes, tiny, strategy, link, constants=constants)
 
         rtt = min(LAB[split, fitted])
         free = told(fitted, rtt, PERFECT)

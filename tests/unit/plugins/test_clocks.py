@@ -31,17 +31,17 @@ def clocks():
     return Clocks(run, Silent())
 
 
-def until(moment, clocks, *, heard):
+def until(moment, clocks, *, on_event):
     while time.monotonic() < moment:
-        if heard:
-            clocks.heard()
+        if on_event:
+            clocks.on_event()
         clocks.check()
         time.sleep(0.01)
 
 
 def test_what_is_heard_over_a_socket_is_progress(clocks):
-    until(time.monotonic() + 3 * PROGRESS_S, clocks, heard=True)
+    until(time.monotonic() + 3 * PROGRESS_S, clocks, on_event=True)
     with pytest.raises(RunFailure, match=r"'llama-server' was silent for 0\.2 s") as caught:
-        until(time.monotonic() + 60, clocks, heard=False)
+        until(time.monotonic() + 60, clocks, on_event=False)
     assert caught.value.outcome == "hang"
     assert clocks._process.stopped

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nixwulf.plugins.engines import exo_api
-from nixwulf.plugins.engines.exo_api import Instance, Request
+from nixwulf.plugins.engines.exo_api import ExoRequest, Instance
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.plugins.runtime.run import RunFailure
 
@@ -62,13 +62,13 @@ def test_the_requests_of_a_run_in_their_order():
         exo_api.deletion("i1"),
     ]
     assert requests == [
-        Request("GET", "/state/topology/nodes"),
-        Request("GET", "/instance/previews", query={"model_id": ID}),
-        Request("GET", "/state/instances"),
-        Request("POST", "/place_instance", wanted),
-        Request("GET", "/state/downloads"),
-        Request("GET", "/state/runners"),
-        Request(
+        ExoRequest("GET", "/state/topology/nodes"),
+        ExoRequest("GET", "/instance/previews", query={"model_id": ID}),
+        ExoRequest("GET", "/state/instances"),
+        ExoRequest("POST", "/place_instance", wanted),
+        ExoRequest("GET", "/state/downloads"),
+        ExoRequest("GET", "/state/runners"),
+        ExoRequest(
             "POST",
             "/v1/chat/completions",
             {
@@ -83,7 +83,7 @@ def test_the_requests_of_a_run_in_their_order():
                 "stream": False,
             },
         ),
-        Request("DELETE", "/instance/i1"),
+        ExoRequest("DELETE", "/instance/i1"),
     ]
 
 

@@ -17,8 +17,8 @@ from nixwulf.nodes.listeners import listeners
 from nixwulf.plugins.engines import find
 from nixwulf.plugins.gates import (
     Crossing,
-    Result,
-    Subject,
+    GateContext,
+    GateResult,
     all_gates,
     known_names,
     subject_of_cluster,
@@ -266,7 +266,7 @@ def test_a_case_that_asks_for_the_cpu_needs_no_gpu():
         return Case(*placed, parameters, 1, 1, True, "")
 
     blind = facts_of(("vendor:0x1002", "vendor:0x1a03"))
-    alone = Subject(nodes=(FW1,), facts=blind, engine=find("llama.cpp"), case=case())
+    alone = GateContext(nodes=(FW1,), facts=blind, engine=find("llama.cpp"), case=case())
     assert held("gpu", alone).state == "refused"
     on_cpu = dataclasses.replace(alone, case=case(backend="cpu"))
     of_machines = dataclasses.replace(alone, engine=None)
@@ -275,7 +275,7 @@ def test_a_case_that_asks_for_the_cpu_needs_no_gpu():
 
 
 def test_one_node_alone_has_no_fabric_to_look_at():
-    alone = Subject(nodes=(FW1,), facts=facts_of(), engine=find("llama.cpp"))
+    alone = GateContext(nodes=(FW1,), facts=facts_of(), engine=find("llama.cpp"))
     for gate in ("fabric", "path-mtu", "usb4", "clock", "rdma-vendor"):
         assert held(gate, alone).state == "not applicable"
 
@@ -335,9 +335,9 @@ def test_a_raspberry_pi_says_by_its_firmware_that_it_throttles_now():
     path = "/sys/devices/platform/soc@107c000000/soc@107c000000:firmware/get_throttled"
     for bits, state in (("50000", "ok"), ("50005", "refused")):
         facts = {PI.name: facts_of(extra=f"{path}:{bits}\n")["fw1"]}
-        assert held("throttling", Subject((PI,), facts), PI).state == state
+        assert held("throttling", GateContext((PI,), facts), PI).state == state
     command = all_gates()["throttling"].command
-    alone = Subject((PI,), {PI.name: facts_of()["fw1"]})
+    alone = GateContext((PI,), {PI.name: facts_of()["fw1"]})
     assert command(alone, PI) == ["vcgencmd", "get_throttled"]
     asked = dataclasses.replace(alone, answers={"throttling": {PI.name: "throttled=0xe0008"}})
     assert "its soft temperature limit ('0xe0008')" in refusal("throttling", asked, PI)
@@ -348,12 +348,14 @@ def test_an_nvidia_gpu_is_asked_by_its_own_program():
     version = "/proc/driver/nvidia/version:NVRM version: NVIDIA UNIX Open  580.95.05  R\n"
     facts = {SPARK.name: facts_of(extra=version)["fw1"]}
     assert facts[SPARK.name].hardware.nvidia_driver == "580.95.05"
-    seen = Subject((SPARK,), facts, answers={"gpu": {SPARK.name: "GPU 0: NVIDIA GB10 (UUID: x)"}})
+    seen = GateContext(
+        (SPARK,), facts, answers={"gpu": {SPARK.name: "GPU 0: NVIDIA GB10 (UUID: x)"}}
+    )
     assert held("gpu", seen, SPARK).state == "ok"
     words = "Failed to initialize NVML: Driver/library version mismatch"
     failed = dataclasses.replace(seen, answers={"gpu": {SPARK.name: words}})
     assert words in refusal("gpu", failed, SPARK)
-    bare = Subject((SPARK,), {SPARK.name: facts_of()["fw1"]})
+    bare = GateContext((SPARK,), {SPARK.name: facts_of()["fw1"]})
     assert "no NVIDIA driver loaded" in refusal("gpu", bare, SPARK)
     for bits, state in (("0x0000000000000001", "ok"), ("0x0000000000000040", "refused")):
         slowed = dataclasses.replace(seen, answers={"throttling": {SPARK.name: bits}})
@@ -361,7 +363,7 @@ def test_an_nvidia_gpu_is_asked_by_its_own_program():
 
 
 def test_a_model_has_to_be_where_it_is_read():
-    alone = Subject(nodes=(FW1,), facts=facts_of())
+    alone = GateContext(nodes=(FW1,), facts=facts_of())
     model = Model("big", path="/big.gguf")
     gone = dataclasses.replace(alone, model=PlacedModel(model, "/big.gguf", None, "fw1"))
     assert "has no model '/big.gguf'" in refusal("model", gone)
@@ -375,7 +377,7 @@ def test_a_model_has_to_fit():
     )  # fmt: skip
     placed = PlacedModel(Model("big", path="/big.gguf"), "/big.gguf", 200 * 2**30, sizes=sizes)
     case = Case("llama.cpp", "llama-bench", "big", 1, None, None, "single", {}, 1, 1, True, "")
-    alone = Subject(nodes=(FW1,), facts=facts_of(), case=case, model=placed)
+    alone = GateContext(nodes=(FW1,), facts=facts_of(), case=case, model=placed)
     assert "needs 200.0 GiB on node 'fw1'" in refusal("memory", alone)
 
 
@@ -421,7 +423,7 @@ def test_gates_state_their_own_names_and_read_no_file_twice():
 
 
 def test_a_result_is_a_document_of_a_stable_shape():
-    assert Result("kernel", "n1", "refused", ("Why.",)).document() == {
+    assert GateResult("kernel", "n1", "refused", ("Why.",)).document() == {
         "gate": "kernel",
         "node": "n1",
         "state": "refused",

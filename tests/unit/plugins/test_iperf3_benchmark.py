@@ -4,7 +4,7 @@ import pytest
 
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.link import RoundTrips, iperf3_server
-from nixwulf.outputs.iperf3 import Row
+from nixwulf.outputs.iperf3 import IntervalRow
 from nixwulf.plugins.benchmarks.iperf3 import BENCHMARK, client_arguments, stalls, whole
 from nixwulf.plugins.runtime.run import Limits, Run
 from nixwulf.sweep.plan import make_plan
@@ -29,7 +29,7 @@ def arguments(tmp_path, **options):
 
 
 def rows(*rates):
-    return [Row(float(second), second + 1.0, rate) for second, rate in enumerate(rates)]
+    return [IntervalRow(float(second), second + 1.0, rate) for second, rate in enumerate(rates)]
 
 
 def test_the_server_listens_on_the_fabrics_address_for_one_test():
@@ -69,7 +69,7 @@ def test_intervals_without_traffic_are_stalls(rates, expected):
 
 
 def test_a_last_interval_of_milliseconds_is_no_stall_at_the_end():
-    measured = [*rows(9.1, 9.3), Row(2.0, 2.004, 0.0)]
+    measured = [*rows(9.1, 9.3), IntervalRow(2.0, 2.004, 0.0)]
     assert stalls(measured) == "2.0-2.0 s"
     assert whole(measured, 1.0) == list(rows(9.1, 9.3))
 

@@ -17,7 +17,7 @@ from nixwulf.llm.sizes import Sizes
 from nixwulf.nodes.facts import parse_facts
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.runtime import memory
-from nixwulf.plugins.runtime.memory import Work, needs
+from nixwulf.plugins.runtime.memory import TokenDemand, needs
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 from tool_outputs import fixture
@@ -174,7 +174,7 @@ MEASURED = {
 @pytest.mark.parametrize(("split", "measured"), MEASURED.items(), ids=str)
 def test_the_plan_is_what_llama_cpp_takes(dense, split, measured):
     parallelism, nodes = split
-    work = Work.of({"n_prompt": 512, "n_gen": 0, "depth": 1024})
+    work = TokenDemand.of({"n_prompt": 512, "n_gen": 0, "depth": 1024})
     plan = needs(dense, work, parallelism, [32 * 2**30] * nodes)
     for need, (weights, cache, compute) in zip(plan, measured, strict=True):
         assert need.weights / MIB == pytest.approx(weights, abs=0.02)
@@ -183,23 +183,23 @@ def test_the_plan_is_what_llama_cpp_takes(dense, split, measured):
 
 
 def test_a_quantized_cache_takes_its_blocks(dense):
-    whole = needs(dense, Work.of({"n_prompt": 512}), "single", [1])[0].cache
+    whole = needs(dense, TokenDemand.of({"n_prompt": 512}), "single", [1])[0].cache
     small = needs(
-        dense, Work.of({"n_prompt": 512, "type_k": "q8_0", "type_v": "q4_0"}), "single", [1]
+        dense, TokenDemand.of({"n_prompt": 512, "type_k": "q8_0", "type_v": "q4_0"}), "single", [1]
     )
     assert small[0].cache == whole * (34 / 32 + 18 / 32) / 4
 
 
 def test_a_sliding_window_bounds_the_cache(dense):
     short = Sizes(**{**vars(dense), "window": 128})
-    work = Work.of({"n_prompt": 8192})
+    work = TokenDemand.of({"n_prompt": 8192})
     assert needs(short, work, "single", [1])[0].cache == 8 * (128 + 512) * 2 * 384 * 2
 
 
 @pytest.mark.parametrize(("slots", "context"), [(4, 2048), (3, 1536)])
 def test_a_server_keeps_a_context_for_each_request_at_once_with_its_margin(slots, context):
     """llama-server (0c1e570) said so: n_ctx 2048 with -np 4 -c 1280, 1536 with -np 3 -c 960."""
-    work = Work.of({"n_prompt": 128, "n_gen": 64, "concurrency": slots})
+    work = TokenDemand.of({"n_prompt": 128, "n_gen": 64, "concurrency": slots})
     assert work.context == context
 
 
@@ -208,8 +208,8 @@ def test_a_server_keeps_a_context_for_each_request_at_once_with_its_margin(slots
     parallelism=st.sampled_from(["pipeline", "tensor"]),
 )
 def test_the_parts_of_a_split_are_the_whole(dense, memories, parallelism):
-    plan = needs(dense, Work.of({"n_prompt": 64}), parallelism, memories)
-    whole = needs(dense, Work.of({"n_prompt": 64}), "single", [1])[0]
+    plan = needs(dense, TokenDemand.of({"n_prompt": 64}), parallelism, memories)
+    whole = needs(dense, TokenDemand.of({"n_prompt": 64}), "single", [1])[0]
     assert abs(sum(need.weights for need in plan) - whole.weights) < len(memories)
     assert abs(sum(need.cache for need in plan) - whole.cache) < len(memories)
 

@@ -21,7 +21,7 @@ from broken_endpoint import (
     text,
     usage,
 )
-from nixwulf.plugins.runtime.openai_stream import PATHS, Reader, StreamError, ask, body
+from nixwulf.plugins.runtime.openai_stream import PATHS, StreamError, StreamReader, ask, body
 
 STREAMS = Path("tests/fixtures/openai-streams")
 WHOLE = [HEAD, text(" a"), text(" b"), text(" c"), FINISH, usage(7, 3), DONE, END]
@@ -82,7 +82,7 @@ def test_an_answer_is_counted_by_the_server_and_by_its_chunks(tmp_path):
 
 
 def test_every_chunk_with_text_has_the_moment_at_which_it_was_read():
-    reader = Reader("/v1/completions")
+    reader = StreamReader("/v1/completions")
     for moment, piece in ((1.5, text(" a")), (2.0, text(" b")), (3.0, text(" c"))):
         reader.feed(payload(piece), moment)
     reader.feed(payload(FINISH, usage(7, 3), DONE), 4.0)
@@ -247,7 +247,7 @@ JSON = st.recursive(
 @settings(deadline=None)
 @given(st.lists(st.binary() | JSON.map(lambda value: f"data: {json.dumps(value)}\n".encode())))
 def test_whatever_comes_is_an_answer_or_one_sentence(pieces):
-    reader = Reader("/v1/completions")
+    reader = StreamReader("/v1/completions")
     with suppress(StreamError):
         for piece in pieces:
             reader.feed(piece, 1.0)

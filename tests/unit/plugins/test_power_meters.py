@@ -13,7 +13,7 @@ from meter_server import serving, unreachable
 from nixwulf.cli.main import cli
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import Meter, load_cluster
-from nixwulf.plugins.meters import MeterError, Reader, complaints, make_client, read, watts_of
+from nixwulf.plugins.meters import MeterError, MeterReader, complaints, make_client, read, watts_of
 
 SHELLY = Meter("shelly", "http://meter.test")
 SHELLY_2 = Meter("shelly-gen2", "http://meter.test")
@@ -125,7 +125,7 @@ def test_a_meter_that_does_not_answer_is_one_sentence_with_all_its_nodes():
 def test_a_meter_that_comes_and_goes_leaves_the_points_that_it_told(tmp_path):
     answers = {"/status": PLUG}
     with serving(answers) as url:
-        reader = Reader(Meter("shelly", url), tmp_path / "raw" / "meter")
+        reader = MeterReader(Meter("shelly", url), tmp_path / "raw" / "meter")
         reader.start()
         deadline = time.monotonic() + 20
         while not reader.points and time.monotonic() < deadline:

@@ -19,7 +19,7 @@ from nixwulf.plugins.engines.distributed_llama import infer_argv, worker_argv
 from nixwulf.plugins.engines.exo import argv as exo_argv
 from nixwulf.plugins.engines.exo_network import network
 from nixwulf.plugins.runtime import mpi, upstream
-from nixwulf.plugins.runtime.upstream import Family, Row
+from nixwulf.plugins.runtime.upstream import Family, VersionRow
 
 DRIVER = Path(upstream.__file__).parents[2]
 # By the files that have the words: the families whose programs get them.
@@ -255,10 +255,10 @@ TOOL = Family(
     "tool",
     ("1.0", "2.0", "3.0"),
     (
-        Row(("--old",), "1.0", "https://x/old", ("tool",), until="4.1"),
-        Row(("--new",), "2.5", "https://x/new", ("tool",)),
-        Row(("--asked",), "9.0", "https://x/asked", ("tool",), optional=True),
-        Row(("TOOL_RDMA",), "3.0", "https://x/rdma", when={"transport": "rdma"}),
+        VersionRow(("--old",), "1.0", "https://x/old", ("tool",), until="4.1"),
+        VersionRow(("--new",), "2.5", "https://x/new", ("tool",)),
+        VersionRow(("--asked",), "9.0", "https://x/asked", ("tool",), optional=True),
+        VersionRow(("TOOL_RDMA",), "3.0", "https://x/rdma", when={"transport": "rdma"}),
     ),
     "tool-engine",
     (r"tool version (\S+)",),

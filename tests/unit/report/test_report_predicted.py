@@ -9,7 +9,7 @@ import pytest
 from nixwulf.perf.explain.explanation import explain
 from nixwulf.report import summary_of
 from nixwulf.report.html import to_html
-from nixwulf.report.lines import Metric
+from nixwulf.report.lines import MetricKey
 from nixwulf.report.markdown import to_markdown
 from nixwulf.report.panels import by_rtt
 from nixwulf.report.plots import decode_by_rtt
@@ -77,7 +77,7 @@ def test_a_pale_bar_says_that_it_was_not_measured_and_is_in_the_legend(run):
 def test_the_scale_holds_what_is_predicted(run):
     summary = summary_of(run)
     lines = [summary.predicted.beside(line) for line in summary.lines]
-    panels = list(by_rtt(lines, Metric("decode", "tok/s"), ""))
+    panels = list(by_rtt(lines, MetricKey("decode", "tok/s"), ""))
     highest = max(band.high for band in bands(summary).values() if band)
     assert all(max(panel.ys) >= highest for panel in panels)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nixwulf.core.text import figure
+from nixwulf.core.text import format_significant
 from nixwulf.report.site import chart
 from nixwulf.results.record import sealed
 from record_factory import case
@@ -86,7 +86,7 @@ def test_prompts_on_several_nodes_have_bars_and_are_explained(tmp_path):
 def test_the_page_of_a_record_explains_it(tmp_path):
     page = read(site_of(tmp_path, [frameworks(2, 4.3)]), "records/on-2.html")
     assert "Measured beside predicted" in page
-    assert re.search(rf"decode: measured {figure(4.3)}, predicted ~[\d.]+ \(", page)
+    assert re.search(rf"decode: measured {format_significant(4.3)}, predicted ~[\d.]+ \(", page)
     assert page.count("<li>Bottleneck: reading weights from memory") == 1
 
 

@@ -49,7 +49,7 @@ def test_a_row_becomes_a_case():
     case = one(note="depth=4096")
 
     assert (case.machine, case.nodes, case.metric) == ("framework-desktop", 2, "decode")
-    assert (case.model.name, case.way.depth, case.value) == ("Llama-3.1-70B", 4096, 4.5)
+    assert (case.model.name, case.strategy.depth, case.value) == ("Llama-3.1-70B", 4096, 4.5)
     assert (case.fabric.kind, case.fabric.bandwidth_gbps) == ("ethernet", pytest.approx(4.7))
 
 
@@ -73,11 +73,11 @@ def test_a_value_that_varied_much_says_less_about_the_constants():
 
 
 def test_a_row_tells_batch_drafts_and_the_time_of_a_token():
-    assert one(metric="tput_agg", note="aggregate S_TG at batch=4").way.batch == 4
+    assert one(metric="tput_agg", note="aggregate S_TG at batch=4").strategy.batch == 4
     guessing = one(
         engine="vllm", metric="tpot_ms", unit="ms", value="200", note="C=1, MTP3, acceptance 50.5%"
     )
-    assert (guessing.way.drafts, guessing.way.acceptance) == (3, 0.505)
+    assert (guessing.strategy.drafts, guessing.strategy.acceptance) == (3, 0.505)
     assert guessing.value == 5
 
 
@@ -88,8 +88,8 @@ def test_output_over_a_whole_run_has_its_prompts_in_it():
 
 
 def test_a_row_tells_whose_library_sums():
-    assert one(engine="llama.cpp + RCCL all-reduce").way.collectives == "rccl"
-    assert one().way.collectives == ""
+    assert one(engine="llama.cpp + RCCL all-reduce").strategy.collectives == "rccl"
+    assert one().strategy.collectives == ""
 
 
 def test_known_links_of_a_machine_are_used_and_others_assumed():
@@ -178,18 +178,18 @@ def reviewed(**columns):
 def test_a_row_of_the_reviewed_table_says_the_same_in_columns_of_its_own():
     case = reviewed()[0][0]
 
-    assert (case.machine, case.way.depth, case.metric) == ("framework-desktop", 4096, "decode")
+    assert (case.machine, case.strategy.depth, case.metric) == ("framework-desktop", 4096, "decode")
     assert case.fabric.bandwidth_gbps == pytest.approx(0.94 * 2.5)
     guessing = reviewed(
         metric="tpot", unit="ms", value="200", parameters="speculative=MTP3",
         conditions="concurrency=1", observed="acceptance_percent=50.5",
     )[0][0]  # fmt: skip
-    assert (guessing.way.drafts, guessing.way.acceptance, guessing.value) == (3, 0.505, 5)
+    assert (guessing.strategy.drafts, guessing.strategy.acceptance, guessing.value) == (3, 0.505, 5)
     assert "how many were kept" in reviewed(parameters="speculative=on")[1]["x1"]
     whole = reviewed(
         metric="throughput", benchmark="generation", n_prompt="64", conditions="concurrency=4"
     )[0][0]
-    assert (whole.metric, whole.way.batch) == ("serve", 4)
+    assert (whole.metric, whole.strategy.batch) == ("serve", 4)
     assert "on the CPU" in reviewed(parameters="device=CPU")[1]["x1"]
 
 
@@ -224,7 +224,7 @@ def synthetic(constants) -> list[Case]:
             for nodes, split in (("1", "single"), ("2", "pipeline"), ("4", "pipeline")):
                 case = one(platform=platform, model=model, nodes=nodes, parallelism=split)
                 told = predict(
-                    case.platforms, case.model, case.way, case.fabric, constants=constants
+                    case.platforms, case.model, case.strategy, case.fabric, constants=constants
                 )
                 made.append(replace(case, value=told.value))
     return made
@@ -256,7 +256,9 @@ def prompts(constants, faster=1.0) -> list[Case]:
                 note=f"depth={depth}",
             )
             device = replace(case.platforms[0], tflops=faster * case.platforms[0].tflops)
-            told = predict([device], case.model, case.way, metric="prompt", constants=constants)
+            told = predict(
+                [device], case.model, case.strategy, metric="prompt", constants=constants
+            )
             made.append(replace(case, value=told.value, platforms=(device,)))
     return made
 

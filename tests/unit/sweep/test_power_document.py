@@ -82,9 +82,9 @@ def test_nodes_that_tell_nothing_say_why():
     assert "no RAPL counter" in absent["n1"]["watts"]
     assert absent["n1"].keys() == {"watts", "celsius", "mhz", "throttling"}
     assert "'power-meter.enable = true' below [options]" in absent["n2"]["watts"]
-    assert absent["n3"]["nvidia-smi"] == "it said 'Driver not loaded.'"
+    assert absent["n3"]["nvidia-smi"] == "it printed 'Driver not loaded.'"
     assert absent["n4"]["watts"] == "its sampler ended with 127: sh: not found"
-    assert power["absent"].startswith("Nothing tells watts. n1: no RAPL counter")
+    assert power["absent"].startswith("No source of watts. n1: no RAPL counter")
     assert "efficiency" not in power
 
 
@@ -100,7 +100,7 @@ def test_samples_that_end_before_the_measurement_are_no_watts():
     assert "watts" not in power["nodes"]["n1"]
     assert power["nodes"]["n1"]["absent"]["rapl"] == "too few samples while it was measured"
     assert "too few samples" in power["absent"]
-    assert power["nodes"]["n1"]["absent"]["sampler"] == "it said nothing for the last 10.0 s"
+    assert power["nodes"]["n1"]["absent"]["sampler"] == "it printed nothing for the last 10.0 s"
 
 
 def test_a_run_that_was_not_measured_says_so():
@@ -143,7 +143,7 @@ def test_a_speed_gets_no_watts_when_its_window_is_unknown_or_too_short_or_a_node
     unknown, short = made({"n1": node()}, metrics=metrics)["efficiency"]
     assert unknown["absent"] == "The benchmark does not tell when it measured this."
     assert short["absent"] == "It was measured in less than 5 samples at a time."
-    lost = NodeSamples(reason="its sampler said nothing in 15 s")
+    lost = NodeSamples(reason="its sampler printed nothing in 15 s")
     (partial,) = made({"n1": node(), "n2": lost}, metrics=[speed()])["efficiency"]
     assert partial["absent"] == "No source tells the watts of all nodes, and of them alone."
 
@@ -178,13 +178,13 @@ def test_a_meter_that_did_not_answer_leaves_the_reason():
     silent = wall("n1", points=[], error="did not answer (ConnectError)")
     power = made({"n1": NodeSamples(parse("# ready\n"))}, [silent], [speed()])
     assert power["meters"] == [{"nodes": ["n1"], "absent": "It did not answer (ConnectError)."}]
-    assert power["absent"].startswith("Nothing tells watts.")
+    assert power["absent"].startswith("No source of watts.")
 
 
 def test_a_report_names_the_sources_or_the_reason():
     power = made({"n1": node()}, [wall("n1")])
     assert dict(facts([{**make_record(), "power": power}]))["Power"] == "rapl of n1, wall of n1"
-    nothing = {"absent": "Nothing tells watts."}
+    nothing = {"absent": "No source of watts."}
     assert dict(facts([{**make_record(), "power": nothing}]))["Power"] == nothing["absent"]
 
 

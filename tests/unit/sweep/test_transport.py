@@ -4,7 +4,7 @@ import pytest
 
 from nixwulf.inventory.cluster import Attachment
 from nixwulf.nodes import counters
-from nixwulf.nodes.counters import Counters, RdmaDevice
+from nixwulf.nodes.counters import Counters, RdmaCounters
 from nixwulf.plugins.benchmarks import all_benchmarks
 from nixwulf.plugins.engines import all_engines
 from nixwulf.sweep import transport
@@ -52,11 +52,11 @@ def test_interfaces_count_bytes_both_ways():
 
 
 def test_port_data_is_counted_in_words_of_four_bytes():
-    assert counters.parse(ANSWER).rdma["mlx5_0"] == RdmaDevice("mlx5_core", 5000, None)
+    assert counters.parse(ANSWER).rdma["mlx5_0"] == RdmaCounters("mlx5_core", 5000, None)
 
 
 def test_soft_roce_is_known_by_its_interface_and_counts_packets():
-    assert counters.parse(ANSWER).rdma["rxe0"] == RdmaDevice("rdma_rxe", None, 50)
+    assert counters.parse(ANSWER).rdma["rxe0"] == RdmaCounters("rdma_rxe", None, 50)
 
 
 def test_irdma_counts_octets_of_its_own():
@@ -70,7 +70,7 @@ def test_irdma_counts_octets_of_its_own():
     )
     # hand-made: as above (form: uevent of sysfs, https://docs.kernel.org/core-api/kobject.html)
     text += "/sys/class/infiniband/irdma0/device/uevent:DRIVER=ice\n"
-    assert counters.parse(text).rdma["irdma0"] == RdmaDevice("ice", 15, 2)
+    assert counters.parse(text).rdma["irdma0"] == RdmaCounters("ice", 15, 2)
 
 
 def test_a_usb4_device_is_counted_by_the_frames_of_its_debugfs_file():
@@ -82,7 +82,7 @@ def test_a_usb4_device_is_counted_by_the_frames_of_its_debugfs_file():
         "/sys/kernel/debug/thunderbolt_ibverbs/summary:data_tx_errors: 2\n"
         "/sys/kernel/debug/thunderbolt_ibverbs/summary:data_rx_completed: 12\n"
     )
-    assert counters.parse(text).rdma["usb4_rdma0"] == RdmaDevice("thunderbolt_ibverbs", None, 42)
+    assert counters.parse(text).rdma["usb4_rdma0"] == RdmaCounters("thunderbolt_ibverbs", None, 42)
 
 
 def test_any_text_at_all_gives_counters():
@@ -154,8 +154,8 @@ def test_an_unknown_management_interface_is_said():
 def rdma(driver, data, device_bytes=None, packets=None, management=0):
     return moved(
         RDMA,
-        reading(0, 0, RdmaDevice(driver, 0 if device_bytes is not None else None, 0)),
-        reading(data, management, RdmaDevice(driver, device_bytes, packets or 0)),
+        reading(0, 0, RdmaCounters(driver, 0 if device_bytes is not None else None, 0)),
+        reading(data, management, RdmaCounters(driver, device_bytes, packets or 0)),
     )
 
 

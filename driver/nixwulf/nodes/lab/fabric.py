@@ -9,13 +9,13 @@ from contextlib import suppress
 
 from nixwulf.inventory.cluster import Shape
 from nixwulf.nodes.lab import links, switch
-from nixwulf.nodes.lab.links import Port, Shaping
+from nixwulf.nodes.lab.links import LabPort, Shaping
 
 
 class ShapedFabric:
     """One fabric of a running lab."""
 
-    def __init__(self, ports: list[Port], *, kernel_has_netem: bool) -> None:
+    def __init__(self, ports: list[LabPort], *, kernel_has_netem: bool) -> None:
         self.ports = ports
         self.kernel_has_netem = kernel_has_netem
         self.shape = Shape()

@@ -21,7 +21,7 @@ SEED = 1
 
 
 @dataclass
-class Line:
+class LineTiming:
     """What is common to all links of the fabric; times in ns, the rate in ns per byte."""
 
     delay: int = 0
@@ -30,7 +30,7 @@ class Line:
     queue: float = float("inf")
 
     @classmethod
-    def of(cls, shape: Shape) -> Line:
+    def of(cls, shape: Shape) -> LineTiming:
         """The line that a shape asks for."""
         line = cls(delay=round(shape.delay_us * 1e3), loss=shape.loss_percent / 100)
         if shape.rate_gbps is not None:
@@ -47,7 +47,7 @@ class Switch:
     """
 
     count: int
-    line: Line = field(default_factory=Line)
+    line: LineTiming = field(default_factory=LineTiming)
     waiting: list[tuple[int, int, int, bytes, bool]] = field(default_factory=list)
     dropped: int = 0
     lost: int = 0

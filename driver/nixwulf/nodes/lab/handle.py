@@ -19,7 +19,7 @@ from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import Cluster, Shape
 from nixwulf.nodes.lab.checks import check_name, check_shape
 from nixwulf.nodes.lab.links import Shaping
-from nixwulf.nodes.lab.state import Definition, State, base, read_definition, state_of
+from nixwulf.nodes.lab.state import Definition, StateFolder, base, read_definition, state_of
 
 ANSWER_SECONDS = 10.0
 END_SECONDS = 10.0
@@ -29,7 +29,7 @@ END_SECONDS = 10.0
 class Lab:
     """A cluster of network namespaces; lifeline: a descriptor whose closing ends the lab."""
 
-    files: State
+    files: StateFolder
     definition: Definition
     lifeline: int | None = None
 
@@ -69,7 +69,7 @@ class Lab:
         return Shape(**self.status()[self._known(fabric)]["shape"])
 
     def shaping(self, fabric: str) -> Shaping:
-        """What shapes a fabric now; none: it is unshaped."""
+        """What shapes a fabric now; "none": it is unshaped."""
         return cast(Shaping, self.status()[self._known(fabric)]["shaping"])
 
     def status(self) -> dict[str, dict[str, Any]]:
@@ -160,7 +160,7 @@ def labs() -> list[Lab]:
     """Every lab of this user, also those that were killed and not yet cleaned up."""
     found = []
     folders = sorted(base().iterdir()) if base().is_dir() else []
-    for state in map(State, folders):
+    for state in map(StateFolder, folders):
         # One that is ending takes its definition away at any moment.
         with suppress(InputError):
             found.append(Lab(state, read_definition(state)))

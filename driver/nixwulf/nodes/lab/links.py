@@ -32,7 +32,7 @@ NETEM_LIMIT_PACKETS = 100_000
 
 
 @dataclass(frozen=True)
-class Port:
+class LabPort:
     """A node's place on one fabric, as the hub sees it; names of links in the hub."""
 
     node: str
@@ -60,11 +60,11 @@ class Port:
         return f"w{self.fabric}n{self.number}"
 
 
-def ports(cluster: Cluster, fabric: str) -> list[Port]:
+def ports(cluster: Cluster, fabric: str) -> list[LabPort]:
     """The ports of a fabric, in the order of the nodes."""
     index = list(cluster.fabrics).index(fabric)
     return [
-        Port(node.name, index, number)
+        LabPort(node.name, index, number)
         for number, node in enumerate(cluster.nodes, start=1)
         if fabric in node.fabrics
     ]
@@ -156,7 +156,7 @@ def queue_bytes(rate_gbps: float) -> int:
     return max(QUEUE_MINIMUM_BYTES, round(rate_gbps * 1e9 / 8 * QUEUE_SECONDS))
 
 
-def shape_port(port: Port, shape: Shape, shaping: Shaping) -> list[Argv]:
+def shape_port(port: LabPort, shape: Shape, shaping: Shaping) -> list[Argv]:
     """The commands that shape one port of a fabric, whatever shaped it before."""
     if shaping == "switch":
         return [["ip", "link", "set", port.link, "nomaster"]]

@@ -15,8 +15,8 @@ from nixwulf.nodes.ssh import connections, open_all
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Round trips (none: no packet came back); what one TCP stream carried, or why it did not."""
+class FabricMeasurement:
+    """Round trips (None: no packet came back); what one TCP stream carried, or why it did not."""
 
     trips: RoundTrips | None
     stream: str
@@ -28,8 +28,8 @@ class Measured:
         return f"RTT {self.trips.median:.0f} us{lost}, {self.stream}"
 
 
-def measure(lab: Lab, fabric_name: str) -> Measured | None:
-    """Measure a fabric; none when fewer than two nodes are on it."""
+def measure(lab: Lab, fabric_name: str) -> FabricMeasurement | None:
+    """Measure a fabric; None when fewer than two nodes are on it."""
     fabric, shape = lab.cluster.fabrics[fabric_name], lab.shape(fabric_name)
     attached = [node for node in lab.cluster.nodes if fabric_name in node.fabrics][:2]
     if len(attached) < 2:  # noqa: PLR2004
@@ -39,9 +39,9 @@ def measure(lab: Lab, fabric_name: str) -> Measured | None:
     open_all([source, target])
     trips = round_trips(source, attached[1].fabrics[fabric_name].address)
     if trips is None:
-        return Measured(None, "")
+        return FabricMeasurement(None, "")
     if shutil.which("iperf3") is None:
-        return Measured(trips, "bandwidth not measured: no iperf3 on PATH")
+        return FabricMeasurement(trips, "bandwidth not measured: no iperf3 on PATH")
     # The volume sent follows the nominal speed, which a slow shape would take long to carry.
     speed = min(fabric.speed_gbps, shape.rate_gbps or fabric.speed_gbps)
     with tempfile.TemporaryDirectory() as folder:
@@ -49,5 +49,5 @@ def measure(lab: Lab, fabric_name: str) -> Measured | None:
         try:
             carried = bandwidth(source, target, as_shaped, Path(folder))
         except NixwulfError as error:
-            return Measured(trips, error.message)
-    return Measured(trips, f"{carried.gbps:.2f} Gbit/s")
+            return FabricMeasurement(trips, error.message)
+    return FabricMeasurement(trips, f"{carried.gbps:.2f} Gbit/s")

@@ -18,7 +18,7 @@ from nixwulf.core.errors import NixwulfError
 from nixwulf.nodes.lab.links import node_links, run, run_batch
 from nixwulf.nodes.lab.linux import Mount, Namespace, mount, unshare
 from nixwulf.nodes.lab.ssh_files import NODE_FOLDER
-from nixwulf.nodes.lab.state import Definition, State
+from nixwulf.nodes.lab.state import Definition, StateFolder
 
 # Private to each node, or its processes would meet those of other nodes there.
 PRIVATE_FOLDERS = (Path("/run"), Path("/tmp"), Path("/dev/shm"))  # noqa: S108
@@ -34,7 +34,7 @@ class Spawned:
     start: socket.socket
 
 
-def spawn(state: State, definition: Definition, number: int) -> Spawned:
+def spawn(state: StateFolder, definition: Definition, number: int) -> Spawned:
     """Make node `number` (from 1) in new namespaces; it waits for its links."""
     ours, theirs = socket.socketpair()
     intermediate = os.fork()
@@ -49,7 +49,7 @@ def spawn(state: State, definition: Definition, number: int) -> Spawned:
 
 
 def _enter_namespaces(
-    state: State, definition: Definition, number: int, channel: socket.socket
+    state: StateFolder, definition: Definition, number: int, channel: socket.socket
 ) -> NoReturn:
     # A PID namespace begins with the next child; this process only makes it and ends.
     try:
@@ -66,7 +66,9 @@ def _enter_namespaces(
         os._exit(0)
 
 
-def _be_node(state: State, definition: Definition, number: int, channel: socket.socket) -> NoReturn:
+def _be_node(
+    state: StateFolder, definition: Definition, number: int, channel: socket.socket
+) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -85,7 +87,7 @@ def _be_node(state: State, definition: Definition, number: int, channel: socket.
         os._exit(1)
 
 
-def _set_up(state: State, definition: Definition, number: int) -> None:
+def _set_up(state: StateFolder, definition: Definition, number: int) -> None:
     name = definition.cluster.nodes[number - 1].name
     socket.sethostname(name)
     _mount_private(state.node(name), [state.folder], definition.shown)

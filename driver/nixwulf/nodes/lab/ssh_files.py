@@ -15,7 +15,7 @@ from nixwulf.core.files import cache_dir, read_text
 from nixwulf.nodes.lab import connect
 from nixwulf.nodes.lab.links import management_addresses
 from nixwulf.nodes.lab.linux import search_path
-from nixwulf.nodes.lab.state import Definition, State
+from nixwulf.nodes.lab.state import Definition, StateFolder
 
 NODE_FOLDER = Path("/run/lab")
 HOME = NODE_FOLDER / "home"
@@ -35,7 +35,7 @@ def find_sshd() -> Path:
     return Path(found).resolve()
 
 
-def write_all(state: State, definition: Definition, path: Sequence[Path]) -> None:
+def write_all(state: StateFolder, definition: Definition, path: Sequence[Path]) -> None:
     """Write every generated file of a lab; path: folders to put first on the nodes' PATH."""
     names = [node.name for node in definition.cluster.nodes]
     addresses = management_addresses(definition.cluster, definition.subnet)
@@ -69,7 +69,7 @@ def write_all(state: State, definition: Definition, path: Sequence[Path]) -> Non
         (private / "known_hosts").write_text(known_hosts, "utf-8")
 
 
-def _folder(state: State, node: str) -> Path:
+def _folder(state: StateFolder, node: str) -> Path:
     folder = state.node(node)
     folder.mkdir(parents=True)
     return folder
@@ -88,7 +88,7 @@ def _make_keys(keys: Sequence[Path]) -> None:
             raise InputError(f"ssh-keygen made no key at {str(key)!r}; see its message above.")
 
 
-def _client(state: State, definition: Definition, addresses: dict[str, str]) -> str:
+def _client(state: StateFolder, definition: Definition, addresses: dict[str, str]) -> str:
     # -I -S: the helper needs the standard library only, and starts in a third of the time. The
     # lab's wires are this machine's memory: its ssh prefers what is cheap. A key exchange that is
     # safe from quantum computers takes 65 ms of CPU at each end.

@@ -20,7 +20,7 @@ from nixwulf.nodes.lab.handle import Lab
 from nixwulf.nodes.lab.links import management_subnet
 from nixwulf.nodes.lab.linux import search_path
 from nixwulf.nodes.lab.ssh_files import find_sshd, write_all
-from nixwulf.nodes.lab.state import Definition, State, state_of, write_definition
+from nixwulf.nodes.lab.state import Definition, StateFolder, state_of, write_definition
 
 PROGRAMS = {
     "ip": "iproute2",
@@ -73,7 +73,7 @@ def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool
 
 
 def _start_supervisor(
-    state: State, namespaces: list[str], lock: int, *, lifeline: bool
+    state: StateFolder, namespaces: list[str], lock: int, *, lifeline: bool
 ) -> int | None:
     """Start it and wait until it is ready; returns the lifeline's end to hold, if any."""
     ready, report = os.pipe()

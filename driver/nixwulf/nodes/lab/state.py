@@ -34,7 +34,7 @@ class Definition:
 
 
 @dataclass(frozen=True)
-class State:
+class StateFolder:
     """Paths inside a state folder."""
 
     folder: Path
@@ -120,7 +120,7 @@ def base() -> Path:
     return root / "nixwulf" / "lab"
 
 
-def state_of(name: str) -> State:
+def state_of(name: str) -> StateFolder:
     """The state folder of a name; raises InputError where its path is too long for sockets."""
     folder = base() / name
     if len(os.fsencode(folder)) > STATE_PATH_MAXIMUM:
@@ -128,16 +128,16 @@ def state_of(name: str) -> State:
             f"The state folder {str(folder)!r} is longer than {STATE_PATH_MAXIMUM} bytes, too long "
             "for a unix socket in it; choose a shorter --name, or set XDG_RUNTIME_DIR."
         )
-    return State(folder)
+    return StateFolder(folder)
 
 
-def write_definition(state: State, definition: Definition) -> None:
+def write_definition(state: StateFolder, definition: Definition) -> None:
     """Write lab.json."""
     document = dataclasses.asdict(definition)
     state.definition.write_text(json.dumps(document, default=str, indent=1), encoding="utf-8")
 
 
-def read_definition(state: State) -> Definition:
+def read_definition(state: StateFolder) -> Definition:
     """Read lab.json."""
     document = read_json(state.definition)
     return Definition(

@@ -1,6 +1,6 @@
 """The supervisor of a lab: process 1 of its PID namespace, in the hub between the nodes' links.
 
-It makes the nodes and links, serves the control socket, and ends everything when it is told to, on
+It makes the nodes and links, serves the control socket, and ends everything on request, on
 SIGTERM, or when the lifeline breaks. However it ends, the kernel ends the nodes with it and frees
 the namespaces, mounts and links. Run by `nixwulf.nodes.lab.up` as `python -m
 nixwulf.nodes.lab.supervisor STATE READY LOCK LIFELINE` (inherited descriptors; -1 is none).
@@ -26,20 +26,20 @@ from nixwulf.inventory.cluster import Shape
 from nixwulf.nodes.lab import links
 from nixwulf.nodes.lab.fabric import ShapedFabric
 from nixwulf.nodes.lab.node import Spawned, spawn
-from nixwulf.nodes.lab.state import Definition, State, read_definition
+from nixwulf.nodes.lab.state import Definition, StateFolder, read_definition
 
 START_SECONDS = 30.0
 BANNER = b"SSH-2.0"
 
 
 class Ended(Exception):
-    """The lab was told to end."""
+    """The lab was asked to end."""
 
 
 class Supervisor:
     """The running lab: its nodes and its fabrics."""
 
-    def __init__(self, state: State, definition: Definition) -> None:
+    def __init__(self, state: StateFolder, definition: Definition) -> None:
         self.state = state
         self.definition = definition
         self.nodes: list[Spawned] = []
@@ -82,7 +82,7 @@ class Supervisor:
             time.sleep(0.01)
 
     def serve(self, control: socket.socket, lifeline: int) -> None:
-        """Answer requests until the lab is told to end (raises Ended)."""
+        """Answer requests until the lab is asked to end (raises Ended)."""
         wake, signalled = socket.socketpair()
         signalled.setblocking(False)
         wake.setblocking(False)
@@ -163,7 +163,7 @@ def main(folder: str, ready: int, lock: int, lifeline: int) -> None:
     for descriptor in (ready, lock, lifeline):
         if descriptor >= 0:
             os.set_inheritable(descriptor, False)
-    state = State(Path(folder))
+    state = StateFolder(Path(folder))
     # /proc is still the host's, so this is the number to kill from outside.
     state.process_id.write_text(str(Path("/proc/self").readlink()), "utf-8")
     supervisor = Supervisor(state, read_definition(state))

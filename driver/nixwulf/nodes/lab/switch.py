@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Shape
-from nixwulf.nodes.lab.forwarding import Line, Switch
+from nixwulf.nodes.lab.forwarding import LineTiming, Switch
 from nixwulf.nodes.lab.linux import set_timer_slack
 
 # linux/if_packet.h, linux/if_ether.h, asm-generic/socket.h
@@ -127,7 +127,7 @@ def _forward(ports: list[socket.socket], channel: socket.socket) -> None:
                     return
                 shape = json.loads(request)
                 if shape is not None:
-                    forwarding.line = Line.of(Shape(**shape))
+                    forwarding.line = LineTiming.of(Shape(**shape))
                     lateness = min(usual, forwarding.line.delay)
                 missed += sum(_missed(port) for port in ports)
                 counters = {

@@ -28,7 +28,7 @@ def integral(watts: Sequence[Point]) -> list[Point]:
 
 
 def average(joules: Sequence[Point], windows: Sequence[Window]) -> float | None:
-    """Mean watts over windows; none where the points do not cover nine tenths of them.
+    """Mean watts over windows; None where the points do not cover nine tenths of them.
 
     Joules between two points are as if the power had been constant there.
     """
@@ -46,7 +46,7 @@ def average(joules: Sequence[Point], windows: Sequence[Window]) -> float | None:
 
 
 def peak(joules: Sequence[Point], window: Window) -> float | None:
-    """The highest mean over a second inside a window; none where no second is."""
+    """The highest mean over a second inside a window; None where no second is."""
     begin, end = window
     times = [time for time, _ in joules]
     rates = []

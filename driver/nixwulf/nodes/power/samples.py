@@ -23,7 +23,7 @@ _NVIDIA = re.compile(r"(\d+), ([^,]*), ([^,]*), ([^,]*), ([^,]*), (0x[0-9a-fA-F]
 
 @dataclass(frozen=True)
 class Samples:
-    """The facts that a node told first, and its series of points by key.
+    """The facts that a node reports first, and its series of points by key.
 
     Keys and units: rapl:N joules since an unknown moment, steadily rising; amdgpu:SENSOR, nvidia:N,
     pmic, powermetrics W; temp:SENSOR C; mhz:UNIT and mhz_limit:UNIT; count:NAME events;
@@ -41,9 +41,9 @@ class Samples:
         """Whether all facts are there."""
         return ("ready", "") in self.facts
 
-    def told(self, key: str) -> list[str]:
+    def reported(self, key: str) -> list[str]:
         """The values of a fact."""
-        return _told(self.facts, key)
+        return _reported(self.facts, key)
 
 
 def parse(text: str) -> Samples:
@@ -73,7 +73,7 @@ def parse(text: str) -> Samples:
         watts = _rail_watts("\n".join(texts))
         if watts is not None:
             found.setdefault("pmic", []).append((time, watts))
-    for key, _, span in (value.partition(" ") for value in _told(facts, "range")):
+    for key, _, span in (value.partition(" ") for value in _reported(facts, "range")):
         if key in found and span.isdecimal():
             found[key] = unwrapped(found[key], int(span) * _MICRO)
     return Samples(facts, found, stamped)
@@ -82,7 +82,7 @@ def parse(text: str) -> Samples:
 def unwrapped(points: Sequence[Point], span: float) -> list[Point]:
     """A counter that starts again from 0 after SPAN, as one that does not.
 
-    A counter that turned over twice between two points cannot be told from one that did once: at
+    A counter that turned over twice between two points looks like one that did once: at
     300 W, RAPL's 262 kJ last a quarter of an hour.
     """
     turns, last, result = 0, float("-inf"), []
@@ -93,7 +93,7 @@ def unwrapped(points: Sequence[Point], span: float) -> list[Point]:
     return result
 
 
-def _told(facts: Sequence[tuple[str, str]], key: str) -> list[str]:
+def _reported(facts: Sequence[tuple[str, str]], key: str) -> list[str]:
     return [value for name, value in facts if name == key]
 
 

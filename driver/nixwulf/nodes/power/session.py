@@ -8,11 +8,11 @@ from nixwulf.nodes.power.samples import Samples
 
 
 @dataclass
-class Known:
+class PowerSession:
     """Shared by the runs of a session.
 
     idle: watts by node (or by meter) and source, before anything was launched; machines: what
-    tells two machines apart, by node; silent: what nodes said that have nothing to sample.
+    distinguishes two machines, by node; silent: output of nodes that have nothing to sample.
     """
 
     idle: dict[tuple[str, str], float] = field(default_factory=dict)

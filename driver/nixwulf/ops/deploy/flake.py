@@ -73,7 +73,7 @@ def check_reference(flake: str) -> None:
 
 
 def lacks_nix() -> str | None:
-    """Why nothing can be asked of a flake here, or none."""
+    """Why nothing can be asked of a flake here, or None."""
     if shutil.which("nix"):
         return None
     return "nix is not on PATH; install it (https://nixos.org/download), or start this by 'nix run'"

@@ -29,7 +29,7 @@ Report = Callable[[str, str], None]
 
 
 @dataclass
-class Installation:
+class InstallationRun:
     """A nixos-anywhere that runs or has ended; step is the last that it named."""
 
     node: str
@@ -41,7 +41,7 @@ class Installation:
 
     @property
     def failure(self) -> str | None:
-        """Why it did not succeed, or none."""
+        """Why it did not succeed, or None."""
         code = self.process.returncode
         if code == 0:
             return None
@@ -82,12 +82,12 @@ def install(
     report: Report,
     limit_s: float,
 ) -> dict[str, str | None]:
-    """Install nodes in parallel; by name why it failed, none for those that were installed.
+    """Install nodes in parallel; by name why it failed, None for those that were installed.
 
     What was started is ended before this returns, whatever happens.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    running: list[Installation] = []
+    running: list[InstallationRun] = []
     with ExitStack() as stack:
         stack.callback(_end, running, report)
         for plan in plans:
@@ -127,7 +127,7 @@ def _path_with_pinned_ssh(connection: Connection) -> Iterator[str]:
         yield f"{folder}:{path}"
 
 
-def _start(plan: NodePlan, folder: Path, path: str, report: Report) -> Installation:
+def _start(plan: NodePlan, folder: Path, path: str, report: Report) -> InstallationRun:
     log = folder / f"{plan.node.name}.log"
     process = subprocess.Popen(
         plan.command,
@@ -138,13 +138,13 @@ def _start(plan: NodePlan, folder: Path, path: str, report: Report) -> Installat
         # Without a terminal nobody is asked for a password, and Ctrl-C is for the driver.
         start_new_session=True,
     )
-    one = Installation(plan.node.name, log, process)
+    one = InstallationRun(plan.node.name, log, process)
     one.reader = threading.Thread(target=_copy, args=(one, report), daemon=True)
     one.reader.start()
     return one
 
 
-def _copy(one: Installation, report: Report) -> None:
+def _copy(one: InstallationRun, report: Report) -> None:
     """Keep the output, and tell of each step: nixos-anywhere prints '### WORDS ###'."""
     assert one.process.stdout is not None  # noqa: S101 - PIPE was asked for
     with one.log.open("wb", buffering=0) as log:
@@ -160,7 +160,7 @@ def _copy(one: Installation, report: Report) -> None:
                 one.last_line = words
 
 
-def _end(running: Sequence[Installation], report: Report) -> None:
+def _end(running: Sequence[InstallationRun], report: Report) -> None:
     """End what still runs: TERM to the whole group, KILL after a grace time."""
     left = [one for one in running if one.process.poll() is None]
     for number in (signal.SIGTERM, signal.SIGKILL):

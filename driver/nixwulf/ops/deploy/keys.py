@@ -13,7 +13,7 @@ from nixwulf.nodes.ssh import Connection
 
 
 def locked_out(cluster: Cluster, connections: Iterable[Connection]) -> str | None:
-    """Why nobody here could log in after an installation, or none."""
+    """Why nobody here could log in after an installation, or None."""
     own = own_keys(connections)
     if _bare(own) & _bare(cluster.ssh_keys):
         return None

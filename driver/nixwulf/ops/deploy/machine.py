@@ -45,10 +45,10 @@ class Disk:
 
 @dataclass(frozen=True)
 class Machine:
-    """Facts of a machine; memory in bytes. What could not be read is empty or none.
+    """Facts of a machine; memory in bytes. What could not be read is empty or None.
 
     user: 'root', 'sudo' for one who may become root without a password, else the user's name.
-    kexec_disabled: the kernel's own switch, none where the kernel has no kexec.
+    kexec_disabled: the kernel's own switch, None where the kernel has no kexec.
     boot: differs between machines, and from one boot to the next. cluster: whose system it runs,
     where this project made it. interfaces: all names of network interfaces, also those that another
     system would give them. driverless_cards: network cards for which there is no driver.
@@ -89,7 +89,7 @@ class Machine:
         return next((disk for disk in self.disks if by_id in disk.ids), None)
 
 
-def desk() -> tuple[str, str]:
+def local_machine_identity() -> tuple[str, str]:
     """The boot and the host name of this machine, as they are read from others."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     text = boot.read_text("utf-8").strip() if boot.exists() else ""

@@ -21,7 +21,7 @@ _FROM_INSTALLER = "disko,install,reboot"
 class NodePlan:
     """What would be done to a node.
 
-    machine: none when it was not reached, and unreached says why. command: what installs it, empty
+    machine: None when it was not reached, and unreached says why. command: what installs it, empty
     where nothing here can. build: what makes the installer that the command names, before it, empty
     where there is none to be made. by_hand: what somebody has to do, one step a line.
     """
@@ -43,7 +43,7 @@ class NodePlan:
 
     @property
     def wiped(self) -> Disk | None:
-        """The disk that is wiped; none when the node is refused or was not reached."""
+        """The disk that is wiped; None when the node is refused or was not reached."""
         if not self.installs or self.machine is None or self.node.disk is None:
             return None
         return self.machine.disk(self.node.disk)
@@ -91,7 +91,7 @@ def make_plan(
     layouts: Mapping[str, Layout] | None = None,
     prebuilt: Prebuilt | None = None,
     locked_out: str | None = None,
-    desk: tuple[str, str] | None = None,
+    local_machine: tuple[str, str] | None = None,
 ) -> DeployPlan:
     """Plan for chosen nodes.
 
@@ -99,7 +99,8 @@ def make_plan(
     have besides their node's. expected_cluster: the cluster whose systems they may run besides
     their own. layouts: by attribute, what each configuration would do, None when the flake was not
     asked. prebuilt: systems that are installed in place of the flake's. locked_out: why the user
-    could not log in afterwards. desk: boot and host name of the machine at which the user sits.
+    could not log in afterwards. local_machine: boot id and host name of the machine that runs this
+    command.
     """
     planned = []
     for node in nodes:
@@ -120,7 +121,7 @@ def make_plan(
         planned.append(plan)
     imaged = any(plan.method != "check" for plan in planned)
     reason = locked_out if imaged else None
-    return DeployPlan(cluster, flake, tuple(_refuse_twice_reached(planned, desk)), reason)
+    return DeployPlan(cluster, flake, tuple(_refuse_twice_reached(planned, local_machine)), reason)
 
 
 def check_deployable(cluster: Cluster) -> None:
@@ -244,7 +245,7 @@ def _other_disks(cluster: Cluster, plan: NodePlan, formatted: tuple[str, ...]) -
 
 
 def _refuse_twice_reached(
-    planned: Sequence[NodePlan], desk: tuple[str, str] | None
+    planned: Sequence[NodePlan], local_machine: tuple[str, str] | None
 ) -> Iterator[NodePlan]:
     """Refuse nodes that are one machine; the names of installers are the same and tell nothing."""
     machines = {plan.node.name: (m.boot, m.hostname) for plan in planned if (m := plan.machine)}
@@ -252,7 +253,7 @@ def _refuse_twice_reached(
         name = plan.node.name
         own = machines.get(name, ("", ""))
         same = [f"as {other!r}" for other in machines if other != name and machines[other] == own]
-        same += ["at which you sit"] if own == desk else []
+        same += ["at which you sit"] if own == local_machine else []
         more = [
             f"Node {name!r} is the same machine {which}; correct its ssh address."
             for which in same

@@ -57,7 +57,7 @@ class Update:
     idle: new services that wait for a device which is there already, so that nothing starts them.
 
     The states are 'updated', 'unchanged', 'rolled-back', 'rollback-failed', 'refused', 'lost', and
-    'lost-late': lost since it was told to keep the new system, so that it may boot either.
+    'lost-late': lost after the command to keep the new system, so that it may boot either.
     """
 
     node: Node
@@ -229,7 +229,7 @@ def _switch(target: Target, seconds: int, report: Report, stop: threading.Event)
 
 
 def _parse(node: Node, output: str) -> Update:
-    """What the script said; a node that said nothing is busy."""
+    """What the script printed; a node that printed nothing is busy."""
 
     def after(word: str) -> list[str]:
         return [line.removeprefix(word) for line in output.splitlines() if line.startswith(word)]

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.nodes.ssh import Connection
-from nixwulf.ops.recover.state import State, run_script, state, states
+from nixwulf.ops.recover.state import NodeState, run_script, state, states
 
 POLL_S = 2.0
 Report = Callable[[str, str], None]
@@ -24,8 +24,8 @@ def shut_down(nodes: Sequence[Connection], deadline_s: float, report: Report) ->
     return _down(nodes, "poweroff", deadline_s, report)
 
 
-def await_boot(node: Connection, before: str, until: float) -> State | None:
-    """The state of a node once it answers from another boot than before; none at the deadline."""
+def await_boot(node: Connection, before: str, until: float) -> NodeState | None:
+    """The state of a node once it answers from another boot than before; None at the deadline."""
     while time.monotonic() < until:
         found = state(node)
         if found.error is None and found.boot != before:

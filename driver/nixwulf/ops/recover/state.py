@@ -17,10 +17,10 @@ _DAY_S, _HOUR_S = 86400, 3600
 
 
 @dataclass(frozen=True)
-class State:
-    """What a node said: boot identifies its boot, uptime_s counts since then.
+class NodeState:
+    """What a node answered: boot identifies its boot, uptime_s counts since then.
 
-    error is none where it answered; owned are names of processes that the driver started there.
+    error is None where it answered; owned are names of processes that the driver started there.
     """
 
     name: str
@@ -43,28 +43,28 @@ def run_script(node: Connection, *arguments: str) -> str:
     return node.fresh().script(_SCRIPT.read_text("utf-8"), *arguments, timeout_s=_ANSWER_S)
 
 
-def states(nodes: Sequence[Connection]) -> list[State]:
+def states(nodes: Sequence[Connection]) -> list[NodeState]:
     """The states of nodes, asked at the same time; every one ends within twenty seconds."""
     with ThreadPoolExecutor(max(1, len(nodes))) as pool:
         return list(pool.map(state, nodes))
 
 
-def state(node: Connection) -> State:
+def state(node: Connection) -> NodeState:
     """The state of one node."""
     try:
         return parse(node.node.name, run_script(node, "state"))
     except NixwulfError as error:
-        return State(node.node.name, error=error.message)
+        return NodeState(node.node.name, error=error.message)
 
 
-def parse(name: str, output: str) -> State:
+def parse(name: str, output: str) -> NodeState:
     """A node's state from the lines of node.sh; those that are not known are left out."""
     found: dict[str, list[str]] = {}
     for line in output.splitlines():
         key, _, value = line.partition(" ")
         found.setdefault(key, []).append(value)
     uptime = found.get("uptime", [""])[-1]
-    return State(
+    return NodeState(
         name,
         boot=found.get("boot", [""])[-1],
         uptime_s=int(uptime) if uptime.isdecimal() else None,

@@ -31,10 +31,10 @@ _MOST = 2**53
 class Nodes:
     """What an output says of the number of nodes; why is the end of a sentence: 'its 2 servers'.
 
-    told: none where it can be any from least to most; most: none where nothing bounds it.
+    reported: None where it can be any from least to most; most: None where nothing bounds it.
     """
 
-    told: int | None = None
+    reported: int | None = None
     least: int = 1
     most: int | None = None
     why: str = ""
@@ -56,7 +56,7 @@ PAIR = exactly(2, "two nodes")
 
 @dataclass(frozen=True)
 class Found:
-    """One case of an output, with what the output itself says of it; the rest is none or empty.
+    """One case of an output, with what the output itself says of it; the rest is None or empty.
 
     machines: it measures the machines, so that there is no engine, model or parallelism.
     engine and model: blocks as in a record. note: what no other key of a record holds.
@@ -104,8 +104,8 @@ def metric(
 ) -> dict[str, Any]:
     """A metric as in a record; its value is the mean of the samples where there are some.
 
-    spread: percentiles of the samples are told too. Of very many, at most 1000 are kept, evenly
-    over all. more: stddev, state, percentiles. What is none or empty is left out.
+    spread: percentiles of the samples are given too. Of very many, at most 1000 are kept, evenly
+    over all. more: stddev, state, percentiles. What is None or empty is left out.
     Raises ParseError for a number that is NaN, infinite or negative, and for a speed of nothing.
     """
     for key, number in {**conditions, **(observed or {})}.items():

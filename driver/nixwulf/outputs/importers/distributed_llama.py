@@ -20,7 +20,7 @@ def _read(text: str) -> list[Found]:
     nodes = _nodes(workers) if workers or _HEADER in text else ANY
     measured = [
         metric(one.name, one.unit, samples=one.samples, conditions=one.conditions)
-        for one in metrics([result], (nodes.told or 1), [])
+        for one in metrics([result], (nodes.reported or 1), [])
     ]
     architecture = _ARCHITECTURE.search(text)
     return [

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nixwulf.outputs import exo as parser
-from nixwulf.outputs.exo import Row
+from nixwulf.outputs.exo import ExoRow
 from nixwulf.outputs.importers import Found, Tool, exactly, metric, model_of
 
 _TRANSPORTS = {"MlxRing": "tcp", "MlxJaccl": "rdma"}
@@ -14,7 +14,7 @@ _PARALLELISMS = {"Pipeline": "pipeline", "Tensor": "tensor"}
 
 
 def _read(text: str) -> list[Found]:
-    groups: dict[tuple[str, str, str, int], list[Row]] = {}
+    groups: dict[tuple[str, str, str, int], list[ExoRow]] = {}
     for row in parser.parse(text):
         key = (row.model, row.sharding, row.instance_meta, row.nodes)
         groups.setdefault(key, []).append(row)
@@ -35,8 +35,8 @@ def _read(text: str) -> list[Found]:
 TOOL = Tool("exo-bench", parser, _read)
 
 
-def _metrics(rows: Sequence[Row]) -> Iterator[Mapping[str, Any]]:
-    alike: dict[tuple[int, int, int], list[Row]] = {}
+def _metrics(rows: Sequence[ExoRow]) -> Iterator[Mapping[str, Any]]:
+    alike: dict[tuple[int, int, int], list[ExoRow]] = {}
     for row in rows:
         key = (row.prompt_tokens, row.generation_tokens, row.concurrency)
         alike.setdefault(key, []).append(row)

@@ -13,7 +13,7 @@ from typing import Any
 from nixwulf.outputs import ParseError
 from nixwulf.outputs import iperf3 as parser
 from nixwulf.outputs.importers import PAIR, Found, Tool, metric
-from nixwulf.outputs.iperf3 import Flow, Row
+from nixwulf.outputs.iperf3 import Flow, IntervalRow
 
 _ENDS = re.compile(r"local (\S+) port \d+ connected (?:to|with) (\S+) port")
 _SUMMED = re.compile(
@@ -28,7 +28,7 @@ _DATAGRAMS = "Total Datagrams"
 
 @dataclass(frozen=True)
 class _Test:
-    """What an output says of its test; what it does not say is none. ends: pairs of addresses."""
+    """What an output says of its test; what it does not say is None. ends: pairs of addresses."""
 
     protocol: str
     streams: int | None
@@ -87,8 +87,8 @@ def _metric(direction: str, flow: Flow, test: _Test) -> Mapping[str, Any]:
     )
 
 
-def _whole(rows: Sequence[Row]) -> Sequence[Row]:
-    """The rows, less a last one of milliseconds; none where one between them is missing."""
+def _whole(rows: Sequence[IntervalRow]) -> Sequence[IntervalRow]:
+    """The rows, less a last one of milliseconds; None where one between them is missing."""
     if not rows:
         return ()
     length = _length(rows) or 0
@@ -97,7 +97,7 @@ def _whole(rows: Sequence[Row]) -> Sequence[Row]:
     return kept if all(abs(gap) < length / 2 for gap in gaps) else ()
 
 
-def _length(rows: Sequence[Row]) -> float | None:
+def _length(rows: Sequence[IntervalRow]) -> float | None:
     """Seconds of an interval."""
     lengths = [row.end_s - row.start_s for row in rows]
     return round(statistics.median(lengths), 1) if lengths else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from nixwulf.outputs import llama_batched_bench as parser
 from nixwulf.outputs.importers import Found, Tool, metric, told_apart
-from nixwulf.outputs.llama_batched_bench import Table
+from nixwulf.outputs.llama_batched_bench import BatchedBenchOutput
 
 
 def _read(text: str) -> list[Found]:
@@ -26,7 +26,7 @@ def _read(text: str) -> list[Found]:
 TOOL = Tool("llama-batched-bench", parser, _read)
 
 
-def _metrics(table: Table) -> Iterator[Mapping[str, Any]]:
+def _metrics(table: BatchedBenchOutput) -> Iterator[Mapping[str, Any]]:
     """Of all sequences together: tokens of prompts, tokens generated, and both over all seconds."""
     options = {key: value for key, value in table.options.items() if key != "n_kv_max"}
     for row in table.rows:

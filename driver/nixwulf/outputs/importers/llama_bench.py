@@ -10,7 +10,7 @@ from typing import Any
 from nixwulf.outputs import llama_bench as parser
 from nixwulf.outputs.importers import Found, Nodes, Tool, exactly, metric, told_apart
 from nixwulf.outputs.last_words import last_words
-from nixwulf.outputs.llama_bench import Row
+from nixwulf.outputs.llama_bench import LlamaBenchRow
 
 # Columns of its table by the keys that its JSON has for them.
 _KEYS = {
@@ -40,7 +40,7 @@ _PARALLELISM = {"layer": "pipeline", "row": "tensor", "tensor": "tensor"}
 
 
 def _read(text: str) -> list[Found]:
-    groups: dict[tuple[Any, ...], list[Row]] = {}
+    groups: dict[tuple[Any, ...], list[LlamaBenchRow]] = {}
     for row in parser.parse(text):
         file = row.details.get("model_filename")
         split = _settings(row).get("split_mode", "layer")
@@ -54,7 +54,7 @@ TOOL = Tool("llama-bench", parser, _read)
 
 
 def _warnings(text: str) -> tuple[str, ...]:
-    """What was printed whole before a crash is kept, and told of."""
+    """What was printed whole before a crash is kept, with a warning."""
     failure, lines = last_words(text), text.splitlines()
     if failure != ".":
         return (f"The output tells of a failure{failure}",)
@@ -62,11 +62,11 @@ def _warnings(text: str) -> tuple[str, ...]:
     return ("llama-bench ended before its end, after these results.",) if crashed else ()
 
 
-def _case(rows: Sequence[Row], warnings: tuple[str, ...]) -> Found:
+def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
     first = rows[0]
     split = str(_settings(first).get("split_mode", "layer"))
-    told = [_settings(row) for row in rows]
-    differing = {key for one in told for key in one if len({o.get(key) for o in told}) > 1}
+    reported = [_settings(row) for row in rows]
+    differing = {key for one in reported for key in one if len({o.get(key) for o in reported}) > 1}
     # A table has a column for what was not left at its default; JSON has all there is.
     shown = {*_ALWAYS, *differing} if "model_filename" in first.details else None
     return Found(
@@ -80,7 +80,7 @@ def _case(rows: Sequence[Row], warnings: tuple[str, ...]) -> Found:
     )
 
 
-def _nodes(row: Row) -> Nodes:
+def _nodes(row: LlamaBenchRow) -> Nodes:
     """The head and a node for each RPC server, one of which the head may run itself."""
     if row.rpc_servers is None:
         return Nodes(why="its build has RPC, and no line names a server")
@@ -93,7 +93,7 @@ def _nodes(row: Row) -> Nodes:
     return Nodes(servers + 1, max(2, servers), servers + 1, f"{servers} RPC servers and the head")
 
 
-def _metric(row: Row, shown: set[str] | None) -> Mapping[str, Any]:
+def _metric(row: LlamaBenchRow, shown: set[str] | None) -> Mapping[str, Any]:
     settings = _settings(row)
     sizes = {"n_prompt": row.n_prompt, "n_gen": row.n_gen, "n_depth": row.n_depth}
     kept = {key: value for key, value in settings.items() if shown is None or key in shown}
@@ -107,7 +107,7 @@ def _metric(row: Row, shown: set[str] | None) -> Mapping[str, Any]:
     )
 
 
-def _settings(row: Row) -> dict[str, Any]:
+def _settings(row: LlamaBenchRow) -> dict[str, Any]:
     return {
         _KEYS.get(key, key): _plain(value)
         for key, value in row.details.items()
@@ -122,7 +122,7 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value) else value
 
 
-def _engine(row: Row) -> dict[str, Any]:
+def _engine(row: LlamaBenchRow) -> dict[str, Any]:
     commit = row.build_commit if row.build_commit != "unknown" else ""
     version = f"b{row.build_number}" if row.build_number else ""
     return {
@@ -133,7 +133,7 @@ def _engine(row: Row) -> dict[str, Any]:
     }
 
 
-def _model(row: Row) -> dict[str, Any]:
+def _model(row: LlamaBenchRow) -> dict[str, Any]:
     described = _DESCRIPTION.fullmatch(row.model)
     file = str(row.details.get("model_filename", "")).replace("\\", "/")
     exact = {"bytes": "model_size", "parameters": "model_n_params"}

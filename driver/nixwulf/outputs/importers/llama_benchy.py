@@ -7,7 +7,7 @@ from typing import Any
 
 from nixwulf.outputs import llama_benchy as parser
 from nixwulf.outputs.importers import Found, Tool, metric, model_of, told_apart
-from nixwulf.outputs.llama_benchy import Row
+from nixwulf.outputs.llama_benchy import LlamaBenchyRow
 
 _MS = {"ttfr (ms)": "ttfr", "est_ppt (ms)": "prompt_time", "e2e_ttft (ms)": "ttft"}
 # By what a test measures: of all requests together, and of each.
@@ -31,7 +31,7 @@ _SPEEDS = {
 
 def _read(text: str) -> list[Found]:
     found = parser.parse(text)
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[LlamaBenchyRow]] = {}
     for row in found.rows:
         rows.setdefault(row.model, []).append(row)
     note = f"llama-benchy {found.version}" if found.version else ""
@@ -49,7 +49,7 @@ def _read(text: str) -> list[Found]:
 TOOL = Tool("llama-benchy", parser, _read)
 
 
-def _metrics(row: Row) -> Iterator[Mapping[str, Any]]:
+def _metrics(row: LlamaBenchyRow) -> Iterator[Mapping[str, Any]]:
     conditions = {
         "n_prompt" if row.metric == "prompt" else "n_gen": row.tokens,
         "n_depth": row.depth,

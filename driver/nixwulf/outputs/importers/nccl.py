@@ -44,7 +44,7 @@ def _name(collective: str) -> str:
     return _NAMES.get(name, name) or "collective"
 
 
-def _of_table(table: parser.Table, name: str, state: str | None) -> Iterator[Mapping[str, Any]]:
+def _of_table(table: parser.NcclTable, name: str, state: str | None) -> Iterator[Mapping[str, Any]]:
     for row in table.rows:
         for placement, us, gbs in (
             ("out-of-place", row.out_of_place_us, row.out_of_place_gbs),
@@ -71,5 +71,5 @@ def _of_summary(text: str) -> Iterator[Mapping[str, Any]]:
 
 def _transport(text: str, hosts: int) -> str | None:
     """NCCL's own words, where they are of one only."""
-    said = {how for mark, how in (("NET/IB", "rdma"), ("NET/Socket", "tcp")) if mark in text}
-    return said.pop() if len(said) == 1 and hosts != 1 else None
+    transports = {how for mark, how in (("NET/IB", "rdma"), ("NET/Socket", "tcp")) if mark in text}
+    return transports.pop() if len(transports) == 1 and hosts != 1 else None

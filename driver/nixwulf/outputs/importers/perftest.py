@@ -8,7 +8,7 @@ from typing import Any
 
 from nixwulf.outputs import perftest as parser
 from nixwulf.outputs.importers import PAIR, Found, Tool, metric, told_apart
-from nixwulf.outputs.perftest import Bandwidth, Latency
+from nixwulf.outputs.perftest import BandwidthRow, LatencyRow
 
 _TITLE = re.compile(r"(?:RDMA_)?(Write|Read|Send|Atomic\w*) (?:Bidirectional )?(?:BW|Latency) Test")
 _COMMAND = re.compile(r"\bib_(write|read|send)_(?:lat|bw)\b")
@@ -20,14 +20,14 @@ def _read(text: str) -> list[Found]:
     titles = _TITLE.findall(text)
     operations = {name.lower() for name in (*titles, *_COMMAND.findall(text))}
     qps = set(_QPS.findall(text))
-    told = {
+    reported = {
         "operation": operations.pop() if len(operations) == 1 else None,
         "qps": int(qps.pop()) if len(qps) == 1 else None,
         "bidirectional": True if "Bidirectional BW Test" in text else None,
     }
     devices = {row.details.get("device") for row in rows}
     seen = {"device": devices.pop()} if len(devices) == 1 else {}
-    groups: dict[tuple[Any, ...], list[Latency | Bandwidth]] = {}
+    groups: dict[tuple[Any, ...], list[LatencyRow | BandwidthRow]] = {}
     for row in rows:
         key = (type(row), row.bytes, *sorted(row.details.items()))
         groups.setdefault(key, []).append(row)
@@ -37,7 +37,7 @@ def _read(text: str) -> list[Found]:
     return [
         Found(
             "perftest",
-            told_apart(one for own in groups.values() for one in _metrics(own, told, seen)),
+            told_apart(one for own in groups.values() for one in _metrics(own, reported, seen)),
             machines=True,
             nodes=PAIR,
             transport="rdma",
@@ -50,12 +50,12 @@ TOOL = Tool("perftest", parser, _read)
 
 
 def _metrics(
-    rows: Sequence[Latency | Bandwidth], told: Mapping[str, Any], seen: Mapping[str, Any]
+    rows: Sequence[LatencyRow | BandwidthRow], reported: Mapping[str, Any], seen: Mapping[str, Any]
 ) -> Iterator[Mapping[str, Any]]:
     """Rows of one size are samples; of latencies the medians, with the worst of their tails."""
     details = {key: value for key, value in rows[0].details.items() if key not in seen}
-    conditions = {**told, **details, "bytes": rows[0].bytes}
-    latencies = [row for row in rows if isinstance(row, Latency)]
+    conditions = {**reported, **details, "bytes": rows[0].bytes}
+    latencies = [row for row in rows if isinstance(row, LatencyRow)]
     if latencies:
         yield metric(
             "rdma_latency",
@@ -70,7 +70,7 @@ def _metrics(
             },
         )
         return
-    rates = [row for row in rows if isinstance(row, Bandwidth)]
+    rates = [row for row in rows if isinstance(row, BandwidthRow)]
     yield metric(
         "rdma_bandwidth",
         "Gbit/s",

@@ -9,7 +9,7 @@ from typing import Any
 from nixwulf.outputs import ParseError
 from nixwulf.outputs import vllm as parser
 from nixwulf.outputs.importers import ANY, ONE, Found, Tool, metric, model_of
-from nixwulf.outputs.vllm import Serve, Throughput
+from nixwulf.outputs.vllm import ServeResult, Throughput
 
 _MS_A_SECOND = 1000.0
 _ONE_NODE = re.compile(r"(single|one)[ -]node", re.IGNORECASE)
@@ -17,7 +17,7 @@ _ONE_NODE = re.compile(r"(single|one)[ -]node", re.IGNORECASE)
 
 def _read(text: str) -> list[Found]:
     found = parser.parse(text)
-    if isinstance(found, Serve):
+    if isinstance(found, ServeResult):
         return [_serve(found)]
     return [_throughput(one) for one in found]
 
@@ -25,7 +25,7 @@ def _read(text: str) -> list[Found]:
 TOOL = Tool("vllm-bench", parser, _read)
 
 
-def _serve(found: Serve) -> Found:
+def _serve(found: ServeResult) -> Found:
     """The client of any server: only its own backend's name tells that the server is vLLM."""
     if not found.completed:
         raise ParseError(f"vllm bench serve completed no request, and {found.failed} failed.")
@@ -39,7 +39,7 @@ def _serve(found: Serve) -> Found:
     )
 
 
-def _metrics(found: Serve) -> Iterator[Mapping[str, Any]]:
+def _metrics(found: ServeResult) -> Iterator[Mapping[str, Any]]:
     conditions = {
         "requests": found.completed + found.failed,
         "concurrency": found.concurrency,

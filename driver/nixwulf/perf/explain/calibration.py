@@ -13,7 +13,7 @@ from math import hypot
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.predict import predict, total
 
 _KIND = "cpu"
@@ -25,7 +25,7 @@ _SEEN = 0.3
 
 
 def calibrated(
-    name: str, model: ModelFacts, way: Way, metric: str, speed: float, error: float
+    name: str, model: ModelFacts, strategy: Strategy, metric: str, speed: float, error: float
 ) -> tuple[PlatformFacts, Constants]:
     """The platform that gives speed tok/s on one node, and constants that take nothing off it.
 
@@ -34,18 +34,22 @@ def calibrated(
     """
     if not speed > 0:
         raise InputError(f"One node was measured at {speed!r} tok/s; expected more than 0.")
-    alone = replace(way, parallelism="single")
+    alone = replace(strategy, parallelism="single")
     unit = PlatformFacts(name, _KIND, 1.0, 1.0)
     work, tokens = total([unit], model, alone, None, metric=metric)
     seconds = tokens / speed
-    said = f"{name}: no published facts; the speed of one node measured in this run stands for it"
+    assumption = (
+        f"{name}: no published facts; the speed of one node measured in this run stands for it"
+    )
     if metric == "prompt":
         computed = work.compute + work.attention
-        platform = PlatformFacts(name, _KIND, _PERFECT, computed / seconds, assumptions=(said,))
+        platform = PlatformFacts(
+            name, _KIND, _PERFECT, computed / seconds, assumptions=(assumption,)
+        )
     else:
         read = work.weights + work.cache
-        platform = PlatformFacts(name, _KIND, read / seconds, _PERFECT, assumptions=(said,))
-    known = choose(family(way, _KIND), _KIND)
+        platform = PlatformFacts(name, _KIND, read / seconds, _PERFECT, assumptions=(assumption,))
+    known = choose(family(strategy, _KIND), _KIND)
     sure = hypot(_SURE, error)
     deviations = (sure, sure, sure, sure, *known.deviations[4:6], sure)
     return platform, replace(
@@ -64,7 +68,7 @@ def with_exchanges_of(
     node: PlatformFacts,
     nodes: int,
     model: ModelFacts,
-    way: Way,
+    strategy: Strategy,
     fabric: FabricFacts,
     metric: str,
     speed: float,
@@ -72,8 +76,8 @@ def with_exchanges_of(
     """The host's time for an exchange such that nodes on a fabric give speed tok/s."""
     free = replace(constants, hop_us=0.0, sync_us=0.0)
     cluster = [node] * nodes
-    without = predict(cluster, model, way, fabric, metric=metric, constants=free)
-    work, tokens = total(cluster, model, way, fabric, metric=metric)
+    without = predict(cluster, model, strategy, fabric, metric=metric, constants=free)
+    work, tokens = total(cluster, model, strategy, fabric, metric=metric)
     microseconds = 1e6 * max(0.0, 1 / speed - 1 / without.value) * tokens
     deviations = (*constants.deviations[:4], _SEEN, _SEEN, *constants.deviations[6:])
     return replace(

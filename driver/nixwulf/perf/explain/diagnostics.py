@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nixwulf.core.text import figure
+from nixwulf.core.text import format_significant
 from nixwulf.inventory.cluster import RDMA_KINDS
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.perf.explain.machines import facts_of
@@ -22,7 +22,7 @@ _CABLES = frozenset({"thunderbolt-net", "usb4-rdma"})
 _GPU_BACKENDS = ("CUDA", "ROCm", "HIP", "Vulkan", "Metal", "MTL", "SYCL", "RPC")
 
 
-def clues(record: Record) -> list[str]:
+def diagnostics(record: Record) -> list[str]:
     """All of them, the likeliest first."""
     return [
         *_trained(record),
@@ -103,12 +103,16 @@ def slow_links(record: Record) -> list[tuple[str, FabricFacts]]:
     found = []
     if measured and measured < _HALF * usual.bandwidth_gbps:
         text = (
-            f"the link carried {figure(measured)} Gbit/s, and {fabric['name']!r} should carry "
-            f"{figure(usual.bandwidth_gbps)}; look at its cable, MTU and load"
+            f"the link carried {format_significant(measured)} Gbit/s, and {fabric['name']!r} "
+            f"should carry {format_significant(usual.bandwidth_gbps)}; look at its cable, MTU and "
+            "load"
         )
         found.append((text, replace(usual, rtt_us=rtt or usual.rtt_us)))
     if rtt and rtt > _SLOW * usual.rtt_us:
-        text = f"a round trip took {figure(rtt)} us, and {figure(usual.rtt_us)} us are usual of it"
+        text = (
+            f"a round trip took {format_significant(rtt)} us, and "
+            f"{format_significant(usual.rtt_us)} us are usual of it"
+        )
         found.append((text, replace(usual, bandwidth_gbps=measured or usual.bandwidth_gbps)))
     if kind in RDMA_KINDS:
         text = f"it crossed {fabric['name']!r} by TCP, and this fabric carries RDMA"

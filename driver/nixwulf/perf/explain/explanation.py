@@ -11,10 +11,10 @@ from nixwulf.core.errors import InputError
 from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.explain.calibration import calibrated, with_exchanges_of
 from nixwulf.perf.explain.diagnostics import slow_links
-from nixwulf.perf.explain.measured import Alike, Measured, Unmeasured, measured_in
-from nixwulf.perf.explain.roofline import roof
-from nixwulf.perf.explain.sensitivity import Help, Setting, helps
-from nixwulf.perf.explain.subject import Subject, batch, fabric_of, subject_of
+from nixwulf.perf.explain.measured import BaselineIndex, MeasuredCase, Unmeasured, measured_in
+from nixwulf.perf.explain.roofline import roofline
+from nixwulf.perf.explain.sensitivity import PredictionInputs, Sensitivity, sensitivities
+from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
 from nixwulf.perf.inputs import PlatformFacts
 from nixwulf.perf.predict import Prediction, predict
 from nixwulf.results.record import Record
@@ -28,8 +28,9 @@ _SURELY = 1.1  # bits of a weight by the name of a quantization are that far off
 class Explained:
     """A metric of a case: tok/s measured and predicted, or in why_not what is missing.
 
-    roof: what no machine of this kind can exceed, tok/s; none where it is not known. clues: facts
-    of the record that slow it down. links: what is wrong with its link, and what that costs.
+    roofline: what no machine of this kind can exceed, tok/s; None where it is not known.
+    diagnostics: facts of the record that slow it down. links: what is wrong with its link, and
+    what that costs.
     record: the first of its runs; conditions: those of the metric.
     """
 
@@ -39,10 +40,10 @@ class Explained:
     measured: float
     runs: int
     prediction: Prediction | None = None
-    helps: tuple[Help, ...] = ()
-    roof: float | None = None
-    clues: tuple[str, ...] = ()
-    links: tuple[Help, ...] = ()
+    sensitivities: tuple[Sensitivity, ...] = ()
+    roofline: float | None = None
+    diagnostics: tuple[str, ...] = ()
+    links: tuple[Sensitivity, ...] = ()
     why_not: str = ""
 
     @property
@@ -54,16 +55,16 @@ class Explained:
     @property
     def verdict(self) -> str:
         """In a few words; empty without a prediction."""
-        told = self.prediction
-        if told is None:
+        prediction = self.prediction
+        if prediction is None:
             return ""
-        if self.roof and self.measured > _SURELY * self.roof:
+        if self.roofline and self.measured > _SURELY * self.roofline:
             return "cannot be right"
-        if self.measured > told.high:
+        if self.measured > prediction.high:
             return "faster than predicted"
-        if self.measured <= _HALF * told.low:
+        if self.measured <= _HALF * prediction.low:
             return "half of it or less"
-        return "slower than predicted" if self.measured < told.low else "as predicted"
+        return "slower than predicted" if self.measured < prediction.low else "as predicted"
 
 
 def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
@@ -83,13 +84,13 @@ def explain_records(
 ) -> tuple[list[Explained], list[Unmeasured]]:
     """All of records, each with the plan of its run where there is one.
 
-    beside: those that they are held against, they themselves among them; none: they alone.
+    beside: those that they are held against, they themselves among them; empty: they alone.
     """
     plan_of = {id(record): plan for record, plan in found}
     measured, rest = measured_in([record for record, _ in found])
-    alike = Alike(measured_in([record for record, _ in beside])[0] if beside else measured)
-    told = [_explained(one, alike, plan_of[id(one.record)]) for one in measured]
-    return sorted(told, key=_order), rest
+    alike = BaselineIndex(measured_in([record for record, _ in beside])[0] if beside else measured)
+    explained = [_explained(one, alike, plan_of[id(one.record)]) for one in measured]
+    return sorted(explained, key=_order), rest
 
 
 def _with_plans(path: Path) -> list[tuple[Record, Mapping[str, Any] | None]]:
@@ -99,15 +100,19 @@ def _with_plans(path: Path) -> list[tuple[Record, Mapping[str, Any] | None]]:
     return [(e.record, plans[e.path.parent.parent / PLAN]) for e in entries]
 
 
-def _order(told: Explained) -> tuple[str, str, int, str, str]:
+def _order(explained: Explained) -> tuple[str, str, int, str, str]:
     """Alike cases beside each other, fewest nodes first."""
-    case = told.case
+    case = explained.case
     split, fabric = case.get("parallelism", ""), case.get("fabric", "")
     return case.get("model", ""), case.get("engine", ""), case["nodes"], split, fabric
 
 
-def _explained(one: Measured, alike: Alike, plan: Mapping[str, Any] | None) -> Explained:
-    bare = Explained(one.record, one.conditions, one.metric, one.value, one.runs, clues=one.clues)
+def _explained(
+    one: MeasuredCase, alike: BaselineIndex, plan: Mapping[str, Any] | None
+) -> Explained:
+    bare = Explained(
+        one.record, one.conditions, one.metric, one.value, one.runs, diagnostics=one.diagnostics
+    )
     try:
         subject = subject_of(one.record, plan)
         setting = _setting(one, subject, alike)
@@ -116,49 +121,51 @@ def _explained(one: Measured, alike: Alike, plan: Mapping[str, Any] | None) -> E
     prediction = predict(
         setting.platforms,
         setting.model,
-        setting.way,
+        setting.strategy,
         setting.fabric,
         metric=one.metric,
         constants=setting.constants,
     )
     links = tuple(
-        Help(text, replace(setting, fabric=mended).speed() / prediction.value)
+        Sensitivity(text, replace(setting, fabric=mended).speed() / prediction.value)
         for text, mended in slow_links(one.record)
     )
     return replace(
         bare,
         prediction=prediction,
-        helps=helps(setting),
-        roof=roof(setting) if subject.platforms else None,
+        sensitivities=sensitivities(setting),
+        roofline=roofline(setting) if subject.platforms else None,
         links=links,
     )
 
 
-def _setting(one: Measured, subject: Subject, alike: Alike) -> Setting:
+def _setting(one: MeasuredCase, subject: CaseInputs, alike: BaselineIndex) -> PredictionInputs:
     if one.metric == "decode" and "n_gen" not in one.conditions and batch(one.conditions) > 1:
-        raise InputError("The lengths of several sequences at once are not told.")
-    way = subject.way(one.conditions)
-    if one.record["kind"] != "run" and way.batch > 1:
+        raise InputError("The record lacks the lengths of the concurrent sequences.")
+    strategy = subject.strategy(one.conditions)
+    if one.record["kind"] != "run" and strategy.batch > 1:
         raise InputError(
-            "Of several sequences at once it is not told whether it is of each or all."
+            "The record does not state whether the speed is of each sequence or of all."
         )
     platforms, constants = _machines(one, subject, alike)
     if one.metric == "prompt":
-        if not way.n_prompt:
+        if not strategy.n_prompt:
             raise InputError("The record lacks the length of the prompt.")
         slow = next((node.name for node in platforms if not node.tflops), "")
         if slow:
             raise InputError(f"The compute_tflops of {slow!r} are not known.")
-    return Setting(platforms, subject.model, way, subject.fabric, constants, one.metric)
+    return PredictionInputs(
+        platforms, subject.model, strategy, subject.fabric, constants, one.metric
+    )
 
 
 def _machines(
-    one: Measured, subject: Subject, alike: Alike
+    one: MeasuredCase, subject: CaseInputs, alike: BaselineIndex
 ) -> tuple[tuple[PlatformFacts, ...], Constants]:
-    way = subject.way(one.conditions)
+    strategy = subject.strategy(one.conditions)
     if subject.platforms:
         kind = subject.platforms[0].kind
-        return subject.platforms, choose(family(way, kind), kind)
+        return subject.platforms, choose(family(strategy, kind), kind)
     platform = one.record["nodes"][0]["platform"]
     if subject.nodes == 1:
         raise InputError(
@@ -171,17 +178,24 @@ def _machines(
             f"Nobody published facts of {platform!r}, and one node was not measured in this run "
             "with the same parameters; add nodes: [1] to the sweep."
         )
-    node, constants = calibrated(platform, subject.model, way, one.metric, *alone)
+    node, constants = calibrated(platform, subject.model, strategy, one.metric, *alone)
     other = alike.on_another_fabric(one)
     if other is not None:
         link = fabric_of(other.record)
         if link is not None:
             constants = with_exchanges_of(
-                constants, node, subject.nodes, subject.model, way, link, one.metric, other.value
+                constants,
+                node,
+                subject.nodes,
+                subject.model,
+                strategy,
+                link,
+                one.metric,
+                other.value,
             )
-            said = (
+            assumption = (
                 f"{platform}: the host's time for an exchange on {one.fabric!r} is as on "
                 f"{other.fabric!r} in it"
             )
-            node = replace(node, assumptions=(*node.assumptions, said))
+            node = replace(node, assumptions=(*node.assumptions, assumption))
     return (node,) * subject.nodes, constants

@@ -16,7 +16,7 @@ _MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines
 
 @cache
 def facts_of(name: str) -> Mapping[str, Any] | None:
-    """In the form of a platform's file; none for a machine that nobody gave facts of."""
+    """In the form of a platform's file; None for a machine that nobody gave facts of."""
     if name in platform_names():
         return load_platform(name)
     for machine in read_toml(_MACHINES)["machines"]:

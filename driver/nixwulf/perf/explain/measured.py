@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.perf.explain.diagnostics import clues
+from nixwulf.perf.explain.diagnostics import diagnostics
 from nixwulf.perf.explain.subject import METRICS, batch
 from nixwulf.results.record import Record
 from nixwulf.results.table import canonical, record_rtt_us
@@ -20,7 +20,7 @@ _OF_NODES = _OF_LINK | {"nodes", "transport", "parallelism"}
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCase:
     """A metric of all records of one case: mean of the values, tokens a second of all sequences.
 
     record: the first of its runs; conditions: those of the metric; error: standard error of the
@@ -32,7 +32,7 @@ class Measured:
     metric: str
     value: float
     runs: int
-    clues: tuple[str, ...] = ()
+    diagnostics: tuple[str, ...] = ()
     error: float = 0.0
 
     @property
@@ -63,12 +63,12 @@ class Unmeasured:
     why: str
 
 
-class Alike:
+class BaselineIndex:
     """Which measured cases are alike but for their nodes or their link."""
 
-    def __init__(self, measured: Iterable[Measured]) -> None:
-        self._alone: defaultdict[str, list[Measured]] = defaultdict(list)
-        self._linked: defaultdict[str, list[Measured]] = defaultdict(list)
+    def __init__(self, measured: Iterable[MeasuredCase]) -> None:
+        self._alone: defaultdict[str, list[MeasuredCase]] = defaultdict(list)
+        self._linked: defaultdict[str, list[MeasuredCase]] = defaultdict(list)
         for one in measured:
             if one.record["case"]["nodes"] == 1:
                 self._alone[one.but(_OF_NODES)].append(one)
@@ -77,21 +77,21 @@ class Alike:
         for group in self._linked.values():
             group.sort(key=lambda one: record_rtt_us(one.record) or inf)
 
-    def on_one_node(self, one: Measured) -> tuple[float, float] | None:
-        """Mean speed of the same on one node, and its error; none where it was not measured."""
+    def on_one_node(self, one: MeasuredCase) -> tuple[float, float] | None:
+        """Mean speed of the same on one node, and its error; None where it was not measured."""
         alone = self._alone.get(one.but(_OF_NODES))
         if not alone:
             return None
         return fmean(other.value for other in alone), max(other.error for other in alone)
 
-    def on_another_fabric(self, one: Measured) -> Measured | None:
-        """The same case on that other fabric that has the shortest round trip, or none."""
+    def on_another_fabric(self, one: MeasuredCase) -> MeasuredCase | None:
+        """The same case on that other fabric that has the shortest round trip, or None."""
         group = self._linked.get(one.but(_OF_LINK), ())
         return next((other for other in group if other.fabric != one.fabric), None)
 
 
-def measured_in(records: Sequence[Record]) -> tuple[list[Measured], list[Unmeasured]]:
-    """Runs of one case are one; records without a speed are told with their reason."""
+def measured_in(records: Sequence[Record]) -> tuple[list[MeasuredCase], list[Unmeasured]]:
+    """Runs of one case are one; records without a speed are listed with their reason."""
     groups: defaultdict[tuple[str, str, str], list[tuple[Record, Mapping[str, Any]]]]
     groups = defaultdict(list)
     rest = []
@@ -109,7 +109,7 @@ def measured_in(records: Sequence[Record]) -> tuple[list[Measured], list[Unmeasu
     return [_mean(seen) for seen in groups.values()], rest
 
 
-def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> Measured:
+def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> MeasuredCase:
     record, metric = seen[0]
     conditions = metric["conditions"]
     values = [_requests(record, conditions) * one["value"] for record, one in seen]
@@ -118,13 +118,13 @@ def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> Measured:
         one.get("stddev", 0.0) / sqrt(len(one["samples"])) for _, one in seen if one.get("samples")
     ]
     mean = fmean(one["value"] for _, one in seen)
-    return Measured(
+    return MeasuredCase(
         record,
         conditions,
         metric["name"],
         fmean(values),
         len(seen),
-        tuple(dict.fromkeys(text for record, _ in seen for text in clues(record))),
+        tuple(dict.fromkeys(text for record, _ in seen for text in diagnostics(record))),
         hypot(*errors) / len(seen) / mean if mean > 0 else 0.0,
     )
 
@@ -148,5 +148,5 @@ def _why(record: Record) -> str:
     if record["outcome"] == "ok":
         return "It measured no prompt and no decode in tok/s."
     failure = record.get("failure", {})
-    said = " ".join(filter(None, (failure.get("reason"), failure.get("hint"))))
-    return f"It ended {record['outcome']!r}, so there is no speed to explain. {said}".strip()
+    why = " ".join(filter(None, (failure.get("reason"), failure.get("hint"))))
+    return f"It ended {record['outcome']!r}, so there is no speed to explain. {why}".strip()

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from nixwulf.core.pipes import escaped
-from nixwulf.core.text import clean, figure, plural
+from nixwulf.core.text import clean, format_significant, plural
 from nixwulf.perf.explain.explanation import Explained
 from nixwulf.perf.explain.labels import labels
 from nixwulf.perf.explain.measured import Unmeasured
@@ -23,7 +23,7 @@ _COLOURS = {"cannot be right": "bold red", "half of it or less": "bold red",
             "slower than predicted": "yellow"}  # fmt: skip
 
 
-def to_terminal(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> None:
+def to_terminal(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> None:
     """Print explanations; in a pipe or a file a sentence is a line."""
     console = Console(highlight=False)
 
@@ -35,7 +35,7 @@ def to_terminal(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> None:
             console.print(Text(" " * indent) + line, soft_wrap=True)
 
     last, noticed = "", set[str]()
-    for one, label in zip(told, labels(told), strict=True):
+    for one, label in zip(explained, labels(explained), strict=True):
         if case(one) != last:
             noticed.clear()
             say(f"{chr(10) if last else ''}{case(one)}", "bold")
@@ -46,37 +46,37 @@ def to_terminal(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> None:
             for name, count in cells(one.prediction.parts, _BAR).items():
                 bar.append(LETTERS[name][0] * count, style=f"{COLOURS[name]} reverse")
             ms = 1000 / one.prediction.value
-            bar.append(f" {figure(ms)} ms: {percentages(one.prediction.parts)}")
+            bar.append(f" {format_significant(ms)} ms: {percentages(one.prediction.parts)}")
             say(bar, indent=4)
         for sentence in sentences(one):
             if sentence not in noticed:
                 say(sentence, indent=4)
             if sentence.startswith(NOTICED):
                 noticed.add(sentence)
-    for text in (*_rest(rest), *_foot(told)):
+    for text in (*_rest(rest), *_foot(explained)):
         # A link stays one where the terminal itself breaks the line.
         console.print(Text(clean(text)), soft_wrap=True)
 
 
-def to_markdown(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> str:
+def to_markdown(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> str:
     """Explanations as GitHub Markdown."""
     lines = []
-    for one, label in zip(told, labels(told), strict=True):
+    for one, label in zip(explained, labels(explained), strict=True):
         lines.append(f"**{escaped(case(one))}**, {escaped(label)}: {escaped(measured(one))}")
         lines.append("")
         if one.prediction:
             lines.append(f"- Predicted time: {escaped(percentages(one.prediction.parts))}.")
         lines += [f"- {escaped(sentence)}" for sentence in sentences(one)]
         lines.append("")
-    lines += [escaped(text) if text else "" for text in (*_rest(rest), *_assumptions(told))]
+    lines += [escaped(text) if text else "" for text in (*_rest(rest), *_assumptions(explained))]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def to_json(told: Sequence[Explained], rest: Sequence[Unmeasured]) -> str:
+def to_json(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> str:
     """Explanations with all their numbers; a key without a value is absent."""
     document = {
         "kind": "explanation",
-        "explained": [_document(one) for one in told],
+        "explained": [_document(one) for one in explained],
         "without_speed": [{"case": dict(one.case), "why": one.why} for one in rest],
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
@@ -91,7 +91,7 @@ def _document(one: Explained) -> dict[str, Any]:
         "unit": "tok/s",
         "measured": one.measured,
         "n_runs": one.runs,
-        "clues": [*one.clues, *(link.what for link in one.links)],
+        "clues": [*one.diagnostics, *(link.what for link in one.links)],
         "sentences": list(sentences(one)),
     }
     if one.prediction is None:
@@ -102,10 +102,10 @@ def _document(one: Explained) -> dict[str, Any]:
         "high": one.prediction.high,
         "verdict": one.verdict,
         "shares": shares(one.prediction.parts),
-        "helps": [{"what": help_.what, "factor": help_.factor} for help_ in one.helps],
+        "helps": [{"what": help_.what, "factor": help_.factor} for help_ in one.sensitivities],
         "assumptions": list(one.prediction.assumptions),
     }
-    return document | ({"roof": one.roof} if one.roof else {})
+    return document | ({"roof": one.roofline} if one.roofline else {})
 
 
 def _rest(rest: Sequence[Unmeasured]) -> list[str]:
@@ -118,18 +118,20 @@ def _rest(rest: Sequence[Unmeasured]) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _foot(told: Sequence[Explained]) -> list[str]:
+def _foot(explained: Sequence[Explained]) -> list[str]:
     parts: dict[str, float] = {}
-    for one in told:
+    for one in explained:
         for name, seconds in one.prediction.parts.items() if one.prediction else ():
             parts[name] = parts.get(name, 0.0) + seconds
-    return ["", *legend(parts), *_assumptions(told)] if parts else []
+    return ["", *legend(parts), *_assumptions(explained)] if parts else []
 
 
-def _assumptions(told: Sequence[Explained]) -> list[str]:
-    said = dict.fromkeys(
-        text for one in told if one.prediction for text in one.prediction.assumptions
+def _assumptions(explained: Sequence[Explained]) -> list[str]:
+    assumptions = dict.fromkeys(
+        text for one in explained if one.prediction for text in one.prediction.assumptions
     )
     return (
-        ["", "Assumed, because it is not known:", *(f"- {text}" for text in said)] if said else []
+        ["", "Assumed, because it is not known:", *(f"- {text}" for text in assumptions)]
+        if assumptions
+        else []
     )

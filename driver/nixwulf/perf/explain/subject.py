@@ -12,9 +12,9 @@ from nixwulf.llm.header_facts import of_gguf
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.llm.quantization import weights_of
 from nixwulf.llm.random_model import RandomModel, parse_random_model
-from nixwulf.llm.sizes import Tensor
+from nixwulf.llm.sizes import TensorSize
 from nixwulf.perf.explain.machines import facts_of
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way, platform_facts
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, platform_facts
 from nixwulf.perf.links import fabric_facts
 from nixwulf.results.record import Record
 from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
@@ -28,8 +28,8 @@ _NONE = (None, False, 0, "", "off", "no")
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A case as the model sees it; platforms is none for machines that only a run tells about."""
+class CaseInputs:
+    """A case as the model sees it; platforms is None for machines that only a run tells about."""
 
     model: ModelFacts
     fabric: FabricFacts | None
@@ -38,10 +38,10 @@ class Subject:
     engine: str
     parallelism: str
 
-    def way(self, conditions: Mapping[str, Any]) -> Way:
+    def strategy(self, conditions: Mapping[str, Any]) -> Strategy:
         """How a metric of it was measured; raises InputError for what the model has no sums for."""
         _no_guesses(conditions)
-        return Way(
+        return Strategy(
             self.engine,
             self.parallelism,
             n_prompt=_count(conditions, "n_prompt"),
@@ -52,10 +52,12 @@ class Subject:
         )
 
 
-def _no_guesses(said: Mapping[str, Any]) -> None:
+def _no_guesses(parameters: Mapping[str, Any]) -> None:
     for key in _GUESSES:
-        if said.get(key) not in _NONE:
-            raise InputError("It guesses tokens ahead, and how many were kept is not told.")
+        if parameters.get(key) not in _NONE:
+            raise InputError(
+                "It decodes speculatively, and the number of accepted tokens is missing."
+            )
 
 
 def batch(conditions: Mapping[str, Any]) -> int:
@@ -71,7 +73,7 @@ def _count(conditions: Mapping[str, Any], key: str) -> int:
     return int(value)
 
 
-def subject_of(record: Record, plan: Mapping[str, Any] | None) -> Subject:
+def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
     """What a record tells; plan is that of its run, and knows the models that the driver made.
 
     Raises InputError, a sentence that says what is missing.
@@ -83,7 +85,7 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> Subject:
             "language model."
         )
     _no_guesses(case.get("parameters", {}))
-    return Subject(
+    return CaseInputs(
         _model(record, plan),
         fabric_of(record),
         _platforms(record),
@@ -94,18 +96,18 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> Subject:
 
 
 def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
-    name, told = record["case"]["model"], record.get("model", {})
+    name, described = record["case"]["model"], record.get("model", {})
     models = plan["sweep"]["document"].get("models", {}) if plan else {}
     random = models.get(name, {}).get("random")
     if random is not None:
-        return _random(name, parse_random_model(random, name), told.get("bytes", 0))
-    if told.get("random_weights"):
+        return _random(name, parse_random_model(random, name), described.get("bytes", 0))
+    if described.get("random_weights"):
         raise InputError(
             f"The record lacks the layers of the random model {name!r}, which plan.json of its run "
             "has; name the run's folder."
         )
     found = None
-    for text in (told.get("hub"), told.get("file"), told.get("name"), name):
+    for text in (described.get("hub"), described.get("file"), described.get("name"), name):
         try:
             found = find(str(text)) if text else None
         except InputError:
@@ -118,8 +120,8 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
             f"The model {name!r} is not known by that name: driver/nixwulf/data/model/models.toml "
             f"lacks it{again}."
         )
-    label = told.get("weights") or f"{told.get('file', '')} {name}".strip()
-    size = told.get("bytes", 0) / _GIB
+    label = described.get("weights") or f"{described.get('file', '')} {name}".strip()
+    size = described.get("bytes", 0) / _GIB
     try:
         return found.quantized(weights_of(label, found, size))
     except InputError:
@@ -136,7 +138,7 @@ def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
         raise InputError(f"The record lacks the bytes of the model {name!r}.")
     bytes_each = size / model.parameters
     tensors = {
-        tensor.name: Tensor(int(tensor.size * bytes_each), tensor.size)
+        tensor.name: TensorSize(int(tensor.size * bytes_each), tensor.size)
         for tensor in model.tensors()
     }
     fields = {
@@ -152,13 +154,13 @@ def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
 
 
 def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:
-    """One for each node; none where a platform's own speed was never measured, as the lab's."""
+    """One for each node; None where a platform's own speed was never measured, as the lab's."""
     count = record["case"]["nodes"]
     names = [node["platform"] for node in record.get("nodes", ())]
     cluster = record.get("cluster", {})
-    told = list(cluster.get("platforms", ()))
+    platforms = list(cluster.get("platforms", ()))
     if not names:
-        names = told * count if len(told) == 1 else told
+        names = platforms * count if len(platforms) == 1 else platforms
     if len(names) != count:
         raise InputError(
             f"The record names {len(names)} platforms for {count} nodes; it takes one for each, "

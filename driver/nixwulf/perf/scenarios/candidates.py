@@ -10,7 +10,7 @@ from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.perf.scenarios.facts import kind_of
-from nixwulf.perf.scenarios.source import Model
+from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.plugins import engines
 
 _CPU = "cpu"
@@ -21,7 +21,7 @@ class Question:
     """What is asked: a cluster, a model and an engine; empty tuples stand for all there are."""
 
     cluster: Cluster
-    model: Model
+    model: ModelDescription
     engine: str = "llama.cpp"
     n_prompt: int = 512
     n_gen: int = 128
@@ -48,14 +48,14 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class ExcludedCandidate:
     """A way that cannot be run, and why."""
 
     candidate: Candidate
     why: str
 
 
-def candidates(question: Question) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
+def candidates(question: Question) -> tuple[tuple[Candidate, ...], tuple[ExcludedCandidate, ...]]:
     """The ways, fewest nodes first, and those that the engine cannot be run in.
 
     Raises InputError for what the cluster cannot do, and when no way is left.
@@ -65,7 +65,7 @@ def candidates(question: Question) -> tuple[tuple[Candidate, ...], tuple[LeftOut
     for candidate in _all(question):
         why = _unsupported(question, candidate)
         if why:
-            out.append(LeftOut(candidate, why))
+            out.append(ExcludedCandidate(candidate, why))
         else:
             found.append(candidate)
     if not found:

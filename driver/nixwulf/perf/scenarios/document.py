@@ -8,8 +8,8 @@ from typing import Any
 
 from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.bar import shares
-from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question
-from nixwulf.perf.scenarios.ways import Answer, Told
+from nixwulf.perf.scenarios.candidates import Candidate, ExcludedCandidate, Question
+from nixwulf.perf.scenarios.forecast import Forecast, ScenarioForecast
 
 KIND = "prediction"
 """Of the document; no record has it, and record.validate refuses it."""
@@ -17,8 +17,8 @@ KIND = "prediction"
 
 def to_json(
     question: Question,
-    answers: Sequence[Answer],
-    left_out: Sequence[LeftOut],
+    answers: Sequence[ScenarioForecast],
+    left_out: Sequence[ExcludedCandidate],
     what_ifs: Sequence[str],
 ) -> str:
     """Predictions with all their numbers; times are seconds a token."""
@@ -45,10 +45,10 @@ def to_json(
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def _way(one: Answer) -> dict[str, Any]:
-    document = _place(one.candidate) | _told(one.plain)
+def _way(one: ScenarioForecast) -> dict[str, Any]:
+    document = _place(one.candidate) | _forecast(one.plain)
     if one.changed:
-        document["what_if"] = _told(one.changed)
+        document["what_if"] = _forecast(one.changed)
     return document
 
 
@@ -63,14 +63,14 @@ def _place(candidate: Candidate) -> dict[str, Any]:
     return document
 
 
-def _told(told: Told) -> dict[str, Any]:
-    memory: dict[str, Any] = {"needs_gib": told.room.needs_gib}
-    if told.room.has_gib:
-        memory |= {"has_gib": told.room.has_gib, "fits": told.room.fits}
-    document: dict[str, Any] = {"memory": memory, "decode": _prediction(told.decode)}
-    if told.prompt:
-        document["prompt"] = _prediction(told.prompt)
-    return document | {"assumptions": list(told.assumptions)}
+def _forecast(forecast: Forecast) -> dict[str, Any]:
+    memory: dict[str, Any] = {"needs_gib": forecast.room.needs_gib}
+    if forecast.room.has_gib:
+        memory |= {"has_gib": forecast.room.has_gib, "fits": forecast.room.fits}
+    document: dict[str, Any] = {"memory": memory, "decode": _prediction(forecast.decode)}
+    if forecast.prompt:
+        document["prompt"] = _prediction(forecast.prompt)
+    return document | {"assumptions": list(forecast.assumptions)}
 
 
 def _prediction(one: Prediction) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import Fabric
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.perf.constants import Constants, choose, family
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Way, platform_facts
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, platform_facts
 from nixwulf.perf.links import fabric_facts
 from nixwulf.perf.scenarios import what_if
 from nixwulf.perf.scenarios.what_if import WhatIf
@@ -62,8 +62,8 @@ def link(
     )
 
 
-def constants(way: Way, kind: str, changes: Sequence[WhatIf]) -> Constants | None:
+def constants(strategy: Strategy, kind: str, changes: Sequence[WhatIf]) -> Constants | None:
     """None: those that the model chooses."""
     if not any(one.group == "engine" for one in changes):
         return None
-    return what_if.of_constants(way.engine, choose(family(way, kind), kind), changes)
+    return what_if.of_constants(strategy.engine, choose(family(strategy, kind), kind), changes)

@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from nixwulf.core.pipes import escaped, pipe_table
-from nixwulf.core.text import clean, figure
+from nixwulf.core.text import clean, format_significant
 from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.bar import COLOURS, LETTERS, cells, legend, percentages
-from nixwulf.perf.scenarios.candidates import LeftOut, Question
+from nixwulf.perf.scenarios.candidates import ExcludedCandidate, Question
+from nixwulf.perf.scenarios.forecast import Forecast, ScenarioForecast
 from nixwulf.perf.scenarios.text import change, heading, how, speed
-from nixwulf.perf.scenarios.ways import Answer, Told
 
 _PIPE_WIDTH = 170
 _BAR = 32
@@ -27,8 +27,8 @@ _UNITS = "~ is a prediction, in tok/s; in brackets is what 80 % of measurements 
 
 def to_terminal(
     question: Question,
-    answers: Sequence[Answer],
-    left_out: Sequence[LeftOut],
+    answers: Sequence[ScenarioForecast],
+    left_out: Sequence[ExcludedCandidate],
     what_ifs: Sequence[str],
 ) -> None:
     """Print predictions; plain text where the output is a pipe or a file."""
@@ -38,8 +38,8 @@ def to_terminal(
     for sentence in (heading(question), *_heads(answers, what_ifs)):
         _say(console, sentence)
     _print_table(console, _HEAD, [_plain(one) for one in answers], answers)
-    for number, said in enumerate(_beside(answers, left_out)):
-        _say(console, said if number else f"\n{said}")
+    for number, sentence in enumerate(_beside(answers, left_out)):
+        _say(console, sentence if number else f"\n{sentence}")
     if answers[0].changed:
         _say(console, f"\n{_then(what_ifs)}")
         _print_table(console, _HEAD, [_changed(one) for one in answers], answers)
@@ -49,12 +49,12 @@ def to_terminal(
     for number, sentence in enumerate(legend(_sum(shown))):
         _say(console, sentence if number else f"\n{sentence}")
     _say(console, f"\n{_ASSUMED}")
-    for said in _assumptions(answers):
+    for sentence in _assumptions(answers):
         # A link stays one where the terminal itself breaks the line.
-        console.print(Text(f"- {said}"), soft_wrap=True)
+        console.print(Text(f"- {sentence}"), soft_wrap=True)
 
 
-def _fitting(answers: Sequence[Answer]) -> list[Answer]:
+def _fitting(answers: Sequence[ScenarioForecast]) -> list[ScenarioForecast]:
     return [one for one in answers if one.plain.room.fits is not False]
 
 
@@ -65,8 +65,8 @@ def _say(console: Console, text: str) -> None:
 
 def to_markdown(
     question: Question,
-    answers: Sequence[Answer],
-    left_out: Sequence[LeftOut],
+    answers: Sequence[ScenarioForecast],
+    left_out: Sequence[ExcludedCandidate],
     what_ifs: Sequence[str],
 ) -> str:
     """Predictions as GitHub Markdown."""
@@ -78,7 +78,7 @@ def to_markdown(
     parts = [
         "  \n".join(map(escaped, (heading(question), *_heads(answers, what_ifs)))),
         pipe_table(_HEAD, [_plain(one) for one in answers]),
-        *(escaped(said) for said in _beside(answers, left_out)),
+        *(escaped(sentence) for sentence in _beside(answers, left_out)),
         *((escaped(_then(what_ifs)), pipe_table(_HEAD, then)) if then else ()),
         *((pipe_table(("where the time goes", "decode", "prompt"), time),) if time else ()),
         _listed(answers),
@@ -86,7 +86,7 @@ def to_markdown(
     return "\n\n".join(parts) + "\n"
 
 
-def _heads(answers: Sequence[Answer], what_ifs: Sequence[str]) -> list[str]:
+def _heads(answers: Sequence[ScenarioForecast], what_ifs: Sequence[str]) -> list[str]:
     given = what_ifs and not answers[0].changed
     return [_UNITS, f"Given: {', '.join(what_ifs)}."] if given else [_UNITS]
 
@@ -95,43 +95,45 @@ def _then(what_ifs: Sequence[str]) -> str:
     return f"With {', '.join(what_ifs)}:"
 
 
-def _beside(answers: Sequence[Answer], left_out: Sequence[LeftOut]) -> list[str]:
+def _beside(
+    answers: Sequence[ScenarioForecast], left_out: Sequence[ExcludedCandidate]
+) -> list[str]:
     """Why ways are left out, a sentence for each reason; and that none of the others fits."""
     first: dict[str, list[str]] = {}
     for one in left_out:
         first.setdefault(one.why, []).append(how(one.candidate))
-    said = [
+    sentence = [
         f"Left out: {ways[0]}{f' (and {len(ways) - 1} more)' if len(ways) > 1 else ''}: {why}."
         for why, ways in first.items()
     ]
     if not _fitting(answers):
         nearest = min(answers, key=lambda one: one.plain.room.short_gib)
-        said.append(
+        sentence.append(
             f"It fits in none of these ways, the nearest being {how(nearest.candidate)} with "
             f"{nearest.plain.room.words}; take a smaller quantization, or more nodes."
         )
-    return said
+    return sentence
 
 
-def _plain(one: Answer) -> tuple[str, ...]:
+def _plain(one: ScenarioForecast) -> tuple[str, ...]:
     """The line of a way; a speed only of what fits."""
     return how(one.candidate), *_speeds(one.plain), one.plain.room.words
 
 
-def _changed(one: Answer) -> tuple[str, ...]:
+def _changed(one: ScenarioForecast) -> tuple[str, ...]:
     """The same with the what-ifs, and the change in percent."""
     if one.changed is None:
         return ()
     return how(one.candidate), *_changes(one.plain, one.changed), one.changed.room.words
 
 
-def _speeds(told: Told) -> tuple[str, str]:
-    if told.room.fits is False:
+def _speeds(forecast: Forecast) -> tuple[str, str]:
+    if forecast.room.fits is False:
         return "", ""
-    return speed(told.decode), speed(told.prompt) if told.prompt else ""
+    return speed(forecast.decode), speed(forecast.prompt) if forecast.prompt else ""
 
 
-def _changes(before: Told, after: Told) -> tuple[str, str]:
+def _changes(before: Forecast, after: Forecast) -> tuple[str, str]:
     """Of what did not fit before there is nothing to compare with."""
     if after.room.fits is False:
         return "", ""
@@ -152,7 +154,7 @@ def _print_table(
     console: Console,
     head: Sequence[str],
     rows: Sequence[Sequence[str]],
-    answers: Sequence[Answer],
+    answers: Sequence[ScenarioForecast],
 ) -> None:
     table = _table(head)
     for row, one in zip(rows, answers, strict=True):
@@ -162,7 +164,7 @@ def _print_table(
     console.print(table)
 
 
-def _bars(console: Console, answers: Sequence[Answer], metric: str, what: str) -> None:
+def _bars(console: Console, answers: Sequence[ScenarioForecast], metric: str, what: str) -> None:
     """A line a way; in a narrow terminal the bar stands below its name."""
     rows = []
     for one in answers:
@@ -171,29 +173,31 @@ def _bars(console: Console, answers: Sequence[Answer], metric: str, what: str) -
             bar = Text(no_wrap=True)
             for name, count in cells(prediction.parts, _BAR).items():
                 bar.append(LETTERS[name][0] * count, style=f"{COLOURS[name]} reverse")
-            time = f"{figure(1000 / prediction.value)} ms: {percentages(prediction.parts)}"
+            time = (
+                f"{format_significant(1000 / prediction.value)} ms: {percentages(prediction.parts)}"
+            )
             rows.append((Text(how(one.candidate), no_wrap=True), bar, Text(time)))
     if not rows:
         return
     console.print(Text(f"\nWhere the time of {what} goes:"))
-    if max(len(way) for way, _, _ in rows) + _BAR + _SENTENCE <= console.width:
+    if max(len(strategy) for strategy, _, _ in rows) + _BAR + _SENTENCE <= console.width:
         table = _table(("", "", ""), show_header=False)
         for row in rows:
             table.add_row(*row)
         console.print(table)
         return
-    for way, *others in rows:
-        console.print(way)
+    for strategy, *others in rows:
+        console.print(strategy)
         table = _table(("", ""), show_header=False)
         table.add_row(*others)
         console.print(Padding(table, (0, 0, 0, 2)))
 
 
-def _both(one: Answer) -> tuple[Prediction | None, Prediction | None]:
+def _both(one: ScenarioForecast) -> tuple[Prediction | None, Prediction | None]:
     return one.plain.decode, one.plain.prompt
 
 
-def _sum(answers: Iterable[Answer]) -> dict[str, float]:
+def _sum(answers: Iterable[ScenarioForecast]) -> dict[str, float]:
     found = dict.fromkeys(LETTERS, 0.0)
     for one in answers:
         for prediction in _both(one):
@@ -202,9 +206,9 @@ def _sum(answers: Iterable[Answer]) -> dict[str, float]:
     return found
 
 
-def _assumptions(answers: Sequence[Answer]) -> list[str]:
+def _assumptions(answers: Sequence[ScenarioForecast]) -> list[str]:
     return list(dict.fromkeys(text for one in answers for text in one.plain.assumptions))
 
 
-def _listed(answers: Sequence[Answer]) -> str:
+def _listed(answers: Sequence[ScenarioForecast]) -> str:
     return "\n".join((_ASSUMED, "", *(f"- {escaped(one)}" for one in _assumptions(answers))))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.llm.sizes import Sizes
-from nixwulf.perf.inputs import PlatformFacts, Way
-from nixwulf.perf.scenarios.source import Model
-from nixwulf.plugins.runtime.memory import Need, Work, needs
+from nixwulf.perf.inputs import PlatformFacts, Strategy
+from nixwulf.perf.scenarios.source import ModelDescription
+from nixwulf.plugins.runtime.memory import Need, TokenDemand, needs
 
 _GIB = 2**30
 _SYSTEM_GIB = 8.0
@@ -46,17 +46,17 @@ class Room:
         return f"{self.short_gib:.1f} GiB too little"
 
 
-def room(platforms: Sequence[PlatformFacts], model: Model, way: Way) -> Room:
+def room(platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: Strategy) -> Room:
     """The node that is short of most, or has least left."""
     free = [_free(platform.memory_gib) for platform in platforms]
-    parameters = {"n_prompt": way.n_prompt, "n_gen": way.n_gen, "depth": way.depth}
-    if way.batch > 1:
-        parameters["concurrency"] = way.batch
-    work = Work.of(parameters)
-    sizes = model.sizes or sizes_of(model.facts, work.context // way.batch)
+    parameters = {"n_prompt": strategy.n_prompt, "n_gen": strategy.n_gen, "depth": strategy.depth}
+    if strategy.batch > 1:
+        parameters["concurrency"] = strategy.batch
+    work = TokenDemand.of(parameters)
+    sizes = model.sizes or sizes_of(model.facts, work.context // strategy.batch)
     # A pipeline is cut by memory; where none is known, into equal parts.
     memories = [max(1, int(gib * _GIB)) for gib in free]
-    plan: Sequence[Need] = needs(sizes, work, way.parallelism, memories)
+    plan: Sequence[Need] = needs(sizes, work, strategy.parallelism, memories)
     pairs = [(need.total / _GIB, has) for need, has in zip(plan, free, strict=True)]
     return Room(*max(pairs, key=lambda pair: pair[0] - pair[1]))
 

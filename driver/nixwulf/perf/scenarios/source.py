@@ -17,7 +17,7 @@ from nixwulf.llm.model_facts import ModelFacts, Weights
 from nixwulf.llm.quantization import weights_of
 from nixwulf.llm.sizes import (
     Sizes,
-    Tensor,
+    TensorSize,
     gguf_sizes,
     parse_gguf,
     parse_safetensors,
@@ -41,7 +41,7 @@ _NOT_OF_A_MODEL = (
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelDescription:
     """Its name as shown, its facts, and its sizes by layer where its files were read."""
 
     name: str
@@ -49,7 +49,7 @@ class Model:
     sizes: Sizes | None = None
 
 
-def read_model(name: str, quant: str = "", size_gib: float = 0.0) -> Model:
+def read_model(name: str, quant: str = "", size_gib: float = 0.0) -> ModelDescription:
     """The model of a name or path; quant and size_gib of its files tell the bits of a weight.
 
     Raises InputError for what is not known or cannot be read, with what to give instead.
@@ -70,7 +70,7 @@ def read_model(name: str, quant: str = "", size_gib: float = 0.0) -> Model:
     facts = only(path) if path.suffix == ".toml" else find(name)
     more = f" {quant}" if quant else f" of {size_gib:g} GiB" if size_gib else ""
     weights = _weights(name, facts, quant, size_gib)
-    return Model(f"{facts.name}{more}" if more else name, facts.quantized(weights))
+    return ModelDescription(f"{facts.name}{more}" if more else name, facts.quantized(weights))
 
 
 def _weights(name: str, facts: ModelFacts, quant: str, size_gib: float) -> Weights:
@@ -89,8 +89,8 @@ def _weights(name: str, facts: ModelFacts, quant: str, size_gib: float) -> Weigh
     # A model that was published in few bits is whole without a quantization in its name.
     own = facts.weights
     if own.other_bits < _NATIVE:
-        said = f"{own.routed_bits:g} and {own.other_bits:g} bits a weight, as first published"
-        return replace(own, assumptions=(said,))
+        assumption = f"{own.routed_bits:g} and {own.other_bits:g} bits a weight, as first published"
+        return replace(own, assumptions=(assumption,))
     if own.routed_bits < _NATIVE:
         return weights_of(_FEW_BITS, facts)
     raise InputError(
@@ -99,21 +99,21 @@ def _weights(name: str, facts: ModelFacts, quant: str, size_gib: float) -> Weigh
     )
 
 
-def _of_gguf(path: Path) -> Model:
+def _of_gguf(path: Path) -> ModelDescription:
     split = _SPLIT.fullmatch(str(path))
     count = int(split[2]) if split else 1
     parts = [path]
     if split:
         parts = [Path(f"{split[1]}-{n:05}-of-{count:05}.gguf") for n in range(1, count + 1)]
     fields: dict[str, Any] = {}
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, TensorSize] = {}
     try:
         for part in parts:
             own, found = _gguf_header(part)
             tensors |= found
             fields = {**own, **fields}
         sizes = gguf_sizes(fields, tensors)
-        return Model(path.stem, _possible(of_gguf(path.stem, fields, tensors)), sizes)
+        return ModelDescription(path.stem, _possible(of_gguf(path.stem, fields, tensors)), sizes)
     except _NOT_OF_A_MODEL:
         raise InputError(
             f"{str(path)!r} is no GGUF of a language model, or is cut short; give another file, "
@@ -121,7 +121,7 @@ def _of_gguf(path: Path) -> Model:
         ) from None
 
 
-def _gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, TensorSize]]:
     for step in _STEPS:
         start = _first_bytes(path, step)
         try:
@@ -132,7 +132,7 @@ def _gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     raise ValueError("cut short")
 
 
-def _of_folder(folder: Path) -> Model:
+def _of_folder(folder: Path) -> ModelDescription:
     paths = sorted(folder.glob("*.safetensors"))
     if not paths:
         raise InputError(
@@ -141,7 +141,7 @@ def _of_folder(folder: Path) -> Model:
         )
     config = read_json(folder / "config.json")
     try:
-        tensors: dict[str, Tensor] = {}
+        tensors: dict[str, TensorSize] = {}
         for path in paths:
             length = int.from_bytes(_first_bytes(path, _LENGTH_BYTES), "little")
             if length > _LONGEST_HEADER:
@@ -156,7 +156,7 @@ def _of_folder(folder: Path) -> Model:
             f"{str(folder)!r} is no folder of a language model that can be read; give the model's "
             "name and --quant."
         ) from None
-    return Model(facts.name, facts, sizes)
+    return ModelDescription(facts.name, facts, sizes)
 
 
 def _possible(facts: ModelFacts) -> ModelFacts:
@@ -173,7 +173,7 @@ def _quantized_bits(config: Mapping[str, Any]) -> int:
     return int(packed.get("bits", 0))
 
 
-def _unpacked(tensors: Mapping[str, Tensor], bits: int) -> dict[str, Tensor]:
+def _unpacked(tensors: Mapping[str, TensorSize], bits: int) -> dict[str, TensorSize]:
     """Packed weights are words of several: one of 32 bits has eight of four bits."""
     return {
         key: one._replace(weights=one.weights * 32 // bits)

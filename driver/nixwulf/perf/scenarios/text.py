@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nixwulf.core.text import figure, plural
+from nixwulf.core.text import format_interval, format_significant, plural
 from nixwulf.perf.predict import Prediction
 
 if TYPE_CHECKING:
@@ -13,13 +13,12 @@ if TYPE_CHECKING:
 
 def speed(prediction: Prediction) -> str:
     """'~15.2 (12.4 to 18.6)', tok/s with its 80 % interval."""
-    low, high = figure(prediction.low), figure(prediction.high)
-    return f"~{figure(prediction.value)} ({low} to {high})"
+    return format_interval(prediction.value, prediction.low, prediction.high)
 
 
 def change(before: Prediction, after: Prediction) -> str:
     """'~18.1, +19 %'."""
-    return f"~{figure(after.value)}, {percent(after.value / before.value)}"
+    return f"~{format_significant(after.value)}, {percent(after.value / before.value)}"
 
 
 def percent(factor: float) -> str:

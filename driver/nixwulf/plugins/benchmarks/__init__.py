@@ -32,7 +32,7 @@ class Benchmark(Protocol):
     name: str
     parameters: ClassVar[Mapping[str, Parameter]]
     engines: tuple[str, ...] | None
-    """What it measures: engines of these names; none: every engine; empty: the machines."""
+    """What it measures: engines of these names; None: every engine; empty: the machines."""
     programs: tuple[str, ...] = ()
     """Programs of its own that are looked for on PATH of every node."""
     proof_bytes: int = 10_000
@@ -43,7 +43,7 @@ class Benchmark(Protocol):
         return None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
-        """What a node with these programs lacks, and how to get it, or none."""
+        """What a node with these programs lacks, and how to get it, or None."""
         return None
 
     def measure(self, run: Run) -> list[Metric]:

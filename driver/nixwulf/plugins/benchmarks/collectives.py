@@ -20,7 +20,7 @@ _BITS = 8
 
 
 class Collectives(Benchmark):
-    """all_reduce_perf, one rank and one GPU a node; a result that was not checked is none.
+    """all_reduce_perf, one rank and one GPU a node; a result that was not checked is void.
 
     `all_reduce_time` (us) and `all_reduce_bandwidth` (Gbit/s of the bus), out of place. Wants
     nccl-tests or rccl-tests built with MPI. `failed`: another status than 0, a `#wrong` that is not
@@ -108,7 +108,7 @@ def environment_of(run: Run, node: Connection) -> dict[str, str]:
     return {**variables, **nccl.log_environment(run)}
 
 
-def check_sizes(table: parser.Table, wanted: Sequence[int]) -> None:
+def check_sizes(table: parser.NcclTable, wanted: Sequence[int]) -> None:
     """Raise RunFailure when a size is missing, or one is there that was not asked for."""
     found = [row.bytes for row in table.rows]
     if found != list(wanted):
@@ -133,7 +133,7 @@ def failure_of(ending: str, output: str, last: str, logs: Mapping[str, str]) -> 
     return RunFailure("failed", f"{_PROGRAM} {ending}: {words}{''.join(warnings)}")
 
 
-def _once(run: Run, number: int) -> parser.Table:
+def _once(run: Run, number: int) -> parser.NcclTable:
     try:
         process = mpi.execute(run, job_of(run, number))
     finally:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from nixwulf.core.metric import Metric
 from nixwulf.core.parameter import Parameter
 from nixwulf.nodes.process import OwnedProcess
-from nixwulf.outputs.dllama import Result, metrics
+from nixwulf.outputs.dllama import Inference, metrics
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.distributed_llama import ENGINE, infer
 from nixwulf.plugins.runtime import prompts
@@ -90,7 +90,7 @@ def _most(words: int) -> int:
     return 4 * words + 2
 
 
-def window(result: Result, process: OwnedProcess) -> tuple[float, float] | None:
+def window(result: Inference, process: OwnedProcess) -> tuple[float, float] | None:
     """When an inference predicted: from its last batch, which dllama flushes, to its last token."""
     if result.predicted is None:
         return None
@@ -98,5 +98,5 @@ def window(result: Result, process: OwnedProcess) -> tuple[float, float] | None:
     return begin, end
 
 
-def _short(result: Result) -> bool:
+def _short(result: Inference) -> bool:
     return result.prediction.tokens_s * _SHORT_MS > 1000  # noqa: PLR2004 - ms a second

@@ -27,7 +27,7 @@ _HPCC_OUTPUT = "hpccoutf.txt"
 
 
 class Hpl(Benchmark):
-    """High-Performance Linpack; a result without a residual check that PASSED is none.
+    """High-Performance Linpack; one without a residual check that PASSED is void.
 
     `gflops` (Gflop/s) and `time` (s), a sample a solution, by `xhpl`, else Debian's `hpcc`. mpirun
     runs on the head, and the driver starts its daemons over its own ssh connections: nodes need no

@@ -12,7 +12,7 @@ from nixwulf.nodes import link
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import iperf3
-from nixwulf.outputs.iperf3 import Flow, Row
+from nixwulf.outputs.iperf3 import Flow, IntervalRow
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -119,7 +119,7 @@ def _received_by(server: OwnedProcess) -> dict[str, Flow]:
     return {direction: flow for direction, flow in flows.items() if direction == "forward"}
 
 
-def _check(run: Run, worker: Connection, direction: str, rows: Sequence[Row]) -> None:
+def _check(run: Run, worker: Connection, direction: str, rows: Sequence[IntervalRow]) -> None:
     """A test that ends in a stall has lost its link, whatever its sum is."""
     fastest = max((row.gbps for row in rows), default=0.0)
     if fastest and rows[-1].gbps >= fastest * _STALLED:
@@ -132,12 +132,12 @@ def _check(run: Run, worker: Connection, direction: str, rows: Sequence[Row]) ->
     raise RunFailure("hang", reason)
 
 
-def whole(rows: Sequence[Row], interval_s: float) -> list[Row]:
+def whole(rows: Sequence[IntervalRow], interval_s: float) -> list[IntervalRow]:
     """The rows of whole intervals: a last one of milliseconds may well have carried nothing."""
     return [row for row in rows if row.end_s - row.start_s > interval_s / 2]
 
 
-def stalls(rows: Sequence[Row]) -> str:
+def stalls(rows: Sequence[IntervalRow]) -> str:
     """The intervals without traffic, neighbours joined, as '2.0-4.0 s, 7.0-8.0 s'."""
     fastest = max((row.gbps for row in rows), default=0.0)
     spans: list[list[float]] = []

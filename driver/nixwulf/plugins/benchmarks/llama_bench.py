@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.parameter import Parameter
-from nixwulf.outputs.llama_bench import Row, parse
+from nixwulf.outputs.llama_bench import LlamaBenchRow, parse
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.plugins.runtime.run import Run, RunFailure
@@ -77,7 +77,7 @@ def run_times(text: str, times: Sequence[float]) -> dict[str, list[float]]:
     return began
 
 
-def _windows(row: Row, began: Sequence[float]) -> tuple[tuple[float, float], ...]:
+def _windows(row: LlamaBenchRow, began: Sequence[float]) -> tuple[tuple[float, float], ...]:
     took = row.details.get("samples_ns")
     if not isinstance(took, list) or len(began) != len(took):
         return ()
@@ -85,7 +85,7 @@ def _windows(row: Row, began: Sequence[float]) -> tuple[tuple[float, float], ...
     return tuple(zip(began, ends, strict=True))
 
 
-def _metric(row: Row, state: str, began: Mapping[str, Sequence[float]]) -> Metric:
+def _metric(row: LlamaBenchRow, state: str, began: Mapping[str, Sequence[float]]) -> Metric:
     keys = ("n_prompt", "n_gen", "n_depth", "n_batch", "n_ubatch", "n_threads", "type_k", "type_v")
     return Metric(
         name=row.metric,

@@ -65,7 +65,7 @@ class MlxLm(Benchmark):
 BENCHMARK = MlxLm()
 
 
-def metrics(result: mlx.Result, came: Sequence[float]) -> list[Metric]:
+def metrics(result: mlx.Trials, came: Sequence[float]) -> list[Metric]:
     """What the trials tell, a sample each; came: the moment of each line, in seconds."""
     conditions = {
         "n_prompt": result.prompt_tokens,
@@ -84,7 +84,7 @@ def metrics(result: mlx.Result, came: Sequence[float]) -> list[Metric]:
     ]
 
 
-def windows(result: mlx.Result, came: Sequence[float]) -> tuple[Windows, Windows]:
+def windows(result: mlx.Trials, came: Sequence[float]) -> tuple[Windows, Windows]:
     """When the trials read their prompts, and when they generated.
 
     A trial reads, generates, and prints its line (mlx_lm/benchmark.py). None at all where the two

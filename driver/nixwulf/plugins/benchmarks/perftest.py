@@ -12,7 +12,7 @@ from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import ParseError
 from nixwulf.outputs import perftest as parser
-from nixwulf.outputs.perftest import Bandwidth, Latency
+from nixwulf.outputs.perftest import BandwidthRow, LatencyRow
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -96,17 +96,17 @@ def _measure(run: Run, worker: Connection, size: int) -> Metric:
         "operation": run.case.parameters["operation"],
         "bytes": size,
     }
-    latencies = [row for row in rows if isinstance(row, Latency)]
+    latencies = [row for row in rows if isinstance(row, LatencyRow)]
     if latencies:
         # The median of each run; its tail, of which perftest gives the percentiles, at its worst.
         tail = {"p99_us": max(row.p99 for row in latencies)}
         samples = tuple(row.typical for row in latencies)
         return Metric("rdma_latency", "us", samples, "warm", conditions, observed=tail)
-    samples = tuple(row.average_gbps for row in rows if isinstance(row, Bandwidth))
+    samples = tuple(row.average_gbps for row in rows if isinstance(row, BandwidthRow))
     return Metric("rdma_bandwidth", "Gbit/s", samples, "warm", conditions)
 
 
-def _once(run: Run, worker: Connection, size: int) -> Latency | Bandwidth:
+def _once(run: Run, worker: Connection, size: int) -> LatencyRow | BandwidthRow:
     listen = arguments(run, worker, size)
     connect = [*arguments(run, run.head, size), run.data_address(worker)]
     server = run.start(worker, f"perftest-server-{size}", listen, {}, background=True)

@@ -92,7 +92,7 @@ async def _measure(run: Run, endpoint: Endpoint) -> list[Metric]:
     """The load, and the clocks beside it: a run that stands still ends by them."""
     clocks = Clocks(run, endpoint.server)
     watching = asyncio.create_task(_watch(run, endpoint, clocks))
-    loading = asyncio.create_task(_load(run, endpoint, clocks.heard))
+    loading = asyncio.create_task(_load(run, endpoint, clocks.on_event))
     try:
         await asyncio.wait({watching, loading}, return_when=asyncio.FIRST_COMPLETED)
         if loading.done() and loading.exception():
@@ -115,12 +115,12 @@ async def _watch(run: Run, endpoint: Endpoint, clocks: Clocks) -> None:
         await asyncio.to_thread(clocks.check)
 
 
-async def _load(run: Run, endpoint: Endpoint, heard: Callable[[], None]) -> list[Metric]:
+async def _load(run: Run, endpoint: Endpoint, on_event: Callable[[], None]) -> list[Metric]:
     case, values = run.case, run.case.parameters
     slots, n_gen = values["concurrency"], values["n_gen"]
     async with endpoint.async_client() as client:
         model, n_prompt = endpoint.model, values["n_prompt"]
-        load = Load(client, model, values["api"], case.seed, n_prompt, heard)
+        load = Load(client, model, values["api"], case.seed, n_prompt, on_event)
         counting = await load.prepare()
         if case.warm_up:
             await load.send(counting, slots, slots, min(n_gen, _WARM_UP_TOKENS))
@@ -223,11 +223,11 @@ def warnings(
     total = len(answers)
     found = []
 
-    def told(wrong: list[Answer], words: Callable[[Answer], str]) -> None:
+    def report(wrong: list[Answer], words: Callable[[Answer], str]) -> None:
         if wrong:
             found.append(f"Of {total} answers {len(wrong)} {words(wrong[0])}.")
 
-    told(
+    report(
         [answer for answer in answers if len(answer.came) != answer.tokens],
         lambda first: (
             "had another number of chunks with text than of tokens by the server's usage, the "
@@ -235,14 +235,14 @@ def warnings(
             "tokens by usage"
         ),
     )
-    told(
+    report(
         [answer for answer in answers if came_in_bulk(answer)],
         lambda _: (
             "had most chunks read at once with the one before: decode and itl would not be times "
             "of the server, and are left out"
         ),
     )
-    told(
+    report(
         [answer for answer in answers if not answer.counted],
         lambda first: (
             f"streamed no usage, the first {len(first.came)} chunks with text: each is taken for a "
@@ -254,14 +254,14 @@ def warnings(
             f"The server does not count prompts: they had {max(NUMBER_WORDS, n_prompt)} words of "
             "three letters, and nobody knows how many tokens."
         )
-    told(
+    report(
         [answer for answer in answers if answer.counted and answer.prompt_tokens != n_prompt],
         lambda first: (
             "had a prompt of another length than n_prompt by the server's usage, the first "
             f"{first.prompt_tokens} tokens instead of {n_prompt}"
         ),
     )
-    told(
+    report(
         [answer for answer in answers if answer.tokens != n_gen],
         lambda first: (
             f"had another length than n_gen, the first {first.tokens} "
@@ -270,7 +270,7 @@ def warnings(
         ),
     )
     own = counting.own if counting else 0
-    told(
+    report(
         [answer for answer in answers if answer.cached_tokens > own + _CACHED_SHARE * n_prompt],
         lambda first: (
             "had a prompt that the server took from its cache in part, the first "

@@ -78,7 +78,7 @@ def arguments(run: Run, seed: int, requests: int, result: str) -> list[str]:
 
 
 def metrics(
-    run: Run, passes: Sequence[parser.Serve], windows: Sequence[Window | None]
+    run: Run, passes: Sequence[parser.ServeResult], windows: Sequence[Window | None]
 ) -> list[Metric]:
     """Time to first token, gaps between tokens, decode speed of a request, and of all at once.
 
@@ -108,7 +108,7 @@ def metrics(
     ]
 
 
-def warnings(run: Run, passes: Sequence[parser.Serve]) -> list[str]:
+def warnings(run: Run, passes: Sequence[parser.ServeResult]) -> list[str]:
     """What a reader of the numbers has to know: prompts that were not as long as asked for.
 
     vLLM makes them of random tokens and decodes them, and the text may encode to others; 0.16
@@ -140,7 +140,9 @@ def window(text: str, came: Sequence[float], seconds: float) -> Window | None:
     return (end - seconds, end) if 0 <= around - seconds <= _UNKNOWN_SHARE * seconds else None
 
 
-def _pass(run: Run, name: str, seed: int, requests: int) -> tuple[parser.Serve, Window | None]:
+def _pass(
+    run: Run, name: str, seed: int, requests: int
+) -> tuple[parser.ServeResult, Window | None]:
     label = f"vllm-bench-{name}"
     result = f"/tmp/nixwulf-{run.name}-{label}.json"  # noqa: S108 - on the node
     # Unbuffered: its lines tell when the requests were.

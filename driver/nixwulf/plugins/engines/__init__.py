@@ -65,7 +65,7 @@ class Engine(Protocol):
         """A file or folder of random weights in the engine's format; raises InputError."""
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Why a point of a sweep cannot be run, or none.
+        """Why a point of a sweep cannot be run, or None.
 
         `random` is its RandomModel, `fabric_kind` the kind of its fabric, each or none; `gpus` the
         vendors of its nodes' GPUs, an empty one where a platform has none.

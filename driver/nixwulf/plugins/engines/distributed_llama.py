@@ -187,7 +187,7 @@ def infer_argv(run: Run, prompt: str, steps: int) -> list[str]:
     return [*inference, *root_arguments(run)]
 
 
-def infer(run: Run, name: str, prompt: str, steps: int) -> tuple[dllama.Result, OwnedProcess]:
+def infer(run: Run, name: str, prompt: str, steps: int) -> tuple[dllama.Inference, OwnedProcess]:
     """Run one inference to its end; its process has ended. Raises RunFailure, ParseError."""
     wait_until_listening(run)
     label = f"{name}-{len(run.owned)}"

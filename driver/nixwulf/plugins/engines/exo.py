@@ -13,7 +13,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, exo_api, exo_network, python_versions
-from nixwulf.plugins.engines.exo_api import Instance, Request
+from nixwulf.plugins.engines.exo_api import ExoRequest, Instance
 from nixwulf.plugins.engines.exo_network import Network
 from nixwulf.plugins.engines.mlx_devices import rdma_problem
 from nixwulf.plugins.runtime import asking
@@ -165,7 +165,7 @@ def _api(run: Run) -> Iterator[Endpoint]:
         yield Endpoint(local, run.model, server)
 
 
-def _settled(run: Run, endpoint: Endpoint, request: Request, read: Callable[[Any], T]) -> T:
+def _settled(run: Run, endpoint: Endpoint, request: ExoRequest, read: Callable[[Any], T]) -> T:
     """What is read from an answer, asked for until it can be; raises RunFailure why it cannot."""
     limit = min(time.monotonic() + _SETTLE_S, run.deadline)
     while True:
@@ -205,7 +205,7 @@ def _remove(endpoint: Endpoint, instance: Instance) -> None:
             time.sleep(_POLL_S)
 
 
-def _ask(endpoint: Endpoint, request: Request) -> Any:
+def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
     """The JSON that exo answers; raises RunFailure when it refuses."""
     import httpx
 
@@ -217,11 +217,11 @@ def _ask(endpoint: Endpoint, request: Request) -> Any:
             answer.raise_for_status()
             return answer.json()
     except (httpx.HTTPError, ValueError) as error:
-        said = str(error)
+        body = str(error)
         if isinstance(error, httpx.HTTPStatusError):
-            said = error.response.text
+            body = error.response.text
             if request == exo_api.NODES and error.response.status_code == httpx.codes.NOT_FOUND:
                 raise RunFailure("unsupported", exo_api.TOO_OLD) from None
-        words = " ".join(said.split())[:300]
+        words = " ".join(body.split())[:300]
         reason = f"exo did not answer {request.method} {request.path}: {words}."
         raise RunFailure("failed", reason) from None

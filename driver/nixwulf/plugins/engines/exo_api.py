@@ -19,7 +19,7 @@ _META = {None: "MlxRing", "tcp": "MlxRing", "rdma": "MlxJaccl"}
 
 
 @dataclass(frozen=True)
-class Request:
+class ExoRequest:
     """A request, its body as JSON."""
 
     method: str
@@ -37,10 +37,10 @@ class Instance:
     runners: Mapping[str, str]
 
 
-NODES = Request("GET", "/state/topology/nodes")
-INSTANCES = Request("GET", "/state/instances")
-RUNNERS = Request("GET", "/state/runners")
-DOWNLOADS = Request("GET", "/state/downloads")
+NODES = ExoRequest("GET", "/state/topology/nodes")
+INSTANCES = ExoRequest("GET", "/state/instances")
+RUNNERS = ExoRequest("GET", "/state/runners")
+DOWNLOADS = ExoRequest("GET", "/state/downloads")
 # Paths below /state came with commit c6c5a3e.
 TOO_OLD = (
     f"exo has no {NODES.method} {NODES.path}, which v1.0.70 and later have; install v1.0.71, or "
@@ -48,23 +48,25 @@ TOO_OLD = (
 )
 
 
-def previews(model: str) -> Request:
+def previews(model: str) -> ExoRequest:
     """What placements are possible."""
-    return Request("GET", "/instance/previews", query={"model_id": model})
+    return ExoRequest("GET", "/instance/previews", query={"model_id": model})
 
 
-def placement(model: str, case: Case) -> Request:
+def placement(model: str, case: Case) -> ExoRequest:
     """Place the model as the case says."""
     return placement_of(model, case.parallelism, case.transport, case.nodes)
 
 
-def placement_of(model: str, parallelism: str | None, transport: str | None, nodes: int) -> Request:
+def placement_of(
+    model: str, parallelism: str | None, transport: str | None, nodes: int
+) -> ExoRequest:
     """Place the model on so many nodes, split and joined so."""
     body = {"model_id": model, **_split(parallelism, transport, nodes)}
-    return Request("POST", "/place_instance", body)
+    return ExoRequest("POST", "/place_instance", body)
 
 
-def greedy(model: str, seed: int, count: int) -> Request:
+def greedy(model: str, seed: int, count: int) -> ExoRequest:
     """A chat whose tokens come back."""
     body = {
         "model": model,
@@ -75,12 +77,12 @@ def greedy(model: str, seed: int, count: int) -> Request:
         "logprobs": True,
         "stream": False,
     }
-    return Request("POST", "/v1/chat/completions", body)
+    return ExoRequest("POST", "/v1/chat/completions", body)
 
 
-def deletion(instance: str) -> Request:
+def deletion(instance: str) -> ExoRequest:
     """Take a model off the nodes."""
-    return Request("DELETE", f"/instance/{instance}")
+    return ExoRequest("DELETE", f"/instance/{instance}")
 
 
 def require_placement(model: str, case: Case, answer: Any) -> None:
@@ -117,7 +119,7 @@ def placed_instance(model: str, before: Collection[str], answer: Any) -> Instanc
 
 
 def download_problem(instance: Instance, answer: Any) -> str | None:
-    """Why a node cannot have the files of an instance's model, or none."""
+    """Why a node cannot have the files of an instance's model, or None."""
     for node in instance.runners:
         for status in answer.get(node, ()):
             failed = status.get("DownloadFailed")

@@ -108,7 +108,7 @@ def compile_arguments(tree: Path, jobs: int) -> list[str]:
 
 
 def share_done(line: str) -> float | None:
-    """The share that a line of Ninja (`[12/215]`) or Make (`[ 12%]`) reports as done, or none."""
+    """The share that a line of Ninja (`[12/215]`) or Make (`[ 12%]`) reports as done, or None."""
     if (ninja := _NINJA.match(line)) and int(ninja[2]):
         return min(1.0, int(ninja[1]) / int(ninja[2]))
     if make := _MAKE.match(line):

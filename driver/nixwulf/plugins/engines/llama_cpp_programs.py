@@ -56,7 +56,7 @@ def find() -> Installation | None:
 
 
 def find_built() -> Installation | None:
-    """The programs built before for this machine's CPU, or none."""
+    """The programs built before for this machine's CPU, or None."""
     return _installation("cache", [build_folder() / "bin"])
 
 

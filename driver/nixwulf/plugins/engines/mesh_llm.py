@@ -114,7 +114,7 @@ ENGINE = MeshLlm()
 
 
 def options_problem(options: str) -> str | None:
-    """Why a user's options are refused, or none."""
+    """Why a user's options are refused, or None."""
     try:
         words = [word.partition("=")[0] for word in shlex.split(options)]
     except ValueError as error:

@@ -35,7 +35,7 @@ _MIXED = "MLX has no backend between nodes of CUDA and others; take nodes of one
 
 
 def rdma_problem(point: Mapping[str, Any]) -> str | None:
-    """Why a point of a sweep cannot cross its fabric by jaccl, or none.
+    """Why a point of a sweep cannot cross its fabric by jaccl, or None.
 
     MLX has it on macOS only (https://ml-explore.github.io/mlx/build/html/usage/distributed.html).
     """
@@ -46,7 +46,7 @@ def rdma_problem(point: Mapping[str, Any]) -> str | None:
 
 
 def group_problem(point: Mapping[str, Any]) -> str | None:
-    """Why the nodes of a point of a sweep cannot be a group of MLX's, or none."""
+    """Why the nodes of a point of a sweep cannot be a group of MLX's, or None."""
     if point["nodes"] == 1:
         return None
     gpus = point.get("gpus", set())

@@ -195,10 +195,10 @@ def _told(failure: RunFailure, processes: Sequence[OwnedProcess]) -> RunFailure:
         if _NO_PIPELINE in text:
             reason = "mlx-lm splits a model of this architecture by tensors only."
             return RunFailure("unsupported", reason)
-        told = next((m[1] for m in _ERROR.finditer(text) if _PEER_LOST not in m[1]), None)
-        if told and failure.outcome == "failed":
+        reported = next((m[1] for m in _ERROR.finditer(text) if _PEER_LOST not in m[1]), None)
+        if reported and failure.outcome == "failed":
             program = process.argv[0].rpartition("/")[2]
-            return RunFailure("failed", f"{program} on node {process.node!r} says: {told}")
+            return RunFailure("failed", f"{program} on node {process.node!r} says: {reported}")
     return failure
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LINUX = ("Linux",)
 MACOS = macos.SYSTEM
 LINUX_AND_MACOS = (*LINUX, MACOS)
-State = Literal["ok", "refused", "waived", "unknown", "not applicable"]
+GateState = Literal["ok", "refused", "waived", "unknown", "not applicable"]
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Crossing:
 
 
 @dataclass(frozen=True)
-class Subject:
+class GateContext:
     """What gates are held against: the nodes of a case, or all of a cluster.
 
-    case, engine, benchmark and model are none where no case is about to run. answers: by gate and
+    case, engine, benchmark and model are None where no case is about to run. answers: by gate and
     node, what the gate's command printed; asked: the driver's time before and after that.
     """
 
@@ -102,17 +102,17 @@ def unknown(sentence: str) -> Verdict:
 class Gate:
     """One condition; holds, reads and fix document it, and judge says nothing when it holds.
 
-    systems: those of which it can read what it judges by, none for any. command: what to run on a
-    node before judging, none where the facts are enough.
+    systems: those of which it can read what it judges by, None for any. command: what to run on a
+    node before judging, None where the facts are enough.
     """
 
     name: str
     holds: str
     reads: str
     fix: str
-    concerns: Callable[[Subject, Node], bool]
-    judge: Callable[[Subject, Node], Iterable[Verdict]]
-    command: Callable[[Subject, Node], Sequence[str] | None] = lambda subject, node: None
+    concerns: Callable[[GateContext, Node], bool]
+    judge: Callable[[GateContext, Node], Iterable[Verdict]]
+    command: Callable[[GateContext, Node], Sequence[str] | None] = lambda subject, node: None
     systems: tuple[str, ...] | None = LINUX
 
     def reads_of(self, facts: Facts) -> bool:
@@ -121,12 +121,12 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Result:
+class GateResult:
     """What became of one gate on one node."""
 
     gate: str
     node: str
-    state: State
+    state: GateState
     sentences: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
@@ -153,13 +153,13 @@ def known_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
-def subject_of_run(run: Run, model: PlacedModel | None) -> Subject:
+def subject_of_run(run: Run, model: PlacedModel | None) -> GateContext:
     """What a run's gates are held against."""
     from nixwulf.plugins import benchmarks, engines
 
     case = run.case
     crossing = (Crossing(run.fabric, case.transport == "rdma"),) if run.fabric else ()
-    return Subject(
+    return GateContext(
         nodes=tuple(node.node for node in run.nodes),
         facts=run.facts,
         crossings=crossing,
@@ -170,30 +170,30 @@ def subject_of_run(run: Run, model: PlacedModel | None) -> Subject:
     )
 
 
-def subject_of_cluster(cluster: Cluster, facts: Mapping[str, Facts]) -> Subject:
+def subject_of_cluster(cluster: Cluster, facts: Mapping[str, Facts]) -> GateContext:
     """All nodes with facts, on all fabrics, and RDMA wherever a fabric carries it."""
-    return Subject(
+    return GateContext(
         nodes=tuple(node for node in cluster.nodes if node.name in facts),
         facts=facts,
         crossings=tuple(Crossing(f, "rdma" in f.transports) for f in cluster.fabrics.values()),
     )
 
 
-def result_of(gate: Gate, subject: Subject, node: Node, waived: Sequence[str]) -> Result:
+def result_of(gate: Gate, subject: GateContext, node: Node, waived: Sequence[str]) -> GateResult:
     """Judge one gate on one node by what is known."""
     if not gate.concerns(subject, node):
-        return Result(gate.name, node.name, "not applicable")
+        return GateResult(gate.name, node.name, "not applicable")
     if not gate.reads_of(subject.facts[node.name]):
         only = " and macOS" if MACOS in (gate.systems or ()) else ""
         why = f"Node {node.name!r} runs no Linux, and nixwulf reads this of Linux{only} only."
-        return Result(gate.name, node.name, "unknown", (why,))
+        return GateResult(gate.name, node.name, "unknown", (why,))
     verdicts = list(gate.judge(subject, node))
     against = tuple(v.sentence for v in verdicts if v.state == "refused")
     if against:
-        state: State = "waived" if gate.name in waived else "refused"
-        return Result(gate.name, node.name, state, against)
+        state: GateState = "waived" if gate.name in waived else "refused"
+        return GateResult(gate.name, node.name, state, against)
     open_ = tuple(v.sentence for v in verdicts)
-    return Result(gate.name, node.name, "unknown" if open_ else "ok", open_)
+    return GateResult(gate.name, node.name, "unknown" if open_ else "ok", open_)
 
 
 def on_lab(node: Node) -> bool:
@@ -201,7 +201,7 @@ def on_lab(node: Node) -> bool:
     return node.platform == LAB_PLATFORM
 
 
-def pairs(subject: Subject, node: Node) -> Iterator[tuple[Crossing, Node]]:
+def pairs(subject: GateContext, node: Node) -> Iterator[tuple[Crossing, Node]]:
     """Every other node that shares a fabric with a node, with that fabric."""
     for crossing in subject.crossings_of(node):
         for other in subject.nodes:

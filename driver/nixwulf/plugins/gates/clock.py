@@ -7,29 +7,29 @@ from collections.abc import Iterator, Sequence
 
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.facts import Clock
-from nixwulf.plugins.gates import LINUX_AND_MACOS, Gate, Subject, Verdict, refused, unknown
+from nixwulf.plugins.gates import LINUX_AND_MACOS, Gate, GateContext, Verdict, refused, unknown
 
 # NTP keeps nodes within milliseconds; without it they drift apart by seconds a day.
 _LIMIT_S = 1.0
 
 
-def _command(subject: Subject, node: Node) -> Sequence[str] | None:
+def _command(subject: GateContext, node: Node) -> Sequence[str] | None:
     if all(subject.facts[other.name].clock for other in subject.nodes):
         return None
     return ["date", "+%s.%N"]
 
 
-def _clock(subject: Subject, node: Node) -> Clock | None:
+def _clock(subject: GateContext, node: Node) -> Clock | None:
     answer = subject.answers.get(GATE.name, {}).get(node.name, "")
-    told = re.fullmatch(r"([0-9]{1,12})\.(?:([0-9]{9})|%?N)", answer)
-    if told:
-        seen = Clock.of(float(f"{told[1]}.{told[2] or 0}"), *subject.asked)
+    printed = re.fullmatch(r"([0-9]{1,12})\.(?:([0-9]{9})|%?N)", answer)
+    if printed:
+        clock = Clock.of(float(f"{printed[1]}.{printed[2] or 0}"), *subject.asked)
         # A date that knows no %N, as macOS's, is anywhere in its second.
-        return seen if told[2] else Clock(seen.least, seen.most + 1)
+        return clock if printed[2] else Clock(clock.least, clock.most + 1)
     return subject.facts[node.name].clock
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     first = subject.nodes[0]
     ours, theirs = _clock(subject, node), _clock(subject, first)
     if ours is None or theirs is None:

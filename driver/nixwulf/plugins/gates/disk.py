@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Node
-from nixwulf.plugins.gates import Gate, Subject, Verdict, refused, unknown
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused, unknown
 
 # Room for logs and caches; models are there already when a case runs.
 _LEAST_GIB = 1
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     text = subject.answers.get(GATE.name, {}).get(node.name, "")
     rows = re.findall(r"^.* +\d+ +\d+ +(\d+) +\d+% +(/.*)$", text, re.MULTILINE)
     if not rows:

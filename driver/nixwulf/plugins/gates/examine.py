@@ -10,18 +10,18 @@ from dataclasses import replace
 
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.ssh import Connection, Unreachable
-from nixwulf.plugins.gates import Gate, Result, Subject, all_gates, result_of
+from nixwulf.plugins.gates import Gate, GateContext, GateResult, all_gates, result_of
 
 _MARK = "nixwulf-gate:"
 _LIMIT_S = 60
 
 
 def examine(
-    subject: Subject,
+    subject: GateContext,
     connections: Mapping[str, Connection],
     waived: Sequence[str],
     gates: Iterable[Gate] | None = None,
-) -> list[Result]:
+) -> list[GateResult]:
     """What every gate says of every node, by gate and then by node.
 
     Commands are run only where the facts alone refuse nothing that is not waived: a node without
@@ -51,7 +51,7 @@ def examine(
                 results[gate.name, node.name] = (
                     result_of(gate, subject, node, waived)
                     if refusal is None
-                    else Result(
+                    else GateResult(
                         gate.name,
                         node.name,
                         "unknown",
@@ -61,12 +61,12 @@ def examine(
     return [results[gate.name, node.name] for gate in chosen for node in subject.nodes]
 
 
-def _answerable(gate: Gate, subject: Subject, node: Node) -> bool:
+def _answerable(gate: Gate, subject: GateContext, node: Node) -> bool:
     return gate.concerns(subject, node) and gate.reads_of(subject.facts[node.name])
 
 
 def _ask(
-    subject: Subject,
+    subject: GateContext,
     connections: Mapping[str, Connection],
     commands: Mapping[tuple[str, str], Sequence[str]],
 ) -> dict[str, dict[str, str]]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Fabric, Node
 from nixwulf.nodes.facts import Facts
-from nixwulf.plugins.gates import LINUX_AND_MACOS, MACOS, Gate, Subject, Verdict, refused
+from nixwulf.plugins.gates import LINUX_AND_MACOS, MACOS, Gate, GateContext, Verdict, refused
 
 
 def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
-    """What a node's facts say against its place on a fabric, or none."""
+    """What a node's facts say against its place on a fabric, or None."""
     name, attachment = node.name, node.fabrics[fabric.name]
     mtu = facts.mtus.get(attachment.interface)
     mac = facts.system == MACOS
@@ -31,7 +31,7 @@ def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
     return None
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     for crossing in subject.crossings_of(node):
         problem = fabric_problem(node, crossing.fabric, subject.facts[node.name])
         if problem:

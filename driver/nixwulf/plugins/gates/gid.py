@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Fabric, Node
 from nixwulf.nodes.hardware import RdmaDevice
-from nixwulf.plugins.gates import Gate, Subject, Verdict, refused, unknown
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused, unknown
 
 ROCE = "roce"
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     devices = subject.facts[node.name].hardware.rdma
     for crossing in subject.crossings_of(node):
         if not crossing.rdma:
@@ -65,7 +65,7 @@ def _judge_device(node: Node, fabric: Fabric, name: str, device: RdmaDevice) -> 
 
 
 def _ipv4(gid: str) -> str | None:
-    """The IPv4 address that a GID is made of, or none."""
+    """The IPv4 address that a GID is made of, or None."""
     try:
         mapped = ipaddress.IPv6Address(gid).ipv4_mapped
     except ValueError:

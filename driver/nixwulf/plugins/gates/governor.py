@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Node
-from nixwulf.plugins.gates import Gate, Subject, Verdict, on_lab, refused, unknown
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, on_lab, refused, unknown
 
 # Under these drivers "powersave" scales with the load, and the energy preference decides.
 _SCALING_DRIVERS = frozenset({"intel_pstate", "amd-pstate-epp"})
 _SAVING_PROFILES = frozenset({"low-power", "quiet", "cool"})
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     hardware = subject.facts[node.name].hardware
     name, governor = node.name, hardware.governor
     if not governor and not hardware.platform_profile:

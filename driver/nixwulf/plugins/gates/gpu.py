@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.hardware import AMD
-from nixwulf.plugins.gates import Gate, Subject, Verdict, refused
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused
 
 
-def _vendor(subject: Subject, node: Node) -> str:
+def _vendor(subject: GateContext, node: Node) -> str:
     return str(subject.platform(node).get("gpu", {}).get("vendor", ""))
 
 
-def _concerns(subject: Subject, node: Node) -> bool:
+def _concerns(subject: GateContext, node: Node) -> bool:
     return subject.uses_gpu and _vendor(subject, node) in {"amd", "nvidia"}
 
 
@@ -25,20 +25,20 @@ done
 """
 
 
-def _command(subject: Subject, node: Node) -> Sequence[str]:
+def _command(subject: GateContext, node: Node) -> Sequence[str]:
     if _vendor(subject, node) == "nvidia":
         return ["nvidia-smi", "-L"]
     return ["sh", "-c", _DEVICES]
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     if _vendor(subject, node) == "amd":
         yield from _judge_amd(subject, node)
     else:
         yield from _judge_nvidia(subject, node)
 
 
-def _judge_amd(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge_amd(subject: GateContext, node: Node) -> Iterator[Verdict]:
     hardware = subject.facts[node.name].hardware
     if not any(gpu.vendor == AMD for gpu in hardware.gpus):
         yield refused(
@@ -62,7 +62,7 @@ def _judge_amd(subject: Subject, node: Node) -> Iterator[Verdict]:
             )
 
 
-def _judge_nvidia(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge_nvidia(subject: GateContext, node: Node) -> Iterator[Verdict]:
     hardware = subject.facts[node.name].hardware
     answer = subject.answers.get(GATE.name, {}).get(node.name, "")
     if not hardware.nvidia_driver:

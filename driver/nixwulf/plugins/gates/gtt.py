@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.hardware import AMD
-from nixwulf.plugins.gates import Gate, Subject, Verdict, refused, unknown
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused, unknown
 
 # The kernel gives ttm half of the memory, and people who raise it take 62 % or more.
 _LEAST_SHARE = 0.55
 
 
-def _concerns(subject: Subject, node: Node) -> bool:
+def _concerns(subject: GateContext, node: Node) -> bool:
     gpu = subject.platform(node).get("gpu", {})
     return subject.uses_gpu and gpu.get("vendor") == "amd" and bool(gpu.get("shared_memory"))
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     facts = subject.facts[node.name]
     gpus = [gpu for gpu in facts.hardware.gpus if gpu.vendor == AMD and gpu.gtt_bytes]
     if not gpus or not facts.memory_total:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Node
-from nixwulf.plugins.gates import Gate, Subject, Verdict, refused, unknown
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused, unknown
 
 
 def version_of(text: str) -> tuple[int, ...]:
@@ -26,7 +26,7 @@ def _filled(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
     return numbers + (0,) * (length - len(numbers))
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     platform = subject.platform(node)
     kernel, floor = subject.facts[node.name].kernel, platform["kernel_floor"]["value"]
     if not version_of(kernel):

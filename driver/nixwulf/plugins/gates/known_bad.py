@@ -12,7 +12,7 @@ from nixwulf.core.files import read_toml
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.facts import Facts
-from nixwulf.plugins.gates import Gate, Subject, Verdict, on_lab, refused, unknown
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, on_lab, refused, unknown
 from nixwulf.plugins.gates.kernel import is_older
 
 _PATH = Path(str(resources.files("nixwulf"))) / "data" / "known_bad.toml"
@@ -26,14 +26,14 @@ def table() -> dict[str, dict[str, Any]]:
     return document
 
 
-def _targets(subject: Subject, node: Node) -> frozenset[str]:
+def _targets(subject: GateContext, node: Node) -> frozenset[str]:
     """The GPUs that the kernel sees; else the one that the platform is sold with."""
     seen = subject.facts[node.name].hardware.targets
     sold = subject.platform(node).get("gpu", {}).get("target")
     return seen or (frozenset([sold]) if sold else frozenset())
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     facts = subject.facts[node.name]
     for name, entry in table().items():
         if entry["gpu"] not in _targets(subject, node):

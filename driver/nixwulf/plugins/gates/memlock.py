@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Node
-from nixwulf.plugins.gates import Gate, Subject, Verdict, refused, unknown
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused, unknown
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     login = subject.facts[node.name].memlock
     if login is None:
         yield unknown(f"Node {node.name!r} does not tell how much memory a login may lock.")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Node
-from nixwulf.plugins.gates import LINUX_AND_MACOS, Gate, Subject, Verdict, refused
+from nixwulf.plugins.gates import LINUX_AND_MACOS, Gate, GateContext, Verdict, refused
 from nixwulf.plugins.runtime import memory
 
 
-def _concerns(subject: Subject, node: Node) -> bool:
+def _concerns(subject: GateContext, node: Node) -> bool:
     has_sizes = subject.model is not None and subject.model.sizes is not None
     return has_sizes and node is subject.nodes[0]
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     if subject.case and subject.model and subject.model.sizes:
         sizes = subject.model.sizes
         problem = memory.problem(sizes, subject.case, subject.nodes, subject.facts)

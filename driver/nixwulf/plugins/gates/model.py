@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Node
-from nixwulf.plugins.gates import Gate, Subject, Verdict, refused
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     model = subject.model
     if model and model.bytes is None and model.missing_on == node.name:
         what = "tokenizer" if model.path == model.model.tokenizer else "model"

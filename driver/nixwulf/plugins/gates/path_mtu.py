@@ -9,7 +9,7 @@ from nixwulf.plugins.gates import (
     LINUX_AND_MACOS,
     MACOS,
     Gate,
-    Subject,
+    GateContext,
     Verdict,
     pairs,
     refused,
@@ -34,7 +34,7 @@ wait
 """
 
 
-def _command(subject: Subject, node: Node) -> Sequence[str]:
+def _command(subject: GateContext, node: Node) -> Sequence[str]:
     words = []
     for crossing, other in pairs(subject, node):
         fabric = crossing.fabric
@@ -42,7 +42,7 @@ def _command(subject: Subject, node: Node) -> Sequence[str]:
     return ["sh", "-c", _PROBE, "sh", *words]
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     text = subject.answers.get(GATE.name, {}).get(node.name, "")
     found = dict(line.split(" ", 1) for line in text.splitlines() if line.count(" ") == 1)
     for crossing, other in pairs(subject, node):

@@ -9,7 +9,7 @@ from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.link import PORT as LINK_PORT
 from nixwulf.nodes.listeners import listeners
 from nixwulf.plugins import benchmarks, engines
-from nixwulf.plugins.gates import Gate, Subject, Verdict, refused, unknown
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused, unknown
 
 _ANY = {"0.0.0.0", "::"}  # noqa: S104 - what to look for
 # Servers for the driver alone listen here, also where engines talk over a fabric.
@@ -23,7 +23,7 @@ class Listening(Protocol):
     ports: tuple[int, ...]
 
 
-def _wanted(subject: Subject, node: Node) -> dict[int, str]:
+def _wanted(subject: GateContext, node: Node) -> dict[int, str]:
     """Ports and whose they are: a case's, or those of all that could run."""
     users: list[object] = [subject.engine, subject.benchmark]
     if not subject.is_case:
@@ -35,7 +35,7 @@ def _wanted(subject: Subject, node: Node) -> dict[int, str]:
     return wanted
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     text = subject.answers.get(GATE.name, {}).get(node.name, "")
     if "local_address" not in text:
         yield unknown(f"Node {node.name!r} does not tell what listens: {text[:80]!r}.")

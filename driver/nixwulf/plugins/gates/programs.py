@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.link import PROGRAMS
-from nixwulf.plugins.gates import MACOS, Gate, Subject, Verdict, refused
+from nixwulf.plugins.gates import MACOS, Gate, GateContext, Verdict, refused
 
 
-def _concerns(subject: Subject, node: Node) -> bool:
+def _concerns(subject: GateContext, node: Node) -> bool:
     return subject.is_case or bool(subject.crossings_of(node))
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     programs = subject.facts[node.name].programs
     # zsh reads no other file for what ssh starts.
     mac = subject.facts[node.name].system == MACOS

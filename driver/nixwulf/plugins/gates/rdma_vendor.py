@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Fabric, Node
-from nixwulf.plugins.gates import Gate, Subject, Verdict, pairs, refused
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, pairs, refused
 
 
-def _kind(subject: Subject, node: Node, fabric: Fabric) -> str:
+def _kind(subject: GateContext, node: Node, fabric: Fabric) -> str:
     """The PCI vendor; of software, which has none, the letters that its name begins with."""
     name = node.fabrics[fabric.name].rdma_device or ""
     device = subject.facts[node.name].hardware.rdma.get(name)
     return (device.vendor or name.rstrip("0123456789")) if device else ""
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     for crossing in subject.crossings_of(node):
         fabric = crossing.fabric
         ours = _kind(subject, node, fabric)

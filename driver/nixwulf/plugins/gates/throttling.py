@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from nixwulf.inventory.cluster import Node
-from nixwulf.plugins.gates import Gate, Subject, Verdict, on_lab, refused, unknown
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, on_lab, refused, unknown
 
 # https://www.raspberrypi.com/documentation/computers/os.html#get_throttled; the bits above these
 # say what was since it booted.
@@ -22,7 +22,7 @@ _NVIDIA_SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 _NVIDIA = ["nvidia-smi", "--query-gpu=clocks_throttle_reasons.active", "--format=csv,noheader"]
 
 
-def _command(subject: Subject, node: Node) -> Sequence[str] | None:
+def _command(subject: GateContext, node: Node) -> Sequence[str] | None:
     if subject.platform(node).get("gpu", {}).get("vendor") == "nvidia":
         return _NVIDIA
     pi = node.platform.startswith("raspberry-pi")
@@ -31,7 +31,7 @@ def _command(subject: Subject, node: Node) -> Sequence[str] | None:
     return None
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     hardware = subject.facts[node.name].hardware
     answer = subject.answers.get(GATE.name, {}).get(node.name, "")
     bits = re.search(r"0x([0-9a-fA-F]{1,16})\b", answer)

@@ -10,16 +10,16 @@ import re
 from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Fabric, Node
-from nixwulf.plugins.gates import Gate, Subject, Verdict, on_lab, pairs, refused, unknown
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, on_lab, pairs, refused, unknown
 
 _KINDS = frozenset({"thunderbolt-net", "usb4-rdma"})
 
 
-def _fabrics(subject: Subject, node: Node) -> list[Fabric]:
+def _fabrics(subject: GateContext, node: Node) -> list[Fabric]:
     return [c.fabric for c in subject.crossings_of(node) if c.fabric.kind in _KINDS]
 
 
-def expected_gbps(subject: Subject, node: Node, fabric: Fabric) -> float:
+def expected_gbps(subject: GateContext, node: Node, fabric: Fabric) -> float:
     """Of the slowest USB4 port at either end; the fabric's own where no platform knows."""
     ends = [node, *(other for crossing, other in pairs(subject, node) if crossing.fabric == fabric)]
     speeds = [
@@ -31,7 +31,7 @@ def expected_gbps(subject: Subject, node: Node, fabric: Fabric) -> float:
     return float(min(speeds, default=fabric.speed_gbps))
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     links = subject.facts[node.name].hardware.links
     for fabric in _fabrics(subject, node):
         expected = expected_gbps(subject, node, fabric)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from nixwulf.inventory.cluster import Node
-from nixwulf.plugins.gates import Gate, Subject, Verdict, refused, unknown
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused, unknown
 from nixwulf.plugins.runtime import upstream
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ _STORE = "/nix/store/"
 _MARK = "nixwulf-engine:"
 
 
-def _concerns(subject: Subject, node: Node) -> bool:
+def _concerns(subject: GateContext, node: Node) -> bool:
     # Images are named by digest, and so are one build.
     return (subject.case is None or subject.case.image is None) and bool(_engines(subject, node))
 
 
-def _engines(subject: Subject, node: Node) -> list[Engine]:
+def _engines(subject: GateContext, node: Node) -> list[Engine]:
     """The case's; without a case all that are on the node's PATH."""
     from nixwulf.plugins.engines import all_engines
 
@@ -35,7 +35,7 @@ def _engines(subject: Subject, node: Node) -> list[Engine]:
     return [engine for engine in all_engines().values() if engine.version_command(programs)]
 
 
-def _command(subject: Subject, node: Node) -> Sequence[str] | None:
+def _command(subject: GateContext, node: Node) -> Sequence[str] | None:
     programs = subject.facts[node.name].programs
     script = ""
     for engine in _engines(subject, node):
@@ -47,7 +47,7 @@ def _command(subject: Subject, node: Node) -> Sequence[str] | None:
     return ["sh", "-c", script] if script else None
 
 
-def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
+def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
     for engine in _engines(subject, node):
         lacking = engine.missing(subject.facts[node.name].programs)
         if lacking and subject.engine is None:  # of a case the gate 'programs' says so
@@ -64,13 +64,13 @@ def _judge(subject: Subject, node: Node) -> Iterator[Verdict]:
             yield refused(f"Node {node.name!r} has {problem}")
 
 
-def _given(subject: Subject) -> dict[str, str]:
+def _given(subject: GateContext) -> dict[str, str]:
     if subject.case is not None:
         return upstream.of_case(subject.case)
     return upstream.of_cluster(len(subject.nodes))
 
 
-def _compare(subject: Subject, node: Node, first: Node, engine: Engine) -> Iterator[Verdict]:
+def _compare(subject: GateContext, node: Node, first: Node, engine: Engine) -> Iterator[Verdict]:
     if node is first:
         return
     ours, theirs = (_build(subject, each, engine.name) for each in (node, first))
@@ -84,14 +84,14 @@ def _compare(subject: Subject, node: Node, first: Node, engine: Engine) -> Itera
         )
 
 
-def _answer(subject: Subject, node: Node, engine: str) -> str:
+def _answer(subject: GateContext, node: Node, engine: str) -> str:
     """What a node printed of an engine: the place of its program, then its version."""
     text = subject.answers.get(GATE.name, {}).get(node.name, "")
     parts = (part.partition("\n") for part in f"\n{text}".split(f"\n{_MARK}")[1:])
     return next((lines.strip() for name, _, lines in parts if name == engine), "")
 
 
-def _build(subject: Subject, node: Node, engine: str) -> str:
+def _build(subject: GateContext, node: Node, engine: str) -> str:
     """The version; the store path itself where every node has the same one."""
     own = _answer(subject, node, engine)
     place, _, printed = own.partition("\n")

@@ -100,7 +100,7 @@ def complaints(nodes: Iterable[Node]) -> list[str]:
     return sentences
 
 
-class Reader:
+class MeterReader:
     """A thread that asks one meter once a second and keeps what it says.
 
     points are in seconds of the driver's monotonic clock and watts; error is the last complaint;

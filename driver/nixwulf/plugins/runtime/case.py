@@ -11,10 +11,10 @@ from nixwulf.inventory.cluster import Cluster, Node
 
 @dataclass(frozen=True)
 class Case:
-    """One point of a sweep; fabric and transport are none on one node.
+    """One point of a sweep; fabric and transport are None on one node.
 
-    image is that of the case's toolbox, by digest; none where programs are the nodes' own.
-    Engine, model and parallelism are none where the benchmark measures the machines themselves.
+    image is that of the case's toolbox, by digest; None where programs are the nodes' own.
+    Engine, model and parallelism are None where the benchmark measures the machines themselves.
     """
 
     engine: str | None

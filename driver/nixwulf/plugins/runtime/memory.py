@@ -38,7 +38,7 @@ _GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Work:
+class TokenDemand:
     """What a case asks of a model: tokens kept and tokens computed at once."""
 
     context: int
@@ -48,7 +48,7 @@ class Work:
     flash_attention: bool
 
     @classmethod
-    def of(cls, parameters: Mapping[str, Any]) -> Work:
+    def of(cls, parameters: Mapping[str, Any]) -> TokenDemand:
         """By the parameters of the benchmark and the engine; a key that is absent has a default."""
         tokens = sum(int(parameters.get(key, 0)) for key in ("n_prompt", "n_gen", "depth"))
         if "concurrency" in parameters:
@@ -78,7 +78,9 @@ class Need:
         return self.weights + self.cache + self.compute
 
 
-def needs(sizes: Sizes, work: Work, parallelism: str, memories: Sequence[int]) -> tuple[Need, ...]:
+def needs(
+    sizes: Sizes, work: TokenDemand, parallelism: str, memories: Sequence[int]
+) -> tuple[Need, ...]:
     """What each node needs, the head first, when a model is split over nodes.
 
     memories: bytes of each node. A pipeline gives layers, and the output as one more, in
@@ -113,7 +115,7 @@ def needs(sizes: Sizes, work: Work, parallelism: str, memories: Sequence[int]) -
     return tuple(found)
 
 
-def _cache(sizes: Sizes, work: Work, layer: int) -> int:
+def _cache(sizes: Sizes, work: TokenDemand, layer: int) -> int:
     """Of one layer. Which layers have a sliding window is not known: all are taken to have it."""
     key, value = sizes.cache_widths[layer]
     tokens = min(work.context, sizes.window + work.batch) if sizes.window else work.context
@@ -125,24 +127,30 @@ def _cache(sizes: Sizes, work: Work, layer: int) -> int:
 # mask in one form or several, and without flash attention the scores of all heads.
 
 
-def _compute(sizes: Sizes, work: Work, *, layers: int, is_last: bool) -> int:
+def _compute(sizes: Sizes, work: TokenDemand, *, layers: int, is_last: bool) -> int:
     """Of a node that computes its part by itself, or a part of each tensor."""
     return _widest(sizes, work, layers, is_last, 4, 0.5, sizes.heads)
 
 
-def _piped(sizes: Sizes, work: Work, *, layers: int, is_last: bool) -> int:
+def _piped(sizes: Sizes, work: TokenDemand, *, layers: int, is_last: bool) -> int:
     """Of a node in a pipeline: what it receives is kept beside what it computes."""
     return _widest(sizes, work, layers, is_last, 7, 2, sizes.heads + 4)
 
 
-def _of_head(sizes: Sizes, work: Work, parallelism: str) -> int:
+def _of_head(sizes: Sizes, work: TokenDemand, parallelism: str) -> int:
     """Of the head beside its share: it looks up embeddings and makes the masks for all."""
     vectors, masks = (2, 0.5) if parallelism == "tensor" else (5, 2 if work.flash_attention else 8)
     return int(_FLOAT * work.batch * (vectors * sizes.hidden + masks * work.context))
 
 
 def _widest(
-    sizes: Sizes, work: Work, layers: int, is_last: bool, vectors: int, masks: float, scores: int
+    sizes: Sizes,
+    work: TokenDemand,
+    layers: int,
+    is_last: bool,
+    vectors: int,
+    masks: float,
+    scores: int,
 ) -> int:
     block, around = 0, float(vectors * sizes.hidden)
     if layers:
@@ -173,7 +181,7 @@ def capacity(case: Case, node: Node, facts: Facts) -> int:
 def problem(
     sizes: Sizes, case: Case, nodes: Sequence[Node], facts: Mapping[str, Facts]
 ) -> str | None:
-    """By how much the model does not fit a node, in one sentence; none when it fits or is unknown.
+    """By how much the model does not fit a node, in one sentence; None when it fits or is unknown.
 
     The worst node is named.
     """
@@ -182,7 +190,7 @@ def problem(
     if not all(has):
         return None
     memories = [facts[name].memory_total for name in names]
-    plan = needs(sizes, Work.of(case.parameters), case.parallelism or "", memories)
+    plan = needs(sizes, TokenDemand.of(case.parameters), case.parallelism or "", memories)
     short, name, need, free = max(
         (need.total - free, name, need, free)
         for name, need, free in zip(names, plan, has, strict=True)

@@ -90,7 +90,7 @@ def last_warning(log: str) -> str | None:
 
 
 def wrong_network(transport: str, log: str) -> str | None:
-    """What a node's log says against the transport that was asked for, or none.
+    """What a node's log says against the transport that was asked for, or None.
 
     A log without channels says nothing against tcp: Gloo, which has no other, writes none.
     """
@@ -103,7 +103,7 @@ def wrong_network(transport: str, log: str) -> str | None:
 
 
 def transport_problem(run: Run) -> str | None:
-    """What the collected logs say against the case's transport, in a sentence, or none."""
+    """What the collected logs say against the case's transport, in a sentence, or None."""
     for node, log in logs(run).items():
         wrong = wrong_network(run.case.transport or "", log)
         if wrong:

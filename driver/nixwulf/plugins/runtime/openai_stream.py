@@ -80,7 +80,7 @@ class Answer:
 
     @property
     def decode(self) -> float | None:
-        """Tokens a second after the first one; none of a single piece."""
+        """Tokens a second after the first one; None of a single piece."""
         seconds = self.came[-1] - self.came[0]
         return (self.tokens - 1) / seconds if seconds > 0 and self.tokens > 1 else None
 
@@ -106,15 +106,15 @@ def body(api: str, model: str, prompt: str, n_gen: int, seed: int) -> dict[str, 
 
 
 async def ask(
-    client: httpx.AsyncClient, path: str, request: Mapping[str, Any], heard: Callable[[], None]
+    client: httpx.AsyncClient, path: str, request: Mapping[str, Any], on_event: Callable[[], None]
 ) -> Answer:
-    """Send a request and read its stream to the end; heard is called whenever something comes.
+    """Send a request and read its stream to the end; on_event is called whenever something comes.
 
     Raises Refused, and StreamError for anything else that is not a whole answer.
     """
     import httpx
 
-    reader = Reader(path)
+    reader = StreamReader(path)
     sent = time.monotonic()
     try:
         async with client.stream("POST", path, json=request, headers=_HEADERS) as response:
@@ -123,7 +123,7 @@ async def ask(
                 raise Refused(response.status_code, path, response.text)
             async for data in response.aiter_bytes():
                 reader.feed(data, time.monotonic())
-                heard()
+                on_event()
     except httpx.RequestError as error:
         words = str(error) or type(error).__name__
         raise StreamError(
@@ -136,7 +136,7 @@ async def ask(
 async def count_prompt(
     client: httpx.AsyncClient, path: str, request: Mapping[str, Any]
 ) -> int | None:
-    """The tokens of a request's prompt by the usage of an unstreamed answer; none without one."""
+    """The tokens of a request's prompt by the usage of an unstreamed answer; None without one."""
     import httpx
 
     whole = {key: value for key, value in request.items() if not key.startswith("stream")}
@@ -147,7 +147,7 @@ async def count_prompt(
         return None
 
 
-class Reader:
+class StreamReader:
     """What the events of one stream have said so far; came is as in an Answer."""
 
     def __init__(self, path: str) -> None:

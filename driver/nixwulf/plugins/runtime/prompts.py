@@ -49,7 +49,7 @@ class Counting:
 
 
 def counting(few: int, many: int) -> Counting | None:
-    """From a server's counts of PROBES words; none when they do not grow by whole tokens a word."""
+    """From a server's counts of PROBES words; None when they do not grow by whole tokens a word."""
     word, rest = divmod(many - few, PROBES[1] - PROBES[0])
     own = few - PROBES[0] * word
     return Counting(own, word) if word > 0 and rest == 0 and own >= 0 else None

@@ -62,7 +62,7 @@ class Pass:
 
 @dataclass
 class Load:
-    """Greedy requests of n_prompt tokens over an API; heard is called for each event.
+    """Greedy requests of n_prompt tokens over an API; on_event is called for each event.
 
     extra is what requests say beside the API's own keys. No two requests have the same prompt.
     """
@@ -72,12 +72,12 @@ class Load:
     api: str
     seed: int
     n_prompt: int
-    heard: Callable[[], None]
+    on_event: Callable[[], None]
     extra: dict[str, Any] = field(default_factory=_IGNORE_EOS.copy)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     async def prepare(self) -> prompts.Counting | None:
-        """Learn how the server counts prompts, and whether it knows ignore_eos; none: it does not.
+        """Learn how the server counts prompts, and whether it knows ignore_eos; None: it does not.
 
         Raises StreamError when it counts otherwise than by words, or more than n_prompt by itself.
         """
@@ -146,4 +146,4 @@ class Load:
         return body(self.api, self.model, text, n_gen, self.seed) | self.extra
 
     async def _ask(self, text: str, n_gen: int) -> Answer:
-        return await ask(self.client, PATHS[self.api], self._request(text, n_gen), self.heard)
+        return await ask(self.client, PATHS[self.api], self._request(text, n_gen), self.on_event)

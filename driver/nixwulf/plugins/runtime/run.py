@@ -13,7 +13,7 @@ from nixwulf.nodes import container
 from nixwulf.nodes.container import Toolbox
 from nixwulf.nodes.counters import Counters, read
 from nixwulf.nodes.facts import Facts
-from nixwulf.nodes.power.session import Known
+from nixwulf.nodes.power.session import PowerSession
 from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.nodes.ssh import Connection, Unreachable
 from nixwulf.plugins.runtime.case import Case
@@ -70,7 +70,7 @@ class Run:
     engine_found: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     waived: tuple[str, ...] = ()
     warnings: list[str] = field(default_factory=list)
-    power: Known = field(default_factory=Known)
+    power: PowerSession = field(default_factory=PowerSession)
     tokenizer: str = ""
 
     @property
@@ -90,7 +90,7 @@ class Run:
 
     @property
     def fabric(self) -> Fabric | None:
-        """The fabric that the case is about; none on one node."""
+        """The fabric that the case is about; None on one node."""
         return self.cluster.fabrics[self.case.fabric] if self.case.fabric else None
 
     def on_first(self, count: int) -> Run:
@@ -226,12 +226,12 @@ class Clocks:
         self._process = process
         self._signs = life or (lambda: run.signs_of_life(process))
         self._progress_at = time.monotonic()
-        self._heard_at = self._progress_at
+        self._event_at = self._progress_at
         self._life: tuple[float, ...] | None = None
 
-    def heard(self) -> None:
+    def on_event(self) -> None:
         """Something came from the process by another way than its output, such as a socket."""
-        self._heard_at = time.monotonic()
+        self._event_at = time.monotonic()
 
     def check(self) -> None:
         """Stop the process and raise RunFailure, timeout or hang, when a clock has run out."""
@@ -241,7 +241,7 @@ class Clocks:
             process.stop()
             reason = f"The run took longer than {run.limits.wall_s:g} s.{deaths}"
             raise RunFailure("timeout", reason)
-        came_at = max(process.output_at, self._heard_at)
+        came_at = max(process.output_at, self._event_at)
         if came_at > self._progress_at:
             self._progress_at, self._life = came_at, None
         silent = now - self._progress_at

@@ -25,7 +25,7 @@ _SEVERAL = "several"
 
 
 @dataclass(frozen=True)
-class Row:
+class VersionRow:
     """Words that came with one version; when: what a case must be for it to need them."""
 
     words: tuple[str, ...]
@@ -39,14 +39,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Family:
-    """Programs of one project; engine is none where no node is asked for their version.
+    """Programs of one project; engine is None where no node is asked for their version.
 
     read: the versions that were read, the oldest first: older ones may have what it has.
     """
 
     name: str
     read: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[VersionRow, ...]
     engine: str | None = None
     printed: tuple[str, ...] = ()
     credible_from: str | None = None
@@ -60,7 +60,7 @@ def families() -> tuple[Family, ...]:
 
 
 def problem(engine: str, printed: str, given: Mapping[str, str]) -> str | None:
-    """Why an engine of the version that a node printed cannot be driven, or none.
+    """Why an engine of the version that a node printed cannot be driven, or None.
 
     given: what is known of the cases, by the names in a row's `when`. A development build, and a
     text without a version, are taken: their number does not say what is in them.
@@ -101,17 +101,17 @@ def of_case(case: Case) -> dict[str, str]:
     return {key: str(value) for key, value in values.items()}
 
 
-def needed(rows: Iterable[Row], given: Mapping[str, str]) -> list[Row]:
+def needed(rows: Iterable[VersionRow], given: Mapping[str, str]) -> list[VersionRow]:
     """The rows that a version has to have for such cases."""
     return [row for row in rows if not row.optional and row.when.items() <= given.items()]
 
 
-def first_of(rows: Iterable[Row]) -> Row | None:
+def first_of(rows: Iterable[VersionRow]) -> VersionRow | None:
     """The row whose words came last."""
     return max(rows, key=lambda row: number(row.since), default=None)
 
 
-def last_of(rows: Iterable[Row]) -> Row | None:
+def last_of(rows: Iterable[VersionRow]) -> VersionRow | None:
     """The row whose words went first."""
     gone = [row for row in rows if row.until]
     return min(gone, key=lambda row: number(row.until or ""), default=None)
@@ -139,7 +139,7 @@ def _problem(family: Family, printed: str, given: Mapping[str, str]) -> str | No
     return None
 
 
-def _sentence(family: Family, version: str, row: Row, bound: str, side: str) -> str:
+def _sentence(family: Family, version: str, row: VersionRow, bound: str, side: str) -> str:
     of = f" of {row.programs[0]}" if row.programs else ""
     wanted = bound.removeprefix("v")
     why = f"for {row.words[0]!r}{of}"
@@ -154,7 +154,7 @@ def _sentence(family: Family, version: str, row: Row, bound: str, side: str) -> 
 def _load(path: Path) -> Family:
     document = read_toml(path)
     check(document, "upstream", str(path))
-    rows = tuple(Row(**_tuples(row)) for row in document.pop("rows"))
+    rows = tuple(VersionRow(**_tuples(row)) for row in document.pop("rows"))
     return Family(**_tuples(document), rows=rows)
 
 

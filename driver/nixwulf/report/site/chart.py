@@ -55,7 +55,7 @@ class Mark(NamedTuple):
     predicted: Band | None = None
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """Points in the order of x, and what they have in common where marks do not tell it."""
 
     style: int | None
@@ -74,7 +74,7 @@ class Chart(NamedTuple):
     over: str
     steps: bool
     marks: Sequence[Mark]
-    lines: Sequence[Line]
+    lines: Sequence[ChartLine]
 
 
 def colour(style: int | None) -> str:

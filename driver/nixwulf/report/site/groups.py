@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.text import figure, microseconds, plural, unit_name
+from nixwulf.core.text import format_significant, microseconds, plural, unit_name
 from nixwulf.inventory.platforms import load_platform, platform_names
-from nixwulf.report.site.rows import NOT_STATED, Row, web_address
+from nixwulf.report.site.rows import NOT_STATED, SiteRow, web_address
 
 _GIB, _BILLION = 2**30, 1e9
 _PLATFORM_FACTS = {
@@ -41,7 +41,7 @@ class Group:
     name: str
     about: str
     facts: tuple[Fact, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[SiteRow, ...]
 
     @property
     def counts(self) -> str:
@@ -49,7 +49,7 @@ class Group:
         return count_words(self.rows)
 
 
-def groups(rows: Sequence[Row]) -> list[Group]:
+def groups(rows: Sequence[SiteRow]) -> list[Group]:
     """Models, platforms and kinds of fabric in alphabetic order, each with its rows."""
     return [
         *_groups("models", rows, lambda row: [row.model] if row.model else [], _model),
@@ -58,12 +58,12 @@ def groups(rows: Sequence[Row]) -> list[Group]:
     ]
 
 
-def fabric_name(row: Row) -> str:
+def fabric_name(row: SiteRow) -> str:
     """The page of a row's fabric: its kind, or that a source does not say."""
     return row.fabric_kind or NOT_STATED
 
 
-def count_words(rows: Iterable[Row]) -> str:
+def count_words(rows: Iterable[SiteRow]) -> str:
     """'34 values in 12 records (2 run, 10 published); 2 more did not end ok: 1 hang, 1 failed'."""
     rows = list(rows)
     values = sum(row.value is not None for row in rows)
@@ -83,11 +83,11 @@ def _counts(counter: Counter[str]) -> str:
 
 def _groups(
     folder: str,
-    rows: Sequence[Row],
-    names: Callable[[Row], Iterable[str]],
-    describe: Callable[[str, Sequence[Row]], tuple[str, list[Fact]]],
+    rows: Sequence[SiteRow],
+    names: Callable[[SiteRow], Iterable[str]],
+    describe: Callable[[str, Sequence[SiteRow]], tuple[str, list[Fact]]],
 ) -> list[Group]:
-    found: dict[str, list[Row]] = defaultdict(list)
+    found: dict[str, list[SiteRow]] = defaultdict(list)
     for row in rows:
         for name in names(row):
             found[name].append(row)
@@ -98,7 +98,7 @@ def _groups(
     return made
 
 
-def _model(_: str, rows: Sequence[Row]) -> tuple[str, list[Fact]]:
+def _model(_: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
     documents = [row.source.record.get("model", {}) for row in rows]
 
     def among(key: str, words: Callable[[Any], str] = str) -> str:
@@ -109,7 +109,7 @@ def _model(_: str, rows: Sequence[Row]) -> tuple[str, list[Fact]]:
         Fact("weights", among("weights")),
         Fact("parameters", among("parameters", _billions)),
         Fact("of them active for a token", among("active_parameters", _billions)),
-        Fact("size", among("bytes", lambda size: f"{figure(size / _GIB)} GiB")),
+        Fact("size", among("bytes", lambda size: f"{format_significant(size / _GIB)} GiB")),
         Fact("architecture", among("architecture")),
         Fact("on Hugging Face", among("hub")),
     ]
@@ -119,10 +119,14 @@ def _model(_: str, rows: Sequence[Row]) -> tuple[str, list[Fact]]:
 
 
 def _billions(count: int) -> str:
-    return f"{figure(count / _BILLION)} billion" if count >= _BILLION / 10 else f"{count:,}"
+    return (
+        f"{format_significant(count / _BILLION)} billion"
+        if count >= _BILLION / 10
+        else f"{count:,}"
+    )
 
 
-def _platform(name: str, rows: Sequence[Row]) -> tuple[str, list[Fact]]:
+def _platform(name: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
     facts = []
     about = ""
     if name in platform_names():
@@ -153,9 +157,9 @@ def _facts_of(name: str) -> dict[str, Any]:
         return {}
 
 
-def _fabric(_: str, rows: Sequence[Row]) -> tuple[str, list[Fact]]:
+def _fabric(_: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
     """A fact for each fabric by name: what was sold, and what its runs measured on it."""
-    by_name: dict[str, list[Row]] = defaultdict(list)
+    by_name: dict[str, list[SiteRow]] = defaultdict(list)
     for row in rows:
         by_name[row.link].append(row)
     facts = []
@@ -170,7 +174,12 @@ def _fabric(_: str, rows: Sequence[Row]) -> tuple[str, list[Fact]]:
             "/".join(f"{speed:g}" for speed in speeds) + " Gbit/s nominal" if speeds else "",
             ", ".join(stacks),
             _span("measured round trip", [row.rtt_us for row in own], microseconds, "us"),
-            _span("measured bandwidth", [row.bandwidth_gbps for row in own], figure, "Gbit/s"),
+            _span(
+                "measured bandwidth",
+                [row.bandwidth_gbps for row in own],
+                format_significant,
+                "Gbit/s",
+            ),
             plural(sum(row.value is not None for row in own), "value"),
         ]
         facts.append(Fact(name, "; ".join(filter(None, words))))

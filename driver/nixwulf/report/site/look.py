@@ -12,7 +12,7 @@ from markupsafe import Markup
 from nixwulf.core.text import microseconds, plural
 from nixwulf.report.predicted import About
 from nixwulf.report.site.chart import SHAPES, Mark, colour, shape
-from nixwulf.report.site.rows import Row, shorten
+from nixwulf.report.site.rows import SiteRow, shorten
 
 MOST_MARKS = 60
 """Of one chart; a mark is up to 600 bytes."""
@@ -33,16 +33,16 @@ class LegendEntry(NamedTuple):
 class Figure:
     """Charts of one kind, ready for the page, each with the rows of its marks.
 
-    note: what is not drawn; told: what the model says of the rows.
+    note: what is not drawn; prediction_notes: what the model says of the rows.
     """
 
     heading: str
     about: str
     legend: tuple[LegendEntry, ...]
     charts: tuple[Markup, ...]
-    rows: tuple[tuple[Row, ...], ...]
+    rows: tuple[tuple[SiteRow, ...], ...]
     note: str
-    told: About | None = None
+    prediction_notes: About | None = None
 
     @property
     def predicted(self) -> bool:
@@ -50,12 +50,12 @@ class Figure:
         return any(row.predicted for rows in self.rows for row in rows)
 
 
-def panel_of(row: Row) -> Hashable:
+def panel_of(row: SiteRow) -> Hashable:
     """What rows of one chart have in common."""
     return (row.model, row.benchmark, row.metric, row.unit, row.state, row.work)
 
 
-def some(rows: Sequence[Row], most: int = MOST_MARKS) -> list[Row]:
+def some(rows: Sequence[SiteRow], most: int = MOST_MARKS) -> list[SiteRow]:
     """All rows, or as many as a chart shows, evenly from the highest value to the lowest."""
     if len(rows) <= most:
         return list(rows)
@@ -68,7 +68,7 @@ def within(figures: Iterable[Figure], most: int) -> list[Figure]:
     """Figures with as many of their charts, in their order, as have so many bytes together."""
     kept, left = [], most
     for figure in figures:
-        drawn: list[tuple[Markup, tuple[Row, ...]]] = []
+        drawn: list[tuple[Markup, tuple[SiteRow, ...]]] = []
         for chart, rows in zip(figure.charts, figure.rows, strict=True):
             size = len(chart.encode())
             if size <= left:
@@ -85,7 +85,7 @@ def within(figures: Iterable[Figure], most: int) -> list[Figure]:
 class Look:
     """Colours and shapes of a figure's marks, by what its rows differ in."""
 
-    def __init__(self, rows: Sequence[Row], known: Collection[str] = ()) -> None:
+    def __init__(self, rows: Sequence[SiteRow], known: Collection[str] = ()) -> None:
         """Known: which of the parts the chart tells otherwise."""
         parts = [_parts(row) for row in rows]
         self._shown = [
@@ -99,11 +99,11 @@ class Look:
         self._styles = {words: style for style, words in enumerate(sorted(named))}
         self._others = len(counts) > len(named)
 
-    def style(self, row: Row) -> int | None:
-        """The style of a row's mark; none where there are too many."""
+    def style(self, row: SiteRow) -> int | None:
+        """The style of a row's mark; None where there are too many."""
         return self._styles.get(self._words(row))
 
-    def mark(self, row: Row, x: float, y: float, href: str) -> Mark:
+    def mark(self, row: SiteRow, x: float, y: float, href: str) -> Mark:
         """The mark of a row at a place."""
         words = shorten(mark_words(row), _LONGEST_WORDS)
         return Mark(x, y, self.style(row), row.kind, href, words, row.predicted)
@@ -121,12 +121,12 @@ class Look:
             entries.append(LegendEntry(SHAPES[0], colour(None), "all others"))
         return tuple(entries)
 
-    def _words(self, row: Row) -> str:
+    def _words(self, row: SiteRow) -> str:
         parts = _parts(row)
         return ", ".join(filter(None, (parts[name] for name in self._shown)))
 
 
-def _parts(row: Row) -> dict[str, str]:
+def _parts(row: SiteRow) -> dict[str, str]:
     """What may tell marks apart, the most important first."""
     return {
         "platform": "+".join(row.platforms),
@@ -137,7 +137,7 @@ def _parts(row: Row) -> dict[str, str]:
     }
 
 
-def title_of(row: Row, name: str) -> str:
+def title_of(row: SiteRow, name: str) -> str:
     """The title of a row's chart: its metric, and its model where the page is not about that."""
     about = row.model or row.benchmark
     named = about in {name, row.metric}
@@ -145,7 +145,7 @@ def title_of(row: Row, name: str) -> str:
     return shorten(words[:1].upper() + words[1:], _LONGEST_TITLE)
 
 
-def mark_words(row: Row) -> str:
+def mark_words(row: SiteRow) -> str:
     """Everything about a value in one line."""
     weights = f" {row.weights}" if row.weights else ""
     version = f" {row.engine_version}" if row.engine_version else ""

@@ -12,14 +12,22 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from nixwulf.core.text import clean, figure, plural, unbroken
+from nixwulf.core.text import clean, format_significant, plural, unbroken
 from nixwulf.report.site.groups import Group, count_words, fabric_name, groups
 from nixwulf.report.site.look import Figure, within
 from nixwulf.report.site.names import page_names
 from nixwulf.report.site.paging import page_file, paged
 from nixwulf.report.site.plots import figures
 from nixwulf.report.site.predicted import explained, why_not, with_words, words
-from nixwulf.report.site.rows import Row, Source, by_value, rows_of, scalar, shorten, web_address
+from nixwulf.report.site.rows import (
+    SiteRow,
+    Source,
+    by_value,
+    rows_of,
+    scalar,
+    shorten,
+    web_address,
+)
 from nixwulf.report.site.strips import by_machines, by_models
 from nixwulf.report.template import environment
 from nixwulf.results.store import Entry
@@ -54,7 +62,7 @@ _MOST_HIGHLIGHTS = 5
 _SHOWN_ABOVE = frozenset({"schema_version", "kind", "id", "outcome", "failure", "metrics"})
 
 
-_FACETS: dict[str, Callable[[Row], Sequence[str]]] = {
+_FACETS: dict[str, Callable[[SiteRow], Sequence[str]]] = {
     "kind": lambda row: (row.kind,),
     "platform": lambda row: row.platforms,
     "model": lambda row: (row.model,),
@@ -110,7 +118,7 @@ class Site:
         found.filters.update(
             brief=brief,
             clean=clean,
-            figure=figure,
+            figure=format_significant,
             fabric_name=fabric_name,
             scalar=scalar,
             unbroken=unbroken,
@@ -122,7 +130,7 @@ class Site:
     def _render(self, template: str, **context: Any) -> str:
         return self._environment.get_template(template).render(context)
 
-    def _table(self, rows: Iterable[Row], columns: Sequence[str], root: str) -> list[Markup]:
+    def _table(self, rows: Iterable[SiteRow], columns: Sequence[str], root: str) -> list[Markup]:
         template = self._environment.get_template("row.html.j2")
         return [
             Markup(template.render(row=row, columns=columns, root=root))  # noqa: S704 - Jinja's
@@ -159,7 +167,7 @@ class Site:
             yield folder, most, len(own) if len(own) > len(most) else 0
 
     def _highlights(self) -> Iterator[tuple[str, str, list[Markup]]]:
-        newest: dict[str, Row] = {}
+        newest: dict[str, SiteRow] = {}
         for row in sorted(self.rows, key=lambda row: row.started, reverse=True):
             if row.started:
                 newest.setdefault(row.source.page, row)
@@ -209,7 +217,7 @@ class Site:
         # A platform's and a fabric's own column stay: they say what they worked with.
         left_out = {"metric", "model"} if own == "model" else {"metric"}
         columns = [name for name in self.columns if name not in left_out]
-        tables: dict[str, list[Row]] = defaultdict(list)
+        tables: dict[str, list[SiteRow]] = defaultdict(list)
         for row in sorted(group.rows, key=by_value):
             tables[_heading(row)].append(row)
         parts = paged(
@@ -235,7 +243,7 @@ class Site:
             )
 
     def _records(self) -> Iterator[tuple[str, str]]:
-        rows: dict[str, list[Row]] = defaultdict(list)
+        rows: dict[str, list[SiteRow]] = defaultdict(list)
         for row in self.rows:
             rows[row.source.page].append(row)
         for source in self.sources:
@@ -266,7 +274,7 @@ def brief(text: str, longest: int = _LONGEST_CELL) -> str:
     return shorten(text, longest)
 
 
-def best_decode(rows: Iterable[Row]) -> Row | None:
+def best_decode(rows: Iterable[SiteRow]) -> SiteRow | None:
     """The fastest decode of one stream among rows."""
     decode = [row for row in rows if row.metric == "decode" and row.unit == "tok/s"]
     return max(decode, key=lambda row: row.value or 0.0, default=None)
@@ -280,7 +288,7 @@ def _identity(entry: Entry) -> str:
     return f"{record['id']}-{record['started'][:19]}"
 
 
-def _record_href(row: Row) -> str:
+def _record_href(row: SiteRow) -> str:
     return f"../records/{row.source.page}.html"
 
 
@@ -292,14 +300,16 @@ def _figures(group: Group) -> list[Figure]:
     return with_words(within([overview, *rest] if overview else rest, _FIGURES_BYTES))
 
 
-def _heading(row: Row) -> str:
+def _heading(row: SiteRow) -> str:
     if row.value is None:
         return "Without a number"
     words = row.metric_words
     return f"{words[:1].upper()}{words[1:]}, {row.unit_words}"
 
 
-def _options(rows: Iterable[Row], of: Callable[[Row], Sequence[str]]) -> list[tuple[str, int]]:
+def _options(
+    rows: Iterable[SiteRow], of: Callable[[SiteRow], Sequence[str]]
+) -> list[tuple[str, int]]:
     """The values that a filter offers with their numbers of rows, digits in order of their size."""
     counts = Counter(value for row in rows for value in of(row) if value)
     common = counts.most_common(_MOST_OPTIONS)

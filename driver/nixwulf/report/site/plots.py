@@ -15,9 +15,9 @@ from typing import Literal
 
 from nixwulf.core.text import plural
 from nixwulf.core.units import adds_up
-from nixwulf.report.site.chart import Chart, Line, apart, svg
+from nixwulf.report.site.chart import Chart, ChartLine, apart, svg
 from nixwulf.report.site.look import MOST_MARKS, Figure, Look, note_of, panel_of, some, title_of
-from nixwulf.report.site.rows import Row
+from nixwulf.report.site.rows import SiteRow
 
 MOST_CHARTS = 6
 
@@ -29,8 +29,8 @@ class _Kind:
     heading: str
     about: str
     over: str
-    x: Callable[[Row], float | None]
-    wanted: Callable[[Row], bool]
+    x: Callable[[SiteRow], float | None]
+    wanted: Callable[[SiteRow], bool]
     joined: Literal["nodes", "fabrics", "nothing"]
 
     @property
@@ -38,7 +38,7 @@ class _Kind:
         """Whether x is the number of nodes."""
         return self.joined == "nodes"
 
-    def place(self, row: Row) -> float | str:
+    def place(self, row: SiteRow) -> float | str:
         """What rows of one case share, whose mean a line passes: their nodes, or their fabric."""
         return row.nodes if self.by_nodes else row.fabric
 
@@ -98,7 +98,7 @@ _KINDS = (
 )
 
 
-def figures(rows: Sequence[Row], href: Callable[[Row], str], name: str) -> list[Figure]:
+def figures(rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str) -> list[Figure]:
     """The figures of a page's rows; name is the page's own model or platform, for no title.
 
     href gives the page of a row's record. Kinds that would be empty are left out.
@@ -108,9 +108,9 @@ def figures(rows: Sequence[Row], href: Callable[[Row], str], name: str) -> list[
 
 
 def _figure(
-    kind: _Kind, rows: Sequence[Row], href: Callable[[Row], str], name: str
+    kind: _Kind, rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str
 ) -> Figure | None:
-    panels: dict[Hashable, list[Row]] = defaultdict(list)
+    panels: dict[Hashable, list[SiteRow]] = defaultdict(list)
     for row in rows:
         if row.value and kind.x(row) and kind.wanted(row):
             panels[panel_of(row)].append(row)
@@ -132,7 +132,7 @@ def _figure(
     )
 
 
-def _alone(row: Row) -> Hashable:
+def _alone(row: SiteRow) -> Hashable:
     """What rows of one line have in common, also with those on one node."""
     return (
         row.kind,
@@ -147,13 +147,13 @@ def _alone(row: Row) -> Hashable:
     )
 
 
-def _crossing(row: Row) -> tuple[str, str, str]:
+def _crossing(row: SiteRow) -> tuple[str, str, str]:
     return (row.parallelism, row.fabric, row.transport)
 
 
-def _lines(kind: _Kind, rows: Sequence[Row]) -> list[list[Row]]:
+def _lines(kind: _Kind, rows: Sequence[SiteRow]) -> list[list[SiteRow]]:
     """Rows that a line joins, where they have two values of x or more."""
-    groups: dict[Hashable, list[Row]] = defaultdict(list)
+    groups: dict[Hashable, list[SiteRow]] = defaultdict(list)
     crossings: dict[Hashable, set[tuple[str, str, str]]] = defaultdict(set)
     for row in rows:
         if row.nodes > 1:
@@ -169,7 +169,7 @@ def _lines(kind: _Kind, rows: Sequence[Row]) -> list[list[Row]]:
     return [own for own in groups.values() if _joins(kind, own)]
 
 
-def _joins(kind: _Kind, rows: Sequence[Row]) -> bool:
+def _joins(kind: _Kind, rows: Sequence[SiteRow]) -> bool:
     """Whether they are at two places apart, and repeat nothing but runs.
 
     Two published values at one place differ in something that their sources do not say, and so
@@ -182,17 +182,17 @@ def _joins(kind: _Kind, rows: Sequence[Row]) -> bool:
     return len(places) > 1 and apart([x for x, _ in _means(kind, rows)])
 
 
-def _worth(kind: _Kind, rows: Sequence[Row], lines: Sequence[Sequence[Row]]) -> bool:
+def _worth(kind: _Kind, rows: Sequence[SiteRow], lines: Sequence[Sequence[SiteRow]]) -> bool:
     """Over nodes marks that nothing joins would compare what cannot be; else two places do."""
     return bool(lines) if kind.by_nodes else apart([kind.x(row) or 0.0 for row in rows])
 
 
 def _chart(
     kind: _Kind,
-    rows: Sequence[Row],
-    lines: Sequence[Sequence[Row]],
+    rows: Sequence[SiteRow],
+    lines: Sequence[Sequence[SiteRow]],
     look: Look,
-    href: Callable[[Row], str],
+    href: Callable[[SiteRow], str],
     name: str,
 ) -> Chart:
     first = rows[0]
@@ -207,21 +207,21 @@ def _chart(
     )
 
 
-def _line(kind: _Kind, rows: Sequence[Row], look: Look, several: bool) -> Line:
+def _line(kind: _Kind, rows: Sequence[SiteRow], look: Look, several: bool) -> ChartLine:
     """Over nodes a line has the look of its marks; else it joins marks of several looks.
 
     several: whether the chart has more than one way to split the work.
     """
     points = _means(kind, rows)
     if kind.by_nodes:
-        return Line(look.style(max(rows, key=lambda row: row.nodes)), points, "")
+        return ChartLine(look.style(max(rows, key=lambda row: row.nodes)), points, "")
     nodes, parallelism = rows[0].nodes, rows[0].parallelism
-    return Line(None, points, f"{nodes}, {parallelism}" if several else plural(nodes, "node"))
+    return ChartLine(None, points, f"{nodes}, {parallelism}" if several else plural(nodes, "node"))
 
 
-def _means(kind: _Kind, rows: Sequence[Row]) -> list[tuple[float, float]]:
+def _means(kind: _Kind, rows: Sequence[SiteRow]) -> list[tuple[float, float]]:
     """A line's points: runs of one case are joined at their mean."""
-    found: dict[float | str, list[Row]] = defaultdict(list)
+    found: dict[float | str, list[SiteRow]] = defaultdict(list)
     for row in rows:
         found[kind.place(row)].append(row)
     return sorted(

@@ -13,11 +13,11 @@ from nixwulf.perf.explain.text import measured, sentences
 from nixwulf.report.lines import case_of
 from nixwulf.report.predicted import About, about
 from nixwulf.report.site.look import Figure
-from nixwulf.report.site.rows import Row, Source, conditions_of
+from nixwulf.report.site.rows import SiteRow, Source, conditions_of
 from nixwulf.results.store import PLAN, read_plan
 
 
-def explained(rows: Iterable[Row], sources: Iterable[Source]) -> list[Row]:
+def explained(rows: Iterable[SiteRow], sources: Iterable[Source]) -> list[SiteRow]:
     """Rows, each with what the model says of it; a run folder is explained as a whole."""
     folders: defaultdict[Path, list[Source]] = defaultdict(list)
     for source in sources:
@@ -28,46 +28,46 @@ def explained(rows: Iterable[Row], sources: Iterable[Source]) -> list[Row]:
         plan = read_plan(place) if place.exists() else None
         for one in explain_records([(source.record, plan) for source in own])[0]:
             found[folder, case_of(one.record)["id"], one.metric].append(one)
-    return [replace(row, told=_told(row, found[_key(row)])) for row in rows]
+    return [replace(row, explained=_explanation_of(row, found[_key(row)])) for row in rows]
 
 
-def words(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
+def words(rows: Sequence[SiteRow]) -> list[tuple[str, list[str]]]:
     """For each value that has a prediction to show, both in words and the sentences beside it."""
     return [
-        (f"{row.metric_words}: {measured(row.told)}", list(sentences(row.told)))
+        (f"{row.metric_words}: {measured(row.explained)}", list(sentences(row.explained)))
         for row in rows
-        if row.told and row.predicted
+        if row.explained and row.predicted
     ]
 
 
 def with_words(figures: Iterable[Figure]) -> list[Figure]:
-    """Figures with what stands below each; a sentence stands below the first that it is about."""
+    """Figures with their prediction notes; a sentence is in those of the first figure only."""
     found: list[Figure] = []
-    said: set[str] = set()
+    shown: set[str] = set()
     for figure in figures:
         own = _about([row for rows in figure.rows for row in rows])
-        new = tuple(sentence for sentence in own.why if sentence not in said)
-        said.update(new)
-        found.append(replace(figure, told=replace(own, why=new)))
+        new = tuple(sentence for sentence in own.why if sentence not in shown)
+        shown.update(new)
+        found.append(replace(figure, prediction_notes=replace(own, why=new)))
     return found
 
 
-def _name(row: Row) -> str:
+def _name(row: SiteRow) -> str:
     """'gpt-oss-120b, 4 × framework-desktop, ethernet, pipeline, llama.cpp'."""
     machines = f"{row.nodes} × {'+'.join(row.platforms)}"
     split = row.parallelism if row.nodes > 1 else ""
     return ", ".join(filter(None, (row.model, machines, row.link, split, row.program)))
 
 
-def _about(rows: Sequence[Row]) -> About:
-    told = [(_name(row), row.told) for row in rows if row.told and row.metric in METRICS]
-    return about(told, [(row.value, row.predicted) for row in rows if row.value and row.predicted])
+def _about(rows: Sequence[SiteRow]) -> About:
+    named = [(_name(row), row.explained) for row in rows if row.explained and row.metric in METRICS]
+    return about(named, [(row.value, row.predicted) for row in rows if row.value and row.predicted])
 
 
-def why_not(rows: Sequence[Row]) -> str:
+def why_not(rows: Sequence[SiteRow]) -> str:
     """Why no speed of a record has a prediction; empty where one has, or where there is none."""
-    told = [row.told for row in rows if row.told and row.metric in METRICS]
-    reasons = [one.why_not for one in told if one.why_not]
+    explained = [row.explained for row in rows if row.explained and row.metric in METRICS]
+    reasons = [one.why_not for one in explained if one.why_not]
     return "" if not reasons or any(row.predicted for row in rows) else reasons[0]
 
 
@@ -75,11 +75,11 @@ def _folder(source: Source) -> Path:
     return source.entry.path.parent
 
 
-def _key(row: Row) -> tuple[Path, str, str]:
+def _key(row: SiteRow) -> tuple[Path, str, str]:
     return _folder(row.source), case_of(row.source.record)["id"], row.metric
 
 
-def _told(row: Row, found: Sequence[Explained]) -> Explained | None:
+def _explanation_of(row: SiteRow, found: Sequence[Explained]) -> Explained | None:
     """The one whose conditions are the row's."""
     for one in found:
         asked = conditions_of(one.conditions)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from nixwulf.core.text import clean, decimals, figure, link_name, plural, unit_name
+from nixwulf.core.text import clean, decimals, format_significant, link_name, plural, unit_name
 from nixwulf.core.units import better
 from nixwulf.report.lines import Band, Cost
 from nixwulf.report.predicted import band_of
@@ -55,11 +55,11 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Row:
+class SiteRow:
     """A value with everything that is shown beside it; without a value of a run that failed.
 
-    conditions: parameters of the case and conditions of the metric, by one name each; told is what
-    the performance model says beside the value.
+    conditions: parameters of the case and conditions of the metric, by one name each; explained:
+    the prediction beside the value.
     """
 
     source: Source
@@ -91,12 +91,12 @@ class Row:
     bandwidth_gbps: float | None
     speed_gbps: float | None
     cost: Cost
-    told: Explained | None = None
+    explained: Explained | None = None
 
     @property
     def predicted(self) -> Band | None:
-        """Between what 80 % of measurements should lie, in the unit; none where nothing says it."""
-        return band_of(self.told) if self.told else None
+        """Between what 80 % of measurements should lie, in the unit; None where nothing says it."""
+        return band_of(self.explained) if self.explained else None
 
     @property
     def link(self) -> str:
@@ -124,7 +124,7 @@ class Row:
     def number(self) -> str:
         """The value with its deviation; empty where there is none."""
         if self.value is None or self.stddev is None:
-            return "" if self.value is None else figure(self.value)
+            return "" if self.value is None else format_significant(self.value)
         places = decimals(float(f"{self.value:.3g}"))
         if 0 < self.stddev < 0.5 * 0.1**places:  # it would read as ± 0
             places = min(_MOST_DECIMALS, decimals(self.stddev) - 2)
@@ -135,7 +135,7 @@ class Row:
         """Percentiles of a distribution in words; empty where there are none."""
         if self.percentiles is None:
             return ""
-        return "p50 {}, p95 {}, p99 {}".format(*map(figure, self.percentiles))
+        return "p50 {}, p95 {}, p99 {}".format(*map(format_significant, self.percentiles))
 
     @property
     def costs(self) -> str:
@@ -143,14 +143,14 @@ class Row:
         words, cost = [], self.cost
         if cost.per_watt is not None and cost.watts:
             words.append(
-                f"{figure(cost.per_watt)} {self.unit_words}/W of {figure(cost.watts)} W "
-                f"({cost.watts_source})"
+                f"{format_significant(cost.per_watt)} {self.unit_words}/W of "
+                f"{format_significant(cost.watts)} W ({cost.watts_source})"
             )
         if cost.joules_per_token is not None:
-            words.append(f"{figure(cost.joules_per_token)} J/token")
+            words.append(f"{format_significant(cost.joules_per_token)} J/token")
         if cost.per_usd is not None and cost.price_usd:
             words.append(
-                f"{figure(1000 * cost.per_usd)} {self.unit_words} for 1000 of "
+                f"{format_significant(1000 * cost.per_usd)} {self.unit_words} for 1000 of "
                 f"{cost.price_usd:,.0f} US$ ({cost.price_source})"
             )
         return "; ".join(words)
@@ -218,7 +218,7 @@ def web_address(text: str) -> str:
     return text if _URL.fullmatch(text) else ""
 
 
-def rows_of(sources: Iterable[Source]) -> list[Row]:
+def rows_of(sources: Iterable[Source]) -> list[SiteRow]:
     """The rows of records: models in alphabetic order, of each metric the best first."""
     by_page = {source.page: source for source in sources}
     # A page's name tells runs of one case apart, which have one id in every run folder.
@@ -227,11 +227,11 @@ def rows_of(sources: Iterable[Source]) -> list[Row]:
     return sorted(rows, key=_by_model)
 
 
-def _row(source: Source, row: Mapping[str, Any]) -> Row:
+def _row(source: Source, row: Mapping[str, Any]) -> SiteRow:
     record, case = source.record, source.record["case"]
     fabric = record.get("fabric", {})
     spread = tuple(row[name] for name in ("p50", "p95", "p99"))
-    return Row(
+    return SiteRow(
         source=source,
         kind=record["kind"],
         platforms=tuple(dict.fromkeys(record["cluster"]["platforms"])),
@@ -274,7 +274,7 @@ def scalar(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else clean(str(value))
 
 
-def by_value(row: Row) -> tuple[Any, ...]:
+def by_value(row: SiteRow) -> tuple[Any, ...]:
     """Metric by metric, decode first, and of each the best value first."""
     value = row.value or 0.0
     return (
@@ -288,6 +288,6 @@ def by_value(row: Row) -> tuple[Any, ...]:
     )
 
 
-def _by_model(row: Row) -> tuple[Any, ...]:
+def _by_model(row: SiteRow) -> tuple[Any, ...]:
     about = row.model or row.benchmark
     return (not row.model, about.lower(), about, *by_value(row))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from nixwulf.report.site.chart import strips
 from nixwulf.report.site.look import Figure, Look, panel_of, some, title_of
-from nixwulf.report.site.rows import Row, shorten
+from nixwulf.report.site.rows import SiteRow, shorten
 
 _MOST_CHARTS = 4
 _MOST_LINES = 16
@@ -17,7 +17,9 @@ _LONGEST_NAME = 24
 _METRICS = ("decode", "prompt", "throughput")
 
 
-def by_machines(rows: Sequence[Row], href: Callable[[Row], str], name: str) -> Figure | None:
+def by_machines(
+    rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str
+) -> Figure | None:
     """Of a model: machines, and how many of them."""
     return _figure(
         "By machines",
@@ -32,7 +34,7 @@ def by_machines(rows: Sequence[Row], href: Callable[[Row], str], name: str) -> F
     )
 
 
-def by_models(rows: Sequence[Row], href: Callable[[Row], str], name: str) -> Figure | None:
+def by_models(rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str) -> Figure | None:
     """Of a platform: models with their weights on one node."""
     return _figure(
         "Models on one node",
@@ -46,7 +48,7 @@ def by_models(rows: Sequence[Row], href: Callable[[Row], str], name: str) -> Fig
     )
 
 
-def _model(row: Row) -> str:
+def _model(row: SiteRow) -> str:
     """A model and its weights, which a long name must not hide."""
     weights = f" {shorten(row.weights, 12)}" if row.weights else ""
     return shorten(row.model, _LONGEST_NAME - len(weights)) + weights
@@ -55,18 +57,18 @@ def _model(row: Row) -> str:
 def _figure(
     heading: str,
     about: str,
-    rows: Sequence[Row],
-    panel: Callable[[Row], Hashable],
-    line: Callable[[Row], str],
+    rows: Sequence[SiteRow],
+    panel: Callable[[SiteRow], Hashable],
+    line: Callable[[SiteRow], str],
     known: Collection[str],
-    href: Callable[[Row], str],
+    href: Callable[[SiteRow], str],
     name: str,
 ) -> Figure | None:
     """Charts of rows with the same panel, in which rows with the same line stand side by side.
 
     known: what the names of the lines tell of their marks.
     """
-    panels: dict[Hashable, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    panels: dict[Hashable, dict[str, list[SiteRow]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row.value and row.metric in _METRICS:
             panels[panel(row)][line(row)].append(row)
@@ -94,7 +96,7 @@ def _figure(
     return Figure(heading, about, look.legend, tuple(charts), drawn, note)
 
 
-def _best(lines: dict[str, list[Row]]) -> dict[str, list[Row]]:
+def _best(lines: dict[str, list[SiteRow]]) -> dict[str, list[SiteRow]]:
     """The lines with the highest values, and of each as many marks as a chart holds of it."""
 
     def highest(line: str) -> float:

@@ -17,7 +17,7 @@ _METRIC_ORDER = {"prompt": 0, "decode": 1, "throughput": 2, "ttft": 3, "itl": 4}
 
 @dataclass(frozen=True)
 class Difference:
-    """What A and B differ in as a whole, with the values of each; none: not told."""
+    """What A and B differ in as a whole, with the values of each; None: not recorded."""
 
     what: str
     a: tuple[str, ...]

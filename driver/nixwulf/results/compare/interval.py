@@ -47,10 +47,10 @@ def typical(samples: Sequence[float], distribution: bool) -> float:
 
 
 def ratio_interval(a: Runs, b: Runs, distribution: bool) -> Interval | None:
-    """The interval of B over A; none where a side has under 3 samples, or none above 0.
+    """The interval of B over A; None where a side has under 3 samples, or none above 0.
 
     Each side is the samples of its runs. Several runs are resampled first, then the samples in each
-    of them, for samples of one run share its luck; of one run, its samples are. The same numbers
+    of them, for samples of one run are correlated; of one run, its samples are. The same numbers
     always give the same interval.
     """
     spreads = [_spread(side, distribution) for side in (a, b)]

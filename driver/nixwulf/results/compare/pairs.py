@@ -10,7 +10,7 @@ from typing import Any, Literal
 from nixwulf.core.errors import InputError
 from nixwulf.core.units import better, is_time
 from nixwulf.results.compare.interval import Interval, ratio_interval, typical
-from nixwulf.results.compare.sides import Identity, Key, Row, Side, ordered
+from nixwulf.results.compare.sides import ComparedRow, Identity, Key, Side, ordered
 
 Shared = frozenset[tuple[Key, Any]]
 Why = Literal["only in A", "only in B", "several values in A", "several values in B"]
@@ -18,7 +18,7 @@ _MOST_LOOKED_AT = 300
 
 
 @dataclass(frozen=True)
-class Value:
+class SideValue:
     """A metric on one side: mean or median, and how many samples and runs it rests on."""
 
     value: float
@@ -28,12 +28,12 @@ class Value:
 
 @dataclass(frozen=True)
 class Pair:
-    """One metric under conditions that both sides have; interval: none where none can be given."""
+    """One metric under conditions that both sides have; interval: None where none can be given."""
 
     shared: Identity
     unit: str
-    a: Value
-    b: Value
+    a: SideValue
+    b: SideValue
     interval: Interval | None
 
     @property
@@ -43,7 +43,7 @@ class Pair:
 
     @property
     def ratio(self) -> float | None:
-        """B over A; none where A is 0."""
+        """B over A; None where A is 0."""
         return self.b.value / self.a.value if self.a.value else None
 
     @property
@@ -69,7 +69,7 @@ class Pair:
 
     @property
     def single(self) -> bool:
-        """Whether a side is one run: its interval knows the noise inside a run, no run's luck."""
+        """Whether a side is one run: its interval lacks the noise between runs."""
         return min(self.a.n_runs, self.b.n_runs) == 1
 
     @property
@@ -138,24 +138,24 @@ def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
     return Pairing(tuple(pairs), endings, tuple(alone))
 
 
-def _grouped(rows: Iterable[tuple[Identity, Row]]) -> dict[Shared, list[Row]]:
-    groups: dict[Shared, list[Row]] = defaultdict(list)
+def _grouped(rows: Iterable[tuple[Identity, ComparedRow]]) -> dict[Shared, list[ComparedRow]]:
+    groups: dict[Shared, list[ComparedRow]] = defaultdict(list)
     for identity, row in rows:
         groups[frozenset(identity.items())].append(row)
     return groups
 
 
 def _without(
-    groups: Mapping[Shared, list[Row]], over: Sequence[str]
-) -> dict[Shared, list[list[Row]]]:
+    groups: Mapping[Shared, list[ComparedRow]], over: Sequence[str]
+) -> dict[Shared, list[list[ComparedRow]]]:
     """The groups by what is left of their conditions without some keys."""
-    found: dict[Shared, list[list[Row]]] = defaultdict(list)
+    found: dict[Shared, list[list[ComparedRow]]] = defaultdict(list)
     for identity, rows in groups.items():
         found[frozenset(item for item in identity if not item[0].is_called(over))].append(rows)
     return found
 
 
-def _why_not(a: list[list[Row]], b: list[list[Row]]) -> Why | None:
+def _why_not(a: list[list[ComparedRow]], b: list[list[ComparedRow]]) -> Why | None:
     if not a or not b:
         return "only in B" if not a else "only in A"
     if len(a) > 1:
@@ -163,7 +163,7 @@ def _why_not(a: list[list[Row]], b: list[list[Row]]) -> Why | None:
     return "several values in B" if len(b) > 1 else None
 
 
-def _pair(shared: Identity, a: list[list[Row]], b: list[list[Row]]) -> Pair:
+def _pair(shared: Identity, a: list[list[ComparedRow]], b: list[list[ComparedRow]]) -> Pair:
     (one,), (two,) = a, b
     distribution = any(row.values["p50"] is not None for row in (*one, *two))
     complete = all(row.values["samples"] for row in (*one, *two))
@@ -177,14 +177,14 @@ def _pair(shared: Identity, a: list[list[Row]], b: list[list[Row]]) -> Pair:
     )
 
 
-def _value(rows: list[Row], distribution: bool, complete: bool) -> Value:
+def _value(rows: list[ComparedRow], distribution: bool, complete: bool) -> SideValue:
     """Over all samples where both sides have them, else over what each record gives."""
     samples = [sample for row in rows for sample in row.values["samples"]]
     if complete:
-        return Value(typical(samples, distribution), len(samples), len(rows))
+        return SideValue(typical(samples, distribution), len(samples), len(rows))
     given = [row.values["p50"] if distribution else None for row in rows]
     values = [p50 or row.values["value"] for p50, row in zip(given, rows, strict=True)]
-    return Value(typical(values, False), len(samples), len(rows))
+    return SideValue(typical(values, False), len(samples), len(rows))
 
 
 def _endings(a: Side, b: Side, over: Sequence[str]) -> tuple[Ending, ...]:
@@ -207,11 +207,11 @@ def _outcomes(side: Side, over: Sequence[str]) -> dict[Shared, Counter[str]]:
 
 
 def _case(shared: Shared) -> Shared:
-    row = Row({}, dict(shared))
+    row = ComparedRow({}, dict(shared))
     return frozenset(row.case.items())
 
 
-def _check_over(over: Sequence[str], rows: Iterable[Row]) -> None:
+def _check_over(over: Sequence[str], rows: Iterable[ComparedRow]) -> None:
     known = {name for row in rows for key in row.identity for name in (key.name, key.group)}
     for name in over:
         if name not in known - {"", "metric", "unit"}:

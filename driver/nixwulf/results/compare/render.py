@@ -86,8 +86,10 @@ def _heads(comparison: Comparison, names: Names) -> list[str]:
         for side in (comparison.a, comparison.b)
     ]
     heads[1] = heads[1].replace("A", "B", 1)
-    told = "; ".join(differences(comparison))
-    heads.append(f"They differ in: {told}." if told else "They differ in nothing that is recorded.")
+    differing = "; ".join(differences(comparison))
+    heads.append(
+        f"They differ in: {differing}." if differing else "They differ in nothing that is recorded."
+    )
     return [*heads, f"In all pairs: {clean(names.common)}."]
 
 

@@ -47,7 +47,7 @@ def ordered(items: Iterable[tuple[Key, Any]]) -> Identity:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedRow:
     """A row of the tidy table, and what has to be equal for it to be compared."""
 
     values: Mapping[str, Any]
@@ -74,7 +74,7 @@ class Side:
 
     name: str
     records: tuple[Record, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedRow, ...]
 
 
 def read_side(text: str, folder: Path) -> Side:
@@ -108,7 +108,7 @@ def side_of(name: str, records: Iterable[Record]) -> Side:
     """The side that these records make."""
     kept = tuple(records)
     rows = as_rows(tidy(_with_positions(record) for record in kept))
-    return Side(name, kept, tuple(Row(row, _identity(row)) for row in rows))
+    return Side(name, kept, tuple(ComparedRow(row, _identity(row)) for row in rows))
 
 
 def _read(path: Path) -> Iterable[Record]:
@@ -141,13 +141,13 @@ def _identity(row: Mapping[str, Any]) -> Identity:
     return found
 
 
-def _queried(row: Row) -> dict[str, Any]:
+def _queried(row: ComparedRow) -> dict[str, Any]:
     """What a query may ask of a row: the table's columns, its parameters and its conditions."""
     columns = {name: row.values[name] for name in TIDY_COLUMNS if name not in _NO_QUERY}
     return {**{key.name: value for key, value in row.identity.items()}, **columns}
 
 
-def _nearest(terms: Iterable[Term], rows: Iterable[Row]) -> str:
+def _nearest(terms: Iterable[Term], rows: Iterable[ComparedRow]) -> str:
     """For each key of a query, the values that there are."""
     found = []
     for key in dict.fromkeys(term.key for term in terms):

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nixwulf.core.text import case_name, clean, figure, link_name, plural, unit_name
+from nixwulf.core.text import case_name, clean, format_significant, link_name, plural, unit_name
 from nixwulf.results.compare.comparison import Comparison, Difference
-from nixwulf.results.compare.pairs import Alone, Ending, Pair, Value
+from nixwulf.results.compare.pairs import Alone, Ending, Pair, SideValue
 from nixwulf.results.compare.sides import Identity, Key
 
 _NAMED = ("nodes", "parallelism", "fabric", "transport")
@@ -20,7 +20,7 @@ _MOST_ALONE = 8
 
 
 @dataclass(frozen=True)
-class Line:
+class PairText:
     """A pair in words."""
 
     case: str
@@ -34,7 +34,7 @@ class Line:
 
 
 class Names:
-    """How the cases of a comparison are told apart: by the conditions that vary among them."""
+    """How the cases of a comparison are named: by the conditions that vary among them."""
 
     def __init__(self, comparison: Comparison) -> None:
         pairs = [pair.shared for pair in comparison.pairs]
@@ -47,16 +47,16 @@ class Names:
     @property
     def common(self) -> str:
         """The conditions that all pairs have, without parameters that conditions tell too."""
-        told = {
+        shown = {
             key: value
             for key, value in self._pairs[0].items()
             if all(one.get(key) == value for one in self._pairs)
         }
-        names = {key.name for key in told if key.group == "conditions"}
-        texts = [str(v) for key, v in told.items() if not key.group and self._is_told(key, v)]
+        names = {key.name for key in shown if key.group == "conditions"}
+        texts = [str(v) for key, v in shown.items() if not key.group and self._is_shown(key, v)]
         texts += [
             f"{key.name} {value}"
-            for key, value in told.items()
+            for key, value in shown.items()
             if key.group == "conditions" or (key.group and key.name not in names)
         ]
         return ", ".join(texts)
@@ -76,7 +76,7 @@ class Names:
         others = [
             str(value)
             for key, value in identity.items()
-            if not key.group and key in varying and self._is_told(key, value)
+            if not key.group and key in varying and self._is_shown(key, value)
         ]
         rest = _deduplicated(
             f"{_asked(key, identity)}{key.name} {value}"
@@ -86,14 +86,14 @@ class Names:
         return clean(", ".join(filter(None, [*others, base, *rest])))
 
     @staticmethod
-    def _is_told(key: Key, value: Any) -> bool:
+    def _is_shown(key: Key, value: Any) -> bool:
         return value not in (None, "") and key.name not in {*_NAMED, *_NOT_SHOWN}
 
 
-def lines(comparison: Comparison, names: Names) -> list[Line]:
+def lines(comparison: Comparison, names: Names) -> list[PairText]:
     """Each pair in words."""
     return [
-        Line(
+        PairText(
             names.case(pair.shared),
             f"{_SHORT.get(pair.metric, pair.metric.replace('_', ' '))} {unit_name(pair.unit)}",
             _value(pair.a),
@@ -108,24 +108,24 @@ def lines(comparison: Comparison, names: Names) -> list[Line]:
 
 
 def sentences(comparison: Comparison, names: Names, limit: float | None) -> list[str]:
-    """What is to be said below the pairs: failures, what was left out, what is below the limit."""
-    said = [f"{names.case(e.shared)}: {_ending(e)}." for e in comparison.endings]
-    said += _alone(comparison.alone, names)
+    """Sentences below the pairs: failures, what was left out, what is below the limit."""
+    sentences = [f"{names.case(e.shared)}: {_ending(e)}." for e in comparison.endings]
+    sentences += _alone(comparison.alone, names)
     unjudged = comparison.unjudged
     if unjudged:
-        said.append(
+        sentences.append(
             f"{plural(len(unjudged), 'pair')} without an interval: it takes 3 samples on each "
             "side, above 0."
         )
     single = sum(pair.single for pair in comparison.pairs if pair.interval is not None)
     if single:
-        said.append(
+        sentences.append(
             f"{plural(single, 'pair')} with one run on a side: the interval is of the noise inside "
             "a run, and two runs of the same differ by more; give the sweep more 'repetitions'."
         )
     if limit is not None:
-        said += _verdict(comparison, names, limit)
-    return [clean(sentence) for sentence in said]
+        sentences += _verdict(comparison, names, limit)
+    return [clean(sentence) for sentence in sentences]
 
 
 def differences(comparison: Comparison) -> list[str]:
@@ -139,8 +139,8 @@ def _values(values: tuple[str, ...]) -> str:
     return ", ".join(values) or "none"
 
 
-def _value(value: Value) -> str:
-    return figure(value.value) if value.value else "0"
+def _value(value: SideValue) -> str:
+    return format_significant(value.value) if value.value else "0"
 
 
 def _interval(pair: Pair) -> str:
@@ -162,7 +162,7 @@ def _outcomes(outcomes: Any) -> str:
 
 
 def _alone(alone: Sequence[Alone], names: Names) -> list[str]:
-    said = []
+    sentences = []
     for why in dict.fromkeys(one.why for one in alone):
         cases: dict[str, dict[str, None]] = defaultdict(dict)
         found = [one for one in alone if one.why == why]
@@ -171,8 +171,8 @@ def _alone(alone: Sequence[Alone], names: Names) -> list[str]:
         texts = [f"{case} ({', '.join(metrics)})" for case, metrics in cases.items()]
         more = f"; and {len(texts) - _MOST_ALONE} more" if len(texts) > _MOST_ALONE else ""
         some = "; ".join(texts[:_MOST_ALONE])
-        said.append(f"Not compared, {why}: {plural(len(found), 'metric')} of {some}{more}.")
-    return said
+        sentences.append(f"Not compared, {why}: {plural(len(found), 'metric')} of {some}{more}.")
+    return sentences
 
 
 def _verdict(comparison: Comparison, names: Names, limit: float) -> list[str]:

@@ -1,1 +1,1 @@
-"""Records made fit for others: what is private is taken out, and said."""
+"""Records made fit for others: what is private is taken out, and listed."""

@@ -16,7 +16,8 @@ _SHORTEST_SECRET = 8
 _NUMBERS = 4
 _OF_A_GAP = len("::")
 _NO_HOSTS = re.compile(r"sha256|entry|plt|GLIBC.*|GCC.*|CXXABI.*", re.IGNORECASE)
-# A version of four numbers cannot be told from an address, nor an address behind a version.
+# A version of four numbers cannot be distinguished from an address,
+# nor an address behind a version.
 _IPV4 = re.compile(r"(?<!\d)(?:\d{1,3}\.){3,}\d{1,3}(?!\d)")
 _COLONS = re.compile(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:]*")
 _PRIVATE = (
@@ -174,13 +175,13 @@ SERIAL_TEXTS = tuple(
     for p in PATTERNS
     if p.kind == "serial number" and "it" in p.expression.groupindex and p.spare is _no_serial
 )
-"""Where serial numbers are told as such."""
+"""Where serial numbers are labelled as such."""
 
 
 def ipv6_spans(text: str) -> Iterator[tuple[int, int]]:
     """Where a text has short IPv6 addresses, such as fe80::1, but for ::1 and ::.
 
-    Colons in other things, such as std::add, are told by the letters beside them.
+    Colons in other things, such as std::add, are recognised by the letters beside them.
     """
     for match in _COLONS.finditer(text):
         begin, end = match.span()

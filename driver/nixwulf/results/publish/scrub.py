@@ -1,4 +1,4 @@
-"""Records without what is private: texts are replaced one by one, and each is told."""
+"""Records without what is private: texts are replaced one by one, and each is listed."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ RAPL_FIX = (
     "'sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj' there"
 )
 POWERMETRICS_FIX = (
-    "powermetrics told no watts; let the user run it without a password: put 'USER ALL=(root) "
+    "powermetrics reported no watts; let the user run it without a password: put 'USER ALL=(root) "
     "NOPASSWD: /usr/bin/powermetrics' into a file of /etc/sudoers.d there"
 )
 
@@ -57,8 +57,8 @@ def document(
         reasons: dict[str, list[str]] = {}
         for name, entry in found.items():
             reasons.setdefault(entry["absent"]["watts"], []).append(name)
-        told = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
-        power["absent"] = f"Nothing tells watts. {told}."
+        reported = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+        power["absent"] = f"No source of watts. {reported}."
     return power
 
 
@@ -76,21 +76,21 @@ def _node(
     }
     watts, absent = {}, {}
     for source, joules in node.joules().items():
-        told = _watts(joules, window, idle.get((name, source)))
-        if told:
-            watts[source] = told
+        reported = _watts(joules, window, idle.get((name, source)))
+        if reported:
+            watts[source] = reported
         else:
             absent[source] = "too few samples while it was measured"
-    if any(key.startswith("rapl:") for key in node.samples.told("unreadable")):
+    if any(key.startswith("rapl:") for key in node.samples.reported("unreadable")):
         absent["rapl"] = RAPL_FIX
     absent |= {
-        program: f"it said {words!r}"
-        for program, _, words in (fact.partition(" ") for fact in node.samples.told("refused"))
+        program: f"it printed {words!r}"
+        for program, _, words in (fact.partition(" ") for fact in node.samples.reported("refused"))
     }
     silent = end - node.samples.stamps[-1][1] if node.samples.stamps else 0.0
     if silent > _SILENT_S:
-        absent["sampler"] = f"it said nothing for the last {silent:.1f} s"
-    names = dict(fact.partition(" ")[::2] for fact in node.samples.told("sensor"))
+        absent["sampler"] = f"it printed nothing for the last {silent:.1f} s"
+    names = dict(fact.partition(" ")[::2] for fact in node.samples.reported("sensor"))
     celsius = {
         f"{names[sensor]} ({sensor})" if sensor in names else sensor: round(max(values), 1)
         for key, values in sorted(inside.items())
@@ -158,7 +158,7 @@ def _meter(
         "nodes": list(meter.nodes),
         **({"also_feeds": list(meter.others)} if meter.others else {}),
     }
-    told = _watts(energy.integral(meter.points), window, idle.get((meter.key, "wall")))
-    if not told:
-        return {**fed, "absent": f"It {meter.error or 'told too little while it was measured'}."}
-    return {**fed, "watts": told}
+    reported = _watts(energy.integral(meter.points), window, idle.get((meter.key, "wall")))
+    if not reported:
+        return {**fed, "absent": f"It {meter.error or 'reported too few samples'}."}
+    return {**fed, "watts": reported}

@@ -56,7 +56,7 @@ def _per_watt(
         seconds = sum(end - begin for begin, end in metric.windows)
         work, joules_told = _work(metric), watts * seconds
         if joules_told <= 0:
-            entries.append({"source": source, "absent": "It told 0 W."})
+            entries.append({"source": source, "absent": "It reported 0 W."})
             continue
         entries.append(
             {

@@ -1,4 +1,4 @@
-"""What the nodes and the wall meters of one run told, brought to the driver's clock."""
+"""What the nodes and the wall meters of one run reported, brought to the driver's clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOURCES = ("rapl", "amdgpu", "nvidia", "pmic", "powermetrics")
 
 @dataclass(frozen=True)
 class NodeSamples:
-    """What one node's sampler told; offset leads from its clock to the driver's, seconds.
+    """What one node's sampler reported; offset leads from its clock to the driver's, seconds.
 
     reason: why there are no samples at all; twin: another node is the same machine.
     """
@@ -39,7 +39,7 @@ class NodeSamples:
 
 @dataclass(frozen=True)
 class MeterPoints:
-    """What a wall meter said, in the driver's clock and watts, and which nodes hang on it."""
+    """What a wall meter reported, in the driver's clock and watts, and which nodes hang on it."""
 
     nodes: tuple[str, ...]
     others: tuple[str, ...]

@@ -17,7 +17,7 @@ from nixwulf.nodes.power.energy import Window
 from nixwulf.nodes.power.samples import Samples, parse
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.plugins.meters import INTERVAL_S as SLOWEST_S
-from nixwulf.plugins.meters import Reader
+from nixwulf.plugins.meters import MeterReader
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.sweep.power.document import document
 from nixwulf.sweep.power.reported import MeterPoints, NodeSamples
@@ -35,7 +35,7 @@ _IN_BASH = 'exec "$(command -v bash || command -v sh)" -c "$@"'
 
 @dataclass
 class _Wall:
-    reader: Reader
+    reader: MeterReader
     nodes: tuple[str, ...]
     others: tuple[str, ...]
 
@@ -74,7 +74,7 @@ class Watch:
             fed = [node.name for node in self._run.cluster.nodes if node.meter == meter]
             ours = tuple(node.node.name for node in self._run.nodes if node.node.name in fed)
             others = tuple(name for name in fed if name not in ours)
-            reader = Reader(meter, self._run.raw / f"power-meter-{ours[0]}.stdout")
+            reader = MeterReader(meter, self._run.raw / f"power-meter-{ours[0]}.stdout")
             reader.start()
             self._walls.append(_Wall(reader, ours, others))
 
@@ -84,7 +84,7 @@ class Watch:
         begin = time.monotonic()
         if not self._lacks_idle():
             return
-        wait = IDLE_S + SLOWEST_S  # until the slowest source has told of the end as well
+        wait = IDLE_S + SLOWEST_S  # until the slowest source has reported the end as well
         time.sleep(wait)
         self._run.deadline += wait
         window = (begin, begin + IDLE_S)
@@ -97,7 +97,7 @@ class Watch:
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """The time for which the power is told, however it ends."""
+        """The time for which power is reported, however it ends."""
         begin = time.monotonic()
         try:
             yield
@@ -138,14 +138,14 @@ class Watch:
             for name, process in list(waiting.items()):
                 samples = _parsed(process)
                 if samples.ready:
-                    known.machines[name] = "".join(samples.told("boot"))
+                    known.machines[name] = "".join(samples.reported("boot"))
                     del waiting[name]
                 elif not process.running:
                     self._reasons[name] = f"its sampler {process.ending()}: {process.last_line()}"
                     del waiting[name]
             time.sleep(_POLL_S)
         for name in waiting:
-            self._reasons[name] = f"its sampler said nothing in {_READY_S:g} s"
+            self._reasons[name] = f"its sampler printed nothing in {_READY_S:g} s"
         for name in list(self._samplers):
             twin = self._twin(name)
             if twin:
@@ -162,7 +162,7 @@ class Watch:
     def _lacks_idle(self) -> bool:
         """Whether some watts here were not yet seen idle; nodes that have none are remembered."""
         known = self._run.power
-        # What has watts has told some by then; a sampler that finds nothing has ended before.
+        # What has watts has reported some by then; a sampler that finds nothing has ended before.
         self._wait_while_sampling(time.monotonic() + INTERVAL_S)
         for wall in self._walls:
             wall.reader.answered.wait(_READY_S)
@@ -198,7 +198,7 @@ class Watch:
 def _read(process: OwnedProcess) -> NodeSamples:
     """A sampler's samples, its clock set by the line that came soonest after it was true."""
     samples, arrivals = _parsed(process), process.stdout_times
-    lags = [arrivals[line] - told for line, told in samples.stamps if line < len(arrivals)]
+    lags = [arrivals[line] - reported for line, reported in samples.stamps if line < len(arrivals)]
     return NodeSamples(samples, min(lags, default=0.0))
 
 

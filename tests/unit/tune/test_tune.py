@@ -16,21 +16,21 @@ from nixwulf.cli.main import cli
 from nixwulf.core.errors import GateError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.inventory.platforms import load_platform
-from nixwulf.perf.inputs import Way as ModelWay
+from nixwulf.perf.inputs import Strategy as ModelWay
 from nixwulf.perf.inputs import platform_facts
 from nixwulf.perf.links import fabric_facts
 from nixwulf.perf.predict import QUANTILE_80, predict
 from nixwulf.perf.scenarios.candidates import Question
-from nixwulf.perf.scenarios.ways import answer
+from nixwulf.perf.scenarios.forecast import forecast_all
 from nixwulf.perf.work import PARTS
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 from nixwulf.tune import goals, render
-from nixwulf.tune.goals import GOALS, Expected, Seen
+from nixwulf.tune.goals import GOALS, Measurement, PredictedTime
 from nixwulf.tune.hardware_priors import widened
-from nixwulf.tune.posterior import Estimate, Way, learn
+from nixwulf.tune.posterior import Estimate, OptionModel, update
 from nixwulf.tune.request import Request
-from nixwulf.tune.search import Decision, Standing, best, contenders, decide, order
+from nixwulf.tune.search import Decision, Ranked, best, contenders, decide, order
 from nixwulf.tune.state import begin
 from nixwulf.tune.subject import read_subject
 from nixwulf.tune.sweeps import sweep_document
@@ -42,7 +42,7 @@ BIG = "/models/MiniMax-M2-UD-Q6_K_XL.gguf"
 
 def plan(*arguments, cluster="framework-2"):
     """Exit code and output of a dry run."""
-    command = ["plan", "--cluster", cluster, "--dry-run", *map(str, arguments)]
+    command = ["tune", "--cluster", cluster, "--dry-run", *map(str, arguments)]
     done = CliRunner().invoke(cli, command)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.output
@@ -83,7 +83,7 @@ def test_a_dry_run_ranks_the_ways_and_says_what_does_not_fit_and_by_how_much():
 
 def test_what_is_predicted_at_first_is_what_predict_says():
     state = begin(request())
-    told = answer(Question(state.request.cluster, state.request.subject.model))
+    told = forecast_all(Question(state.request.cluster, state.request.subject.model))
 
     assert len(told) == len(state.options)
     for one, estimate in zip(told, state.first, strict=True):
@@ -107,7 +107,7 @@ def test_throughput_is_what_the_model_calls_serve():
 def test_every_way_of_the_ranking_has_a_case_in_the_plan():
     for goal in GOALS:
         state = begin(request(goal=goal))
-        document = sweep_document(state.request, state.options, "plan", 1800.0)
+        document = sweep_document(state.request, state.options, "tune", 1800.0)
         made = make_plan(parse_sweep(document, "a test"), state.request.cluster)
         assert len(made.cases) == len(state.options)
         assert made.left_out == ()
@@ -171,7 +171,7 @@ def test_engines_that_answer_chats_alone_are_asked_for_chats():
 
 def test_a_folder_that_holds_something_is_refused_before_anything_is_ranked(tmp_path):
     (tmp_path / "mine").write_text("")
-    command = ["plan", "--model", "random", "--engine", "llama.cpp", "--out", str(tmp_path)]
+    command = ["tune", "--model", "random", "--engine", "llama.cpp", "--out", str(tmp_path)]
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 2
     assert (
@@ -180,13 +180,23 @@ def test_a_folder_that_holds_something_is_refused_before_anything_is_ranked(tmp_
     )
 
 
+def test_the_earlier_name_plan_still_works_and_help_lists_it_no_more():
+    asked = ("--cluster", "framework-2", "--model", SMALL, "--dry-run")
+    tuned, planned = (CliRunner().invoke(cli, [name, *asked]) for name in ("tune", "plan"))
+    assert tuned.exit_code == planned.exit_code == 0
+    assert tuned.output == planned.output
+    commands = [line.split()[0] for line in CliRunner().invoke(cli).output.splitlines() if line]
+    assert "tune" in commands
+    assert "plan" not in commands
+
+
 def test_nodes_that_do_not_answer_leave_no_folder_that_looks_like_a_run(tmp_path, monkeypatch):
     def nobody(*_):
         raise GateError("Node 'fw1' cannot be reached: no route; try 'ssh fw1 true'.")
 
     monkeypatch.setattr("nixwulf.tune.measure.measure", nobody)
     folder = tmp_path / "run"
-    command = ["plan", "--cluster", "framework-2", "--model", SMALL, "--out", str(folder)]
+    command = ["tune", "--cluster", "framework-2", "--model", SMALL, "--out", str(folder)]
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 3
     assert done.output.splitlines()[-1].startswith("Error: Node 'fw1' cannot be reached")
@@ -250,10 +260,10 @@ def test_of_a_machine_whose_compute_nobody_knows_only_what_computes_is_in_doubt(
 
 
 def test_what_is_far_outside_of_its_interval_widens_all_others():
-    way = Way("llama.cpp", {"weights": 0.01}, dict.fromkeys(PARTS, 0.05), 0.01)
+    way = OptionModel("llama.cpp", {"weights": 0.01}, dict.fromkeys(PARTS, 0.05), 0.01)
 
     def width(speed):
-        _, other = learn([way, way], {0: Seen(speed, 0.02)})
+        _, other = update([way, way], {0: Measurement(speed, 0.02)})
         return log(other.high / other.low)
 
     assert width(100) == pytest.approx(width(105))
@@ -264,23 +274,23 @@ def test_a_link_that_was_measured_replaces_the_usual_one():
     state = begin(request(cluster="framework-2"))
     n = next(n for n, o in enumerate(state.options) if o.candidate.parallelism == "tensor")
     fabric = state.options[n].candidate.fabric
-    usual = state.outlooks[n].way.parts["latency"]
+    usual = state.priors[n].model.parts["latency"]
     trip = fabric_facts(fabric.kind, "tcp", fabric.speed_gbps).rtt_us
     record = a_run(state.options[n], 3.0, rtt_us=10 * trip)
     state.add(n, record, 30.0)
 
-    assert state.outlooks[n].way.parts["latency"] == pytest.approx(10 * usual)
+    assert state.priors[n].model.parts["latency"] == pytest.approx(10 * usual)
 
 
 def test_a_way_that_fails_is_out_and_the_search_goes_on():
     state = begin(request())
     (single,) = [n for n, option in enumerate(state.options) if option.count == 1]
     state.add(single, failed(case(1), outcome="hang"), 30.0)
-    standings = state.standings()
+    ranked = state.ranked()
 
     assert state.out[single].startswith("hang: ")
-    assert decide(standings, 3600.0).next not in {None, single}
-    assert best(standings) is None
+    assert decide(ranked, 3600.0).next not in {None, single}
+    assert best(ranked) is None
 
 
 def test_a_run_that_the_budget_ended_is_not_told_as_a_fault_of_its_way():
@@ -350,7 +360,7 @@ def test_efficiency_with_watts_is_predicted_by_the_watts_of_a_node():
 
     assert state.unit == "tok/s/W"
     assert state.estimates()[single].value == pytest.approx(0.5)
-    speeds = learn([one.way for one in state.outlooks], state.seen)
+    speeds = update([one.model for one in state.priors], state.measurements)
     for n, option in enumerate(state.options):
         expected = speeds[n].value / (120.0 * option.count)
         assert state.estimates()[n].value == pytest.approx(expected)
@@ -364,9 +374,9 @@ def test_the_model_of_an_engine_with_several_benchmarks_is_compared_by_one():
     assert "no benchmark" in goals.unmeasured(GOALS["prompt"], "vllm")
 
 
-standings = st.lists(
+ranked = st.lists(
     st.builds(
-        lambda value, width, seconds, single, engine, state: Standing(
+        lambda value, width, seconds, single, engine, state: Ranked(
             Estimate(value, value / width, value * width), seconds, single, engine,
             state == "measured", "hang" if state == "out" else "",
         ),
@@ -377,7 +387,7 @@ standings = st.lists(
 )  # fmt: skip
 
 
-@given(standings, st.floats(0, 1e4))
+@given(ranked, st.floats(0, 1e4))
 def test_the_next_way_is_open_and_within_the_time_that_is_left(ways, left):
     decision = decide(ways, left)
     if decision.next is not None:
@@ -385,14 +395,14 @@ def test_the_next_way_is_open_and_within_the_time_that_is_left(ways, left):
         assert ways[decision.next].seconds <= left
 
 
-@given(standings)
+@given(ranked)
 def test_with_time_enough_it_stops_when_the_best_is_above_the_high_end_of_all_others(ways):
     if decide(ways, 1e9).next is None and best(ways) is not None:
         top = ways[best(ways)].estimate.value
         assert all(one.estimate.high <= top for one in ways if one.open)
 
 
-@given(standings)
+@given(ranked)
 def test_what_could_be_best_comes_quickest_first_after_one_node_of_its_engine(ways):
     queue = order(ways)
     assert len(queue) == len(set(queue))
@@ -412,13 +422,13 @@ def test_a_search_mostly_finds_the_best_way_and_measures_few():
             one.value * ((one.high if z > 0 else one.low) / one.value) ** abs(z)
             for one, z in doubts
         ]
-        decision = decide(state.standings(), 1e9)
+        decision = decide(state.ranked(), 1e9)
         while decision.next is not None:
             n = decision.next
             state.add(n, a_run(state.options[n], truth[n]), 30.0)
-            decision = decide(state.standings(), 1e9)
+            decision = decide(state.ranked(), 1e9)
         assert decision.why == "the best measured one is above the high end of all others"
-        found.append(truth[best(state.standings())] / max(truth))
+        found.append(truth[best(state.ranked())] / max(truth))
         share.append(len(state.took) / len(truth))
 
     # 80 % intervals: a way above its own is missed one time in ten.
@@ -428,7 +438,7 @@ def test_a_search_mostly_finds_the_best_way_and_measures_few():
 
 
 def test_the_interval_of_a_prompt_is_that_of_its_own_prediction():
-    told = answer(Question(load_cluster("framework-2"), read_subject(SMALL).model))[0].plain
-    assert goals.expected(GOALS["prompt"], told, 512, 128) == Expected(
+    told = forecast_all(Question(load_cluster("framework-2"), read_subject(SMALL).model))[0].plain
+    assert goals.predicted_time(GOALS["prompt"], told, 512, 128) == PredictedTime(
         told.prompt.parts, pytest.approx(log(told.prompt.high / told.prompt.value) / QUANTILE_80)
     )

@@ -8,39 +8,41 @@ from dataclasses import replace
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import plural
 from nixwulf.perf.scenarios.candidates import Candidate
+from nixwulf.perf.scenarios.forecast import forecast_all
 from nixwulf.perf.scenarios.text import how
-from nixwulf.perf.scenarios.ways import answer
 from nixwulf.sweep.plan import possible
 from nixwulf.sweep.sweep_file import parse_sweep
 from nixwulf.tune.goals import unmeasured
 from nixwulf.tune.hardware_priors import missing
-from nixwulf.tune.request import LeftOut, Option, Request, question
+from nixwulf.tune.request import ExcludedOption, Option, Request, question
 from nixwulf.tune.sweeps import block, sweep_document
 
 
-def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut, ...]]:
+def options(request: Request) -> tuple[tuple[Option, ...], tuple[ExcludedOption, ...]]:
     """Ways that fit, or may, and those left out; raises InputError when none is left."""
     found: list[Option] = []
-    out: list[LeftOut] = []
+    out: list[ExcludedOption] = []
     for engine in request.engines:
         try:
             reason = unmeasured(request.goal, engine)
-            ways = () if reason else answer(question(request, engine), missing(request.cluster))
+            ways = (
+                () if reason else forecast_all(question(request, engine), missing(request.cluster))
+            )
         except InputError as error:
             ways, reason = (), error.message.rstrip(".")
         if reason:
-            out.append(LeftOut(engine, reason))
+            out.append(ExcludedOption(engine, reason))
         for one in ways:
             words = _words(request, engine, one.candidate)
             room = one.plain.room
             if room.fits is False:
                 reason = f"{room.short_gib:.1f} GiB too little on a node ({room.needs_gib:.1f} of "
                 reason += f"{room.has_gib:.0f} GiB)"
-                out.append(LeftOut(words, reason, room.short_gib))
+                out.append(ExcludedOption(words, reason, room.short_gib))
             elif (
                 len(one.candidate.nodes) == 1 and one.candidate.nodes[0] != request.cluster.nodes[0]
             ):
-                out.append(LeftOut(words, "a case of one node runs on the cluster's first"))
+                out.append(ExcludedOption(words, "a case of one node runs on the cluster's first"))
             else:
                 found.append(
                     Option(engine, one.candidate, block(request, engine, one.candidate), words)
@@ -52,14 +54,14 @@ def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut, ...]]:
 
 
 def planned(
-    request: Request, found: Sequence[Option], out: Sequence[LeftOut]
-) -> tuple[tuple[Option, ...], tuple[LeftOut, ...]]:
+    request: Request, found: Sequence[Option], out: Sequence[ExcludedOption]
+) -> tuple[tuple[Option, ...], tuple[ExcludedOption, ...]]:
     """The ways that a sweep has cases of; the others with the sweep's reason."""
-    document = sweep_document(request, found, "plan", 60.0)
-    cases, none = possible(parse_sweep(document, "nixwulf plan"), request.cluster)
+    document = sweep_document(request, found, "tune", 60.0)
+    cases, none = possible(parse_sweep(document, "nixwulf tune"), request.cluster)
     kept = tuple(one for one in found if any(one.is_of(case.document()) for case in cases))
     more = tuple(
-        LeftOut(one.words, left.reason)
+        ExcludedOption(one.words, left.reason)
         for one in found
         for left in none
         if one.is_of(left.coordinates)
@@ -67,9 +69,9 @@ def planned(
     return kept, (*out, *more)
 
 
-def first_of_each_reason(out: Sequence[LeftOut]) -> list[LeftOut]:
+def first_of_each_reason(out: Sequence[ExcludedOption]) -> list[ExcludedOption]:
     """Of ways that were left out for one reason the first, whose words tell how many others."""
-    by_reason: dict[str, list[LeftOut]] = {}
+    by_reason: dict[str, list[ExcludedOption]] = {}
     for one in out:
         by_reason.setdefault(one.reason, []).append(one)
     return [
@@ -85,7 +87,7 @@ def _words(request: Request, engine: str, candidate: Candidate) -> str:
     return f"{engine}, {words}" if len(request.engines) > 1 else words
 
 
-def _refuse(request: Request, out: Sequence[LeftOut]) -> None:
+def _refuse(request: Request, out: Sequence[ExcludedOption]) -> None:
     name, cluster = request.subject.model.name, request.cluster.name
     short = [one for one in out if one.short_gib]
     if short:

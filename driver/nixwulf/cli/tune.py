@@ -1,4 +1,4 @@
-"""nixwulf plan: the best way to run a model on a cluster, measured."""
+"""nixwulf tune: the best configuration for a model on a cluster, measured."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nixwulf.cli.options import RenamedOption
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
-    from nixwulf.tune.state import State
+    from nixwulf.tune.state import SearchState
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST_S = 7 * 24 * 3600.0
@@ -46,13 +47,21 @@ class _Duration(click.ParamType[float]):
     help="A path on the nodes, a name on Hugging Face, or 'random': a small one that is made.",
 )
 @click.option(
-    "--facts-of", default="", metavar="NAME|FILE", help="Where its facts are, as predict's --model."
+    "--facts-of",
+    default="",
+    metavar="NAME|FILE",
+    help="Where the model's facts are, as predict's --model.",
 )
 @click.option("--quant", default="", help="Its quantization, where the name does not say: Q4_K_M.")
 @click.option(
     "--size-gib", default=0.0, type=click.FloatRange(min=0), help="Size of its files, GiB."
 )
-@click.option("--tokenizer", default="", metavar="PATH", help="On the head, of a model in .m.")
+@click.option(
+    "--tokenizer",
+    default="",
+    metavar="PATH",
+    help="Tokenizer file on the head node (distributed-llama).",
+)
 @click.option(
     "--goal",
     type=click.Choice(["decode", "prompt", "throughput", "efficiency"]),
@@ -69,10 +78,12 @@ class _Duration(click.ParamType[float]):
 @click.option("--n-gen", default=128, show_default=True, type=click.IntRange(min=2))
 @click.option(
     "--concurrency",
+    cls=RenamedOption,
+    earlier=["--batch"],
     default=8,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Requests at once, of the goal throughput.",
+    help="Requests at once, for the goal throughput.",
 )
 @click.option("--samples", default=3, show_default=True, type=click.IntRange(1, 1000))
 @click.option(
@@ -80,7 +91,7 @@ class _Duration(click.ParamType[float]):
 )
 @click.option("--dry-run", is_flag=True, help="Print the ranking, and measure nothing.")
 @click.pass_context
-def plan(
+def tune(
     ctx: click.Context,
     cluster: str | None,
     model: str,
@@ -98,13 +109,13 @@ def plan(
     out: Path | None,
     dry_run: bool,
 ) -> None:
-    """Find the best way to run a model: predict all, measure the few that could be best.
+    """Find the best configuration for a model: predict all, measure the few that could be best.
 
     \b
     Examples:
-      nixwulf plan --model random --budget 5m
-      nixwulf plan --cluster mine.toml --model /models/MiniMax-M2-UD-Q6_K_XL.gguf --dry-run
-      nixwulf plan --cluster mine.toml --model /models/x.gguf --facts-of Llama-3.1-70B \\
+      nixwulf tune --model random --budget 5m
+      nixwulf tune --cluster mine.toml --model /models/MiniMax-M2-UD-Q6_K_XL.gguf --dry-run
+      nixwulf tune --cluster mine.toml --model /models/x.gguf --facts-of Llama-3.1-70B \\
         --quant Q4_K_M --goal throughput --concurrency 16
     """
     from nixwulf.cli.bench import check_new
@@ -123,12 +134,12 @@ def plan(
     chosen = engines_for(subject, engines, is_lab=loaded.is_lab)
     request = Request(loaded, subject, GOALS[goal], chosen, n_prompt, n_gen, concurrency, samples)
     state = begin(request)
-    standings = state.standings()
-    least = min(one.seconds for one in standings)
-    if decide(standings, budget).next is None:
+    ranked = state.ranked()
+    least = min(one.seconds for one in ranked)
+    if decide(ranked, budget).next is None:
         if least > _LONGEST_S:
             raise InputError(
-                f"The quickest of {len(standings)} ways takes more than a week; ask for fewer "
+                f"The quickest of {len(ranked)} ways takes more than a week; ask for fewer "
                 "tokens by --n-prompt and --n-gen, or fewer --samples."
             )
         enough = min(2 * least + _UNITS["m"], _LONGEST_S) // _UNITS["m"]
@@ -143,7 +154,7 @@ def plan(
     ctx.exit(_measure(state, out, cluster or "lab", budget))
 
 
-def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int:
+def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) -> int:
     """Measure, report, and give the exit code."""
     import yaml
 
@@ -159,15 +170,15 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
 
     request = state.request
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    folder = out or Path("runs") / f"{started}-plan-{request.cluster.name}"
-    document = sweep_document(request, state.options, "plan", budget)
-    plan = make_plan(parse_sweep(document, "nixwulf plan"), request.cluster)
+    folder = out or Path("runs") / f"{started}-tune-{request.cluster.name}"
+    document = sweep_document(request, state.options, "tune", budget)
+    plan = make_plan(parse_sweep(document, "nixwulf tune"), request.cluster)
     save_plan(plan, folder / "plan.json")
-    # The live line and what is told meanwhile share a console.
+    # The live line and the sentence after each run share a console.
     beside = render.make_console(stderr=True)
     before = state.estimates()
 
-    def told(n: int) -> None:
+    def on_run_end(n: int) -> None:
         render.to_tell(beside, state, n, before[n])
         before[:] = state.estimates()
 
@@ -175,7 +186,7 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
     decision = Decision(None, "it was interrupted")
     try:
         with TerminalProgress(beside) as progress:
-            decision = measure(state, plan, folder, budget, progress, told, load)
+            decision = measure(state, plan, folder, budget, progress, on_run_end, load)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -184,7 +195,7 @@ def _measure(state: State, out: Path | None, cluster: str, budget: float) -> int
     if not state.took:
         click.echo(f"Nothing was measured: {decision.why}.", err=True)
         return EXIT_INTERRUPTED if interrupted else EXIT_RUN_FAILED
-    top = best(state.standings())
+    top = best(state.ranked())
     again = folder / "best.yaml"
     if top is not None:
         best_way = sweep_document(request, [state.options[top]], "best", budget)

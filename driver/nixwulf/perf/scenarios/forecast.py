@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nixwulf.perf.inputs import Way
+from nixwulf.perf.inputs import Strategy
 from nixwulf.perf.predict import Prediction, predict
 from nixwulf.perf.scenarios import facts, what_if
 from nixwulf.perf.scenarios.candidates import Candidate, Question, candidates
@@ -14,10 +14,10 @@ from nixwulf.perf.scenarios.what_if import WhatIf
 
 
 @dataclass(frozen=True)
-class Told:
+class Forecast:
     """Decode and the reading of a prompt in tokens a second, and the memory.
 
-    prompt is none where there is none, and where the compute of a node is not known.
+    prompt is None where there is none, and where the compute of a node is not known.
     """
 
     decode: Prediction
@@ -33,15 +33,15 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ScenarioForecast:
     """A way and what it should give, as things are and as they are taken to be."""
 
     candidate: Candidate
-    plain: Told
-    changed: Told | None = None
+    plain: Forecast
+    changed: Forecast | None = None
 
 
-def answer(question: Question, what_ifs: Sequence[str] = ()) -> tuple[Answer, ...]:
+def forecast_all(question: Question, what_ifs: Sequence[str] = ()) -> tuple[ScenarioForecast, ...]:
     """All ways that can be and are asked for; raises InputError when there is none, and why.
 
     A what-if about what is not known of a platform is no change: it is the missing fact.
@@ -52,15 +52,17 @@ def answer(question: Question, what_ifs: Sequence[str] = ()) -> tuple[Answer, ..
     chosen = _without_alike(question, chosen, asked)
     changed = len(given) < len(asked)
     return tuple(
-        Answer(one, told(question, one, given), told(question, one, asked) if changed else None)
+        ScenarioForecast(
+            one, forecast(question, one, given), forecast(question, one, asked) if changed else None
+        )
         for one in chosen
     )
 
 
-def told(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = ()) -> Told:
+def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = ()) -> Forecast:
     """What a way should give, with some facts taken to be different."""
     platforms = [facts.platform(node.platform, changes) for node in candidate.nodes]
-    way = Way(
+    strategy = Strategy(
         question.engine,
         candidate.parallelism,
         question.n_prompt,
@@ -72,27 +74,27 @@ def told(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = (
     if candidate.fabric and candidate.transport:
         measured = (question.measured or {}).get(candidate.fabric.name, {})
         link = facts.link(candidate.fabric, candidate.transport, measured, changes)
-    constants = facts.constants(way, platforms[0].kind, changes)
+    constants = facts.constants(strategy, platforms[0].kind, changes)
 
     def of(metric: str) -> Prediction:
         model = question.model.facts
-        return predict(platforms, model, way, link, metric=metric, constants=constants)
+        return predict(platforms, model, strategy, link, metric=metric, constants=constants)
 
     slow = {one.name for one in platforms if not one.tflops}
     prompt = of("prompt") if question.n_prompt and not slow else None
-    said = [
+    notes = [
         f"{name}: its compute_tflops are not known, so no time of computing is in a batch and no "
         f"prompt is predicted; give --what-if platform.{name}.compute_tflops=20"
         for name in sorted(slow)
     ]
-    said += [
+    notes += [
         f"{name}: its memory is not known, so neither is whether the model fits; give --what-if "
         f"platform.{name}.memory_gib=64"
         for name in sorted({one.name for one in platforms if not one.memory_gib})
     ]
     if any(one.memory_gib for one in platforms):
-        said.append(ASSUMED)
-    return Told(of("decode"), prompt, room(platforms, question.model, way), tuple(said))
+        notes.append(ASSUMED)
+    return Forecast(of("decode"), prompt, room(platforms, question.model, strategy), tuple(notes))
 
 
 def _is_missing(one: WhatIf) -> bool:
