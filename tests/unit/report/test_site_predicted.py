@@ -102,7 +102,7 @@ def test_equal_predictions_on_one_place_are_drawn_once_so_that_they_stay_pale(tm
 @pytest.mark.parametrize(
     ("conditions", "why"),
     [
-        ({"speculative": True}, "Nothing is predicted. It guesses tokens ahead"),
+        ({"speculative": True}, "Nothing is predicted. It decodes speculatively"),
         ({"n_gen": "many"}, "Nothing is predicted. The record says n_gen &#39;many&#39;, which is"),
         ({"n_depth": -1}, "Nothing is predicted. The record says n_depth -1, which is no count."),
     ],
