@@ -69,7 +69,7 @@ in
 
     DEPLOY = "cd /tmp && nixwulf deploy --prebuilt ${deployment}"
     EXPECTED = "--expect target=factory --expect-cluster factory"
-    LIMITS = f"--limit {limit(300)} --wait {limit(120)}"
+    LIMITS = f"--install-timeout {limit(300)} --boot-timeout {limit(120)}"
     DISK, SMALL = "${disk}", "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_OTHER"
     OTHER = target.state_dir / "other.raw"
 

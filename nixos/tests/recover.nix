@@ -43,7 +43,7 @@
 
     with subtest("reboot ends when the node answers from another boot, and leaves the others alone"):
         before, other = boot_of(node1), boot_of(node2)
-        status, words = nodes(f"reboot --node node1 --deadline {limit(120)}")
+        status, words = nodes(f"reboot --node node1 --timeout {limit(120)}")
         t.assertEqual((status, words.splitlines()), (0, ["node1: goes down", "node1: is back"]))
         comes_back(node1, before)
         t.assertEqual(boot_of(node2), other)
