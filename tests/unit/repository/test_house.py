@@ -1,0 +1,32 @@
+"""The layout of the driver: what tools/house.py measures is kept where it is reached."""
+
+import pytest
+
+import house
+
+# Still above what they are to become.
+OPEN = {"lines of Python", "files of it", "files that name an engine outside of it"}
+
+
+@pytest.mark.parametrize("figure", house.figures(), ids=lambda figure: figure.name)
+def test_a_figure_of_the_layout_is_within_its_limit(figure):
+    if figure.name in OPEN:
+        pytest.skip(f"open: {figure.value:,}, aim {figure.most:,}")
+    assert figure.value <= figure.most
+
+
+def test_an_engine_is_found_where_a_module_matches_it_by_name():
+    texts = {
+        "plugins/engines/vllm.py": '    name = "vllm"\n',
+        "perf/work.py": 'def f(engine):\n    """vllm"""\n    return engine == "vllm"\n',
+        "core/text.py": '"""vllm"""\n',
+    }
+    assert house.naming_engines(texts) == {"perf/work.py": ["vllm"]}
+
+
+def test_a_name_of_two_public_classes_is_found():
+    texts = {
+        "a.py": "class Row: ...\nclass _Own: ...\n",
+        "b.py": "class Row: ...\nclass _Own: ...\n",
+    }
+    assert house.shared_names(texts) == {"Row": ["a.py", "b.py"]}
