@@ -105,15 +105,15 @@ def predictions(golden: Golden) -> None:
         ask = ("predict", "--cluster", path, "--model", model, "--quant", "Q4_K_M")
         for form in FORMATS:
             golden.call(f"predict/{path.stem}-{model}-{form}", *ask, "--format", form)
-        golden.call(f"predict/{path.stem}-{model}-batch", *ask, "--batch", 8, "--depth", 4096)
+        golden.call(f"predict/{path.stem}-{model}-batch", *ask, "--concurrency", 8, "--depth", 4096)
     ask = ("predict", "--cluster", "framework-2", "--model", "gpt-oss-120b", "--what-if")
     golden.call("predict/what-if", *ask, "fabric.cable.latency_us=7", "--format", "json")
     golden.call("predict/what-if-unknown", *ask, "fabric.none.latency_us=7")
     golden.call("predict/unknown-model", *ask[:3], "--model", "nobody-made-it")
     for path, goal in itertools.product(_paths("clusters"), ("decode", "prompt", "throughput")):
-        ask = ("plan", "--cluster", path, "--model", "/models/x.gguf", "--facts-of", MODELS[1])
+        ask = ("tune", "--cluster", path, "--model", "/models/x.gguf", "--facts-of", MODELS[1])
         golden.call(
-            f"plan/{path.stem}-{goal}", *ask, "--quant", "Q4_K_M", "--goal", goal, "--dry-run"
+            f"tune/{path.stem}-{goal}", *ask, "--quant", "Q4_K_M", "--goal", goal, "--dry-run"
         )
 
 
@@ -125,7 +125,7 @@ def dry_runs(golden: Golden) -> None:
     golden.call(
         "bench/only", "bench", "smoke", "--only", "nodes<=2 parallelism!=tensor", "--dry-run"
     )
-    golden.call("engines", "engines", "--json")
+    golden.call("engines", "engines", "--format", "json")
 
 
 def imports(golden: Golden) -> None:
@@ -134,8 +134,21 @@ def imports(golden: Golden) -> None:
         if path.is_file():
             name = f"import/{path.relative_to(ROOT / 'tests/fixtures')}"
             short = path.relative_to(ROOT)
-            golden.call(name, "import", short, *PLATFORM, "--nodes", 2, "--fabric", "lan", "--json")
-            golden.call(f"{name}.one", "import", short, *PLATFORM, "--model", "tiny", "--json")
+            golden.call(
+                name,
+                "import",
+                short,
+                *PLATFORM,
+                "--nodes",
+                2,
+                "--fabric",
+                "lan",
+                "--format",
+                "json",
+            )
+            golden.call(
+                f"{name}.one", "import", short, *PLATFORM, "--model", "tiny", "--format", "json"
+            )
 
 
 def runs(golden: Golden) -> None:
@@ -201,7 +214,7 @@ def deployments(golden: Golden) -> None:
     mine = golden.scratch / "mine.toml"
     mine.write_text(re.sub(r"/dev/disk/by-id/[^\"]+", factory.DISK, text), "utf-8")
     golden.call("deploy/installs", "deploy", "--cluster", mine, "--dry-run", *_hosts(text))
-    golden.call("preflight", "preflight", "--cluster", "mini-3", "--json")
+    golden.call("preflight", "preflight", "--cluster", "mini-3", "--format", "json")
 
 
 def _hosts(text: str) -> list[str]:
