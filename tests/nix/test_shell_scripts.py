@@ -34,7 +34,7 @@ def run(tmp_path):
         (tmp_path / "script").write_text(text)
         path = f"{tmp_path}/bin:{os.environ['PATH']}"
         return subprocess.run(
-            ["bash", tmp_path / "script", *arguments],
+            [shutil.which("bash"), tmp_path / "script", *arguments],
             env={"PATH": path, "HOME": str(tmp_path), **variables},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -63,15 +63,18 @@ def test_all_scripts_pass_shellcheck(scripts, tmp_path):
 class TestHostnameGuard:
     @pytest.fixture
     def guard(self, scripts, run, tmp_path):
-        """The guard of mini1, on a machine with the name and the boot that a test gives."""
+        """The guard of mini1, on a machine with the names and the boot that a test gives."""
 
-        def guard(hostname, *, booted=True, **variables):
-            (tmp_path / "hostname").write_text(f"{hostname}\n")
+        def guard(hostname, *, configured=None, booted=True, **variables):
+            (tmp_path / "kernel").write_text(f"{hostname}\n")
+            if configured:
+                (tmp_path / "configured").write_text(f"{configured}\n")
             if booted:
                 (tmp_path / "booted").touch()
             text = scripts["hostname-guard"]
             for real, ours in (
-                ("/proc/sys/kernel/hostname", "hostname"),
+                ("/proc/sys/kernel/hostname", "kernel"),
+                ("/etc/hostname", "configured"),
                 ("/run/booted-system", "booted"),
             ):
                 assert real in text
@@ -91,6 +94,13 @@ class TestHostnameGuard:
 
     def test_who_says_the_new_name_passes(self, guard):
         assert guard("mini2", EXPECTED_HOSTNAME="mini1").returncode == 0
+
+    def test_a_machine_that_was_renamed_has_its_new_name_before_the_kernel_has_it(self, guard):
+        assert guard("mini2", configured="mini1").returncode == 0
+        assert guard("mini1", configured="mini2").returncode == 1
+
+    def test_no_program_is_needed_on_path(self, guard):
+        assert guard("mini1", PATH="/nonexistent").returncode == 0
 
     def test_a_first_installation_passes(self, guard):
         assert guard("nixos-installer", booted=False).returncode == 0
