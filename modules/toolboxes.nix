@@ -11,7 +11,7 @@ let
   cfg = config.nixwulf.toolboxes;
   benchNode = config.nixwulf.bench-node;
 
-  locked = (lib.importJSON cfg.lockFile).images;
+  locked = cfg.lock.images;
   entryOf = name: locked.${name} or null;
   pinned = entry: entry.digest != null;
   usable = lib.filter (
@@ -142,6 +142,14 @@ in
         "vllm"
       ];
       description = "Toolboxes of the lock file to have; each becomes the program `toolbox-NAME`.";
+    };
+    # What a test computes: a file that is written while the flake is evaluated cannot be read where nothing is written,
+    # as in 'nix flake check --no-build'.
+    lock = mkOption {
+      type = types.attrs;
+      default = lib.importJSON cfg.lockFile;
+      internal = true;
+      description = "What the lock file holds.";
     };
     lockFile = mkOption {
       type = types.path;

@@ -10,26 +10,7 @@
 let
   keys = import "${pkgs.path}/nixos/tests/ssh-keys.nix" pkgs;
   disk = "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_NIXWULF-target";
-  clusterFile = builtins.toFile "vms.toml" ''
-    name = "vms"
-
-    [deploy]
-    ssh_keys = ["${keys.snakeOilPublicKey}"]
-    state_version = "26.11"
-
-    [fabrics.switch]
-    kind = "ethernet"
-    speed_gbps = 1
-    mtu = 1500
-    subnet = "192.168.1.0/24"
-
-    [[nodes]]
-    name = "target"
-    platform = "generic-x86_64"
-    ssh = "root@target"
-    disk = "${disk}"
-    fabrics.switch = { interface = "ens16", address = "192.168.1.2" }
-  '';
+  clusterFile = ./deploy/vms.toml;
   deployment = nixwulf.cluster.deployment {
     cluster = nixwulf.inventory.checked clusterFile;
     # The test driver's shell is all that is added to the node, and nothing to its installer.

@@ -56,15 +56,11 @@ in
       nixwulf.toolboxes = {
         names = [ "pinned" ];
         folders = [ "/nix/store" ];
-        lockFile = builtins.toFile "toolboxes.lock.json" (
-          builtins.toJSON {
-            images.pinned = {
-              image = "desk:5000/toolbox";
-              tag = "latest";
-              digest = digestOf manifest;
-            };
-          }
-        );
+        lock.images.pinned = {
+          image = "desk:5000/toolbox";
+          tag = "latest";
+          digest = digestOf manifest;
+        };
       };
     };
   };

@@ -44,7 +44,8 @@ let
       addresses.office = "192.168.1.4";
     }
   ];
-  rules = firewall: lib.filter (lib.hasInfix "thunderbolt0") (lib.splitString "\n" firewall.extraCommands);
+  lines = firewall: lib.filter (lib.hasInfix "thunderbolt0") (lib.splitString "\n" firewall.extraCommands);
+  rules = firewall: lib.filter (lib.hasPrefix "iptables") (lines firewall);
 in
 {
   "the other nodes on the fabric, and nobody else, reach each port once" = {
@@ -78,5 +79,9 @@ in
         ];
       }
     );
+  };
+  "no answer of a DHCPv6 server, for which a fabric has no question, comes in" = {
+    expected = [ "ip6tables -I nixos-fw -i thunderbolt0 -p udp --dport 546 -j nixos-fw-log-refuse" ];
+    actual = lib.filter (lib.hasPrefix "ip6tables") (lines (node clustered));
   };
 }
