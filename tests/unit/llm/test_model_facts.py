@@ -6,21 +6,13 @@ from nixwulf.core.errors import InputError
 from nixwulf.llm import random_gguf
 from nixwulf.llm.catalog import find, parse, table
 from nixwulf.llm.header_facts import of_gguf, of_safetensors
-from nixwulf.llm.model_facts import ModelFacts, Weights
+from nixwulf.llm.model_facts import Weights
 from nixwulf.llm.quantization import weights_of
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.llm.sizes import TensorSize, parse_gguf
 from nixwulf.perf.inputs import PlatformFacts, Strategy
 from nixwulf.perf.predict import predict
-
-DENSE = ModelFacts(
-    "dense", layers=10, hidden=1000, parameters=1e9, weights=Weights(8, 8), kv_heads=8, heads=8,
-    head_dim=128, cache_width=10_000,
-)  # fmt: skip
-MIXTURE = ModelFacts(
-    "mixture", layers=10, hidden=1000, parameters=1e9, weights=Weights(8, 8), kv_heads=8,
-    experts=8, experts_used=2, routed=8e8,
-)  # fmt: skip
+from round_models import DENSE
 
 
 @pytest.mark.parametrize(

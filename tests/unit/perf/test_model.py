@@ -12,22 +12,14 @@ from hypothesis import strategies as st
 
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.platforms import load_platform, platform_names
-from nixwulf.llm.model_facts import ModelFacts, Weights
 from nixwulf.perf.constants import NAMES, Constants, choose, family, load
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, platform_facts
 from nixwulf.perf.links import exchange, fabric_facts
 from nixwulf.perf.predict import Prediction, predict
+from round_models import DENSE, MIXTURE
 
 # A machine and a model with round numbers: 1 GB of weights at 100 GB/s is 10 ms.
 NODE = PlatformFacts("box", "amd", bandwidth_gbs=100, tflops=10, memory_gib=64)
-DENSE = ModelFacts(
-    "dense", layers=10, hidden=1000, parameters=1e9, weights=Weights(8, 8), kv_heads=8, heads=8,
-    head_dim=128, cache_width=10_000,
-)  # fmt: skip
-MIXTURE = ModelFacts(
-    "mixture", layers=10, hidden=1000, parameters=1e9, weights=Weights(8, 8), kv_heads=8,
-    experts=8, experts_used=2, routed=8e8,
-)  # fmt: skip
 LINK = FabricFacts("ethernet", "tcp", rtt_us=100, bandwidth_gbps=8)
 PERFECT = Constants(1, 1, 1, 0, 0, 0, 1, deviations=(0,) * 7, spread=0.1)
 
