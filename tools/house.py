@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parent))
-from docs.words import counts
+sys.path.append(str(Path(__file__).parent / "docs"))
+from words import counts, in_readme
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "driver/nixwulf"
@@ -90,7 +90,7 @@ def figures() -> list[Figure]:
         Figure("median lines of a file", round(statistics.median(lines)), 180),
         Figure("public classes that share a name", sum(map(len, shared_names(texts).values())), 6),
         Figure("files that name an engine outside of it", len(naming_engines(texts)), 0),
-        Figure("words in README", len((ROOT / "README.md").read_text().split()), 700),
+        Figure("words in README", in_readme(ROOT), 700),
         Figure("words in docs by hand", sum(pages.values()), 12_000),
         Figure("pages by hand", len(pages), 16),
     ]

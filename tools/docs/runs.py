@@ -38,6 +38,11 @@ def filled(text: str, page: Path, root: Path) -> str:
     return _PLACE.sub(place, text)
 
 
+def without_runs(text: str) -> str:
+    """The text of a page without the figures that were filled in."""
+    return _PLACE.sub(r"\1\3", text)
+
+
 def figures(folder: Path, shown_as: str) -> str:
     """What the records of a run measured, as Markdown; empty where there is no record.
 
