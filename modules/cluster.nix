@@ -7,14 +7,9 @@
 let
   inherit (lib) mkOption types;
   cfg = config.nixwulf.cluster;
-  kinds = [
-    "ethernet"
-    "thunderbolt-net"
-    "usb4-rdma"
-    "roce"
-    "infiniband"
-    "thunderbolt5-rdma"
-  ];
+  # By which the cluster file is checked.
+  inherit (lib.importJSON ../driver/nixwulf/data/schemas/cluster.json) properties;
+  kinds = properties.fabrics.additionalProperties.properties.kind.enum;
 in
 {
   options.nixwulf.cluster = {

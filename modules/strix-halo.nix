@@ -14,7 +14,9 @@ let
   # ttm counts pages of 4 KiB.
   pagesPerGiB = 262144;
   systemGiB = 8;
-  kernelFloor = "6.19";
+  # The same for all platforms of this chip.
+  platform = fromTOML (builtins.readFile ../driver/nixwulf/data/platforms/framework-desktop.toml);
+  kernelFloor = platform.kernel_floor.value;
 
   # Also what somebody wrote into boot.kernelParams by hand; the kernel takes the last one.
   pageLimits = lib.concatMap (

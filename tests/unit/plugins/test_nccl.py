@@ -1,6 +1,5 @@
-import re
 import subprocess
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
@@ -35,16 +34,15 @@ def test_rdma_names_one_device_exactly_and_its_gid(roce):
     assert "NCCL_PROTO" not in variables
 
 
-@pytest.mark.repository
-def test_the_services_of_nixos_have_the_same_variables(roce):
-    text = Path("lib/nccl.nix").read_text()
-    rendered = set(re.findall(r"\b([A-Z]+(?:_[A-Z]+)+) =", text))
-    infiniband = roce.__class__(**{**vars(roce), "kind": "infiniband"})
-    variables = nccl.environment(infiniband, SPARK, "rdma")
-    assert rendered == set(variables)
-    for name, value in variables.items():
-        if f'{name} = "' in text and "${" not in text.split(f'{name} = "')[1].split('"')[0]:
-            assert f'{name} = "{value}"' in text
+def test_infiniband_takes_the_protocol_that_works_on_it(roce):
+    infiniband = replace(roce, kind="infiniband")
+    assert nccl.environment(infiniband, SPARK, "rdma")["NCCL_PROTO"] == "LL"
+    assert "NCCL_PROTO" not in nccl.environment(infiniband, SPARK, "tcp")
+
+
+def test_without_an_index_nccl_looks_for_the_gid_itself(roce):
+    attachment = replace(SPARK, gid_index=None)
+    assert "NCCL_IB_GID_INDEX" not in nccl.environment(roce, attachment, "rdma")
 
 
 # hand-made: NCCL writes it with GPUs in two nodes (form: INFO in

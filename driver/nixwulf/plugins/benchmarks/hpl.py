@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from typing import Any, ClassVar
 
 from nixwulf.core.metric import Metric
@@ -15,6 +16,8 @@ from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import mpi
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
+# What stands behind a value is for the reader.
+_TEMPLATE = resources.files("nixwulf") / "data" / "HPL.dat"
 _DOUBLE = 8
 _ROUNDED_S = 0.005  # HPL prints hundredths of a second
 # Of the order that the share of the memory gives, for the rest of the system; the formula is that
@@ -181,24 +184,17 @@ def order_of(memory: int, nodes: int, percent: int, nb: int) -> int:
 
 
 def input_text(n: int, nb: int, grid: tuple[int, int], samples: int) -> str:
-    """HPL's input file, read by position: the problem as often as samples are asked for."""
-    head = [
-        "HPLinpack benchmark input file",
-        "made by Nixwulf",
-        "HPL.out      output file name (if any)",
-        "6            device out (6=stdout)",
-        f"{samples}            # of problems sizes (N)",
-        f"{' '.join([str(n)] * samples)} Ns",
-        "1            # of NBs",
-        f"{nb} NBs",
-        "0            PMAP process mapping (0=Row-,1=Column-major)",
-        "1            # of process grids (P x Q)",
-        f"{grid[0]} Ps",
-        f"{grid[1]} Qs",
-    ]
-    # The algorithm, as in lib/hpl.nix, which names each of these lines.
-    rest = (16.0, 1, 2, 1, 4, 1, 2, 1, 1, 1, 1, 1, 1, 2, 64, 0, 0, 1, 8)
-    return "\n".join([*head, *map(str, rest), ""])
+    """HPL's input file, read by position: the problem as often as samples are asked for.
+
+    Args:
+        n: Order of the matrix.
+        nb: Block size.
+        grid: P and Q, whose product is the number of ranks.
+        samples: How often the problem is solved.
+    """
+    sizes = " ".join([str(n)] * samples)
+    p, q = grid
+    return _TEMPLATE.read_text("utf-8").format(problems=samples, n=sizes, nb=nb, p=p, q=q)
 
 
 def _program(programs: Mapping[str, str]) -> str | None:

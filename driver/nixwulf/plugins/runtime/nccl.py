@@ -1,16 +1,20 @@
 """NCCL, RCCL and Gloo on one fabric: their environment, and what their logs say they crossed.
 
-lib/nccl.nix says the same to the services of NixOS; a test holds the two together.
+lib/nccl.nix makes the environment of NixOS's services of the same data.
 """
 
 from __future__ import annotations
 
+import functools
 import re
+import tomllib
+from importlib import resources
 
 from nixwulf.inventory.cluster import Attachment, Fabric
 from nixwulf.nodes.ssh import Unreachable, run_all
 from nixwulf.plugins.runtime.run import Run
 
+_DATA = resources.files("nixwulf") / "data" / "nccl.toml"
 _CHANNEL = re.compile(r"\bvia NET/(?P<network>\w+)")
 # $1 is the beginning of the names of the files.
 _MOVE = 'cat "$1".* 2>/dev/null; rm -f "$1".*'
@@ -20,33 +24,23 @@ _WARNING = re.compile(r"\bNCCL WARN (?P<text>.+)")
 def environment(fabric: Fabric, attachment: Attachment, transport: str) -> dict[str, str]:
     """What every process on a node has to have: a variable that one lacks is a silent fallback.
 
-    attachment: the node's place on the fabric; with rdma it names an RDMA device.
+    Args:
+        fabric: The fabric that is crossed; its kind decides the protocol.
+        attachment: The node's place on the fabric; with rdma it names an RDMA device.
+        transport: "tcp" or "rdma".
     """
-    variables = {
-        # NCCL takes a bare name as a prefix, Gloo as the name.
-        "NCCL_SOCKET_IFNAME": f"={attachment.interface}",
-        "GLOO_SOCKET_IFNAME": attachment.interface,
-        # Neither gfx1151 nor GB10 has GPUDirect.
-        "NCCL_NET_GDR_LEVEL": "0",
-        "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_SUBSYS": "INIT,NET",
-    }
-    if transport == "tcp":
-        return variables | {"NCCL_IB_DISABLE": "1"}
-    variables |= {
-        "NCCL_IB_DISABLE": "0",
-        # Exactly that one: a prefix matches two devices after a link reset
-        # (https://github.com/kyuz0/amd-strix-halo-vllm-toolboxes/blob/main/docs/USB4_RDMA_PLAN.md).
-        "NCCL_IB_HCA": f"={attachment.rdma_device}",
-        "NCCL_IB_TIMEOUT": "23",
-        "NCCL_IB_RETRY_CNT": "7",
-    }
-    if attachment.gid_index is not None:
-        variables["NCCL_IB_GID_INDEX"] = str(attachment.gid_index)
-    if fabric.kind == "infiniband":
-        # setup_guide_infiniband.md of the same repository found these to work.
-        variables |= {"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring"}
-    return variables
+    parts = _parts()
+    variables = parts["always"] | parts[transport]
+    if transport == "rdma" and attachment.gid_index is not None:
+        variables |= parts["gid"]
+    if transport == "rdma" and fabric.kind == "infiniband":
+        variables |= parts["infiniband"]
+    return {name: value.format_map(vars(attachment)) for name, value in variables.items()}
+
+
+@functools.cache
+def _parts() -> dict[str, dict[str, str]]:
+    return tomllib.loads(_DATA.read_text("utf-8"))
 
 
 def log_environment(run: Run) -> dict[str, str]:
