@@ -52,7 +52,13 @@ cat >sw/bin/systemctl <<'END'
 #!/bin/sh
 echo "$*" >>/run/records/systemctl
 verb=$1; shift
-if [ "$verb" = list-units ]; then cat /run/units/failed 2>/dev/null; exit 0; fi
+if [ "$verb" = list-units ]; then
+  cat /run/units/failed 2>/dev/null
+  # A transient unit that failed is listed like any other.
+  grep -lx failed /run/units/*.ActiveState 2>/dev/null |
+    sed 's|.*/||; s|.ActiveState$| loaded failed failed x|'
+  exit 0
+fi
 while [ $# -gt 0 ]; do
   case "$1" in
   --property) property=$2; shift ;;

@@ -56,10 +56,10 @@ say() {
   exit 0
 }
 
-# Units that failed, or wait for their next start after they did.
+# Units that failed, or wait for their next start after they did; the update's own fail with any of them.
 failed_units() {
   systemctl list-units --state=failed,auto-restart,auto-restart-queued --plain --no-legend --full |
-    sed 's/ .*//' | sort -u
+    sed 's/ .*//' | grep -vx -e "$activate.service" -e "$rollback.service" | sort -u
 }
 
 # Those, and services that were started again: one of them may be running just now.
