@@ -222,6 +222,25 @@ def test_a_boot_loader_that_cannot_be_installed_sends_the_node_back_as_often_as_
     assert switch(desk, "n1") == [("unchanged", False, "")]
 
 
+@pytest.mark.parametrize("state", ["updated", "rolled-back"])
+def test_what_a_full_partition_left_of_the_boot_loaders_file_does_not_keep_it_from_being_installed(
+    desk, profile, state
+):
+    """NixOS's installer makes loader.tmp, and fails for ever where it is there already."""
+    left = "/run/hooks/esp/loader/loader.tmp"
+    full = f"[ ! -e {left} ] || exit 1; touch {left}"
+    desk.shell(
+        "n1", f"mkdir -p /run/hooks/esp/loader; touch {left}; echo '{full}' >/run/hooks/boot-old"
+    )
+    ends = "" if state == "updated" else "; exit 1"
+    desk.shell("n1", f"echo '{full}{ends}' >/run/hooks/boot-new")
+    assert switch(desk, "n1") == [(state, False, "")]
+    if state == "rolled-back":
+        desk.shell("n1", f"echo 'touch {left}; exit 1' >/run/hooks/boot-old")
+        assert "could not be installed again: make room" in switch(desk, "n1")[0][2]
+        desk.shell("n1", f"test ! -e {left}")
+
+
 def test_the_timer_is_armed_until_the_boot_loader_is_installed(desk, profile):
     desk.shell("n1", "echo 'ls /run/units >/run/armed' >/run/hooks/boot-new")
     assert switch(desk, "n1") == [("updated", False, "")]

@@ -141,11 +141,22 @@ go_back() {
   say rolling-back
 }
 
+# Installs the boot loader of the system $1. NixOS's installer of systemd-boot makes loader.tmp, and fails for ever where a
+# full partition or a power cut left one: write_loader_conf() in nixos/modules/system/boot/loader/systemd-boot.
+# shellcheck disable=SC2016 # for this shell and that of the unit that goes back
+install='install_boot_loader() {
+  left=$(bootctl --print-esp-path 2>/dev/null)/loader/loader.tmp
+  rm -f "$left"
+  "$1/bin/switch-to-configuration" boot || { installed=$?; rm -f "$left"; return "$installed"; }
+}'
+eval "$install"
+
 # $1 is the system to go back to, $2 the profile, $3 where it led; $4 is there when 'finish' has begun
 # to change it. An activation that hangs holds a lock, so it is ended first. 'finish' may be changing the profile just now, so
 # that comes last.
 # shellcheck disable=SC2016 # expanded by the unit's own shell
-back='PATH=$1/sw/bin:$PATH; export PATH
+back="$install"'
+PATH=$1/sw/bin:$PATH; export PATH
 systemctl stop nixwulf-activate.service
 "$1/bin/switch-to-configuration" test
 code=$?
@@ -153,7 +164,7 @@ failed=$(readlink "$2")
 if [ -n "$3" ] && [ "$failed" != "$3" ]; then
   ln -sfn "$3" "$2.old" && mv -T "$2.old" "$2" && rm -f "${2%/*}/$failed"
 fi
-if [ -e "$4" ]; then "$1/bin/switch-to-configuration" boot || touch "${4%/*}/no-boot-loader"; fi
+if [ -e "$4" ]; then install_boot_loader "$1" || touch "${4%/*}/no-boot-loader"; fi
 exit "$code"'
 
 # The profile's generation that is this system.
@@ -177,7 +188,7 @@ start)
   check_disks
   if [ "$old" = "$new" ] && [ "$(readlink -f "$profile")" = "$new" ]; then
     # Whether the boot loader knows it too cannot be read everywhere; installing it again is harmless.
-    words=$("$new/bin/switch-to-configuration" boot 2>&1) ||
+    words=$(install_boot_loader "$new" 2>&1) ||
       refuse "'$node' runs this system already and cannot make it the one that boots: $(echo \
         "$words" | tail -n 3 | tr '\n' ' '); run '$new/bin/switch-to-configuration boot' there."
     if reboot_needed; then echo reboot; fi
@@ -240,7 +251,7 @@ look | finish)
     nix-env --profile "$profile" --set "$new"
     # On the disk before the boot loader, which syncs its own partition, names the new system.
     sync -f "${profile%/*}"
-    if ! "$new/bin/switch-to-configuration" boot >"$state/boot.log" 2>&1; then
+    if ! install_boot_loader "$new" >"$state/boot.log" 2>&1; then
       tail -n 5 "$state/boot.log" | sed 's/^/log /'
       go_back
     fi
