@@ -1,15 +1,13 @@
-"""The tools whose outputs are read, and what else has a parser."""
+"""The tools whose outputs are read, and what else is recognised."""
 
 from __future__ import annotations
 
-import pkgutil
-from importlib import import_module
-from types import ModuleType
+import inspect
 
 from markdown import code, table
 
-from nixwulf import outputs
-from nixwulf.outputs.importers import all_tools
+from nixwulf.outputs import Tool, all_tools
+from nixwulf.outputs.without_result import KINDS
 
 _INTRODUCTION = """# Outputs that are read
 
@@ -18,28 +16,19 @@ several, `--tool NAME` says which.
 
 """
 _OTHERS = """
-These are read too, and hold no benchmark's result, so that no record is made of them alone.
+These are recognised too, and hold no benchmark's result, so that no record is made of them.
 
 """
 
 
 def pages() -> dict[str, str]:
     """The page of tools."""
-    tools = all_tools()
-    of_tools = {tool.parser.__name__ for tool in tools.values()}
-    names = (info.name for info in pkgutil.iter_modules(outputs.__path__))
-    modules = [import_module(f"{outputs.__name__}.{name}") for name in names]
-    others = [one for one in modules if hasattr(one, "recognises") and one.__name__ not in of_tools]
-    first = table(
-        ["`--tool`", "what is read"],
-        ([code(name), _what(tool.parser)] for name, tool in tools.items()),
-    )
-    second = table(
-        ["parser", "what is read"],
-        ([code(one.__name__.rpartition(".")[2]), _what(one)] for one in others),
-    )
+    head = ["`--tool`", "what is read"]
+    first = table(head, ([code(name), _what(tool)] for name, tool in all_tools().items()))
+    second = table(["output", "what it holds"], ([code(one.name), one.what] for one in KINDS))
     return {"imports.md": _INTRODUCTION + first + _OTHERS + second}
 
 
-def _what(module: ModuleType) -> str:
-    return " ".join((module.__doc__ or "").split("\n\n")[0].split())
+def _what(tool: Tool) -> str:
+    document = inspect.getdoc(inspect.getmodule(tool.read)) or ""
+    return " ".join(document.split("\n\n")[0].split())

@@ -17,31 +17,38 @@ class Metric:
     packets. distribution: whether its percentiles tell more than its mean, as of times. windows:
     when all of this, and nothing else, was measured, as pairs of begin and end in seconds of this
     machine's monotonic clock; with them a speed gets its watts. No windows: not known that well.
+    value, stddev, percentiles: as a tool printed them, for what its samples do not give.
     """
 
     name: str
     unit: str
-    samples: tuple[float, ...]
-    state: str
-    conditions: Mapping[str, Any]
+    samples: tuple[float, ...] = ()
+    state: str | None = None
+    conditions: Mapping[str, Any] = field(default_factory=dict)
     distribution: bool = False
     windows: tuple[tuple[float, float], ...] = ()
     observed: Mapping[str, Any] = field(default_factory=dict)
+    value: float | None = None
+    stddev: float | None = None
+    percentiles: Mapping[str, float] | None = None
 
     def document(self) -> dict[str, Any]:
         """As in a record: mean, and the standard deviation (n-1) of more than one sample."""
-        spread: dict[str, Any] = {}
+        value, stddev, percentiles = self.value, self.stddev, self.percentiles
+        if self.samples or value is None:
+            value = statistics.fmean(self.samples)
         if len(self.samples) > 1:
-            spread["stddev"] = statistics.stdev(self.samples)
-        if self.distribution:
-            spread["percentiles"] = {f"p{p}": percentile(self.samples, p) for p in (50, 95, 99)}
+            stddev = statistics.stdev(self.samples)
+        if self.samples and self.distribution:
+            percentiles = {f"p{p}": percentile(self.samples, p) for p in (50, 95, 99)}
         return {
             "name": self.name,
             "unit": self.unit,
-            "value": statistics.fmean(self.samples),
-            **spread,
-            "samples": list(self.samples),
-            "state": self.state,
+            "value": value,
+            **({} if stddev is None else {"stddev": stddev}),
+            **({"percentiles": dict(percentiles)} if percentiles else {}),
+            **({"samples": list(self.samples)} if self.samples else {}),
+            **({"state": self.state} if self.state else {}),
             "conditions": dict(self.conditions),
             **({"observed": dict(self.observed)} if self.observed else {}),
         }

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nixwulf.outputs.thunderbolt import Link, link_of
-
 # Shell globs, read by one grep; each is a file of one line that any user may read. The firmware of
 # amdgpu is also in debugfs, which only root reads.
 FILES = (
@@ -36,6 +34,8 @@ FILES = (
 )
 
 AMD = "0x1002"
+_SPEED = r"([0-9]{1,4}(?:\.[0-9]{1,3})?) Gb/s"
+_LANES = r"([0-9]{1,4})"
 _MES_MASK = 0xFFF
 # Cooling devices that slow a processor down; the others are fans.
 _SLOWING = re.compile(r"Processor|.*cpufreq.*|.*devfreq.*|intel_powerclamp|TCC Offset")
@@ -49,6 +49,26 @@ class Gpu:
     gtt_bytes: int = 0
     vram_bytes: int = 0
     mes: int = 0
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cable to another host: the peer's name, Gbit/s of one lane and the lanes, each way."""
+
+    peer: str
+    tx_gbps: float
+    tx_lanes: int
+    rx_gbps: float
+    rx_lanes: int
+
+    def document(self) -> dict[str, str]:
+        """As the kernel's files have it; the peer is a host's name and stays out of records."""
+        return {
+            "tx_speed": f"{self.tx_gbps:.1f} Gb/s",
+            "tx_lanes": str(self.tx_lanes),
+            "rx_speed": f"{self.rx_gbps:.1f} Gb/s",
+            "rx_lanes": str(self.rx_lanes),
+        }
 
 
 @dataclass(frozen=True)
@@ -170,6 +190,22 @@ def _links(first: Mapping[str, str]) -> dict[str, Link | None]:
         for name, files in folders.items()
         if "rx_speed" in files and "authorized" not in files
     }
+
+
+def link_of(attributes: Mapping[str, str]) -> Link | None:
+    """The link of one device of /sys/bus/thunderbolt by its files, or None where one lacks."""
+    speeds = [re.fullmatch(_SPEED, attributes.get(f"{way}_speed", "")) for way in ("tx", "rx")]
+    lanes = [re.fullmatch(_LANES, attributes.get(f"{way}_lanes", "")) for way in ("tx", "rx")]
+    (tx, rx), (tx_lanes, rx_lanes) = speeds, lanes
+    if not (tx and rx and tx_lanes and rx_lanes):
+        return None
+    return Link(
+        attributes.get("device_name", ""),
+        float(tx[1]),
+        int(tx_lanes[0]),
+        float(rx[1]),
+        int(rx_lanes[0]),
+    )
 
 
 def _rdma(first: Mapping[str, str]) -> dict[str, RdmaDevice]:

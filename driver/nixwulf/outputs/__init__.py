@@ -1,19 +1,158 @@
-"""Parsers of what tools print: one module a tool, and beside them the few forms that tools share.
+"""What tools print: a module a tool, found by its file, that holds all that is known of its output.
 
-The module of a tool has two pure functions:
+A module has an object TOOL of the class below, and is two pure functions:
 
-    parse(text) -> what the tool found, as frozen dataclasses, with the units that it prints
     recognises(text) -> bool: whether the text looks like this tool's, whole, cut short or failed
+    read(text) -> its cases, with the names and units that records have for what it measured
 
-parse raises ParseError and nothing else, on any text at all: where the tool failed, where its
+Beside them a module may have what the benchmark of its tool shares with an import: parse, of rows
+with the units that the tool prints, and metrics, of rows. Where the output is always of one engine,
+the module says which: ENGINE.
+
+Readers raise ParseError and nothing else, on any text at all: where the tool failed, where its
 output ends too early to hold a result, and where a number is none. What was printed whole before
 a crash is kept; whether a run ended well is for its exit status to say.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import PurePosixPath
+from typing import Any, cast
+
+from nixwulf.core.discovery import discover
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.metric import Metric
+
+_MOST_SAMPLES = 1000
+# Above it, JSON's readers no longer agree on a number.
+_MOST = 2**53
 
 
 class ParseError(NixwulfError):
     """An output that is not what its tool prints when all went well."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """What an output says of the number of nodes; why is the end of a sentence: 'its 2 servers'.
+
+    reported: None where it can be any from least to most; most: None where nothing bounds it.
+    """
+
+    reported: int | None = None
+    least: int = 1
+    most: int | None = None
+    why: str = ""
+
+    def fits(self, nodes: int) -> bool:
+        """Whether the output can be of so many nodes."""
+        return self.least <= nodes and (self.most is None or nodes <= self.most)
+
+
+def exactly(count: int, why: str) -> Nodes:
+    """Of so many nodes and no other number."""
+    return Nodes(count, count, count, why)
+
+
+ANY = Nodes()
+ONE = exactly(1, "one node")
+PAIR = exactly(2, "two nodes")
+
+
+@dataclass(frozen=True)
+class Found:
+    """One case of an output, with what the output itself says of it; the rest is None or empty.
+
+    machines: it measures the machines, so that there is no engine, model or parallelism.
+    engine and model: blocks as in a record. note: what no other key of a record holds.
+    """
+
+    benchmark: str
+    metrics: Sequence[Metric]
+    machines: bool = False
+    nodes: Nodes = ANY
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    transport: str | None = None
+    parallelism: str | None = None
+    fabric: str | None = None
+    note: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool: its name, whether a text looks like its output, and its cases (or ParseError)."""
+
+    name: str
+    recognises: Callable[[str], bool]
+    read: Callable[[str], Sequence[Found]]
+
+
+@cache
+def all_tools() -> dict[str, Tool]:
+    """Every tool by name."""
+    return cast(dict[str, Tool], discover(sys.modules[__name__], "TOOL"))
+
+
+def documents(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
+    """The metrics of a case as in a record; what is None or empty is left out.
+
+    One that another of its name and conditions precedes is of a later pass. Raises ParseError for
+    a number that is NaN, infinite or negative, and for a speed of nothing.
+    """
+    seen: Counter[str] = Counter()
+    found = []
+    for one in map(_checked, metrics):
+        key = json.dumps([one.name, one.conditions], sort_keys=True)
+        seen[key] += 1
+        later = {"pass": seen[key]} if seen[key] > 1 else {}
+        found.append(replace(one, conditions={**one.conditions, **later}).document())
+    return found
+
+
+def _checked(metric: Metric) -> Metric:
+    """Of very many samples, at most 1000 are kept, evenly over all."""
+    name, unit = metric.name, metric.unit
+    for key, number in {**metric.conditions, **metric.observed}.items():
+        if isinstance(number, int | float) and not abs(number) <= _MOST:
+            raise ParseError(f"{name} has {key} {number:g}, expected a number below 2^53.")
+    kept = metric.samples[:: max(1, math.ceil(len(metric.samples) / _MOST_SAMPLES))]
+    for number in (*kept, metric.value or 0, metric.stddev or 0):
+        if not (math.isfinite(number) and number >= 0):
+            raise ParseError(f"{name} is {number:g} {unit}, expected a finite number from 0 on.")
+    nothing = not all(kept) if kept else not metric.value
+    if (not kept and metric.value is None) or (unit == "tok/s" and nothing):
+        raise ParseError(f"{name} is 0 {unit}, expected a speed above 0.")
+    conditions, observed = present(metric.conditions), present(metric.observed)
+    return replace(metric, samples=kept, conditions=conditions, observed=observed)
+
+
+def as_printed(metrics: Iterable[Metric]) -> list[Metric]:
+    """Numbers that an output has once as values: they are no samples of several measurements."""
+    return [
+        replace(one, samples=(), value=one.samples[0])
+        if len(one.samples) == 1 and not one.distribution
+        else one
+        for one in metrics
+    ]
+
+
+def model_of(name: str) -> dict[str, str]:
+    """The model block of a name; of a path, whose folders are nobody's business, its end."""
+    if name.startswith(("/", "~", ".")):
+        name = PurePosixPath(name).name
+    return {"name": name} if name.strip() else {}
+
+
+def present(block: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a block is there: absent keys, not empty ones."""
+    return {key: value for key, value in block.items() if value not in (None, "", {})}

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ParseError
+from nixwulf.outputs import ANY, ONE, Found, Nodes, ParseError, Tool, exactly
 
+ENGINE = "distributed-llama"
 # The piece of text that ends a token's line may hold anything, so it may itself end lines.
 _STEP = re.compile(
     r"(?:\S+ )?(Eval|Pred) *(\d+) ms Sync *(\d+) ms \| Sent *(\d+) kB Recv *(\d+) kB \| (.*)"
@@ -18,6 +19,10 @@ _SPEED = re.compile(r"   tokens/s: (\d+\.\d\d) \((\d+\.\d\d) ms/tok\)")
 _COUNT = re.compile(r"    nTokens: (\d+)")
 _ERROR = re.compile(r"(?:\S+ )?Critical error: (.+)")
 _BLOCKS = ("Evaluation", "Prediction")
+_WORKER = re.compile(r"Socket\[(\d{1,4})\]: connecting to \S+ worker")
+_ARCHITECTURE = re.compile(r"^\S+ Arch: (\S+)$", re.MULTILINE)
+# The model's header, which comes before the sockets: without it, the begin is cut off.
+_HEADER = "nKvHeads: "
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,34 @@ def steps(text: str, kind: str) -> tuple[Step, ...]:
 
 def recognises(text: str) -> bool:
     """Whether the text looks like dllama's, whole or cut short."""
-    return "nKvHeads: " in text or bool(steps(text, "Eval"))
+    return _HEADER in text or bool(steps(text, "Eval"))
+
+
+def read(text: str) -> list[Found]:
+    """One case: prompt, decode and what its nodes exchanged."""
+    result = parse(text)
+    workers = len(set(_WORKER.findall(text)))
+    nodes = _nodes(workers) if workers or _HEADER in text else ANY
+    architecture = _ARCHITECTURE.search(text)
+    return [
+        Found(
+            "dllama",
+            metrics([result], nodes.reported or 1),
+            nodes=nodes,
+            parameters={"n_prompt": result.evaluation.tokens, "n_gen": result.prediction.tokens},
+            engine={"name": ENGINE},
+            model={"architecture": architecture[1]} if architecture else {},
+            transport="tcp" if workers else None,
+            parallelism="tensor" if workers else None,
+        )
+    ]
+
+
+TOOL = Tool(ENGINE, recognises, read)
+
+
+def _nodes(workers: int) -> Nodes:
+    return exactly(workers + 1, f"{workers} workers and the root") if workers else ONE
 
 
 def _last(lines: list[str], kind: str) -> int:
@@ -122,18 +154,27 @@ def _refuse(number: int, expected: str) -> NoReturn:
 
 
 def metrics(
-    results: Sequence[Inference], nodes: int, windows: Sequence[tuple[float, float]]
+    results: Sequence[Inference],
+    nodes: int,
+    windows: Sequence[tuple[float, float]] = (),
+    state: str | None = None,
 ) -> list[Metric]:
-    """What the inferences tell, a sample each; windows: when they predicted.
+    """What the inferences tell, a sample each: prompt and decode in tok/s.
 
-    prompt, decode: tok/s. On several nodes: sync_share, % of a token's time in which the root
-    exchanged values; sent and received, KiB of the root a generated token.
+    On several nodes also sync_share, % of a token's time in which the root exchanged values; sent
+    and received, KiB of the root a generated token.
+
+    Args:
+        results: at least one.
+        nodes: how many took part.
+        windows: when each predicted, seconds.
+        state: warm, cold, or None where nobody knows.
     """
     first = results[0]
     conditions = {"n_prompt": first.evaluation.tokens, "n_gen": first.prediction.tokens}
 
     def metric(name: str, unit: str, samples: Sequence[float]) -> Metric:
-        return Metric(name, unit, tuple(round(one, 4) for one in samples), "warm", conditions)
+        return Metric(name, unit, tuple(round(one, 4) for one in samples), state, conditions)
 
     found = [
         metric("prompt", "tok/s", [result.evaluation.tokens_s for result in results]),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from nixwulf.outputs import ParseError
-from nixwulf.outputs.json_text import json_object
+from nixwulf.core.metric import Metric
+from nixwulf.outputs import Found, ParseError, Tool, exactly, model_of
+from nixwulf.outputs.forms import json_object
 
-_ROW_KEYS = ("placement_sharding", "placement_instance_meta", "stats")
+ENGINE = "exo"
+_ROW_KEYS = ("placement_sharding", "placement_instance_meta")
+_TRANSPORTS = {"MlxRing": "tcp", "MlxJaccl": "rdma"}
+_PARALLELISMS = {"Pipeline": "pipeline", "Tensor": "tensor"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,11 @@ class ExoRow:
     seconds: float
 
 
+def recognises(text: str) -> bool:
+    """Whether the text looks like the benchmark's, whole or cut short."""
+    return '"runs"' in text and any(f'"{key}"' in text for key in _ROW_KEYS)
+
+
 def parse(text: str) -> tuple[ExoRow, ...]:
     """The rows; raises ParseError when there are none or one has no figures."""
     rows = json_object("exo_bench", text).get("runs")
@@ -40,9 +50,27 @@ def parse(text: str) -> tuple[ExoRow, ...]:
     return tuple(_row(number, row) for number, row in enumerate(rows, 1))
 
 
-def recognises(text: str) -> bool:
-    """Whether the text looks like the benchmark's, whole or cut short."""
-    return '"runs"' in text and any(f'"{key}"' in text for key in _ROW_KEYS[:2])
+def read(text: str) -> list[Found]:
+    """A case a placement: prompt, decode and memory of the requests of each size."""
+    groups: dict[tuple[str, str, str, int], list[ExoRow]] = {}
+    for row in parse(text):
+        key = (row.model, row.sharding, row.instance_meta, row.nodes)
+        groups.setdefault(key, []).append(row)
+    return [
+        Found(
+            "exo-bench",
+            list(_metrics(rows)),
+            nodes=exactly(nodes, f"{nodes} nodes"),
+            engine={"name": ENGINE},
+            model=model_of(model),
+            transport=_TRANSPORTS.get(meta),
+            parallelism=_PARALLELISMS.get(sharding),
+        )
+        for (model, sharding, meta, nodes), rows in groups.items()
+    ]
+
+
+TOOL = Tool("exo-bench", recognises, read)
 
 
 def _row(number: int, row: Any) -> ExoRow:
@@ -81,3 +109,19 @@ def _finite(value: Any) -> float:
 
 def _refuse(number: int, expected: str) -> NoReturn:
     raise ParseError(f"exo_bench: run {number}: expected {expected}.")
+
+
+def _metrics(rows: Sequence[ExoRow]) -> Iterator[Metric]:
+    alike: dict[tuple[int, int, int], list[ExoRow]] = {}
+    for row in rows:
+        key = (row.prompt_tokens, row.generation_tokens, row.concurrency)
+        alike.setdefault(key, []).append(row)
+    for (n_prompt, n_gen, concurrency), own in alike.items():
+        conditions = {"n_prompt": n_prompt, "n_gen": n_gen, "concurrency": concurrency}
+        samples = {
+            ("prompt", "tok/s"): [row.prompt_tps for row in own],
+            ("decode", "tok/s"): [row.generation_tps for row in own],
+            ("peak_memory", "GB"): [row.peak_memory_bytes / 1e9 for row in own],
+        }
+        for (name, unit), values in samples.items():
+            yield Metric(name, unit, tuple(values), conditions=conditions)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nixwulf.outputs import ParseError
+from nixwulf.core.metric import Metric
+from nixwulf.outputs import Found, Nodes, ParseError, Tool
 
 _NUMBER = r"[\d.]+(?:[eE][+-]?\d+)?"
 _ROW = re.compile(
@@ -68,6 +70,42 @@ def recognises(text: str) -> bool:
     """A result, or the head of HPL's output."""
     lines = [line.strip() for line in text.splitlines()]
     return any(_ROW.match(line) or line.startswith("HPLinpack ") for line in lines)
+
+
+def read(text: str) -> list[Found]:
+    """One case of the machines, with at most a node a process."""
+    solved = parse(text)
+    ranks = max(one.p * one.q for one in solved)
+    processes = "1 process" if ranks == 1 else f"{ranks} processes"
+    nodes = Nodes(1 if ranks == 1 else None, 1, ranks, processes)
+    program = "hpcc" if "HPC Challenge" in text else "xhpl" if "HPLinpack" in text else None
+    return [Found("hpl", metrics(solved, program), machines=True, nodes=nodes)]
+
+
+TOOL = Tool("hpl", recognises, read)
+
+
+def metrics(
+    solved: Sequence[Solution], program: str | None, state: str | None = None
+) -> list[Metric]:
+    """Gflop/s and seconds; a problem that was solved several times has as many samples.
+
+    Args:
+        solved: at least one.
+        program: xhpl or hpcc, None where nobody knows.
+        state: warm, cold, or None where nobody knows.
+    """
+    alike: dict[tuple[int, int, int, int], list[Solution]] = {}
+    for one in solved:
+        alike.setdefault((one.n, one.nb, one.p, one.q), []).append(one)
+    found = []
+    for (n, nb, p, q), own in alike.items():
+        conditions = {"n": n, "nb": nb, "p": p, "q": q, "program": program}
+        worst = {"residual": max(one.residual for one in own)}
+        gflops, seconds = tuple(one.gflops for one in own), tuple(one.seconds for one in own)
+        found.append(Metric("gflops", "Gflop/s", gflops, state, conditions, observed=worst))
+        found.append(Metric("time", "s", seconds, state, conditions))
+    return found
 
 
 def _solution(row: re.Match[str], residual: str, line: int, last_line: int) -> Solution:

@@ -6,65 +6,16 @@ https://github.com/ggml-org/llama.cpp/tree/master/tools/batched-bench
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
 
-from nixwulf.outputs import ParseError
-from nixwulf.outputs.last_words import last_words
-from nixwulf.outputs.pipe_table import NUMBER, cells
+from nixwulf.core.metric import Metric
+from nixwulf.outputs import Found, ParseError, Tool
+from nixwulf.outputs.forms import NUMBER, cells, last_words
 
+ENGINE = "llama.cpp"
 _HEAD = ["PP", "TG", "B", "N_KV", "T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s", "T s", "S t/s"]
 _COUNTS = 4
 _OPTION = re.compile(r"(\w+) = (-?[0-9]{1,18})")
-
-
-@dataclass(frozen=True)
-class BatchedBenchRow:
-    """One number of sequences: lengths in tokens, times in seconds, speeds in tokens per second.
-
-    The speeds are those of all sequences together.
-    """
-
-    n_prompt: int
-    n_gen: int
-    sequences: int
-    n_kv: int
-    prompt_s: float
-    prompt: float
-    decode_s: float
-    decode: float
-    total_s: float
-    total: float
-
-
-@dataclass(frozen=True)
-class BatchedBenchOutput:
-    """One run: its rows, and the options that it states, such as n_batch and n_gpu_layers."""
-
-    rows: tuple[BatchedBenchRow, ...]
-    options: Mapping[str, int] = field(default_factory=dict)
-
-
-def parse(text: str) -> tuple[BatchedBenchOutput, ...]:
-    """The runs in a text, each with at least one row; at least one."""
-    tables: list[BatchedBenchOutput] = []
-    options: dict[str, int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        found = cells(line)
-        if "n_kv_max = " in line:
-            options = {name: int(value) for name, value in _OPTION.findall(line)}
-        elif found == _HEAD:
-            tables.append(BatchedBenchOutput((), options))
-            options = {}
-        elif found and tables and len(found) == len(_HEAD):
-            tables[-1] = replace(tables[-1], rows=(*tables[-1].rows, _row(found, number)))
-    tables = [table for table in tables if table.rows]
-    if not tables:
-        raise ParseError(
-            f"llama-batched-bench: no result row in {len(text.splitlines())} lines, expected a "
-            f"table with the columns {', '.join(_HEAD)}{last_words(text)}"
-        )
-    return tuple(tables)
 
 
 def recognises(text: str) -> bool:
@@ -72,7 +23,43 @@ def recognises(text: str) -> bool:
     return any("n_kv_max = " in line or cells(line) == _HEAD for line in text.splitlines())
 
 
-def _row(found: list[str], line: int) -> BatchedBenchRow:
+def read(text: str) -> list[Found]:
+    """A case a run, that is a table with at least one row, with the options that it states."""
+    tables: list[list[Metric]] = []
+    options: dict[str, int] = {}
+    conditions: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        found = cells(line)
+        if "n_kv_max = " in line:
+            options = {name: int(value) for name, value in _OPTION.findall(line)}
+            options.pop("n_kv_max", None)
+        elif found == _HEAD:
+            tables.append([])
+            conditions, options = options, {}
+        elif found and tables and len(found) == len(_HEAD):
+            tables[-1] += _metrics(found, number, conditions)
+    tables = [table for table in tables if table]
+    if not tables:
+        raise ParseError(
+            f"llama-batched-bench: no result row in {len(text.splitlines())} lines, expected a "
+            f"table with the columns {', '.join(_HEAD)}{last_words(text)}"
+        )
+    return [
+        Found(
+            "llama-batched-bench",
+            table,
+            engine={"name": ENGINE},
+            parameters={"table": number} if len(tables) > 1 else {},
+        )
+        for number, table in enumerate(tables, 1)
+    ]
+
+
+TOOL = Tool("llama-batched-bench", recognises, read)
+
+
+def _metrics(found: list[str], line: int, options: Mapping[str, int]) -> Iterator[Metric]:
+    """Of all sequences together: tokens of prompts, tokens generated, and both over all seconds."""
     for index, cell in enumerate(found):
         expected = "[0-9]{1,18}" if index < _COUNTS else NUMBER
         if not re.fullmatch(expected, cell):
@@ -80,7 +67,13 @@ def _row(found: list[str], line: int) -> BatchedBenchRow:
                 f"llama-batched-bench, line {line}: {_HEAD[index]} is {cell[:40]!r}, expected a "
                 f"{'count' if index < _COUNTS else 'number'}."
             )
-    n_prompt, n_gen, sequences, n_kv = (int(cell) for cell in found[:_COUNTS])
-    return BatchedBenchRow(
-        n_prompt, n_gen, sequences, n_kv, *(float(cell) for cell in found[_COUNTS:])
-    )
+    row = dict(zip(_HEAD, found, strict=True))
+    sizes = {"n_prompt": int(row["PP"]), "n_gen": int(row["TG"]), "concurrency": int(row["B"])}
+    for name, column, tokens in (
+        ("prompt_throughput", "S_PP t/s", sizes["n_prompt"]),
+        ("throughput", "S_TG t/s", sizes["n_gen"]),
+        ("total_throughput", "S t/s", True),
+    ):
+        if tokens:
+            speed = float(row[column])
+            yield Metric(name, "tok/s", value=speed, conditions={**sizes, **options})

@@ -6,67 +6,35 @@ https://github.com/eugr/llama-benchy
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 
-from nixwulf.outputs import ParseError
-from nixwulf.outputs.last_words import last_words
-from nixwulf.outputs.pipe_table import cells, mean_and_deviation
+from nixwulf.core.metric import Metric
+from nixwulf.outputs import Found, ParseError, Tool, model_of
+from nixwulf.outputs.forms import cells, last_words, mean_and_deviation
 
 _TEST = re.compile(
-    r"(?:ctx_)?(?P<kind>pp|tg)(?P<tokens>[0-9]{1,9})?(?: @ d(?P<depth>[0-9]{1,9}))?"
+    r"(?P<context>ctx_)?(?P<kind>pp|tg)(?P<tokens>[0-9]{1,9})?(?: @ d(?P<depth>[0-9]{1,9}))?"
     r"(?: \(c(?P<concurrency>[0-9]{1,6})\))?"
 )
-_SPEEDS = ("t/s (total)", "t/s")
 _VERSION = re.compile(r"llama-benchy \(([^)\s]+)\)")
-
-Mean = tuple[float, float | None]
-
-
-@dataclass(frozen=True)
-class LlamaBenchyRow:
-    """One test at one concurrency; a mean stands with its standard deviation, None if unknown.
-
-    test: as llama-benchy names it: 'pp1024 (c1)', 'tg128 @ d4096'; metric: prompt or decode.
-    speed: of all requests together, tokens per second.
-    columns: every column that has a value, by its name with its unit: 'ttfr (ms)'.
-    """
-
-    model: str
-    test: str
-    metric: str
-    tokens: int | None
-    depth: int
-    concurrency: int
-    speed: Mean
-    columns: Mapping[str, Mean] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class LlamaBenchyOutput:
-    """One output; version is empty where no line tells it."""
-
-    rows: tuple[LlamaBenchyRow, ...]
-    version: str
-
-
-def parse(text: str) -> LlamaBenchyOutput:
-    """The rows of its tables; at least one."""
-    head: list[str] = []
-    rows: list[LlamaBenchyRow] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        found = cells(line)
-        if _is_head(found):
-            head = found
-        elif head and len(found) == len(head):
-            rows.append(_row(dict(zip(head, found, strict=True)), number))
-    if not rows:
-        raise ParseError(
-            f"llama-benchy: no result row in {len(text.splitlines())} lines, expected a table with "
-            f"the columns model, test, t/s and ttfr (ms){last_words(text)}"
-        )
-    version = _VERSION.search(text)
-    return LlamaBenchyOutput(tuple(rows), version[1] if version else "")
+_TIMES = {"ttfr (ms)": "ttfr", "est_ppt (ms)": "prompt_time", "e2e_ttft (ms)": "ttft"}
+# By what a test measures: of all requests together, and of each.
+_SPEEDS = {
+    "pp": {
+        "t/s (total)": "prompt_throughput",
+        "t/s (req)": "prompt",
+        "t/s": "prompt",
+        "peak t/s": "peak_prompt_throughput",
+        "peak t/s (req)": "peak_prompt",
+    },
+    "tg": {
+        "t/s (total)": "throughput",
+        "t/s (req)": "decode",
+        "t/s": "decode",
+        "peak t/s": "peak_throughput",
+        "peak t/s (req)": "peak_decode",
+    },
+}
 
 
 def recognises(text: str) -> bool:
@@ -74,14 +42,41 @@ def recognises(text: str) -> bool:
     return bool(_VERSION.search(text)) or any(_is_head(cells(line)) for line in text.splitlines())
 
 
+def read(text: str) -> list[Found]:
+    """A case a model, of the rows of its tables."""
+    head: list[str] = []
+    models: dict[str, list[Metric]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        found = cells(line)
+        if _is_head(found):
+            head = found
+        elif head and len(found) == len(head):
+            row = dict(zip(head, found, strict=True))
+            models.setdefault(row["model"], []).extend(_metrics(row, number))
+    if not models:
+        raise ParseError(
+            f"llama-benchy: no result row in {len(text.splitlines())} lines, expected a table with "
+            f"the columns model, test, t/s and ttfr (ms){last_words(text)}"
+        )
+    version = _VERSION.search(text)
+    note = f"llama-benchy {version[1]}" if version else ""
+    return [
+        Found("llama-benchy", metrics, model=model_of(model), note=note)
+        for model, metrics in models.items()
+    ]
+
+
+TOOL = Tool("llama-benchy", recognises, read)
+
+
 def _is_head(found: list[str]) -> bool:
     return found[:2] == ["model", "test"] and "ttfr (ms)" in found
 
 
-def _row(values: dict[str, str], line: int) -> LlamaBenchyRow:
-    test = _TEST.fullmatch(values["test"])
+def _metrics(row: Mapping[str, str], line: int) -> Iterator[Metric]:
+    """Of one test, such as 'tg128 @ d4096 (c2)'."""
     columns = {}
-    for name, cell in values.items():
+    for name, cell in row.items():
         if name not in {"model", "test"} and cell:
             mean = mean_and_deviation(cell)
             if mean is None:
@@ -89,19 +84,22 @@ def _row(values: dict[str, str], line: int) -> LlamaBenchyRow:
                     f"llama-benchy, line {line}: {name} is {cell[:40]!r}, expected '46.47 ± 0.35'."
                 )
             columns[name] = mean
-    speed = next((columns[name] for name in _SPEEDS if name in columns), None)
-    if test is None or speed is None:
+    test = _TEST.fullmatch(row["test"])
+    if test is None or not {"t/s (total)", "t/s"} & columns.keys():
         raise ParseError(
-            f"llama-benchy, line {line}: test {values['test'][:40]!r} without a speed, expected "
+            f"llama-benchy, line {line}: test {row['test'][:40]!r} without a speed, expected "
             "one such as 'pp1024 (c1)' with its t/s."
         )
-    return LlamaBenchyRow(
-        model=values["model"],
-        test=values["test"],
-        metric="decode" if test["kind"] == "tg" else "prompt",
-        tokens=int(test["tokens"]) if test["tokens"] else None,
-        depth=int(test["depth"] or 0),
-        concurrency=int(test["concurrency"] or 1),
-        speed=speed,
-        columns=columns,
-    )
+    conditions = {
+        "n_prompt" if test["kind"] == "pp" else "n_gen": int(test["tokens"])
+        if test["tokens"]
+        else None,
+        "n_depth": int(test["depth"] or 0),
+        "concurrency": int(test["concurrency"] or 1),
+        "context": True if test["context"] else None,
+    }
+    names = {**_SPEEDS[test["kind"]], **_TIMES}
+    for column, (value, stddev) in columns.items():
+        if column in names:
+            unit = "ms" if column in _TIMES else "tok/s"
+            yield Metric(names[column], unit, value=value, stddev=stddev, conditions=conditions)

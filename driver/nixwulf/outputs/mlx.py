@@ -6,12 +6,20 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
-from nixwulf.outputs import ParseError
+from nixwulf.core.metric import Metric
+from nixwulf.outputs import ANY, Found, ParseError, Tool, exactly, model_of
 
+ENGINE = "mlx"
 _TIMING = re.compile(r"Timing with prompt_tokens=(\d+), generation_tokens=(\d+), batch_size=(\d+)")
 _TRIAL = re.compile(r"Trial (\d+): +(.*)")
 _NUMBER = re.compile(r"[0-9]+\.[0-9]{3}")  # any other is nan, or cut short
 _KEYS = ("prompt_tps", "generation_tps", "peak_memory", "total_time")
+# Lines of mlx.launch and of the two backends.
+_RUNNING = re.compile(r"\[INFO\] Running (?:\S*/)?mlx_lm\.benchmark (?P<arguments>[^\x1b\n]*)")
+_MODEL = re.compile(r"--model[ =](\S+)")
+_COMPLETED = re.compile(r"\[INFO\] Node with rank (\d{1,6}) completed")
+_CUT_SHORT = "The output has no averages: it ended before all trials were done."
+_TRANSPORTS = {"[ring]": "tcp", "[jaccl]": "rdma"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,52 @@ def parse(text: str) -> Trials:
 def recognises(text: str) -> bool:
     """Whether the text looks like the benchmark's, whole or cut short."""
     return any(line in text for line in ("Running warmup..", "Timing with prompt_tokens="))
+
+
+def read(text: str) -> list[Found]:
+    """One case, with what mlx.launch says of its ranks."""
+    result = parse(text)
+    running = _RUNNING.search(text)
+    arguments = running["arguments"] if running else ""
+    model = _MODEL.search(arguments)
+    ranks = len(set(_COMPLETED.findall(text)))
+    transports = [how for mark, how in _TRANSPORTS.items() if mark in text]
+    # Of several ranks: without the option, mlx_lm splits each layer.
+    split = "pipeline" if "--pipeline" in arguments else "tensor"
+    return [
+        Found(
+            "mlx_lm.benchmark",
+            metrics(result),
+            nodes=exactly(ranks, f"{ranks} nodes") if ranks else ANY,
+            parameters={"n_prompt": result.prompt_tokens, "n_gen": result.generation_tokens},
+            engine={"name": ENGINE},
+            model=model_of(model[1]) if model else {},
+            transport=transports[0] if len(transports) == 1 else None,
+            parallelism=split if running else None,
+            warnings=() if "Averages: " in text else (_CUT_SHORT,),
+        )
+    ]
+
+
+TOOL = Tool("mlx_lm.benchmark", recognises, read)
+
+
+def metrics(result: Trials) -> list[Metric]:
+    """Prompt, decode and peak memory, a sample a trial: mlx_lm always warms up."""
+    conditions = {
+        "n_prompt": result.prompt_tokens,
+        "n_gen": result.generation_tokens,
+        "n_batch": result.batch_size,
+    }
+    samples = {
+        ("prompt", "tok/s"): [trial.prompt_tps for trial in result.trials],
+        ("decode", "tok/s"): [trial.generation_tps for trial in result.trials],
+        ("peak_memory", "GB"): [trial.peak_memory_gb for trial in result.trials],
+    }
+    return [
+        Metric(name, unit, tuple(values), "warm", conditions)
+        for (name, unit), values in samples.items()
+    ]
 
 
 def _trial(text: str, number: int) -> Trial:

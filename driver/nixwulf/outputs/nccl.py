@@ -7,13 +7,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nixwulf.outputs import ParseError
+from nixwulf.core.metric import Metric
+from nixwulf.outputs import ANY, Found, ParseError, Tool, as_printed, exactly
 
 _AVERAGE = re.compile(r"^# Avg bus bandwidth\s*:\s*(?P<value>\d+(?:\.\d+)?)")
 _OUT_OF_BOUNDS = re.compile(r"^# Out of bounds values\s*:\s*(?P<count>\d+)\s+(?P<verdict>\w+)")
 # size, count, type, redop, root, then time, algbw, busbw and #wrong twice.
 _COLUMNS = 13
 _SUMMARY = ["collective", "mode"]
+_STARTING = re.compile(
+    r"^# Collective test (?:starting|concluded): (\w+?)(?:_perf)?$", re.MULTILINE
+)
+_RANK = re.compile(r"^#\s+Rank\s+\d+ .*?\bon\s+(\S+) device", re.MULTILINE)
+_WARM_UP = re.compile(r"warmup iters: (\d{1,9})")
+# As the benchmark of this driver names them.
+_NAMES = {"alltoall": "all_to_all", "sendrecv": "send_receive", "allreduce": "all_reduce"}
+_PLACEMENTS = ("out-of-place", "in-place")
+_BITS = 8
 _PAIR = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
 # Not NCCL's own warnings: RCCL has some at every start, and goes on.
 _ERROR = re.compile(r"Test (?:(?:NCCL|CUDA|HIP) )?failure")
@@ -38,15 +48,6 @@ class NcclTable:
 
     rows: tuple[NcclRow, ...]
     average_gbs: float
-
-
-@dataclass(frozen=True)
-class Times:
-    """A line of a summary: microseconds of each repetition, out of place and in place."""
-
-    collective: str
-    mode: str
-    repetitions: tuple[tuple[float, float], ...]
 
 
 def parse(text: str) -> NcclTable:
@@ -94,12 +95,65 @@ def failure(text: str) -> str | None:
     return next((line.strip() for line in text.splitlines() if _ERROR.search(line)), None)
 
 
-def parse_summary(text: str) -> list[Times]:
+def read(text: str) -> list[Found]:
+    """One case of the machines, of a table or of a summary."""
+    if any(_is_summary(line) for line in text.splitlines()):
+        return [Found("collectives", _of_summary(text), machines=True)]
+    table = parse(text)
+    collective = _STARTING.search(text)
+    hosts = len(set(_RANK.findall(text)))
+    warm_up = _WARM_UP.search(text)
+    state = ("warm" if int(warm_up[1]) else "cold") if warm_up else None
+    # Of the end of an output alone, nobody knows what it measured.
+    found = metrics([table], collective[1] if collective else "collective", state)
+    return [
+        Found(
+            "collectives",
+            as_printed(found),
+            machines=True,
+            nodes=exactly(hosts, f"ranks on {hosts} hosts") if hosts else ANY,
+            transport=_transport(text, hosts),
+        )
+    ]
+
+
+def metrics(tables: Sequence[NcclTable], collective: str, state: str | None) -> list[Metric]:
+    """Time and bandwidth of the bus by size and placement, and the tools' own mean of the latter.
+
+    Args:
+        tables: at least one, all of the same sizes; each is a sample.
+        collective: as the program is called: all_reduce, alltoall.
+        state: warm, cold, or None where nobody knows.
+    """
+    name = _name(collective)
+    found = []
+    for rows in zip(*(table.rows for table in tables), strict=True):
+        for placement in _PLACEMENTS:
+            conditions = {"bytes": rows[0].bytes, "placement": placement}
+            key = placement.replace("-", "_")
+            times = tuple(getattr(row, f"{key}_us") for row in rows)
+            rates = tuple(getattr(row, f"{key}_gbs") * _BITS for row in rows)
+            found.append(Metric(f"{name}_time", "us", times, state, conditions))
+            found.append(Metric(f"{name}_bandwidth", "Gbit/s", rates, state, conditions))
+    averages = tuple(table.average_gbs * _BITS for table in tables)
+    return [*found, Metric(f"{name}_average_bandwidth", "Gbit/s", averages, state)]
+
+
+def _name(collective: str) -> str:
+    name = re.sub(r"[^a-z0-9]+", "_", collective.lower()).strip("_")
+    return _NAMES.get(name, name) or "collective"
+
+
+def _is_summary(line: str) -> bool:
+    return line.split()[:2] == _SUMMARY
+
+
+def _of_summary(text: str) -> list[Metric]:
     """The lines of the summary that https://github.com/hellas-ai/thunderbolt-ibverbs publishes."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
-        if not words or words[:2] == _SUMMARY:
+        if not words or _is_summary(line):
             continue
         pairs = [_PAIR.fullmatch(word) for word in words[2:]]
         if len(words) < 3 or not all(pairs):  # noqa: PLR2004 - collective, mode, one repetition
@@ -107,8 +161,10 @@ def parse_summary(text: str) -> list[Times]:
                 f"rccl's summary has {line[:80]!r} in line {number}, expected a collective, a mode "
                 "and pairs of microseconds."
             )
-        times = tuple((float(pair[1]), float(pair[2])) for pair in pairs if pair)
-        found.append(Times(words[0], words[1], times))
+        for group, placement in enumerate(_PLACEMENTS, 1):
+            times = tuple(float(pair[group]) for pair in pairs if pair)
+            conditions = {"mode": words[1], "placement": placement}
+            found.append(Metric(f"{_name(words[0])}_time", "us", times, conditions=conditions))
     if not found:
         raise ParseError("rccl's summary has no line below its head in line 1.")
     return found
@@ -117,9 +173,18 @@ def parse_summary(text: str) -> list[Times]:
 def recognises(text: str) -> bool:
     """The head of a table or of a summary, or the line that ends a table."""
     return any(
-        _AVERAGE.match(line) or line.split()[:2] == _SUMMARY or line.startswith("# nccl-tests")
+        _AVERAGE.match(line) or _is_summary(line) or line.startswith("# nccl-tests")
         for line in text.splitlines()
     )
+
+
+TOOL = Tool("nccl-tests", recognises, read)
+
+
+def _transport(text: str, hosts: int) -> str | None:
+    """NCCL's own words, where they are of one only."""
+    transports = {how for mark, how in (("NET/IB", "rdma"), ("NET/Socket", "tcp")) if mark in text}
+    return transports.pop() if len(transports) == 1 and hosts != 1 else None
 
 
 def _row(words: Sequence[str], number: int) -> NcclRow:

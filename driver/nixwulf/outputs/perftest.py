@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nixwulf.outputs import ParseError
+from nixwulf.core.metric import Metric
+from nixwulf.outputs import PAIR, Found, ParseError, Tool
 
 _HEADING = re.compile(
     r"#bytes|#iterations|(?:BW peak|BW average|99% percentile|99\.9% percentile|\w+)\[[^\]]+\]"
@@ -19,6 +20,9 @@ _ERROR = re.compile(r"Unable to|Couldn't|Could not|[Ff]ailed|Did not detect|[Ee]
 # perftest's MB is 2**20 bytes (https://github.com/linux-rdma/perftest, README: "MiB/sec").
 _GBPS = {"Gb/sec": 1.0, "MB/sec": 2**20 * 8 / 1e9, "MiB/sec": 2**20 * 8 / 1e9}
 _CSV = "timestamp_utc,"
+_TITLE = re.compile(r"(?:RDMA_)?(Write|Read|Send|Atomic\w*) (?:Bidirectional )?(?:BW|Latency) Test")
+_COMMAND = re.compile(r"\bib_(write|read|send)_(?:lat|bw)\b")
+_QPS = re.compile(r"Number of qps\s*: (\d{1,6})")
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,74 @@ def recognises(text: str) -> bool:
     if text.startswith(_CSV):
         return True
     return any("#bytes" in line and "[" in line for line in text.splitlines())
+
+
+def read(text: str) -> list[Found]:
+    """One case of the machines: rows of one size and test are samples."""
+    rows = parse(text)
+    titles = _TITLE.findall(text)
+    operations = {name.lower() for name in (*titles, *_COMMAND.findall(text))}
+    qps = set(_QPS.findall(text))
+    reported = {
+        "operation": operations.pop() if len(operations) == 1 else None,
+        "qps": int(qps.pop()) if len(qps) == 1 else None,
+        "bidirectional": True if "Bidirectional BW Test" in text else None,
+    }
+    devices = {row.details.get("device") for row in rows}
+    seen = {"device": devices.pop()} if len(devices) == 1 else {}
+    groups: dict[tuple[Any, ...], list[LatencyRow | BandwidthRow]] = {}
+    for row in rows:
+        key = (type(row), row.bytes, *sorted(row.details.items()))
+        groups.setdefault(key, []).append(row)
+    metrics = []
+    for own in groups.values():
+        details = {key: value for key, value in own[0].details.items() if key not in seen}
+        one = metric(own, {**reported, **details, "bytes": own[0].bytes})
+        metrics.append(replace(one, observed={**seen, **one.observed}))
+    several = (
+        f"{len(titles)} tests stand in this output, and its rows do not tell of which they are.",
+    )
+    return [
+        Found(
+            "perftest",
+            metrics,
+            machines=True,
+            nodes=PAIR,
+            transport="rdma",
+            warnings=several if len(titles) > 1 else (),
+        )
+    ]
+
+
+TOOL = Tool("perftest", recognises, read)
+
+
+def metric(
+    rows: Sequence[LatencyRow | BandwidthRow],
+    conditions: Mapping[str, Any],
+    state: str | None = None,
+) -> Metric:
+    """The typical time, us, with the worst of the tails, or the mean rate, Gbit/s; a sample a row.
+
+    Args:
+        rows: of one size, all latencies or all bandwidths; at least one.
+        conditions: what distinguishes them from others.
+        state: warm, cold, or None where nobody knows.
+    """
+    times = [row for row in rows if isinstance(row, LatencyRow)]
+    if times:
+        tails = {
+            "average_us": sum(row.average for row in times) / len(times),
+            "p99_us": max(row.p99 for row in times),
+            "p999_us": max(row.p999 for row in times),
+        }
+        samples = tuple(row.typical for row in times)
+        return Metric("rdma_latency", "us", samples, state, conditions, observed=tails)
+    rates = [row for row in rows if isinstance(row, BandwidthRow)]
+    peak = max(row.peak_gbps or 0 for row in rates)
+    samples = tuple(row.average_gbps for row in rates)
+    seen = {"peak_gbps": peak} if peak else {}
+    return Metric("rdma_bandwidth", "Gbit/s", samples, state, conditions, observed=seen)
 
 
 def _row(values: Mapping[str, str], number: int) -> LatencyRow | BandwidthRow:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from nixwulf.outputs import ParseError
+from nixwulf.core.metric import Metric
+from nixwulf.outputs import PAIR, Found, ParseError, Tool
 
-_REPLY = re.compile(r"time[=<](\d+(?:\.\d+)?) ms")
+_TIME = re.compile(r"time[=<](\d+(?:\.\d+)?) ms")
+_SIZE = re.compile(r"^(\d{1,6}) bytes from ", re.MULTILINE)
 _COUNTS = re.compile(r"(\d{1,15}) packets transmitted, (\d{1,15}) (?:packets )?received")
 
 
@@ -25,10 +29,43 @@ def parse(text: str) -> Replies:
     if counts is None:
         last = len(text.splitlines())
         raise ParseError(f"ping printed no 'packets transmitted' by line {last}.")
-    samples = tuple(round(float(value) * 1000, 1) for value in _REPLY.findall(text))
+    samples = tuple(round(float(value) * 1000, 1) for value in _TIME.findall(text))
     return Replies(samples, int(counts[1]) - int(counts[2]))
 
 
 def recognises(text: str) -> bool:
     """Its statistics."""
     return _COUNTS.search(text) is not None
+
+
+def read(text: str) -> list[Found]:
+    """One case: round trips of the kernels."""
+    replies = parse(text)
+    if not replies.samples:
+        raise ParseError(f"ping printed no reply: {replies.lost} packets are lost.")
+    sizes = {int(size) for size in _SIZE.findall(text)}
+    one = metric(replies, {"bytes": sizes.pop() if len(sizes) == 1 else None})
+    return [Found("latency", [one], machines=True, nodes=PAIR, parameters={"method": "ping"})]
+
+
+TOOL = Tool("ping", recognises, read)
+
+
+def metric(replies: Replies, conditions: Mapping[str, Any], state: str | None = None) -> Metric:
+    """Round trips as a distribution.
+
+    Args:
+        replies: with at least one sample.
+        conditions: bytes of a packet with its ICMP header, and who answered.
+        state: warm, cold, or None where nobody knows.
+    """
+    lost = {"lost": replies.lost}
+    return Metric(
+        "ping_round_trip",
+        "us",
+        replies.samples,
+        state,
+        conditions,
+        distribution=True,
+        observed=lost,
+    )

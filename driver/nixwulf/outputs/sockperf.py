@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from nixwulf.outputs import ParseError
+from nixwulf.core.metric import Metric
+from nixwulf.outputs import PAIR, Found, ParseError, Tool
 
 _HEADER = "packet, txTime(sec), rxTime(sec), rtt(usec)"
 _ROW = re.compile(r"^\d+, (?P<sent>\d+\.\d+), \d+\.\d+, (?P<rtt>\d+\.\d+)$")
 _ERROR = re.compile(r"^sockperf: ERROR: (?P<words>.+)$", re.MULTILINE)
+_PROTOCOL = re.compile(r"PORT = +\d+ # (TCP|UDP)")
 
 
 @dataclass(frozen=True)
@@ -56,3 +58,33 @@ def parse(text: str) -> Exchanges:
 def recognises(text: str) -> bool:
     """The head of its log, or its own name for its errors."""
     return _HEADER in text or _ERROR.search(text) is not None
+
+
+def read(text: str) -> list[Found]:
+    """One case: round trips over sockets."""
+    found = parse(text)
+    match = _PROTOCOL.search(text)
+    if match is None:
+        raise ParseError("sockperf has no line 'IP = ... # TCP' or '# UDP' that tells what it is.")
+    protocol = match[1].lower()
+    one = Metric(
+        f"{protocol}_round_trip",
+        "us",
+        found.samples,
+        state="warm" if "Warmup stage" in text else None,
+        distribution=True,
+        observed={"observations": len(found.samples)},
+    )
+    return [
+        Found(
+            "latency",
+            [one],
+            machines=True,
+            nodes=PAIR,
+            parameters={"method": protocol},
+            transport="tcp" if protocol == "tcp" else None,
+        )
+    ]
+
+
+TOOL = Tool("sockperf", recognises, read)

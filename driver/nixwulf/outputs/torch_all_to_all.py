@@ -6,28 +6,23 @@ https://github.com/hellas-ai/thunderbolt-ibverbs/tree/eca80ec/results
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from nixwulf.outputs import ParseError
-from nixwulf.outputs.last_words import last_words
-from nixwulf.outputs.pipe_table import NUMBER
+from nixwulf.core.metric import Metric
+from nixwulf.outputs import Found, ParseError, Tool
+from nixwulf.outputs.forms import NUMBER, last_words
 
 _START = "all_to_all_single bytes="
 _LINE = re.compile(rf"{_START}([0-9]{{1,18}}): ({NUMBER}) us/iter \(({NUMBER}) Gb/s logical/rank\)")
 
 
-@dataclass(frozen=True)
-class AllToAllRow:
-    """One line: message in bytes, microseconds an iteration, Gbit/s a rank."""
-
-    size: int
-    time_us: float
-    gbps: float
+def recognises(text: str) -> bool:
+    """The start of its lines."""
+    return _START in text
 
 
-def parse(text: str) -> tuple[AllToAllRow, ...]:
-    """The results in the order of the lines; at least one."""
-    results = []
+def read(text: str) -> list[Found]:
+    """Microseconds an iteration and Gbit/s a rank by bytes, in the order of the lines."""
+    metrics = []
     for number, line in enumerate(text.splitlines(), 1):
         if _START in line:
             found = _LINE.search(line)
@@ -36,14 +31,18 @@ def parse(text: str) -> tuple[AllToAllRow, ...]:
                     f"all_to_all_single, line {number}: {line.strip()[:80]!r}, expected "
                     "'bytes=262144: 156.8 us/iter (13.37 Gb/s logical/rank)'."
                 )
-            results.append(AllToAllRow(int(found[1]), float(found[2]), float(found[3])))
-    if not results:
+            conditions = {"bytes": int(found[1])}
+            time, rate = float(found[2]), float(found[3])
+            metrics.append(Metric("all_to_all_time", "us", value=time, conditions=conditions))
+            # Logical and of one rank: not the bus bandwidth of nccl-tests.
+            metrics.append(
+                Metric("all_to_all_rank_rate", "Gbit/s", value=rate, conditions=conditions)
+            )
+    if not metrics:
         raise ParseError(
             f"all_to_all_single: no result in {len(text.splitlines())} lines{last_words(text)}"
         )
-    return tuple(results)
+    return [Found("torch-all-to-all", metrics, machines=True)]
 
 
-def recognises(text: str) -> bool:
-    """The start of its lines."""
-    return _START in text
+TOOL = Tool("torch-all-to-all", recognises, read)

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nixwulf.outputs import ParseError
-from nixwulf.outputs.json_text import json_object
+from nixwulf.core.metric import Metric
+from nixwulf.outputs import ANY, ONE, Found, ParseError, Tool, as_printed, model_of
+from nixwulf.outputs.forms import json_object
 
+ENGINE = "vllm"
 _SERVE = "vllm bench serve"
 _THROUGHPUT = "vllm bench throughput"
 # Labels of the printed result by the keys of the JSON one.
@@ -33,6 +35,9 @@ _PRINTED_SOMETIMES = {
 # 'Median TTFT (ms)', in JSON median_ttft_ms: of the first token, of each, between them, of all.
 _TIME = re.compile(r"(mean|median|p[\d.]+)[_ ](ttft|tpot|itl|e2el)(?:_ms| \(ms\))", re.IGNORECASE)
 _LINE = re.compile(r"^ *(?P<key>[\w()/.][\w()/ .]*?): +(?P<value>[\d.eE+-]+)(?: +\w+)? *$")
+_MS_A_SECOND = 1000.0
+_PERCENTILES = ("p50", "p95", "p99")
+_ONE_NODE = re.compile(r"(single|one)[ -]node", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -64,28 +69,93 @@ class ServeResult:
     concurrency: int | None = None
 
 
-@dataclass(frozen=True)
-class Throughput:
-    """One offline run. total_per_s counts tokens of prompts too: it is no speed of decoding."""
-
-    label: str
-    elapsed_s: float
-    requests_per_s: float
-    total_per_s: float
-
-
-def parse(text: str) -> ServeResult | tuple[Throughput, ...]:
-    """The result of either benchmark; raises ParseError."""
-    serve = '"output_throughput"' in text or _PRINTED["output_throughput"] in text
-    return parse_serve(text) if serve else parse_throughput(text)
-
-
 def recognises(text: str) -> bool:
     """A key or label of a result of either."""
     labels = (*_PRINTED.values(), '"mean_ttft_ms"')
     return any(label in text for label in labels) or (
         "requests_per_second" in text and "tokens_per_second" in text
     )
+
+
+def read(text: str) -> list[Found]:
+    """The pass of requests of `vllm bench serve`, or the offline runs of the other."""
+    serve = '"output_throughput"' in text or _PRINTED["output_throughput"] in text
+    return [_served(parse_serve(text))] if serve else _throughputs(text)
+
+
+TOOL = Tool("vllm-bench", recognises, read)
+
+
+def _served(found: ServeResult) -> Found:
+    """The client of any server: only its own backend's name tells that the server is vLLM."""
+    if not found.completed:
+        raise ParseError(f"vllm bench serve completed no request, and {found.failed} failed.")
+    failed = (f"Of {found.completed + found.failed} requests {found.failed} failed.",)
+    conditions = {
+        "requests": found.completed + found.failed,
+        "concurrency": found.concurrency,
+        "request_rate": found.request_rate,
+    }
+    return Found(
+        "vllm-bench",
+        as_printed(metrics([found], conditions)),
+        engine={"name": ENGINE} if found.backend == ENGINE else {},
+        model=model_of(found.model),
+        warnings=failed if found.failed else (),
+    )
+
+
+def metrics(
+    passes: Sequence[ServeResult], conditions: Mapping[str, Any], state: str | None = None
+) -> list[Metric]:
+    """Times (ms), decode speed of a request, and speeds of all at once, a sample a pass.
+
+    Times of single requests, where all were saved, are samples themselves. decode is of the mean
+    time, not the mean of speeds: an answer that a busy client read in one go has next to no time
+    between its tokens, and one such answer outweighs all others.
+
+    Args:
+        passes: at least one, each with a completed request.
+        conditions: what they have in common.
+        state: warm, cold, or None where nobody knows.
+    """
+    samples: dict[str, tuple[float, ...]] = {}
+    if all(len(one.ttfts_ms) == one.completed for one in passes):
+        samples["ttft"] = tuple(time for one in passes for time in one.ttfts_ms)
+    if all(len(one.itls_ms) == one.completed for one in passes):
+        samples["itl"] = tuple(gap for one in passes for answer in one.itls_ms for gap in answer)
+    samples = {name: own for name, own in samples.items() if own}
+    found, one_pass = [], len(passes) == 1
+    for name in sorted(samples.keys() | set.intersection(*(set(one.times_ms) for one in passes))):
+        times = [one.times_ms.get(name, {}) for one in passes]
+        printed = {key: times[0][key] for key in _PERCENTILES if key in times[0]}
+        tails = [each["p99"] for each in times if "p99" in each]
+        found.append(
+            Metric(
+                name,
+                "ms",
+                samples.get(name) or tuple(each["mean"] for each in times),
+                state,
+                conditions,
+                distribution=name in samples,
+                observed={"p99_ms": max(tails)} if tails else {},
+                percentiles=printed if one_pass and len(printed) == len(_PERCENTILES) else None,
+            )
+        )
+    if all(one.mean_tpot_ms > 0 for one in passes):
+        rates = tuple(_MS_A_SECOND / one.mean_tpot_ms for one in passes)
+        found.append(Metric("decode", "tok/s", rates, state, conditions))
+    tokens = {
+        "input_tokens": sum(one.input_tokens for one in passes),
+        "output_tokens": sum(one.output_tokens for one in passes),
+    }
+    speeds = tuple(one.output_throughput for one in passes)
+    requests = tuple(one.request_throughput for one in passes)
+    return [
+        *found,
+        Metric("throughput", "tok/s", speeds, state, conditions, observed=tokens),
+        Metric("request_throughput", "req/s", requests, state, conditions),
+    ]
 
 
 def parse_serve(text: str) -> ServeResult:
@@ -116,10 +186,10 @@ def parse_serve(text: str) -> ServeResult:
     )
 
 
-def parse_throughput(text: str) -> tuple[Throughput, ...]:
+def _throughputs(text: str) -> list[Found]:
     """The results of `vllm bench throughput`: one of its JSON, or each of a labelled list."""
     if text.lstrip().startswith("{"):
-        return (_throughput("", json_object(_THROUGHPUT, text), 1),)
+        return [_throughput("", json_object(_THROUGHPUT, text), 1)]
     found = []
     label, start, values = "", 1, dict[str, Any]()
     for number, line in enumerate(text.splitlines(), 1):
@@ -132,14 +202,25 @@ def parse_throughput(text: str) -> tuple[Throughput, ...]:
             label, start, values = line.strip().rstrip(":"), number, {}
     if values or not found:
         found.append(_throughput(label, values, start))
-    return tuple(found)
+    return found
 
 
-def _throughput(label: str, values: Mapping[str, Any], line: int) -> Throughput:
+def _throughput(label: str, values: Mapping[str, Any], line: int) -> Found:
+    """An offline run; its tokens are those of prompts too, which is no speed of decoding."""
     tool = f"{_THROUGHPUT}, line {line}" if line > 1 else _THROUGHPUT
     keys = ("elapsed_time", "requests_per_second", "tokens_per_second")
     elapsed, requests, total = (_number(values, key, tool) for key in keys)
-    return Throughput(label, elapsed, requests, total)
+    return Found(
+        "vllm-bench-throughput",
+        [
+            Metric("total_throughput", "tok/s", value=total),
+            Metric("request_throughput", "req/s", value=requests),
+            Metric("duration", "s", value=elapsed),
+        ],
+        nodes=ONE if _ONE_NODE.search(label) else ANY,
+        parameters={"label": label} if label else {},
+        engine={"name": ENGINE},
+    )
 
 
 def _printed(text: str) -> dict[str, Any]:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import pkgutil
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from nixwulf import outputs
 from nixwulf.core.discovery import choose
 from nixwulf.core.errors import InputError
 from nixwulf.core.naming import fingerprint, slug
 from nixwulf.inventory.cluster import LAB_PLATFORM
-from nixwulf.outputs import ParseError
-from nixwulf.outputs.importers import Found, Tool, all_tools, present
-from nixwulf.outputs.last_words import last_words
+from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, present
+from nixwulf.outputs.forms import last_words
+from nixwulf.outputs.without_result import kind_of
 from nixwulf.results.external import foreign_record
 from nixwulf.results.record import Record, validate
 
@@ -112,7 +109,7 @@ def _tool_of(text: str) -> Tool:
     if text.startswith("{") and all(key in text for key in _OF_A_RECORD):
         raise ParseError("it is a record already, which 'nixwulf report' and the others take.")
     tools = all_tools()
-    found = [tool for tool in tools.values() if tool.parser.recognises(text)]
+    found = [tool for tool in tools.values() if tool.recognises(text)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -120,13 +117,11 @@ def _tool_of(text: str) -> Tool:
         raise ParseError(f"it holds outputs of {names}; import each with --tool NAME.")
     if not text.strip():
         raise ParseError("it is empty; name the output of a benchmark.")
-    for module in pkgutil.iter_modules(outputs.__path__):
-        parser = import_module(f"{outputs.__name__}.{module.name}")
-        if hasattr(parser, "recognises") and parser.recognises(text):
-            raise ParseError(
-                f"it looks like {module.name!r}, in which no benchmark's result stands; name the "
-                "output of a benchmark."
-            )
+    if kind := kind_of(text):
+        raise ParseError(
+            f"it looks like {kind.name!r}, in which no benchmark's result stands; name the "
+            "output of a benchmark."
+        )
     raise ParseError(
         "it looks like no tool's output that is known; name the tool with --tool, one of: "
         f"{', '.join(tools)}{last_words(text)}"
@@ -196,7 +191,7 @@ def _record(
             "platforms": list(metadata.platforms),
             "lab": LAB_PLATFORM in metadata.platforms,
         },
-        metrics=found.metrics,
+        metrics=documents(found.metrics),
         fabric=present({"name": case.get("fabric")}),
         engine=engine,
         model=model,

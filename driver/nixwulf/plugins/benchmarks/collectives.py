@@ -16,7 +16,6 @@ from nixwulf.plugins.runtime.run import Run, RunFailure
 _PROGRAM = "all_reduce_perf"
 # From and to, in bytes; decode's all-reduces have 1 to 256 KiB, and there the time counts.
 _RANGES = {"decode": (1 << 10, 1 << 18), "large": (1 << 20, 1 << 28)}
-_BITS = 8
 
 
 class Collectives(Benchmark):
@@ -62,14 +61,8 @@ class Collectives(Benchmark):
             tables = [_once(run, number) for number in range(run.case.samples)]
         finally:
             run_all(run.nodes, ["rm", "-rf", _folder(run)])
-        metrics = []
-        for rows in zip(*(table.rows for table in tables), strict=True):
-            conditions = {"bytes": rows[0].bytes, "placement": "out-of-place"}
-            times = tuple(row.out_of_place_us for row in rows)
-            rates = tuple(row.out_of_place_gbs * _BITS for row in rows)
-            metrics.append(Metric("all_reduce_time", "us", times, "warm", conditions))
-            metrics.append(Metric("all_reduce_bandwidth", "Gbit/s", rates, "warm", conditions))
-        return metrics
+        found = parser.metrics(tables, "all_reduce", "warm")
+        return [one for one in found if one.conditions.get("placement") == "out-of-place"]
 
 
 BENCHMARK = Collectives()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from typing import Any, ClassVar
 
@@ -125,13 +126,8 @@ class Hpl(Benchmark):
             )
         if other := another_problem(solved, n, values["nb"], grid):
             raise RunFailure("failed", f"{program} {other}")
-        conditions = {"n": n, "nb": values["nb"], "p": grid[0], "q": grid[1], "program": program}
-        speeds = tuple(s.gflops for s in solved)
-        when = windows(solved, process.stdout_times)
-        return [
-            Metric("gflops", "Gflop/s", speeds, "warm", conditions, windows=when),
-            Metric("time", "s", tuple(s.seconds for s in solved), "warm", conditions),
-        ]
+        speed, time = parser.metrics(solved, program, "warm")
+        return [replace(speed, windows=windows(solved, process.stdout_times)), time]
 
 
 BENCHMARK = Hpl()

@@ -12,7 +12,7 @@ from nixwulf.nodes import link
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import iperf3
-from nixwulf.outputs.iperf3 import Flow, IntervalRow
+from nixwulf.outputs.iperf3 import Flow, IntervalRow, whole
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -130,11 +130,6 @@ def _check(run: Run, worker: Connection, direction: str, rows: Sequence[Interval
         f"to its end. {_ping(run, worker)}"
     )
     raise RunFailure("hang", reason)
-
-
-def whole(rows: Sequence[IntervalRow], interval_s: float) -> list[IntervalRow]:
-    """The rows of whole intervals: a last one of milliseconds may well have carried nothing."""
-    return [row for row in rows if row.end_s - row.start_s > interval_s / 2]
 
 
 def stalls(rows: Sequence[IntervalRow]) -> str:

@@ -90,7 +90,7 @@ def _ping(run: Run, worker: Connection, size: int) -> Metric:
             f"None of {replies.lost} pings of {size} bytes from {run.head.node.name!r} to "
             f"{worker.node.name!r} came back.",
         )
-    return _metric("ping_round_trip", worker, size, replies.samples, {"lost": replies.lost})
+    return ping.metric(replies, {"worker": worker.node.name, "bytes": size}, "warm")
 
 
 def _tcp(run: Run, worker: Connection) -> list[Metric]:
@@ -127,18 +127,12 @@ def _exchange(run: Run, worker: Connection, endpoint: list[str], size: int) -> M
     # Evenly over the whole time: the first ones alone would show one mood of the machine.
     step = max(1, len(found.samples) // run.case.parameters["count"])
     kept = found.samples[::step][: run.case.parameters["count"]]
-    return _metric("tcp_round_trip", worker, size, kept, {"round_trips": len(found.samples)})
-
-
-def _metric(
-    name: str, worker: Connection, size: int, samples: tuple[float, ...], seen: Mapping[str, int]
-) -> Metric:
     return Metric(
-        name=name,
+        name="tcp_round_trip",
         unit="us",
-        samples=samples,
+        samples=kept,
         state="warm",
         conditions={"worker": worker.node.name, "bytes": size},
         distribution=True,
-        observed=seen,
+        observed={"round_trips": len(found.samples)},
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.parameter import Parameter
-from nixwulf.outputs.llama_bench import LlamaBenchRow, parse
+from nixwulf.outputs.llama_bench import LlamaBenchRow, metric, parse
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.plugins.runtime.run import Run, RunFailure
+
+_CONDITIONS = frozenset({"n_batch", "n_ubatch", "n_threads", "type_k", "type_v"})
 
 
 class LlamaBench(Benchmark):
@@ -61,7 +64,13 @@ class LlamaBench(Benchmark):
         for row in rows:
             ENGINE.require_devices(run, row.details)
         began = run_times(process.errors, process.stderr_times)
-        return [_metric(row, "warm" if case.warm_up else "cold", began) for row in rows]
+        state = "warm" if case.warm_up else "cold"
+        return [
+            replace(
+                metric(row, _CONDITIONS, state), windows=windows(row, began.get(row.metric, ()))
+            )
+            for row in rows
+        ]
 
 
 BENCHMARK = LlamaBench()
@@ -77,21 +86,10 @@ def run_times(text: str, times: Sequence[float]) -> dict[str, list[float]]:
     return began
 
 
-def _windows(row: LlamaBenchRow, began: Sequence[float]) -> tuple[tuple[float, float], ...]:
+def windows(row: LlamaBenchRow, began: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    """When each sample was measured; none where not all that is known of every one."""
     took = row.details.get("samples_ns")
     if not isinstance(took, list) or len(began) != len(took):
         return ()
     ends = (begin + nanoseconds / 1e9 for begin, nanoseconds in zip(began, took, strict=True))
     return tuple(zip(began, ends, strict=True))
-
-
-def _metric(row: LlamaBenchRow, state: str, began: Mapping[str, Sequence[float]]) -> Metric:
-    keys = ("n_prompt", "n_gen", "n_depth", "n_batch", "n_ubatch", "n_threads", "type_k", "type_v")
-    return Metric(
-        name=row.metric,
-        unit="tok/s",
-        samples=row.samples,
-        state=state,
-        conditions={key: row.details[key] for key in keys if key in row.details},
-        windows=_windows(row, began.get(row.metric, ())),
-    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
@@ -59,29 +60,16 @@ class MlxLm(Benchmark):
                     f"{_PROGRAM} on node {process.node!r} printed results, which only rank 0 does: "
                     "it found no group and ran the whole model alone.",
                 )
-        return metrics(result, ranks.head.stdout_times)
+        return measured(result, ranks.head.stdout_times)
 
 
 BENCHMARK = MlxLm()
 
 
-def metrics(result: mlx.Trials, came: Sequence[float]) -> list[Metric]:
+def measured(result: mlx.Trials, came: Sequence[float]) -> list[Metric]:
     """What the trials tell, a sample each; came: the moment of each line, in seconds."""
-    conditions = {
-        "n_prompt": result.prompt_tokens,
-        "n_gen": result.generation_tokens,
-        "n_batch": result.batch_size,
-    }
-    prompt, decode = windows(result, came)
-
-    def metric(name: str, unit: str, samples: Iterable[float], when: Windows = ()) -> Metric:
-        return Metric(name, unit, tuple(samples), "warm", conditions, windows=when)
-
-    return [
-        metric("prompt", "tok/s", (trial.prompt_tps for trial in result.trials), prompt),
-        metric("decode", "tok/s", (trial.generation_tps for trial in result.trials), decode),
-        metric("peak_memory", "GB", (trial.peak_memory_gb for trial in result.trials)),
-    ]
+    when = dict(zip(("prompt", "decode"), windows(result, came), strict=True))
+    return [replace(one, windows=when.get(one.name, ())) for one in mlx.metrics(result)]
 
 
 def windows(result: mlx.Trials, came: Sequence[float]) -> tuple[Windows, Windows]:

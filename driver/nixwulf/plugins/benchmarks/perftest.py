@@ -96,14 +96,7 @@ def _measure(run: Run, worker: Connection, size: int) -> Metric:
         "operation": run.case.parameters["operation"],
         "bytes": size,
     }
-    latencies = [row for row in rows if isinstance(row, LatencyRow)]
-    if latencies:
-        # The median of each run; its tail, of which perftest gives the percentiles, at its worst.
-        tail = {"p99_us": max(row.p99 for row in latencies)}
-        samples = tuple(row.typical for row in latencies)
-        return Metric("rdma_latency", "us", samples, "warm", conditions, observed=tail)
-    samples = tuple(row.average_gbps for row in rows if isinstance(row, BandwidthRow))
-    return Metric("rdma_bandwidth", "Gbit/s", samples, "warm", conditions)
+    return parser.metric(rows, conditions, "warm")
 
 
 def _once(run: Run, worker: Connection, size: int) -> LatencyRow | BandwidthRow:

@@ -14,7 +14,8 @@ from nixwulf.plugins.benchmarks import Benchmark, too_few_requests
 from nixwulf.plugins.engines.vllm import ENGINE, base_url, environment
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
-_MS_A_SECOND = 1000.0
+# What the run's line shows comes first.
+_LAST_METRICS = ("tpot", "request_throughput")
 _LAST = "Maximum request concurrency:"
 _UNKNOWN_SHARE = 0.1
 
@@ -22,8 +23,9 @@ _UNKNOWN_SHARE = 0.1
 class VllmBench(Benchmark):
     """Random prompts of one length; the data set that vLLM would download is never used.
 
-    `ttft`, `itl` (ms), `decode` (the inverse of the mean time of an output token) and `throughput`
-    (generated tokens only), by vLLM's client on the head, with another fixed seed in each sample.
+    `ttft`, `itl`, `tpot` (ms), `decode` (the inverse of the mean time of an output token),
+    `throughput` (generated tokens only) and `request_throughput` (req/s), by vLLM's client on the
+    head, with another fixed seed in each sample.
     """
 
     name = "vllm-bench"
@@ -63,7 +65,7 @@ def arguments(run: Run, seed: int, requests: int, result: str) -> list[str]:
     of the pass, which the server then has in its prefix cache (vllm/benchmarks/serve.py).
     """
     values = run.case.parameters
-    argv = [run.program("vllm"), "bench", "serve", "--backend", "vllm"]
+    argv = [run.program(ENGINE.name), "bench", "serve", "--backend", ENGINE.name]
     argv += ["--base-url", base_url(run), "--model", run.model]
     argv += ["--dataset-name", "random", "--random-input-len", str(values["n_prompt"])]
     argv += ["--random-output-len", str(values["n_gen"]), "--random-range-ratio", "0"]
@@ -80,32 +82,28 @@ def arguments(run: Run, seed: int, requests: int, result: str) -> list[str]:
 def metrics(
     run: Run, passes: Sequence[parser.ServeResult], windows: Sequence[Window | None]
 ) -> list[Metric]:
-    """Time to first token, gaps between tokens, decode speed of a request, and of all at once.
+    """What the passes tell, as an import of vLLM's own result has it.
 
-    windows: when each pass was, where that is known.
+    Args:
+        run: of the case.
+        passes: what vLLM's client saved of each.
+        windows: when each was, seconds, where that is known.
+
+    Raises:
+        RunFailure: where the times of single requests were not saved.
     """
     values = run.case.parameters
     conditions = {key: values[key] for key in VllmBench.parameters}
     state = "warm" if run.case.warm_up else "cold"
-
-    def metric(name: str, unit: str, samples: list[float], *, spread: bool = False) -> Metric:
-        return Metric(name, unit, tuple(samples), state, conditions, distribution=spread)
-
-    ttfts = [time for one in passes for time in one.ttfts_ms]
-    gaps = [gap for one in passes for answer in one.itls_ms for gap in answer]
-    if not ttfts or not gaps or any(one.mean_tpot_ms <= 0 for one in passes):
+    found = {one.name: one for one in parser.metrics(passes, conditions, state)}
+    if not {"ttft", "itl"} <= {name for name, one in found.items() if one.distribution} or (
+        "decode" not in found
+    ):
         raise RunFailure("failed", "vllm bench serve saved no times of single requests.")
-    return [
-        metric("ttft", "ms", ttfts, spread=True),
-        metric("itl", "ms", gaps, spread=True),
-        # Of the mean time, not the mean of speeds: an answer that a busy client read in one go has
-        # next to no time between its tokens, and one such answer outweighs all others.
-        metric("decode", "tok/s", [_MS_A_SECOND / one.mean_tpot_ms for one in passes]),
-        replace(
-            metric("throughput", "tok/s", [one.output_throughput for one in passes]),
-            windows=() if None in windows else tuple(filter(None, windows)),
-        ),
-    ]
+    if None not in windows:
+        known = tuple(filter(None, windows))
+        found["throughput"] = replace(found["throughput"], windows=known)
+    return sorted(found.values(), key=lambda one: one.name in _LAST_METRICS)
 
 
 def warnings(run: Run, passes: Sequence[parser.ServeResult]) -> list[str]:

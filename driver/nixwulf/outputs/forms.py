@@ -1,0 +1,57 @@
+"""Forms that several tools share: JSON, tables with pipes, the line that says why a run failed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from nixwulf.outputs import ParseError
+
+# Of speeds, times and sizes: none is negative, none so large that a float has no room for it.
+NUMBER = r"\+?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][-+]?[0-9]{1,2})?"
+_MEAN = re.compile(rf"({NUMBER})(?:\s*±\s*({NUMBER}))?")
+_TELLING = re.compile(
+    r"\b(error|failed|failure|crashed|abort(ed)?|terminate called|what\(\)|unable|fatal|killed)\b",
+    re.IGNORECASE,
+)
+_LENGTH = 160
+
+
+def json_object(tool: str, text: str) -> dict[str, Any]:
+    """The one object that a text is; its numbers may be NaN and Infinity, which Python knows."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ParseError(
+            f"{tool}, line {error.lineno}: {error.msg}, expected a whole JSON object."
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"{tool}: {error}, expected JSON as {tool} writes it.") from None
+    if not isinstance(value, dict):
+        raise ParseError(f"{tool}, line 1: a {type(value).__name__}, expected a JSON object.")
+    return value
+
+
+def cells(line: str) -> list[str]:
+    """The cells of one line of a table; empty for any other line, and for the rule under a head."""
+    line = line.strip()
+    if len(line) < len("||") or line[0] != "|" or line[-1] != "|":
+        return []
+    found = [cell.strip() for cell in line[1:-1].split("|")]
+    return [] if all(set(cell) <= set("-: ") for cell in found) else found
+
+
+def mean_and_deviation(cell: str) -> tuple[float, float | None] | None:
+    """A mean and its standard deviation from '55.73 ± 0.04' or '55.73'; None for another text."""
+    found = _MEAN.fullmatch(cell)
+    return (float(found[1]), float(found[2]) if found[2] else None) if found else None
+
+
+def last_words(text: str) -> str:
+    """'; line 22 says "...".' of the first line that tells of a failure, else a full stop."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if _TELLING.search(line):
+            text = "".join(char if char.isprintable() else " " for char in line).strip()
+            return f'; line {number} says "{text[:_LENGTH]}".'
+    return "."
