@@ -69,11 +69,18 @@ def strings(text: str) -> Iterator[str]:
 
 
 def naming_engines(texts: dict[str, str]) -> dict[str, list[str]]:
-    """Engines that modules outside of plugins/engines have as a string, by module."""
+    """Engines that modules outside of plugins/engines have as a string, by module.
+
+    A module of outputs/ declares the engine whose output it reads (ENGINE = "..."): an output says
+    so as well as an engine's own file, which knows nothing of other people's benchmarks.
+    """
     own = {path: text for path, text in texts.items() if path.startswith("plugins/engines/")}
     found = re.findall(r'^    name = "([^"]+)"', "\n".join(own.values()), re.MULTILINE)
-    named = {path: sorted(set(found) & set(strings(texts[path]))) for path in texts.keys() - own}
-    return {path: engines for path, engines in sorted(named.items()) if engines}
+    named = {path: set(found) & set(strings(texts[path])) for path in texts.keys() - own}
+    for path in named:
+        if path.startswith("outputs/"):
+            named[path] -= set(re.findall(r'^ENGINE = "([^"]+)"', texts[path], re.MULTILINE))
+    return {path: sorted(engines) for path, engines in sorted(named.items()) if engines}
 
 
 def figures() -> list[Figure]:

@@ -1,5 +1,6 @@
 """Outputs of tools for the tests of their parsers: fixtures, and other people's where there are."""
 
+import json
 import os
 from pathlib import Path
 
@@ -84,3 +85,60 @@ EXO_ROW = {
         "peak_memory_usage": {"inBytes": 40_000_000_000},
     },
 }
+BATCHED = fixture("llama-cpp-tools/batched-bench.txt")
+# hand-made: it wants a server, a tokenizer and a book from the network
+# (form: https://github.com/eugr/llama-benchy/blob/2b506eb/README.md)
+BENCHY = """| model | test         |            t/s |   peak t/s |       ttfr (ms) |
+|:------|-------------:|---------------:|-----------:|----------------:|
+| small | pp64 @ d4096 | 900.50 ± 10.25 |            |   153.26 ± 4.35 |
+| small | tg8 @ d4096  |   46.47 ± 0.35 | 48.0 ± 0.0 |                 |
+
+llama-benchy (0.3.1)
+"""
+# hand-made: a script of other people's that wants a server with speculation (form:
+# https://github.com/kyuz0/amd-strix-halo-toolboxes, benchmark/results-mtp)
+MTP = json.dumps(
+    {
+        "model": "small",
+        "mode": "baseline",
+        "spec_flags": "(none)",
+        "results": [
+            {
+                "name": name,
+                "wall_s": 3.0,
+                "predicted_n": 20,
+                "predicted_per_second": speed,
+                "draft_n": 0,
+                "draft_n_accepted": 0,
+            }
+            for name, speed in (("one", 6.0), ("two", 7.0))
+        ],
+    },
+    indent=1,
+)
+# hand-made: its RDMA half wants two RDMA devices (form: https://github.com/kyuz0/
+# amd-strix-halo-vllm-toolboxes/blob/345168f/rdma_cluster/setup_guide.md)
+PATHS = """Path                 Latency      Bandwidth
+-------------------------------------------
+Ethernet (LAN)       0.074 ms     0.94 Gbps
+RDMA (RoCE)          5.23 us      50.64 Gbps
+"""
+# hand-made: a script of other people's that wants two GPUs and is not published (form:
+# https://github.com/hellas-ai/thunderbolt-ibverbs/blob/eca80ec/results/2026-05-25-therock-vllm-usb4-pytorch-smoke.md)
+ALL_TO_ALL = "rank 0: all_to_all_single bytes=4096: 20.5 us/iter (3.20 Gb/s logical/rank)\n"
+# hand-made: no Mac is at hand (form: ping(8) of macOS)
+MACOS = """\
+PING 10.77.1.12 (10.77.1.12): 56 data bytes
+64 bytes from 10.77.1.12: icmp_seq=0 ttl=64 time=0.042 ms
+Request timeout for icmp_seq 1
+64 bytes from 10.77.1.12: icmp_seq=2 ttl=64 time=1.020 ms
+
+--- 10.77.1.12 ping statistics ---
+3 packets transmitted, 2 packets received, 33.3% packet loss
+round-trip min/avg/max/stddev = 0.042/0.531/1.020/0.489 ms
+"""
+
+
+def by_name(record):
+    """The metrics of a record, each the last of its name."""
+    return {metric["name"]: metric for metric in record["metrics"]}

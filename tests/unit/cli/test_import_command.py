@@ -15,20 +15,16 @@ from nixwulf.cli.import_ import import_
 from nixwulf.cli.main import cli
 from nixwulf.cli.report import report
 from nixwulf.core.errors import InputError
-from nixwulf.outputs.importers import all_tools
+from nixwulf.outputs import all_tools
 from nixwulf.results import importing, record
 from nixwulf.results.importing import UserMetadata, records_of
-from tool_outputs import EXO_ROW, FIXTURES, NCCL, PERFTEST, VLLM, fixture
+from tool_outputs import BATCHED, BENCHY, EXO_ROW, FIXTURES, NCCL, PERFTEST, VLLM, fixture
 from tool_outputs import IPERF3 as IPERF3_TEXT
 
 LLAMA = FIXTURES / "llama-bench/two-depths.md"
 IPERF3 = FIXTURES / "iperf3/both-ways.json"
 PING = FIXTURES / "ping/replies.txt"
 FAILED = FIXTURES / "llama-bench/too-little-memory.stderr"
-BATCHED = fixture("llama-cpp-tools/batched-bench.txt")
-# hand-made: the shortest table of one request; a whole one is in test_parsers_tools
-# (form: https://github.com/eugr/llama-benchy/blob/2b506eb/README.md)
-BENCHY = "| model | test | t/s | ttfr (ms) |\n| m | tg32 (c1) | 5.0 ± 0.1 | 3.0 ± 0.1 |\n"
 TEXTS = [path.read_text() for path in sorted(FIXTURES.rglob("*")) if path.is_file()]
 TEXTS += [BATCHED, BENCHY, IPERF3_TEXT, NCCL, PERFTEST]
 TEXTS += [json.dumps(VLLM, indent=1), json.dumps({"runs": [EXO_ROW]}, indent=1)]

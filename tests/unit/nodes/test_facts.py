@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.nodes.facts import parse_facts
+from nixwulf.nodes.hardware import Link, link_of
 from tool_outputs import fixture
 
 OUTPUT = fixture("linux/facts.txt")
@@ -48,3 +49,9 @@ def test_facts_of_hardware_have_its_place_in_their_name():
 @given(st.text())
 def test_no_output_of_a_node_breaks_the_parser(text):
     parse_facts(text)
+
+
+def test_a_device_without_one_of_its_files_is_no_link():
+    files = {"tx_speed": "20.0 Gb/s", "rx_speed": "20.0 Gb/s", "tx_lanes": "2", "rx_lanes": "2"}
+    assert link_of(files) == Link("", 20.0, 2, 20.0, 2)
+    assert all(link_of({k: v for k, v in files.items() if k != gone}) is None for gone in files)

@@ -324,7 +324,8 @@ def test_a_missing_tokenizer_file_is_named_by_the_gate():
 
 def test_samples_and_the_share_of_waiting_come_from_the_runs():
     runs = [parse((FIXTURES / "two-nodes.txt").read_text())] * 2
-    found = {metric.name: metric for metric in metrics(runs, 2, [(1.0, 2.0), (5.0, 7.0)])}
+    windows = [(1.0, 2.0), (5.0, 7.0)]
+    found = {metric.name: metric for metric in metrics(runs, 2, windows, "warm")}
     assert list(found) == ["prompt", "decode", "sync_share", "sent", "received"]
     assert found["prompt"].samples == (75.78, 75.78)
     assert found["decode"].conditions == {"n_prompt": 32, "n_gen": 16}
@@ -333,7 +334,7 @@ def test_samples_and_the_share_of_waiting_come_from_the_runs():
     assert (found["sent"].samples[0], found["sent"].unit) == (25.0, "KiB/token")
     told = [metric.document() for metric in found.values()]
     validate(sealed({**make_record(), "metrics": told}), "a record with these metrics")
-    alone = metrics([parse((FIXTURES / "one-node.txt").read_text())], 1, [])
+    alone = metrics([parse((FIXTURES / "one-node.txt").read_text())], 1)
     assert [metric.name for metric in alone] == ["prompt", "decode"]
 
 

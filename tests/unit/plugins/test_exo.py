@@ -3,25 +3,18 @@
 Not yet run on hardware. tests/fixtures/exo is what two releases print: see tools/fixtures/exo.py.
 """
 
-import json
 import os
 import re
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from launch_plan import planned
-from nixwulf.outputs import ParseError
-from nixwulf.outputs.exo import parse, recognises
 from nixwulf.plugins.engines.exo import ENGINE, ENVIRONMENT, argv
 from nixwulf.plugins.engines.exo_network import network
 from nixwulf.plugins.runtime.run import RunFailure
-from tool_outputs import EXO_ROW
 
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "exo"
@@ -139,44 +132,3 @@ def test_what_exo_cannot_run_is_left_out_with_the_reason(plan):
     with pytest.raises(RunFailure, match="give the model an id"):
         ENGINE.start(run)
     assert not run.started
-
-
-def test_rows_of_exos_own_benchmark_are_read():
-    (row,) = parse(json.dumps({"runs": [EXO_ROW], "cluster": {}}))
-    assert (row.prompt_tps, row.generation_tps, row.nodes) == (700.5, 14.25, 2)
-    assert (row.prompt_tokens, row.generation_tokens, row.peak_memory_bytes) == (
-        512,
-        128,
-        4 * 10**10,
-    )
-    assert recognises(json.dumps({"runs": [EXO_ROW]}))
-
-
-@pytest.mark.parametrize(
-    ("document", "expected"),
-    [
-        ({}, "at least one of 'runs'"),
-        ({"runs": []}, "at least one of 'runs'"),
-        ({"runs": [{**EXO_ROW, "stats": None}]}, "figures of a whole answer"),
-        ({"runs": [EXO_ROW, {**EXO_ROW, "placement_nodes": 0}]}, "figures of a whole answer"),
-        ({"runs": [{**EXO_ROW, "elapsed_s": -1}]}, "figures of a whole answer"),
-        ({"runs": [{**EXO_ROW, "stats": {}}]}, "the key 'prompt_tokens'"),
-    ],
-)
-def test_a_row_without_figures_is_refused_with_its_number(document, expected):
-    with pytest.raises(ParseError, match=rf"^exo_bench: run \d: expected {expected}"):
-        parse(json.dumps(document))
-
-
-def test_a_text_cut_short_anywhere_gives_the_parsers_own_error():
-    text = json.dumps({"runs": [EXO_ROW]}, indent=1)
-    for end in range(len(text)):
-        with pytest.raises(ParseError):
-            parse(text[:end])
-
-
-@given(st.recursive(st.none() | st.floats() | st.text(), st.lists))
-def test_any_json_gives_rows_or_the_parsers_own_error(value):
-    for text in (json.dumps(value), json.dumps({"runs": value}), json.dumps({"runs": [value]})):
-        with suppress(ParseError):
-            parse(text)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nixwulf.outputs.mlx import parse
-from nixwulf.plugins.benchmarks.mlx_lm import metrics, windows
+from nixwulf.plugins.benchmarks.mlx_lm import measured, windows
 from nixwulf.results.record import sealed, validate
 from record_factory import make_record
 
@@ -24,7 +24,7 @@ def test_a_trial_reads_and_then_generates_until_its_line_comes():
 
 
 def test_only_speeds_have_windows():
-    found = metrics(parse(TWO_TRIALS), CAME)
+    found = measured(parse(TWO_TRIALS), CAME)
     assert [(one.name, len(one.windows)) for one in found] == [
         ("prompt", 2),
         ("decode", 2),
@@ -33,7 +33,7 @@ def test_only_speeds_have_windows():
 
 
 def test_a_record_may_have_what_the_trials_tell():
-    told = [one.document() for one in metrics(parse(TWO_TRIALS), CAME)]
+    told = [one.document() for one in measured(parse(TWO_TRIALS), CAME)]
     validate(sealed({**make_record(), "metrics": told}), "a record with these metrics")
 
 

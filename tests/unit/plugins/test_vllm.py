@@ -1,5 +1,6 @@
 """What vLLM is started with on each node; not yet run on such hardware by this project."""
 
+import json
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,14 @@ import pytest
 
 from launch_plan import planned
 from nixwulf.inventory.cluster import Attachment
+from nixwulf.outputs import vllm
 from nixwulf.outputs.vllm import parse_serve
 from nixwulf.plugins.benchmarks import vllm_bench
 from nixwulf.plugins.engines import devices, vllm_ray
 from nixwulf.plugins.engines.vllm import ENGINE, environment
 from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.results.record import sealed, validate
+from record_factory import make_record
 
 MODEL = {"path": "/models/Qwen3-8B"}
 RAY = Path("tests/fixtures/ray")
@@ -252,7 +256,17 @@ def test_the_warm_up_is_a_pass_of_other_prompts_than_those_that_are_measured(
     metrics = vllm_bench.BENCHMARK.measure(run)
     warming = [("vllm-bench-warm-up", "4", "4")] if warm_up else []
     assert passes == [*warming, *((f"vllm-bench-{n}", str(1 + n), "4") for n in range(3))]
-    assert {metric.name: len(metric.samples) for metric in metrics}["ttft"] == 3 * 4
+    assert {metric.name: len(metric.samples) for metric in metrics} == {
+        "itl": 3 * sum(map(len, json.loads(RESULT)["itls"])),
+        "ttft": 3 * 4,
+        **dict.fromkeys(("decode", "throughput", "tpot", "request_throughput"), 3),
+    }
+    state = "warm" if warm_up else "cold"
+    assert {metric.state for metric in metrics} == {state}
+    (imported,) = vllm.read(RESULT)
+    assert {metric.name for metric in metrics} == {metric.name for metric in imported.metrics}
+    told = [metric.document() for metric in metrics]
+    validate(sealed({**make_record(), "metrics": told}), "a record with these metrics")
     assert run.warnings == []
 
 

@@ -20,6 +20,16 @@ def test_an_engine_is_found_where_a_module_matches_it_by_name():
     assert house.naming_engines(texts) == {"perf/work.py": ["vllm"]}
 
 
+def test_the_output_of_an_engine_names_the_engine_that_it_declares_and_no_other():
+    engine = {"plugins/engines/a.py": '    name = "vllm"\n    name = "mlx"\n'}
+    other = 'ENGINE = "mlx"\n\nwrong = "vllm"\n'
+    texts = {**engine, "outputs/own.py": 'ENGINE = "vllm"\n', "outputs/other.py": other}
+    assert house.naming_engines(texts) == {"outputs/other.py": ["vllm"]}
+    assert house.naming_engines({**engine, "perf/own.py": other}) == {
+        "perf/own.py": ["mlx", "vllm"]
+    }
+
+
 def test_a_name_of_two_public_classes_is_found():
     texts = {
         "a.py": "class Row: ...\nclass _Own: ...\n",

@@ -7,7 +7,7 @@ import pytest
 from nixwulf.core.metric import Metric
 from nixwulf.nodes.power.samples import parse
 from nixwulf.outputs import llama_bench
-from nixwulf.plugins.benchmarks.llama_bench import _metric, run_times
+from nixwulf.plugins.benchmarks.llama_bench import run_times, windows
 from nixwulf.report.provenance import facts
 from nixwulf.results.power import warnings
 from nixwulf.results.record import sealed, validate
@@ -224,11 +224,10 @@ def test_llama_bench_tells_when_each_sample_began_and_how_long_it_took():
     began = run_times(PROGRESS, [float(second) for second in range(len(PROGRESS.splitlines()))])
     assert began == {"prompt": [2.0, 3.0, 11.0, 13.0], "decode": [6.0, 7.0, 17.0, 19.0]}
     first = {metric: times[:2] for metric, times in began.items()}
-    windows = _metric(row([500_000_000, 250_000_000]), "warm", first).windows
-    assert windows == ((6.0, 6.5), (7.0, 7.25))
+    found = windows(row([500_000_000, 250_000_000]), first["decode"])
+    assert found == ((6.0, 6.5), (7.0, 7.25))
 
 
 @pytest.mark.parametrize("nanoseconds", [[], [1], [1, 2, 3], '"1"'])
 def test_llama_bench_without_a_line_for_each_sample_has_no_windows(nanoseconds):
-    began = {"prompt": [], "decode": [7.0, 8.0]}
-    assert _metric(row(nanoseconds), "warm", began).windows == ()
+    assert windows(row(nanoseconds), [7.0, 8.0]) == ()
