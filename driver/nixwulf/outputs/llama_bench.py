@@ -67,14 +67,12 @@ _PARALLELISM = {"layer": "pipeline", "row": "tensor", "tensor": "tensor"}
 class LlamaBenchRow:
     """One result: a speed in tokens per second.
 
-    test: as llama-bench names it: 'pp512', 'tg128', 'pp512 @ d32768', 'pp512+tg128'.
     samples: every speed, only in json and jsonl; deviation: n-1, None where it is not printed.
     rpc_servers: how many took part; None where RPC was built in and no line tells.
     build: commit and number; empty and None where no line tells.
     details: the columns as the tool gave them.
     """
 
-    test: str
     n_prompt: int
     n_gen: int
     n_depth: int
@@ -214,7 +212,6 @@ def _keyed_row(values: Mapping[str, Any], line: int) -> LlamaBenchRow:
         samples = [samples]
     number = str(values.get("build_number", ""))
     return LlamaBenchRow(
-        test=_test_name(prompt, gen, depth),
         n_prompt=prompt,
         n_gen=gen,
         n_depth=depth,
@@ -266,7 +263,6 @@ def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:
             f"llama-bench, line {number}: {found[-1]!r} is no speed, expected '55.73 ± 0.04'."
         )
     return LlamaBenchRow(
-        test=found[-2],
         n_prompt=int(test["prompt"] or 0),
         n_gen=int(test["gen"] or 0),
         n_depth=int(test["depth"] or 0),
@@ -301,12 +297,6 @@ def _rpc_servers(backend: str, endpoints: set[str], named: set[str] | None) -> i
     if named is not None or endpoints:
         return len(endpoints if named is None else named)
     return None if "RPC" in backend else 0
-
-
-def _test_name(prompt: int, gen: int, depth: int) -> str:
-    parts = [f"pp{prompt}"] if prompt else []
-    parts += [f"tg{gen}"] if gen else []
-    return "+".join(parts) + (f" @ d{depth}" if depth else "")
 
 
 def _count(values: Mapping[str, Any], key: str, line: int) -> int:

@@ -57,9 +57,7 @@ class ServeResult:
     output_tokens: int
     request_throughput: float
     output_throughput: float
-    mean_ttft_ms: float
     mean_tpot_ms: float
-    p99_tpot_ms: float
     ttfts_ms: tuple[float, ...] = ()
     itls_ms: tuple[tuple[float, ...], ...] = ()
     times_ms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -173,9 +171,7 @@ def parse_serve(text: str) -> ServeResult:
         output_tokens=int(numbers["total_output_tokens"]),
         request_throughput=numbers["request_throughput"],
         output_throughput=numbers["output_throughput"],
-        mean_ttft_ms=numbers["mean_ttft_ms"],
         mean_tpot_ms=numbers["mean_tpot_ms"],
-        p99_tpot_ms=numbers["p99_tpot_ms"],
         ttfts_ms=_milliseconds(_list(values, "ttfts")),
         itls_ms=tuple(_milliseconds(own if isinstance(own, list) else [None]) for own in gaps),
         times_ms=_times(values),

@@ -196,11 +196,13 @@ def test_what_vllm_wrote_and_what_it_printed_agree(version):
     assert (found.input_tokens, found.output_tokens) == (384, 452)
     assert (found.model, found.backend) == ("model", "vllm")
     assert (len(found.ttfts_ms), len(found.itls_ms)) == (4, 4)
-    assert sum(found.ttfts_ms) / 4 == pytest.approx(found.mean_ttft_ms)
+    assert sum(found.ttfts_ms) / 4 == pytest.approx(found.times_ms["ttft"]["mean"])
     printed = vllm.parse_serve(fixture(f"vllm/bench-serve-{version}.txt"))
     assert printed.input_tokens == 384
-    for key in ("mean_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput"):
+    for key in ("mean_tpot_ms", "output_throughput"):
         assert getattr(printed, key) == round(getattr(found, key), 2)
+    for name, which in (("ttft", "mean"), ("tpot", "mean"), ("tpot", "p99")):
+        assert printed.times_ms[name][which] == round(found.times_ms[name][which], 2)
 
 
 def test_the_times_of_single_requests_are_read_in_milliseconds():
@@ -260,15 +262,14 @@ def test_exo_tells_everything(records):
     assert by_name(record)["decode"]["conditions"].keys() == {"n_prompt", "n_gen", "concurrency"}
 
 
-def test_rows_of_exos_own_benchmark_are_read():
-    (row,) = exo.parse(json.dumps({"runs": [EXO_ROW], "cluster": {}}))
-    assert (row.prompt_tps, row.generation_tps, row.nodes) == (700.5, 14.25, 2)
-    assert (row.prompt_tokens, row.generation_tokens, row.peak_memory_bytes) == (
-        512,
-        128,
-        4 * 10**10,
-    )
-    assert exo.recognises(json.dumps({"runs": [EXO_ROW]}))
+def test_a_request_of_exos_own_benchmark_is_a_sample():
+    text = json.dumps({"runs": [EXO_ROW], "cluster": {}})
+    (found,) = exo.read(text)
+    samples = {one.name: one.samples for one in found.metrics}
+    assert samples == {"prompt": (700.5,), "decode": (14.25,), "peak_memory": (40.0,)}
+    sizes = {"n_prompt": 512, "n_gen": 128, "concurrency": 1}
+    assert found.metrics[0].conditions == sizes
+    assert exo.recognises(text)
 
 
 @pytest.mark.parametrize(
@@ -284,14 +285,14 @@ def test_rows_of_exos_own_benchmark_are_read():
 )
 def test_a_row_without_figures_is_refused_with_its_number(document, expected):
     with pytest.raises(ParseError, match=rf"^exo_bench: run \d: expected {expected}"):
-        exo.parse(json.dumps(document))
+        exo.read(json.dumps(document))
 
 
 @given(st.recursive(st.none() | st.floats() | st.text(), st.lists))
 def test_any_json_gives_rows_or_the_parsers_own_error(value):
     for text in (json.dumps(value), json.dumps({"runs": value}), json.dumps({"runs": [value]})):
         with contextlib.suppress(ParseError):
-            exo.parse(text)
+            exo.read(text)
 
 
 REFERENCE = Path(os.environ.get("NIXWULF_REFERENCE", "nowhere"), "outputs", "lab")

@@ -21,7 +21,6 @@ BUFFERS = (FOLDER / "two-servers-buffers.txt").read_text()
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.suffix)
 def test_every_form_of_its_output_gives_the_same_tests_model_and_build(path):
     rows = parse(path.read_text())
-    assert [row.test for row in rows] == ["pp16", "tg4", "pp16 @ d32", "tg4 @ d32"]
     assert [row.metric for row in rows] == ["prompt", "decode"] * 2
     assert [(row.n_prompt, row.n_gen, row.n_depth) for row in rows] == [
         (16, 0, 0),
@@ -46,7 +45,7 @@ def test_json_keeps_every_sample(path):
 @pytest.mark.parametrize("name", ["rpc-server-killed.json", "rpc-server-killed.jsonl"])
 def test_what_was_printed_before_a_crash_is_kept(name):
     (row,) = parse((FOLDER / name).read_text())
-    assert (row.test, row.rpc_servers) == ("pp64", 2)
+    assert (row.metric, row.n_prompt, row.rpc_servers) == ("prompt", 64, 2)
 
 
 def test_without_a_row_the_error_quotes_the_line_that_says_why():

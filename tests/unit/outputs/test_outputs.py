@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -83,6 +84,29 @@ def test_at_most_one_tool_recognises_an_output(text):
 def test_an_output_cut_anywhere_gives_cases_or_the_readers_own_error(name, text):
     for part in truncations(text):
         read(name, part)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("llama-benchy", BENCHY.replace("46.47 ± 0.35", "fast"), "line 4: t/s is 'fast', expected"),
+        ("llama-benchy", BENCHY.replace("tg8 @", "xx8 @"), "line 4: test 'xx8 @ d4096' without a"),
+        ("mtp-bench", MTP.replace("7.0", '"7"'), "predicted_per_second of result 1 is '7', exp"),
+        ("mtp-bench", json.dumps({"results": [1]}), "result 0 is '1', expected an object"),
+        ("nccl-tests", NCCL.replace("26.5", "inf"), "a time or rate in line 6 that is none"),
+        (
+            "sockperf",
+            re.sub(r"rtt\(usec\)\n\d+", "rtt(usec)\nno", fixture("sockperf/tcp.txt")),
+            r"sockperf's log has 'no, .* in line \d+, expected four numbers",
+        ),
+        ("sockperf", fixture("sockperf/tcp.txt").replace("# TCP", ""), "no line 'IP = ... # TCP'"),
+        ("vllm-bench", json.dumps({**VLLM, "completed": 0}), "completed no request, and 1 failed"),
+        ("perftest", PERFTEST.replace("2.49", "x"), "gave no row by line"),
+    ],
+)
+def test_what_a_tool_got_wrong_is_one_sentence(name, text, words):
+    with pytest.raises(ParseError, match=words):
+        all_tools()[name].read(text)
 
 
 @given(text=st.text(), name=st.sampled_from(list(all_tools())))
