@@ -94,6 +94,7 @@ def test_an_output_cut_anywhere_gives_cases_or_the_readers_own_error(name, text)
         ("mtp-bench", MTP.replace("7.0", '"7"'), "predicted_per_second of result 1 is '7', exp"),
         ("mtp-bench", json.dumps({"results": [1]}), "result 0 is '1', expected an object"),
         ("nccl-tests", NCCL.replace("26.5", "inf"), "a time or rate in line 6 that is none"),
+        # no output: the log of a fixture, damaged on purpose
         (
             "sockperf",
             re.sub(r"rtt\(usec\)\n\d+", "rtt(usec)\nno", fixture("sockperf/tcp.txt")),
