@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import re
+import tomllib
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -86,8 +87,9 @@ COMMON = {
     "plugins/engines/python_versions.py",
 }
 COMMON |= {"plugins/benchmarks/__init__.py"}
-# Put together from parts.
-BUILT = {"open-mpi": " ".join(mpi._AS_ROOT)}
+NCCL_DATA = (DRIVER / "data/nccl.toml").read_text()
+# Put together from parts, or data.
+BUILT = {"open-mpi": " ".join(mpi._AS_ROOT), "nccl": NCCL_DATA}
 _FLAG = re.compile(r"--?[A-Za-z1][\w-]*")
 _VARIABLE = re.compile(r"(?:CUDA|NCCL|GLOO|MLX|VLLM|RAY|HF|EXO|GGML|LLAMA|OMP|OMPI|PRTE)_\w+")
 _ENDPOINT = re.compile(r"/(?:v1/|[a-z]+(?:/|$))[\w/]*")
@@ -136,6 +138,11 @@ def test_every_word_of_a_module_is_in_the_tables_of_its_programs(path):
     rest = {w for w in words if not any(fnmatch(w, other) for other in others)}
     assert rest - known(*names) == set()
     assert [other for other in others if not any(fnmatch(w, other) for w in words)] == []
+
+
+def test_every_variable_of_nccls_data_is_in_its_table():
+    words = {name for part in tomllib.loads(NCCL_DATA).values() for name in part}
+    assert words - known("nccl") == set()
 
 
 def test_every_engine_and_benchmark_has_a_table():
