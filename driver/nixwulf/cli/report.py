@@ -27,7 +27,7 @@ def report(folder: Path, form: str) -> None:
       nixwulf report runs/first --format md >issue.md
       nixwulf report runs/first --format svg >decode.svg
     """
-    from nixwulf.report import export, markdown, plots, summary_of, write
+    from nixwulf.report import export, markdown, panels, summary_of, write
 
     summary = summary_of(folder)
     if form == "html":
@@ -36,7 +36,7 @@ def report(folder: Path, form: str) -> None:
     if form == "md":
         text = markdown.to_markdown(summary)
     elif form == "svg":
-        text = plots.decode_by_rtt(summary)
+        text = panels.decode_by_rtt(summary)
     else:
         text = (export.to_csv if form == "csv" else export.to_json)(summary.folder.records)
     click.echo(text, nl=False)

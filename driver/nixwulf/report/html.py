@@ -15,7 +15,7 @@ from nixwulf.report.contents import Summary
 from nixwulf.report.costs import Costs, costs
 from nixwulf.report.findings import findings
 from nixwulf.report.lines import CaseSummary, Conditions, MetricKey, MetricSummary
-from nixwulf.report.plots import Plots, plots
+from nixwulf.report.panels import Plots, plots
 from nixwulf.report.template import environment
 from nixwulf.results.store import Entry
 
