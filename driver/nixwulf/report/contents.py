@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nixwulf.core.metric import rank
 from nixwulf.core.text import plural
-from nixwulf.core.units import better
 from nixwulf.report.lines import CaseSummary, Conditions, MetricKey, case_of, cluster_of, setting_of
 from nixwulf.results.run_folder import RunFolder
 from nixwulf.results.store import Entry
@@ -17,8 +17,6 @@ from nixwulf.results.store import Entry
 if TYPE_CHECKING:
     from nixwulf.report.predicted import Predicted
 
-_METRIC_ORDER = {"prompt": 0, "decode": 1, "throughput": 2, "ttft": 3, "itl": 4}
-_UNIT_ORDER = {"more": 5, "less": 6, "": 7}
 _MOST_IN_HEADLINE = 3
 _MOST_IN_COLUMNS = 4
 _MOST_NAMED = 4
@@ -122,11 +120,11 @@ class Summary:
             for line in self.lines_of(setting)
             for name, value in line.values.items()
         }
-        return sorted(found, key=_metric_order)
+        return sorted(found, key=lambda metric: (rank(*metric), metric.unit))
 
     def headline(self, setting: Conditions) -> list[MetricKey]:
         """The few metrics that stand for a setting, of which more or less is better."""
-        judged = [metric for metric in self.metrics(setting) if better(metric.unit)]
+        judged = [metric for metric in self.metrics(setting) if metric.better]
         return judged[:_MOST_IN_HEADLINE] or self.metrics(setting)[:_MOST_IN_HEADLINE]
 
     def in_rows(self, setting: Conditions) -> bool:
@@ -187,10 +185,6 @@ class Summary:
             if key in always or len({getattr(other, key) for other in self.settings}) > 1
         ]
         return ", ".join(filter(None, shown))
-
-
-def _metric_order(metric: MetricKey) -> tuple[int, MetricKey]:
-    return (_METRIC_ORDER.get(metric.name, _UNIT_ORDER[better(metric.unit)]), metric)
 
 
 def _coordinates(case: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from nixwulf.core.metric import Better, better, short_name
 from nixwulf.core.text import (
     case_name,
     format_interval,
@@ -13,8 +14,6 @@ from nixwulf.core.text import (
     link_name,
     with_deviation,
 )
-
-_SHORT = {"ttft": "TTFT", "itl": "ITL"}
 
 
 class Conditions(NamedTuple):
@@ -60,7 +59,12 @@ class MetricKey(NamedTuple):
     @property
     def words(self) -> str:
         """Its name for people."""
-        return _SHORT.get(self.name, self.name.replace("_", " "))
+        return short_name(self.name)
+
+    @property
+    def better(self) -> Better:
+        """Which direction is better."""
+        return better(self.name, self.unit)
 
 
 class Band(NamedTuple):

@@ -11,8 +11,8 @@ from typing import TypedDict
 from markupsafe import Markup
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.metric import adds_up
 from nixwulf.core.text import amount, clean, format_significant, microseconds, plural, unit_name
-from nixwulf.core.units import adds_up, better
 from nixwulf.report.charts import Chart, Curve, LegendEntry, Mark, entry, inline, to_file
 from nixwulf.report.contents import Summary
 from nixwulf.report.lines import CaseSummary, Conditions, MetricKey
@@ -255,7 +255,7 @@ def _title(*parts: str) -> str:
 
 
 def _unit(metric: MetricKey) -> str:
-    less = ", less is better" if better(metric.unit) == "less" else ""
+    less = ", less is better" if metric.better == "less" else ""
     return unit_name(metric.unit) + less
 
 

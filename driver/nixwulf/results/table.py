@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nixwulf.core.units import adds_up
+from nixwulf.core.metric import adds_up
 from nixwulf.results.cost import SPEEDS, price, watts_by_metric
 from nixwulf.results.pooling import PERCENTILES, pooled
 from nixwulf.results.power import per_watt

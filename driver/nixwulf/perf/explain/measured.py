@@ -10,8 +10,9 @@ from statistics import fmean
 from typing import Any
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.metric import is_predicted
 from nixwulf.perf.explain.diagnostics import diagnostics
-from nixwulf.perf.explain.subject import METRICS, batch
+from nixwulf.perf.explain.subject import batch
 from nixwulf.results.record import Record
 from nixwulf.results.table import canonical, record_rtt_us
 
@@ -99,7 +100,7 @@ def measured_in(records: Sequence[Record]) -> tuple[list[MeasuredCase], list[Unm
         speeds = [
             metric
             for metric in record.get("metrics", ())
-            if metric["name"] in METRICS and metric["unit"] == "tok/s"
+            if is_predicted(metric["name"], metric["unit"])
         ]
         for metric in speeds:
             key = (_whose(record), metric["name"], canonical(dict(metric["conditions"])))

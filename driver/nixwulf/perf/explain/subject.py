@@ -19,7 +19,6 @@ from nixwulf.perf.links import fabric_facts
 from nixwulf.results.record import Record
 from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
-METRICS = ("prompt", "decode")
 _N_GEN = 128
 _GIB = 2**30
 _TOO_MANY = 2**40

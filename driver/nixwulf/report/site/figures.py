@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from nixwulf.core.metric import METRICS, adds_up
 from nixwulf.core.text import plural
-from nixwulf.core.units import adds_up
 from nixwulf.report.charts import Chart, Curve, apart, inline
 from nixwulf.report.site.look import MOST_MARKS, Figure, Look, note_of, panel_of, some, title_of
 from nixwulf.report.site.rows import SiteRow, shorten
@@ -24,7 +24,6 @@ _MOST_STRIPS = 4  # charts with a line for each machine or model
 _MOST_LINES = 16
 _MOST_IN_LINE = 12
 _LONGEST_NAME = 24
-_METRICS = ("decode", "prompt", "throughput")
 
 
 @dataclass(frozen=True)
@@ -292,7 +291,7 @@ def _strips(
     """
     panels: dict[Hashable, dict[str, list[SiteRow]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        if row.value and row.metric in _METRICS:
+        if row.value and row.metric in METRICS and METRICS[row.metric].compared:
             panels[panel(row)][line(row)].append(row)
     found = [lines for lines in panels.values() if len(lines) > 1]
     found.sort(key=lambda lines: (-len(lines), title_of(next(iter(lines.values()))[0], "")))

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from nixwulf.core.metric import is_predicted
 from nixwulf.perf.explain.explanation import Explained, explain_records
-from nixwulf.perf.explain.subject import METRICS
 from nixwulf.perf.explain.text import measured, sentences
 from nixwulf.report.lines import case_of
 from nixwulf.report.predicted import About, about
@@ -60,13 +60,24 @@ def _name(row: SiteRow) -> str:
 
 
 def _about(rows: Sequence[SiteRow]) -> About:
-    named = [(_name(row), row.explained) for row in rows if row.explained and row.metric in METRICS]
+    named = [
+        (_name(row), row.explained)
+        for row in rows
+        if row.explained and is_predicted(row.metric, row.unit)
+    ]
     return about(named, [(row.value, row.predicted) for row in rows if row.value and row.predicted])
+
+
+def _speed(row: SiteRow) -> Explained | None:
+    """What the model says of a row of what it predicts."""
+    return row.explained if is_predicted(row.metric, row.unit) else None
 
 
 def why_not(rows: Sequence[SiteRow]) -> str:
     """Why no speed of a record has a prediction; empty where one has, or where there is none."""
-    explained = [row.explained for row in rows if row.explained and row.metric in METRICS]
+    explained = [
+        row.explained for row in rows if row.explained and is_predicted(row.metric, row.unit)
+    ]
     reasons = [one.why_not for one in explained if one.why_not]
     return "" if not reasons or any(row.predicted for row in rows) else reasons[0]
 

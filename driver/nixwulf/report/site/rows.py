@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from nixwulf.core.metric import better, rank, short_name
 from nixwulf.core.text import clean, decimals, format_significant, link_name, plural, unit_name
-from nixwulf.core.units import better
 from nixwulf.report.lines import Band, Cost
 from nixwulf.report.predicted import band_of
 from nixwulf.results.record import Record
@@ -25,8 +25,6 @@ _TOKENS = {"n_prompt": "prompt", "n_gen": "generate", "depth": "depth"}
 _OTHER_NAMES = {"n_depth": "depth"}
 _URL = re.compile(r"https?://[^\s<>\"'`\\]+")
 _MOST_DECIMALS = 4
-_METRIC_ORDER = {"decode": 0, "prompt": 1, "throughput": 2}
-_UNIT_ORDER = {"more": 3, "less": 4, "": 5}
 _KIND_ORDER = {"run": 0, "imported": 1, "published": 2}
 
 
@@ -113,7 +111,7 @@ class SiteRow:
     @property
     def metric_words(self) -> str:
         """The metric for people."""
-        return self.metric.replace("_", " ")
+        return short_name(self.metric)
 
     @property
     def unit_words(self) -> str:
@@ -198,7 +196,9 @@ class SiteRow:
     @property
     def unit_and_work(self) -> str:
         """What stands over a chart of such rows; of tokens also that the work is not known."""
-        unit = self.unit_words + (", less is better" if better(self.unit) == "less" else "")
+        unit = self.unit_words + (
+            ", less is better" if better(self.metric, self.unit) == "less" else ""
+        )
         unknown = "lengths not stated" if self.unit == "tok/s" else ""
         return "; ".join(filter(None, (unit, self.work or unknown)))
 
@@ -275,13 +275,13 @@ def scalar(value: Any) -> str:
 
 
 def by_value(row: SiteRow) -> tuple[Any, ...]:
-    """Metric by metric, decode first, and of each the best value first."""
+    """Metric by metric, and of each the best value first."""
     value = row.value or 0.0
     return (
-        _METRIC_ORDER.get(row.metric, _UNIT_ORDER[better(row.unit)]) if row.metric else 9,
-        row.metric,
+        not row.metric,
+        rank(row.metric, row.unit),
         row.unit,
-        value if better(row.unit) == "less" else -value,
+        value if better(row.metric, row.unit) == "less" else -value,
         _KIND_ORDER[row.kind],
         row.source.page,
         sorted((key, str(value)) for key, value in row.conditions.items()),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nixwulf.core.metric import short_name
 from nixwulf.core.text import case_name, clean, format_significant, link_name, plural, unit_name
 from nixwulf.results.compare.comparison import Comparison, Difference
 from nixwulf.results.compare.pairs import Alone, Ending, Pair, SideValue
@@ -14,7 +15,6 @@ from nixwulf.results.compare.sides import Identity, Key
 
 _NAMED = ("nodes", "parallelism", "fabric", "transport")
 _NOT_SHOWN = frozenset({"metric", "unit"})
-_SHORT = {"ttft": "TTFT", "itl": "ITL"}
 _MOST_VALUES = 3
 _MOST_ALONE = 8
 
@@ -95,7 +95,7 @@ def lines(comparison: Comparison, names: Names) -> list[PairText]:
     return [
         PairText(
             names.case(pair.shared),
-            f"{_SHORT.get(pair.metric, pair.metric.replace('_', ' '))} {unit_name(pair.unit)}",
+            f"{short_name(pair.metric)} {unit_name(pair.unit)}",
             _value(pair.a),
             _value(pair.b),
             "" if pair.ratio is None else f"{pair.ratio:.3f}",
