@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.metric import rank
 from nixwulf.core.text import plural
-from nixwulf.report.lines import CaseSummary, Conditions, MetricKey, case_of, cluster_of, setting_of
+from nixwulf.report.lines import CaseSummary, MetricKey
+from nixwulf.results.identity import Setting, case_id, record_setting
 from nixwulf.results.run_folder import RunFolder
 from nixwulf.results.store import Entry
 
@@ -84,7 +85,7 @@ class Summary:
     names: Mapping[str, str]
 
     @cached_property
-    def settings(self) -> tuple[Conditions, ...]:
+    def settings(self) -> tuple[Setting, ...]:
         """The settings, those of engines first."""
         settings = {line.setting for line in self.lines}
         return tuple(sorted(settings, key=lambda s: (s.cluster, not s.engine, s)))
@@ -96,24 +97,20 @@ class Summary:
 
         return predicted(self.folder)
 
-    def lines_of(self, setting: Conditions) -> list[CaseSummary]:
+    def lines_of(self, setting: Setting) -> list[CaseSummary]:
         """The lines of a setting."""
         return [line for line in self.lines if line.setting == setting]
 
-    def entries_of(self, setting: Conditions) -> list[Entry]:
+    def entries_of(self, setting: Setting) -> list[Entry]:
         """The runs of a setting in the order in which they started."""
-        found = [
-            entry
-            for entry in self.folder.entries
-            if setting == setting_of(cluster_of(entry.record), entry.record["case"])
-        ]
+        found = [entry for entry in self.folder.entries if setting == record_setting(entry.record)]
         return sorted(found, key=lambda entry: (entry.started, entry.record["id"]))
 
     def name_of(self, entry: Entry) -> str:
         """The case of a run among all of its setting, in words."""
-        return self.names[case_of(entry.record)["id"]]
+        return self.names[case_id(entry.record)]
 
-    def metrics(self, setting: Conditions) -> list[MetricKey]:
+    def metrics(self, setting: Setting) -> list[MetricKey]:
         """What was measured in a setting: prompt, decode, ..., then rates, times and the rest."""
         found = {
             MetricKey(name, value.unit)
@@ -122,23 +119,23 @@ class Summary:
         }
         return sorted(found, key=lambda metric: (rank(*metric), metric.unit))
 
-    def headline(self, setting: Conditions) -> list[MetricKey]:
+    def headline(self, setting: Setting) -> list[MetricKey]:
         """The few metrics that stand for a setting, of which more or less is better."""
         judged = [metric for metric in self.metrics(setting) if metric.better]
         return judged[:_MOST_IN_HEADLINE] or self.metrics(setting)[:_MOST_IN_HEADLINE]
 
-    def in_rows(self, setting: Conditions) -> bool:
+    def in_rows(self, setting: Setting) -> bool:
         """Whether each metric needs a row: they are many, or several with percentiles."""
         metrics = self.metrics(setting)
         spread = any(self.has_spread(setting, metric) for metric in metrics)
         return len(metrics) > (1 if spread else _MOST_IN_COLUMNS)
 
-    def has_spread(self, setting: Conditions, metric: MetricKey) -> bool:
+    def has_spread(self, setting: Setting, metric: MetricKey) -> bool:
         """Whether a metric has percentiles."""
         values = (line.values.get(metric.name) for line in self.lines_of(setting))
         return any(value is not None and value.percentiles for value in values)
 
-    def as_given(self, setting: Conditions) -> bool:
+    def as_given(self, setting: Setting) -> bool:
         """Whether no value rests on samples: sources give them as they are."""
         values = [value for line in self.lines_of(setting) for value in line.values.values()]
         return bool(values) and not any(value.n_samples for value in values)
@@ -176,7 +173,7 @@ class Summary:
         """Whether a case is faster than its number of nodes times one node."""
         return any(value.above_linear for line in self.lines for value in line.values.values())
 
-    def setting_name(self, setting: Conditions) -> str:
+    def setting_name(self, setting: Setting) -> str:
         """What tells a setting from the others: its engine and model, or its benchmark."""
         always = {"engine", "model"} if setting.engine else {"benchmark"}
         shown = [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nixwulf.core.text import format_significant, unit_name
 from nixwulf.report.contents import Summary
-from nixwulf.report.lines import Conditions
+from nixwulf.results.identity import Setting
 
 _HEADS = ("case", "metric", "speed", "W", "per W", "J/token", "US$", "per US$")
 
@@ -20,7 +20,7 @@ class Costs:
     sources: tuple[str, ...]
 
 
-def costs(summary: Summary, setting: Conditions) -> Costs | None:
+def costs(summary: Summary, setting: Setting) -> Costs | None:
     """One row a case and speed that has watts or a price; without columns that would be empty."""
     rows: list[tuple[str, ...]] = []
     sources: dict[str, None] = {}

@@ -15,20 +15,21 @@ from nixwulf.core.text import (
     unit_name,
 )
 from nixwulf.report.contents import Summary
-from nixwulf.report.lines import CaseSummary, Conditions, MetricKey, MetricSummary
+from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary
+from nixwulf.results.identity import Setting
 
 _HEADLINE_METRIC = ("decode", "prompt")
 _MOST_VARIANTS = 4
 _WHOLE_FROM = 10.0
 
 
-def findings(summary: Summary) -> dict[Conditions, list[str]]:
+def findings(summary: Summary) -> dict[Setting, list[str]]:
     """For each setting in which something was measured its sentences, the most general first."""
     found = {setting: list(_of_setting(summary, setting)) for setting in summary.settings}
     return {setting: sentences for setting, sentences in found.items() if sentences}
 
 
-def _of_setting(summary: Summary, setting: Conditions) -> Iterator[str]:
+def _of_setting(summary: Summary, setting: Setting) -> Iterator[str]:
     """Of each variant of conditions; what matters most of each where they are several."""
     lines = [line for line in summary.lines_of(setting) if line.values]
     metrics = summary.headline(setting)

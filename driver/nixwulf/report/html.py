@@ -14,9 +14,10 @@ from nixwulf.report import provenance
 from nixwulf.report.contents import Summary
 from nixwulf.report.costs import Costs, costs
 from nixwulf.report.findings import findings
-from nixwulf.report.lines import CaseSummary, Conditions, MetricKey, MetricSummary
+from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary
 from nixwulf.report.panels import Plots, plots
 from nixwulf.report.template import environment
+from nixwulf.results.identity import Setting
 from nixwulf.results.store import Entry
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class ScalingRow:
 class Section:
     """One setting: its plots and tables; spread: metrics with percentiles; in_rows: one a row."""
 
-    setting: Conditions
+    setting: Setting
     name: str
     findings: list[str]
     plots: Plots
@@ -92,7 +93,7 @@ def template() -> jinja2.Template:
     return found.get_template("page.html.j2")
 
 
-def _section(summary: Summary, setting: Conditions, sentences: list[str]) -> Section:
+def _section(summary: Summary, setting: Setting, sentences: list[str]) -> Section:
     lines = summary.lines_of(setting)
     scaling = _scaling(lines, summary.metrics(setting))
     return Section(

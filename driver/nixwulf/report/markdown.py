@@ -10,8 +10,9 @@ from nixwulf.core.text import microseconds, percent, plural, times, unit_name
 from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.costs import costs
 from nixwulf.report.findings import findings
-from nixwulf.report.lines import CaseSummary, Conditions
+from nixwulf.report.lines import CaseSummary
 from nixwulf.report.provenance import fabrics, facts
+from nixwulf.results.identity import Setting
 
 _CASE = ("nodes", "parallelism", "fabric", "conditions", "RTT, µs", "link, Gbit/s")
 
@@ -34,7 +35,7 @@ def to_markdown(summary: Summary) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _setting(summary: Summary, setting: Conditions) -> list[str]:
+def _setting(summary: Summary, setting: Setting) -> list[str]:
     sentences = findings(summary).get(setting, [])
     head, rows = (_rows if summary.in_rows(setting) else _columns)(summary, setting)
     scaled = any(
@@ -62,7 +63,7 @@ def _setting(summary: Summary, setting: Conditions) -> list[str]:
     ]
 
 
-def _predicted(summary: Summary, setting: Conditions) -> list[str]:
+def _predicted(summary: Summary, setting: Setting) -> list[str]:
     about = summary.predicted.about(summary.lines_of(setting))
     if not about.inside:
         return [_text(about.why_not)]
@@ -83,14 +84,14 @@ def _predicted(summary: Summary, setting: Conditions) -> list[str]:
     ]
 
 
-def _costs(summary: Summary, setting: Conditions) -> list[str]:
+def _costs(summary: Summary, setting: Setting) -> list[str]:
     found = costs(summary, setting)
     if found is None:
         return []
     return ["#### Watts and US$", _table(found.heads, found.rows), _text(" ".join(found.sources))]
 
 
-def _columns(summary: Summary, setting: Conditions) -> tuple[list[str], list[list[str]]]:
+def _columns(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]]]:
     """One row a case, two columns a metric."""
     lines, metrics = summary.lines_of(setting), summary.metrics(setting)
     scaled = {m for m in metrics if any(_scaling(line, m.name) for line in lines)}
@@ -112,7 +113,7 @@ def _columns(summary: Summary, setting: Conditions) -> tuple[list[str], list[lis
     return [*_CASE, *heads, "n", "outcome"], rows
 
 
-def _rows(summary: Summary, setting: Conditions) -> tuple[list[str], list[list[str]]]:
+def _rows(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]]]:
     """One row a case and metric, with percentiles."""
     rows = []
     for line in summary.lines_of(setting):

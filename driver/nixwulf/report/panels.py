@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,10 @@ from nixwulf.core.metric import adds_up
 from nixwulf.core.text import amount, clean, format_significant, microseconds, plural, unit_name
 from nixwulf.report.charts import Chart, Curve, LegendEntry, Mark, entry, inline, to_file
 from nixwulf.report.contents import Summary
-from nixwulf.report.lines import CaseSummary, Conditions, MetricKey
+from nixwulf.report.lines import CaseSummary, MetricKey
 from nixwulf.report.predicted import About
+from nixwulf.results.fabrics import rtt_order
+from nixwulf.results.identity import Setting
 
 _DECODE = MetricKey("decode", "tok/s")
 MOST_QUANTITIES = 6
@@ -44,7 +45,7 @@ class Plots:
     undrawn: tuple[str, ...]
 
 
-def plots(summary: Summary, setting: Conditions) -> Plots:
+def plots(summary: Summary, setting: Setting) -> Plots:
     """The plots of a setting; those that would be empty are left out."""
     lines = _measured(summary, setting)
     metrics = sorted(summary.headline(setting), key=lambda metric: metric.name != "decode")
@@ -106,14 +107,16 @@ def decode_by_rtt(summary: Summary) -> str:
     return to_file(*found[0])
 
 
-def _measured(summary: Summary, setting: Conditions) -> list[CaseSummary]:
+def _measured(summary: Summary, setting: Setting) -> list[CaseSummary]:
     lines = summary.lines_of(setting)
     return [summary.predicted.beside(line) for line in lines if line.values]
 
 
 def _rtt(lines: Sequence[CaseSummary], link: str) -> str:
-    rtt = median_rtt(lines, link)
-    return f"{microseconds(rtt)} µs" if rtt else "not measured"
+    """As the table of fabrics has it: of one that was shaped in several ways, each."""
+    fabrics = next(line.fabrics for line in lines if line.link == link)
+    rtts = dict.fromkeys(f"{microseconds(one.rtt_us)} µs" for one in fabrics if one.rtt_us)
+    return ", ".join(rtts) or "not measured"
 
 
 def _sample_counts(lines: Sequence[CaseSummary]) -> str:
@@ -131,14 +134,12 @@ def _span(counts: Sequence[int], noun: str) -> str:
 
 def links_of(lines: Sequence[CaseSummary]) -> list[str]:
     """The fabrics in the order of their round trips, in which they get their markers."""
-    links = {line.link for line in lines if line.nodes > 1}
-    return sorted(links, key=lambda link: (median_rtt(lines, link) or float("inf"), link))
-
-
-def median_rtt(lines: Sequence[CaseSummary], link: str) -> float | None:
-    """The median of what was measured on a fabric, microseconds."""
-    values = [line.rtt_us for line in lines if line.link == link and line.rtt_us]
-    return statistics.median(values) if values else None
+    rtts = {
+        line.link: min(map(rtt_order, line.fabrics), default=float("inf"))
+        for line in lines
+        if line.nodes > 1
+    }
+    return sorted(rtts, key=lambda link: (rtts[link], link))
 
 
 def numeric_axes(lines: Sequence[CaseSummary]) -> list[str]:

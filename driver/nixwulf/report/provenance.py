@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.core.text import format_significant, microseconds
+from nixwulf.results.fabrics import FabricStats, fabrics_of, rtt_order
 from nixwulf.results.power import sources
 from nixwulf.results.record import Record
 from nixwulf.results.store import Entry
-from nixwulf.results.table import canonical
 
 _EXAMPLE_OF = ("engine", "benchmark", "nodes", "parallelism")
 
@@ -74,15 +74,8 @@ def node_facts(records: Sequence[Record]) -> list[tuple[str, str]]:
 
 def fabrics(records: Sequence[Record]) -> list[FabricRow]:
     """One row a fabric, in the order of the measured round trip; failed runs' links count too."""
-    by_name: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for record in records:
-        if "fabric" in record:
-            fabric = record["fabric"]
-            key = (record["cluster"]["name"], fabric["name"], canonical(fabric.get("asked", {})))
-            by_name.setdefault((*key, fabric.get("shaped_by", "")), []).append(fabric)
-    rows = [(_rtts(found), _fabric(found)) for _, found in sorted(by_name.items())]
-    rows.sort(key=lambda row: statistics.median(row[0]) if row[0] else float("inf"))
-    return [row for _, row in rows]
+    found = [one for several in fabrics_of(records).values() for one in several]
+    return [_fabric(one) for one in sorted(found, key=rtt_order)]
 
 
 def examples(entries: Sequence[Entry]) -> list[Example]:
@@ -124,8 +117,8 @@ def _line(command: dict[str, Any]) -> str:
     return " ".join([*environment, shlex.join(command["argv"])])
 
 
-def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
-    first, asked = found[0], found[0].get("asked", {})
+def _fabric(found: FabricStats) -> FabricRow:
+    first, asked = found.fabric, found.fabric.get("asked", {})
     delay = f"{asked['delay_us']:g} µs one way" if asked.get("delay_us") else "no delay added"
     sold = [
         first.get("kind", ""),
@@ -139,29 +132,13 @@ def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
         f"{asked['loss_percent']:g} % loss" if asked.get("loss_percent") else "",
         f"by {first['shaped_by']}" if "shaped_by" in first else "",
     ]
-    bandwidths = [
-        link["bandwidth"]["value"]
-        for fabric in found
-        for link in fabric.get("links", ())
-        if "bandwidth" in link
-    ]
     return FabricRow(
         name=first["name"],
         sold=", ".join(filter(None, sold)),
         asked=", ".join(filter(None, shape)),
-        rtt=_range(_rtts(found), microseconds, "µs"),
-        bandwidth=_range(bandwidths, format_significant, "Gbit/s"),
+        rtt=_range(found.rtts_us, microseconds, "µs"),
+        bandwidth=_range(found.bandwidths_gbps, format_significant, "Gbit/s"),
     )
-
-
-def _rtts(found: Sequence[dict[str, Any]]) -> list[float]:
-    return [
-        link[probe]["median"]
-        for fabric in found
-        for link in fabric.get("links", ())
-        for probe in ("rtt_before", "rtt_after")
-        if probe in link
-    ]
 
 
 def _range(values: Sequence[float], text: Callable[[float], str], unit: str) -> str:

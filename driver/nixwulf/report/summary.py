@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nixwulf.core.text import case_name, link_name
 from nixwulf.report.contents import Failure, Summary
-from nixwulf.report.lines import (
-    CaseSummary,
-    Conditions,
-    Cost,
-    MetricSummary,
-    case_of,
-    cluster_of,
-    setting_of,
-)
+from nixwulf.report.lines import CaseSummary, Cost, MetricSummary
 from nixwulf.results import table
+from nixwulf.results.fabrics import (
+    FabricKey,
+    FabricStats,
+    fabrics_of,
+    median,
+    record_bandwidth_gbps,
+    record_rtt_us,
+    rtt_order,
+)
+from nixwulf.results.identity import Setting, canonical, case_id, record_setting, setting_of
 from nixwulf.results.power import per_watt
 from nixwulf.results.record import Record
 from nixwulf.results.run_folder import RunFolder
 from nixwulf.results.store import Entry
-from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
-Key = tuple[Conditions, str]
+Key = tuple[Setting, str]
 
 
 def summarize(folder: RunFolder) -> Summary:
@@ -36,7 +36,7 @@ def summarize(folder: RunFolder) -> Summary:
     cases: dict[Key, Mapping[str, Any]] = {}
     for entry in sorted(folder.entries, key=lambda e: (e.record["id"], e.started)):
         case = _variant_of(entry.record)
-        key = _key(cluster_of(entry.record), case)
+        key = (record_setting(entry.record), case["id"])
         by_case[key].append(entry)
         cases.setdefault(key, case)
     planned = None
@@ -44,13 +44,16 @@ def summarize(folder: RunFolder) -> Summary:
         planned = folder.plan["repetitions"]
         cluster = folder.plan["cluster"]["document"]["name"]
         for case in folder.plan["cases"]:
-            cases.setdefault(_key(cluster, case), case)
+            cases.setdefault((setting_of("run", cluster, "", case), case["id"]), case)
     shown = _differing_parameters(cases)
     measured = _values_by_case(folder.records)
+    fabrics = fabrics_of(folder.records)
     lines = [
         line
         for key, case in cases.items()
-        for line in _lines(key[0], case, by_case[key], planned, shown[key[0]], measured[key])
+        for line in _lines(
+            key[0], case, by_case[key], planned, shown[key[0]], measured[key], fabrics
+        )
     ]
     names = {key[1]: _name(case, shown[key[0]]) for key, case in cases.items()}
     several = len({setting.benchmark for setting, _ in cases}) > 1
@@ -69,13 +72,9 @@ def summarize(folder: RunFolder) -> Summary:
     )
 
 
-def _key(cluster: str, case: Mapping[str, Any]) -> Key:
-    return (setting_of(cluster, case), case["id"])
-
-
 def _variant_of(record: Record) -> Mapping[str, Any]:
     """The case of a record; of what is no run with all that tells its numbers from others."""
-    case = case_of(record)
+    case: dict[str, Any] = record["case"]
     if record["kind"] == "run":
         return case
     found = {
@@ -84,7 +83,7 @@ def _variant_of(record: Record) -> Mapping[str, Any]:
         "stack": record.get("fabric", {}).get("stack"),
     }
     present = {key: value for key, value in found.items() if value}
-    return {**case, "parameters": {**case["parameters"], **present}}
+    return {**case, "id": case_id(record), "parameters": {**case["parameters"], **present}}
 
 
 def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
@@ -97,9 +96,9 @@ def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Conditions, list[str]]:
+def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Setting, list[str]]:
     """For each setting the parameters that are not the same for all its cases."""
-    values: dict[Conditions, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    values: dict[Setting, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for (setting, _), case in cases.items():
         for key, value in case["parameters"].items():
             values[setting][key].append(value)
@@ -116,14 +115,9 @@ def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Condit
 
 def _sorted(lines: Sequence[CaseSummary]) -> tuple[CaseSummary, ...]:
     """By setting, nodes, parallelism, round trip of the fabric, and then what tells them apart."""
-    by_link: dict[tuple[Conditions, str], list[float]] = defaultdict(list)
-    for line in lines:
-        if line.rtt_us is not None:
-            by_link[line.setting, line.link].append(line.rtt_us)
-    rtts = {key: statistics.median(values) for key, values in by_link.items()}
 
     def order(line: CaseSummary) -> tuple[Any, ...]:
-        link = (rtts.get((line.setting, line.link), math.inf), line.fabric, line.transport)
+        link = (min(map(rtt_order, line.fabrics), default=math.inf), line.fabric, line.transport)
         axes = tuple(_comparable(value) for value in line.axes.values())
         return (line.setting, line.nodes, line.parallelism, *link, axes, line.case, line.variant)
 
@@ -136,16 +130,19 @@ def _comparable(value: Any) -> tuple[bool, Any]:
 
 
 def _lines(
-    setting: Conditions,
+    setting: Setting,
     case: Mapping[str, Any],
     entries: list[Entry],
     planned: int | None,
     shown: Sequence[str],
     variants: Mapping[str, Mapping[str, MetricSummary]],
+    fabrics: Mapping[FabricKey, Sequence[FabricStats]],
 ) -> Iterable[CaseSummary]:
     records = [entry.record for entry in entries]
     ok = [record for record in records if record["outcome"] == "ok"] or records
     parameters = case["parameters"]
+    names = [record["cluster"]["name"] for record in records] or [setting.cluster]
+    keys = [(name, case.get("fabric", "")) for name in names]
     for axes, values in (variants or {"": {}}).items():
         conditions: dict[str, Any] = json.loads(axes) if axes else {}
         yield CaseSummary(
@@ -155,8 +152,9 @@ def _lines(
             parallelism=case.get("parallelism", ""),
             fabric=case.get("fabric", ""),
             transport=case.get("transport", ""),
-            rtt_us=_median(record_rtt_us(record) for record in ok),
-            bandwidth_gbps=_median(record_bandwidth_gbps(record) for record in ok),
+            rtt_us=median(record_rtt_us(record) for record in ok),
+            bandwidth_gbps=median(record_bandwidth_gbps(record) for record in ok),
+            fabrics=next((fabrics[key] for key in keys if key in fabrics), ()),
             outcomes=_ok_first(Counter(record["outcome"] for record in records)),
             planned=planned,
             axes={key: parameters[key] for key in shown if key in parameters} | conditions,
@@ -174,7 +172,7 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
     frame = table.by_case(table.tidy(records))
     frame = frame[~frame["metric"].isin(known)]  # they stand with their watts, as costs
     rows = table.as_rows(frame)
-    states: dict[Conditions, set[str]] = defaultdict(set)
+    states: dict[Setting, set[str]] = defaultdict(set)
     for row in rows:
         states[_key_of(row)[0]].add(row["state"])
     found: dict[Key, dict[str, dict[str, MetricSummary]]] = defaultdict(dict)
@@ -183,7 +181,7 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
         axes: dict[str, Any] = json.loads(row["variant"]) if row["variant"] else {}
         if len(states[key[0]]) > 1 and row["state"]:
             axes["state"] = row["state"]
-        here = found[key].setdefault(table.canonical(axes), {})
+        here = found[key].setdefault(canonical(axes), {})
         here[row["metric"]] = MetricSummary(
             unit=row["unit"],
             mean=row["mean"],
@@ -208,8 +206,7 @@ def _percentiles(row: Mapping[str, Any]) -> tuple[float, float, float] | None:
 
 
 def _key_of(row: Mapping[str, Any]) -> Key:
-    cluster = row["cluster"] if row["kind"] == "run" else f"{row['cluster']}: {row['platform']}"
-    return (Conditions(cluster, *(row[key] for key in Conditions._fields[1:])), row["case"])
+    return setting_of(row["kind"], row["cluster"], row["platform"], row), row["case"]
 
 
 def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failure, ...]:
@@ -220,7 +217,7 @@ def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failu
             key = (failure["phase"], failure["reason"], failure.get("hint", ""))
             groups[(entry.record["outcome"], *key)].append(entry)
     return tuple(
-        Failure(*key, tuple(group), tuple(names[case_of(entry.record)["id"]] for entry in group))
+        Failure(*key, tuple(group), tuple(names[case_id(entry.record)] for entry in group))
         for key, group in sorted(groups.items())
     )
 
@@ -235,14 +232,9 @@ def _warnings(entries: Iterable[Entry], names: Mapping[str, str]) -> dict[str, t
             for gate in waived
         ]
         for sentence in (*entry.record.get("warnings", ()), *gates):
-            found[sentence][names[case_of(entry.record)["id"]]] = None
+            found[sentence][names[case_id(entry.record)]] = None
     return {sentence: tuple(cases) for sentence, cases in found.items()}
 
 
 def _ok_first(outcomes: Counter[str]) -> dict[str, int]:
     return dict(sorted(outcomes.items(), key=lambda item: (item[0] != "ok", -item[1], item[0])))
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return statistics.median(present) if present else None

@@ -12,7 +12,8 @@ from nixwulf.core.console import output
 from nixwulf.core.text import clean, microseconds, percent, plural, round_trip, times, unit_name
 from nixwulf.report.contents import Failure, Summary
 from nixwulf.report.costs import costs
-from nixwulf.report.lines import CaseSummary, Conditions, MetricKey
+from nixwulf.report.lines import CaseSummary, MetricKey
+from nixwulf.results.identity import Setting
 
 _PIPE_WIDTH = 100
 _WIDE = 96  # columns from which efficiency has its own
@@ -37,7 +38,7 @@ def show(summary: Summary, console: Console | None = None) -> None:
     console.print(Text(clean(summary.counts), style="bold"))
 
 
-def _table(summary: Summary, setting: Conditions, narrow: bool) -> Table:
+def _table(summary: Summary, setting: Setting, narrow: bool) -> Table:
     """One row a case, one column a metric."""
     lines = summary.lines_of(setting)
     metrics = summary.metrics(setting)
@@ -85,7 +86,7 @@ def _caption(units: Sequence[str], scaled: MetricKey | None, as_given: bool) -> 
     return f"{one}{what}{against}" if units else ""
 
 
-def _print_rows(summary: Summary, setting: Conditions, console: Console) -> None:
+def _print_rows(summary: Summary, setting: Setting, console: Console) -> None:
     """One row a metric, under each case, with percentiles."""
     lines, metrics = summary.lines_of(setting), summary.metrics(setting)
     console.print(Text(clean(summary.setting_name(setting)), style="bold"))
@@ -107,7 +108,7 @@ def _print_rows(summary: Summary, setting: Conditions, console: Console) -> None
             console.print(table)
 
 
-def _print_costs(summary: Summary, setting: Conditions, console: Console) -> None:
+def _print_costs(summary: Summary, setting: Setting, console: Console) -> None:
     """The small table of watts and US$, where there are any."""
     found = costs(summary, setting)
     if found is None:

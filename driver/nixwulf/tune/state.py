@@ -10,8 +10,8 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.measured import stated_links
+from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.record import Record
-from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 from nixwulf.tune.duration import correction
 from nixwulf.tune.goals import Measurement, measurement_of
 from nixwulf.tune.options import options

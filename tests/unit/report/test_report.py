@@ -15,7 +15,8 @@ from nixwulf.report import print_summary, summary_of, write
 from nixwulf.report.findings import findings
 from nixwulf.report.html import to_html
 from nixwulf.report.markdown import to_markdown
-from nixwulf.report.panels import decode_by_rtt
+from nixwulf.report.panels import decode_by_rtt, plots
+from nixwulf.report.provenance import fabrics
 from nixwulf.report.summary import summarize
 from nixwulf.report.terminal import show
 from nixwulf.results.record import sealed
@@ -254,7 +255,6 @@ def test_ids_of_a_page_are_unique_and_its_plots_need_none(summary):
     page = to_html(summary)
     found = Resources()
     found.feed(page)
-    assert found.ids
     assert len(found.ids) == len(set(found.ids))
     for plot in plots_of(page):
         assert not any(element.get("id") for element in plot.iter())
@@ -399,3 +399,21 @@ def test_a_page_does_not_scroll_sideways_on_a_phone(tmp_path, records):
         f'<iframe style="width:360px;height:800px;border:0" onload="{measure}" srcdoc="{frame}">'
     )
     assert "<title>beyond: 0</title>" in browse(phone, tmp_path)[0]
+
+
+def test_legend_and_table_of_fabrics_give_the_same_round_trip(tmp_path):
+    """Also where a fabric has other cases, of which a legend shows one: here one that failed."""
+    records = [
+        *(ok(NEAR, {"decode": [80.0]}, repetition=run, rtt_us=20.0 + run) for run in range(2)),
+        ok(FAR, {"decode": [20.0]}, rtt_us=1000.0),
+        failed(HUNG, "hang", rtt_us=1400.0),
+        ok(case(2, "far", model="other"), {"decode": [10.0]}, rtt_us=1200.0),
+        ok(case(2, "near", model="other"), {"decode": [10.0]}, rtt_us=90.0),
+    ]
+    summary = summarize(read_folder(write_run(tmp_path, records)))
+    table = {row.name: row.rtt.split(" (")[0] for row in fabrics(summary.folder.records)}
+    assert set(table) == {"near", "far"}
+    assert len(summary.settings) == 2
+    for setting in summary.settings:
+        legend = {one.words: one.note for one in plots(summary, setting).legend}
+        assert legend == table

@@ -12,8 +12,8 @@ from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.perf.explain.machines import facts_of
 from nixwulf.perf.inputs import FabricFacts
 from nixwulf.perf.links import fabric_facts
+from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.record import Record
-from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
 _HALF = 0.5
 _SLOW = 3.0

@@ -16,8 +16,8 @@ from nixwulf.llm.sizes import TensorSize
 from nixwulf.perf.explain.machines import facts_of
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, platform_facts
 from nixwulf.perf.links import fabric_facts
+from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.record import Record
-from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
 _N_GEN = 128
 _GIB = 2**30

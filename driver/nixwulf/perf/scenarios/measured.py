@@ -7,8 +7,8 @@ from statistics import median
 
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import Cluster
+from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.store import read_records
-from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
 _SHOWN = 3
 _LAB_TRIP_US = 20.0  # what the kernel takes where a fabric of the lab has no delay

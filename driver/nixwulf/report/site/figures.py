@@ -10,14 +10,15 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from nixwulf.core.metric import METRICS, adds_up
 from nixwulf.core.text import plural
 from nixwulf.report.charts import Chart, Curve, apart, inline
-from nixwulf.report.site.look import MOST_MARKS, Figure, Look, note_of, panel_of, some, title_of
+from nixwulf.report.site.look import MOST_MARKS, Figure, Look, note_of, some, title_of
 from nixwulf.report.site.rows import SiteRow, shorten
+from nixwulf.results.identity import DRAWN_APART, OVER_FABRICS, WORK, same
 
 MOST_CHARTS = 6
 _MOST_STRIPS = 4  # charts with a line for each machine or model
@@ -117,7 +118,7 @@ def _figure(
     panels: dict[Hashable, list[SiteRow]] = defaultdict(list)
     for row in rows:
         if row.value and kind.x(row) and kind.wanted(row):
-            panels[panel_of(row)].append(row)
+            panels[row.panel].append(row)
     found = [(own, _lines(kind, own)) for own in panels.values()]
     found = [(own, lines) for own, lines in found if _worth(kind, own, lines)]
     found.sort(key=lambda panel: (-len(panel[1]), -len(panel[0]), title_of(panel[0][0], "")))
@@ -136,21 +137,6 @@ def _figure(
     )
 
 
-def _alone(row: SiteRow) -> Hashable:
-    """What rows of one line have in common, also with those on one node."""
-    return (
-        row.kind,
-        row.source.record["cluster"]["name"],
-        row.platforms,
-        row.machines,
-        row.engine,
-        row.engine_version,
-        row.weights,
-        panel_of(row),
-        tuple(sorted((key, str(value)) for key, value in row.conditions.items())),
-    )
-
-
 def _crossing(row: SiteRow) -> tuple[str, str, str]:
     return (row.parallelism, row.fabric, row.transport)
 
@@ -161,15 +147,15 @@ def _lines(kind: _Kind, rows: Sequence[SiteRow]) -> list[list[SiteRow]]:
     crossings: dict[Hashable, set[tuple[str, str, str]]] = defaultdict(set)
     for row in rows:
         if row.nodes > 1:
-            crossings[_alone(row)].add(_crossing(row))
+            crossings[row.alone].add(_crossing(row))
     for row in rows:
         if not kind.by_nodes:
-            groups[_alone(row), row.nodes, row.parallelism, row.transport].append(row)
+            groups[same(row.columns, without=OVER_FABRICS)].append(row)
         elif row.nodes > 1:
-            groups[_alone(row), _crossing(row)].append(row)
+            groups[row.alone, _crossing(row)].append(row)
         else:
-            for crossing in crossings[_alone(row)]:
-                groups[_alone(row), crossing].append(row)
+            for crossing in crossings[row.alone]:
+                groups[row.alone, crossing].append(row)
     return [own for own in groups.values() if _joins(kind, own)]
 
 
@@ -247,7 +233,7 @@ def by_machines(
         "The same model and, as far as sources say it, the same work in each chart; what else "
         "differs, the marks tell.",
         rows,
-        panel_of,
+        lambda row: row.panel,
         lambda row: f"{row.nodes} × {'+'.join(row.platforms)}",
         ("platform",),
         href,
@@ -261,7 +247,7 @@ def by_models(rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str
         "Models on one node",
         "As far as sources say it, the same work in each chart; what else differs, the marks tell.",
         [row for row in rows if row.model and row.nodes == 1],
-        lambda row: panel_of(replace(row, model="")),
+        lambda row: same(row.columns, without=DRAWN_APART | {"model"}, conditions=WORK),
         _model,
         ("weights",),
         href,

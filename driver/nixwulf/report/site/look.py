@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
@@ -39,11 +39,6 @@ class Figure:
     def predicted(self) -> bool:
         """Whether predictions stand behind marks."""
         return any(row.predicted for rows in self.rows for row in rows)
-
-
-def panel_of(row: SiteRow) -> Hashable:
-    """What rows of one chart have in common."""
-    return (row.model, row.benchmark, row.metric, row.unit, row.state, row.work)
 
 
 def some(rows: Sequence[SiteRow], most: int = MOST_MARKS) -> list[SiteRow]:

@@ -29,6 +29,7 @@ from nixwulf.report.site.rows import (
     web_address,
 )
 from nixwulf.report.template import environment
+from nixwulf.results.identity import record_key
 from nixwulf.results.store import Entry
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ class Site:
     """The pages of records: `files` gives each with its name in the site's folder."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        found = {_identity(entry): entry for entry in entries}
+        keys = ((record_key(entry.record), entry) for entry in entries)
+        found = {"-".join(filter(None, key)).removesuffix("Z"): entry for key, entry in keys}
         names = page_names(found)
         self.sources = [Source(entry, names[key]) for key, entry in found.items()]
         self.rows = explained(rows_of(self.sources), self.sources)
@@ -277,14 +279,6 @@ def best_decode(rows: Iterable[SiteRow]) -> SiteRow | None:
     """The fastest decode of one stream among rows."""
     decode = [row for row in rows if row.metric == "decode" and row.unit == "tok/s"]
     return max(decode, key=lambda row: row.value or 0.0, default=None)
-
-
-def _identity(entry: Entry) -> str:
-    """A record's id; of runs, whose ids come again in every run folder, with when it started."""
-    record = entry.record
-    if record["kind"] != "run":
-        return str(record["id"])
-    return f"{record['id']}-{record['started'][:19]}"
 
 
 def _record_href(row: SiteRow) -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 from nixwulf.core.metric import is_predicted
 from nixwulf.perf.explain.explanation import Explained, explain_records
 from nixwulf.perf.explain.text import measured, sentences
-from nixwulf.report.lines import case_of
 from nixwulf.report.predicted import About, about
 from nixwulf.report.site.look import Figure
-from nixwulf.report.site.rows import SiteRow, Source, conditions_of
+from nixwulf.report.site.rows import SiteRow, Source
+from nixwulf.results.identity import case_id, one_name
 from nixwulf.results.store import PLAN, read_plan
 
 
@@ -27,7 +27,7 @@ def explained(rows: Iterable[SiteRow], sources: Iterable[Source]) -> list[SiteRo
         place = folder.parent / PLAN
         plan = read_plan(place) if place.exists() else None
         for one in explain_records([(source.record, plan) for source in own])[0]:
-            found[folder, case_of(one.record)["id"], one.metric].append(one)
+            found[folder, case_id(one.record), one.metric].append(one)
     return [replace(row, explained=_explanation_of(row, found[_key(row)])) for row in rows]
 
 
@@ -87,13 +87,13 @@ def _folder(source: Source) -> Path:
 
 
 def _key(row: SiteRow) -> tuple[Path, str, str]:
-    return _folder(row.source), case_of(row.source.record)["id"], row.metric
+    return _folder(row.source), case_id(row.source.record), row.metric
 
 
 def _explanation_of(row: SiteRow, found: Sequence[Explained]) -> Explained | None:
     """The one whose conditions are the row's."""
     for one in found:
-        asked = conditions_of(one.conditions)
+        asked = one_name(one.conditions)
         if row.unit == "tok/s" and all(row.conditions.get(k) == v for k, v in asked.items()):
             return one
     return None

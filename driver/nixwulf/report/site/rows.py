@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.metric import better, rank, short_name
 from nixwulf.core.text import clean, decimals, format_significant, link_name, plural, unit_name
 from nixwulf.report.lines import Band, Cost
 from nixwulf.report.predicted import band_of
+from nixwulf.results.identity import DRAWN_APART, OVER_NODES, WORK, is_work, one_name, same
 from nixwulf.results.record import Record
 from nixwulf.results.store import Entry
-from nixwulf.results.table import as_rows, record_bandwidth_gbps, record_rtt_us, tidy
+from nixwulf.results.table import as_rows, tidy
 
 if TYPE_CHECKING:
     from nixwulf.perf.explain.explanation import Explained
 
 NOT_STATED = "not stated"
 _TOKENS = {"n_prompt": "prompt", "n_gen": "generate", "depth": "depth"}
-_OTHER_NAMES = {"n_depth": "depth"}
 _URL = re.compile(r"https?://[^\s<>\"'`\\]+")
 _MOST_DECIMALS = 4
 _KIND_ORDER = {"run": 0, "imported": 1, "published": 2}
@@ -56,11 +56,12 @@ class Source:
 class SiteRow:
     """A value with everything that is shown beside it; without a value of a run that failed.
 
-    conditions: parameters of the case and conditions of the metric, by one name each; explained:
-    the prediction beside the value.
+    columns: of the tidy table, with its machine; conditions: parameters of the case and conditions
+    of the metric, by one name each; explained: the prediction beside the value.
     """
 
     source: Source
+    columns: Mapping[str, Any]
     kind: str
     platforms: tuple[str, ...]
     machines: str
@@ -95,6 +96,16 @@ class SiteRow:
     def predicted(self) -> Band | None:
         """Between what 80 % of measurements should lie, in the unit; None where nothing says it."""
         return band_of(self.explained) if self.explained else None
+
+    @cached_property
+    def alone(self) -> Hashable:
+        """What rows of one line have in common, also with those on one node."""
+        return same(self.columns, without=OVER_NODES)
+
+    @cached_property
+    def panel(self) -> Hashable:
+        """What rows of one chart have in common."""
+        return same(self.columns, without=DRAWN_APART, conditions=WORK)
 
     @property
     def link(self) -> str:
@@ -175,7 +186,7 @@ class SiteRow:
         known = [
             f"{word} {self.conditions[key]}"
             for key, word in _TOKENS.items()
-            if key in self.conditions and (key == "depth" or self.conditions[key])
+            if key in self.conditions and is_work(key, self.conditions[key])
         ]
         others = [
             f"{key.replace('_', ' ')} {scalar(value)}"
@@ -189,8 +200,8 @@ class SiteRow:
         """Those conditions that make up the work: lengths, depth and requests at once."""
         return ", ".join(
             f"{_TOKENS.get(key, key)} {clean(str(self.conditions[key]))}"
-            for key in _WORK
-            if key in self.conditions and (key == "depth" or self.conditions[key])
+            for key in WORK
+            if key in self.conditions and is_work(key, self.conditions[key])
         )
 
     @property
@@ -201,9 +212,6 @@ class SiteRow:
         )
         unknown = "lengths not stated" if self.unit == "tok/s" else ""
         return "; ".join(filter(None, (unit, self.work or unknown)))
-
-
-_WORK = ("n_prompt", "n_gen", "depth", "concurrency", "bytes", "size", "operation")
 
 
 @lru_cache(4096)  # names come again in hundreds of rows
@@ -233,6 +241,7 @@ def _row(source: Source, row: Mapping[str, Any]) -> SiteRow:
     spread = tuple(row[name] for name in ("p50", "p95", "p99"))
     return SiteRow(
         source=source,
+        columns={**row, "machine": record["cluster"].get("machine", "")},
         kind=record["kind"],
         platforms=tuple(dict.fromkeys(record["cluster"]["platforms"])),
         machines=record["cluster"].get("machine", ""),
@@ -256,17 +265,12 @@ def _row(source: Source, row: Mapping[str, Any]) -> SiteRow:
         stddev=row["stddev"],
         percentiles=None if None in spread else spread,
         n_samples=row["n_samples"],
-        conditions=conditions_of(case["parameters"], json.loads(row["conditions"] or "{}")),
-        rtt_us=record_rtt_us(record),
-        bandwidth_gbps=record_bandwidth_gbps(record),
+        conditions=one_name(case["parameters"], json.loads(row["conditions"] or "{}")),
+        rtt_us=row["rtt_us"],
+        bandwidth_gbps=row["bandwidth_gbps"],
         speed_gbps=fabric.get("speed_gbps"),
         cost=Cost(*(row[name] for name in Cost._fields)),
     )
-
-
-def conditions_of(*documents: Mapping[str, Any]) -> dict[str, Any]:
-    """Later ones win; a condition that two tools name differently has one name."""
-    return {_OTHER_NAMES.get(key, key): value for one in documents for key, value in one.items()}
 
 
 def scalar(value: Any) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
 from nixwulf.core.metric import rank
 from nixwulf.results.compare.pairs import Alone, Ending, Pair, pair_up
-from nixwulf.results.compare.sides import Identity, Key, Side, read_side
+from nixwulf.results.compare.sides import Side, read_side
+from nixwulf.results.identity import Identity, Key
 from nixwulf.results.record import Record
 
 

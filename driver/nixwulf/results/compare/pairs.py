@@ -10,7 +10,8 @@ from typing import Any, Literal
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import Better, better, is_time
 from nixwulf.results.compare.interval import Interval, ratio_interval, typical
-from nixwulf.results.compare.sides import ComparedRow, Identity, Key, Side, ordered
+from nixwulf.results.compare.sides import ComparedRow, Side, ordered
+from nixwulf.results.identity import Identity, Key
 
 Shared = frozenset[tuple[Key, Any]]
 Why = Literal["only in A", "only in B", "several values in A", "several values in B"]

@@ -13,8 +13,8 @@ from nixwulf.core.pipes import escaped, pipe_table
 from nixwulf.core.text import clean
 from nixwulf.results.compare.comparison import Comparison
 from nixwulf.results.compare.pairs import Ending, Pair
-from nixwulf.results.compare.sides import Identity
 from nixwulf.results.compare.text import Names, difference_document, differences, lines, sentences
+from nixwulf.results.identity import Identity
 
 _PIPE_WIDTH = 120
 _HEADS = ("", "", "A", "B", "B / A", "95 % interval", "B is")

@@ -11,7 +11,7 @@ from nixwulf.core.metric import short_name
 from nixwulf.core.text import case_name, clean, format_significant, link_name, plural, unit_name
 from nixwulf.results.compare.comparison import Comparison, Difference
 from nixwulf.results.compare.pairs import Alone, Ending, Pair, SideValue
-from nixwulf.results.compare.sides import Identity, Key
+from nixwulf.results.identity import Identity, Key, differing
 
 _NAMED = ("nodes", "parallelism", "fabric", "transport")
 _NOT_SHOWN = frozenset({"metric", "unit"})
@@ -199,16 +199,11 @@ def _asked(key: Key, identity: Identity) -> str:
 
 def _telling(measured: Sequence[Identity], endings: Sequence[Identity]) -> set[Key]:
     """The keys that tell some apart; what all of one metric have tells none of them."""
-    keys = _varying([*map(_without_conditions, measured), *endings])
+    keys = differing([*map(_without_conditions, measured), *endings])
     by_metric: dict[str, list[Identity]] = defaultdict(list)
     for one in measured:
         by_metric[str(one.get(Key("", "metric")))].append(one)
-    return keys.union(*(_varying(found) for found in by_metric.values()))
-
-
-def _varying(identities: Sequence[Identity]) -> set[Key]:
-    keys = {key for identity in identities for key in identity}
-    return {key for key in keys if len({str(i.get(key)) for i in identities}) > 1}
+    return keys.union(*(differing(found) for found in by_metric.values()))
 
 
 def _deduplicated(texts: Iterable[str]) -> list[str]:
