@@ -27,7 +27,7 @@ def report(folder: Path, form: str) -> None:
       nixwulf report runs/first --format md >issue.md
       nixwulf report runs/first --format svg >decode.svg
     """
-    from nixwulf.report import export, markdown, panels, summary_of, write
+    from nixwulf.report import panels, summary_of, write
 
     summary = summary_of(folder)
     if form == "html":

@@ -14,8 +14,8 @@ from nixwulf.core.text import (
     times,
     unit_name,
 )
-from nixwulf.report.contents import Summary
 from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary
+from nixwulf.report.summary import Summary
 from nixwulf.results.identity import Setting
 
 _HEADLINE_METRIC = ("decode", "prompt")

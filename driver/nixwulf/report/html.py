@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from nixwulf.core import text
+from nixwulf.core.document import Table
 from nixwulf.report import provenance
-from nixwulf.report.contents import Summary
-from nixwulf.report.costs import Costs, costs
 from nixwulf.report.findings import findings
 from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary
 from nixwulf.report.panels import Plots, plots
-from nixwulf.report.template import environment
+from nixwulf.report.summary import Summary
+from nixwulf.report.text import costs
 from nixwulf.results.identity import Setting
 from nixwulf.results.store import Entry
 
@@ -53,7 +53,7 @@ class Section:
     scaling: list[list[ScalingRow]]
     scaling_nodes: list[int]
     entries: list[Entry]
-    costs: Costs | None
+    costs: Table | None
     as_given: bool
     from_runs: bool
 
@@ -72,6 +72,19 @@ def to_html(summary: Summary) -> str:
         fabrics=provenance.fabrics(records),
         facts=provenance.facts(records),
         examples=provenance.examples(summary.folder.entries),
+    )
+
+
+def environment(folder: str) -> jinja2.Environment:
+    """An environment of the templates in a folder of the package."""
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("nixwulf", folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 

@@ -13,9 +13,9 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.metric import adds_up
 from nixwulf.core.text import amount, clean, format_significant, microseconds, plural, unit_name
 from nixwulf.report.charts import Chart, Curve, LegendEntry, Mark, entry, inline, to_file
-from nixwulf.report.contents import Summary
 from nixwulf.report.lines import CaseSummary, MetricKey
 from nixwulf.report.predicted import About
+from nixwulf.report.summary import Summary
 from nixwulf.results.fabrics import rtt_order
 from nixwulf.results.identity import Setting
 

@@ -7,7 +7,7 @@ import pytest
 from nixwulf.core.metric import METRICS, MetricFacts, better, is_predicted, long_name, rank
 from nixwulf.report.findings import findings
 from nixwulf.report.html import to_html
-from nixwulf.report.markdown import to_markdown
+from nixwulf.report.text import to_markdown
 from nixwulf.report.summary import summarize
 from nixwulf.results.compare.comparison import compare_paths
 from nixwulf.results.compare.render import to_markdown as comparison

@@ -14,11 +14,10 @@ from nixwulf.core.errors import InputError
 from nixwulf.report import print_summary, summary_of, write
 from nixwulf.report.findings import findings
 from nixwulf.report.html import to_html
-from nixwulf.report.markdown import to_markdown
 from nixwulf.report.panels import decode_by_rtt, plots
 from nixwulf.report.provenance import fabrics
 from nixwulf.report.summary import summarize
-from nixwulf.report.terminal import show
+from nixwulf.report.text import to_markdown, to_terminal
 from nixwulf.results.record import sealed
 from nixwulf.results.run_folder import read_folder
 from record_factory import case, failed, metric, ok, plan, write_run
@@ -58,7 +57,7 @@ def summary(tmp_path, records):
 
 def printed(summary, width=100):
     out = io.StringIO()
-    show(summary, Console(file=out, width=width))
+    to_terminal(summary, Console(file=out, width=width))
     return out.getvalue()
 
 

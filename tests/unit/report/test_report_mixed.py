@@ -7,12 +7,11 @@ import pytest
 from rich.console import Console
 
 from mixed_run import write_mixed_run
-from nixwulf.report import export, summary_of
+from nixwulf.report import summary_of
 from nixwulf.report.findings import findings
 from nixwulf.report.html import to_html
-from nixwulf.report.markdown import to_markdown
 from nixwulf.report.summary import summarize
-from nixwulf.report.terminal import show
+from nixwulf.report.text import to_markdown, to_terminal
 from nixwulf.results.record import sealed
 from nixwulf.results.run_folder import read_folder
 from record_factory import case, machines, metric, ok, write_run
@@ -25,7 +24,7 @@ def summary(tmp_path_factory):
 
 def printed(summary, width=80):
     out = io.StringIO()
-    show(summary, Console(file=out, width=width))
+    to_terminal(summary, Console(file=out, width=width))
     return out.getvalue()
 
 
@@ -55,7 +54,7 @@ def test_every_form_gives_each_metric_its_own_unit(summary):
         for unit in ("tok/s", "Gbit/s", "Gflop/s", "ms", "µs"):
             assert unit in text
         assert "TTFT" in text
-    rows = export.to_csv(summary.folder.records)
+    rows = text.to_csv(summary.folder.records)
     assert {"tok/s", "Gbit/s", "Gflop/s", "ms", "us"} <= set(re.findall(r"[\w/]+", rows))
 
 

@@ -13,8 +13,7 @@ from markupsafe import Markup
 
 from nixwulf.cli.main import cli
 from nixwulf.core.errors import InputError
-from nixwulf.report.site import make
-from nixwulf.report.site.folder import MARKER
+from nixwulf.report.site import MARKER, make
 from nixwulf.report.site.look import Figure, within
 from nixwulf.report.site.paging import paged
 from nixwulf.results.record import sealed

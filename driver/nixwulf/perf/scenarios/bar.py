@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rich.text import Text
+
 LETTERS: Mapping[str, tuple[str, str]] = {
     "weights": ("W", "reading weights from memory"),
     "cache": ("K", "reading the KV cache"),
@@ -46,6 +48,14 @@ def cells(parts: Mapping[str, float], width: int) -> dict[str, int]:
     for name in rest[: width - sum(found.values())]:
         found[name] += 1
     return found
+
+
+def rich_bar(parts: Mapping[str, float], width: int) -> Text:
+    """The bar of width characters, on a terminal with colours in them."""
+    bar = Text(no_wrap=True)
+    for name, count in cells(parts, width).items():
+        bar.append(LETTERS[name][0] * count, style=f"{COLOURS[name]} reverse")
+    return bar
 
 
 def percentages(parts: Mapping[str, float]) -> str:

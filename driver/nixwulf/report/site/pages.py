@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from nixwulf.core.text import clean, format_significant, plural, unbroken
+from nixwulf.report.html import environment
 from nixwulf.report.site.figures import by_machines, by_models, figures
 from nixwulf.report.site.groups import Group, count_words, fabric_name, groups
 from nixwulf.report.site.look import Figure, within
-from nixwulf.report.site.names import page_names
-from nixwulf.report.site.paging import page_file, paged
+from nixwulf.report.site.paging import page_file, page_names, paged
 from nixwulf.report.site.predicted import explained, why_not, with_words, words
 from nixwulf.report.site.rows import (
     SiteRow,
@@ -28,7 +28,6 @@ from nixwulf.report.site.rows import (
     shorten,
     web_address,
 )
-from nixwulf.report.template import environment
 from nixwulf.results.identity import record_key
 from nixwulf.results.store import Entry
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.core.metric import short_name
@@ -17,20 +16,6 @@ _NAMED = ("nodes", "parallelism", "fabric", "transport")
 _NOT_SHOWN = frozenset({"metric", "unit"})
 _MOST_VALUES = 3
 _MOST_ALONE = 8
-
-
-@dataclass(frozen=True)
-class PairText:
-    """A pair in words."""
-
-    case: str
-    metric: str
-    a: str
-    b: str
-    ratio: str
-    interval: str
-    word: str
-    judgement: str
 
 
 class Names:
@@ -90,10 +75,10 @@ class Names:
         return value not in (None, "") and key.name not in {*_NAMED, *_NOT_SHOWN}
 
 
-def lines(comparison: Comparison, names: Names) -> list[PairText]:
-    """Each pair in words."""
+def pairs(comparison: Comparison, names: Names) -> list[tuple[str, ...]]:
+    """Each pair in words: case, metric, A, B, B over A, the interval, and what B is."""
     return [
-        PairText(
+        (
             names.case(pair.shared),
             f"{short_name(pair.metric)} {unit_name(pair.unit)}",
             _value(pair.a),
@@ -101,7 +86,6 @@ def lines(comparison: Comparison, names: Names) -> list[PairText]:
             "" if pair.ratio is None else f"{pair.ratio:.3f}",
             _interval(pair),
             pair.word,
-            pair.judgement,
         )
         for pair in comparison.pairs
     ]
