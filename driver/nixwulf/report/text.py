@@ -42,7 +42,7 @@ _PIPE_WIDTH = 100
 _WIDE = 96  # columns from which efficiency has its own
 _OUTCOME_STYLES = {"ok": "green", "not run": "dim"}
 _CASE = ("nodes", "parallelism", "fabric", "conditions", "RTT, µs", "link, Gbit/s")
-_COSTS = (
+_COSTS: tuple[Column | str, ...] = (
     "case",
     "metric",
     *(Column(n, number=True) for n in ("speed", "W", "per W", "J/token", "US$", "per US$")),
@@ -165,7 +165,7 @@ def _failure(failure: Failure) -> Text:
 
 
 def costs(summary: Summary, setting: Setting) -> Table | None:
-    """What speeds cost, in watts and in US$, beside what it is computed from: a row a case and speed.
+    """What speeds cost in watts and US$, beside what it is computed from: a row a case and speed.
 
     Without columns that would be empty; None where no speed has watts or a price.
     """

@@ -24,7 +24,7 @@ from nixwulf.results.compare.text import Names, difference_document, differences
 from nixwulf.results.identity import Identity
 
 _PIPE_WIDTH = 120
-_COLUMNS = (
+_COLUMNS: tuple[Column | str, ...] = (
     "case",
     Column("metric", whole=True),
     *(Column(head, number=True, whole=True) for head in ("A", "B", "B / A", "95 % interval")),
