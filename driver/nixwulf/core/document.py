@@ -115,7 +115,7 @@ def rich_table(table: Table, *, gap: int = 2, show_header: bool = True) -> RichT
     for column in table.columns:
         one = Column(column) if isinstance(column, str) else column
         found.add_column(
-            Text(one.head),
+            Text(clean(one.head)),
             justify="right" if one.number else "left",
             overflow="fold",
             no_wrap=one.whole,

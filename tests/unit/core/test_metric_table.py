@@ -7,8 +7,8 @@ import pytest
 from nixwulf.core.metric import METRICS, MetricFacts, better, is_predicted, long_name, rank
 from nixwulf.report.findings import findings
 from nixwulf.report.html import to_html
-from nixwulf.report.text import to_markdown
 from nixwulf.report.summary import summarize
+from nixwulf.report.text import to_markdown
 from nixwulf.results.compare.comparison import compare_paths
 from nixwulf.results.compare.render import to_markdown as comparison
 from nixwulf.results.run_folder import read_folder

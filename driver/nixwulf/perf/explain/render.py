@@ -9,10 +9,9 @@ from typing import Any
 from nixwulf.core.document import escaped, output, say
 from nixwulf.core.text import format_significant, plural
 from nixwulf.perf.explain.explanation import Explained
-from nixwulf.perf.explain.labels import labels
 from nixwulf.perf.explain.measured import Unmeasured
-from nixwulf.perf.explain.text import NOTICED, case, measured, sentences
-from nixwulf.perf.scenarios.bar import legend, percentages, rich_bar, shares
+from nixwulf.perf.explain.text import NOTICED, case, labels, measured, sentences
+from nixwulf.perf.scenarios.text import legend, percentages, rich_bar, shares
 
 _BAR = 40
 _PIPE_WIDTH = 170

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from nixwulf.report.predicted import band_of
 from nixwulf.results.identity import DRAWN_APART, OVER_NODES, WORK, is_work, one_name, same
 from nixwulf.results.record import Record
 from nixwulf.results.store import Entry
-from nixwulf.results.table import as_rows, tidy
+from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
 if TYPE_CHECKING:
     from nixwulf.perf.explain.explanation import Explained
@@ -56,15 +56,14 @@ class Source:
 class SiteRow:
     """A value with everything that is shown beside it; without a value of a run that failed.
 
-    columns: of the tidy table, with its machine; conditions: parameters of the case and conditions
-    of the metric, by one name each; explained: the prediction beside the value.
+    columns: of the tidy table, with the machine as its source calls it; conditions: parameters of
+    the case and conditions of the metric, by one name each; explained: the prediction beside it.
     """
 
     source: Source
     columns: Mapping[str, Any]
     kind: str
     platforms: tuple[str, ...]
-    machines: str
     nodes: int
     fabric_kind: str
     fabric: str
@@ -91,6 +90,11 @@ class SiteRow:
     speed_gbps: float | None
     cost: Cost
     explained: Explained | None = None
+
+    @property
+    def machines(self) -> str:
+        """What its source calls its machines; may be empty."""
+        return str(self.columns["machine"])
 
     @property
     def predicted(self) -> Band | None:
@@ -214,6 +218,10 @@ class SiteRow:
         return "; ".join(filter(None, (unit, self.work or unknown)))
 
 
+# What a row has of the tidy table as it stands there.
+_OF_TABLE = sorted({one.name for one in fields(SiteRow)} & TIDY_COLUMNS.keys() - {"conditions"})
+
+
 @lru_cache(4096)  # names come again in hundreds of rows
 def shorten(text: str, longest: int) -> str:
     """Text on one line without control characters, at most so many characters."""
@@ -240,34 +248,13 @@ def _row(source: Source, row: Mapping[str, Any]) -> SiteRow:
     fabric = record.get("fabric", {})
     spread = tuple(row[name] for name in ("p50", "p95", "p99"))
     return SiteRow(
+        **{name: row[name] for name in _OF_TABLE},
         source=source,
         columns={**row, "machine": record["cluster"].get("machine", "")},
-        kind=record["kind"],
         platforms=tuple(dict.fromkeys(record["cluster"]["platforms"])),
-        machines=record["cluster"].get("machine", ""),
-        nodes=case["nodes"],
         fabric_kind=fabric.get("kind", "") if case["nodes"] > 1 else "",
-        fabric=fabric.get("name", case.get("fabric", "")),
-        transport=case.get("transport", ""),
-        engine=case.get("engine", ""),
-        engine_version=record.get("engine", {}).get("version", ""),
-        benchmark=case["benchmark"],
-        model=case.get("model", ""),
-        weights=record.get("model", {}).get("weights", ""),
-        parallelism=case.get("parallelism", ""),
-        outcome=record["outcome"],
-        reason=record.get("failure", {}).get("reason", ""),
-        started=record.get("started", ""),
-        metric=row["metric"] or "",
-        unit=row["unit"] or "",
-        state=row["state"] or "",
-        value=row["value"],
-        stddev=row["stddev"],
         percentiles=None if None in spread else spread,
-        n_samples=row["n_samples"],
         conditions=one_name(case["parameters"], json.loads(row["conditions"] or "{}")),
-        rtt_us=row["rtt_us"],
-        bandwidth_gbps=row["bandwidth_gbps"],
         speed_gbps=fabric.get("speed_gbps"),
         cost=Cost(*(row[name] for name in Cost._fields)),
     )
