@@ -54,7 +54,7 @@ def test_every_form_gives_each_metric_its_own_unit(summary):
         for unit in ("tok/s", "Gbit/s", "Gflop/s", "ms", "µs"):
             assert unit in text
         assert "TTFT" in text
-    rows = text.to_csv(summary.folder.records)
+    rows = texts.to_csv(summary.folder.records)
     assert {"tok/s", "Gbit/s", "Gflop/s", "ms", "us"} <= set(re.findall(r"[\w/]+", rows))
 
 

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from nixwulf.cli.report import report
-from nixwulf.report import summary_of, text
+from nixwulf.report import summary_of
+from nixwulf.report import text as texts
 from nixwulf.report.html import to_html
 from nixwulf.report.text import to_markdown
 from nixwulf.results import record
@@ -34,7 +35,7 @@ def folder(tmp_path):
 
 def printed(folder, width=100):
     out = io.StringIO()
-    text.to_terminal(summary_of(folder), Console(file=out, width=width, highlight=False))
+    texts.to_terminal(summary_of(folder), Console(file=out, width=width, highlight=False))
     return out.getvalue()
 
 

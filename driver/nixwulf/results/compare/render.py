@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from rich.text import Text
+
 from nixwulf.core.document import (
     Cell,
     Column,
@@ -15,7 +17,6 @@ from nixwulf.core.document import (
     output,
     pipe_table,
     rich_table,
-    say,
 )
 from nixwulf.core.text import clean
 from nixwulf.results.compare.comparison import Comparison
@@ -39,7 +40,7 @@ def to_terminal(comparison: Comparison, limit: float | None) -> None:
     console = output(_PIPE_WIDTH)
     names = Names(comparison)
     for head in _heads(comparison, names):
-        say(console, head)
+        console.print(Text(head))
     rows: list[list[Cell]] = []
     last = None
     for (case, *cells, word), pair in zip(pairs(comparison, names), comparison.pairs, strict=True):
@@ -50,7 +51,7 @@ def to_terminal(comparison: Comparison, limit: float | None) -> None:
         console.print(rich_table(Table(_UNNAMED, rows)))
     for sentence in sentences(comparison, names, limit):
         console.print()
-        say(console, sentence)
+        console.print(Text(sentence))
 
 
 def to_markdown(comparison: Comparison, limit: float | None) -> str:
