@@ -11,7 +11,7 @@ from nixwulf.report import summary_of
 from nixwulf.report.findings import findings
 from nixwulf.report.html import to_html
 from nixwulf.report.summary import summarize
-from nixwulf.report.text import to_markdown, to_terminal
+from nixwulf.report.text import to_csv, to_markdown, to_terminal
 from nixwulf.results.record import sealed
 from nixwulf.results.run_folder import read_folder
 from record_factory import case, machines, metric, ok, write_run
@@ -54,7 +54,7 @@ def test_every_form_gives_each_metric_its_own_unit(summary):
         for unit in ("tok/s", "Gbit/s", "Gflop/s", "ms", "µs"):
             assert unit in text
         assert "TTFT" in text
-    rows = texts.to_csv(summary.folder.records)
+    rows = to_csv(summary.folder.records)
     assert {"tok/s", "Gbit/s", "Gflop/s", "ms", "us"} <= set(re.findall(r"[\w/]+", rows))
 
 
