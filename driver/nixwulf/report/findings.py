@@ -15,24 +15,22 @@ from nixwulf.core.text import (
     unit_name,
 )
 from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary
-from nixwulf.report.summary import Summary
-from nixwulf.results.identity import Setting
+from nixwulf.report.summary import Section
 
 _HEADLINE_METRIC = ("decode", "prompt")
 _MOST_VARIANTS = 4
 _WHOLE_FROM = 10.0
 
 
-def findings(summary: Summary) -> dict[Setting, list[str]]:
-    """For each setting in which something was measured its sentences, the most general first."""
-    found = {setting: list(_of_setting(summary, setting)) for setting in summary.settings}
-    return {setting: sentences for setting, sentences in found.items() if sentences}
+def findings(section: Section) -> list[str]:
+    """The sentences of a setting, the most general first; none where nothing was measured."""
+    return list(_of_setting(section))
 
 
-def _of_setting(summary: Summary, setting: Setting) -> Iterator[str]:
+def _of_setting(section: Section) -> Iterator[str]:
     """Of each variant of conditions; what matters most of each where they are several."""
-    lines = [line for line in summary.lines_of(setting) if line.values]
-    metrics = summary.headline(setting)
+    lines = [line for line in section.lines if line.values]
+    metrics = section.headline
     variants = list(dict.fromkeys(line.variant for line in lines))
     for variant in variants[:_MOST_VARIANTS]:
         own = [line for line in lines if line.variant == variant]

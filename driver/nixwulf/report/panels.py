@@ -15,9 +15,8 @@ from nixwulf.core.text import amount, clean, format_significant, microseconds, p
 from nixwulf.report.charts import Chart, Curve, LegendEntry, Mark, entry, inline, to_file
 from nixwulf.report.lines import CaseSummary, MetricKey
 from nixwulf.report.predicted import About
-from nixwulf.report.summary import Summary
+from nixwulf.report.summary import Section, Summary
 from nixwulf.results.fabrics import rtt_order
-from nixwulf.results.identity import Setting
 
 _DECODE = MetricKey("decode", "tok/s")
 MOST_QUANTITIES = 6
@@ -45,10 +44,10 @@ class Plots:
     undrawn: tuple[str, ...]
 
 
-def plots(summary: Summary, setting: Setting) -> Plots:
+def plots(section: Section) -> Plots:
     """The plots of a setting; those that would be empty are left out."""
-    lines = _measured(summary, setting)
-    metrics = sorted(summary.headline(setting), key=lambda metric: metric.name != "decode")
+    lines = _measured(section)
+    metrics = sorted(section.headline, key=lambda metric: metric.name != "decode")
     variants = list(dict.fromkeys(line.variant for line in lines))
     axes = numeric_axes(lines)
     drawn = variants[: 1 if axes else max(1, MOST_QUANTITIES // max(1, len(metrics)))]
@@ -65,7 +64,7 @@ def plots(summary: Summary, setting: Setting) -> Plots:
         by_rtt=tuple(
             inline(panel)
             for metric, variant in quantities
-            if metric.name != "prompt" and (setting.engine or adds_up(metric.unit))
+            if metric.name != "prompt" and (section.setting.engine or adds_up(metric.unit))
             for panel in by_rtt(lines, metric, variant)
         ),
         samples=_sample_counts(lines),
@@ -75,10 +74,10 @@ def plots(summary: Summary, setting: Setting) -> Plots:
             for line in lines
             if m.name in line.values
         ),
-        predicted=summary.predicted.about(lines),
+        predicted=section.summary.predicted.about(lines),
         missing=tuple(
             f"{line.what} ({line.outcome})"
-            for line in summary.lines_of(setting)
+            for line in section.lines
             if line.outcomes and not line.values
         ),
         undrawn=tuple(variants[len(drawn) :]),
@@ -91,8 +90,8 @@ def decode_by_rtt(summary: Summary) -> str:
     Raises InputError unless exactly one setting has that plot.
     """
     found = []
-    for setting in summary.settings:
-        lines = _measured(summary, setting)
+    for section in summary.sections:
+        lines = _measured(section)
         variants = sorted({line.variant for line in lines})
         drawn = [panel for one in variants for panel in by_rtt(lines, _DECODE, one)]
         if drawn:
@@ -107,9 +106,8 @@ def decode_by_rtt(summary: Summary) -> str:
     return to_file(*found[0])
 
 
-def _measured(summary: Summary, setting: Setting) -> list[CaseSummary]:
-    lines = summary.lines_of(setting)
-    return [summary.predicted.beside(line) for line in lines if line.values]
+def _measured(section: Section) -> list[CaseSummary]:
+    return [line for line in section.predicted if line.values]
 
 
 def _rtt(lines: Sequence[CaseSummary], link: str) -> str:

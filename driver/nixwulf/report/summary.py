@@ -102,10 +102,14 @@ class Summary:
     names: Mapping[str, str]
 
     @cached_property
-    def settings(self) -> tuple[Setting, ...]:
-        """The settings, those of engines first."""
+    def sections(self) -> tuple[Section, ...]:
+        """One for each setting, those of engines first."""
         settings = {line.setting for line in self.lines}
-        return tuple(sorted(settings, key=lambda s: (s.cluster, not s.engine, s)))
+        several = [key for key in Setting._fields if len({getattr(s, key) for s in settings}) > 1]
+        return tuple(
+            Section(self, setting, setting.name(several))
+            for setting in sorted(settings, key=lambda s: (s.cluster, not s.engine, s))
+        )
 
     @cached_property
     def predicted(self) -> Predicted:
@@ -114,48 +118,9 @@ class Summary:
 
         return predicted(self.folder)
 
-    def lines_of(self, setting: Setting) -> list[CaseSummary]:
-        """The lines of a setting."""
-        return [line for line in self.lines if line.setting == setting]
-
-    def entries_of(self, setting: Setting) -> list[Entry]:
-        """The runs of a setting in the order in which they started."""
-        found = [entry for entry in self.folder.entries if setting == record_setting(entry.record)]
-        return sorted(found, key=lambda entry: (entry.started, entry.record["id"]))
-
     def name_of(self, entry: Entry) -> str:
         """The case of a run among all of its setting, in words."""
         return self.names[case_id(entry.record)]
-
-    def metrics(self, setting: Setting) -> list[MetricKey]:
-        """What was measured in a setting: prompt, decode, ..., then rates, times and the rest."""
-        found = {
-            MetricKey(name, value.unit)
-            for line in self.lines_of(setting)
-            for name, value in line.values.items()
-        }
-        return sorted(found, key=lambda metric: (rank(*metric), metric.unit))
-
-    def headline(self, setting: Setting) -> list[MetricKey]:
-        """The few metrics that stand for a setting, of which more or less is better."""
-        judged = [metric for metric in self.metrics(setting) if metric.better]
-        return judged[:_MOST_IN_HEADLINE] or self.metrics(setting)[:_MOST_IN_HEADLINE]
-
-    def in_rows(self, setting: Setting) -> bool:
-        """Whether each metric needs a row: they are many, or several with percentiles."""
-        metrics = self.metrics(setting)
-        spread = any(self.has_spread(setting, metric) for metric in metrics)
-        return len(metrics) > (1 if spread else _MOST_IN_COLUMNS)
-
-    def has_spread(self, setting: Setting, metric: MetricKey) -> bool:
-        """Whether a metric has percentiles."""
-        values = (line.values.get(metric.name) for line in self.lines_of(setting))
-        return any(value is not None and value.percentiles for value in values)
-
-    def as_given(self, setting: Setting) -> bool:
-        """Whether no value rests on samples: sources give them as they are."""
-        values = [value for line in self.lines_of(setting) for value in line.values.values()]
-        return bool(values) and not any(value.n_samples for value in values)
 
     @property
     def left_out(self) -> tuple[ExcludedPoints, ...]:
@@ -190,15 +155,64 @@ class Summary:
         """Whether a case is faster than its number of nodes times one node."""
         return any(value.above_linear for line in self.lines for value in line.values.values())
 
-    def setting_name(self, setting: Setting) -> str:
-        """What tells a setting from the others: its engine and model, or its benchmark."""
-        always = {"engine", "model"} if setting.engine else {"benchmark"}
-        shown = [
-            value
-            for key, value in setting._asdict().items()
-            if key in always or len({getattr(other, key) for other in self.settings}) > 1
-        ]
-        return ", ".join(filter(None, shown))
+
+@dataclass(frozen=True)
+class Section:
+    """What a report shows of one setting; name: what tells it from the others."""
+
+    summary: Summary
+    setting: Setting
+    name: str
+
+    @cached_property
+    def lines(self) -> list[CaseSummary]:
+        """Its cases."""
+        return [line for line in self.summary.lines if line.setting == self.setting]
+
+    @cached_property
+    def predicted(self) -> list[CaseSummary]:
+        """The same with intervals at those of their values that have a prediction."""
+        return [self.summary.predicted.beside(line) for line in self.lines]
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """Its runs in the order in which they started."""
+        every = self.summary.folder.entries
+        found = [entry for entry in every if self.setting == record_setting(entry.record)]
+        return sorted(found, key=lambda entry: (entry.started, entry.record["id"]))
+
+    @cached_property
+    def metrics(self) -> list[MetricKey]:
+        """What was measured: prompt, decode, ..., then rates, times and the rest."""
+        found = {
+            MetricKey(name, value.unit)
+            for line in self.lines
+            for name, value in line.values.items()
+        }
+        return sorted(found, key=lambda metric: (rank(*metric), metric.unit))
+
+    @property
+    def headline(self) -> list[MetricKey]:
+        """The few metrics that stand for it, of which more or less is better."""
+        judged = [metric for metric in self.metrics if metric.better]
+        return (judged or self.metrics)[:_MOST_IN_HEADLINE]
+
+    @cached_property
+    def spread(self) -> list[MetricKey]:
+        """The metrics that have percentiles."""
+        found = {n for line in self.lines for n, value in line.values.items() if value.percentiles}
+        return [metric for metric in self.metrics if metric.name in found]
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether each metric needs a row: they are many, or several with percentiles."""
+        return len(self.metrics) > (1 if self.spread else _MOST_IN_COLUMNS)
+
+    @property
+    def as_given(self) -> bool:
+        """Whether no value rests on samples: sources give them as they are."""
+        values = [value for line in self.lines for value in line.values.values()]
+        return bool(values) and not any(value.n_samples for value in values)
 
 
 def _coordinates(case: Mapping[str, Any]) -> dict[str, Any]:

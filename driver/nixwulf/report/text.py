@@ -33,8 +33,7 @@ from nixwulf.core.text import (
 from nixwulf.report.findings import findings
 from nixwulf.report.lines import CaseSummary, MetricKey
 from nixwulf.report.provenance import fabrics, facts
-from nixwulf.report.summary import Failure, Summary
-from nixwulf.results.identity import Setting
+from nixwulf.report.summary import Failure, Section, Summary
 from nixwulf.results.record import Record
 from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
@@ -52,13 +51,13 @@ _COSTS: tuple[Column | str, ...] = (
 def to_terminal(summary: Summary, console: Console | None = None) -> None:
     """Print what was measured, setting by setting, then failures, warnings and counts."""
     console = console or output(_PIPE_WIDTH)
-    for setting in summary.settings:
-        if summary.in_rows(setting):
-            _print_rows(summary, setting, console)
+    for section in summary.sections:
+        if section.in_rows:
+            _print_rows(section, console)
         else:
             narrow = console.width < _WIDE
-            console.print(rich_table(_table(summary, setting, narrow), gap=1 if narrow else 2))
-        if table := costs(summary, setting):
+            console.print(rich_table(_table(section, narrow), gap=1 if narrow else 2))
+        if table := costs(section):
             console.print(rich_table(table))
             console.print(Text(clean(" ".join(table.notes)), style="dim"))
         console.print()
@@ -70,16 +69,16 @@ def to_terminal(summary: Summary, console: Console | None = None) -> None:
     console.print(Text(clean(summary.counts), style="bold"))
 
 
-def _table(summary: Summary, setting: Setting, narrow: bool) -> Table:
+def _table(section: Section, narrow: bool) -> Table:
     """One row a case, one column a metric."""
-    lines = summary.lines_of(setting)
-    metrics = summary.metrics(setting)
+    lines = section.lines
+    metrics = section.metrics
     scaled = next((m for m in reversed(metrics) if _scales(lines, m)), None)
     units = dict.fromkeys(unit_name(metric.unit) for metric in metrics)
     variants = any(line.axes for line in lines)
     several = len(units) > 1
     numbers = ["RTT µs"]
-    spread = bool(metrics) and summary.has_spread(setting, metrics[0])
+    spread = bool(metrics) and metrics[0] in section.spread
     numbers += [f"{m.words} {unit_name(m.unit)}" if several else m.words for m in metrics]
     numbers += ["p50", "p95", "p99"] if spread else []
     numbers += [f"{scaled.words} ×", *([] if narrow else ["eff."])] if scaled else []
@@ -101,8 +100,8 @@ def _table(summary: Summary, setting: Setting, narrow: bool) -> Table:
             "outcome",
         ),
         rows,
-        title=summary.setting_name(setting),
-        caption=_caption(list(units), scaled, summary.as_given(setting)),
+        title=section.name,
+        caption=_caption(list(units), scaled, section.as_given),
     )
 
 
@@ -113,10 +112,10 @@ def _caption(units: Sequence[str], scaled: MetricKey | None, as_given: bool) -> 
     return f"{one}{what}{against}" if units else ""
 
 
-def _print_rows(summary: Summary, setting: Setting, console: Console) -> None:
+def _print_rows(section: Section, console: Console) -> None:
     """One row a metric, under each case, with percentiles."""
-    lines, metrics = summary.lines_of(setting), summary.metrics(setting)
-    console.print(Text(clean(summary.setting_name(setting)), style="bold"))
+    lines, metrics = section.lines, section.metrics
+    console.print(Text(clean(section.name), style="bold"))
     scales = any(_scales(lines, metric) for metric in metrics)
     name_width = max(len(f"{m.words} {unit_name(m.unit)}") for m in metrics) if metrics else 0
     heads = (("mean ± sd", 17), ("p50", 7), ("p95", 7), ("p99", 7), *([("×", 5)] * scales))
@@ -164,15 +163,15 @@ def _failure(failure: Failure) -> Text:
     return text
 
 
-def costs(summary: Summary, setting: Setting) -> Table | None:
+def costs(section: Section) -> Table | None:
     """What speeds cost in watts and US$, beside what it is computed from: a row a case and speed.
 
     Without columns that would be empty; None where no speed has watts or a price.
     """
     rows: list[tuple[str, ...]] = []
     sources: dict[str, None] = {}
-    for line in summary.lines_of(setting):
-        for metric in summary.metrics(setting):
+    for line in section.lines:
+        for metric in section.metrics:
             value = line.values.get(metric.name)
             if value is None or value.cost is None:
                 continue
@@ -200,7 +199,7 @@ def to_markdown(summary: Summary) -> str:
         f"## {escaped(summary.folder.title)}",
         escaped(summary.folder.description),
         escaped(summary.counts) + ".",
-        *(part for setting in summary.settings for part in _setting(summary, setting)),
+        *(part for section in summary.sections for part in _section(section)),
         *_failures_text(summary.failures),
         *_warnings(summary),
         *_left_out(summary),
@@ -211,13 +210,11 @@ def to_markdown(summary: Summary) -> str:
     return markdown(parts)
 
 
-def _setting(summary: Summary, setting: Setting) -> list[str]:
-    sentences = findings(summary).get(setting, [])
-    head, rows = (_rows if summary.in_rows(setting) else _columns)(summary, setting)
-    scaled = any(
-        value.speed_up for line in summary.lines_of(setting) for value in line.values.values()
-    )
-    given = summary.as_given(setting)
+def _section(section: Section) -> list[str]:
+    sentences = findings(section)
+    head, rows = (_rows if section.in_rows else _columns)(section)
+    scaled = any(value.speed_up for line in section.lines for value in line.values.values())
+    given = section.as_given
     note = [
         "Values are as their sources give them."
         if given
@@ -230,17 +227,17 @@ def _setting(summary: Summary, setting: Setting) -> list[str]:
         "carried.",
     ]
     return [
-        f"### {escaped(summary.setting_name(setting))}",
+        f"### {escaped(section.name)}",
         bullets(sentences),
         pipe_table(Table(head, rows)),
         " ".join(filter(None, note)),
-        *_predicted(summary, setting),
-        *_costs(summary, setting),
+        *_predicted(section),
+        *_costs(section),
     ]
 
 
-def _predicted(summary: Summary, setting: Setting) -> list[str]:
-    about = summary.predicted.about(summary.lines_of(setting))
+def _predicted(section: Section) -> list[str]:
+    about = section.summary.predicted.about(section.lines)
     if not about.inside:
         return [escaped(about.why_not)]
     text = f"Predicted, not measured: {about.inside}, by Nixwulf's performance model."
@@ -248,7 +245,7 @@ def _predicted(summary: Summary, setting: Setting) -> list[str]:
     text += f" The slowest case{each}:" if about.why else ""
     rows = [
         [line.what, name, value.text, value.predicted.text]
-        for line in map(summary.predicted.beside, summary.lines_of(setting))
+        for line in section.predicted
         for name, value in line.values.items()
         if value.predicted
     ]
@@ -260,18 +257,18 @@ def _predicted(summary: Summary, setting: Setting) -> list[str]:
     ]
 
 
-def _costs(summary: Summary, setting: Setting) -> list[str]:
-    found = costs(summary, setting)
+def _costs(section: Section) -> list[str]:
+    found = costs(section)
     if found is None:
         return []
     return ["#### Watts and US$", pipe_table(found), escaped(" ".join(found.notes))]
 
 
-def _columns(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]]]:
+def _columns(section: Section) -> tuple[list[str], list[list[str]]]:
     """One row a case, two columns a metric."""
-    lines, metrics = summary.lines_of(setting), summary.metrics(setting)
+    lines, metrics = section.lines, section.metrics
     scaled = {m for m in metrics if any(_scaling_text(line, m.name) for line in lines)}
-    spread = {m for m in metrics if summary.has_spread(setting, m)}
+    spread = section.spread
     heads: list[str] = []
     for m in metrics:
         heads += [f"{m.words}, {unit_name(m.unit)}"]
@@ -289,11 +286,11 @@ def _columns(summary: Summary, setting: Setting) -> tuple[list[str], list[list[s
     return [*_CASE, *heads, "n", "outcome"], rows
 
 
-def _rows(summary: Summary, setting: Setting) -> tuple[list[str], list[list[str]]]:
+def _rows(section: Section) -> tuple[list[str], list[list[str]]]:
     """One row a case and metric, with percentiles."""
     rows = []
-    for line in summary.lines_of(setting):
-        for m in summary.metrics(setting):
+    for line in section.lines:
+        for m in section.metrics:
             if value := line.values.get(m.name):
                 cells = [f"{m.words}, {unit_name(m.unit)}", value.text, *value.spread]
                 cells += [_scaling_text(line, m.name), value.counts, line.outcome]

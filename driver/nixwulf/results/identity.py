@@ -115,6 +115,11 @@ class Setting(NamedTuple):
     benchmark: str
     model: str
 
+    def name(self, several: Collection[str]) -> str:
+        """Its engine and model, or its benchmark, and each field of which there are several."""
+        shown = {"engine", "model", *several} if self.engine else {"benchmark", *several}
+        return ", ".join(filter(None, (getattr(self, key) for key in self._fields if key in shown)))
+
 
 def setting_of(kind: str, cluster: str, platform: str, case: Mapping[str, Any]) -> Setting:
     """The setting of a case; of one that is no run with its platforms, for it may be of any."""

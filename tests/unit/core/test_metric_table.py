@@ -41,8 +41,9 @@ def runs(folder, points):
 def test_a_metric_added_to_the_table_is_known_to_report_compare_and_site(quality, tmp_path):
     low, high = runs(tmp_path / "low", 40.0), runs(tmp_path / "high", 80.0)
     summary = summarize(read_folder(high))
-    assert [m.words for m in summary.headline(summary.settings[0])] == ["QUAL", "decode"]
-    (sentences,) = findings(summary).values()
+    (section,) = summary.sections
+    assert [m.words for m in section.headline] == ["QUAL", "decode"]
+    sentences = findings(section)
     assert any(one.startswith("Quality of the text (QUAL) on one node") for one in sentences)
     assert "| QUAL, % | " in to_markdown(summary)
     assert "QUAL" in to_html(summary)

@@ -101,7 +101,7 @@ def test_what_the_plan_left_out_is_shown_with_the_reason(tmp_path, records):
 
 
 def test_findings_name_best_and_slowest_and_what_the_round_trip_costs(summary):
-    ((sentences),) = findings(summary).values()
+    sentences = findings(summary.sections[0])
     assert sentences[0] == (
         "Decode on one node: 410 tok/s. No case of several nodes reaches that: the best, 2 nodes "
         "in tensor over near (round trip 20 µs), gives 80.0 tok/s (20 % of it); the slowest, "
@@ -120,7 +120,8 @@ def test_a_change_within_the_spread_is_not_called_a_fall(tmp_path):
         ok(NEAR, {"decode": [80.0, 100.0]}, rtt_us=20.0),
         ok(FAR, {"decode": [78.0, 98.0]}, rtt_us=900.0),
     ]
-    ((sentences),) = findings(summarize(read_folder(write_run(tmp_path, records)))).values()
+    (section,) = summarize(read_folder(write_run(tmp_path, records))).sections
+    sentences = findings(section)
     assert "stays within one standard deviation (90.0 and 88.0 tok/s)" in sentences[1]
 
 
@@ -412,7 +413,7 @@ def test_legend_and_table_of_fabrics_give_the_same_round_trip(tmp_path):
     summary = summarize(read_folder(write_run(tmp_path, records)))
     table = {row.name: row.rtt.split(" (")[0] for row in fabrics(summary.folder.records)}
     assert set(table) == {"near", "far"}
-    assert len(summary.settings) == 2
-    for setting in summary.settings:
-        legend = {one.words: one.note for one in plots(summary, setting).legend}
+    assert len(summary.sections) == 2
+    for section in summary.sections:
+        legend = {one.words: one.note for one in plots(section).legend}
         assert legend == table

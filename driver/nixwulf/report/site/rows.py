@@ -219,7 +219,8 @@ class SiteRow:
 
 
 # What a row has of the tidy table as it stands there.
-_OF_TABLE = sorted({one.name for one in fields(SiteRow)} & TIDY_COLUMNS.keys() - {"conditions"})
+_MADE = {"source", "conditions"}
+_OF_TABLE = sorted({one.name for one in fields(SiteRow)} & TIDY_COLUMNS.keys() - _MADE)
 
 
 @lru_cache(4096)  # names come again in hundreds of rows
