@@ -60,11 +60,7 @@ def _name(row: SiteRow) -> str:
 
 
 def _about(rows: Sequence[SiteRow]) -> About:
-    named = [
-        (_name(row), row.explained)
-        for row in rows
-        if row.explained and is_predicted(row.metric, row.unit)
-    ]
+    named = [(_name(row), one) for row in rows if (one := _speed(row))]
     return about(named, [(row.value, row.predicted) for row in rows if row.value and row.predicted])
 
 
@@ -75,10 +71,7 @@ def _speed(row: SiteRow) -> Explained | None:
 
 def why_not(rows: Sequence[SiteRow]) -> str:
     """Why no speed of a record has a prediction; empty where one has, or where there is none."""
-    explained = [
-        row.explained for row in rows if row.explained and is_predicted(row.metric, row.unit)
-    ]
-    reasons = [one.why_not for one in explained if one.why_not]
+    reasons = [one.why_not for row in rows if (one := _speed(row)) and one.why_not]
     return "" if not reasons or any(row.predicted for row in rows) else reasons[0]
 
 
