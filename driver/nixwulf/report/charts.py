@@ -158,7 +158,7 @@ def to_file(charts: Sequence[Chart], names: Sequence[str], caption: str) -> str:
     return ET.tostring(_drawn(charts, names, caption), "unicode") + "\n"
 
 
-class _Part(NamedTuple):
+class DrawnPart(NamedTuple):
     """What a group of the drawing is: its class, words and link."""
 
     look: str
@@ -166,10 +166,10 @@ class _Part(NamedTuple):
     href: str = ""
 
 
-class _Parts(dict[str, _Part]):
+class _DrawnParts(dict[str, DrawnPart]):
     """The parts of a drawing by the gid under which matplotlib draws them."""
 
-    def gid(self, part: _Part) -> str:
+    def gid(self, part: DrawnPart) -> str:
         """A new one."""
         name = f"part-{len(self)}"
         self[name] = part
@@ -184,7 +184,7 @@ def _drawn(charts: Sequence[Chart], names: Sequence[str], caption: str) -> ET.El
     width, height = _WIDTH * len(charts) + 2 * edge, edge + max(c.height for c in charts)
     columns = max(1, int(width / (40 + 7 * max(map(len, names), default=0))))
     above = _LEGEND + _LEGEND_LINE * math.ceil(len(names) / columns) if names else 0.0
-    parts = _Parts()
+    parts = _DrawnParts()
     with style.context(["default", _settings()]):
         sheet = Figure(figsize=(width / 72, (height + above) / 72), dpi=72)
         for index, chart in enumerate(charts):
@@ -207,7 +207,7 @@ def _drawn(charts: Sequence[Chart], names: Sequence[str], caption: str) -> ET.El
         out = io.BytesIO()
         none = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         sheet.savefig(out, format="svg", facecolor="white" if names else "none", metadata=none)
-    return _plain(out.getvalue(), parts, "; ".join(chart.label for chart in charts))
+    return plain_svg(out.getvalue(), parts, "; ".join(chart.label for chart in charts))
 
 
 def _key(number: int | None, name: str, **look: Any) -> Any:
@@ -287,7 +287,7 @@ def _band(style: int | None) -> dict[str, Any]:
     }
 
 
-def _draw(axes: Axes, chart: Chart, left: float, parts: _Parts) -> None:
+def _draw(axes: Axes, chart: Chart, left: float, parts: _DrawnParts) -> None:
     """Draw a chart; left: how far its drawing begins to the left of the axes, points."""
     colours = _colours()
     unit = "; ".join(filter(None, (_draw_scales(axes, chart), clean(chart.variant))))
@@ -307,12 +307,12 @@ def _draw(axes: Axes, chart: Chart, left: float, parts: _Parts) -> None:
             drawn.add(place)  # of one on another neither would be pale
             ends = (mark.predicted, [across] * 3)
             look = _band(mark.style) | ({"marker": "|"} if chart.names else {})
-            part = _Part(f"band {colour(mark.style)}", clean(mark.predicted_words))
+            part = DrawnPart(f"band {colour(mark.style)}", clean(mark.predicted_words))
             (pale,) = axes.plot(*(ends if chart.names else ends[::-1]), markevery=[1], **look)
             pale.set_gid(parts.gid(part))
     for curve in chart.curves:
         xs, ys = zip(*curve.points, strict=True)
-        part = _Part(f"line {colour(curve.style)}")
+        part = DrawnPart(f"line {colour(curve.style)}")
         own = colours[colour(curve.style)]
         axes.plot(xs, ys, color=own, alpha=0.75, gid=parts.gid(part))
     floor = axes.get_ylim()[0]
@@ -322,7 +322,7 @@ def _draw(axes: Axes, chart: Chart, left: float, parts: _Parts) -> None:
             bar = [[max(0.0, min(down, mark.y - floor))], [up]]
             own = colours[colour(mark.style)]
             axes.errorbar(mark.x, mark.y, bar, fmt="none", color=own, ecolor=own, elinewidth=1.1)
-        part = _Part(f"{colour(mark.style)} {mark.kind}", clean(mark.words), mark.href)
+        part = DrawnPart(f"{colour(mark.style)} {mark.kind}", clean(mark.words), mark.href)
         axes.plot(mark.x, mark.y, **_marker(mark.style, mark.kind), gid=parts.gid(part), zorder=3)
     _draw_labels(axes, [curve for curve in chart.curves if curve.label])
 
@@ -401,7 +401,7 @@ def side_by_side(ends: Sequence[tuple[float, float, str]]) -> list[tuple[float, 
     return placed
 
 
-def _plain(text: bytes, parts: Mapping[str, _Part], label: str) -> ET.Element:
+def plain_svg(text: bytes, parts: Mapping[str, DrawnPart], label: str) -> ET.Element:
     """What matplotlib drew as paths and texts with plain attributes; groups are its parts alone."""
     root = ET.fromstring(text)  # noqa: S314 - written by matplotlib just now
     shapes = {path.get("id", ""): path.get("d", "") for path in root.iter(f"{_SVG}path")}
