@@ -54,9 +54,14 @@ class Table:
     notes: tuple[str, ...] = ()
 
     @property
+    def shape(self) -> list[Column]:
+        """Its columns, each with all that there is to say of it."""
+        return [Column(one) if isinstance(one, str) else one for one in self.columns]
+
+    @property
     def heads(self) -> list[str]:
         """Of its columns."""
-        return [column if isinstance(column, str) else column.head for column in self.columns]
+        return [column.head for column in self.shape]
 
     @property
     def texts(self) -> list[list[str]]:
@@ -112,14 +117,13 @@ def rich_table(table: Table, *, gap: int = 2, show_header: bool = True) -> RichT
         pad_edge=False,
         show_header=show_header,
     )
-    for column in table.columns:
-        one = Column(column) if isinstance(column, str) else column
+    for column in table.shape:
         found.add_column(
-            Text(clean(one.head)),
-            justify="right" if one.number else "left",
+            Text(clean(column.head)),
+            justify="right" if column.number else "left",
             overflow="fold",
-            no_wrap=one.whole,
-            min_width=one.width,
+            no_wrap=column.whole,
+            min_width=column.width,
         )
     for row in table.rows:
         cells = (Styled(cell, "") if isinstance(cell, str) else cell for cell in row)

@@ -343,10 +343,8 @@ def _left_out(summary: Summary) -> list[str]:
 
 
 def _fabrics(summary: Summary) -> list[str]:
-    rows = [(f.name, f.sold, f.asked, f.rtt, f.bandwidth) for f in fabrics(summary.folder.records)]
-    head = ("fabric", "kind", "asked", "measured RTT, median (range)")
-    table = Table((*head, "measured bandwidth, median (range)"), rows)
-    return ["### Fabrics", pipe_table(table)] if rows else []
+    table = fabrics(summary.folder.records)
+    return ["### Fabrics", pipe_table(table)] if table.rows else []
 
 
 def to_csv(records: Iterable[Record]) -> str:

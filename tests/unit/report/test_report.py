@@ -411,7 +411,7 @@ def test_legend_and_table_of_fabrics_give_the_same_round_trip(tmp_path):
         ok(case(2, "near", model="other"), {"decode": [10.0]}, rtt_us=90.0),
     ]
     summary = summarize(read_folder(write_run(tmp_path, records)))
-    table = {row.name: row.rtt.split(" (")[0] for row in fabrics(summary.folder.records)}
+    table = {row[0]: row[3].split(" (")[0] for row in fabrics(summary.folder.records).texts}
     assert set(table) == {"near", "far"}
     assert len(summary.sections) == 2
     for section in summary.sections:
