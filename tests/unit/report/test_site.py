@@ -15,6 +15,7 @@ from nixwulf.cli.main import cli
 from nixwulf.core.errors import InputError
 from nixwulf.report.site import MARKER, make
 from nixwulf.report.site.look import Figure, within
+from nixwulf.report.site.paging import Page as PageOfSite
 from nixwulf.report.site.paging import paged
 from nixwulf.results.record import sealed
 from record_factory import case, failed, ok
@@ -380,15 +381,12 @@ def test_a_page_draws_as_many_charts_as_it_has_room_for_and_says_so():
 
 def test_rows_are_split_over_pages_by_their_bytes_and_none_is_lost():
     tables = [("one", ["a" * 40] * 7), ("two", ["b" * 10] * 3), ("three", ["c" * 300])]
-    pages = paged(tables, limit=100)
-    kept = [row for page in pages for part in page for row in part.rows]
+    pages = paged("a", tables, limit=100)
+    kept = [row for page in pages for row in page.rows]
     assert kept == [row for _, rows in tables for row in rows]
-    assert all(
-        sum(len(row) for part in page for row in part.rows) <= 100
-        or sum(len(part.rows) for part in page) == 1
-        for page in pages
-    )
-    assert paged([]) == [[]]
+    assert all(sum(map(len, page.rows)) <= 100 or len(page.rows) == 1 for page in pages)
+    assert [page.file for page in pages[:2]] == ["a.html", "a~2.html"]
+    assert paged("a", []) == [PageOfSite("a.html", [])]
 
 
 def test_a_folder_that_is_no_site_is_refused_and_left_alone(tmp_path):

@@ -19,7 +19,7 @@ _TAKEN = frozenset({"index"})
 
 
 @dataclass(frozen=True)
-class Part:
+class TablePart:
     """Rows of one table that stand on one page; whole: whether those are all of it."""
 
     heading: str
@@ -27,23 +27,40 @@ class Part:
     whole: bool
 
 
-def paged(tables: Iterable[tuple[str, Sequence[str]]], limit: int = PAGE_BYTES) -> list[list[Part]]:
-    """Tables of rows, each a piece of HTML, over as many pages as they need; at least one."""
-    pages: list[list[Part]] = [[]]
+@dataclass(frozen=True)
+class Page:
+    """The file of a page, and the parts of tables on it."""
+
+    file: str
+    tables: list[TablePart]
+
+    @property
+    def rows(self) -> list[str]:
+        """Of all its tables."""
+        return [row for table in self.tables for row in table.rows]
+
+
+def paged(
+    name: str, tables: Iterable[tuple[str, Sequence[str]]], limit: int = PAGE_BYTES
+) -> list[Page]:
+    """Tables, each with its heading, over as many pages as they need; at least one.
+
+    Args:
+        name: of the first page without suffix; none has a '~', which those of the others have.
+        tables: rows, each a piece of HTML.
+        limit: of the rows of a page, bytes.
+    """
+    pages = [Page(f"{name}.html", [])]
     left = limit
     for heading, rows in tables:
         for chunk in _chunks(rows, left, limit):
-            if sum(map(_size, chunk)) > left and pages[-1]:
-                pages.append([])
+            size = sum(map(_size, chunk))
+            if size > left and pages[-1].tables:
+                pages.append(Page(f"{name}~{len(pages) + 1}.html", []))
                 left = limit
-            pages[-1].append(Part(heading, tuple(chunk), len(chunk) == len(rows)))
-            left -= sum(map(_size, chunk))
+            pages[-1].tables.append(TablePart(heading, tuple(chunk), len(chunk) == len(rows)))
+            left -= size
     return pages
-
-
-def page_file(name: str, number: int) -> str:
-    """The file of a page's Nth part, from 1 on; no name of a page has a '~'."""
-    return f"{name}.html" if number == 1 else f"{name}~{number}.html"
 
 
 def _chunks(rows: Sequence[str], first: int, limit: int) -> Iterator[list[str]]:
