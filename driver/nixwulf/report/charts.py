@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -185,7 +186,9 @@ def _drawn(charts: Sequence[Chart], names: Sequence[str], caption: str) -> ET.El
     columns = max(1, int(width / (40 + 7 * max(map(len, names), default=0))))
     above = _LEGEND + _LEGEND_LINE * math.ceil(len(names) / columns) if names else 0.0
     parts = _DrawnParts()
-    with style.context(["default", _settings()]):
+    with style.context(["default", _settings()]), warnings.catch_warnings():
+        # Its font measures texts only: who looks at them has fonts of their own.
+        warnings.filterwarnings("ignore", "Glyph .* missing")
         sheet = Figure(figsize=(width / 72, (height + above) / 72), dpi=72)
         for index, chart in enumerate(charts):
             labels = any(curve.label for curve in chart.curves)

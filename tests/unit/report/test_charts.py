@@ -90,3 +90,9 @@ def test_texts_of_older_and_newer_versions_of_matplotlib_look_the_same(style):
 def test_values_that_are_all_but_equal_are_not_apart():
     assert not apart([20.0, 20.0, 20.01])
     assert apart([20.0, 21.0])
+
+
+def test_names_in_any_script_are_drawn_without_a_word(recwarn):
+    root = drawn(CHART._replace(title="模型 \ud800\x07"))
+    assert "模型" in {(one.text or "").strip() for one in root.iter(f"{SVG}text")}
+    assert not recwarn.list
