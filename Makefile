@@ -4,7 +4,11 @@ PYTHON_FILES = driver examples tests tools
 # BOOT="../shared/nix-boot/boot --limit 60" gives them longer. Each takes 5 to 12 minutes there.
 BOOT = ../shared/nix-boot/boot
 
-.PHONY: setup setup-tests demo test lint format docs figures boot
+PYTEST = .venv/bin/pytest
+PARALLEL = -n auto --dist worksteal
+LINTS = lint-style lint-types lint-rooms lint-docs
+
+.PHONY: setup setup-tests demo check test unit lint $(LINTS) format docs figures boot
 
 setup:
 	@tools/setup.sh
@@ -12,17 +16,35 @@ setup:
 demo: setup
 	.venv/bin/nixwulf bench sweeps/demo.yaml
 
+# For every change: at most 90 s on two cores.
+check: setup
+	@$(MAKE) --no-print-directory --jobs unit $(LINTS)
+
+unit:
+	$(PYTEST) $(PARALLEL) --hypothesis-profile few-examples -m "not (lab or nix or browser or slow)"
+
+# The lab measures, so nothing runs beside it.
 test: setup-tests lint
-	.venv/bin/pytest
+	$(PYTEST) $(PARALLEL) -m "not lab"
+	$(PYTEST) -m lab
 
 setup-tests:
 	@tools/setup.sh tests
 
 lint: setup
+	@$(MAKE) --no-print-directory --jobs $(LINTS)
+
+lint-style:
 	.venv/bin/ruff check $(PYTHON_FILES)
 	.venv/bin/ruff format --check $(PYTHON_FILES)
+
+lint-types:
 	cd driver && ../.venv/bin/mypy
+
+lint-rooms:
 	cd driver && ../.venv/bin/lint-imports --no-cache
+
+lint-docs:
 	.venv/bin/python tools/docs --check
 
 # The reference in docs/reference, and the figures of the project's own runs; lint compares.

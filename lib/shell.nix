@@ -14,6 +14,7 @@ pkgs.mkShellNoCC {
       python3Packages.pandas-stubs
       python3Packages.pytest
       python3Packages.pytest-timeout
+      python3Packages.pytest-xdist
       python3Packages.types-pyyaml
     ]);
 }

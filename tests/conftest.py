@@ -6,7 +6,28 @@ from hypothesis import settings
 
 # How long an example takes tells of the machine's load, not of what is tested.
 settings.register_profile("nixwulf", deadline=None)
+# Of 'make check'; 'make test' tries as many examples as Hypothesis does.
+settings.register_profile("few-examples", deadline=None, max_examples=20)
 settings.load_profile("nixwulf")
+
+# What all tests of a folder or file need, by its path below this one.
+MARKS = {
+    "containers": "slow",
+    "engines": "lab",
+    "lab": "lab",
+    "nix": "nix",
+    "sandbox": "slow",
+    "unit/report/test_site_browser.py": "browser",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test the mark of its folder or file, so that 'make check' can leave it out."""
+    for item in items:
+        path = Path(item.path).relative_to(Path(__file__).parent)
+        for place in (path, *path.parents):
+            if mark := MARKS.get(str(place)):
+                item.add_marker(mark)
 
 
 @pytest.hookimpl(wrapper=True)

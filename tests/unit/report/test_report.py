@@ -373,6 +373,7 @@ needs_browser = pytest.mark.skipif(
 )
 
 
+@pytest.mark.browser
 @needs_browser
 def test_a_browser_shows_the_page_and_finds_nothing_to_load(tmp_path, records):
     page = write(summary_of(write_run(tmp_path / "run", records)))
@@ -385,6 +386,7 @@ def test_a_browser_shows_the_page_and_finds_nothing_to_load(tmp_path, records):
     assert "Content Security Policy" in browse(page, tmp_path)[1]
 
 
+@pytest.mark.browser
 @needs_browser
 def test_a_page_does_not_scroll_sideways_on_a_phone(tmp_path, records):
     wide = case(2, "a-fabric-with-a-name-of-forty-characters", model="m" * 120)

@@ -348,6 +348,7 @@ def test_pages_stay_under_500_kb_however_many_values_a_model_has(tmp_path):
     assert whole >= 1500
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="results/ is not beside these tests")
 def test_the_site_of_all_published_records_is_small_and_takes_seconds(tmp_path):
     before = time.process_time()

@@ -339,6 +339,7 @@ def scored() -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
 
 
+@pytest.mark.slow
 def test_decode_of_machines_it_never_saw_is_as_close_as_docs_model_md_says(scored):
     found = re.search(
         r"^decode, several nodes +(\d+) +\d+ +([\d.]+)% +[\d.]+% +(\d+)% +(\d+)%", scored, re.M
@@ -351,6 +352,7 @@ def test_decode_of_machines_it_never_saw_is_as_close_as_docs_model_md_says(score
     assert 75 <= inside <= 95
 
 
+@pytest.mark.slow
 def test_directions_of_published_pairs_are_as_right_as_docs_model_md_says(scored):
     right, count = re.search(r"(\d+) of (\d+) pairs right", scored).groups()
 
@@ -359,6 +361,7 @@ def test_directions_of_published_pairs_are_as_right_as_docs_model_md_says(scored
     assert int(right) / int(count) >= 0.85
 
 
+@pytest.mark.slow
 def test_the_score_says_what_it_did_not_judge_and_what_is_furthest_off(scored):
     assert "it guesses tokens ahead, and how many were kept is not stated" in scored
     assert len(scored.split("interval   off  case\n")[1].splitlines()) == 3
