@@ -18,6 +18,8 @@ from nixwulf.inventory.cluster import Cluster, Node
 from nixwulf.nodes import host_keys
 
 CONNECT_TIMEOUT_S = 10
+# ssh gives a silent node up after three of these without an answer (ServerAliveCountMax).
+KEEPALIVE_S = 15
 _CLOSE_S = 10
 _RUNTIME_PATH_MAXIMUM = 37
 _SSH_FAILED = 255
@@ -176,7 +178,7 @@ def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, C
         "ConnectTimeout": str(CONNECT_TIMEOUT_S),
         "ControlPath": str(folder / "%C"),
         "ControlPersist": "60",
-        "ServerAliveInterval": "15",
+        "ServerAliveInterval": str(KEEPALIVE_S),
     }
     return {
         node.name: Connection(node, as_options(settings | host_keys.pin(node, folder)))
