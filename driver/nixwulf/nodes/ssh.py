@@ -8,10 +8,11 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import Cluster, Node
@@ -23,6 +24,8 @@ KEEPALIVE_S = 15
 _CLOSE_S = 10
 _RUNTIME_PATH_MAXIMUM = 37
 _SSH_FAILED = 255
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Unreachable(NixwulfError):
@@ -210,6 +213,13 @@ def _socket_folder() -> Path:
     return folder
 
 
+def each(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """What a function returns for each node, in their order: a thread a node, all at once."""
+    chosen = list(items)
+    with ThreadPoolExecutor(max(1, len(chosen))) as pool:
+        return list(pool.map(function, chosen))
+
+
 def run_all(
     nodes: Sequence[Connection], command: Sequence[str], *, timeout_s: float = 60
 ) -> list[subprocess.CompletedProcess[str] | Unreachable]:
@@ -240,6 +250,5 @@ def open_all(nodes: Iterable[Connection]) -> dict[str, str]:
         return None
 
     chosen = list(nodes)
-    with ThreadPoolExecutor(max(1, len(chosen))) as pool:
-        words = list(pool.map(attempt, chosen))
+    words = each(attempt, chosen)
     return {c.node.name: word for c, word in zip(chosen, words, strict=True) if word is not None}

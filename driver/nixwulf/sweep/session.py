@@ -19,7 +19,7 @@ from nixwulf.nodes import lab
 from nixwulf.nodes.lab.checks import NODES_MINIMUM
 from nixwulf.nodes.power.session import PowerSession
 from nixwulf.nodes.process import stop_orphans
-from nixwulf.nodes.ssh import Connection, connections, open_all
+from nixwulf.nodes.ssh import Connection, connections, each, open_all
 from nixwulf.ops.recover.ladder import recover
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.case import Case
@@ -158,8 +158,7 @@ def _connected(opened: Session) -> Session:
     failures = open_all(opened.nodes.values())
     if failures:
         raise GateError(next(iter(failures.values())))
-    with ThreadPoolExecutor(len(opened.nodes)) as pool:
-        list(pool.map(stop_orphans, opened.nodes.values()))
+    each(stop_orphans, opened.nodes.values())
     return opened
 
 

@@ -6,14 +6,13 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.nodes.ssh import Connection
+from nixwulf.nodes.ssh import Connection, each
 
 _SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "machine.sh"
 _SYSTEM_ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
@@ -107,9 +106,7 @@ def gather_machines(connections: Iterable[Connection]) -> dict[str, Machine | Ni
             return error
 
     nodes = list(connections)
-    with ThreadPoolExecutor(max(1, len(nodes))) as pool:
-        found = pool.map(attempt, nodes)
-        return {c.node.name: machine for c, machine in zip(nodes, found, strict=True)}
+    return {c.node.name: found for c, found in zip(nodes, each(attempt, nodes), strict=True)}
 
 
 def parse_machine(text: str) -> Machine:

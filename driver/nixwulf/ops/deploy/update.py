@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Cluster, Node
-from nixwulf.nodes.ssh import Connection, Unreachable
+from nixwulf.nodes.ssh import Connection, Unreachable, each
 from nixwulf.ops.deploy.flake import FEATURES, Built, error_of
 from nixwulf.ops.deploy.machine import Machine, gather_machines
 from nixwulf.ops.deploy.refusals import absent_interfaces, other_cluster
@@ -172,8 +172,7 @@ def bring_all(targets: Sequence[Target]) -> list[str]:
             f"'{shlex.join(command)}'."
         )
 
-    with ThreadPoolExecutor(max(1, len(targets))) as pool:
-        return [words for words in pool.map(attempt, targets) if words]
+    return [words for words in each(attempt, targets) if words]
 
 
 def switch_all(targets: Sequence[Target], seconds: int, report: Report) -> list[Update]:

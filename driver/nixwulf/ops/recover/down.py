@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.nodes.ssh import Connection
+from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.recover.state import NodeState, run_script, state, states
 
 POLL_S = 2.0
@@ -61,8 +60,7 @@ def _down(
         report(name, "is back")
         return None
 
-    with ThreadPoolExecutor(max(1, len(nodes))) as pool:
-        failures = list(pool.map(one, nodes))
+    failures = each(one, nodes)
     return {node.node.name: words for node, words in zip(nodes, failures, strict=True) if words}
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Node
 from nixwulf.nodes.process import stop_owned
-from nixwulf.nodes.ssh import Connection
+from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.preflight import preflight
 from nixwulf.ops.recover import down, power_switch
 from nixwulf.ops.recover.down import Report
@@ -48,16 +47,12 @@ def recover(
 
     deadline_s is for each of rebooting and switching the power.
     """
-    found = groups(cluster, names)
-    with ThreadPoolExecutor(max(1, len(found))) as pool:
-        return list(
-            pool.map(
-                lambda group: _Ladder(
-                    cluster, [connections[name] for name in group], report, waived, deadline_s
-                ).climb(steps),
-                found,
-            )
-        )
+
+    def climb(group: Sequence[str]) -> Recovered:
+        nodes = [connections[name] for name in group]
+        return _Ladder(cluster, nodes, report, waived, deadline_s).climb(steps)
+
+    return each(climb, groups(cluster, names))
 
 
 class _Ladder:
@@ -153,11 +148,10 @@ class _Ladder:
         if without:
             return f"no power_switch in the cluster file for {', '.join(without)}"
         before = {found.name: found.boot for found in states(self._nodes)}
-        with ThreadPoolExecutor(len(self._nodes)) as pool:
-            try:
-                list(pool.map(_cycle, self._nodes))
-            except NixwulfError as error:
-                return error.message
+        try:
+            each(_cycle, self._nodes)
+        except NixwulfError as error:
+            return error.message
         until = time.monotonic() + self._deadline_s
         for node in self._nodes:
             if down.await_boot(node, before[node.node.name], until) is None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.nodes.ssh import Connection
+from nixwulf.nodes.ssh import Connection, each
 
 _SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "recover" / "node.sh"
 _ANSWER_S = 20
@@ -45,8 +44,7 @@ def run_script(node: Connection, *arguments: str) -> str:
 
 def states(nodes: Sequence[Connection]) -> list[NodeState]:
     """The states of nodes, asked at the same time; every one ends within twenty seconds."""
-    with ThreadPoolExecutor(max(1, len(nodes))) as pool:
-        return list(pool.map(state, nodes))
+    return each(state, nodes)
 
 
 def state(node: Connection) -> NodeState:

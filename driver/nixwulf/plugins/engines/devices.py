@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from nixwulf.inventory.platforms import gpu_vendor
-from nixwulf.nodes.ssh import Connection
+from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import Engine, python_versions
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -29,9 +28,8 @@ def ask(run: Run, program: str, code: str) -> dict[str, str]:
         match = _ANSWER.search(text)
         return match[1] if match else ""
 
-    with ThreadPoolExecutor(len(run.nodes)) as pool:
-        names = [node.node.name for node in run.nodes]
-        return dict(zip(names, pool.map(of, run.nodes), strict=True))
+    names = [node.node.name for node in run.nodes]
+    return dict(zip(names, each(of, run.nodes), strict=True))
 
 
 def record(run: Run, devices: Mapping[str, str]) -> None:

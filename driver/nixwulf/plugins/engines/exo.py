@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nixwulf.core.errors import InputError
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.nodes.ssh import Connection
+from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import Engine, exo_api, exo_network, python_versions
 from nixwulf.plugins.engines.exo_api import ExoRequest, Instance
 from nixwulf.plugins.engines.exo_network import Network
@@ -152,9 +151,8 @@ def _help(run: Run) -> dict[str, str]:
         program = run.facts[node.node.name].programs["exo"]
         return run.output(node, exo_network.HELP, program)
 
-    with ThreadPoolExecutor(len(run.nodes)) as pool:
-        names = (node.node.name for node in run.nodes)
-        return dict(zip(names, pool.map(printed, run.nodes), strict=True))
+    names = (node.node.name for node in run.nodes)
+    return dict(zip(names, each(printed, run.nodes), strict=True))
 
 
 @contextmanager

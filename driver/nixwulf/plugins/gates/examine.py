@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from nixwulf.inventory.cluster import Node
-from nixwulf.nodes.ssh import Connection, Unreachable
+from nixwulf.nodes.ssh import Connection, Unreachable, each
 from nixwulf.plugins.gates import Gate, GateContext, GateResult, all_gates, result_of
 
 _MARK = "nixwulf-gate:"
@@ -87,10 +86,8 @@ def _ask(
         parts = f"\n{done.stdout}".split(f"\n{_MARK}")[1:]
         return {gate: text.strip() for gate, _, text in (part.partition("\n") for part in parts)}
 
-    with ThreadPoolExecutor(max(1, len(subject.nodes))) as pool:
-        found = list(pool.map(ask, subject.nodes))
     answers: dict[str, dict[str, str]] = {}
-    for node, by_gate in zip(subject.nodes, found, strict=True):
+    for node, by_gate in zip(subject.nodes, each(ask, subject.nodes), strict=True):
         for gate, text in by_gate.items():
             answers.setdefault(gate, {})[node.name] = text
     return answers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from nixwulf.nodes.counters import Counters, read
 from nixwulf.nodes.facts import Facts
 from nixwulf.nodes.power.session import PowerSession
 from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
-from nixwulf.nodes.ssh import Connection, Unreachable
+from nixwulf.nodes.ssh import Connection, Unreachable, each
 from nixwulf.plugins.runtime.case import Case
 
 # A silent run whose fabric still carries this much is loading a model, not hanging: a stopped
@@ -149,8 +148,7 @@ class Run:
 
     def outputs(self, script: str) -> list[str]:
         """The same of every node, at the same time."""
-        with ThreadPoolExecutor(len(self.nodes)) as pool:
-            return list(pool.map(lambda node: self.output(node, script), self.nodes))
+        return each(lambda node: self.output(node, script), self.nodes)
 
     def execute(
         self, node: Connection, name: str, argv: Sequence[str], environment: Mapping[str, str]

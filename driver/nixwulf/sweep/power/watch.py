@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +15,7 @@ from nixwulf.nodes.power import energy
 from nixwulf.nodes.power.energy import Window
 from nixwulf.nodes.power.samples import Samples, parse
 from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.ssh import each
 from nixwulf.plugins.meters import INTERVAL_S as SLOWEST_S
 from nixwulf.plugins.meters import MeterReader
 from nixwulf.plugins.runtime.run import Run
@@ -110,8 +110,7 @@ class Watch:
             self._wait_while_sampling(self._window[1] + 2 * INTERVAL_S)
         stops = [process.stop for process in self._samplers.values()]
         stops += [wall.reader.stop for wall in self._walls]
-        with ThreadPoolExecutor(max(1, len(stops))) as pool:
-            list(pool.map(lambda stop: stop(), stops))
+        each(lambda stop: stop(), stops)
 
     def document(self, metrics: Sequence[Metric]) -> dict[str, Any]:
         """The `power` of the run's record; after the stop."""
