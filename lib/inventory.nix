@@ -57,7 +57,7 @@ let
       ) "node '${node.name}' cannot be a host name; use letters, digits and '-' only."
       ++
         optional (lib.hasSuffix "-linux" node.system && node.disk == null)
-          "node '${node.name}' has no disk; add disk = \"/dev/disk/by-id/...\" ('nixwulf deploy --phase facts' lists them)."
+          "node '${node.name}' has no disk; add disk = \"/dev/disk/by-id/...\" ('nixwulf preflight --only facts' lists them)."
     );
 in
 rec {

@@ -102,7 +102,7 @@ python3Packages.buildPythonApplication {
   disabledTestMarks = source.without_marks;
   # From a folder without clusters/: it has to be the installed one.
   postCheck = ''
-    (cd "$(mktemp -d)" && $out/bin/nixwulf cluster check lab)
+    (cd "$(mktemp -d)" && $out/bin/nixwulf preflight --cluster lab --only file)
   '';
   # Many of them are about the lab, and that is Linux'.
   doCheck = stdenv.hostPlatform.isLinux;

@@ -86,10 +86,15 @@ def own(machines, tmp_path):
     return write
 
 
-def test_a_cluster_that_is_as_its_file_says_passes_the_check(nixwulf, own):
-    done = nixwulf("cluster", "check", own())
+def test_a_cluster_that_is_as_its_file_says_passes_by_either_name_of_the_check(nixwulf, own):
+    done = nixwulf("preflight", "--cluster", own(), "--gate", "fabric", "--gate", "versions")
     assert done.returncode == 0, done.stderr
-    assert "All 2 nodes answer and are on their fabrics." in done.stdout
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["gate", "ssh", "fabric", "versions"]
+    earlier = nixwulf("cluster", "check", own())
+    assert earlier.returncode == 0, earlier.stderr
+    assert done.stdout in earlier.stdout
+    assert "All 2 nodes answer and are on their fabrics." in earlier.stdout
 
 
 @pytest.mark.parametrize(
@@ -101,10 +106,12 @@ def test_a_cluster_that_is_as_its_file_says_passes_the_check(nixwulf, own):
     ],
 )
 def test_what_is_not_as_the_file_says_is_named_and_exits_3(nixwulf, own, changes, message):
-    done = nixwulf("cluster", "check", own(**changes))
-    assert done.returncode == 3, done.stdout
-    assert message in done.stderr
-    assert nixwulf("cluster", "check", "--offline", own(**changes)).returncode == 0
+    for words in (("preflight", "--gate", "fabric", "--cluster"), ("cluster", "check")):
+        done = nixwulf(*words, own(**changes))
+        assert done.returncode == 3, done.stderr
+        assert message in done.stdout
+    file_alone = nixwulf("preflight", "--only", "file", "--cluster", own(**changes))
+    assert file_alone.returncode == 0
 
 
 def test_preflight_holds_every_gate_and_prints_json(nixwulf, own):

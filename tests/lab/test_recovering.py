@@ -105,7 +105,7 @@ def test_status_says_who_answers_and_what_runs_there(desk, machines, tmp_path):
     process = sleeping(machines, tmp_path)
     try:
         file = desk.cluster(ssh=("n1", "nowhere"))
-        done = desk.nixwulf("nodes", "status", "--cluster", file)
+        done = desk.nixwulf("preflight", "--only", "status", "--cluster", file)
     finally:
         process.stop()
     assert done.returncode == 3

@@ -148,7 +148,7 @@ def test_the_package_is_built_and_its_check_phase_passes(build):
     marks = " and ".join(f"not ({mark})" for mark in SOURCE["without_marks"])
     left_out = " ".join(f"--ignore-glob={module}" for module in SOURCE["without"])
     pytest_ = f"python3 -m pytest {SOURCE['tests']} {left_out} -m '{marks}'"
-    version = '(cd "$(mktemp -d)" && /build/out/bin/nixwulf cluster check lab)'
+    version = '(cd "$(mktemp -d)" && /build/out/bin/nixwulf preflight --cluster lab --only file)'
     done = build(f"{BUILD}\n{pytest_} -p no:cacheprovider\n{version}")
     print(done.stdout[-20000:])
     assert done.returncode == 0, done.stderr[-4000:]

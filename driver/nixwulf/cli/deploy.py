@@ -20,7 +20,6 @@ from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, In
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster, Node
     from nixwulf.nodes.ssh import Connection
-    from nixwulf.ops.deploy.machine import Machine
     from nixwulf.ops.deploy.plan import DeployPlan, NodePlan
     from nixwulf.ops.deploy.prebuilt import Prebuilt
 
@@ -28,7 +27,13 @@ if TYPE_CHECKING:
 @click.command()
 @machines
 @only_nodes
-@click.option("--phase", type=click.Choice(["facts", "install", "verify"]), help="Only this phase.")
+@click.option(
+    "--phase",
+    # 'facts' is the earlier name of 'nixwulf preflight --only facts'.
+    type=click.Choice(["install", "verify", "facts"]),
+    metavar="[install|verify]",
+    help="Only this phase.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
 @flake_option
 @click.option(
@@ -84,10 +89,11 @@ def deploy(
 
     \b
     Examples:
-      nixwulf deploy --cluster clusters/mine.toml --phase facts
+      nixwulf preflight --cluster clusters/mine.toml --only facts
       nixwulf deploy --cluster clusters/mine.toml --dry-run
       nixwulf deploy --cluster clusters/mine.toml --node mini1 --yes-wipe mini1
     """
+    from nixwulf.cli.preflight import preflight
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.nodes.ssh import connections
@@ -108,14 +114,12 @@ def deploy(
             raise InputError(
                 f"--yes-wipe {wiped!r} is not among the nodes chosen: {', '.join(sorted(names))}."
             )
+    if phase == "facts":
+        ctx.invoke(preflight, cluster=name, chosen=chosen, only="facts")
     found = {key: c for key, c in connections(cluster).items() if key in names}
     if phase == "verify":
         paths = _paths(flake, cluster, nodes, prebuilt)
         ctx.exit(_verify(cluster, list(found.values()), paths, 0))
-    if phase == "facts":
-        machines = _machines(found)
-        _print_facts(nodes, machines)
-        ctx.exit(EXIT_GATE if any(isinstance(m, str) for m in machines.values()) else 0)
     plan = _plan(cluster, flake, nodes, expected, expect_cluster, found, prebuilt, dry_run)
     _print_plan(plan)
     if dry_run:
@@ -150,27 +154,6 @@ def _expectations(given: Sequence[str], names: set[str]) -> dict[str, str]:
     return expected
 
 
-def _machines(connections: Mapping[str, Connection]) -> dict[str, Machine | str]:
-    """What answers for each node, or ssh's words; connections are opened all at once."""
-    from nixwulf.core.text import plural
-    from nixwulf.nodes.ssh import open_all
-    from nixwulf.ops.deploy.machine import Machine, gather_machines
-
-    click.echo(f"Reaching {plural(len(connections), 'node')}.", err=True)
-    failures = open_all(connections.values())
-    reached = [c for name, c in connections.items() if name not in failures]
-    machines: dict[str, Machine | str] = dict(failures)
-    for name, found in gather_machines(reached).items():
-        machines[name] = found if isinstance(found, Machine) else found.message
-    return machines
-
-
-def _print_facts(nodes: Sequence[Node], machines: Mapping[str, Machine | str]) -> None:
-    from nixwulf.ops.deploy.text import facts_text
-
-    click.echo("\n\n".join(facts_text(node, machines[node.name]) for node in nodes))
-
-
 def _plan(
     cluster: Cluster,
     flake: str,
@@ -181,11 +164,12 @@ def _plan(
     prebuilt: Prebuilt | None,
     dry_run: bool,
 ) -> DeployPlan:
+    from nixwulf.core.text import plural
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.ops.deploy.flake import attribute, lacks_nix, layouts
     from nixwulf.ops.deploy.install import check_programs
     from nixwulf.ops.deploy.keys import locked_out
-    from nixwulf.ops.deploy.machine import local_machine_identity
+    from nixwulf.ops.deploy.machine import local_machine_identity, reach_machines
     from nixwulf.ops.deploy.plan import install_of, make_plan
 
     platforms: dict[str, dict[str, Any]] = {
@@ -199,10 +183,11 @@ def _plan(
     if not dry_run:
         check_programs(imaged)
     ask = prebuilt is None and lacks_nix() is None
+    click.echo(f"Reaching {plural(len(connections), 'node')}.", err=True)
     # Evaluating takes as long as a node that does not answer: seconds, so both at once.
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(layouts, flake, imaged) if ask else None
-        machines = _machines(connections)
+        machines = reach_machines(connections)
     known = asked.result() if asked else None
     if prebuilt is not None:
         known = {

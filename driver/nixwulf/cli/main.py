@@ -15,7 +15,6 @@ from nixwulf.core.errors import EXIT_INTERRUPTED
 
 _COMMANDS = {
     "bench": "Run a sweep on a cluster, or on the lab, and report on it.",
-    "cluster": "Check cluster files.",
     "compare": "Compare two sets of records where all conditions are equal.",
     "deploy": "Image the nodes of a cluster, after a plan and a typed name.",
     "engines": "Show which engines are found where, and what would be built.",
@@ -24,7 +23,7 @@ _COMMANDS = {
     "lab": "Bring a cluster of namespaces on this machine up and down.",
     "nodes": "Run commands on the nodes of a cluster; bring hung ones back.",
     "predict": "Predict a model's speed on a cluster, and where the time goes.",
-    "preflight": "Hold every gate against every node of a cluster; run no case.",
+    "preflight": "Say whether a cluster is fine: its file, its nodes, every gate.",
     "publish": "Take what is private out of a run, so that others may see it.",
     "report": "Make the report of a run again, in any format.",
     "site": "Make a static site of records: tables, plots, a page for each.",
@@ -34,8 +33,8 @@ _COMMANDS = {
 }
 
 
-# Earlier names of commands: they work, and help does not list them.
-_ALIASES = {"plan": "tune"}
+# Earlier names of commands, with the module and name of what they are now: help does not list them.
+_ALIASES = {"plan": ("tune", "tune"), "cluster": ("preflight", "cluster")}
 
 
 class _LazyGroup(click.Group):
@@ -45,12 +44,12 @@ class _LazyGroup(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        name = _ALIASES.get(cmd_name, cmd_name)
-        if name not in _COMMANDS:
+        module, name = _ALIASES.get(cmd_name, (cmd_name, cmd_name))
+        if module not in _COMMANDS:
             return None
-        name = f"{name}_" if keyword.iskeyword(name) else name
-        module = importlib.import_module(f"nixwulf.cli.{name}")
-        command: click.Command = getattr(module, name)
+        module, name = (f"{one}_" if keyword.iskeyword(one) else one for one in (module, name))
+        found = importlib.import_module(f"nixwulf.cli.{module}")
+        command: click.Command = getattr(found, name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -60,23 +60,15 @@ def exec_(
     ctx.exit(EXIT_GATE if failures else code)
 
 
-@nodes.command()
+@nodes.command(hidden=True)
 @cluster_or_lab
 @only_nodes
 @click.pass_context
 def status(ctx: click.Context, cluster: str | None, chosen: tuple[str, ...]) -> None:
-    """Say of every node whether it answers, since when it is up, and what nixwulf runs there.
+    """Say who answers: the earlier name of 'nixwulf preflight --only status'."""
+    from nixwulf.cli.preflight import preflight
 
-    \b
-    Examples:
-      nixwulf nodes status --cluster clusters/mine.toml
-    """
-    from nixwulf.ops.recover.state import states
-
-    found = states(_found(cluster, chosen).chosen)
-    for one in found:
-        click.echo(one.sentence())
-    ctx.exit(EXIT_GATE if any(one.error is not None for one in found) else 0)
+    ctx.invoke(preflight, cluster=cluster, chosen=chosen, only="status")
 
 
 @nodes.command()
@@ -127,7 +119,11 @@ def shutdown(
     names = ", ".join(node.node.name for node in going)
     if not yes:
         click.confirm(f"Shut {names} down?", abort=True, err=True)
-    ctx.exit(_failed(shut_down(going, timeout_s, _say), "is up", f"nixwulf nodes status{found}"))
+    ctx.exit(
+        _failed(
+            shut_down(going, timeout_s, _say), "is up", f"nixwulf preflight{found} --only status"
+        )
+    )
 
 
 @nodes.command("recover")

@@ -1,38 +1,83 @@
-"""nixwulf preflight: every gate on every node, and nothing else."""
+"""nixwulf preflight: whether a cluster is fine; the gates on every node, or what each node is."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import cluster_or_lab, find_cluster, json_format
+from nixwulf.cli.options import choose, cluster_or_lab, find_cluster, json_format, only_nodes
 from nixwulf.core.errors import EXIT_GATE
+
+if TYPE_CHECKING:
+    from nixwulf.inventory.cluster import Cluster
+    from nixwulf.nodes.ssh import Connection
 
 
 @click.command()
 @cluster_or_lab
-@json_format("Output format; docs/sweeps.md has the JSON.")
+@only_nodes
+@click.option(
+    "--only",
+    type=click.Choice(["file", "status", "facts"]),
+    help="Hold no gate. file: check the cluster file and reach no node; status: who answers, since "
+    "when, and what nixwulf runs there; facts: what each machine is, and its disks by id.",
+)
+@click.option("--gate", "gates", multiple=True, metavar="GATE", help="Only this gate; repeatable.")
 @click.option("--waive", multiple=True, metavar="GATE", help="Do not refuse by it; repeatable.")
+@json_format("Output format of the gates; docs/sweeps.md has the JSON.")
 @click.pass_context
-def preflight(ctx: click.Context, cluster: str | None, form: str, waive: tuple[str, ...]) -> None:
-    """Hold every gate against every node of a cluster and all of its fabrics; run no case.
+def preflight(
+    ctx: click.Context,
+    cluster: str | None,
+    chosen: tuple[str, ...],
+    only: str | None,
+    gates: tuple[str, ...],
+    waive: tuple[str, ...],
+    form: str,
+) -> None:
+    """Say whether a cluster is fine: hold every gate on every node and fabric; run no case.
 
-    The exit code is 0 when none refuses, else 3. docs/reference/gates.md has what each gate reads.
+    The exit code is 0 when none refuses and all nodes answer, else 3. docs/reference/gates.md has
+    what each gate reads.
 
     \b
     Examples:
       nixwulf preflight --cluster clusters/mine.toml
+      nixwulf preflight --cluster clusters/framework-2.toml --only file
       nixwulf preflight --cluster mine --waive governor --format json
     """
     from nixwulf.nodes.ssh import connections
-    from nixwulf.ops.preflight import preflight as hold
-    from nixwulf.ops.preflight import table_of
+
+    if only and (gates or waive or form == "json"):
+        raise click.UsageError(f"--only {only} holds no gate; leave out --gate, --waive, --format.")
+    if only == "file":
+        _print_file(cluster)
+        return
+    found, config = find_cluster(cluster)
+    names = [node.name for node in choose(found, chosen)]
+    reached = {key: one for key, one in connections(found, config).items() if key in names}
+    if only:
+        fine = {"status": _print_status, "facts": _print_facts}[only](reached)
+    else:
+        fine = _hold(found, reached, gates, waive, form)
+    ctx.exit(0 if fine else EXIT_GATE)
+
+
+def _hold(
+    cluster: Cluster,
+    connections: Mapping[str, Connection],
+    gates: Sequence[str],
+    waive: Sequence[str],
+    form: str,
+) -> bool:
+    from nixwulf.ops.preflight import preflight, table_of
     from nixwulf.plugins.gates import known_names
 
     waived = known_names(waive)
-    chosen, config = find_cluster(cluster)
-    found = hold(chosen, connections(chosen, config), waived)
+    found = preflight(cluster, connections, waived, known_names(gates, "--gate") or None)
     if form == "json":
         click.echo(json.dumps(found.document(), indent=2))
     else:
@@ -41,5 +86,59 @@ def preflight(ctx: click.Context, cluster: str | None, form: str, waive: tuple[s
             for result in found.of(state):
                 for sentence in result.sentences:
                     click.echo(f"{state} by {result.gate}: {sentence}")
-    if found.of("refused"):
+    return not found.of("refused")
+
+
+def _print_file(name: str | None) -> None:
+    from nixwulf.inventory.cluster import load_cluster
+
+    found = load_cluster(name) if name else find_cluster(None)[0]
+    click.echo(
+        f"{found.source}: cluster {found.name!r}, {len(found.nodes)} nodes, fabrics "
+        f"{', '.join(found.fabrics)}."
+    )
+
+
+def _print_status(connections: Mapping[str, Connection]) -> bool:
+    from nixwulf.ops.recover.state import states
+
+    found = states(connections.values())
+    for one in found:
+        click.echo(one.sentence())
+    return not any(one.error is not None for one in found)
+
+
+def _print_facts(connections: Mapping[str, Connection]) -> bool:
+    from nixwulf.core.text import plural
+    from nixwulf.ops.deploy.machine import reach_machines
+    from nixwulf.ops.deploy.text import facts_text
+
+    click.echo(f"Reaching {plural(len(connections), 'node')}.", err=True)
+    machines = reach_machines(connections)
+    texts = [facts_text(one.node, machines[name]) for name, one in connections.items()]
+    click.echo("\n\n".join(texts))
+    return not any(isinstance(machine, str) for machine in machines.values())
+
+
+@click.group(hidden=True)
+def cluster() -> None:
+    """Check cluster files: the earlier name of 'nixwulf preflight'."""
+
+
+@cluster.command()
+@click.argument("file")
+@click.option("--offline", is_flag=True, help="Check the file only; reach no node.")
+@click.pass_context
+def check(ctx: click.Context, file: str, offline: bool) -> None:
+    """Hold the gates of fabrics and versions; the nodes of a lab are not reached."""
+    from nixwulf.inventory.cluster import load_cluster
+
+    found = load_cluster(file)
+    _print_file(file)
+    if offline or found.is_lab:
+        return
+    from nixwulf.nodes.ssh import connections
+
+    if not _hold(found, connections(found), ["fabric", "versions"], (), "text"):
         ctx.exit(EXIT_GATE)
+    click.echo(f"All {len(found.nodes)} nodes answer and are on their fabrics.")

@@ -102,9 +102,7 @@ def test_a_dry_run_prints_the_cases_and_what_is_left_out_and_writes_nothing(tmp_
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    "command", ["bench", "cluster", "engines", "lab", "nodes", "report", "validate"]
-)
+@pytest.mark.parametrize("command", ["bench", "engines", "lab", "nodes", "report", "validate"])
 def test_the_help_of_each_command_has_an_example(command):
     result = CliRunner().invoke(cli, [command, "--help"])
     assert result.exit_code == 0

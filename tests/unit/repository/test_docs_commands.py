@@ -78,7 +78,7 @@ def block(text, language):
 def dry():
     """Those of which nothing is reached, measured or written."""
     wanted = re.compile(
-        r"(bench|plan) .*--dry-run|predict |cluster check .*--offline|compare platform="
+        r"(bench|plan) .*--dry-run|predict |preflight .*--only file|compare platform="
     )
     return sorted({words for _, words in commands() if wanted.match(words)})
 

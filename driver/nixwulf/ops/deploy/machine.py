@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.nodes.ssh import Connection, each
+from nixwulf.nodes.ssh import Connection, each, open_all
 
 _SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "machine.sh"
 _SYSTEM_ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
@@ -107,6 +107,16 @@ def gather_machines(connections: Iterable[Connection]) -> dict[str, Machine | Ni
 
     nodes = list(connections)
     return {c.node.name: found for c, found in zip(nodes, each(attempt, nodes), strict=True)}
+
+
+def reach_machines(connections: Mapping[str, Connection]) -> dict[str, Machine | str]:
+    """What answers for each node, or why none does; connections are opened all at once."""
+    failures = open_all(connections.values())
+    reached = [node for name, node in connections.items() if name not in failures]
+    found = gather_machines(reached)
+    return failures | {
+        name: one if isinstance(one, Machine) else one.message for name, one in found.items()
+    }
 
 
 def parse_machine(text: str) -> Machine:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -42,7 +42,7 @@ def run_script(node: Connection, *arguments: str) -> str:
     return node.fresh().script(_SCRIPT.read_text("utf-8"), *arguments, timeout_s=_ANSWER_S)
 
 
-def states(nodes: Sequence[Connection]) -> list[NodeState]:
+def states(nodes: Iterable[Connection]) -> list[NodeState]:
     """The states of nodes, asked at the same time; every one ends within twenty seconds."""
     return each(state, nodes)
 

@@ -145,11 +145,11 @@ def all_gates() -> dict[str, Gate]:
     return cast(dict[str, Gate], discover(sys.modules[__name__], "GATE"))
 
 
-def known_names(names: Iterable[str]) -> tuple[str, ...]:
+def known_names(names: Iterable[str], option: str = "--waive") -> tuple[str, ...]:
     """Names of gates, each once and sorted; raises InputError for one that is no gate's."""
     for name in names:
         if name not in all_gates():
-            raise InputError(f"--waive: unknown gate {name!r}; known: {', '.join(all_gates())}.")
+            raise InputError(f"{option}: unknown gate {name!r}; known: {', '.join(all_gates())}.")
     return tuple(sorted(set(names)))
 
 
