@@ -45,7 +45,7 @@ def up(name: str, cluster: str, nodes: int | None) -> None:
     """
     from nixwulf.inventory.cluster import load_cluster, with_lab_nodes
     from nixwulf.nodes import lab as labs
-    from nixwulf.nodes.lab.checks import check_cluster, check_count
+    from nixwulf.nodes.lab.state import check_cluster, check_count
 
     definition = load_cluster(cluster)
     check_cluster(definition)
@@ -171,7 +171,7 @@ def down(name: str, every: bool) -> None:
 
 
 def _print_measured(found: Lab, fabric: str) -> None:
-    from nixwulf.nodes.lab.measure import measure
+    from nixwulf.nodes.lab.handle import measure
 
     asked = _asked(found.shape(fabric))
     measured = measure(found, fabric) or "not measured (fewer than two nodes)"

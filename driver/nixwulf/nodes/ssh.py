@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shlex
 import subprocess
@@ -16,7 +17,6 @@ from typing import TypeVar
 
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import Cluster, Node
-from nixwulf.nodes import host_keys
 
 CONNECT_TIMEOUT_S = 10
 # ssh gives a silent node up after three of these without an answer (ServerAliveCountMax).
@@ -114,7 +114,7 @@ class Connection:
         return subprocess.CompletedProcess(command, process.returncode, output, words)
 
     def _why(self, words: str) -> str:
-        return host_keys.mismatch(self.node, words) or " ".join(words.split())
+        return mismatch(self.node, words) or " ".join(words.split())
 
     def script(self, text: str, *arguments: str, timeout_s: float = 60) -> str:
         """The output of a POSIX shell script whose arguments arrive as $1, $2, ..."""
@@ -184,7 +184,7 @@ def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, C
         "ServerAliveInterval": str(KEEPALIVE_S),
     }
     return {
-        node.name: Connection(node, as_options(settings | host_keys.pin(node, folder)))
+        node.name: Connection(node, as_options(settings | pin(node, folder)))
         for node in cluster.nodes
     }
 
@@ -252,3 +252,55 @@ def open_all(nodes: Iterable[Connection]) -> dict[str, str]:
     chosen = list(nodes)
     words = each(attempt, chosen)
     return {c.node.name: word for c, word in zip(chosen, words, strict=True) if word is not None}
+
+
+_MISMATCH = ("HOST IDENTIFICATION HAS CHANGED", "Host key verification failed")
+
+
+def alias(node: Node) -> str:
+    """The name under which ssh looks for a pinned key, whatever the node's address is."""
+    return f"nixwulf-{node.name}"
+
+
+def known_hosts(node: Node) -> str:
+    """The known_hosts file of a node whose key is pinned."""
+    kind, key = (node.host_key or "").split(" ")[:2]
+    return f"{alias(node)} {kind} {key}\n"
+
+
+def pin(node: Node, folder: Path) -> dict[str, str]:
+    """The ssh settings that accept a node's pinned key alone; empty where none is pinned.
+
+    The names of the file and of the shared connection come from the key: a connection that was
+    opened while another key or none was pinned is never used again.
+    """
+    if node.host_key is None:
+        return {}
+    text = known_hosts(node)
+    name = hashlib.sha256(f"{node.ssh} {text}".encode()).hexdigest()[:40]
+    file = folder / f"{name}.known"
+    if not file.exists():
+        part = folder / f"{name}.{os.getpid()}"
+        part.touch(mode=0o600)
+        part.write_text(text, "utf-8")
+        part.replace(file)
+    return {
+        "UserKnownHostsFile": str(file),
+        "GlobalKnownHostsFile": "/dev/null",
+        "KnownHostsCommand": "none",
+        "VerifyHostKeyDNS": "no",
+        "UpdateHostKeys": "no",
+        "HostKeyAlias": alias(node),
+        "StrictHostKeyChecking": "yes",
+        "ControlPath": str(folder / name),
+    }
+
+
+def mismatch(node: Node, words: str) -> str | None:
+    """What ssh's words mean when it refused a pinned key, or None."""
+    if node.host_key is None or not any(mark in words for mark in _MISMATCH):
+        return None
+    return (
+        f"it has another host key than the host_key of node {node.name!r} in the cluster file; "
+        "correct host_key if the machine was replaced or booted an installer of its own"
+    )

@@ -16,8 +16,8 @@ from nixwulf.core.errors import GateError
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.llm import PlacedModel, place
 from nixwulf.nodes import lab
-from nixwulf.nodes.lab.checks import NODES_MINIMUM
-from nixwulf.nodes.power.session import PowerSession
+from nixwulf.nodes.lab.state import NODES_MINIMUM
+from nixwulf.nodes.power.samples import PowerSession
 from nixwulf.nodes.process import stop_orphans
 from nixwulf.nodes.ssh import Connection, connections, each, open_all
 from nixwulf.ops.recover.ladder import recover

@@ -8,7 +8,7 @@ import pytest
 from machine_factory import KEY, cluster_of
 from nixwulf.core.errors import InputError
 from nixwulf.core.schema import check
-from nixwulf.nodes.host_keys import known_hosts, mismatch, pin
+from nixwulf.nodes.ssh import known_hosts, mismatch, pin
 
 NODE = cluster_of("fw1").nodes[0]
 PINNED = replace(NODE, host_key=KEY)

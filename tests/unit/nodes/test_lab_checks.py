@@ -9,7 +9,7 @@ import pytest
 
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import Attachment, Cluster, Shape, load_cluster, with_lab_nodes
-from nixwulf.nodes.lab.checks import check_cluster, check_name, check_shape
+from nixwulf.nodes.lab.state import check_cluster, check_name, check_shape
 
 
 def with_interfaces(*names: str) -> Cluster:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.inventory.cluster import Shape
-from nixwulf.nodes.lab.forwarding import HEADER, LineTiming, Switch
+from nixwulf.nodes.lab.switch import HEADER, LineTiming, Switch
 
 BROADCAST = 255
 

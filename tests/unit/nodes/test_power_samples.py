@@ -1,6 +1,6 @@
 """What a node prints of its power is read as it is documented, and no text breaks the reading.
 
-The outputs below are written after the documents that samples.py and powermetrics.py name.
+The outputs below are written after the documents that samples.py names.
 """
 
 import os
@@ -56,7 +56,7 @@ PI = """\
 50.01 pmic    EXT5V_V volt(24)=5.15141000V
 """
 # hand-made: no Mac is at hand (form: powermetrics(1), and what
-# driver/nixwulf/nodes/power/powermetrics.py names)
+# driver/nixwulf/nodes/power/samples.py names)
 MAC = """\
 # boot 11-22
 # have powermetrics

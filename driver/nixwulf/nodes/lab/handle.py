@@ -1,4 +1,4 @@
-"""A lab that is up, as the driver and the commands handle it."""
+"""A lab as the driver and the commands handle it: brought up, found, shaped, measured, ended."""
 
 from __future__ import annotations
 
@@ -6,20 +6,38 @@ import dataclasses
 import fcntl
 import json
 import os
+import pwd
+import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.files import cache_dir
 from nixwulf.inventory.cluster import Cluster, Shape
-from nixwulf.nodes.lab.checks import check_name, check_shape
-from nixwulf.nodes.lab.links import Shaping
-from nixwulf.nodes.lab.state import Definition, StateFolder, base, read_definition, state_of
+from nixwulf.nodes.lab.links import Shaping, management_subnet
+from nixwulf.nodes.lab.ssh_files import find_sshd, search_path, write_all
+from nixwulf.nodes.lab.state import (
+    Definition,
+    StateFolder,
+    base,
+    check_cluster,
+    check_name,
+    check_shape,
+    read_definition,
+    state_of,
+    write_definition,
+)
+from nixwulf.nodes.link import RoundTrips, bandwidth, round_trips
+from nixwulf.nodes.ssh import connections, open_all
 
 ANSWER_SECONDS = 10.0
 END_SECONDS = 10.0
@@ -174,3 +192,169 @@ def find(name: str) -> Lab:
     if not state.definition.exists():
         raise InputError(f"No lab {name!r} is up; bring it up with: nixwulf lab up --name {name}")
     return Lab(state, read_definition(state))
+
+
+PROGRAMS = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "unshare": "util-linux",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "setsid": "util-linux",
+}
+NIXOS_WRAPPERS = Path("/run/wrappers")
+
+
+def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool = False) -> Lab:
+    """Bring a lab up; returns when each node's sshd answers.
+
+    path: folders that come first on the nodes' PATH. lifeline: the lab ends with this process,
+    however that ends; else it stays until `down`. Raises InputError for what the user can mend.
+    """
+    check_name(name)
+    check_cluster(cluster)
+    namespaces = _namespace_command()
+    sshd = find_sshd()
+    path = [folder.resolve() for folder in path]
+    shown = [*path, sshd.parent, cache_dir(), NIXOS_WRAPPERS]
+    state = state_of(name)
+    definition = Definition(
+        name=name,
+        cluster=cluster,
+        subnet=management_subnet(cluster),
+        user=_user(),
+        sshd=str(sshd),
+        shown=tuple(str(folder) for folder in shown if folder.is_dir()),
+    )
+    if state.is_up():
+        raise InputError(f"A lab {name!r} is up; end it with: nixwulf lab down --name {name}")
+    state.remove()
+    state.folder.mkdir(parents=True, mode=0o700)
+    lock = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write_definition(state, definition)
+        write_all(state, definition, path)
+        held = _start_supervisor(state, namespaces, lock, lifeline=lifeline)
+    except BaseException:
+        os.close(lock)
+        Lab(state, definition).down()
+        raise
+    os.close(lock)
+    return Lab(state, definition, held)
+
+
+def _start_supervisor(
+    state: StateFolder, namespaces: list[str], lock: int, *, lifeline: bool
+) -> int | None:
+    """Start it and wait until it is ready; returns the lifeline's end to hold, if any."""
+    ready, report = os.pipe()
+    alive, held = os.pipe() if lifeline else (-1, -1)
+    passed = [report, lock, alive]
+    try:
+        with state.log.open("w") as log:
+            # setsid --fork: the lab's process is nobody's child, so nobody has to wait for it.
+            subprocess.run(
+                ["setsid", "--fork", *namespaces]
+                + [sys.executable, "-m", "nixwulf.nodes.lab.supervisor", str(state.folder)]
+                + [str(descriptor) for descriptor in passed],
+                check=True,
+                env={**os.environ, "PATH": search_path()},
+                pass_fds=[descriptor for descriptor in passed if descriptor >= 0],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+    finally:
+        os.close(report)
+        if lifeline:
+            os.close(alive)
+    # Not until its end: the nodes' processes have the pipe too.
+    message = os.read(ready, 4096).decode()
+    os.close(ready)
+    if message == "ready":
+        return held if lifeline else None
+    if not message:  # it ended before it could say why
+        message = f"The lab did not start: {state.last_words()}"
+    raise NixwulfError(message)
+
+
+def _namespace_command() -> list[str]:
+    """The command that starts a program as process 1 of a lab's namespaces, tried once."""
+    for program, package in PROGRAMS.items():
+        if shutil.which(program, path=search_path()) is None:
+            raise InputError(f"No {program!r} on PATH; install your distribution's {package}.")
+    command = ["unshare", "--net", "--mount", "--ipc", "--uts"]
+    if os.getuid() != 0:
+        # The user stays itself, with all capabilities over the lab's namespaces and none elsewhere;
+        # sshd cannot run as a mapped root (it calls setgroups, which is refused).
+        command += ["--user", "--map-current-user", "--keep-caps"]
+    tried = subprocess.run(
+        [*command, "ip", "link", "set", "lo", "up"],
+        env={**os.environ, "PATH": search_path()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode != 0:
+        raise InputError(
+            f"This machine refuses the namespaces of a lab ({' '.join(tried.stderr.split())!r}); "
+            + _remedy()
+        )
+    return [*command, "--pid", "--fork", "--kill-child"]
+
+
+def _remedy() -> str:
+    apparmor = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+    if os.getuid() == 0:
+        return "root here lacks CAP_SYS_ADMIN; give the container more (docker run --privileged)."
+    with suppress(OSError):
+        if apparmor.read_text().strip() == "1":
+            return f"run it with sudo, or: sudo sysctl kernel.{apparmor.name}=0"
+    return "run it with sudo, or: sudo sysctl user.max_user_namespaces=10000"
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return "lab"
+
+
+@dataclass(frozen=True)
+class FabricMeasurement:
+    """Round trips (None: no packet came back); what one TCP stream carried, or why it did not."""
+
+    trips: RoundTrips | None
+    stream: str
+
+    def __str__(self) -> str:
+        if self.trips is None:
+            return "no packet came back"
+        lost = f", {self.trips.lost} packets lost" if self.trips.lost else ""
+        return f"RTT {self.trips.median:.0f} us{lost}, {self.stream}"
+
+
+def measure(lab: Lab, fabric_name: str) -> FabricMeasurement | None:
+    """Measure a fabric; None when fewer than two nodes are on it."""
+    fabric, shape = lab.cluster.fabrics[fabric_name], lab.shape(fabric_name)
+    attached = [node for node in lab.cluster.nodes if fabric_name in node.fabrics][:2]
+    if len(attached) < 2:  # noqa: PLR2004
+        return None
+    reached = connections(lab.cluster, lab.ssh_config)
+    source, target = (reached[node.name] for node in attached)
+    open_all([source, target])
+    trips = round_trips(source, attached[1].fabrics[fabric_name].address)
+    if trips is None:
+        return FabricMeasurement(None, "")
+    if shutil.which("iperf3") is None:
+        return FabricMeasurement(trips, "bandwidth not measured: no iperf3 on PATH")
+    # The volume sent follows the nominal speed, which a slow shape would take long to carry.
+    speed = min(fabric.speed_gbps, shape.rate_gbps or fabric.speed_gbps)
+    with tempfile.TemporaryDirectory() as folder:
+        as_shaped = dataclasses.replace(fabric, speed_gbps=speed)
+        try:
+            carried = bandwidth(source, target, as_shaped, Path(folder))
+        except NixwulfError as error:
+            return FabricMeasurement(trips, error.message)
+    return FabricMeasurement(trips, f"{carried.gbps:.2f} Gbit/s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -11,14 +12,67 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import IntFlag
 from pathlib import Path
 from typing import NoReturn
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.nodes.lab.links import node_links, run, run_batch
-from nixwulf.nodes.lab.linux import Mount, Namespace, mount, unshare
 from nixwulf.nodes.lab.ssh_files import NODE_FOLDER
 from nixwulf.nodes.lab.state import Definition, StateFolder
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+PR_SET_TIMERSLACK = 29
+
+
+class Namespace(IntFlag):
+    """Kinds of namespaces, the CLONE_NEW* values of sched.h."""
+
+    MOUNT = 0x00020000
+    UTS = 0x04000000
+    IPC = 0x08000000
+    PID = 0x20000000
+    NET = 0x40000000
+
+
+class Mount(IntFlag):
+    """Flags of a mount, the MS_* values of sys/mount.h."""
+
+    NONE = 0
+    NOSUID = 2
+    NODEV = 4
+    BIND = 4096
+    REC = 16384
+
+
+def unshare(namespaces: Namespace) -> None:
+    """Move this process (for PID: its next child) into new namespaces; raises OSError."""
+    _checked(_libc.unshare(int(namespaces)), "unshare")
+
+
+def mount(source: str, target: Path, kind: str, flags: Mount, options: str = "") -> None:
+    """Mount a file system or bind a folder or file; raises OSError that names the target."""
+    result = _libc.mount(
+        source.encode(),
+        os.fsencode(target),
+        kind.encode(),
+        ctypes.c_ulong(int(flags)),
+        options.encode(),
+    )
+    _checked(result, f"mount {kind or 'bind'} on {target}")
+
+
+def set_timer_slack(nanoseconds: int) -> None:
+    """How late the kernel may wake this process; 50000 ns unless set, too coarse for a switch."""
+    _checked(_libc.prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(nanoseconds), 0, 0, 0), "prctl")
+
+
+def _checked(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
 
 # Private to each node, or its processes would meet those of other nodes there.
 PRIVATE_FOLDERS = (Path("/run"), Path("/tmp"), Path("/dev/shm"))  # noqa: S108

@@ -14,13 +14,18 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import cache_dir, read_text
 from nixwulf.nodes.lab import connect
 from nixwulf.nodes.lab.links import management_addresses
-from nixwulf.nodes.lab.linux import search_path
 from nixwulf.nodes.lab.state import Definition, StateFolder
 
 NODE_FOLDER = Path("/run/lab")
 HOME = NODE_FOLDER / "home"
 # Commands mean the same whoever runs the lab, also a service's user, whose shell is nologin.
 SHELL = "/bin/sh"
+
+
+def search_path() -> str:
+    """PATH with the folders of tc and sshd, which ordinary users' PATH often lacks."""
+    inherited = os.environ.get("PATH", os.defpath).split(":")
+    return ":".join(dict.fromkeys([*inherited, "/usr/sbin", "/usr/local/sbin", "/sbin"]))
 
 
 def find_sshd() -> Path:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-from nixwulf.nodes.power import powermetrics
+from dataclasses import dataclass, field
 
 Point = tuple[float, float]
 """Seconds of the node's own monotonic clock, and a value."""
@@ -54,7 +52,7 @@ def parse(text: str) -> Samples:
         for key, _, value in (line[2:].partition(" ") for line in lines if line.startswith("# "))
     )
     if ("have", "powermetrics") in facts:
-        series, stamps = powermetrics.parse(lines)
+        series, stamps = parse_powermetrics(lines)
         return Samples(facts, series, stamps)
     found: dict[str, list[Point]] = {}
     stamped: list[tuple[int, float]] = []
@@ -146,3 +144,46 @@ def _vcgencmd(words: str) -> dict[str, float]:
     if match[1]:
         return {"bits:vcgencmd": int(match[1], 16)}
     return {"temp:vcgencmd": float(match[2])}
+
+
+_SAMPLE = re.compile(r"\*\*\* Sampled system activity \(.*\) \((\d+(?:\.\d+)?)ms elapsed\) \*\*\*")
+_WATTS = re.compile(r"Combined Power \(CPU \+ GPU \+ ANE\): (\d+(?:\.\d+)?) mW")
+_PRESSURE = re.compile(r"Current pressure level: (\w+)")
+
+
+def parse_powermetrics(
+    lines: Sequence[str],
+) -> tuple[dict[str, list[Point]], list[tuple[int, float]]]:
+    """Series `powermetrics` (W) and `pressure` of macOS's program; line and time of each sample.
+
+    It tells no monotonic time but how long each sample took, so that the clock starts with it.
+    Sources: `man powermetrics`; the samplers cpu_power, gpu_power and thermal.
+    """
+    series: dict[str, list[Point]] = {}
+    stamps: list[tuple[int, float]] = []
+    now = 0.0
+    for number, line in enumerate(lines):
+        sample = _SAMPLE.search(line)
+        if sample:
+            now += float(sample[1]) / 1000
+            stamps.append((number, now))
+        watts = _WATTS.search(line)
+        if watts and stamps:
+            series.setdefault("powermetrics", []).append((now, float(watts[1]) / 1000))
+        pressure = _PRESSURE.search(line)
+        if pressure and stamps:
+            series.setdefault("pressure", []).append((now, float(pressure[1] != "Nominal")))
+    return series, stamps
+
+
+@dataclass
+class PowerSession:
+    """Shared by the runs of a session.
+
+    idle: watts by node (or by meter) and source, before anything was launched; machines: what
+    distinguishes two machines, by node; silent: output of nodes that have nothing to sample.
+    """
+
+    idle: dict[tuple[str, str], float] = field(default_factory=dict)
+    machines: dict[str, str] = field(default_factory=dict)
+    silent: dict[str, Samples] = field(default_factory=dict)
