@@ -20,8 +20,8 @@ from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, In
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster, Node
     from nixwulf.nodes.ssh import Connection
+    from nixwulf.ops.deploy.flake import Prebuilt
     from nixwulf.ops.deploy.plan import DeployPlan, NodePlan
-    from nixwulf.ops.deploy.prebuilt import Prebuilt
 
 
 @click.command()
@@ -97,9 +97,8 @@ def deploy(
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.nodes.ssh import connections
-    from nixwulf.ops.deploy.flake import check_reference
+    from nixwulf.ops.deploy.flake import check_reference, load_prebuilt
     from nixwulf.ops.deploy.plan import check_deployable
-    from nixwulf.ops.deploy.prebuilt import load_prebuilt
 
     cluster = load_cluster(name)
     check_deployable(cluster)
@@ -168,9 +167,9 @@ def _plan(
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.ops.deploy.flake import attribute, lacks_nix, layouts
     from nixwulf.ops.deploy.install import check_programs
-    from nixwulf.ops.deploy.keys import locked_out
     from nixwulf.ops.deploy.machine import local_machine_identity, reach_machines
     from nixwulf.ops.deploy.plan import install_of, make_plan
+    from nixwulf.ops.deploy.refusals import locked_out
 
     platforms: dict[str, dict[str, Any]] = {
         name: install_of(load_platform(name)) for name in {node.platform for node in nodes}

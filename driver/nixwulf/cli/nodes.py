@@ -194,7 +194,7 @@ def _failed(failures: dict[str, str], state: str, command: str) -> int:
 
 def _going_down(name: str | None, chosen: tuple[str, ...]) -> tuple[str, list[Connection]]:
     """How to name the cluster on a command line, and the nodes with those that go with them."""
-    from nixwulf.ops.recover.groups import groups
+    from nixwulf.ops.recover.down import groups
 
     found = _found(name, chosen)
     if found.cluster.is_lab:

@@ -100,7 +100,7 @@ def _print_file(name: str | None) -> None:
 
 
 def _print_status(connections: Mapping[str, Connection]) -> bool:
-    from nixwulf.ops.recover.state import states
+    from nixwulf.ops.recover.down import states
 
     found = states(connections.values())
     for one in found:

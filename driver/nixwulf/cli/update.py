@@ -115,8 +115,7 @@ def _flake_targets(cluster: Cluster, nodes: Sequence[Node], flake: str) -> list[
 def _prebuilt_targets(cluster: Cluster, nodes: Sequence[Node], file: Path) -> list[Target]:
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.deploy import update as updating
-    from nixwulf.ops.deploy.flake import Built
-    from nixwulf.ops.deploy.prebuilt import load_prebuilt
+    from nixwulf.ops.deploy.flake import Built, load_prebuilt
 
     found, reach = load_prebuilt(file, cluster, nodes).nodes, connections(cluster)
     return [

@@ -13,7 +13,7 @@ from machine_factory import KEY, cluster_of, machine
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.ssh import Connection
-from nixwulf.ops.deploy import flake, keys, update
+from nixwulf.ops.deploy import flake, refusals, update
 from nixwulf.ops.deploy.update import Target, bring_command, build_command, store_address
 
 NODE = cluster_of("fw1").nodes[0]
@@ -136,14 +136,14 @@ def home(tmp_path, monkeypatch):
 
 
 def test_who_has_no_key_is_told_how_to_make_one(home):
-    words = keys.locked_out(cluster_of("fw1"), [CONNECTION])
+    words = refusals.locked_out(cluster_of("fw1"), [CONNECTION])
     assert words.startswith("mine.toml: you have no public key in ~/.ssh or in your ssh agent")
     assert "ssh-keygen" in words
 
 
 def test_who_has_another_key_is_told_which(home):
     (home / ".ssh" / "id.pub").write_text(KEY.replace("AAAAC3", "AAAAC4"))
-    words = keys.locked_out(cluster_of("fw1"), [CONNECTION])
+    words = refusals.locked_out(cluster_of("fw1"), [CONNECTION])
     assert "none of your 1 public keys (you@desk) is in deploy.ssh_keys" in words
 
 
@@ -151,13 +151,13 @@ def test_who_has_another_key_is_told_which(home):
 @pytest.mark.parametrize("place", [".ssh/id_ed25519.pub", "elsewhere.pub", "agent"])
 def test_a_key_of_home_agent_or_configuration_lets_in_whatever_its_comment(home, place):
     (home / place).write_text(KEY.replace("you@desk", "another comment") + "\n")
-    assert keys.locked_out(cluster_of("fw1"), [CONNECTION]) is None
+    assert refusals.locked_out(cluster_of("fw1"), [CONNECTION]) is None
 
 
 @pytest.mark.parametrize("junk", [b"\xff\xfe", b"", b"one-word\n"])
 def test_a_file_that_is_no_key_is_left_out(home, junk):
     (home / ".ssh" / "id.pub").write_bytes(junk)
-    assert keys.own_keys([CONNECTION]) == []
+    assert refusals.own_keys([CONNECTION]) == []
 
 
 PRIVATE = (
@@ -168,7 +168,7 @@ PRIVATE = (
 def test_a_private_key_where_a_public_one_should_be_is_refused_and_not_shown(home):
     (home / ".ssh" / "id.pub").write_text(PRIVATE)
     with pytest.raises(InputError, match=r"id\.pub' holds a private key, and a public") as raised:
-        keys.locked_out(cluster_of("fw1"), [CONNECTION])
+        refusals.locked_out(cluster_of("fw1"), [CONNECTION])
     assert "b3BlbnNzaC1rZXk" not in raised.value.message
 
 

@@ -8,8 +8,7 @@ from click.testing import CliRunner
 from machine_factory import DISK, cluster_of, machine, plan_of
 from nixwulf.cli.main import cli
 from nixwulf.core.errors import InputError
-from nixwulf.ops.deploy.flake import Layout
-from nixwulf.ops.deploy.prebuilt import Prebuilt, PrebuiltNode, load_prebuilt
+from nixwulf.ops.deploy.flake import Layout, Prebuilt, PrebuiltNode, load_prebuilt
 
 CLUSTER = cluster_of("fw1", "fw2")
 PATH = "/nix/store/00000000000000000000000000000000"

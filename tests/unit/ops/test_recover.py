@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import PowerSwitch, parse_cluster
-from nixwulf.ops.recover.groups import groups
+from nixwulf.ops.recover.down import groups, parse
 from nixwulf.ops.recover.power_switch import cycle, packet_of, request_of
-from nixwulf.ops.recover.state import parse
 
 NAMES = [f"n{number}" for number in range(6)]
 

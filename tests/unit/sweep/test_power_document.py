@@ -12,8 +12,7 @@ from nixwulf.report.provenance import facts
 from nixwulf.results.power import warnings
 from nixwulf.results.record import sealed, validate
 from nixwulf.results.table import tidy
-from nixwulf.sweep.power.document import document
-from nixwulf.sweep.power.reported import MeterPoints, NodeSamples
+from nixwulf.sweep.power.document import MeterPoints, NodeSamples, document
 from record_factory import make_record
 from tool_outputs import fixture
 

@@ -3,7 +3,7 @@
 import pytest
 
 from nixwulf.nodes.power.samples import Samples
-from nixwulf.sweep.power.throttling import throttling
+from nixwulf.sweep.power.document import throttling
 
 WINDOW = (10.0, 20.0)
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import Cluster, Node
-from nixwulf.ops.deploy.flake import FEATURES, Layout, attribute
+from nixwulf.ops.deploy.flake import FEATURES, Layout, Prebuilt, attribute
 from nixwulf.ops.deploy.machine import Disk, Machine
-from nixwulf.ops.deploy.prebuilt import Prebuilt
 from nixwulf.ops.deploy.refusals import can_install, refusals, unlike_layout
 
 _FROM_INSTALLER = "disko,install,reboot"

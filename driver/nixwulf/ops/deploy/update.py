@@ -20,7 +20,7 @@ from nixwulf.nodes.ssh import Connection, Unreachable, each
 from nixwulf.ops.deploy.flake import FEATURES, Built, error_of
 from nixwulf.ops.deploy.machine import Machine, gather_machines
 from nixwulf.ops.deploy.refusals import absent_interfaces, other_cluster
-from nixwulf.ops.recover.state import states
+from nixwulf.ops.recover.down import states
 
 _SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "update.sh"
 _PAUSE_S = 2.0

@@ -12,9 +12,7 @@ from nixwulf.nodes.process import stop_owned
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.preflight import preflight
 from nixwulf.ops.recover import down, power_switch
-from nixwulf.ops.recover.down import Report
-from nixwulf.ops.recover.groups import groups
-from nixwulf.ops.recover.state import run_script, states
+from nixwulf.ops.recover.down import Report, groups, run_script, states
 from nixwulf.plugins.gates import all_gates
 
 STEPS = ("stop", "reset", "reboot", "power")

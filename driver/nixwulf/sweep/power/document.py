@@ -3,15 +3,130 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from nixwulf.core.metric import Metric
 from nixwulf.nodes.power import energy
 from nixwulf.nodes.power.energy import Window
 from nixwulf.nodes.power.samples import Point, Samples
-from nixwulf.sweep.power.efficiency import efficiency
-from nixwulf.sweep.power.reported import MeterPoints, NodeSamples
-from nixwulf.sweep.power.throttling import throttling
+
+# Of what a counter of a source's kind stands for; the others are watts.
+_CUMULATIVE = "rapl"
+SOURCES = ("rapl", "amdgpu", "nvidia", "pmic", "powermetrics")
+
+
+@dataclass(frozen=True)
+class NodeSamples:
+    """What one node's sampler reported; offset leads from its clock to the driver's, seconds.
+
+    reason: why there are no samples at all; twin: another node is the same machine.
+    """
+
+    samples: Samples = field(default_factory=lambda: Samples((), {}, ()))
+    offset: float = 0.0
+    reason: str = ""
+    twin: bool = False
+
+    def joules(self) -> dict[str, list[Point]]:
+        """Joules since the first sample by source, in the driver's clock."""
+        channels: dict[str, list[list[Point]]] = {}
+        for key, points in sorted(self.samples.series.items()):
+            source = key.partition(":")[0]
+            if source in SOURCES:
+                here = [(time + self.offset, value) for time, value in points]
+                joules = here if source == _CUMULATIVE else energy.integral(here)
+                channels.setdefault(source, []).append(joules)
+        return {source: energy.total(found) for source, found in channels.items()}
+
+
+@dataclass(frozen=True)
+class MeterPoints:
+    """What a wall meter reported, in the driver's clock and watts, and which nodes hang on it."""
+
+    nodes: tuple[str, ...]
+    others: tuple[str, ...]
+    points: Sequence[Point]
+    error: str = ""
+    key: str = ""
+
+
+def efficiency(
+    nodes: Mapping[str, NodeSamples], meters: Sequence[MeterPoints], metrics: Sequence[Metric]
+) -> list[dict[str, Any]]:
+    """Each metric that is a speed, over the watts of each source that all machines tell."""
+    per_node = [node.joules() for node in nodes.values() if not node.twin]
+    sources = {
+        source: [joules[source] for joules in per_node]
+        for source in SOURCES
+        if per_node and all(source in joules for joules in per_node)
+    }
+    metered = {
+        name for meter in meters if meter.points and not meter.others for name in meter.nodes
+    }
+    if metered == set(nodes):
+        sources["wall"] = [energy.integral(meter.points) for meter in meters]
+    return [
+        {"metric": index, "name": metric.name, **entry}
+        for index, metric in enumerate(metrics)
+        if metric.unit in {"tok/s", "Gflop/s"}
+        for entry in _per_watt(metric, sources)
+    ]
+
+
+def _per_watt(
+    metric: Metric, sources: Mapping[str, Sequence[Sequence[Point]]]
+) -> list[dict[str, Any]]:
+    if not metric.windows:
+        return [{"absent": "The benchmark does not tell when it measured this."}]
+    if not sources:
+        return [{"absent": "No source tells the watts of all nodes, and of them alone."}]
+    entries: list[dict[str, Any]] = []
+    for source, joules in sources.items():
+        gap = max(_spacing(points) for points in joules)
+        windows = energy.merged(metric.windows, gap)
+        means = [energy.average(points, windows) for points in joules]
+        fine = all(energy.resolved(points, windows) for points in joules)
+        if not fine or any(mean is None for mean in means):
+            reason = f"It was measured in less than {energy.LEAST_POINTS} samples at a time."
+            entries.append({"source": source, "absent": reason})
+            continue
+        watts = sum(mean for mean in means if mean is not None)
+        # Their own time: watts are those of the gaps that merging took in, the work is not.
+        seconds = sum(end - begin for begin, end in metric.windows)
+        work, joules_told = _work(metric), watts * seconds
+        if joules_told <= 0:
+            entries.append({"source": source, "absent": "It reported 0 W."})
+            continue
+        entries.append(
+            {
+                "source": source,
+                "seconds": round(seconds, 3),
+                "watts": round(watts, 3),
+                "joules": round(joules_told, 3),
+                "unit": f"{metric.unit}/W",
+                "value": round(work / joules_told, 6),
+                **(
+                    {"joules_per_token": round(joules_told / work, 6)}
+                    if metric.unit == "tok/s"
+                    else {}
+                ),
+            }
+        )
+    return entries
+
+
+def _work(metric: Metric) -> float:
+    """Tokens, or Gflop, done in all windows: speeds are rates of windows that took unlike times."""
+    lengths = [end - begin for begin, end in metric.windows]
+    if len(lengths) == len(metric.samples):
+        return sum(speed * took for speed, took in zip(metric.samples, lengths, strict=True))
+    return sum(metric.samples) / len(metric.samples) * sum(lengths)
+
+
+def _spacing(points: Sequence[Point]) -> float:
+    return (points[-1][0] - points[0][0]) / (len(points) - 1) if len(points) > 1 else 0.0
+
 
 COVERS = "the whole benchmark: its start, the loading of the model and its warm-up as well"
 RAPL_FIX = (
@@ -162,3 +277,77 @@ def _meter(
     if not reported:
         return {**fed, "absent": f"It {meter.error or 'reported too few samples'}."}
     return {**fed, "watts": reported}
+
+
+# nvml.h, nvmlClocksEventReason...; idle (0x1), clocks that were asked for (0x2, 0x100) and sync
+# boost (0x10) are no throttling.
+# https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
+NVIDIA = {
+    0x04: "software power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+# The same 16 bits higher: it has happened since the boot.
+# https://www.raspberrypi.com/documentation/computers/os.html#get_throttled
+VCGENCMD = {
+    0x1: "under-voltage",
+    0x2: "frequency capped",
+    0x4: "throttled",
+    0x8: "soft temperature limit",
+}
+_SINCE_BOOT = 16
+# https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-devices-system-cpu, thermal_throttle
+_COUNTERS = {"core_throttle": "core_throttle_count", "package_throttle": "package_throttle_count"}
+
+
+def throttling(samples: Samples, window: Window) -> list[dict[str, Any]]:
+    """Each counter that rose in a window, by how much, and each flag, in what share of samples."""
+    found = []
+    for key, points in sorted(samples.series.items()):
+        kind, _, name = key.partition(":")
+        if kind == "count":
+            events = _rise(points, window)
+            if events > 0:
+                found.append({"counter": _COUNTERS.get(name, name), "events": events})
+        elif kind == "bits":
+            found += _flags(name, points, window)
+        elif kind == "pressure":
+            found += _flag("macOS thermal pressure", points, window, 1)
+    return found
+
+
+def _rise(points: Sequence[Point], window: Window) -> int:
+    """From the last point before a window to the last one in it."""
+    begin, end = window
+    until = [value for time, value in points if time <= end]
+    before = [value for time, value in points if time <= begin] or until
+    return int(until[-1] - before[-1 if before is not until else 0]) if until else 0
+
+
+def _flags(name: str, points: Sequence[Point], window: Window) -> list[dict[str, Any]]:
+    if name.startswith("nvidia:"):
+        gpu = name.partition(":")[2]
+        return [
+            found
+            for bit, meaning in NVIDIA.items()
+            for found in _flag(f"nvidia GPU {gpu}: {meaning}", points, window, bit)
+        ]
+    return [
+        found
+        for bit, meaning in VCGENCMD.items()
+        for found in _flag(f"vcgencmd: {meaning}", points, window, bit)
+        or _began(f"vcgencmd: {meaning}", points, window, bit << _SINCE_BOOT)
+    ]
+
+
+def _flag(name: str, points: Sequence[Point], window: Window, bit: int) -> list[dict[str, Any]]:
+    seen = [bool(int(value) & bit) for time, value in points if window[0] <= time <= window[1]]
+    return [{"counter": name, "share": sum(seen) / len(seen)}] if any(seen) else []
+
+
+def _began(name: str, points: Sequence[Point], window: Window, bit: int) -> list[dict[str, Any]]:
+    """A flag that stays until the next boot, and was raised between two samples of a window."""
+    flags = [(time, float(bool(int(value) & bit))) for time, value in points]
+    return [{"counter": name, "events": 1}] if _rise(flags, window) > 0 else []

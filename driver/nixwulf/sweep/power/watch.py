@@ -19,8 +19,7 @@ from nixwulf.nodes.ssh import each
 from nixwulf.plugins.meters import INTERVAL_S as SLOWEST_S
 from nixwulf.plugins.meters import MeterReader
 from nixwulf.plugins.runtime.run import Run
-from nixwulf.sweep.power.document import document
-from nixwulf.sweep.power.reported import MeterPoints, NodeSamples
+from nixwulf.sweep.power.document import MeterPoints, NodeSamples, document
 
 ROOT = ""  # the folder that has a node's /sys; tests have one where they may write
 INTERVAL_S = 0.2
