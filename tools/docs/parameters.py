@@ -9,7 +9,7 @@ from typing import Any
 
 from markdown import code, codes, table
 
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.nodes import container
 from nixwulf.plugins.benchmarks import all_benchmarks
 from nixwulf.plugins.engines import all_engines

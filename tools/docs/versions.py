@@ -14,8 +14,9 @@ _INTRODUCTION = """# Versions of foreign programs
 Each flag, variable and endpoint that the driver gives to a program of others is a row of
 [data/upstream](../../driver/nixwulf/data/upstream): the first version that has it, the last one
 where upstream took it away, and where that was read. The gate `versions` refuses a node with an
-engine outside the range before anything is launched; so does `nixwulf preflight`. Not refused: a version that cannot be read (a development
-build; distributed-llama prints none), a word that is `optional`, and an image, whose digest names one build.
+engine outside the range before anything is launched; so does `nixwulf preflight`. Not refused: a
+version that cannot be read (a development build; distributed-llama prints none), a word that is
+`optional`, and an image, whose digest names one build.
 
 """
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_json
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.nodes.ssh import Connection
 
 NAME = "toolbox"

@@ -26,9 +26,9 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from nixwulf.core.discovery import discover
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.metric import Metric
+from nixwulf.core.registry import discover
 
 _MOST_SAMPLES = 1000
 # Above it, JSON's readers no longer agree on a number.

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nixwulf.core.discovery import choose
 from nixwulf.core.errors import InputError
 from nixwulf.core.naming import fingerprint, slug
+from nixwulf.core.registry import choose
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, present
 from nixwulf.outputs.forms import last_words

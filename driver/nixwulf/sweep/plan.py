@@ -11,8 +11,8 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import write_json
-from nixwulf.core.parameter import Parameter
 from nixwulf.core.query import matches, parse_query
+from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Cluster, parse_cluster
 from nixwulf.inventory.platforms import gpu_vendor

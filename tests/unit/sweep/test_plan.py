@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
-from nixwulf.core.discovery import choose, discover
 from nixwulf.core.metric import Metric
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter, choose, discover
 
 if TYPE_CHECKING:
     from nixwulf.plugins.runtime.run import Run

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.nodes.ssh import Connection, run_all
 from nixwulf.outputs import nccl as parser
 from nixwulf.plugins.benchmarks import Benchmark

@@ -6,7 +6,7 @@ from itertools import starmap
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.outputs.dllama import Inference, metrics
 from nixwulf.plugins.benchmarks import Benchmark

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any, ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.nodes.ssh import run_all
 from nixwulf.outputs import hpl as parser

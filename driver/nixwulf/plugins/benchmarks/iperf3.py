@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.nodes import link
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection

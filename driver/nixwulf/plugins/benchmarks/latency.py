@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.nodes import link
 from nixwulf.nodes.ssh import Connection

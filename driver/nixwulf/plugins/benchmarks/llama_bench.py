@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.outputs.llama_bench import LlamaBenchRow, metric, parse
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.llama_cpp import ENGINE

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.outputs import mlx
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import mlx_ranks

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.plugins import engines
 from nixwulf.plugins.benchmarks import Benchmark, too_few_requests
 from nixwulf.plugins.runtime.asking import require_running

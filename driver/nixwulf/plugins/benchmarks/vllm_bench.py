@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.nodes.power.energy import Window
 from nixwulf.outputs import vllm as parser
 from nixwulf.plugins.benchmarks import Benchmark, too_few_requests

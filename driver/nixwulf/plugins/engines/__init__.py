@@ -13,12 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
-from nixwulf.core.discovery import choose, discover
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.registry import choose, discover
 from nixwulf.plugins.engines.local import Installation, Progress
 
 if TYPE_CHECKING:
-    from nixwulf.core.parameter import Parameter
+    from nixwulf.core.registry import Parameter
     from nixwulf.llm.random_model import RandomModel
     from nixwulf.plugins.runtime.endpoint import Endpoint
     from nixwulf.plugins.runtime.run import Run

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.llm import random_dllama
 from nixwulf.llm.random_model import RandomModel

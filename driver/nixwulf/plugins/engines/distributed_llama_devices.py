@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.nodes.process import OwnedProcess

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.inventory.cluster import Attachment
 from nixwulf.plugins.runtime.run import RunFailure
 

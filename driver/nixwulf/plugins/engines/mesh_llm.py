@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.inventory.fabric_ports import UDP
 from nixwulf.llm import random_gguf
 from nixwulf.llm.random_model import RandomModel

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf.core.parameter import Parameter
+from nixwulf.core.registry import Parameter
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm import random_safetensors

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from nixwulf.core.discovery import discover
 from nixwulf.core.errors import InputError
+from nixwulf.core.registry import discover
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Fabric, Node
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.nodes import macos

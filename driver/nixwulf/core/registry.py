@@ -1,11 +1,12 @@
-"""Engines and benchmarks are found by folder: one file that holds one class is all it takes."""
+"""Plug-ins: found by their folder, where one file that holds one is all it takes; parameters."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import dataclass
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nixwulf.core.errors import InputError
 
@@ -29,3 +30,26 @@ def choose(found: dict[str, Found], name: str, what: str, source: str) -> Found:
     if name not in found:
         raise InputError(f"{source}: unknown {what} {name!r}; known: {', '.join(found)}.")
     return found[name]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An axis of the sweep that a benchmark or an engine has; values are of the default's type.
+
+    help: what it does, for the reference that `make docs` writes.
+    """
+
+    default: int | str
+    minimum: int = 0
+    choices: tuple[str, ...] = ()
+    help: str = ""
+
+    def problem(self, value: Any) -> str | None:
+        """What was expected instead of a value, or None."""
+        if type(value) is not type(self.default):
+            return f"{type(self.default).__name__}"
+        if self.choices and value not in self.choices:
+            return f"one of {', '.join(self.choices)}"
+        if isinstance(value, int) and value < self.minimum:
+            return f"int of at least {self.minimum}"
+        return None
