@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from nixwulf.cli.options import RenamedOption, table_format
+from nixwulf.plugins.engines import DEFAULT
 
 # Far above what is run, and far from where numbers overflow.
 _MOST = 10**9
@@ -33,7 +34,7 @@ _SOME = click.IntRange(1, _MOST)
 @click.option("--fabric", multiple=True, metavar="NAME", help="Repeatable.")
 @click.option("--transport", multiple=True, type=click.Choice(["tcp", "rdma"]))
 @click.option("--parallelism", multiple=True, type=click.Choice(["single", "pipeline", "tensor"]))
-@click.option("--engine", default="llama.cpp", show_default=True)
+@click.option("--engine", default=DEFAULT, show_default=True)
 @click.option("--n-prompt", default=512, show_default=True, type=_COUNT, help="Tokens of a prompt.")
 @click.option("--n-gen", default=128, show_default=True, type=_SOME)
 @click.option(

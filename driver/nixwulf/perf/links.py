@@ -11,6 +11,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
 from nixwulf.perf.inputs import FabricFacts, Strategy
+from nixwulf.plugins.engines import performance
 
 _FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "links.toml"
 
@@ -53,7 +54,7 @@ def exchange(
     over RPC: all pairs through the client, in as many round trips as it handles.
     """
     one_way, rate = fabric.rtt_us / 2e6, _bytes_a_second(fabric)
-    if strategy.engine == "distributed-llama":
+    if collective(strategy) == "star":
         packed = size * 34 / 64  # Q80: 34 bytes for 32 values
         return 4 * (nodes - 1) * one_way, 2 * (nodes - 1) * packed / nodes / rate
     if _is_rpc(strategy):
@@ -61,13 +62,18 @@ def exchange(
     if fabric.kind == "thunderbolt5-rdma":
         return one_way, size / rate
     ring = 2 * (nodes - 1) * one_way, 2 * (nodes - 1) / nodes * size / rate
-    if strategy.engine == "mlx":
+    if collective(strategy) == "ring":
         return ring
     return min(ring, (2 * ceil(log2(nodes)) * one_way, 2 * size / rate), key=sum)
 
 
+def collective(strategy: Strategy) -> str:
+    """How nodes sum: as a library does in place of the engine, or as the engine does."""
+    return "tree" if strategy.collectives else performance(strategy.engine).collective
+
+
 def _is_rpc(strategy: Strategy) -> bool:
-    return strategy.engine in {"llama.cpp", "mesh-llm"} and not strategy.collectives
+    return collective(strategy) == "rpc"
 
 
 def _bytes_a_second(fabric: FabricFacts) -> float:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, fields, replace
 from math import ceil
 
 from nixwulf.llm.model_facts import ModelFacts
-from nixwulf.perf.constants import FAMILIES, Constants
+from nixwulf.perf.constants import Constants
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.links import exchange, handled, hop, hops
+from nixwulf.plugins.engines import Performance, performance
 
 PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")
 """Parts of a time that a constant scales, in the order of constants.NAMES."""
@@ -22,26 +23,15 @@ _BITS = 8
 _CACHE_BYTES = 2  # f16 and bf16, the default of every engine
 _STATE_BYTES = 8  # read and written in 32 bits (mamba_ssm_dtype of config.json)
 _FLOPS = 2  # a multiplication and an addition for each weight
-_ACTIVATION_BYTES = {"llama.cpp": 4}  # of what kernels and nodes hand on
-_ACTIVATION = 2
+_ACTIVATION = 2  # bytes of a value in a sum over nodes
 _VECTORS = 128
-# Tokens of a tile of a product of matrices. llama.cpp takes one as wide as the chunk, up to 128 on
-# CUDA, HIP (https://github.com/ggml-org/llama.cpp/pull/26977) and Vulkan, and 32 on Metal.
-_TILES = {
-    ("llama.cpp", "amd"): 128,
-    ("llama.cpp", "nvidia"): 128,
-    ("llama.cpp", "apple"): 32,
-    ("llama.cpp", "cpu"): 0,
-}
-_TILE = 64
+_TILE = 64  # tokens of a tile of a product of matrices where the engine says no other
 # How often a layer reads or writes a prompt's activations between its kernels (norms, copies for
 # the products, sums), and how often more for each expert: counted by hand along llama.cpp's graphs.
 # A block that is no mixture is about as wide as two experts.
 _HANDED_ON = 20
 _HANDED_ON_BY_EXPERT = 12
 _DENSE = 2
-_CHUNKS = {"llama.cpp": 512, "distributed-llama": 32, "mlx": 2048}
-_CHUNK = 2048
 
 
 @dataclass(frozen=True)
@@ -113,8 +103,8 @@ def forward(
     read = _weight_bytes(model, tokens) + _STATE_BYTES * model.state_width * sequences
     cached = _cache_bytes(model, depth) * sequences
     # One token a sequence waits for memory on every machine; its multiplications cost no time.
-    engine = FAMILIES.get(strategy.engine, strategy.engine)
-    tile = _TILES.get((engine, platforms[0].kind), _TILE) if prompt or tokens > _VECTORS else 0
+    engine = performance(strategy.engine)
+    tile = engine.tiles.get(platforms[0].kind, _TILE) if prompt or tokens > _VECTORS else 0
     flops = _flops(model, tokens, tile) if tokens > 1 else 0.0
     # Decoding waits for the cache; what a prompt's tokens are compared with is used many times.
     looking = _attention_flops(model, tokens, depth) if prompt else 0.0
@@ -197,7 +187,7 @@ def prompt_pass(
 ) -> Work:
     """All tokens of the batch's prompts, in chunks as the engine takes them."""
     tokens = strategy.n_prompt * strategy.batch
-    chunk = strategy.chunk or _CHUNKS.get(FAMILIES.get(strategy.engine, strategy.engine), _CHUNK)
+    chunk = strategy.chunk or performance(strategy.engine).prompt_chunk
     count = ceil(tokens / chunk)
     if not count:
         return Work()
@@ -231,21 +221,21 @@ def _weight_bytes(model: ModelFacts, tokens: float) -> float:
     return (always + model.routed * model.share(tokens) * weights.routed_bits) / _BITS
 
 
-def _handed_on_bytes(model: ModelFacts, tokens: float, engine: str) -> float:
+def _handed_on_bytes(model: ModelFacts, tokens: float, engine: Performance) -> float:
     """What the kernels of all layers read and write of the tokens' activations."""
     experts = model.experts_used if model.routed else _DENSE
-    each = _ACTIVATION_BYTES.get(engine, _ACTIVATION) * model.hidden * tokens
+    each = engine.activation_bytes * model.hidden * tokens
     return model.layers * each * (_HANDED_ON + _HANDED_ON_BY_EXPERT * experts)
 
 
-def _hop_bytes(model: ModelFacts, tokens: float, depth: float, engine: str) -> float:
+def _hop_bytes(model: ModelFacts, tokens: float, depth: float, engine: Performance) -> float:
     """What goes to the next node of a pipeline.
 
-    llama.cpp's client sends the activations and the mask of the attention to a server and fetches
-    what comes out: of 512 tokens of a model 384 wide, 2.1 MB were counted in the lab.
+    A client by RPC sends the activations and the mask of the attention to a server and fetches what
+    comes out: of 512 tokens of a model 384 wide, llama.cpp's was seen to move 2.1 MB in the lab.
     """
-    activations = _ACTIVATION_BYTES.get(engine, _ACTIVATION) * model.hidden * tokens
-    if engine not in _ACTIVATION_BYTES:
+    activations = engine.activation_bytes * model.hidden * tokens
+    if engine.collective != "rpc":
         return activations
     return 2 * activations + _CACHE_BYTES * tokens * depth
 

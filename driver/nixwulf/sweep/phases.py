@@ -188,8 +188,7 @@ def _check_transport(
         )
         for node in run.nodes
     }
-    judged = engine or benchmark
-    known_by = judged.rdma_known_by if isinstance(judged, transport.KnowsRdma) else None
+    known_by = (engine or benchmark).rdma_known_by or None
     problem = transport.problem(fabric, asked, nodes, benchmark.proof_bytes, known_by)
     problem = problem or (engine.transport_problem(run) if engine else None)
     unproved = None if problem else transport.uncounted(asked, nodes, known_by)

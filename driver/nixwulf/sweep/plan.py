@@ -142,7 +142,7 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[dict[str, Any]]:
     """Every point of every block, complete, each once."""
     seen: set[str] = set()
     for block in sweep.blocks:
-        names = block.get("benchmark", ["llama-bench"])
+        names = block.get("benchmark", [engines.find(engines.DEFAULT).native_benchmark])
         for engine in block.get("engine", ()):
             engines.find(engine, sweep.source)
         for fabric in block.get("fabric", ()):
@@ -192,7 +192,7 @@ def _axes(
         if key not in block:
             raise InputError(f"{source}: {benchmark!r} measures an engine; add {key}: [...].")
     return {
-        "engine": block.get("engine", ["llama.cpp"]),
+        "engine": block.get("engine", [engines.DEFAULT]),
         "model": block["model"],
         **links,
         "parallelism": block["parallelism"],

@@ -16,8 +16,7 @@ from nixwulf.tune.goals import no_watts
 from nixwulf.tune.options import first_of_each_reason
 from nixwulf.tune.posterior import Estimate
 from nixwulf.tune.search import Decision, Ranked, best, order
-from nixwulf.tune.serve_commands import typed
-from nixwulf.tune.serving import serving
+from nixwulf.tune.serving import serving, typed
 from nixwulf.tune.state import SearchState, ranking
 
 _PIPE_WIDTH = 170

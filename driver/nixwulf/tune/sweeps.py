@@ -7,7 +7,7 @@ from typing import Any
 
 from nixwulf.perf.scenarios.candidates import Candidate
 from nixwulf.plugins import engines
-from nixwulf.tune.goals import CHAT_ONLY, SERVE, benchmark
+from nixwulf.tune.goals import SERVE, benchmark
 from nixwulf.tune.request import Option, Request
 
 REQUESTS_A_SLOT = 2
@@ -38,7 +38,8 @@ def block(request: Request, engine: str, candidate: Candidate) -> Mapping[str, A
     if measures == SERVE:
         parameters["concurrency"] = [request.batch]
         parameters["requests"] = [REQUESTS_A_SLOT * request.batch]
-        parameters |= {"api": ["chat"]} if engine in CHAT_ONLY else {}
+        apis = engines.find(engine).apis
+        parameters |= {} if "completions" in apis else {"api": [*apis]}
     if request.cluster.is_lab and "threads" in engines.find(engine).parameters:
         # The lab's nodes share the cores of one machine.
         parameters["threads"] = [1]

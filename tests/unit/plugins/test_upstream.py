@@ -64,11 +64,11 @@ SOURCES = {
     "plugins/benchmarks/latency.py": ("sockperf",),
     "plugins/benchmarks/perftest.py": ("perftest",),
 }
-# For the shell, mkdir and rm, pip and cmake; a module of the driver; what is refused; the end of a
+# For the shell and who serves, mkdir and rm, pip and cmake; a module of the driver; what is refused; the end of a
 # file's name.
 # no output: words of the driver
 OTHERS = {
-    "plugins/engines/llama_cpp.py": {"-f"},
+    "plugins/engines/llama_cpp.py": {"-f", "--port"},
     "plugins/engines/llama_cpp_build.py": {"*"},
     "plugins/engines/llama_cpp_programs.py": {"-D*"},
     "plugins/engines/mlx_install.py": {"*"},
@@ -85,6 +85,7 @@ COMMON = {
     "plugins/engines/__init__.py",
     "plugins/engines/local.py",
     "plugins/engines/python_versions.py",
+    "plugins/engines/serving.py",
 }
 COMMON |= {"plugins/benchmarks/__init__.py"}
 NCCL_DATA = (DRIVER / "data/nccl.toml").read_text()

@@ -22,7 +22,7 @@ class Question:
 
     cluster: Cluster
     model: ModelDescription
-    engine: str = "llama.cpp"
+    engine: str = engines.DEFAULT
     n_prompt: int = 512
     n_gen: int = 128
     depth: int = 0
@@ -135,7 +135,7 @@ def _unsupported(question: Question, candidate: Candidate) -> str | None:
         if kind not in {*engine.gpus, _CPU}:
             return (
                 f"{engine.name} has no kernels for the GPU of {node.platform} and would compute on "
-                "its CPU; take another engine, such as llama.cpp"
+                f"its CPU; take another engine, such as {engines.DEFAULT}"
             )
     point = {
         "nodes": len(candidate.nodes),

@@ -35,6 +35,10 @@ class Benchmark(Protocol):
     """What it measures: engines of these names; None: every engine; empty: the machines."""
     programs: tuple[str, ...] = ()
     """Programs of its own that are looked for on PATH of every node."""
+    ports: tuple[int, ...] = ()
+    """TCP ports of the nodes on which it listens."""
+    rdma_known_by: str = ""
+    """Of the machines: how it shows RDMA where no counter does; empty: it does not."""
     proof_bytes: int = 10_000
     """Fewer bytes on a worker's interface of the fabric are not the traffic of its run."""
 

@@ -6,7 +6,8 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from nixwulf.core.parameter import Parameter
@@ -17,8 +18,9 @@ from nixwulf.nodes.listeners import listeners
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import dllama
-from nixwulf.plugins.engines import Engine
+from nixwulf.plugins.engines import Engine, Performance
 from nixwulf.plugins.engines import distributed_llama_devices as devices
+from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import asking, prompts
 from nixwulf.plugins.runtime.endpoint import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
@@ -73,9 +75,13 @@ class DistributedLlama(Engine):
         "distributed-llama is not on PATH ('dllama' and 'dllama-api'); run 'make dllama "
         "dllama-api' in a clone of github.com/b4rtaz/distributed-llama and put it on PATH."
     )
-    model_on_every_node = False
-    hub_models = False
+    model_suffixes = (".m",)
+    tokenizer_apart = True
+    native_benchmark = "dllama"
     ports = (_PORT, _API_PORT)
+    api_port = _API_PORT
+    apis = ("chat",)
+    performance = Performance(family="distributed-llama", collective="star", prompt_chunk=32)
 
     def random_model(self, model: RandomModel) -> Path:
         """A folder with a model and its tokenizer."""
@@ -143,6 +149,18 @@ class DistributedLlama(Engine):
             raise _explained(run, server, failure) from failure
         finally:
             server.stop()
+
+    def serve_commands(self, run: MeasuredRun) -> Serving:
+        """Workers, and dllama-api on the head; its own benchmark starts another program there."""
+        workers = [one for one in run.of("dllama") if "worker" in one.argv[1:2]]
+        root = [one for one in run.of("dllama-api", "dllama") if one not in workers][-1]
+        arguments = list(root.argv[root.argv.index("--model") :])
+        for only in ("--seed", "--temperature"):
+            place = arguments.index(only)
+            del arguments[place : place + 2]
+        program = str(PurePosixPath(root.argv[0]).with_name("dllama-api"))
+        argv = (program, "--host", "127.0.0.1", "--port", str(_API_PORT), *arguments)
+        return serving(self, run, [*workers, replace(root, argv=argv)], "model")
 
 
 ENGINE = DistributedLlama()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,9 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, exo_api, exo_network, python_versions
 from nixwulf.plugins.engines.exo_api import ExoRequest, Instance
 from nixwulf.plugins.engines.exo_network import Network
+from nixwulf.plugins.engines.mlx import Mlx
 from nixwulf.plugins.engines.mlx_devices import rdma_problem
+from nixwulf.plugins.engines.serving import MeasuredRun, Serving, post, serving
 from nixwulf.plugins.runtime import asking
 from nixwulf.plugins.runtime.endpoint import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
@@ -54,6 +57,9 @@ class Exo(Engine):
         "https://github.com/exo-explore/exo says, and put 'exo' on PATH."
     )
     ports = (_API_PORT, exo_network.PEER_PORT)
+    api_port = _API_PORT
+    apis = ("chat",)
+    performance = Mlx.performance
     model_on_every_node = True
     hub_models = True
     gpus = ("apple",)
@@ -134,6 +140,24 @@ class Exo(Engine):
                 yield endpoint
             finally:
                 _remove(endpoint, instance)
+
+    def serve_commands(self, run: MeasuredRun) -> Serving:
+        """Nodes meet in a namespace, and the model is placed on them by a request."""
+        servers = []
+        for one in run.of("exo"):
+            argv, environment = list(one.argv), dict(one.environment)
+            if "--namespace" in argv:
+                argv[argv.index("--namespace") + 1] = "nixwulf"
+            else:
+                environment[exo_network.NAMESPACE] = "nixwulf"
+            servers.append(replace(one, argv=tuple(argv), environment=environment))
+        servers.sort(key=lambda one: "--force-master" in one.argv)
+        model, case = str(run.record["model"]["hub"]), run.case
+        placed = exo_api.placement_of(
+            model, case["parallelism"], case.get("transport"), case["nodes"]
+        )
+        found = serving(self, run, servers, model)
+        return replace(found, then=(post(_API_PORT, placed.path, placed.body), *found.then))
 
 
 ENGINE = Exo()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import (
     Engine,
+    Performance,
     llama_cpp_build,
     llama_cpp_devices,
     llama_cpp_options,
@@ -23,8 +25,9 @@ from nixwulf.plugins.engines import (
 )
 from nixwulf.plugins.engines.llama_cpp_programs import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import Installation, Progress
+from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import asking, prompts
-from nixwulf.plugins.runtime.endpoint import Endpoint, demand
+from nixwulf.plugins.runtime.endpoint import MARGIN, Endpoint, demand
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _RPC_PORT = TCP["llama.cpp"]
@@ -55,14 +58,27 @@ class LlamaCpp(Engine):
     """
 
     name = "llama.cpp"
+    also = ("ollama",)
     parameters: ClassVar = llama_cpp_options.PARAMETERS
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
     local_programs = tuple(llama_cpp_programs.PROGRAMS)
     built_from = llama_cpp_programs.BUILT_FROM
-    model_on_every_node = False
+    model_suffixes = (".gguf",)
+    native_benchmark = "llama-bench"
+    clients = ("llama-bench",)
+    measuring_variables = tuple(_NO_CACHE)
     rdma_known_by = "llama.cpp's RPC servers say that they activated it with their client"
-    hub_models = False
     ports = (_RPC_PORT,)
+    api_port = 8080
+    # A tile of a product of matrices is as wide as the chunk, up to 128 on CUDA, HIP
+    # (https://github.com/ggml-org/llama.cpp/pull/26977) and Vulkan, and 32 on Metal.
+    performance = Performance(
+        family="llama.cpp",
+        collective="rpc",
+        prompt_chunk=512,
+        activation_bytes=4,
+        tiles={"amd": 128, "nvidia": 128, "apple": 32, "cpu": 0},
+    )
 
     def find_local(self) -> Installation | None:
         """On PATH, else built before."""
@@ -181,6 +197,28 @@ class LlamaCpp(Engine):
         size = ["-np", str(wanted.slots), "-c", str(wanted.slots * wanted.context)]
         with self._server(run, size) as endpoint:
             yield endpoint
+
+    def serve_commands(self, run: MeasuredRun) -> Serving:
+        """A measured server listens on a socket of its own, with room for a few tokens."""
+        parameters = run.case["parameters"]
+        room = parameters.get("n_prompt", 0) + parameters.get("n_gen", 0) + MARGIN
+        changed = {"--host": "127.0.0.1", "-np": str(run.slots), "-c": str(run.slots * room)}
+        (head,) = run.of("llama-server")
+        pairs = zip(("", *head.argv), head.argv, strict=False)
+        argv = [
+            changed.get(before, word)
+            for before, word in pairs
+            if before != "-lv" and word not in {"--no-webui", "--no-warmup", "-lv"}
+        ]
+        server = replace(head, argv=(*argv, "--port", str(self.api_port)))
+        note = (
+            f"Each request has room for {room:,} tokens, as it was measured (-c is that of all "
+            f"{run.slots}): a larger -c takes more memory."
+            if run.slots > 1
+            else f"It has room for {room:,} tokens, as it was measured: a larger -c takes more "
+            "memory."
+        )
+        return serving(self, run, [*run.of(*RPC_SERVER_NAMES), server], notes=[note])
 
     @contextmanager
     def _server(self, run: Run, options: list[str]) -> Iterator[Endpoint]:

@@ -10,6 +10,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +21,8 @@ from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine
+from nixwulf.plugins.engines.llama_cpp import LlamaCpp
+from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import asking
 from nixwulf.plugins.runtime.endpoint import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
@@ -70,8 +73,10 @@ class MeshLlm(Engine):
         "'mesh-llm' on PATH."
     )
     ports = (_API_PORT, _CONSOLE_PORT)
+    api_port = _API_PORT
     model_on_every_node = True
-    hub_models = False
+    model_suffixes = (".gguf",)
+    performance = LlamaCpp.performance
 
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""
@@ -108,6 +113,18 @@ class MeshLlm(Engine):
         finally:
             for process in reversed(nodes):
                 process.stop()
+
+    def serve_commands(self, run: MeasuredRun) -> Serving:
+        """The head tells the others the word by which they join."""
+        servers = []
+        for one in run.of("mesh-llm"):
+            argv = list(one.argv)
+            if "--join" in argv:
+                argv[argv.index("--join") + 1] = "TOKEN"
+            servers.append(replace(one, argv=tuple(argv)))
+        note = "TOKEN is what the first line prints as the token of its event 'invite_token'."
+        found = serving(self, run, servers, notes=[note] if len(servers) > 1 else [])
+        return replace(found, then=(f"curl http://127.0.0.1:{_API_PORT}/v1/models",))
 
 
 ENGINE = MeshLlm()

@@ -5,19 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nixwulf.llm import random_safetensors
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.plugins.engines import Engine, mlx_devices, mlx_install, mlx_ranks, python_versions
+from nixwulf.plugins.engines import (
+    Engine,
+    Performance,
+    mlx_devices,
+    mlx_install,
+    mlx_ranks,
+    python_versions,
+)
 from nixwulf.plugins.engines.local import Installation, Progress
+from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
 from nixwulf.plugins.runtime import asking, nccl
 from nixwulf.plugins.runtime.endpoint import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _SERVER_PORT = 50054
 _UNHEALTHY = 503  # it could not load the model
+_GROUP_FILES = ("MLX_HOSTFILE", "MLX_IBV_DEVICES")
+_GROUP = "/tmp/nixwulf-mlx.json"  # noqa: S108 - on the nodes
 _LOADED = "default_model"  # what the server calls the model that it was started with
 # Architectures of random models whose model in mlx-lm 0.32.2 has no pipeline.
 _TENSOR_ONLY = {"llama"}
@@ -45,6 +56,11 @@ class Mlx(Engine):
     programs = mlx_install.PROGRAMS
     built_from = mlx_install.BUILT_FROM
     ports = (mlx_ranks.PORT, _SERVER_PORT)
+    api_port = _SERVER_PORT
+    native_benchmark = "mlx_lm.benchmark"
+    clients = ("mlx_lm.benchmark", "mlx_lm.generate")
+    measuring_variables = nccl.LOGGING
+    performance = Performance(family="mlx", collective="ring")
     model_on_every_node = True
     hub_models = True
     gpus = ("apple", "nvidia")
@@ -137,6 +153,21 @@ class Mlx(Engine):
             # It answers before the model is loaded, and the first request waits for that.
             asking.wait_until_healthy(run, endpoint, hopeless=_UNHEALTHY)
             yield endpoint
+
+    def serve_commands(self, run: MeasuredRun) -> Serving:
+        """Ranks read of their group in a file, which a run removes."""
+        ranks = run.of("mlx_lm.server")
+        servers = [
+            replace(one, environment={name: _GROUP if name in _GROUP_FILES else value
+                                      for name, value in one.environment.items()})
+            for one in ranks
+        ]  # fmt: skip
+        before: list[Written] = []
+        if any(name in one.environment for one in ranks for name in _GROUP_FILES):
+            nodes = run.cluster.nodes_on(run.fabric)[: len(ranks)]
+            text = mlx_ranks.group(run.cluster, nodes, run.fabric, run.case.get("transport"))
+            before = [Written(node.name, _GROUP, text) for node in nodes]
+        return serving(self, run, servers, _LOADED, before)
 
 
 ENGINE = Mlx()

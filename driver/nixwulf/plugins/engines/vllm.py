@@ -20,8 +20,9 @@ from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes import container
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import Engine, devices, python_versions, vllm_ray
+from nixwulf.plugins.engines import Engine, Performance, devices, python_versions, vllm_ray
 from nixwulf.plugins.engines.local import Installation
+from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import asking, nccl
 from nixwulf.plugins.runtime.endpoint import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
@@ -99,6 +100,12 @@ class Vllm(Engine):
     hub_models = True
     gpus = ("amd", "nvidia")
     ports = (_PORT, _MASTER_PORT, vllm_ray.PORT)
+    api_port = _PORT
+    clients = ("vllm bench",)
+    measuring_variables = (*nccl.LOGGING, "RAY_DEDUP_LOGS")
+    # Without graphs it is another engine: starting kernels one by one is most of its time. Across
+    # nodes of AMD APUs it runs so by default, because capture hangs there.
+    performance = Performance(family="vllm", eager_family="vllm-eager", eager_on=("amd",))
 
     def find_local(self) -> Installation | None:
         """On PATH, both together."""
@@ -186,6 +193,21 @@ class Vllm(Engine):
                 argv += ["--distributed-executor-backend", "ray"]
                 variables |= vllm_ray.client_environment(run)
         return run.start(run.head, name, argv, variables)
+
+    def serve_commands(self, run: MeasuredRun) -> Serving:
+        """Ray's daemons where there are some, ranks, and the server."""
+        servers = [
+            replace(one, environment={**one.environment, vllm_ray.SECRET: "SECRET"})
+            if vllm_ray.SECRET in one.environment
+            else one
+            for one in run.started
+        ]
+        note = (
+            "SECRET is a long word of yours, the same in every line: who knows it runs code there."
+        )
+        hidden = any(vllm_ray.SECRET in one.environment for one in servers)
+        model = run.of("vllm")[-1].argv[2]
+        return serving(self, run, servers, model, notes=[note] if hidden else [])
 
 
 ENGINE = Vllm()

@@ -15,6 +15,7 @@ from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
 PORT = TCP["ray"]
 _POLL_S = 1.0
 _TOKEN = ("ray", "token")
+SECRET = "RAY_AUTH_TOKEN"  # noqa: S105 - the name of a variable
 _ENVIRONMENT = {
     # Where GPU and CPU share memory, Ray takes a loaded model for a leak and kills workers
     # (https://github.com/amd/playbooks/issues/771).
@@ -50,7 +51,7 @@ def environment(run: Run) -> dict[str, str]:
     has a token of its own; versions that know none ignore it.
     """
     (secret,) = run.engine_found.setdefault(_TOKEN, (secrets.token_hex(32),))
-    return {**_ENVIRONMENT, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secret}
+    return {**_ENVIRONMENT, "RAY_AUTH_MODE": "token", SECRET: secret}
 
 
 def client_environment(run: Run) -> dict[str, str]:

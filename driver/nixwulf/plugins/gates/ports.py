@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
 
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.link import PORT as LINK_PORT
 from nixwulf.nodes.listeners import listeners
 from nixwulf.plugins import benchmarks, engines
+from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused, unknown
 
 _ANY = {"0.0.0.0", "::"}  # noqa: S104 - what to look for
@@ -16,22 +17,15 @@ _ANY = {"0.0.0.0", "::"}  # noqa: S104 - what to look for
 _LOOPBACK = "127.0.0.1"
 
 
-@runtime_checkable
-class Listening(Protocol):
-    """An engine or a benchmark that listens on fixed TCP ports of the nodes."""
-
-    ports: tuple[int, ...]
-
-
 def _wanted(subject: GateContext, node: Node) -> dict[int, str]:
     """Ports and whose they are: a case's, or those of all that could run."""
-    users: list[object] = [subject.engine, subject.benchmark]
+    users: list[Engine | Benchmark | None] = [subject.engine, subject.benchmark]
     if not subject.is_case:
         users = [*engines.all_engines().values(), *benchmarks.all_benchmarks().values()]
     wanted = {LINK_PORT: "the link's measurement"} if subject.crossings_of(node) else {}
     for user in users:
-        if isinstance(user, Listening):
-            wanted |= dict.fromkeys(user.ports, str(getattr(user, "name", "")))
+        if user:
+            wanted |= dict.fromkeys(user.ports, user.name)
     return wanted
 
 
