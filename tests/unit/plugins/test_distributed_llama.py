@@ -14,7 +14,7 @@ from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.listeners import listeners
 from nixwulf.outputs.dllama import metrics, parse
 from nixwulf.plugins.benchmarks.dllama import BENCHMARK, window
-from nixwulf.plugins.engines import distributed_llama, distributed_llama_devices
+from nixwulf.plugins.engines import distributed_llama
 from nixwulf.plugins.engines.distributed_llama import (
     ENGINE,
     infer,
@@ -23,6 +23,7 @@ from nixwulf.plugins.engines.distributed_llama import (
     wait_until_listening,
     worker_argv,
 )
+from nixwulf.plugins.engines.distributed_llama import devices as distributed_llama_devices
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.results.record import sealed, validate
 from nixwulf.sweep.plan import make_plan

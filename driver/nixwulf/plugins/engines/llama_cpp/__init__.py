@@ -14,16 +14,9 @@ from nixwulf.llm import random_gguf
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import (
-    Engine,
-    Performance,
-    llama_cpp_build,
-    llama_cpp_devices,
-    llama_cpp_options,
-    llama_cpp_programs,
-    llama_cpp_proof,
-)
-from nixwulf.plugins.engines.llama_cpp_programs import RPC_SERVER_NAMES
+from nixwulf.plugins.engines import Engine, Performance
+from nixwulf.plugins.engines.llama_cpp import devices, install, options, proof
+from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import Installation, Progress
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import asking, prompts
@@ -59,10 +52,10 @@ class LlamaCpp(Engine):
 
     name = "llama.cpp"
     also = ("ollama",)
-    parameters: ClassVar = llama_cpp_options.PARAMETERS
+    parameters: ClassVar = options.PARAMETERS
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
-    local_programs = tuple(llama_cpp_programs.PROGRAMS)
-    built_from = llama_cpp_programs.BUILT_FROM
+    local_programs = tuple(install.PROGRAMS)
+    built_from = install.BUILT_FROM
     model_suffixes = (".gguf",)
     native_benchmark = "llama-bench"
     clients = ("llama-bench",)
@@ -82,11 +75,11 @@ class LlamaCpp(Engine):
 
     def find_local(self) -> Installation | None:
         """On PATH, else built before."""
-        return llama_cpp_programs.find()
+        return install.find()
 
     def install_local(self, progress: Progress) -> Installation:
         """On PATH, else built once."""
-        return llama_cpp_build.find_or_build(progress)
+        return install.find_or_build(progress)
 
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""
@@ -110,11 +103,11 @@ class LlamaCpp(Engine):
         """On several nodes a build without RPC, which has the servers' names in no --help."""
         if not several or "version:" not in printed:
             return None
-        return llama_cpp_options.rpc_problem("llama-bench", printed)
+        return options.rpc_problem("llama-bench", printed)
 
     def start(self, run: Run) -> None:
         """Start an RPC server on each node that computes by one, and wait until all listen."""
-        llama_cpp_devices.look(run)
+        devices.look(run)
         if run.case.nodes == 1:
             return
         servers = [
@@ -125,7 +118,7 @@ class LlamaCpp(Engine):
                 self.environment(run, node),
                 background=True,
             )
-            for node in llama_cpp_devices.served(run)
+            for node in devices.served(run)
         ]
         _wait_until_listening(run, servers)
 
@@ -134,20 +127,20 @@ class LlamaCpp(Engine):
         program = _rpc_server(run.facts[node.node.name].programs) or RPC_SERVER_NAMES[0]
         threads = {"threads": run.case.parameters["threads"]}
         argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT)]
-        argv += llama_cpp_options.common(threads)
-        return [*argv, "-d", ",".join(llama_cpp_devices.offered(run, node))]
+        argv += options.common(threads)
+        return [*argv, "-d", ",".join(devices.offered(run, node))]
 
     def environment(self, run: Run, node: Connection) -> dict[str, str]:
         """Of every program of llama.cpp on a node of a run."""
         case = run.case
         attachment = node.node.fabrics[case.fabric] if case.fabric else None
-        return llama_cpp_options.environment(case.parameters, case.transport, attachment)
+        return options.environment(case.parameters, case.transport, attachment)
 
     def arguments(self, run: Run) -> list[str]:
         """What every client of llama.cpp takes to run a case."""
-        arguments = ["-m", run.model, *llama_cpp_options.common(run.case.parameters)]
+        arguments = ["-m", run.model, *options.common(run.case.parameters)]
         if run.case.nodes > 1:
-            served = llama_cpp_devices.served(run)
+            served = devices.served(run)
             endpoints = ",".join(f"{run.data_address(node)}:{_RPC_PORT}" for node in served)
             split = _SPLIT_MODE[run.case.parallelism or ""]
             # RPC devices exist from --rpc on, so -dev comes later.
@@ -156,9 +149,9 @@ class LlamaCpp(Engine):
 
     def bench_arguments(self, run: Run) -> list[str]:
         """What llama-bench takes beside its tests."""
-        arguments = [*self.arguments(run), *llama_cpp_devices.arguments(run, "/")]
-        flags = llama_cpp_devices.flags(run, "llama-bench")
-        arguments += llama_cpp_options.of_bench(run.case.parameters, flags)
+        arguments = [*self.arguments(run), *devices.arguments(run, "/")]
+        flags = devices.flags(run, "llama-bench")
+        arguments += options.of_bench(run.case.parameters, flags)
         # Only -v shows its 'RDMA activated': seven hundred lines while it loads, none for a token.
         return [*arguments, *(["-v"] if run.case.transport == "rdma" else [])]
 
@@ -167,9 +160,9 @@ class LlamaCpp(Engine):
 
         By then the RPC servers' own lists have been read, unless still in a buffer.
         """
-        asked = llama_cpp_devices.of_client(run)
-        layers = llama_cpp_devices.ALL_LAYERS if asked else 0
-        problem = llama_cpp_proof.bench_problem(asked, layers, run.head.node.name, row)
+        asked = devices.of_client(run)
+        layers = devices.ALL_LAYERS if asked else 0
+        problem = proof.bench_problem(asked, layers, run.head.node.name, row)
         _refuse(problem or _rpc_servers_problem(run))
 
     def transport_problem(self, run: Run) -> str | None:
@@ -177,7 +170,7 @@ class LlamaCpp(Engine):
         clients = _owned(run, "llama-bench", "llama-server")
         if run.case.transport is None or not clients:
             return None
-        return llama_cpp_proof.transport_problem(
+        return proof.transport_problem(
             run.case.transport,
             clients[-1].node,
             _output(clients[-1]),
@@ -186,7 +179,7 @@ class LlamaCpp(Engine):
 
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
         """Ask a llama-server, which gives token numbers."""
-        verbose = llama_cpp_options.verbose(llama_cpp_devices.flags(run, "llama-server"))
+        verbose = options.verbose(devices.flags(run, "llama-server"))
         with self._server(run, ["-np", "1", "-c", "512", *verbose]) as endpoint:
             return _complete(run, endpoint, count)
 
@@ -221,22 +214,22 @@ class LlamaCpp(Engine):
         return serving(self, run, [*run.of(*RPC_SERVER_NAMES), server], notes=[note])
 
     @contextmanager
-    def _server(self, run: Run, options: list[str]) -> Iterator[Endpoint]:
+    def _server(self, run: Run, more: list[str]) -> Iterator[Endpoint]:
         """A llama-server that listens on a Unix socket of the head, so no port is open."""
         label = f"llama-server-{len(run.owned)}"
         socket = f"/tmp/nixwulf-{run.name}-{label}.sock"  # noqa: S108 - on the node
         argv = [run.program("llama-server"), *self.arguments(run), "--host", socket]
-        argv += [*llama_cpp_devices.arguments(run, ","), *options, "--no-webui", "--no-warmup"]
-        flags = llama_cpp_devices.flags(run, "llama-server")
-        argv += llama_cpp_options.of_server(run.case.parameters, flags)
+        argv += [*devices.arguments(run, ","), *more, "--no-webui", "--no-warmup"]
+        flags = devices.flags(run, "llama-server")
+        argv += options.of_server(run.case.parameters, flags)
         environment = {**self.environment(run, run.head), **_NO_CACHE}
         server = run.start(run.head, label, argv, environment)
         try:
             with run.head.forwarded(socket) as local:
                 endpoint = Endpoint(local, run.model.rpartition("/")[2], server)
                 asking.wait_until_healthy(run, endpoint)
-                asked = llama_cpp_devices.of_client(run)
-                problem = llama_cpp_proof.server_problem(asked, server.node, _output(server))
+                asked = devices.of_client(run)
+                problem = proof.server_problem(asked, server.node, _output(server))
                 _refuse(problem or _rpc_servers_problem(run))
                 yield endpoint
         finally:
@@ -267,9 +260,9 @@ def _output(process: OwnedProcess) -> str:
 def _rpc_servers_problem(run: Run) -> str | None:
     """What the RPC servers of a run list, against what they were to offer."""
     servers = {server.node: _output(server) for server in _owned(run, "rpc-server")}
-    for node in llama_cpp_devices.served(run):
-        name, asked = node.node.name, llama_cpp_devices.offered(run, node)
-        problem = llama_cpp_proof.rpc_server_problem(asked, name, servers.get(name, ""))
+    for node in devices.served(run):
+        name, asked = node.node.name, devices.offered(run, node)
+        problem = proof.rpc_server_problem(asked, name, servers.get(name, ""))
         if problem:
             return problem
     return None
@@ -282,7 +275,7 @@ def _refuse(problem: str | None) -> None:
 
 def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
     """Connect from the head to every server, as the engine will; their output is buffered."""
-    addresses = [run.data_address(node) for node in llama_cpp_devices.served(run)]
+    addresses = [run.data_address(node) for node in devices.served(run)]
     while True:
         answer = run.head.run(["bash", "-c", _CONNECT, "bash", str(_RPC_PORT), *addresses])
         closed = answer.stdout.split()

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nixwulf.plugins.engines.llama_cpp_options import DEVICE_PREFIXES
+from nixwulf.plugins.engines.llama_cpp.options import DEVICE_PREFIXES
 
 # `RDMA activated: qpn=12->34 mtu=1024 rx_depth=24`, on a Mac `RDMA(Apple/UC) activated: qpn=...`.
 # The numbers are the queue pairs of this side and of the other one, whose line has them reversed.

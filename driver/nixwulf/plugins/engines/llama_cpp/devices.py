@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import devices, llama_cpp_options
+from nixwulf.plugins.engines import devices
+from nixwulf.plugins.engines.llama_cpp import options
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _LOOK = """
@@ -42,15 +43,15 @@ def look(run: Run) -> None:
         version = re.search(r"^version: (.*)", versions, re.MULTILINE)
         if version and node is run.head:
             run.engine_facts["version"] = version[1]
-        listed = tuple(sorted(llama_cpp_options.listed_devices(listing)))
+        listed = tuple(sorted(options.listed_devices(listing)))
         run.engine_found[_DEVICES, node.node.name] = _chosen(run, node, listed)
     _record_devices(run)
     run.engine_facts["origin"] = run.program("llama-bench")
     for program in ("llama-bench", "llama-server"):
         text = run.output(run.head, '"$1" --help 2>&1 || true', run.program(program))
-        offers = tuple(llama_cpp_options.offered(text))
+        offers = tuple(options.offered(text))
         run.engine_found[_FLAGS, program] = offers
-        problem = llama_cpp_options.rpc_problem(program, offers)
+        problem = options.rpc_problem(program, offers)
         if run.case.nodes > 1 and problem:
             raise RunFailure("skipped", f"Node {run.head.node.name!r} has {problem}")
 
@@ -100,8 +101,8 @@ def _chosen(run: Run, node: Connection, listed: Sequence[str]) -> tuple[str, ...
     if wanted == "cpu":
         return ()
     expected = load_platform(node.node.platform).get("gpu", {}).get("backends", [])
-    order = [wanted] if wanted != "any" else expected or [*llama_cpp_options.DEVICE_PREFIXES]
-    found = (llama_cpp_options.devices_of(backend, listed) for backend in order)
+    order = [wanted] if wanted != "any" else expected or [*options.DEVICE_PREFIXES]
+    found = (options.devices_of(backend, listed) for backend in order)
     chosen = next(filter(None, found), ())
     if chosen or (wanted == "any" and not expected):
         return chosen

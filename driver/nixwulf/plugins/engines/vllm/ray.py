@@ -16,6 +16,7 @@ PORT = TCP["ray"]
 _POLL_S = 1.0
 _TOKEN = ("ray", "token")
 SECRET = "RAY_AUTH_TOKEN"  # noqa: S105 - the name of a variable
+WHOLE_LOGS = "RAY_DEDUP_LOGS"
 _ENVIRONMENT = {
     # Where GPU and CPU share memory, Ray takes a loaded model for a leak and kills workers
     # (https://github.com/amd/playbooks/issues/771).
@@ -56,7 +57,7 @@ def environment(run: Run) -> dict[str, str]:
 
 def client_environment(run: Run) -> dict[str, str]:
     """What vLLM's server needs beside what all have; no line of a worker's log may be folded."""
-    return {"RAY_ADDRESS": _address(run), "RAY_DEDUP_LOGS": "0"}
+    return {"RAY_ADDRESS": _address(run), WHOLE_LOGS: "0"}
 
 
 def lines_of(log: str, address: str | None) -> str:

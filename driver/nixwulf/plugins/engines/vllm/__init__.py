@@ -20,9 +20,10 @@ from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes import container
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import Engine, Performance, devices, python_versions, vllm_ray
+from nixwulf.plugins.engines import Engine, Performance, devices
 from nixwulf.plugins.engines.local import Installation
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
+from nixwulf.plugins.engines.vllm import ray
 from nixwulf.plugins.runtime import asking, nccl
 from nixwulf.plugins.runtime.endpoint import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
@@ -99,10 +100,10 @@ class Vllm(Engine):
     model_on_every_node = True
     hub_models = True
     gpus = ("amd", "nvidia")
-    ports = (_PORT, _MASTER_PORT, vllm_ray.PORT)
+    ports = (_PORT, _MASTER_PORT, ray.PORT)
     api_port = _PORT
     clients = ("vllm bench",)
-    measuring_variables = (*nccl.LOGGING, "RAY_DEDUP_LOGS")
+    measuring_variables = (*nccl.LOGGING, ray.WHOLE_LOGS)
     # Without graphs it is another engine: starting kernels one by one is most of its time. Across
     # nodes of AMD APUs it runs so by default, because capture hangs there.
     performance = Performance(family="vllm", eager_family="vllm-eager", eager_on=("amd",))
@@ -120,8 +121,8 @@ class Vllm(Engine):
         """More of the GPU than there is; and Ray, whose parts have to see each other's files."""
         if point["parameters"]["gpu_memory_percent"] > 100:  # noqa: PLR2004 - per cent
             return "gpu_memory_percent is above 100"
-        ray = point["nodes"] > 1 and point["parameters"]["executor"] == "ray"
-        if ray and container.NAME in point["parameters"]:
+        by_ray = point["nodes"] > 1 and point["parameters"]["executor"] == "ray"
+        if by_ray and container.NAME in point["parameters"]:
             return "Ray is not driven in toolboxes, where its parts would be in two containers"
         return None
 
@@ -131,7 +132,7 @@ class Vllm(Engine):
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """Its own --version takes 15 seconds; nodes with different Rays do not meet either."""
-        return python_versions.command(programs.get("vllm"), "vllm", "ray", "torch")
+        return devices.version_command(programs.get("vllm"), "vllm", "ray", "torch")
 
     def start(self, run: Run) -> None:
         """Start Ray where it is asked for; the server starts when it is first asked."""
@@ -140,7 +141,7 @@ class Vllm(Engine):
         if run.case.nodes > 1:
             run.engine_facts["executor"] = run.case.parameters["executor"]
             if run.case.parameters["executor"] == "ray":
-                vllm_ray.start(run, {n.node.name: environment(run, n) for n in run.nodes})
+                ray.start(run, {n.node.name: environment(run, n) for n in run.nodes})
 
     def transport_problem(self, run: Run) -> str | None:
         """What NCCL says on each node that it crossed, against the case's transport."""
@@ -191,21 +192,21 @@ class Vllm(Engine):
                 argv += _rank(run, 0)
             else:
                 argv += ["--distributed-executor-backend", "ray"]
-                variables |= vllm_ray.client_environment(run)
+                variables |= ray.client_environment(run)
         return run.start(run.head, name, argv, variables)
 
     def serve_commands(self, run: MeasuredRun) -> Serving:
         """Ray's daemons where there are some, ranks, and the server."""
         servers = [
-            replace(one, environment={**one.environment, vllm_ray.SECRET: "SECRET"})
-            if vllm_ray.SECRET in one.environment
+            replace(one, environment={**one.environment, ray.SECRET: "SECRET"})
+            if ray.SECRET in one.environment
             else one
             for one in run.started
         ]
         note = (
             "SECRET is a long word of yours, the same in every line: who knows it runs code there."
         )
-        hidden = any(vllm_ray.SECRET in one.environment for one in servers)
+        hidden = any(ray.SECRET in one.environment for one in servers)
         model = run.of("vllm")[-1].argv[2]
         return serving(self, run, servers, model, notes=[note] if hidden else [])
 
@@ -246,7 +247,7 @@ def environment(run: Run, node: Connection) -> dict[str, str]:
         **variables,
         "VLLM_HOST_IP": attachment.address,
         **nccl.environment(run.fabric, attachment, run.case.transport or ""),
-        **(vllm_ray.environment(run) if run.case.parameters["executor"] == "ray" else {}),
+        **(ray.environment(run) if run.case.parameters["executor"] == "ray" else {}),
     }
 
 
@@ -280,14 +281,12 @@ def _stop_servers(run: Run) -> None:
 
 def _log(run: Run, node: Connection) -> str:
     """What the ranks of a node said; Ray brings the workers' lines to the head, with addresses."""
-    ray = run.case.parameters["executor"] == "ray"
-    source = run.head if ray else node
+    by_ray = run.case.parameters["executor"] == "ray"
+    source = run.head if by_ray else node
     ranks = [p for p in run.owned if p.node == source.node.name and _is(p, run, _server_name(run))]
     text = "\n".join(words for rank in ranks for words in (rank.output, rank.errors))
     return (
-        vllm_ray.lines_of(text, None if node is run.head else run.data_address(node))
-        if ray
-        else text
+        ray.lines_of(text, None if node is run.head else run.data_address(node)) if by_ray else text
     )
 
 

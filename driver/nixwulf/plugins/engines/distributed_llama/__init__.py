@@ -19,7 +19,7 @@ from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import dllama
 from nixwulf.plugins.engines import Engine, Performance
-from nixwulf.plugins.engines import distributed_llama_devices as devices
+from nixwulf.plugins.engines.distributed_llama import devices
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import asking, prompts
 from nixwulf.plugins.runtime.endpoint import Endpoint

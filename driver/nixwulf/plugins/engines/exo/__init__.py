@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 from nixwulf.core.errors import InputError
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import Engine, exo_api, exo_network, python_versions
-from nixwulf.plugins.engines.exo_api import ExoRequest, Instance
-from nixwulf.plugins.engines.exo_network import Network
+from nixwulf.plugins.engines import Engine, devices
+from nixwulf.plugins.engines.exo import api, network
+from nixwulf.plugins.engines.exo.api import ExoRequest, Instance
+from nixwulf.plugins.engines.exo.network import Network
 from nixwulf.plugins.engines.mlx import Mlx
-from nixwulf.plugins.engines.mlx_devices import rdma_problem
+from nixwulf.plugins.engines.mlx.ranks import rdma_problem
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, post, serving
 from nixwulf.plugins.runtime import asking
 from nixwulf.plugins.runtime.endpoint import Endpoint
@@ -56,7 +57,7 @@ class Exo(Engine):
         "exo is not on PATH (PyPI's 'exo' is another project); install it as "
         "https://github.com/exo-explore/exo says, and put 'exo' on PATH."
     )
-    ports = (_API_PORT, exo_network.PEER_PORT)
+    ports = (_API_PORT, network.PEER_PORT)
     api_port = _API_PORT
     apis = ("chat",)
     performance = Mlx.performance
@@ -82,7 +83,7 @@ class Exo(Engine):
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """It has no option that tells it."""
-        return python_versions.command(programs.get("exo"), "exo", "mlx", "mlx-lm")
+        return devices.version_command(programs.get("exo"), "exo", "mlx", "mlx-lm")
 
     def start(self, run: Run) -> None:
         """Start it on every node, alone in a namespace, and wait until all have met."""
@@ -90,11 +91,11 @@ class Exo(Engine):
         if run.model.startswith("/"):
             reason = f"exo takes no folder such as {run.model!r}; give the model an id instead."
             raise RunFailure("unsupported", reason)
-        network = exo_network.network(_help(run), f"nixwulf-{run.name}")
+        joined = network.network(_help(run), f"nixwulf-{run.name}")
         for node in run.nodes:
             worker = node is not run.head
-            environment = {**ENVIRONMENT, **network.environment}
-            run.start(node, "exo", argv(run, node, network), environment, background=worker)
+            environment = {**ENVIRONMENT, **joined.environment}
+            run.start(node, "exo", argv(run, node, joined), environment, background=worker)
         with _api(run) as endpoint:
             clocks = Clocks(run, endpoint.server)
             found: Any = []
@@ -103,7 +104,7 @@ class Exo(Engine):
                 clocks.check()
                 time.sleep(_POLL_S)
                 try:
-                    found = _ask(endpoint, exo_api.NODES)
+                    found = _ask(endpoint, api.NODES)
                 except RunFailure as failure:  # else it does not answer yet
                     if failure.outcome == "unsupported":
                         raise
@@ -111,10 +112,8 @@ class Exo(Engine):
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
         """The texts of the tokens of a chat."""
         with self.endpoint(run) as endpoint:
-            request = exo_api.greedy(run.model, run.case.seed, count)
-            return exo_api.tokens(
-                asking.post(run, endpoint, request.path, dict(request.body or {}))
-            )
+            request = api.greedy(run.model, run.case.seed, count)
+            return api.tokens(asking.post(run, endpoint, request.path, dict(request.body or {})))
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
@@ -124,16 +123,16 @@ class Exo(Engine):
             _settled(
                 run,
                 endpoint,
-                exo_api.previews(model),
-                lambda answer: exo_api.require_placement(model, case, answer),
+                api.previews(model),
+                lambda answer: api.require_placement(model, case, answer),
             )
-            before = frozenset(_ask(endpoint, exo_api.INSTANCES))
-            _ask(endpoint, exo_api.placement(model, case))
+            before = frozenset(_ask(endpoint, api.INSTANCES))
+            _ask(endpoint, api.placement(model, case))
             instance = _settled(
                 run,
                 endpoint,
-                exo_api.INSTANCES,
-                lambda answer: exo_api.placed_instance(model, before, answer),
+                api.INSTANCES,
+                lambda answer: api.placed_instance(model, before, answer),
             )
             try:
                 _wait_until_ready(run, endpoint, instance)
@@ -149,13 +148,11 @@ class Exo(Engine):
             if "--namespace" in argv:
                 argv[argv.index("--namespace") + 1] = "nixwulf"
             else:
-                environment[exo_network.NAMESPACE] = "nixwulf"
+                environment[network.NAMESPACE] = "nixwulf"
             servers.append(replace(one, argv=tuple(argv), environment=environment))
         servers.sort(key=lambda one: "--force-master" in one.argv)
         model, case = str(run.record["model"]["hub"]), run.case
-        placed = exo_api.placement_of(
-            model, case["parallelism"], case.get("transport"), case["nodes"]
-        )
+        placed = api.placement_of(model, case["parallelism"], case.get("transport"), case["nodes"])
         found = serving(self, run, servers, model)
         return replace(found, then=(post(_API_PORT, placed.path, placed.body), *found.then))
 
@@ -163,10 +160,10 @@ class Exo(Engine):
 ENGINE = Exo()
 
 
-def argv(run: Run, node: Connection, network: Network) -> list[str]:
+def argv(run: Run, node: Connection, joined: Network) -> list[str]:
     """A node's command line: the head answers and leads."""
     role = ["--force-master"] if node is run.head else ["--no-api"]
-    return [run.facts[node.node.name].programs["exo"], *role, *network.arguments]
+    return [run.facts[node.node.name].programs["exo"], *role, *joined.arguments]
 
 
 def _help(run: Run) -> dict[str, str]:
@@ -174,7 +171,7 @@ def _help(run: Run) -> dict[str, str]:
 
     def printed(node: Connection) -> str:
         program = run.facts[node.node.name].programs["exo"]
-        return run.output(node, exo_network.HELP, program)
+        return run.output(node, network.HELP, program)
 
     with ThreadPoolExecutor(len(run.nodes)) as pool:
         names = (node.node.name for node in run.nodes)
@@ -207,13 +204,13 @@ def _wait_until_ready(run: Run, endpoint: Endpoint, instance: Instance) -> None:
     """Until all parts of the model are loaded; raises RunFailure when one cannot be."""
     clocks = Clocks(run, endpoint.server)
     while True:
-        lacking = exo_api.download_problem(instance, _ask(endpoint, exo_api.DOWNLOADS))
+        lacking = api.download_problem(instance, _ask(endpoint, api.DOWNLOADS))
         if lacking is not None:
             raise RunFailure("failed", lacking)
-        if exo_api.is_ready(instance, _ask(endpoint, exo_api.RUNNERS)):
+        if api.is_ready(instance, _ask(endpoint, api.RUNNERS)):
             return
         # After five tries exo takes an instance off that cannot be loaded.
-        if instance.id not in _ask(endpoint, exo_api.INSTANCES):
+        if instance.id not in _ask(endpoint, api.INSTANCES):
             raise RunFailure("failed", f"exo gave up loading {run.model!r}; read the logs.")
         asking.require_running(run, endpoint)
         clocks.check()
@@ -224,8 +221,8 @@ def _remove(endpoint: Endpoint, instance: Instance) -> None:
     """Take the model off and see it gone, or the next one has less memory; exo may have ended."""
     limit = time.monotonic() + _REMOVE_S
     with suppress(RunFailure):
-        _ask(endpoint, exo_api.deletion(instance.id))
-        while instance.id in _ask(endpoint, exo_api.INSTANCES) and time.monotonic() < limit:
+        _ask(endpoint, api.deletion(instance.id))
+        while instance.id in _ask(endpoint, api.INSTANCES) and time.monotonic() < limit:
             time.sleep(_POLL_S)
 
 
@@ -244,8 +241,8 @@ def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
         body = str(error)
         if isinstance(error, httpx.HTTPStatusError):
             body = error.response.text
-            if request == exo_api.NODES and error.response.status_code == httpx.codes.NOT_FOUND:
-                raise RunFailure("unsupported", exo_api.TOO_OLD) from None
+            if request == api.NODES and error.response.status_code == httpx.codes.NOT_FOUND:
+                raise RunFailure("unsupported", api.TOO_OLD) from None
         words = " ".join(body.split())[:300]
         reason = f"exo did not answer {request.method} {request.path}: {words}."
         raise RunFailure("failed", reason) from None

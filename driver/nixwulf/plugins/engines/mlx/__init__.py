@@ -11,15 +11,9 @@ from typing import Any
 
 from nixwulf.llm import random_safetensors
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.plugins.engines import (
-    Engine,
-    Performance,
-    mlx_devices,
-    mlx_install,
-    mlx_ranks,
-    python_versions,
-)
+from nixwulf.plugins.engines import Engine, Performance, devices
 from nixwulf.plugins.engines.local import Installation, Progress
+from nixwulf.plugins.engines.mlx import install, ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
 from nixwulf.plugins.runtime import asking, nccl
 from nixwulf.plugins.runtime.endpoint import Endpoint
@@ -53,9 +47,9 @@ class Mlx(Engine):
     """
 
     name = "mlx"
-    programs = mlx_install.PROGRAMS
-    built_from = mlx_install.BUILT_FROM
-    ports = (mlx_ranks.PORT, _SERVER_PORT)
+    programs = install.PROGRAMS
+    built_from = install.BUILT_FROM
+    ports = (ranks.PORT, _SERVER_PORT)
     api_port = _SERVER_PORT
     native_benchmark = "mlx_lm.benchmark"
     clients = ("mlx_lm.benchmark", "mlx_lm.generate")
@@ -72,11 +66,11 @@ class Mlx(Engine):
 
     def find_local(self) -> Installation | None:
         """On PATH, else installed before."""
-        return mlx_install.find()
+        return install.find()
 
     def install_local(self, progress: Progress) -> Installation:
         """On PATH, else installed once."""
-        return mlx_install.find_or_install(progress)
+        return install.find_or_install(progress)
 
     def random_model(self, model: RandomModel) -> Path:
         """A Hugging Face folder."""
@@ -84,7 +78,7 @@ class Mlx(Engine):
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Nodes that are no group; of a model that the driver makes, what does not split."""
-        problem = mlx_devices.group_problem(point)
+        problem = ranks.group_problem(point)
         if problem:
             return problem
         model, nodes = point.get("random"), point["nodes"]
@@ -103,21 +97,21 @@ class Mlx(Engine):
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """Its programs take seconds to tell theirs."""
-        return python_versions.command(programs.get(self.programs[0]), "mlx", "mlx-lm")
+        return devices.version_command(programs.get(self.programs[0]), "mlx", "mlx-lm")
 
     def start(self, run: Run) -> None:
         """Nothing listens beforehand: each program of MLX is started on all nodes at once."""
         run.engine_facts["origin"] = run.program(self.programs[0])
-        mlx_devices.ask(run, self, self.programs[0])
+        ranks.ask(run, self, self.programs[0])
         if run.case.nodes > 1:
-            backend = mlx_devices.backend(run)
+            backend = ranks.backend(run)
             run.engine_facts["backends"] = backend
             if backend != "nccl":
-                mlx_ranks.group_text(run)
+                ranks.group_text(run)
 
     def transport_problem(self, run: Run) -> str | None:
         """A rank without a group serves by itself, as rank 0; of its backends NCCL alone tells."""
-        alone = mlx_ranks.alone(run.owned)
+        alone = ranks.alone(run.owned)
         if alone or run.engine_facts.get("backends") != "nccl":
             return alone
         return nccl.transport_problem(run)
@@ -146,28 +140,28 @@ class Mlx(Engine):
         """mlx_lm.server on all nodes; the head answers, on its loopback address only."""
         arguments = [*self.arguments(run), "--host", "127.0.0.1", "--port", str(_SERVER_PORT)]
         with (
-            mlx_ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments) as ranks,
+            ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments) as group,
             run.head.forwarded(f"127.0.0.1:{_SERVER_PORT}") as local,
         ):
-            endpoint = Endpoint(local, _LOADED, ranks.head)
+            endpoint = Endpoint(local, _LOADED, group.head)
             # It answers before the model is loaded, and the first request waits for that.
             asking.wait_until_healthy(run, endpoint, hopeless=_UNHEALTHY)
             yield endpoint
 
     def serve_commands(self, run: MeasuredRun) -> Serving:
         """Ranks read of their group in a file, which a run removes."""
-        ranks = run.of("mlx_lm.server")
-        servers = [
+        servers = run.of("mlx_lm.server")
+        grouped = [
             replace(one, environment={name: _GROUP if name in _GROUP_FILES else value
                                       for name, value in one.environment.items()})
-            for one in ranks
+            for one in servers
         ]  # fmt: skip
         before: list[Written] = []
-        if any(name in one.environment for one in ranks for name in _GROUP_FILES):
-            nodes = run.cluster.nodes_on(run.fabric)[: len(ranks)]
-            text = mlx_ranks.group(run.cluster, nodes, run.fabric, run.case.get("transport"))
+        if any(name in one.environment for one in servers for name in _GROUP_FILES):
+            nodes = run.cluster.nodes_on(run.fabric)[: len(servers)]
+            text = ranks.group(run.cluster, nodes, run.fabric, run.case.get("transport"))
             before = [Written(node.name, _GROUP, text) for node in nodes]
-        return serving(self, run, servers, _LOADED, before)
+        return serving(self, run, grouped, _LOADED, before)
 
 
 ENGINE = Mlx()
