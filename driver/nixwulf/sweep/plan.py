@@ -17,7 +17,7 @@ from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Cluster, parse_cluster
 from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.nodes import container
-from nixwulf.plugins import benchmarks, engines, gates
+from nixwulf.plugins import benchmarks, engines, gates, meters
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_plan
@@ -76,6 +76,7 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
     waived: names of gates that may refuse without a case being skipped.
     """
     waived = gates.known_names(waived)
+    meters.require_known(cluster)
     cases, left_out = possible(sweep, cluster)
     chosen = cases
     if only:

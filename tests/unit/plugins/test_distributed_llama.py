@@ -313,13 +313,12 @@ def test_no_other_exchanged_type_can_be_asked_for(plan, value):
 
 
 def test_a_missing_tokenizer_file_is_named_by_the_gate():
-    from nixwulf.plugins.gates import GateContext
-    from nixwulf.plugins.gates.model import GATE
+    from nixwulf.plugins.gates import GateContext, all_gates
 
     node = load_cluster("pi-cm5-4").nodes[0]
     model = parse_model("m", MODEL, "x.yaml")
     placed = PlacedModel(model, MODEL["tokenizer"], None, node.name)
-    (verdict,) = GATE.judge(GateContext((node,), {}, model=placed), node)
+    (verdict,) = all_gates()["model"].judge(GateContext((node,), {}, model=placed), node)
     assert f"has no tokenizer {MODEL['tokenizer']!r}; copy it there" in verdict.sentence
 
 

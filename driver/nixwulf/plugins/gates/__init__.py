@@ -1,6 +1,6 @@
 """Gates: conditions that must hold before a case runs, each with its reason and its fix.
 
-A gate is one module of this package with an object GATE. It is judged from the facts of a node;
+A module of this package has some in its tuple GATES. A gate is judged from the facts of a node;
 where they are not enough, a command is run on the nodes that it concerns, and its output too. All
 such commands of a node are one round trip.
 """
@@ -62,6 +62,10 @@ class GateContext:
     def crossings_of(self, node: Node) -> tuple[Crossing, ...]:
         """The fabrics that a node is on."""
         return tuple(c for c in self.crossings if c.fabric.name in node.fabrics)
+
+    def answer(self, gate: str, node: Node) -> str:
+        """What a gate's command printed on a node; empty where it was not run."""
+        return self.answers.get(gate, {}).get(node.name, "")
 
     def platform(self, node: Node) -> Mapping[str, Any]:
         """The facts of a node's platform."""
@@ -142,7 +146,7 @@ class GateResult:
 @cache
 def all_gates() -> dict[str, Gate]:
     """Every gate by name."""
-    return cast(dict[str, Gate], discover(sys.modules[__name__], "GATE"))
+    return cast(dict[str, Gate], discover(sys.modules[__name__], "GATES"))
 
 
 def known_names(names: Iterable[str]) -> tuple[str, ...]:
