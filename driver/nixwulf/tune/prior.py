@@ -16,9 +16,8 @@ from nixwulf.plugins import engines
 from nixwulf.tune.duration import seconds
 from nixwulf.tune.goals import SERVE, predicted_time
 from nixwulf.tune.hardware_priors import assumed, assumption_sentences, widened
+from nixwulf.tune.options import REQUESTS_A_SLOT, Option, Request, question
 from nixwulf.tune.posterior import OptionModel, unexplained
-from nixwulf.tune.request import Option, Request, question
-from nixwulf.tune.sweeps import REQUESTS_A_SLOT
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,7 @@ def _off(predicted: Estimate, measured: Estimate) -> str:
 def _left_out(console: Console, state: SearchState) -> None:
     """Those of one reason in one line."""
     for one in first_of_each_reason(state.left_out):
-        say(console, f"Left out: {one.words}: {one.reason}.")
+        say(console, f"Left out: {one.what}: {one.reason}.")
 
 
 def _still_open(console: Console, ranked: Sequence[Ranked], top: int) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.perf.predict import QUANTILE_80
+from nixwulf.perf.scenarios.candidates import LeftOut
 from nixwulf.perf.scenarios.measured import stated_links
 from nixwulf.results.record import Record
 from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 from nixwulf.tune.duration import correction
 from nixwulf.tune.goals import Measurement, measurement_of
-from nixwulf.tune.options import options
+from nixwulf.tune.options import Option, Request, options
 from nixwulf.tune.posterior import Estimate, update
 from nixwulf.tune.prior import Prior, prior_of
-from nixwulf.tune.request import ExcludedOption, Option, Request
 from nixwulf.tune.search import USED_UP, Decision, Ranked, decide
 
 _ENDED = "the budget ended before its run"
@@ -30,7 +30,7 @@ class SearchState:
 
     request: Request
     options: tuple[Option, ...]
-    left_out: tuple[ExcludedOption, ...]
+    left_out: tuple[LeftOut[str], ...]
     priors: list[Prior]
     links: dict[str, dict[str, float]]
     measurements: dict[int, Measurement] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def begin(request: Request) -> SearchState:
     links = stated_links(request.cluster)
     views = [(option, prior_of(request, option, links)) for option in found]
     reason = "its prompts cannot be predicted: no platform's compute is known"
-    lacking = [ExcludedOption(option.words, reason) for option, view in views if view is None]
+    lacking = [LeftOut(option.words, reason) for option, view in views if view is None]
     kept = [(option, view) for option, view in views if view is not None]
     if not kept:
         raise InputError(f"No way can be predicted for {request.goal.name}: {lacking[0].reason}.")

@@ -28,12 +28,11 @@ from nixwulf.sweep.sweep_file import parse_sweep
 from nixwulf.tune import goals, render
 from nixwulf.tune.goals import GOALS, Measurement, PredictedTime
 from nixwulf.tune.hardware_priors import widened
+from nixwulf.tune.options import Request, sweep_document
 from nixwulf.tune.posterior import Estimate, OptionModel, update
-from nixwulf.tune.request import Request
 from nixwulf.tune.search import Decision, Ranked, best, contenders, decide, order
 from nixwulf.tune.state import begin
 from nixwulf.tune.subject import read_subject
-from nixwulf.tune.sweeps import sweep_document
 from record_factory import case, failed, ok
 
 SMALL = "/models/gpt-oss-20b.gguf"
@@ -107,7 +106,9 @@ def test_throughput_is_what_the_model_calls_serve():
 def test_every_way_of_the_ranking_has_a_case_in_the_plan():
     for goal in GOALS:
         state = begin(request(goal=goal))
-        document = sweep_document(state.request, state.options, "tune", 1800.0)
+        document = sweep_document(
+            state.request, [one.block for one in state.options], "tune", 1800.0
+        )
         made = make_plan(parse_sweep(document, "a test"), state.request.cluster)
         assert len(made.cases) == len(state.options)
         assert made.left_out == ()

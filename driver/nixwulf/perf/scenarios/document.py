@@ -8,7 +8,7 @@ from typing import Any
 
 from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.bar import shares
-from nixwulf.perf.scenarios.candidates import Candidate, ExcludedCandidate, Question
+from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question
 from nixwulf.perf.scenarios.forecast import Forecast, ScenarioForecast
 
 KIND = "prediction"
@@ -18,7 +18,7 @@ KIND = "prediction"
 def to_json(
     question: Question,
     answers: Sequence[ScenarioForecast],
-    left_out: Sequence[ExcludedCandidate],
+    left_out: Sequence[LeftOut[Candidate]],
     what_ifs: Sequence[str],
 ) -> str:
     """Predictions with all their numbers; times are seconds a token."""
@@ -40,7 +40,7 @@ def to_json(
         },
         "what_if": list(what_ifs),
         "ways": [_way(one) for one in answers],
-        "left_out": [_place(one.candidate) | {"why": one.why} for one in left_out],
+        "left_out": [_place(one.what) | {"why": one.reason} for one in left_out],
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 

@@ -13,7 +13,7 @@ from nixwulf.core.pipes import escaped, pipe_table
 from nixwulf.core.text import clean, format_significant
 from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.bar import COLOURS, LETTERS, cells, legend, percentages
-from nixwulf.perf.scenarios.candidates import ExcludedCandidate, Question
+from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question
 from nixwulf.perf.scenarios.forecast import Forecast, ScenarioForecast
 from nixwulf.perf.scenarios.text import change, heading, how, speed
 
@@ -28,7 +28,7 @@ _UNITS = "~ is a prediction, in tok/s; in brackets is what 80 % of measurements 
 def to_terminal(
     question: Question,
     answers: Sequence[ScenarioForecast],
-    left_out: Sequence[ExcludedCandidate],
+    left_out: Sequence[LeftOut[Candidate]],
     what_ifs: Sequence[str],
 ) -> None:
     """Print predictions; plain text where the output is a pipe or a file."""
@@ -66,7 +66,7 @@ def _say(console: Console, text: str) -> None:
 def to_markdown(
     question: Question,
     answers: Sequence[ScenarioForecast],
-    left_out: Sequence[ExcludedCandidate],
+    left_out: Sequence[LeftOut[Candidate]],
     what_ifs: Sequence[str],
 ) -> str:
     """Predictions as GitHub Markdown."""
@@ -96,12 +96,12 @@ def _then(what_ifs: Sequence[str]) -> str:
 
 
 def _beside(
-    answers: Sequence[ScenarioForecast], left_out: Sequence[ExcludedCandidate]
+    answers: Sequence[ScenarioForecast], left_out: Sequence[LeftOut[Candidate]]
 ) -> list[str]:
     """Why ways are left out, a sentence for each reason; and that none of the others fits."""
     first: dict[str, list[str]] = {}
     for one in left_out:
-        first.setdefault(one.why, []).append(how(one.candidate))
+        first.setdefault(one.reason, []).append(how(one.what))
     sentence = [
         f"Left out: {ways[0]}{f' (and {len(ways) - 1} more)' if len(ways) > 1 else ''}: {why}."
         for why, ways in first.items()
