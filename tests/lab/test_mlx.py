@@ -14,8 +14,8 @@ from nixwulf.nodes import counters, facts
 from nixwulf.nodes.facts import gather
 from nixwulf.plugins import gates
 from nixwulf.plugins.engines.mlx import ENGINE
+from nixwulf.plugins.gates import examine
 from nixwulf.plugins.gates import fabric as fabric_gates
-from nixwulf.plugins.gates.examine import examine
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep

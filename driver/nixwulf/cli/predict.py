@@ -94,8 +94,8 @@ def predict(
     from nixwulf.perf.scenarios import render as show
     from nixwulf.perf.scenarios.candidates import Question, candidates
     from nixwulf.perf.scenarios.document import to_json
+    from nixwulf.perf.scenarios.facts import links_of, stated_links
     from nixwulf.perf.scenarios.forecast import forecast_all
-    from nixwulf.perf.scenarios.measured import links_of, stated_links
     from nixwulf.perf.scenarios.source import read_model
 
     loaded = load_cluster(cluster)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from math import ceil
+from math import ceil, log2
 
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
-from nixwulf.perf.links import exchange, handled, hop, hops
 from nixwulf.plugins.engines import Performance, performance
 
 PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")
@@ -264,3 +263,67 @@ def _launches(model: ModelFacts) -> float:
     """Layers to start, in plain ones: routing, a state and residual streams have kernels too."""
     more = bool(model.routed) + (model.streams > 1)
     return model.layers * (1 + more) + model.linear_layers
+
+
+def hops(strategy: Strategy, nodes: int, servers: int) -> int:
+    """How often a token's state is handed over in a pipeline.
+
+    llama.cpp's client fetches from each of its RPC servers, those it gave their share included; of
+    two and four servers in the lab 1.95 and 3.95 round trips a token were counted. servers: nodes
+    that the client reaches by RPC, all but one that computes beside it.
+    """
+    return servers if _is_rpc(strategy) else nodes - 1
+
+
+def hop(strategy: Strategy, fabric: FabricFacts, size: float) -> tuple[float, float]:
+    """Seconds of latency and of transfer for a hand-over of size bytes: there and back, or on."""
+    trips = 1.0 if _is_rpc(strategy) else 0.5
+    return trips * fabric.rtt_us / 1e6, size / _bytes_a_second(fabric)
+
+
+def handled(strategy: Strategy, nodes: int, servers: int) -> float:
+    """How often the host has to act for a sum of all nodes, one time after the other.
+
+    A collective is started once. llama.cpp's client adds up in pairs, log2 N rounds, and in each it
+    fetches from every server; of two and four servers in the lab 2 and 8 round trips were counted.
+    """
+    return log2(nodes) * servers if _is_rpc(strategy) else 1.0
+
+
+def exchange(
+    strategy: Strategy, nodes: int, servers: int, fabric: FabricFacts, size: float
+) -> tuple[float, float]:
+    """Seconds of latency and of transfer for the sum of size bytes over all nodes.
+
+    Ring (MLX's ring): 2(N-1) messages one after the other, each of size/N
+    (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). NCCL and RCCL: that or a
+    tree, up and down its log2 N levels with all of it, whichever is faster for the size
+    (https://github.com/NVIDIA/nccl/issues/754). Mesh (JACCL): everyone sends to everyone at once.
+    Star (distributed-llama): the root serves one worker after the other, out and back. llama.cpp
+    over RPC: all pairs through the client, in as many round trips as it handles.
+    """
+    one_way, rate = fabric.rtt_us / 2e6, _bytes_a_second(fabric)
+    if collective(strategy) == "star":
+        packed = size * 34 / 64  # Q80: 34 bytes for 32 values
+        return 4 * (nodes - 1) * one_way, 2 * (nodes - 1) * packed / nodes / rate
+    if _is_rpc(strategy):
+        return 2 * handled(strategy, nodes, servers) * one_way, 2 * (nodes - 1) * size / rate
+    if fabric.kind == "thunderbolt5-rdma":
+        return one_way, size / rate
+    ring = 2 * (nodes - 1) * one_way, 2 * (nodes - 1) / nodes * size / rate
+    if collective(strategy) == "ring":
+        return ring
+    return min(ring, (2 * ceil(log2(nodes)) * one_way, 2 * size / rate), key=sum)
+
+
+def collective(strategy: Strategy) -> str:
+    """How nodes sum: as a library does in place of the engine, or as the engine does."""
+    return "tree" if strategy.collectives else performance(strategy.engine).collective
+
+
+def _is_rpc(strategy: Strategy) -> bool:
+    return collective(strategy) == "rpc"
+
+
+def _bytes_a_second(fabric: FabricFacts) -> float:
+    return fabric.bandwidth_gbps * 1e9 / 8

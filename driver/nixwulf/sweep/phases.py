@@ -16,8 +16,7 @@ from nixwulf.nodes.facts import gather
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine
-from nixwulf.plugins.gates import subject_of_run
-from nixwulf.plugins.gates.examine import examine
+from nixwulf.plugins.gates import examine, subject_of_run
 from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.results.power import warnings
 from nixwulf.results.record import Record

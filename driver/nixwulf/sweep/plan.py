@@ -18,7 +18,7 @@ from nixwulf.inventory.cluster import Cluster, parse_cluster
 from nixwulf.nodes import container
 from nixwulf.perf.scenarios.candidates import LeftOut, Placement, placements
 from nixwulf.plugins import benchmarks, engines, gates, meters
-from nixwulf.plugins.runtime.case import Case
+from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_plan
 from nixwulf.sweep.sweep_file import Sweep, parse_sweep

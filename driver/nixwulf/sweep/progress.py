@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
-from nixwulf.plugins.runtime.case import Case
+from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import Record
 from nixwulf.sweep.plan import Plan
 

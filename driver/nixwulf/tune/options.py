@@ -13,11 +13,11 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question
+from nixwulf.perf.scenarios.facts import stated_links
 from nixwulf.perf.scenarios.forecast import forecast_all
-from nixwulf.perf.scenarios.measured import stated_links
 from nixwulf.perf.scenarios.text import how
 from nixwulf.plugins import engines
-from nixwulf.plugins.runtime.case import Case
+from nixwulf.plugins.runtime.run import Case
 from nixwulf.sweep.plan import possible
 from nixwulf.sweep.sweep_file import parse_sweep
 from nixwulf.tune.goals import SERVE, Goal, benchmark, unmeasured

@@ -10,14 +10,13 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.candidates import LeftOut
-from nixwulf.perf.scenarios.measured import stated_links
+from nixwulf.perf.scenarios.facts import stated_links
 from nixwulf.results.record import Record
 from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
-from nixwulf.tune.duration import correction
 from nixwulf.tune.goals import Measurement, measurement_of
 from nixwulf.tune.options import Option, Request, options
 from nixwulf.tune.posterior import Estimate, update
-from nixwulf.tune.prior import Prior, prior_of
+from nixwulf.tune.prior import Prior, correction, prior_of
 from nixwulf.tune.search import USED_UP, Decision, Ranked, decide
 
 _ENDED = "the budget ended before its run"

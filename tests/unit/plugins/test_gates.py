@@ -25,7 +25,7 @@ from nixwulf.plugins.gates import (
     subject_of_cluster,
 )
 from nixwulf.plugins.gates.kernel import is_older, table
-from nixwulf.plugins.runtime.case import Case
+from nixwulf.plugins.runtime.run import Case
 from tool_outputs import fixture
 
 

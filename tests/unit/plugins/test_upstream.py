@@ -54,7 +54,7 @@ SOURCES = {
         "mesh-llm",
         "distributed-llama",
     ),
-    "plugins/runtime/asking.py": ("llama.cpp", "vllm", "mlx-lm"),
+    "plugins/runtime/openai.py": ("llama.cpp", "vllm", "mlx-lm"),
     "plugins/runtime/nccl.py": ("nccl",),
     "plugins/benchmarks/collectives.py": ("nccl", "nccl-tests"),
     "plugins/runtime/mpi.py": ("open-mpi",),

@@ -17,8 +17,7 @@ from nixwulf.core.errors import GateError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.perf.inputs import Strategy as ModelWay
-from nixwulf.perf.inputs import platform_facts
-from nixwulf.perf.links import fabric_facts
+from nixwulf.perf.inputs import fabric_facts, platform_facts
 from nixwulf.perf.predict import QUANTILE_80, predict
 from nixwulf.perf.scenarios.candidates import Question
 from nixwulf.perf.scenarios.forecast import forecast_all

@@ -12,8 +12,7 @@ from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.explain.calibration import calibrated, with_exchanges_of
 from nixwulf.perf.explain.diagnostics import slow_links
 from nixwulf.perf.explain.measured import BaselineIndex, MeasuredCase, Unmeasured, measured_in
-from nixwulf.perf.explain.roofline import roofline
-from nixwulf.perf.explain.sensitivity import PredictionInputs, Sensitivity, sensitivities
+from nixwulf.perf.explain.sensitivity import PredictionInputs, Sensitivity, roofline, sensitivities
 from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
 from nixwulf.perf.inputs import PlatformFacts
 from nixwulf.perf.predict import Prediction, predict

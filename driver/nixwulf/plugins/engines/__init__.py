@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nixwulf.core.parameter import Parameter
     from nixwulf.llm.random_model import RandomModel
     from nixwulf.plugins.engines.serving import MeasuredRun, Serving
-    from nixwulf.plugins.runtime.endpoint import Endpoint
+    from nixwulf.plugins.runtime.openai import Endpoint
     from nixwulf.plugins.runtime.run import Run
 
 DEFAULT = "llama.cpp"

@@ -23,8 +23,8 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.llama_cpp import LlamaCpp
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.runtime import asking
-from nixwulf.plugins.runtime.endpoint import Endpoint
+from nixwulf.plugins.runtime import openai
+from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
 
 # The API, its console, and QUIC over UDP. The first two listen on the loopback only.
@@ -159,13 +159,13 @@ def argv(run: Run, node: Connection, token: str = "") -> list[str]:
 
 def completed(run: Run, endpoint: Endpoint, count: int) -> list[str]:
     """What the sanity check compares; a warning of the run where that is no tokens."""
-    request = asking.greedy(run, endpoint.model, count)
+    request = openai.greedy(run, endpoint.model, count)
     try:
-        answer = asking.post(run, endpoint, _COMPLETIONS, request | {"logprobs": 1})
+        answer = openai.post(run, endpoint, _COMPLETIONS, request | {"logprobs": 1})
     except RunFailure as failure:
         if "logprobs" not in failure.reason:
             raise
-        answer = asking.post(run, endpoint, _COMPLETIONS, request)
+        answer = openai.post(run, endpoint, _COMPLETIONS, request)
     found, are_tokens = tokens(answer)
     if not are_tokens and NO_LOGPROBS not in run.warnings:
         run.warnings.append(NO_LOGPROBS)
@@ -220,7 +220,7 @@ def status(run: Run, head: OwnedProcess) -> dict[str, Any]:
 
     with run.head.forwarded(f"127.0.0.1:{_CONSOLE_PORT}") as local:
         endpoint = Endpoint(local, "", head)
-        asking.wait_until_healthy(run, endpoint, _STATUS)
+        openai.wait_until_healthy(run, endpoint, _STATUS)
         try:
             with endpoint.client() as client:
                 found = client.get(_STATUS, timeout=60).json()

@@ -1,4 +1,4 @@
-"""Gates: the clock, the disk and the free ports of a node, and the programs that a case starts."""
+"""Gates: the clock, disk and free ports of a node; a case's programs, its model and room for it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from nixwulf.plugins.gates import (
     refused,
     unknown,
 )
+from nixwulf.plugins.runtime import memory
 
 # NTP keeps nodes within milliseconds; without it they drift apart by seconds a day.
 _LIMIT_S = 1.0
@@ -135,6 +136,29 @@ def _judge_programs(subject: GateContext, node: Node) -> Iterator[Verdict]:
             )
 
 
+def _judge_model(subject: GateContext, node: Node) -> Iterator[Verdict]:
+    model = subject.model
+    if model and model.bytes is None and model.missing_on == node.name:
+        what = "tokenizer" if model.path == model.model.tokenizer else "model"
+        yield refused(
+            f"Node {node.name!r} has no {what} {model.path!r}; copy it there, or correct the path "
+            "in the sweep."
+        )
+
+
+def _concerns_memory(subject: GateContext, node: Node) -> bool:
+    has_sizes = subject.model is not None and subject.model.sizes is not None
+    return has_sizes and node is subject.nodes[0]
+
+
+def _judge_memory(subject: GateContext, node: Node) -> Iterator[Verdict]:
+    if subject.case and subject.model and subject.model.sizes:
+        sizes = subject.model.sizes
+        problem = memory.problem(sizes, subject.case, subject.nodes, subject.facts)
+        if problem:
+            yield refused(problem)
+
+
 GATES = (
     Gate(
         name="clock",
@@ -174,5 +198,24 @@ GATES = (
         concerns=_concerns_programs,
         judge=_judge_programs,
         systems=None,
+    ),
+    Gate(
+        name="model",
+        holds="the model is on the nodes that read it",
+        reads="the size of the file or folder",
+        fix="copy it there, or correct the path in the sweep",
+        concerns=lambda subject, node: subject.model is not None,
+        judge=_judge_model,
+        systems=None,
+    ),
+    Gate(
+        name="memory",
+        holds="every node has room for its weights, KV cache and compute buffers",
+        reads="the model's headers, `MemAvailable`, the GPU's `mem_info_*_total`; `vm_stat` on "
+        "macOS",
+        fix="use more nodes, a smaller model or a shorter context",
+        concerns=_concerns_memory,
+        judge=_judge_memory,
+        systems=LINUX_AND_MACOS,
     ),
 )

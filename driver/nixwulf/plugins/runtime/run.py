@@ -1,14 +1,16 @@
-"""One run of a case while it goes on: its nodes, its owned processes and its two clocks."""
+"""A point of a sweep, and its run while it goes on: nodes, owned processes and two clocks."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from nixwulf.inventory.cluster import Cluster, Fabric
+from nixwulf.core.naming import fingerprint
+from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.nodes import container
 from nixwulf.nodes.container import Toolbox
 from nixwulf.nodes.counters import Counters, read
@@ -16,7 +18,46 @@ from nixwulf.nodes.facts import Facts
 from nixwulf.nodes.power.session import PowerSession
 from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.nodes.ssh import Connection, Unreachable
-from nixwulf.plugins.runtime.case import Case
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of a sweep; fabric and transport are None on one node.
+
+    image is that of the case's toolbox, by digest; None where programs are the nodes' own.
+    Engine, model and parallelism are None where the benchmark measures the machines themselves.
+    """
+
+    engine: str | None
+    benchmark: str
+    model: str | None
+    nodes: int
+    fabric: str | None
+    transport: str | None
+    parallelism: str | None
+    parameters: dict[str, Any]
+    seed: int
+    samples: int
+    warm_up: bool
+    model_digest: str | None
+    image: str | None = None
+
+    @property
+    def id(self) -> str:
+        """12 hexadecimal digits that stand for all coordinates and the model's definition."""
+        return fingerprint(asdict(self))[:12]
+
+    def document(self) -> dict[str, Any]:
+        """As in a plan and a record: what has no value is absent."""
+        values = {"id": self.id, **asdict(self)}
+        del values["model_digest"], values["image"]
+        return {key: value for key, value in values.items() if value is not None}
+
+    def nodes_of(self, cluster: Cluster) -> tuple[Node, ...]:
+        """The nodes it takes: the first ones that are on its fabric, the head first."""
+        possible = cluster.nodes if self.fabric is None else cluster.nodes_on(self.fabric)
+        return possible[: self.nodes]
+
 
 # A silent run whose fabric still carries this much is loading a model, not hanging: a stopped
 # peer leaves only retransmissions and window probes, a few kilobytes a minute. One node has no

@@ -21,8 +21,8 @@ from nixwulf.outputs import dllama
 from nixwulf.plugins.engines import Engine, Performance
 from nixwulf.plugins.engines.distributed_llama import devices
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.runtime import asking, prompts
-from nixwulf.plugins.runtime.endpoint import Endpoint
+from nixwulf.plugins.runtime import openai
+from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _PORT = TCP["distributed-llama"]  # of a worker
@@ -128,7 +128,7 @@ class DistributedLlama(Engine):
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
         """The pieces of text that `dllama inference` prints, one a token."""
         # A token is at least a byte of the prompt, and one more begins it.
-        result, _ = infer(run, "dllama-greedy", prompts.GREEDY, len(prompts.GREEDY) + 1 + count)
+        result, _ = infer(run, "dllama-greedy", openai.GREEDY, len(openai.GREEDY) + 1 + count)
         return [step.text for step in result.tokens[:count]]
 
     @contextmanager
@@ -142,7 +142,7 @@ class DistributedLlama(Engine):
         try:
             with run.head.forwarded(f"127.0.0.1:{_API_PORT}") as local:
                 endpoint = Endpoint(local, model_files(run)[0].rpartition("/")[2], server)
-                asking.wait_until_healthy(run, endpoint, "/v1/models")
+                openai.wait_until_healthy(run, endpoint, "/v1/models")
                 _require_devices(run, server)
                 yield endpoint
         except RunFailure as failure:

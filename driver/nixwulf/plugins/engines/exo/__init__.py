@@ -20,8 +20,8 @@ from nixwulf.plugins.engines.exo.network import Network
 from nixwulf.plugins.engines.mlx import Mlx
 from nixwulf.plugins.engines.mlx.ranks import rdma_problem
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, post, serving
-from nixwulf.plugins.runtime import asking
-from nixwulf.plugins.runtime.endpoint import Endpoint
+from nixwulf.plugins.runtime import openai
+from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
 
 _API_PORT = 52415
@@ -100,7 +100,7 @@ class Exo(Engine):
             clocks = Clocks(run, endpoint.server)
             found: Any = []
             while len(found) < run.case.nodes:
-                asking.require_running(run, endpoint)
+                openai.require_running(run, endpoint)
                 clocks.check()
                 time.sleep(_POLL_S)
                 try:
@@ -113,7 +113,7 @@ class Exo(Engine):
         """The texts of the tokens of a chat."""
         with self.endpoint(run) as endpoint:
             request = api.greedy(run.model, run.case.seed, count)
-            return api.tokens(asking.post(run, endpoint, request.path, dict(request.body or {})))
+            return api.tokens(openai.post(run, endpoint, request.path, dict(request.body or {})))
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
@@ -194,7 +194,7 @@ def _settled(run: Run, endpoint: Endpoint, request: ExoRequest, read: Callable[[
         try:
             return read(answer)
         except RunFailure:
-            asking.require_running(run, endpoint)
+            openai.require_running(run, endpoint)
             if time.monotonic() > limit:
                 raise
         time.sleep(_POLL_S)
@@ -212,7 +212,7 @@ def _wait_until_ready(run: Run, endpoint: Endpoint, instance: Instance) -> None:
         # After five tries exo takes an instance off that cannot be loaded.
         if instance.id not in _ask(endpoint, api.INSTANCES):
             raise RunFailure("failed", f"exo gave up loading {run.model!r}; read the logs.")
-        asking.require_running(run, endpoint)
+        openai.require_running(run, endpoint)
         clocks.check()
         time.sleep(_POLL_S)
 

@@ -10,9 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nixwulf.plugins.runtime import prompts
-from nixwulf.plugins.runtime.case import Case
-from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.plugins.runtime.openai import GREEDY
+from nixwulf.plugins.runtime.run import Case, RunFailure
 
 _SHARDING = {"single": "Pipeline", "pipeline": "Pipeline", "tensor": "Tensor"}
 _META = {None: "MlxRing", "tcp": "MlxRing", "rdma": "MlxJaccl"}
@@ -70,7 +69,7 @@ def greedy(model: str, seed: int, count: int) -> ExoRequest:
     """A chat whose tokens come back."""
     body = {
         "model": model,
-        "messages": [{"role": "user", "content": prompts.GREEDY}],
+        "messages": [{"role": "user", "content": GREEDY}],
         "max_tokens": count,
         "temperature": 0,
         "seed": seed,

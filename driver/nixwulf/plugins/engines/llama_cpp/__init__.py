@@ -15,12 +15,12 @@ from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, Performance
-from nixwulf.plugins.engines.llama_cpp import devices, install, options, proof
+from nixwulf.plugins.engines.llama_cpp import devices, install, options
 from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import Installation, Progress
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.runtime import asking, prompts
-from nixwulf.plugins.runtime.endpoint import MARGIN, Endpoint, demand
+from nixwulf.plugins.runtime import openai
+from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _RPC_PORT = TCP["llama.cpp"]
@@ -162,7 +162,7 @@ class LlamaCpp(Engine):
         """
         asked = devices.of_client(run)
         layers = devices.ALL_LAYERS if asked else 0
-        problem = proof.bench_problem(asked, layers, run.head.node.name, row)
+        problem = devices.bench_problem(asked, layers, run.head.node.name, row)
         _refuse(problem or _rpc_servers_problem(run))
 
     def transport_problem(self, run: Run) -> str | None:
@@ -170,7 +170,7 @@ class LlamaCpp(Engine):
         clients = _owned(run, "llama-bench", "llama-server")
         if run.case.transport is None or not clients:
             return None
-        return proof.transport_problem(
+        return devices.transport_problem(
             run.case.transport,
             clients[-1].node,
             _output(clients[-1]),
@@ -227,9 +227,9 @@ class LlamaCpp(Engine):
         try:
             with run.head.forwarded(socket) as local:
                 endpoint = Endpoint(local, run.model.rpartition("/")[2], server)
-                asking.wait_until_healthy(run, endpoint)
+                openai.wait_until_healthy(run, endpoint)
                 asked = devices.of_client(run)
-                problem = proof.server_problem(asked, server.node, _output(server))
+                problem = devices.server_problem(asked, server.node, _output(server))
                 _refuse(problem or _rpc_servers_problem(run))
                 yield endpoint
         finally:
@@ -262,7 +262,7 @@ def _rpc_servers_problem(run: Run) -> str | None:
     servers = {server.node: _output(server) for server in _owned(run, "rpc-server")}
     for node in devices.served(run):
         name, asked = node.node.name, devices.offered(run, node)
-        problem = proof.rpc_server_problem(asked, name, servers.get(name, ""))
+        problem = devices.rpc_server_problem(asked, name, servers.get(name, ""))
         if problem:
             return problem
     return None
@@ -296,7 +296,7 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
 
 def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:
     request = {
-        "prompt": prompts.GREEDY,
+        "prompt": openai.GREEDY,
         "n_predict": count,
         "temperature": 0,
         "seed": run.case.seed,
@@ -304,5 +304,5 @@ def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:
         "cache_prompt": False,
         "return_tokens": True,
     }
-    answer = asking.post(run, endpoint, "/completion", request)
+    answer = openai.post(run, endpoint, "/completion", request)
     return [int(token) for token in answer["tokens"]]

@@ -15,8 +15,8 @@ from nixwulf.plugins.engines import Engine, Performance, devices
 from nixwulf.plugins.engines.local import Installation, Progress
 from nixwulf.plugins.engines.mlx import install, ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
-from nixwulf.plugins.runtime import asking, nccl
-from nixwulf.plugins.runtime.endpoint import Endpoint
+from nixwulf.plugins.runtime import nccl, openai
+from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _SERVER_PORT = 50054
@@ -123,9 +123,9 @@ class Mlx(Engine):
 
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
         """Ask a server, which gives token numbers beside their probabilities."""
-        request = asking.greedy(run, _LOADED, count) | {"logprobs": True}
+        request = openai.greedy(run, _LOADED, count) | {"logprobs": True}
         with self.endpoint(run) as endpoint:
-            answer = asking.post(run, endpoint, "/v1/completions", request)
+            answer = openai.post(run, endpoint, "/v1/completions", request)
         version = re.match(r"([\d.]+)-([\d.]+)-", str(answer.get("system_fingerprint")))
         if version:
             run.engine_facts["version"] = f"mlx-lm {version[1]}, mlx {version[2]}"
@@ -145,7 +145,7 @@ class Mlx(Engine):
         ):
             endpoint = Endpoint(local, _LOADED, group.head)
             # It answers before the model is loaded, and the first request waits for that.
-            asking.wait_until_healthy(run, endpoint, hopeless=_UNHEALTHY)
+            openai.wait_until_healthy(run, endpoint, hopeless=_UNHEALTHY)
             yield endpoint
 
     def serve_commands(self, run: MeasuredRun) -> Serving:

@@ -24,8 +24,8 @@ from nixwulf.plugins.engines import Engine, Performance, devices
 from nixwulf.plugins.engines.local import Installation
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.vllm import ray
-from nixwulf.plugins.runtime import asking, nccl
-from nixwulf.plugins.runtime.endpoint import Endpoint
+from nixwulf.plugins.runtime import nccl, openai
+from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # The ports of modules/vllm.nix. The server's is open on the head's loopback only.
@@ -153,10 +153,10 @@ class Vllm(Engine):
 
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
         """Token numbers, or texts from versions that answer none."""
-        request = asking.greedy(run, run.model, count)
+        request = openai.greedy(run, run.model, count)
         request |= {"ignore_eos": True, "logprobs": 0, "return_token_ids": True}
         with self.endpoint(run) as endpoint:
-            answer = asking.post(run, endpoint, "/v1/completions", request)
+            answer = openai.post(run, endpoint, "/v1/completions", request)
             try:
                 choice = answer["choices"][0]
                 return list(choice.get("token_ids") or choice["logprobs"]["tokens"])
@@ -174,7 +174,7 @@ class Vllm(Engine):
                 return
             _stop_servers(run)
             endpoint = Endpoint(local, run.model, self.launch(run, name))
-            asking.wait_until_healthy(run, endpoint)
+            openai.wait_until_healthy(run, endpoint)
             with endpoint.client() as client:
                 run.engine_facts["version"] = str(client.get("/version").json().get("version", ""))
             yield endpoint
