@@ -14,7 +14,7 @@ from nixwulf.cli.options import RenamedOption
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
-    from nixwulf.tune.state import SearchState
+    from nixwulf.tune.search import SearchState
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST_S = 7 * 24 * 3600.0
@@ -123,8 +123,7 @@ def tune(
     from nixwulf.tune.goals import GOALS
     from nixwulf.tune.options import Request
     from nixwulf.tune.render import make_console, minutes, to_rank
-    from nixwulf.tune.search import decide
-    from nixwulf.tune.state import begin
+    from nixwulf.tune.search import begin, decide
     from nixwulf.tune.subject import engines_for, read_subject
 
     if out and not dry_run:

@@ -15,8 +15,7 @@ from nixwulf.plugins.runtime.run import Case, Limits
 from nixwulf.results.record import save
 from nixwulf.sweep.plan import Plan
 from nixwulf.sweep.session import Observer, Session, of_used_nodes, record_path, run_one, session
-from nixwulf.tune.search import Decision, order
-from nixwulf.tune.state import SearchState
+from nixwulf.tune.search import Decision, SearchState, order
 
 _PROGRESS_S = 120.0
 

@@ -15,9 +15,8 @@ from nixwulf.core.text import clean, format_interval, format_significant, plural
 from nixwulf.tune.goals import no_watts
 from nixwulf.tune.options import first_of_each_reason
 from nixwulf.tune.posterior import Estimate
-from nixwulf.tune.search import Decision, Ranked, best, order
+from nixwulf.tune.search import Decision, Ranked, SearchState, best, order, ranking
 from nixwulf.tune.serving import serving, typed
-from nixwulf.tune.state import SearchState, ranking
 
 _PIPE_WIDTH = 170
 _MINUTE = 60.0

@@ -18,7 +18,7 @@ from nixwulf.plugins.engines import find
 from nixwulf.plugins.engines import mesh_llm as mesh
 from nixwulf.plugins.engines.distributed_llama import infer_argv, worker_argv
 from nixwulf.plugins.engines.exo import argv as exo_argv
-from nixwulf.plugins.engines.exo.network import network
+from nixwulf.plugins.engines.exo.api import network
 from nixwulf.plugins.runtime import mpi, upstream
 from nixwulf.plugins.runtime.upstream import Family, VersionRow
 

@@ -29,8 +29,7 @@ from nixwulf.tune.goals import GOALS, Measurement, PredictedTime
 from nixwulf.tune.hardware_priors import widened
 from nixwulf.tune.options import Request, sweep_document
 from nixwulf.tune.posterior import Estimate, OptionModel, update
-from nixwulf.tune.search import Decision, Ranked, best, contenders, decide, order
-from nixwulf.tune.state import begin
+from nixwulf.tune.search import Decision, Ranked, begin, best, contenders, decide, order
 from nixwulf.tune.subject import read_subject
 from record_factory import case, failed, ok
 

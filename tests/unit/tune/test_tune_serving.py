@@ -211,7 +211,7 @@ def test_exo_meets_in_one_namespace_and_is_asked_to_place_the_model(
     asked = matrix("exo", "tensor", transport, fabric=["cable-ab"], parameters={"api": "chat"})
     run = planned(tmp_path, "mac-studio-4", model, asked, exo="/bin/exo")
     help_text = (FIXTURES / "exo" / release / "help.txt").read_text()
-    network = exo.network.network({"mac-a": help_text}, "nixwulf-of-the-run")
+    network = exo.api.network({"mac-a": help_text}, "nixwulf-of-the-run")
     for node in run.nodes:
         environment = {**exo.ENVIRONMENT, **network.environment}
         run.start(node, "exo", exo.argv(run, node, network), environment)

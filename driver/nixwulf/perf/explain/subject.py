@@ -23,6 +23,12 @@ from nixwulf.results.record import Record
 from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
 _MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
+METRICS = ("prompt", "decode")
+_N_GEN = 128
+_GIB = 2**30
+_TOO_MANY = 2**40
+_GUESSES = ("speculative", "drafts", "num_speculative_tokens")
+_NONE = (None, False, 0, "", "off", "no")
 
 
 @cache
@@ -35,14 +41,6 @@ def facts_of(name: str) -> Mapping[str, Any] | None:
             facts: Mapping[str, Any] = machine["facts"]
             return facts
     return None
-
-
-METRICS = ("prompt", "decode")
-_N_GEN = 128
-_GIB = 2**30
-_TOO_MANY = 2**40
-_GUESSES = ("speculative", "drafts", "num_speculative_tokens")
-_NONE = (None, False, 0, "", "off", "no")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,10 @@ from nixwulf.perf.scenarios.what_if import WhatIf
 from nixwulf.results.store import read_records
 from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
+_SHOWN = 3
+_LAB_TRIP_US = 20.0  # what the kernel takes where a fabric of the lab has no delay
+_LAB_GBPS = 10.0
+
 
 def platform(name: str, changes: Sequence[WhatIf]) -> PlatformFacts:
     """Facts of a platform; of one without a memory bandwidth, with the one that is given."""
@@ -70,11 +74,6 @@ def constants(strategy: Strategy, kind: str, changes: Sequence[WhatIf]) -> Const
     if not any(one.group == "engine" for one in changes):
         return None
     return what_if.of_constants(strategy.engine, choose(family(strategy, kind), kind), changes)
-
-
-_SHOWN = 3
-_LAB_TRIP_US = 20.0  # what the kernel takes where a fabric of the lab has no delay
-_LAB_GBPS = 10.0
 
 
 def stated_links(cluster: Cluster) -> dict[str, dict[str, float]]:

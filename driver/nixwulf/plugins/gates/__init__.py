@@ -34,6 +34,9 @@ LINUX = ("Linux",)
 MACOS = macos.SYSTEM
 LINUX_AND_MACOS = (*LINUX, MACOS)
 GateState = Literal["ok", "refused", "waived", "unknown", "not applicable"]
+_platform = cache(load_platform)
+_MARK = "nixwulf-gate:"
+_LIMIT_S = 60
 
 
 @dataclass(frozen=True)
@@ -214,13 +217,6 @@ def pairs(subject: GateContext, node: Node) -> Iterator[tuple[Crossing, Node]]:
         for other in subject.nodes:
             if other is not node and crossing.fabric.name in other.fabrics:
                 yield crossing, other
-
-
-_platform = cache(load_platform)
-
-
-_MARK = "nixwulf-gate:"
-_LIMIT_S = 60
 
 
 def examine(

@@ -40,6 +40,8 @@ WORDS = tuple(_WORDS.split())
 NUMBER_WORDS = 2
 # Words of the two prompts that a server is asked to count.
 PROBES = (4, 12)
+_IGNORE_EOS = {"ignore_eos": True}
+_BAD_REQUEST = (400, 422)
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,6 @@ def row(number: int, words: int, seed: int) -> str:
     digits = [number % len(WORDS), number // len(WORDS) % len(WORDS)]
     first = [WORDS[digit] for digit in digits]
     return " ".join([*first, *stream.choices(WORDS, k=max(0, words - NUMBER_WORDS))])
-
-
-_IGNORE_EOS = {"ignore_eos": True}
-_BAD_REQUEST = (400, 422)
 
 
 @dataclass(frozen=True)

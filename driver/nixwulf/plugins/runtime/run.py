@@ -19,6 +19,13 @@ from nixwulf.nodes.power.session import PowerSession
 from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.nodes.ssh import Connection, Unreachable
 
+# A silent run whose fabric still carries this much is loading a model, not hanging: a stopped
+# peer leaves only retransmissions and window probes, a few kilobytes a minute. One node has no
+# fabric, and llama-bench says nothing inside a sample; there CPU time tells.
+_PROGRESS_BYTES = 1_000_000
+PROGRESS_CPU_S = 0.5
+_POLL_S = 0.02
+
 
 @dataclass(frozen=True)
 class Case:
@@ -57,14 +64,6 @@ class Case:
         """The nodes it takes: the first ones that are on its fabric, the head first."""
         possible = cluster.nodes if self.fabric is None else cluster.nodes_on(self.fabric)
         return possible[: self.nodes]
-
-
-# A silent run whose fabric still carries this much is loading a model, not hanging: a stopped
-# peer leaves only retransmissions and window probes, a few kilobytes a minute. One node has no
-# fabric, and llama-bench says nothing inside a sample; there CPU time tells.
-_PROGRESS_BYTES = 1_000_000
-PROGRESS_CPU_S = 0.5
-_POLL_S = 0.02
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from nixwulf.core.errors import InputError
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, devices
-from nixwulf.plugins.engines.exo import api, network
-from nixwulf.plugins.engines.exo.api import ExoRequest, Instance
-from nixwulf.plugins.engines.exo.network import Network
+from nixwulf.plugins.engines.exo import api
+from nixwulf.plugins.engines.exo.api import ExoRequest, Instance, Network
 from nixwulf.plugins.engines.mlx import Mlx
 from nixwulf.plugins.engines.mlx.ranks import rdma_problem
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, post, serving
@@ -57,7 +56,7 @@ class Exo(Engine):
         "exo is not on PATH (PyPI's 'exo' is another project); install it as "
         "https://github.com/exo-explore/exo says, and put 'exo' on PATH."
     )
-    ports = (_API_PORT, network.PEER_PORT)
+    ports = (_API_PORT, api.PEER_PORT)
     api_port = _API_PORT
     apis = ("chat",)
     performance = Mlx.performance
@@ -91,7 +90,7 @@ class Exo(Engine):
         if run.model.startswith("/"):
             reason = f"exo takes no folder such as {run.model!r}; give the model an id instead."
             raise RunFailure("unsupported", reason)
-        joined = network.network(_help(run), f"nixwulf-{run.name}")
+        joined = api.network(_help(run), f"nixwulf-{run.name}")
         for node in run.nodes:
             worker = node is not run.head
             environment = {**ENVIRONMENT, **joined.environment}
@@ -148,7 +147,7 @@ class Exo(Engine):
             if "--namespace" in argv:
                 argv[argv.index("--namespace") + 1] = "nixwulf"
             else:
-                environment[network.NAMESPACE] = "nixwulf"
+                environment[api.NAMESPACE] = "nixwulf"
             servers.append(replace(one, argv=tuple(argv), environment=environment))
         servers.sort(key=lambda one: "--force-master" in one.argv)
         model, case = str(run.record["model"]["hub"]), run.case
@@ -171,7 +170,7 @@ def _help(run: Run) -> dict[str, str]:
 
     def printed(node: Connection) -> str:
         program = run.facts[node.node.name].programs["exo"]
-        return run.output(node, network.HELP, program)
+        return run.output(node, api.HELP, program)
 
     with ThreadPoolExecutor(len(run.nodes)) as pool:
         names = (node.node.name for node in run.nodes)

@@ -36,6 +36,18 @@ _FLAGS = "flags"
 # 126 to the head's CPU.
 ALL_LAYERS = 999
 CPU = "CPU"
+# `RDMA activated: qpn=12->34 mtu=1024 rx_depth=24`, on a Mac `RDMA(Apple/UC) activated: qpn=...`.
+# The numbers are the queue pairs of this side and of the other one, whose line has them reversed.
+_ACTIVATED = re.compile(r"RDMA(?:\([^)]*\))? activated: qpn=(\d+)->(\d+)")
+_PROBED = re.compile(r"RDMA(?:\([^)]*\))? probed: ")
+_STAYED = "staying on TCP"
+_WITHOUT = re.compile(r"transport\s+: TCP$", re.MULTILINE)
+_USING = re.compile(r"using device (\w+)")
+# Over tensors all devices are one, whose parts are counted.
+_META = re.compile(r"creating a Meta device with (\d+) devices")
+_OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers")
+_OFFERS = re.compile(r"^ +(\w+): .*MiB", re.MULTILINE)
+_FAMILIES = (*DEVICE_PREFIXES.values(), ("RPC",))
 
 
 def look(run: Run) -> None:
@@ -139,20 +151,6 @@ def _record_devices(run: Run) -> None:
             f"Some nodes compute on a GPU and some on the CPU ({run.engine_facts['devices']}); the "
             "slowest decides."
         )
-
-
-# `RDMA activated: qpn=12->34 mtu=1024 rx_depth=24`, on a Mac `RDMA(Apple/UC) activated: qpn=...`.
-# The numbers are the queue pairs of this side and of the other one, whose line has them reversed.
-_ACTIVATED = re.compile(r"RDMA(?:\([^)]*\))? activated: qpn=(\d+)->(\d+)")
-_PROBED = re.compile(r"RDMA(?:\([^)]*\))? probed: ")
-_STAYED = "staying on TCP"
-_WITHOUT = re.compile(r"transport\s+: TCP$", re.MULTILINE)
-_USING = re.compile(r"using device (\w+)")
-# Over tensors all devices are one, whose parts are counted.
-_META = re.compile(r"creating a Meta device with (\d+) devices")
-_OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers")
-_OFFERS = re.compile(r"^ +(\w+): .*MiB", re.MULTILINE)
-_FAMILIES = (*DEVICE_PREFIXES.values(), ("RPC",))
 
 
 def transport_problem(
