@@ -245,7 +245,8 @@ def _impossible(
         engine, model = engines.find(point["engine"]), sweep.models[point["model"]]
         if model.id and not engine.hub_models:
             return f"{engine.name} reads a file, not a model by its name on Hugging Face"
-        reason = placement.refusal(engine, cluster, {**point, "random": model.random})
+        known = {**point, "random": model.random}
+        reason = placement.refusal(engine, cluster, placement.nodes_of(cluster), known)
         if reason:
             return reason
     return benchmark.unsupported(point)

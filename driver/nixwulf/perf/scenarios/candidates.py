@@ -68,12 +68,15 @@ class Placement:
                 return f"the fabric {fabric.name} ({fabric.kind}) carries no {self.transport}"
         return None
 
-    def refusal(self, engine: Engine, cluster: Cluster, point: Mapping[str, Any]) -> str | None:
+    def refusal(
+        self, engine: Engine, cluster: Cluster, nodes: Sequence[Node], point: Mapping[str, Any]
+    ) -> str | None:
         """Why an engine cannot be run so, or None.
 
         Args:
             engine: the engine.
             cluster: one that has such a placement.
+            nodes: those that are placed.
             point: what else is known: 'benchmark', 'parameters' and 'random'.
         """
         place = {"nodes": self.nodes, "parallelism": self.parallelism, "transport": self.transport}
@@ -82,7 +85,7 @@ class Placement:
                 **point,
                 **place,
                 "fabric_kind": cluster.fabrics[self.fabric].kind if self.fabric else None,
-                "gpus": {gpu_vendor(node.platform) for node in self.nodes_of(cluster)},
+                "gpus": {gpu_vendor(node.platform) for node in nodes},
             }
         )
 
@@ -215,4 +218,4 @@ def _unsupported(question: Question, candidate: Candidate, placement: Placement)
             )
     defaults = {name: one.default for name, one in engine.parameters.items()}
     point = {"benchmark": "", "random": None, "parameters": defaults}
-    return placement.refusal(engine, question.cluster, point)
+    return placement.refusal(engine, question.cluster, candidate.nodes, point)

@@ -1,14 +1,15 @@
 """Benchmarks: each measures an engine or the machines: metrics with units and all samples.
 
-A benchmark is one module of this package with an object BENCHMARK that meets the protocol below.
+A benchmark is one module or folder of this package with an object BENCHMARK of the class below.
 """
 
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from nixwulf.core.discovery import choose, discover
 from nixwulf.core.metric import Metric
@@ -26,7 +27,7 @@ def too_few_requests(point: Mapping[str, Any]) -> str | None:
     return None
 
 
-class Benchmark(Protocol):
+class Benchmark(ABC):
     """What the driver asks of a benchmark; what most have in common need not be said again."""
 
     name: str
@@ -50,6 +51,7 @@ class Benchmark(Protocol):
         """What a node with these programs lacks, and how to get it, or None."""
         return None
 
+    @abstractmethod
     def measure(self, run: Run) -> list[Metric]:
         """Measure the engine that was started, or the machines; raises RunFailure."""
 
