@@ -6,21 +6,22 @@ is known of an engine is there: no other room has its name.
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from nixwulf.core.discovery import choose, discover
 from nixwulf.core.errors import NixwulfError
-from nixwulf.plugins.engines.local import Installation, Progress
+from nixwulf.plugins.engines.local import Installation, Progress, programs_in
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from nixwulf.core.parameter import Parameter
     from nixwulf.llm.random_model import RandomModel
     from nixwulf.plugins.engines.serving import MeasuredRun, Serving
@@ -88,12 +89,17 @@ class Engine(ABC):
     """What a build on this machine takes and how long, as a phrase; empty: none is built."""
     lacking: str = ""
     """What to do on a machine that lacks an engine that is not built, as a sentence."""
+    model_on_every_node: bool = False
+    """Whether each node reads the model, and not the head alone."""
+    hub_models: bool = False
+    """Whether it takes a model by its name on Hugging Face."""
+    gpus: tuple[str, ...] = ("amd", "nvidia", "apple")
+    """Vendors whose GPUs it has kernels for; beside any other's it computes on the CPU."""
 
     def find_local(self) -> Installation | None:
         """The engine's programs on this machine, all of them, or none: those on PATH."""
-        places = {name: shutil.which(name) for name in self.programs}
-        found = {name: Path(place) for name, place in places.items() if place}
-        return Installation("path", found, "unknown") if len(found) == len(places) else None
+        found = programs_in(os.get_exec_path(), {name: (name,) for name in self.programs})
+        return Installation("path", found, "unknown") if found else None
 
     def install_local(self, progress: Progress) -> Installation:
         """The programs on this machine, built where it can be; raises NixwulfError."""
@@ -101,15 +107,6 @@ class Engine(ABC):
         if found is None:
             raise NixwulfError(self.lacking)
         return found
-
-    model_on_every_node: bool = False
-    """Whether each node reads the model, and not the head alone."""
-
-    hub_models: bool = False
-    """Whether it takes a model by its name on Hugging Face."""
-
-    gpus: tuple[str, ...] = ("amd", "nvidia", "apple")
-    """Vendors whose GPUs it has kernels for; beside any other's it computes on the CPU."""
 
     @abstractmethod
     def random_model(self, model: RandomModel) -> Path:
