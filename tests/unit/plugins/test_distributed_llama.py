@@ -69,6 +69,14 @@ def plan(tmp_path):
     return make
 
 
+def test_a_worker_without_the_program_whose_gate_was_waived_is_named(plan):
+    run = plan()
+    worker = run.workers[0]
+    run.facts = {**run.facts, worker.node.name: facts_with({})}
+    with pytest.raises(RunFailure, match=f"Node '{worker.node.name}' lacks 'dllama' on PATH"):
+        worker_argv(run, worker)
+
+
 def test_workers_listen_on_the_fabrics_address_only_and_the_head_has_none(plan):
     run = plan()
     addresses = [run.data_address(node) for node in run.nodes]

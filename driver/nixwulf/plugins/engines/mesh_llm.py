@@ -145,7 +145,7 @@ def options_problem(options: str) -> str | None:
 def argv(run: Run, node: Connection, token: str = "") -> list[str]:
     """A node's command line; a token joins the mesh of the head."""
     values = run.case.parameters
-    program = run.facts[node.node.name].programs["mesh-llm"]
+    program = run.program("mesh-llm", node)
     argv = [program, "serve", "--gguf", run.model, "--headless", "--log-format", "json"]
     argv += ["--port", str(_API_PORT), "--console", str(_CONSOLE_PORT)]
     argv += ["--bind-port", str(_PEER_PORT), "--relay", _NO_RELAY, "--no-enumerate-host"]

@@ -140,12 +140,12 @@ class Run:
             case = replace(case, fabric=None, transport=None, parallelism="single")
         return replace(self, case=case, nodes=self.nodes[:count])
 
-    def program(self, name: str) -> str:
-        """Where the head has a program; raises RunFailure when a waived gate let it pass."""
-        head = self.head.node.name
-        place = self.facts[head].programs.get(name)
+    def program(self, name: str, node: Connection | None = None) -> str:
+        """Where a node, else the head, has a program; raises RunFailure where a gate was waived."""
+        where = (node or self.head).node.name
+        place = self.facts[where].programs.get(name)
         if place is None:
-            raise RunFailure("failed", f"Node {head!r} lacks {name!r} on PATH; install it there.")
+            raise RunFailure("failed", f"Node {where!r} lacks {name!r} on PATH; install it there.")
         return place
 
     def data_address(self, node: Connection) -> str:

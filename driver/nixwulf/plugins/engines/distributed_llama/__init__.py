@@ -181,7 +181,7 @@ def model_files(run: Run) -> tuple[str, str]:
 
 def worker_argv(run: Run, node: Connection) -> list[str]:
     """A worker's command line; it listens on the fabric's address only."""
-    program = run.facts[node.node.name].programs["dllama"]
+    program = run.program("dllama", node)
     listen = ["--host", run.data_address(node), "--port", str(_PORT)]
     return [program, "worker", *listen, *devices.arguments(run, node)]
 

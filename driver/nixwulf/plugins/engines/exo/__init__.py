@@ -162,14 +162,14 @@ ENGINE = Exo()
 def argv(run: Run, node: Connection, joined: Network) -> list[str]:
     """A node's command line: the head answers and leads."""
     role = ["--force-master"] if node is run.head else ["--no-api"]
-    return [run.facts[node.node.name].programs["exo"], *role, *joined.arguments]
+    return [run.program("exo", node), *role, *joined.arguments]
 
 
 def _help(run: Run) -> dict[str, str]:
     """What `exo --help` prints, by the name of the node."""
 
     def printed(node: Connection) -> str:
-        program = run.facts[node.node.name].programs["exo"]
+        program = run.program("exo", node)
         return run.output(node, api.HELP, program)
 
     with ThreadPoolExecutor(len(run.nodes)) as pool:

@@ -195,7 +195,7 @@ def started(
             # Rank 0 comes last: what it prints first then says that it waits for nobody.
             for rank in reversed(range(len(run.nodes))):
                 node = run.nodes[rank]
-                argv = [run.facts[node.node.name].programs[program], *of_rank(rank)]
+                argv = [run.program(program, node), *of_rank(rank)]
                 environment = ENVIRONMENT | environments[rank]
                 process = run.start(node, label, argv, environment, background=rank > 0)
                 processes.insert(0, process)

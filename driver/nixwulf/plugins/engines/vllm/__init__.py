@@ -222,7 +222,7 @@ def base_url(run: Run) -> str:
 def serve_arguments(run: Run, node: Connection) -> list[str]:
     """What every rank of a server takes."""
     case, values = run.case, run.case.parameters
-    program = run.facts[node.node.name].programs["vllm"]
+    program = run.program("vllm", node)
     arguments = [program, "serve", run.model, "--seed", str(case.seed)]
     if case.nodes > 1:
         arguments += [_SPLIT[case.parallelism or ""], str(case.nodes)]

@@ -76,7 +76,7 @@ def _daemon(
     environments: Mapping[str, Mapping[str, str]],
     role: list[str],
 ) -> OwnedProcess:
-    ray = run.facts[node.node.name].programs["ray"]
+    ray = run.program("ray", node)
     argv = [ray, "start", *(["--head"] if node is run.head else []), *role]
     argv += [f"--node-ip-address={run.data_address(node)}", "--num-gpus=1"]
     argv += ["--disable-usage-stats", "--block"]
@@ -119,7 +119,7 @@ def _wait_for_nodes(run: Run, head: OwnedProcess, count: int) -> None:
     """Until Ray knows so many nodes; raises RunFailure when a daemon ends or a clock runs out."""
     clocks = Clocks(run, head)
     variables = [f"{key}={value}" for key, value in environment(run).items()]
-    ray = run.facts[run.head.node.name].programs["ray"]
+    ray = run.program("ray")
     while True:
         answer = run.head.run(["env", *variables, ray, "status", f"--address={_address(run)}"])
         if len(_NODE.findall(answer.stdout)) >= count:
