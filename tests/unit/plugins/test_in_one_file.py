@@ -22,6 +22,7 @@ from stand_in import put
 
 sys.path.append("tools/docs")
 
+# no output: packages by what is added to them
 PACKAGES = {"engine": engines, "benchmark": benchmarks, "gate": gates, "meter": meters}
 CACHES = (
     engines.all_engines,
@@ -245,11 +246,9 @@ def test_the_gate_of_ports_knows_those_of_all():
 
 
 def test_a_cluster_file_names_it_and_its_watts_are_read(tmp_path):
-    text = (
-        Path(CLUSTER.source)
-        .read_text()
-        .replace('name = "fw1"\n', 'name = "fw1"\nmeter = { kind = "tiny-meter", url = "URL" }\n')
-    )
+    # no output: a cluster file
+    more = 'name = "fw1"\nmeter = { kind = "tiny-meter", url = "URL" }\n'
+    text = Path(CLUSTER.source).read_text().replace('name = "fw1"\n', more)
     with serving({"/tiny/0": {"tiny": 41.5}}) as url:
         path = tmp_path / "mine.toml"
         path.write_text(text.replace("URL", url))
@@ -264,10 +263,9 @@ def test_the_reference_describes_them():
     import parameters
 
     made = parameters.pages()
-    assert (
-        "### tiny-engine\n\nA test of how engines are added, which serves nothing."
-        in (made["parameters.md"])
-    )
+    # no output: a page of the reference
+    begin = "### tiny-engine\n\nA test of how engines are added, which serves nothing."
+    assert begin in made["parameters.md"]
     assert "Listens on `50990`" in made["parameters.md"]
     assert "### tiny-bench" in made["parameters.md"]
     assert "`tiny-gate`" in made["gates.md"]
