@@ -93,9 +93,9 @@ def predict(
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.perf.scenarios import render as show
     from nixwulf.perf.scenarios.candidates import Question, candidates
-    from nixwulf.perf.scenarios.document import to_json
     from nixwulf.perf.scenarios.facts import links_of, stated_links
     from nixwulf.perf.scenarios.forecast import forecast_all
+    from nixwulf.perf.scenarios.render import to_json
     from nixwulf.perf.scenarios.source import read_model
 
     loaded = load_cluster(cluster)

@@ -99,16 +99,9 @@ def _check(folder: RunFolder, lab: bool) -> None:
 
 def _show(found: Sequence[Finding]) -> None:
     """What was taken out: kind, how many, and a few of them, here and nowhere else."""
-    from rich.table import Table
-    from rich.text import Text
+    from nixwulf.core.document import Column, Table, output, rich_table
 
-    from nixwulf.core.console import output
-    from nixwulf.core.text import clean
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("taken out")
-    table.add_column("times", justify="right")
-    table.add_column("for example", overflow="fold")
+    rows = []
     kinds = Counter(finding.kind for finding in found)
     for kind in sorted(kinds):
         seen = Counter((f.was, f.now) for f in found if f.kind == kind)
@@ -118,8 +111,9 @@ def _show(found: Sequence[Finding]) -> None:
         ]
         more = len(seen) - len(examples)
         text = ", ".join(examples) + (f", and {more} more" if more else "")
-        table.add_row(kind, str(kinds[kind]), Text(clean(text)))
-    output(100).print(table if kinds else "Nothing private was found.")
+        rows.append((kind, str(kinds[kind]), text))
+    table = Table(("taken out", Column("times", number=True), "for example"), rows)
+    output(100).print(rich_table(table) if kinds else "Nothing private was found.")
 
 
 def _user() -> str:

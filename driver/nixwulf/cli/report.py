@@ -27,16 +27,16 @@ def report(folder: Path, form: str) -> None:
       nixwulf report runs/first --format md >issue.md
       nixwulf report runs/first --format svg >decode.svg
     """
-    from nixwulf.report import export, markdown, plots, summary_of, write
+    from nixwulf.report import panels, summary_of, text, write
 
     summary = summary_of(folder)
     if form == "html":
         click.echo(write(summary))
         return
     if form == "md":
-        text = markdown.to_markdown(summary)
+        made = text.to_markdown(summary)
     elif form == "svg":
-        text = plots.decode_by_rtt(summary)
+        made = panels.decode_by_rtt(summary)
     else:
-        text = (export.to_csv if form == "csv" else export.to_json)(summary.folder.records)
-    click.echo(text, nl=False)
+        made = (text.to_csv if form == "csv" else text.to_json)(summary.folder.records)
+    click.echo(made, nl=False)

@@ -1,11 +1,44 @@
-"""A measured quantity: its unit, its samples, and the conditions that it holds for."""
+"""Metrics: a measured quantity with its samples, and what is known of it by its name and unit."""
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
+
+Better = Literal["more", "less", ""]
+
+_TIME = re.compile(r"(n|u|m)?s(/[a-z]+)?")
+_ENERGY = re.compile(r"[kMm]?(J|Wh)(/[a-z]+)?")
+_RATE = re.compile(r"(?P<counted>.+)/s(/(W|\$))?")
+_DATA = re.compile(r"[kKMGT]?i?(bit|b|B)")
+
+
+class MetricFacts(NamedTuple):
+    """What is known of a metric by its name; of one without an entry its name and unit say all.
+
+    short: its name in tables; long: in sentences; better: where its unit does not say it;
+    predicted: in which unit the performance model predicts it; compared: whether machines and
+    models stand side by side by it, in that unit.
+    """
+
+    short: str = ""
+    long: str = ""
+    better: Better = ""
+    predicted: str = ""
+    compared: bool = False
+
+
+METRICS: dict[str, MetricFacts] = {
+    "prompt": MetricFacts(predicted="tok/s", compared=True),
+    "decode": MetricFacts(predicted="tok/s", compared=True),
+    "throughput": MetricFacts(compared=True),
+    "ttft": MetricFacts("TTFT", "time to first token (TTFT)"),
+    "itl": MetricFacts("ITL", "time between tokens (ITL)"),
+}
+"""In the order of all tables; then come other rates, times, and the rest."""
 
 
 @dataclass(frozen=True)
@@ -58,3 +91,50 @@ def percentile(samples: Sequence[float], percent: int) -> float:
     """The nearest rank: the smallest sample that PERCENT of all do not exceed."""
     ordered = sorted(samples)
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
+def short_name(metric: str) -> str:
+    """Its name in tables and charts."""
+    return _facts(metric).short or metric.replace("_", " ")
+
+
+def long_name(metric: str) -> str:
+    """Its name in sentences."""
+    return _facts(metric).long or short_name(metric)
+
+
+def rank(metric: str, unit: str) -> tuple[int, str]:
+    """By what tables sort metrics: those of METRICS, then rates, times, and the rest by name."""
+    if metric in METRICS:
+        return list(METRICS).index(metric), metric
+    return len(METRICS) + ("more", "less", "").index(better(metric, unit)), metric
+
+
+def is_predicted(metric: str, unit: str) -> bool:
+    """Whether the performance model predicts it, in this unit."""
+    return bool(unit) and _facts(metric).predicted == unit
+
+
+def better(metric: str, unit: str) -> Better:
+    """More of a rate (tok/s, tok/s/W, tok/s/$), less of a time or an energy, else neither."""
+    if _TIME.fullmatch(unit) or _ENERGY.fullmatch(unit):
+        return "less"
+    return "more" if _RATE.fullmatch(unit) else _facts(metric).better
+
+
+def is_time(unit: str) -> bool:
+    """Whether it is seconds, or a fraction of them, of something or of each of many."""
+    return bool(_TIME.fullmatch(unit))
+
+
+def adds_up(unit: str) -> bool:
+    """Whether N nodes should give N times one: rates of work (tok/s, Gflop/s), not of a link."""
+    rate = _RATE.fullmatch(unit)
+    return bool(rate and not unit.endswith(("/W", "/$")) and not _DATA.fullmatch(rate["counted"]))
+
+
+def _facts(metric: str) -> MetricFacts:
+    return METRICS.get(metric, _UNKNOWN)
+
+
+_UNKNOWN = MetricFacts()

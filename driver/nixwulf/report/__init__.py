@@ -1,6 +1,6 @@
 """Reports of run folders: HTML, Markdown, a summary on the terminal, CSV and JSON.
 
-Imports are inside: whoever wants a word of `report.words` needs neither pages nor plots.
+Imports are inside: matplotlib and pandas take half a second.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nixwulf.report.contents import Summary
+    from nixwulf.report.summary import Summary
 
 
 def load() -> None:
@@ -20,8 +20,7 @@ def load() -> None:
 
     for name in ("matplotlib.backends.backend_svg", "matplotlib.figure", "pandas"):
         importlib.import_module(name)
-    for name in ("markdown", "summary", "terminal"):
-        importlib.import_module(f"nixwulf.report.{name}")
+    importlib.import_module("nixwulf.report.summary")
     html.template()
 
     # It stays until the end: to look through it for garbage, at the end again, takes 0.1 s.
@@ -39,17 +38,17 @@ def summary_of(folder: Path) -> Summary:
 def write(summary: Summary) -> Path:
     """Write report.html and report.md into the run's folder; gives the path of the page."""
     from nixwulf.core.files import write_atomically
-    from nixwulf.report import html, markdown
+    from nixwulf.report import html, text
 
     folder = summary.folder.path
     page = folder / "report.html"
     write_atomically(page, html.to_html(summary))
-    write_atomically(folder / "report.md", markdown.to_markdown(summary))
+    write_atomically(folder / "report.md", text.to_markdown(summary))
     return page
 
 
 def print_summary(summary: Summary) -> None:
     """Print a summary: one line a case, failures, counts."""
-    from nixwulf.report import terminal
+    from nixwulf.report import text
 
-    terminal.show(summary)
+    text.to_terminal(summary)

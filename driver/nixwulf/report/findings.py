@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from nixwulf.core.metric import adds_up, is_time, long_name
 from nixwulf.core.text import (
     amount,
     format_significant,
@@ -13,26 +14,23 @@ from nixwulf.core.text import (
     times,
     unit_name,
 )
-from nixwulf.core.units import adds_up, better, is_time
-from nixwulf.report.contents import Summary
-from nixwulf.report.lines import CaseSummary, Conditions, MetricKey, MetricSummary
+from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary
+from nixwulf.report.summary import Section
 
 _HEADLINE_METRIC = ("decode", "prompt")
-_NAMES = {"ttft": "time to first token (TTFT)", "itl": "time between tokens (ITL)"}
 _MOST_VARIANTS = 4
 _WHOLE_FROM = 10.0
 
 
-def findings(summary: Summary) -> dict[Conditions, list[str]]:
-    """For each setting in which something was measured its sentences, the most general first."""
-    found = {setting: list(_of_setting(summary, setting)) for setting in summary.settings}
-    return {setting: sentences for setting, sentences in found.items() if sentences}
+def findings(section: Section) -> list[str]:
+    """The sentences of a setting, the most general first; none where nothing was measured."""
+    return list(_of_setting(section))
 
 
-def _of_setting(summary: Summary, setting: Conditions) -> Iterator[str]:
+def _of_setting(section: Section) -> Iterator[str]:
     """Of each variant of conditions; what matters most of each where they are several."""
-    lines = [line for line in summary.lines_of(setting) if line.values]
-    metrics = summary.headline(setting)
+    lines = [line for line in section.lines if line.values]
+    metrics = section.headline
     variants = list(dict.fromkeys(line.variant for line in lines))
     for variant in variants[:_MOST_VARIANTS]:
         own = [line for line in lines if line.variant == variant]
@@ -62,7 +60,7 @@ def _of_variant(lines: list[CaseSummary], metrics: Sequence[MetricKey]) -> list[
 def _having(lines: Sequence[CaseSummary], metric: MetricKey) -> list[CaseSummary]:
     """The lines with a metric, the best first."""
     some = [line for line in lines if metric.name in line.values]
-    sign = 1 if better(metric.unit) == "less" else -1
+    sign = 1 if metric.better == "less" else -1
     return sorted(some, key=lambda line: sign * line.values[metric.name].typical)
 
 
@@ -99,7 +97,7 @@ def _superlatives(metric: MetricKey) -> tuple[str, str]:
         return "fastest", "slowest"
     if is_time(metric.unit):
         return "shortest", "longest"
-    return ("lowest", "highest") if better(metric.unit) == "less" else ("highest", "lowest")
+    return ("lowest", "highest") if metric.better == "less" else ("highest", "lowest")
 
 
 def _with_round_trip(lines: list[CaseSummary], metric: MetricKey) -> Iterator[str]:
@@ -136,7 +134,7 @@ def _change(
             f"{what} stays within one standard deviation ({format_significant(before)} and "
             f"{format_significant(after)} {unit}) as {trips}."
         )
-    usual, other = ("fall", "grow") if better(metric.unit) == "more" else ("grow", "fall")
+    usual, other = ("fall", "grow") if metric.better == "more" else ("grow", "fall")
     happened = "fall" if after < before else "grow"
     verb = f"{usual}s" if happened == usual else f"does not {usual} but {other}s"
     change = percent(abs(1 - after / before)) if before else "from nothing"
@@ -155,7 +153,7 @@ def _change(
 
 
 def _name(metric: MetricKey, line: CaseSummary) -> str:
-    name = _NAMES.get(metric.name, metric.words)
+    name = long_name(metric.name)
     name = f"median {name}" if line.values[metric.name].percentiles else name
     return f"{name[:1].upper()}{name[1:]}"
 

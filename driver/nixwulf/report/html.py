@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from nixwulf.core import text
+from nixwulf.core.document import Table
 from nixwulf.report import provenance
-from nixwulf.report.contents import Summary
-from nixwulf.report.costs import Costs, costs
 from nixwulf.report.findings import findings
-from nixwulf.report.lines import CaseSummary, Conditions, MetricKey, MetricSummary
-from nixwulf.report.plots import Plots, plots
-from nixwulf.report.template import environment
-from nixwulf.results.store import Entry
+from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary
+from nixwulf.report.panels import Plots, plots
+from nixwulf.report.summary import Section, Summary
+from nixwulf.report.text import costs
 
 if TYPE_CHECKING:
     import jinja2
@@ -37,40 +36,42 @@ class ScalingRow:
 
 
 @dataclass(frozen=True)
-class Section:
-    """One setting: its plots and tables; spread: metrics with percentiles; in_rows: one a row."""
+class PageSection:
+    """A section with what pages alone have: its plots, and the table of scaling."""
 
-    setting: Conditions
-    name: str
+    of: Section
     findings: list[str]
     plots: Plots
-    lines: list[CaseSummary]
-    metrics: list[MetricKey]
-    headline: list[MetricKey]
-    spread: list[MetricKey]
-    in_rows: bool
     scaling: list[list[ScalingRow]]
     scaling_nodes: list[int]
-    entries: list[Entry]
-    costs: Costs | None
-    as_given: bool
+    costs: Table | None
     from_runs: bool
 
 
 def to_html(summary: Summary) -> str:
     """The page; every value from a record is escaped."""
     records = summary.folder.records
-    found = findings(summary)
     return template().render(
         css=(resources.files("nixwulf") / "report" / "page.css").read_text("utf-8"),
         summary=summary,
         most_above=_MOST_ABOVE,
-        sections=[
-            _section(summary, setting, found.get(setting, [])) for setting in summary.settings
-        ],
+        sections=[_section(section) for section in summary.sections],
         fabrics=provenance.fabrics(records),
         facts=provenance.facts(records),
         examples=provenance.examples(summary.folder.entries),
+    )
+
+
+def environment(folder: str) -> jinja2.Environment:
+    """An environment of the templates in a folder of the package."""
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("nixwulf", folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 
@@ -92,25 +93,16 @@ def template() -> jinja2.Template:
     return found.get_template("page.html.j2")
 
 
-def _section(summary: Summary, setting: Conditions, sentences: list[str]) -> Section:
-    lines = summary.lines_of(setting)
-    scaling = _scaling(lines, summary.metrics(setting))
-    return Section(
-        setting=setting,
-        name=summary.setting_name(setting),
-        findings=sentences,
-        plots=plots(summary, setting),
-        lines=lines,
-        metrics=summary.metrics(setting),
-        headline=summary.headline(setting),
-        spread=[m for m in summary.metrics(setting) if summary.has_spread(setting, m)],
-        in_rows=summary.in_rows(setting),
+def _section(section: Section) -> PageSection:
+    scaling = _scaling(section.lines, section.metrics)
+    return PageSection(
+        of=section,
+        findings=findings(section),
+        plots=plots(section),
         scaling=scaling,
         scaling_nodes=sorted({nodes for rows in scaling for row in rows for nodes in row.by_nodes}),
-        entries=summary.entries_of(setting),
-        costs=costs(summary, setting),
-        as_given=summary.as_given(setting),
-        from_runs=any("source" not in e.record for e in summary.entries_of(setting)),
+        costs=costs(section),
+        from_runs=any("source" not in entry.record for entry in section.entries),
     )
 
 

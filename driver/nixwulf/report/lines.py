@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from nixwulf.core.metric import Better, better, short_name
 from nixwulf.core.text import (
     case_name,
     format_interval,
@@ -13,42 +14,8 @@ from nixwulf.core.text import (
     link_name,
     with_deviation,
 )
-
-_SHORT = {"ttft": "TTFT", "itl": "ITL"}
-
-
-class Conditions(NamedTuple):
-    """What has to be the same for values to stand in one table and in one plot.
-
-    Engine and model are empty where the benchmark measures the machines themselves.
-    """
-
-    cluster: str
-    engine: str
-    benchmark: str
-    model: str
-
-
-def setting_of(cluster: str, case: Mapping[str, Any]) -> Conditions:
-    """The setting of a case, as a record or a plan has it."""
-    return Conditions(cluster, case.get("engine", ""), case["benchmark"], case.get("model", ""))
-
-
-def case_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The case of a record; of one that is no run by the record's own id, as in the tables.
-
-    Nobody knows that two outputs of equal conditions are repetitions of one case.
-    """
-    case: dict[str, Any] = record["case"]
-    return case if record["kind"] == "run" else {**case, "id": record["id"]}
-
-
-def cluster_of(record: Mapping[str, Any]) -> str:
-    """The cluster of a record; of one that is no run with its platforms: it may be of any."""
-    cluster = record["cluster"]
-    if record["kind"] == "run":
-        return str(cluster["name"])
-    return f"{cluster['name']}: {'+'.join(cluster['platforms'])}"
+from nixwulf.results.fabrics import FabricStats
+from nixwulf.results.identity import Setting
 
 
 class MetricKey(NamedTuple):
@@ -60,7 +27,12 @@ class MetricKey(NamedTuple):
     @property
     def words(self) -> str:
         """Its name for people."""
-        return _SHORT.get(self.name, self.name.replace("_", " "))
+        return short_name(self.name)
+
+    @property
+    def better(self) -> Better:
+        """Which direction is better."""
+        return better(self.name, self.unit)
 
 
 class Band(NamedTuple):
@@ -145,11 +117,12 @@ class CaseSummary:
     """One case, and one variant of its conditions, over its repetitions.
 
     rtt_us (microseconds) and bandwidth_gbps (Gbit/s) are medians over the runs that ended ok, or
-    over all where none did; planned is how many runs the plan asks for, None without a plan;
-    axes are the parameters and conditions that tell it from other lines of its setting.
+    over all where none did; fabrics has what all runs measured on its fabric, of each way that it
+    was shaped; planned is how many runs the plan asks for, None without a plan; axes are the
+    parameters and conditions that tell it from other lines of its setting.
     """
 
-    setting: Conditions
+    setting: Setting
     case: str
     nodes: int
     parallelism: str
@@ -157,6 +130,7 @@ class CaseSummary:
     transport: str
     rtt_us: float | None
     bandwidth_gbps: float | None
+    fabrics: Sequence[FabricStats]
     outcomes: Mapping[str, int]
     planned: int | None
     axes: Mapping[str, Any] = field(default_factory=dict)

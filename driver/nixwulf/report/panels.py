@@ -1,32 +1,143 @@
-"""The panels of a report: which lines of a setting make which, over what."""
+"""The charts of a report: which lines of a setting make which, over what, with what beside them."""
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
 
-from nixwulf.core.text import amount, format_significant, microseconds, plural, unit_name
-from nixwulf.core.units import better
-from nixwulf.report.drawing import Curve, Panel, Point
+from markupsafe import Markup
+
+from nixwulf.core.errors import InputError
+from nixwulf.core.metric import adds_up
+from nixwulf.core.text import amount, clean, format_significant, microseconds, plural, unit_name
+from nixwulf.report.charts import Chart, Curve, LegendEntry, Mark, entry, inline, to_file
 from nixwulf.report.lines import CaseSummary, MetricKey
+from nixwulf.report.predicted import About
+from nixwulf.report.summary import Section, Summary
+from nixwulf.results.fabrics import rtt_order
 
+_DECODE = MetricKey("decode", "tok/s")
 MOST_QUANTITIES = 6
 """Of metric and variant, each with a panel for each parallelism."""
 _FEWEST_IN_CURVE = 3
 _APART = 1.02  # between the fabrics of one number of nodes: about 3 points of the drawing
 
 
+@dataclass(frozen=True)
+class Plots:
+    """The panels of one setting, ready for the page.
+
+    by_axis: by the name of a parameter or condition, over which its panels are; undrawn: variants
+    of which no panel is drawn, because they are too many.
+    """
+
+    legend: tuple[LegendEntry, ...]
+    by_axis: dict[str, tuple[Markup, ...]]
+    by_nodes: tuple[Markup, ...]
+    by_rtt: tuple[Markup, ...]
+    samples: str
+    percentiles: bool
+    predicted: About
+    missing: tuple[str, ...]
+    undrawn: tuple[str, ...]
+
+
+def plots(section: Section) -> Plots:
+    """The plots of a setting; those that would be empty are left out."""
+    lines = _measured(section)
+    metrics = sorted(section.headline, key=lambda metric: metric.name != "decode")
+    variants = list(dict.fromkeys(line.variant for line in lines))
+    axes = numeric_axes(lines)
+    drawn = variants[: 1 if axes else max(1, MOST_QUANTITIES // max(1, len(metrics)))]
+    quantities = [(metric, variant) for metric in metrics for variant in drawn]
+    return Plots(
+        legend=tuple(
+            entry(style, link, _rtt(lines, link)) for style, link in enumerate(links_of(lines))
+        ),
+        by_axis={
+            axis: tuple(inline(p) for m in metrics for p in by_axis(lines, m, axis))
+            for axis in axes
+        },
+        by_nodes=tuple(inline(p) for q in quantities for p in by_nodes(lines, *q)),
+        by_rtt=tuple(
+            inline(panel)
+            for metric, variant in quantities
+            if metric.name != "prompt" and (section.setting.engine or adds_up(metric.unit))
+            for panel in by_rtt(lines, metric, variant)
+        ),
+        samples=_sample_counts(lines),
+        percentiles=any(
+            line.values[m.name].percentiles
+            for m in metrics
+            for line in lines
+            if m.name in line.values
+        ),
+        predicted=section.summary.predicted.about(lines),
+        missing=tuple(
+            f"{line.what} ({line.outcome})"
+            for line in section.lines
+            if line.outcomes and not line.values
+        ),
+        undrawn=tuple(variants[len(drawn) :]),
+    )
+
+
+def decode_by_rtt(summary: Summary) -> str:
+    """Decode against the measured round trip, as an SVG file.
+
+    Raises InputError unless exactly one setting has that plot.
+    """
+    found = []
+    for section in summary.sections:
+        lines = _measured(section)
+        variants = sorted({line.variant for line in lines})
+        drawn = [panel for one in variants for panel in by_rtt(lines, _DECODE, one)]
+        if drawn:
+            caption = f"Means ± one standard deviation, n = {_sample_counts(lines)}"
+            names = [f"{clean(link)} {_rtt(lines, link)}" for link in links_of(lines)]
+            found.append((drawn, names, caption))
+    if len(found) != 1:
+        raise InputError(
+            f"{summary.folder.title!r} has {plural(len(found), 'setting')} with decode over two "
+            "fabrics, and the SVG shows one setting; --format html shows what there is."
+        )
+    return to_file(*found[0])
+
+
+def _measured(section: Section) -> list[CaseSummary]:
+    return [line for line in section.predicted if line.values]
+
+
+def _rtt(lines: Sequence[CaseSummary], link: str) -> str:
+    """As the table of fabrics has it: of one that was shaped in several ways, each."""
+    fabrics = next(line.fabrics for line in lines if line.link == link)
+    rtts = dict.fromkeys(f"{microseconds(one.rtt_us)} µs" for one in fabrics if one.rtt_us)
+    return ", ".join(rtts) or "not measured"
+
+
+def _sample_counts(lines: Sequence[CaseSummary]) -> str:
+    """'9 samples in 3 runs', or the range over the points; '3 runs' where no samples are known."""
+    values = [value for line in lines for value in line.values.values()]
+    known = [value.n_samples for value in values if value.n_samples]
+    runs = _span([value.n_runs for value in values], "run")
+    return f"{_span(known, 'sample')} in {runs}" if known else runs
+
+
+def _span(counts: Sequence[int], noun: str) -> str:
+    low, high = min(counts, default=0), max(counts, default=0)
+    return plural(low, noun) if low == high else f"{low} to {plural(high, noun)}"
+
+
 def links_of(lines: Sequence[CaseSummary]) -> list[str]:
     """The fabrics in the order of their round trips, in which they get their markers."""
-    links = {line.link for line in lines if line.nodes > 1}
-    return sorted(links, key=lambda link: (median_rtt(lines, link) or float("inf"), link))
-
-
-def median_rtt(lines: Sequence[CaseSummary], link: str) -> float | None:
-    """The median of what was measured on a fabric, microseconds."""
-    values = [line.rtt_us for line in lines if line.link == link and line.rtt_us]
-    return statistics.median(values) if values else None
+    rtts = {
+        line.link: min(map(rtt_order, line.fabrics), default=float("inf"))
+        for line in lines
+        if line.nodes > 1
+    }
+    return sorted(rtts, key=lambda link: (rtts[link], link))
 
 
 def numeric_axes(lines: Sequence[CaseSummary]) -> list[str]:
@@ -39,7 +150,7 @@ def numeric_axes(lines: Sequence[CaseSummary]) -> list[str]:
     return [key for key, found in values.items() if len(found) >= _FEWEST_IN_CURVE]
 
 
-def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Iterator[Panel]:
+def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Iterator[Chart]:
     """One panel for each number of nodes, parallelism and other axes; each curve is a fabric."""
     cases = [line for line in lines if metric.name in line.values and line.axes.get(axis, 0)]
     links = links_of(lines)
@@ -53,11 +164,10 @@ def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Itera
         for link in dict.fromkeys(line.link for line in (*alone, *own)):
             style = links.index(link) if link else None
             shown = [line for line in (*alone, *own) if line.link == link]
-            points = [_point(line, metric, float(line.axes[axis]), style) for line in shown]
-            points.sort(key=lambda point: point.x)
-            curves.append(Curve(tuple(points), style, "" if link else "one node"))
+            marks = [_mark(line, metric, float(line.axes[axis]), style) for line in shown]
+            curves.append((marks, style, "" if link else "one node"))
         on = [plural(nodes, "node"), parallelism] if nodes > 1 else []
-        yield Panel(
+        yield Chart(
             title=_title(metric.words, *on),
             variant=others,
             unit=_unit(metric),
@@ -65,8 +175,7 @@ def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Itera
             steps=True,
             xs=sorted({float(line.axes[axis]) for line in cases}),
             ys=_extent(cases, metric),
-            curves=curves,
-            one=None,
+            **_joined(curves),
         )
 
 
@@ -75,12 +184,12 @@ def _others(line: CaseSummary, axis: str) -> str:
     return ", ".join(f"{key} {value}" for key, value in line.axes.items() if key != axis)
 
 
-def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Iterator[Panel]:
+def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Iterator[Chart]:
     """One panel a parallelism, all on the same scale; each curve is a fabric, from one node on."""
     cases = [line for line in lines if line.variant == variant and metric.name in line.values]
     if len({line.nodes for line in cases}) <= 1:
         return
-    start = [_point(line, metric, 1.0, None) for line in cases if line.nodes == 1][:1]
+    start = [_mark(line, metric, 1.0, None) for line in cases if line.nodes == 1][:1]
     links = links_of(lines)
     for parallelism, own in _by_parallelism(cases):
         here = [link for link in links if any(line.link == link for line in own)]
@@ -88,9 +197,9 @@ def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> I
         for index, link in enumerate(here):
             apart, style = _APART ** (index - (len(here) - 1) / 2), links.index(link)
             shown = [line for line in own if line.link == link]
-            points = [_point(line, metric, line.nodes * apart, style) for line in shown]
-            curves.append(Curve((*start, *points), style))
-        yield Panel(
+            marks = [_mark(line, metric, line.nodes * apart, style) for line in shown]
+            curves.append(([*start, *marks], style, ""))
+        yield Chart(
             title=_title(metric.words, parallelism),
             variant=variant,
             unit=_unit(metric),
@@ -98,12 +207,12 @@ def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> I
             steps=True,
             xs=sorted({line.nodes for line in cases}),
             ys=_extent(cases, metric),
-            curves=curves,
             one=start[0].y if start else None,
+            **_joined(curves),
         )
 
 
-def by_rtt(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Iterator[Panel]:
+def by_rtt(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Iterator[Chart]:
     """One panel a parallelism, all on the same scale; each curve is a number of nodes."""
     cases = [line for line in lines if line.variant == variant and metric.name in line.values]
     one = [line for line in cases if line.nodes == 1][:1]
@@ -114,23 +223,21 @@ def by_rtt(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Ite
     for parallelism, own in _by_parallelism(placed):
         curves = []
         for nodes in sorted({line.nodes for line in own}):
-            points = [
-                _point(line, metric, line.rtt_us or 0.0, links.index(line.link))
+            marks = [
+                _mark(line, metric, line.rtt_us or 0.0, links.index(line.link))
                 for line in own
                 if line.nodes == nodes
             ]
-            points.sort(key=lambda point: point.x)
-            curves.append(Curve(tuple(points), label=plural(nodes, "node")))
-        yield Panel(
+            curves.append((marks, None, plural(nodes, "node")))
+        yield Chart(
             title=_title(metric.words, parallelism),
             variant=variant,
             unit=_unit(metric),
             over="measured round trip, µs",
-            steps=False,
             xs=[line.rtt_us or 0.0 for line in placed],
             ys=_extent([*one, *placed], metric),
-            curves=curves,
             one=one[0].values[metric.name].typical if one else None,
+            **_joined(curves),
         )
 
 
@@ -147,11 +254,25 @@ def _title(*parts: str) -> str:
 
 
 def _unit(metric: MetricKey) -> str:
-    less = ", less is better" if better(metric.unit) == "less" else ""
+    less = ", less is better" if metric.better == "less" else ""
     return unit_name(metric.unit) + less
 
 
-def _point(line: CaseSummary, metric: MetricKey, x: float, style: int | None) -> Point:
+class _Joined(TypedDict):
+    marks: Sequence[Mark]
+    curves: Sequence[Curve]
+
+
+def _joined(found: Sequence[tuple[Sequence[Mark], int | None, str]]) -> _Joined:
+    """Marks joined in the order of x, each with a style and a label; one may be of several."""
+    curves = [
+        Curve(sorted((mark.x, mark.y) for mark in marks), style, label)
+        for marks, style, label in found
+    ]
+    return {"marks": list(dict.fromkeys(m for marks, *_ in found for m in marks)), "curves": curves}
+
+
+def _mark(line: CaseSummary, metric: MetricKey, x: float, style: int | None) -> Mark:
     """A mean ± its deviation, or a median with what reaches up to the 95th percentile."""
     value = line.values[metric.name]
     text = f"{value.text} {unit_name(metric.unit)}"
@@ -162,24 +283,28 @@ def _point(line: CaseSummary, metric: MetricKey, x: float, style: int | None) ->
         high, highest = format_significant(p95), format_significant(p99)
         text = f"median {amount(p50, metric.unit)}, p95 {high}, p99 {highest}"
     samples = f"{plural(value.n_samples, 'sample')} in " if value.n_samples else ""
-    counts = f"{samples}{plural(value.n_runs, 'run')}"
     rtt = f", round trip {microseconds(line.rtt_us)} µs" if line.rtt_us else ""
     band = value.predicted
-    prediction = (
-        f"{line.what}: predicted, not measured: {band.text} {unit_name(metric.unit)}"
+    return Mark(
+        x,
+        value.typical,
+        style,
+        f"{line.what}{rtt}: {text}, {samples}{plural(value.n_runs, 'run')}",
+        spread=spread,
+        predicted=band,
+        predicted_words=f"{line.what}: predicted, not measured: {band.text} "
+        f"{unit_name(metric.unit)}"
         if band
-        else ""
+        else "",
     )
-    words = f"{line.what}{rtt}: {text}, {counts}"
-    return Point(x, value.typical, spread, style, words, band, prediction)
 
 
 def _extent(lines: Sequence[CaseSummary], metric: MetricKey) -> list[float]:
     """The values a scale has to hold: points, the ends of their bars, and what is predicted."""
     values = []
     for line in lines:
-        value, point = line.values[metric.name], _point(line, metric, 0.0, None)
-        down, up = point.spread or (0.0, 0.0)
+        value, mark = line.values[metric.name], _mark(line, metric, 0.0, None)
+        down, up = mark.spread or (0.0, 0.0)
         values += [value.typical, value.typical + up, *(value.predicted or ())]
         values += [value.typical - down] if down < value.typical / 2 else []
     return values

@@ -7,23 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from nixwulf.core.metric import is_predicted
 from nixwulf.core.text import plural
-from nixwulf.report.lines import (
-    Band,
-    CaseSummary,
-    Conditions,
-    MetricSummary,
-    case_of,
-    cluster_of,
-    setting_of,
-)
+from nixwulf.report.lines import Band, CaseSummary, MetricSummary
+from nixwulf.results.identity import Setting, case_id, record_setting
 from nixwulf.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from nixwulf.perf.explain.explanation import Explained
 
-_METRICS = ("decode", "prompt")
-_UNIT = "tok/s"
 _MOST_SENTENCES = 3
 
 
@@ -45,7 +37,7 @@ class About:
 class Predicted:
     """The explained metrics of a run folder, by setting and case."""
 
-    explained: Mapping[tuple[Conditions, str], Sequence[Explained]]
+    explained: Mapping[tuple[Setting, str], Sequence[Explained]]
 
     def beside(self, line: CaseSummary) -> CaseSummary:
         """A line with intervals at those of its values that have a prediction."""
@@ -74,7 +66,7 @@ class Predicted:
     def _explanation_of(
         self, line: CaseSummary, name: str, value: MetricSummary
     ) -> Explained | None:
-        if name not in _METRICS or value.unit != _UNIT:
+        if not is_predicted(name, value.unit):
             return None
         explained = self.explained.get((line.setting, line.case), ())
         return next((one for one in explained if one.metric == name and _same(line, one)), None)
@@ -109,14 +101,14 @@ def band_of(one: Explained) -> Band | None:
 
 def predicted(folder: RunFolder) -> Predicted:
     """All predictions of a run folder; the model is loaded where there is a speed to predict."""
-    found: defaultdict[tuple[Conditions, str], list[Explained]] = defaultdict(list)
+    found: defaultdict[tuple[Setting, str], list[Explained]] = defaultdict(list)
     speeds = (metric for record in folder.records for metric in record.get("metrics", ()))
-    if any(metric["name"] in _METRICS and metric["unit"] == _UNIT for metric in speeds):
+    if any(is_predicted(metric["name"], metric["unit"]) for metric in speeds):
         from nixwulf.perf.explain.explanation import explain_records
 
         for one in explain_records([(record, folder.plan) for record in folder.records])[0]:
-            setting = setting_of(cluster_of(one.record), one.case)
-            found[setting, case_of(one.record)["id"]].append(one)
+            setting = record_setting(one.record)
+            found[setting, case_id(one.record)].append(one)
     return Predicted(found)
 
 

@@ -8,24 +8,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nixwulf.core.document import Column, Table
 from nixwulf.core.text import format_significant, microseconds
+from nixwulf.results.fabrics import FabricStats, fabrics_of, rtt_order
 from nixwulf.results.power import sources
 from nixwulf.results.record import Record
 from nixwulf.results.store import Entry
-from nixwulf.results.table import canonical
 
+_FABRIC = (
+    "fabric",
+    "kind",
+    "asked",
+    Column("measured RTT, median (range)", whole=True),
+    Column("measured bandwidth, median (range)", whole=True),
+)
 _EXAMPLE_OF = ("engine", "benchmark", "nodes", "parallelism")
-
-
-@dataclass(frozen=True)
-class FabricRow:
-    """A fabric as it is sold, as the lab was asked for it, and as the runs measured it."""
-
-    name: str
-    sold: str
-    asked: str
-    rtt: str
-    bandwidth: str
 
 
 @dataclass(frozen=True)
@@ -72,17 +69,13 @@ def node_facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     return [(f"Nodes: {_fact_name(key)}", _fact(key, found)) for key, found in values.items()]
 
 
-def fabrics(records: Sequence[Record]) -> list[FabricRow]:
-    """One row a fabric, in the order of the measured round trip; failed runs' links count too."""
-    by_name: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for record in records:
-        if "fabric" in record:
-            fabric = record["fabric"]
-            key = (record["cluster"]["name"], fabric["name"], canonical(fabric.get("asked", {})))
-            by_name.setdefault((*key, fabric.get("shaped_by", "")), []).append(fabric)
-    rows = [(_rtts(found), _fabric(found)) for _, found in sorted(by_name.items())]
-    rows.sort(key=lambda row: statistics.median(row[0]) if row[0] else float("inf"))
-    return [row for _, row in rows]
+def fabrics(records: Sequence[Record]) -> Table:
+    """Each fabric as it is sold, as the lab was asked for it, and as runs, failed too, measured it.
+
+    In the order of the measured round trips.
+    """
+    found = [one for several in fabrics_of(records).values() for one in several]
+    return Table(_FABRIC, [_fabric(one) for one in sorted(found, key=rtt_order)])
 
 
 def examples(entries: Sequence[Entry]) -> list[Example]:
@@ -124,8 +117,8 @@ def _line(command: dict[str, Any]) -> str:
     return " ".join([*environment, shlex.join(command["argv"])])
 
 
-def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
-    first, asked = found[0], found[0].get("asked", {})
+def _fabric(found: FabricStats) -> list[str]:
+    first, asked = found.fabric, found.fabric.get("asked", {})
     delay = f"{asked['delay_us']:g} µs one way" if asked.get("delay_us") else "no delay added"
     sold = [
         first.get("kind", ""),
@@ -139,28 +132,12 @@ def _fabric(found: Sequence[dict[str, Any]]) -> FabricRow:
         f"{asked['loss_percent']:g} % loss" if asked.get("loss_percent") else "",
         f"by {first['shaped_by']}" if "shaped_by" in first else "",
     ]
-    bandwidths = [
-        link["bandwidth"]["value"]
-        for fabric in found
-        for link in fabric.get("links", ())
-        if "bandwidth" in link
-    ]
-    return FabricRow(
-        name=first["name"],
-        sold=", ".join(filter(None, sold)),
-        asked=", ".join(filter(None, shape)),
-        rtt=_range(_rtts(found), microseconds, "µs"),
-        bandwidth=_range(bandwidths, format_significant, "Gbit/s"),
-    )
-
-
-def _rtts(found: Sequence[dict[str, Any]]) -> list[float]:
     return [
-        link[probe]["median"]
-        for fabric in found
-        for link in fabric.get("links", ())
-        for probe in ("rtt_before", "rtt_after")
-        if probe in link
+        first["name"],
+        ", ".join(filter(None, sold)),
+        ", ".join(filter(None, shape)),
+        _range(found.rtts_us, microseconds, "µs"),
+        _range(found.bandwidths_gbps, format_significant, "Gbit/s"),
     ]
 
 

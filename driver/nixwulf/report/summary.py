@@ -1,33 +1,223 @@
-"""The summary of a run folder, computed from its records and plan alone."""
+"""What a report holds, computed from the records and the plan of a run folder alone."""
 
 from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from nixwulf.core.text import case_name, link_name
-from nixwulf.report.contents import Failure, Summary
-from nixwulf.report.lines import (
-    CaseSummary,
-    Conditions,
-    Cost,
-    MetricSummary,
-    case_of,
-    cluster_of,
-    setting_of,
-)
+from nixwulf.core.metric import rank
+from nixwulf.core.text import case_name, link_name, plural
+from nixwulf.report.lines import CaseSummary, Cost, MetricKey, MetricSummary
 from nixwulf.results import table
+from nixwulf.results.fabrics import (
+    FabricKey,
+    FabricStats,
+    fabrics_of,
+    median,
+    record_bandwidth_gbps,
+    record_rtt_us,
+    rtt_order,
+)
+from nixwulf.results.identity import Setting, canonical, case_id, record_setting, setting_of
 from nixwulf.results.power import per_watt
 from nixwulf.results.record import Record
 from nixwulf.results.run_folder import RunFolder
 from nixwulf.results.store import Entry
-from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
-Key = tuple[Conditions, str]
+if TYPE_CHECKING:
+    from nixwulf.report.predicted import Predicted
+
+_MOST_IN_HEADLINE = 3
+_MOST_IN_COLUMNS = 4
+_MOST_NAMED = 4
+_NOT_COORDINATES = frozenset({"id", "seed", "samples", "warm_up", "parameters"})
+
+
+Key = tuple[Setting, str]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Runs that failed in the same way; names are those of their cases, one for each run."""
+
+    outcome: str
+    phase: str
+    reason: str
+    hint: str
+    entries: tuple[Entry, ...]
+    names: tuple[str, ...]
+
+    @property
+    def cases(self) -> str:
+        """The cases in words; of many, the first few and how many more."""
+        names = list(dict.fromkeys(self.names))
+        more = f"; and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return "; ".join(names[:_MOST_NAMED]) + more
+
+    @property
+    def log_tails(self) -> dict[str, str]:
+        """The last lines of each node's log, of the first of the runs that kept any."""
+        for entry in self.entries:
+            nodes = entry.record.get("nodes", ())
+            tails = {n["name"]: n["log_tail"] for n in nodes if n.get("log_tail")}
+            if tails:
+                return tails
+        return {}
+
+
+@dataclass(frozen=True)
+class ExcludedPoints:
+    """Points of a sweep that are no cases for the same reason, by what varies in the sweep."""
+
+    reason: str
+    points: tuple[Mapping[str, Any], ...]
+
+    @property
+    def words(self) -> str:
+        """The values of each coordinate among the points: 'nodes 2, 4; parallelism single'."""
+        values: dict[str, dict[str, None]] = defaultdict(dict)
+        for point in self.points:
+            for key, value in point.items():
+                values[key][str(value)] = None
+        return "; ".join(f"{key} {', '.join(found)}" for key, found in values.items())
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything a report shows, computed from the records and the plan alone.
+
+    warnings: sentences with the names of the cases they are about; names: of cases, by their id.
+    """
+
+    folder: RunFolder
+    lines: tuple[CaseSummary, ...]
+    failures: tuple[Failure, ...]
+    warnings: Mapping[str, tuple[str, ...]]
+    outcomes: Mapping[str, int]
+    names: Mapping[str, str]
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """One for each setting, those of engines first."""
+        settings = {line.setting for line in self.lines}
+        several = [key for key in Setting._fields if len({getattr(s, key) for s in settings}) > 1]
+        return tuple(
+            Section(self, setting, setting.name(several))
+            for setting in sorted(settings, key=lambda s: (s.cluster, not s.engine, s))
+        )
+
+    @cached_property
+    def predicted(self) -> Predicted:
+        """What the model says of the cases, beside what was measured."""
+        from nixwulf.report.predicted import predicted  # asked for by pages alone
+
+        return predicted(self.folder)
+
+    def name_of(self, entry: Entry) -> str:
+        """The case of a run among all of its setting, in words."""
+        return self.names[case_id(entry.record)]
+
+    @property
+    def left_out(self) -> tuple[ExcludedPoints, ...]:
+        """Points that the plan made no case of, by reason."""
+        plan = self.folder.plan or {"cases": (), "left_out": ()}
+        left = [(entry["reason"], _coordinates(entry["case"])) for entry in plan["left_out"]]
+        values: dict[str, set[str]] = defaultdict(set)
+        for point in (*map(_coordinates, plan["cases"]), *(point for _, point in left)):
+            for key, value in point.items():
+                values[key].add(str(value))
+        by_reason: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for reason, point in left:
+            by_reason[reason].append({k: v for k, v in point.items() if len(values[k]) > 1})
+        return tuple(ExcludedPoints(reason, tuple(points)) for reason, points in by_reason.items())
+
+    @property
+    def counts(self) -> str:
+        """'36 runs of 12 cases: 33 ok, 2 hang, 1 failed (36 of 40 planned)'."""
+        runs = len(self.folder.entries)
+        kinds = {entry.record["kind"] for entry in self.folder.entries}
+        noun = "run" if "run" in kinds else "record"
+        cases = len({(line.setting, line.case) for line in self.lines if line.outcomes})
+        outcomes = ", ".join(f"{count} {name}" for name, count in self.outcomes.items())
+        text = f"{plural(runs, noun)} of {plural(cases, 'case')}: {outcomes}"
+        planned = self.folder.planned_runs
+        if planned is not None and planned != runs:
+            text += f"; {runs} of {planned} planned runs have a record"
+        return text
+
+    @property
+    def any_above_linear(self) -> bool:
+        """Whether a case is faster than its number of nodes times one node."""
+        return any(value.above_linear for line in self.lines for value in line.values.values())
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a report shows of one setting; name: what tells it from the others."""
+
+    summary: Summary
+    setting: Setting
+    name: str
+
+    @cached_property
+    def lines(self) -> list[CaseSummary]:
+        """Its cases."""
+        return [line for line in self.summary.lines if line.setting == self.setting]
+
+    @cached_property
+    def predicted(self) -> list[CaseSummary]:
+        """The same with intervals at those of their values that have a prediction."""
+        return [self.summary.predicted.beside(line) for line in self.lines]
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """Its runs in the order in which they started."""
+        every = self.summary.folder.entries
+        found = [entry for entry in every if self.setting == record_setting(entry.record)]
+        return sorted(found, key=lambda entry: (entry.started, entry.record["id"]))
+
+    @cached_property
+    def metrics(self) -> list[MetricKey]:
+        """What was measured: prompt, decode, ..., then rates, times and the rest."""
+        found = {
+            MetricKey(name, value.unit)
+            for line in self.lines
+            for name, value in line.values.items()
+        }
+        return sorted(found, key=lambda metric: (rank(*metric), metric.unit))
+
+    @property
+    def headline(self) -> list[MetricKey]:
+        """The few metrics that stand for it, of which more or less is better."""
+        judged = [metric for metric in self.metrics if metric.better]
+        return (judged or self.metrics)[:_MOST_IN_HEADLINE]
+
+    @cached_property
+    def spread(self) -> list[MetricKey]:
+        """The metrics that have percentiles."""
+        found = {n for line in self.lines for n, value in line.values.items() if value.percentiles}
+        return [metric for metric in self.metrics if metric.name in found]
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether each metric needs a row: they are many, or several with percentiles."""
+        return len(self.metrics) > (1 if self.spread else _MOST_IN_COLUMNS)
+
+    @property
+    def as_given(self) -> bool:
+        """Whether no value rests on samples: sources give them as they are."""
+        values = [value for line in self.lines for value in line.values.values()]
+        return bool(values) and not any(value.n_samples for value in values)
+
+
+def _coordinates(case: Mapping[str, Any]) -> dict[str, Any]:
+    flat = {**case, **case.get("parameters", {})}
+    return {key: value for key, value in flat.items() if key not in _NOT_COORDINATES}
 
 
 def summarize(folder: RunFolder) -> Summary:
@@ -36,7 +226,7 @@ def summarize(folder: RunFolder) -> Summary:
     cases: dict[Key, Mapping[str, Any]] = {}
     for entry in sorted(folder.entries, key=lambda e: (e.record["id"], e.started)):
         case = _variant_of(entry.record)
-        key = _key(cluster_of(entry.record), case)
+        key = (record_setting(entry.record), case["id"])
         by_case[key].append(entry)
         cases.setdefault(key, case)
     planned = None
@@ -44,13 +234,16 @@ def summarize(folder: RunFolder) -> Summary:
         planned = folder.plan["repetitions"]
         cluster = folder.plan["cluster"]["document"]["name"]
         for case in folder.plan["cases"]:
-            cases.setdefault(_key(cluster, case), case)
+            cases.setdefault((setting_of("run", cluster, "", case), case["id"]), case)
     shown = _differing_parameters(cases)
     measured = _values_by_case(folder.records)
+    fabrics = fabrics_of(folder.records)
     lines = [
         line
         for key, case in cases.items()
-        for line in _lines(key[0], case, by_case[key], planned, shown[key[0]], measured[key])
+        for line in _lines(
+            key[0], case, by_case[key], planned, shown[key[0]], measured[key], fabrics
+        )
     ]
     names = {key[1]: _name(case, shown[key[0]]) for key, case in cases.items()}
     several = len({setting.benchmark for setting, _ in cases}) > 1
@@ -69,13 +262,9 @@ def summarize(folder: RunFolder) -> Summary:
     )
 
 
-def _key(cluster: str, case: Mapping[str, Any]) -> Key:
-    return (setting_of(cluster, case), case["id"])
-
-
 def _variant_of(record: Record) -> Mapping[str, Any]:
     """The case of a record; of what is no run with all that tells its numbers from others."""
-    case = case_of(record)
+    case: dict[str, Any] = record["case"]
     if record["kind"] == "run":
         return case
     found = {
@@ -84,7 +273,7 @@ def _variant_of(record: Record) -> Mapping[str, Any]:
         "stack": record.get("fabric", {}).get("stack"),
     }
     present = {key: value for key, value in found.items() if value}
-    return {**case, "parameters": {**case["parameters"], **present}}
+    return {**case, "id": case_id(record), "parameters": {**case["parameters"], **present}}
 
 
 def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
@@ -97,9 +286,9 @@ def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Conditions, list[str]]:
+def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Setting, list[str]]:
     """For each setting the parameters that are not the same for all its cases."""
-    values: dict[Conditions, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    values: dict[Setting, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for (setting, _), case in cases.items():
         for key, value in case["parameters"].items():
             values[setting][key].append(value)
@@ -116,14 +305,9 @@ def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Condit
 
 def _sorted(lines: Sequence[CaseSummary]) -> tuple[CaseSummary, ...]:
     """By setting, nodes, parallelism, round trip of the fabric, and then what tells them apart."""
-    by_link: dict[tuple[Conditions, str], list[float]] = defaultdict(list)
-    for line in lines:
-        if line.rtt_us is not None:
-            by_link[line.setting, line.link].append(line.rtt_us)
-    rtts = {key: statistics.median(values) for key, values in by_link.items()}
 
     def order(line: CaseSummary) -> tuple[Any, ...]:
-        link = (rtts.get((line.setting, line.link), math.inf), line.fabric, line.transport)
+        link = (min(map(rtt_order, line.fabrics), default=math.inf), line.fabric, line.transport)
         axes = tuple(_comparable(value) for value in line.axes.values())
         return (line.setting, line.nodes, line.parallelism, *link, axes, line.case, line.variant)
 
@@ -136,16 +320,19 @@ def _comparable(value: Any) -> tuple[bool, Any]:
 
 
 def _lines(
-    setting: Conditions,
+    setting: Setting,
     case: Mapping[str, Any],
     entries: list[Entry],
     planned: int | None,
     shown: Sequence[str],
     variants: Mapping[str, Mapping[str, MetricSummary]],
+    fabrics: Mapping[FabricKey, Sequence[FabricStats]],
 ) -> Iterable[CaseSummary]:
     records = [entry.record for entry in entries]
     ok = [record for record in records if record["outcome"] == "ok"] or records
     parameters = case["parameters"]
+    names = [record["cluster"]["name"] for record in records] or [setting.cluster]
+    keys = [(name, case.get("fabric", "")) for name in names]
     for axes, values in (variants or {"": {}}).items():
         conditions: dict[str, Any] = json.loads(axes) if axes else {}
         yield CaseSummary(
@@ -155,8 +342,9 @@ def _lines(
             parallelism=case.get("parallelism", ""),
             fabric=case.get("fabric", ""),
             transport=case.get("transport", ""),
-            rtt_us=_median(record_rtt_us(record) for record in ok),
-            bandwidth_gbps=_median(record_bandwidth_gbps(record) for record in ok),
+            rtt_us=median(record_rtt_us(record) for record in ok),
+            bandwidth_gbps=median(record_bandwidth_gbps(record) for record in ok),
+            fabrics=next((fabrics[key] for key in keys if key in fabrics), ()),
             outcomes=_ok_first(Counter(record["outcome"] for record in records)),
             planned=planned,
             axes={key: parameters[key] for key in shown if key in parameters} | conditions,
@@ -174,7 +362,7 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
     frame = table.by_case(table.tidy(records))
     frame = frame[~frame["metric"].isin(known)]  # they stand with their watts, as costs
     rows = table.as_rows(frame)
-    states: dict[Conditions, set[str]] = defaultdict(set)
+    states: dict[Setting, set[str]] = defaultdict(set)
     for row in rows:
         states[_key_of(row)[0]].add(row["state"])
     found: dict[Key, dict[str, dict[str, MetricSummary]]] = defaultdict(dict)
@@ -183,7 +371,7 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
         axes: dict[str, Any] = json.loads(row["variant"]) if row["variant"] else {}
         if len(states[key[0]]) > 1 and row["state"]:
             axes["state"] = row["state"]
-        here = found[key].setdefault(table.canonical(axes), {})
+        here = found[key].setdefault(canonical(axes), {})
         here[row["metric"]] = MetricSummary(
             unit=row["unit"],
             mean=row["mean"],
@@ -208,8 +396,7 @@ def _percentiles(row: Mapping[str, Any]) -> tuple[float, float, float] | None:
 
 
 def _key_of(row: Mapping[str, Any]) -> Key:
-    cluster = row["cluster"] if row["kind"] == "run" else f"{row['cluster']}: {row['platform']}"
-    return (Conditions(cluster, *(row[key] for key in Conditions._fields[1:])), row["case"])
+    return setting_of(row["kind"], row["cluster"], row["platform"], row), row["case"]
 
 
 def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failure, ...]:
@@ -220,7 +407,7 @@ def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failu
             key = (failure["phase"], failure["reason"], failure.get("hint", ""))
             groups[(entry.record["outcome"], *key)].append(entry)
     return tuple(
-        Failure(*key, tuple(group), tuple(names[case_of(entry.record)["id"]] for entry in group))
+        Failure(*key, tuple(group), tuple(names[case_id(entry.record)] for entry in group))
         for key, group in sorted(groups.items())
     )
 
@@ -235,14 +422,9 @@ def _warnings(entries: Iterable[Entry], names: Mapping[str, str]) -> dict[str, t
             for gate in waived
         ]
         for sentence in (*entry.record.get("warnings", ()), *gates):
-            found[sentence][names[case_of(entry.record)["id"]]] = None
+            found[sentence][names[case_id(entry.record)]] = None
     return {sentence: tuple(cases) for sentence, cases in found.items()}
 
 
 def _ok_first(outcomes: Counter[str]) -> dict[str, int]:
     return dict(sorted(outcomes.items(), key=lambda item: (item[0] != "ok", -item[1], item[0])))
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return statistics.median(present) if present else None

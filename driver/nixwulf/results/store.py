@@ -11,6 +11,7 @@ from typing import Any
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import read_json
 from nixwulf.core.schema import check
+from nixwulf.results.identity import record_key
 from nixwulf.results.record import Record, digest, load
 
 PLAN = "plan.json"
@@ -77,8 +78,7 @@ def read_records(paths: Paths) -> Iterator[Record]:
 class Identities:
     """Which records were seen, and in which files.
 
-    A run is known by its id and when it started, for ids of runs say which pass over which case
-    they are and come again in every run folder; any other record by its id alone.
+    A record is known by its key, see record_key.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Identities:
 
     def add(self, path: Path, record: Record) -> bool:
         """Whether the record is new; raises InputError for one identity with another content."""
-        identity = (record["id"], record["started"] if record["kind"] == "run" else "")
+        identity = record_key(record)
         digest, first = self._seen.get(identity, ("", ""))
         if not first:
             self._seen[identity] = (record["digest"], str(path))

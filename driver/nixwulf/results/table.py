@@ -5,14 +5,14 @@ Pure functions: the same records, in any order, give the same tables.
 
 from __future__ import annotations
 
-import json
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nixwulf.core.units import adds_up
+from nixwulf.core.metric import adds_up
 from nixwulf.results.cost import SPEEDS, price, watts_by_metric
+from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
+from nixwulf.results.identity import COLUMNS, OVER_NODES, canonical, case_id
 from nixwulf.results.pooling import PERCENTILES, pooled
 from nixwulf.results.power import per_watt
 from nixwulf.results.record import Record
@@ -112,7 +112,14 @@ CASE_KEYS = (
     "case",
 )
 METRIC_KEYS = ("metric", "unit", "state", "variant")
-_BASELINE_KEYS = (*_SETTING_KEYS, "parameters", *METRIC_KEYS, "same")
+# Sources call machines what they like; what is no run's has to share more: see _same.
+_NO_BASELINE_KEYS = OVER_NODES | {"machine", "engine_version"}
+_BASELINE_KEYS = (
+    *(name for name in COLUMNS if name not in _NO_BASELINE_KEYS),
+    "parameters",
+    "variant",
+    "same",
+)
 _WATTS_COLUMNS = ("watts", "watts_source", "per_watt", "joules_per_token")
 _TOO_MANY = 2**62
 _METRIC_COLUMNS = tuple(TIDY_COLUMNS)[tuple(TIDY_COLUMNS).index("metric") :]
@@ -135,7 +142,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
     columns: dict[str, list[Any]] = {name: [] for name in TIDY_COLUMNS}
     known: dict[str, str] = {}  # the same text, once in memory
     for record in records:
-        shared, metrics = _of_record(record)
+        shared, metrics = columns_of(record), _metrics_of(record)
         for name, value in shared.items():
             same = known.setdefault(value, value) if isinstance(value, str) else value
             columns[name].extend([same] * len(metrics))
@@ -193,38 +200,16 @@ def as_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in rows]
 
 
-def record_rtt_us(record: Record) -> float | None:
-    """Round trip of a run, microseconds: median over its links of the medians before and after."""
-    medians = [
-        link[probe]["median"]
-        for link in record.get("fabric", {}).get("links", ())
-        for probe in ("rtt_before", "rtt_after")
-        if probe in link
-    ]
-    return statistics.median(medians) if medians else None
-
-
-def record_bandwidth_gbps(record: Record) -> float | None:
-    """Bandwidth of a run, Gbit/s: the lowest over its links."""
-    links = record.get("fabric", {}).get("links", ())
-    return min((link["bandwidth"]["value"] for link in links if "bandwidth" in link), default=None)
-
-
-def canonical(values: dict[str, Any]) -> str:
-    """A dictionary as one comparable text; empty for an empty one."""
-    return json.dumps(values, sort_keys=True) if values else ""
-
-
-def _of_record(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What all rows of a record share, and what each of them has: one empty where it failed."""
+def columns_of(record: Record) -> dict[str, Any]:
+    """What all rows of a record share, by column."""
     case = record["case"]
     failure = record.get("failure", {})
     source = record.get("source", {})
-    shared = {
+    return {
         "kind": record["kind"],
         "platform": "+".join(record["cluster"]["platforms"]),
         "cluster": record["cluster"]["name"],
-        "case": case["id"] if record["kind"] == "run" else record["id"],
+        "case": case_id(record),
         **{key: case.get(key, "") for key in ("engine", "benchmark", "model", "parallelism")},
         "weights": record.get("model", {}).get("weights", ""),
         "nodes": case["nodes"],
@@ -241,14 +226,18 @@ def _of_record(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "rtt_us": record_rtt_us(record),
         "bandwidth_gbps": record_bandwidth_gbps(record),
     }
+
+
+def _metrics_of(record: Record) -> list[dict[str, Any]]:
+    """What each row of a record has besides: one empty row where it failed."""
     # The schema says the same; a reader that trusts a number checks again.
     if record["outcome"] != "ok" or not record["metrics"]:
-        return shared, [_NO_METRIC]
+        return [_NO_METRIC]
     of_metrics = [*record["metrics"], *per_watt(record)]
     varying = _varying(of_metrics)
     costs = _costs(record)
-    return shared, [
-        _NO_COST | _metric(metric, case["parameters"], varying) | costs.get(index, {})
+    return [
+        _NO_COST | _metric(metric, record["case"]["parameters"], varying) | costs.get(index, {})
         for index, metric in enumerate(of_metrics)
     ]
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from nixwulf.core.text import clean, format_interval, format_significant, plural
+from nixwulf.core.document import Table, output, rich_table, say
+from nixwulf.core.text import format_interval, format_significant, plural
 from nixwulf.tune.goals import no_watts
 from nixwulf.tune.options import first_of_each_reason
 from nixwulf.tune.posterior import Estimate
@@ -25,20 +24,7 @@ _TEN_MINUTES = 600.0
 
 def make_console(*, stderr: bool = False) -> Console:
     """Plain and wide where the output is a pipe or a file."""
-    console = Console(highlight=False, stderr=stderr)
-    if console.is_terminal:
-        return console
-    return Console(highlight=False, stderr=stderr, width=_PIPE_WIDTH)
-
-
-def say(console: Console, words: str) -> None:
-    """A paragraph; on a terminal no word of it is broken."""
-    console.print(Text(clean(words)), soft_wrap=not console.is_terminal)
-
-
-def say_as_it_is(console: Console, line: str) -> None:
-    """A line to copy."""
-    console.print(Text(clean(line)), soft_wrap=True)
+    return output(_PIPE_WIDTH, stderr=stderr)
 
 
 def heading(state: SearchState) -> str:
@@ -62,18 +48,14 @@ def to_rank(console: Console, state: SearchState, budget_s: float) -> None:
         f"~ is a prediction, in {state.unit}; in brackets is what 80 % of measurements should lie "
         "between.",
     )
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for name in ("", "way", "predicted", "to measure", "order"):
-        table.add_column(name)
+    rows = []
     for place, n in enumerate(ranking(state.estimates()), 1):
         one = ranked[n]
-        when = str(queue.index(n) + 1) if n in queue else "-"
-        if one.out:
-            when = one.out
-        table.add_row(str(place), Text(state.options[n].words), speed(one.estimate),
-                      minutes(one.seconds), when)  # fmt: skip
+        when = one.out or (str(queue.index(n) + 1) if n in queue else "-")
+        words = state.options[n].words
+        rows.append((str(place), words, speed(one.estimate), minutes(one.seconds), when))
     console.print()
-    console.print(table)
+    console.print(rich_table(Table(("", "way", "predicted", "to measure", "order"), rows)))
     _left_out(console, state)
     needed = sum(ranked[n].seconds for n in queue)
     others = "; those with - could not be" if len(queue) < len(ranked) else ""
@@ -122,12 +104,10 @@ def to_end(
     estimates = state.estimates()
     top = best(ranked)
     least = ranked[top].estimate.value if top is not None else 0.0
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     columns = ["", "way", f"measured, {state.unit}", "predicted at first"]
     if any(one.open and one.estimate.high > least for one in ranked):
         columns.append("predicted now")
-    for name in columns:
-        table.add_column(name)
+    rows = []
     rest = []
     for place, n in enumerate(ranking(estimates), 1):
         one = ranked[n]
@@ -136,11 +116,10 @@ def to_end(
             continue
         measured = format_significant(one.estimate.value) if one.measured else one.out
         now = "" if one.measured or one.out else speed(one.estimate)
-        row = (str(place), Text(state.options[n].words), Text(clean(measured)),
-               speed(state.first[n]), now)  # fmt: skip
-        table.add_row(*row[: len(columns)])
+        row = (str(place), state.options[n].words, measured, speed(state.first[n]), now)
+        rows.append(row[: len(columns)])
     console.print()
-    console.print(table)
+    console.print(rich_table(Table(columns, rows)))
     if rest:
         highest = max(rest, key=lambda one: one.high)
         say(
@@ -160,12 +139,12 @@ def to_end(
     _still_open(console, ranked, top)
     _to_serve(console, state, top, cluster)
     again = shlex.join(["nixwulf", "bench", str(sweep), "--cluster", cluster])
-    say_as_it_is(console, f"To measure it again: {again}")
+    say(console, f"To measure it again: {again}", whole=True)
     unmeasured = sum(1 for one in ranked if one.open)
     if unmeasured:
         words = plural(unmeasured, "way")
         resume = shlex.join(["nixwulf", "bench", "--resume", str(folder)])
-        say_as_it_is(console, f"To measure the other {words} too: {resume}")
+        say(console, f"To measure the other {words} too: {resume}", whole=True)
 
 
 def _to_serve(console: Console, state: SearchState, top: int, cluster: str) -> None:
@@ -174,7 +153,7 @@ def _to_serve(console: Console, state: SearchState, top: int, cluster: str) -> N
     lines = typed(way, state.request.cluster, cluster)
     say(console, "\nTo serve it, by the commands of its record:")
     for line in lines.first:
-        say_as_it_is(console, f"  {line}")
+        say(console, f"  {line}", whole=True)
     if len(lines.servers) > 1:
         say(
             console,
@@ -183,14 +162,14 @@ def _to_serve(console: Console, state: SearchState, top: int, cluster: str) -> N
     else:
         say(console, "until Ctrl-C:")
     for line in lines.servers:
-        say_as_it_is(console, f"  {line}")
+        say(console, f"  {line}", whole=True)
     for note in way.notes:
         say(console, note)
     say(console, "To ask it:")
     for line in lines.then:
-        say_as_it_is(console, f"  {line}")
+        say(console, f"  {line}", whole=True)
     for line in lines.last:
-        say_as_it_is(console, f"At the end: {line}")
+        say(console, f"At the end: {line}", whole=True)
 
 
 def to_say_no_watts(console: Console, state: SearchState) -> None:

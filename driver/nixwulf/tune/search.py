@@ -11,8 +11,8 @@ from nixwulf.core.errors import InputError
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.candidates import LeftOut
 from nixwulf.perf.scenarios.facts import stated_links
+from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.record import Record
-from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 from nixwulf.tune.goals import Measurement, measurement_of
 from nixwulf.tune.options import Option, Request, options
 from nixwulf.tune.posterior import Estimate, update

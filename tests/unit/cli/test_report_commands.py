@@ -60,7 +60,7 @@ def test_svg_is_the_plot_of_decode_against_the_round_trip_as_a_file(tmp_path):
     texts = {element.text for element in image.iter("{http://www.w3.org/2000/svg}text")}
     assert {"Decode, tensor", "near 20 µs", "far 900 µs", "2 nodes"} <= texts
     assert "Means ± one standard deviation, n = 2 samples in 1 run" in texts
-    assert "fill: #ffffff" in done.output
+    assert 'fill="#ffffff"' in done.output
     assert "var(" not in done.output
 
 

@@ -7,12 +7,11 @@ import pytest
 from rich.console import Console
 
 from mixed_run import write_mixed_run
-from nixwulf.report import export, summary_of
+from nixwulf.report import summary_of
 from nixwulf.report.findings import findings
 from nixwulf.report.html import to_html
-from nixwulf.report.markdown import to_markdown
 from nixwulf.report.summary import summarize
-from nixwulf.report.terminal import show
+from nixwulf.report.text import to_csv, to_markdown, to_terminal
 from nixwulf.results.record import sealed
 from nixwulf.results.run_folder import read_folder
 from record_factory import case, machines, metric, ok, write_run
@@ -25,17 +24,17 @@ def summary(tmp_path_factory):
 
 def printed(summary, width=80):
     out = io.StringIO()
-    show(summary, Console(file=out, width=width))
+    to_terminal(summary, Console(file=out, width=width))
     return out.getvalue()
 
 
-def setting_of(summary, benchmark):
-    (setting,) = [one for one in summary.settings if one.benchmark == benchmark]
-    return setting
+def section_of(summary, benchmark):
+    (section,) = [one for one in summary.sections if one.setting.benchmark == benchmark]
+    return section
 
 
 def sentences(summary, benchmark):
-    return findings(summary)[setting_of(summary, benchmark)]
+    return findings(section_of(summary, benchmark))
 
 
 def of(records, folder):
@@ -43,7 +42,7 @@ def of(records, folder):
 
 
 def test_each_benchmark_is_a_section_and_those_of_engines_come_first(summary):
-    assert [summary.setting_name(setting) for setting in summary.settings] == [
+    assert [section.name for section in summary.sections] == [
         "llama.cpp, llama-bench, tiny",
         "llama.cpp, serve, tiny",
         *("hpl", "iperf3", "latency", "perftest"),
@@ -55,14 +54,14 @@ def test_every_form_gives_each_metric_its_own_unit(summary):
         for unit in ("tok/s", "Gbit/s", "Gflop/s", "ms", "µs"):
             assert unit in text
         assert "TTFT" in text
-    rows = export.to_csv(summary.folder.records)
+    rows = to_csv(summary.folder.records)
     assert {"tok/s", "Gbit/s", "Gflop/s", "ms", "us"} <= set(re.findall(r"[\w/]+", rows))
 
 
 def test_percentiles_stand_beside_the_mean_of_a_distribution(summary):
     (line,) = [
         line
-        for line in summary.lines_of(setting_of(summary, "serve"))
+        for line in section_of(summary, "serve").lines
         if line.what == "one node, concurrency 1"
     ]
     assert line.values["ttft"].spread == ("11.0", "11.5", "22.4")
@@ -103,7 +102,7 @@ def test_a_time_that_grows_with_the_round_trip_is_no_speed_that_does_not_fall(tm
         )
         for fabric, rtt, time in (("near", 20.0, 10.0), ("far", 900.0, 40.0))
     ]
-    ((first, second),) = findings(of(records, tmp_path)).values()
+    first, second = findings(of(records, tmp_path).sections[0])
     assert first.startswith("Median time to first token (TTFT) is shortest on 2 nodes in tensor")
     assert second == (
         "Median time to first token (TTFT) in tensor on 2 nodes grows from 10.0 to 40.0 ms (by "
@@ -120,12 +119,12 @@ def test_work_on_machines_is_compared_with_one_node(summary):
 
 
 def test_parameters_that_differ_tell_lines_of_one_table_apart(summary):
-    lines = summary.lines_of(setting_of(summary, "serve"))
+    lines = section_of(summary, "serve").lines
     assert [line.axes for line in lines] == [{"concurrency": n} for n in (1, 4, 16)] * 2
 
 
 def test_metrics_of_one_name_are_told_apart_by_what_differs_in_the_run(summary):
-    lines = summary.lines_of(setting_of(summary, "latency"))
+    lines = section_of(summary, "latency").lines
     assert [line.variant for line in lines] == ["bytes 64", "bytes 4096"] * 3
 
 

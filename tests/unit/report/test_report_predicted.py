@@ -10,9 +10,8 @@ from nixwulf.perf.explain.explanation import explain
 from nixwulf.report import summary_of
 from nixwulf.report.html import to_html
 from nixwulf.report.lines import MetricKey
-from nixwulf.report.markdown import to_markdown
-from nixwulf.report.panels import by_rtt
-from nixwulf.report.plots import decode_by_rtt
+from nixwulf.report.panels import by_rtt, decode_by_rtt
+from nixwulf.report.text import to_markdown
 from nixwulf.results.record import sealed
 from record_factory import case, metric, ok, plan, published, write_run
 

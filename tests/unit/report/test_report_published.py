@@ -9,9 +9,10 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from nixwulf.cli.report import report
-from nixwulf.report import summary_of, terminal
+from nixwulf.report import summary_of
+from nixwulf.report import text as texts
 from nixwulf.report.html import to_html
-from nixwulf.report.markdown import to_markdown
+from nixwulf.report.text import to_markdown
 from nixwulf.results import record
 from record_factory import case, link, machines, make_record, metric, ok, published, write_run
 
@@ -34,7 +35,7 @@ def folder(tmp_path):
 
 def printed(folder, width=100):
     out = io.StringIO()
-    terminal.show(summary_of(folder), Console(file=out, width=width, highlight=False))
+    texts.to_terminal(summary_of(folder), Console(file=out, width=width, highlight=False))
     return out.getvalue()
 
 

@@ -108,7 +108,7 @@ def test_filters_narrow_the_rows_of_all_pages_and_go_into_the_address(open_page)
     assert len(column(page, "model")) == 10
     page.fill("[name=q]", "TTFT ms")
     assert status(page).startswith("5 of ")
-    assert set(column(page, "metric")) == {"ttft"}
+    assert set(column(page, "metric")) == {"TTFT"}
     assert (
         page.evaluate("location.hash") == "#q=TTFT+ms&platform=mac-studio-m3-ultra&model=model-07"
     )

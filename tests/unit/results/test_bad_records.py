@@ -13,8 +13,7 @@ import nixwulf
 from nixwulf.cli.validate import validate
 from nixwulf.core.errors import InputError
 from nixwulf.report import summary_of
-from nixwulf.report.export import to_csv, to_json
-from nixwulf.report.markdown import to_markdown
+from nixwulf.report.text import to_csv, to_json, to_markdown
 from nixwulf.results import record
 from record_factory import case, ok, published
 

@@ -11,8 +11,8 @@ from nixwulf.inventory.cluster import RDMA_KINDS
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.perf.explain.subject import facts_of
 from nixwulf.perf.inputs import FabricFacts, fabric_facts
+from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.record import Record
-from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
 _HALF = 0.5
 _SLOW = 3.0

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot, inf, sqrt
 from statistics import fmean
 from typing import Any
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.metric import is_predicted
 from nixwulf.perf.explain.diagnostics import diagnostics
-from nixwulf.perf.explain.subject import METRICS, batch
+from nixwulf.perf.explain.subject import batch
+from nixwulf.results.fabrics import record_rtt_us
+from nixwulf.results.identity import (
+    OF_ONE_CLUSTER,
+    OVER_FABRICS,
+    OVER_NODES,
+    canonical,
+    case_id,
+    same,
+)
 from nixwulf.results.record import Record
-from nixwulf.results.table import canonical, record_rtt_us
+from nixwulf.results.table import columns_of
 
-_OF_LINK = frozenset({"id", "fabric"})
-_OF_NODES = _OF_LINK | {"nodes", "transport", "parallelism"}
+_UNIT = "tok/s"
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,7 @@ class MeasuredCase:
     runs: int
     diagnostics: tuple[str, ...] = ()
     error: float = 0.0
+    state: str = ""
 
     @property
     def fabric(self) -> str | None:
@@ -41,18 +51,15 @@ class MeasuredCase:
         name: str | None = self.record["case"].get("fabric")
         return name
 
-    def but(self, keys: frozenset[str]) -> str:
-        """All that it was measured under, without some keys of the case, as one text."""
-        case = {key: value for key, value in self.record["case"].items() if key not in keys}
-        under = {
+    def but(self, without: frozenset[str]) -> Hashable:
+        """What it was measured under, without what differs over nodes or fabrics."""
+        columns = {
             "metric": self.metric,
-            "conditions": dict(self.conditions),
-            "case": case,
-            # Its price is that of the nodes of the case.
-            "cluster": self.record.get("cluster", {}).get("name"),
-            "model": self.record.get("model"),
+            "unit": _UNIT,
+            "state": self.state,
+            "conditions": canonical(self.conditions),
         }
-        return canonical(under)
+        return same(columns_of(self.record) | columns, without=without | OF_ONE_CLUSTER)
 
 
 @dataclass(frozen=True)
@@ -67,26 +74,26 @@ class BaselineIndex:
     """Which measured cases are alike but for their nodes or their link."""
 
     def __init__(self, measured: Iterable[MeasuredCase]) -> None:
-        self._alone: defaultdict[str, list[MeasuredCase]] = defaultdict(list)
-        self._linked: defaultdict[str, list[MeasuredCase]] = defaultdict(list)
+        self._alone: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
+        self._linked: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
         for one in measured:
             if one.record["case"]["nodes"] == 1:
-                self._alone[one.but(_OF_NODES)].append(one)
+                self._alone[one.but(OVER_NODES)].append(one)
             elif one.value > 0:
-                self._linked[one.but(_OF_LINK)].append(one)
+                self._linked[one.but(OVER_FABRICS)].append(one)
         for group in self._linked.values():
             group.sort(key=lambda one: record_rtt_us(one.record) or inf)
 
     def on_one_node(self, one: MeasuredCase) -> tuple[float, float] | None:
         """Mean speed of the same on one node, and its error; None where it was not measured."""
-        alone = self._alone.get(one.but(_OF_NODES))
+        alone = self._alone.get(one.but(OVER_NODES))
         if not alone:
             return None
         return fmean(other.value for other in alone), max(other.error for other in alone)
 
     def on_another_fabric(self, one: MeasuredCase) -> MeasuredCase | None:
         """The same case on that other fabric that has the shortest round trip, or None."""
-        group = self._linked.get(one.but(_OF_LINK), ())
+        group = self._linked.get(one.but(OVER_FABRICS), ())
         return next((other for other in group if other.fabric != one.fabric), None)
 
 
@@ -99,10 +106,11 @@ def measured_in(records: Sequence[Record]) -> tuple[list[MeasuredCase], list[Unm
         speeds = [
             metric
             for metric in record.get("metrics", ())
-            if metric["name"] in METRICS and metric["unit"] == "tok/s"
+            if is_predicted(metric["name"], metric["unit"])
         ]
         for metric in speeds:
-            key = (_whose(record), metric["name"], canonical(dict(metric["conditions"])))
+            whose = f"{case_id(record)} {record.get('cluster', {}).get('name')}"
+            key = (whose, metric["name"], canonical(metric["conditions"]))
             groups[key].append((record, metric))
         if not speeds:
             rest.append(Unmeasured(record["case"], _why(record)))
@@ -126,6 +134,7 @@ def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> MeasuredCase:
         len(seen),
         tuple(dict.fromkeys(text for record, _ in seen for text in diagnostics(record))),
         hypot(*errors) / len(seen) / mean if mean > 0 else 0.0,
+        metric.get("state", ""),
     )
 
 
@@ -135,13 +144,6 @@ def _requests(record: Record, conditions: Mapping[str, Any]) -> int:
         return batch(conditions) if record["case"]["benchmark"] == "serve" else 1
     except InputError:
         return 1  # and then nothing is predicted
-
-
-def _whose(record: Record) -> str:
-    """Runs of one case on one cluster are one; of other numbers each record stands for itself."""
-    if record["kind"] != "run":
-        return str(record["id"])
-    return f"{record['case']['id']} {record.get('cluster', {}).get('name')}"
 
 
 def _why(record: Record) -> str:

@@ -6,56 +6,42 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
-
-from nixwulf.core.pipes import escaped
-from nixwulf.core.text import clean, format_significant, plural
+from nixwulf.core.document import escaped, output, say
+from nixwulf.core.text import format_significant, plural
 from nixwulf.perf.explain.explanation import Explained
-from nixwulf.perf.explain.labels import labels
 from nixwulf.perf.explain.measured import Unmeasured
-from nixwulf.perf.explain.text import NOTICED, case, measured, sentences
-from nixwulf.perf.scenarios.bar import COLOURS, LETTERS, cells, legend, percentages, shares
+from nixwulf.perf.explain.text import NOTICED, case, labels, measured, sentences
+from nixwulf.perf.scenarios.text import legend, percentages, rich_bar, shares
 
 _BAR = 40
+_PIPE_WIDTH = 170
 _COLOURS = {"cannot be right": "bold red", "half of it or less": "bold red",
             "slower than predicted": "yellow"}  # fmt: skip
 
 
 def to_terminal(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> None:
     """Print explanations; in a pipe or a file a sentence is a line."""
-    console = Console(highlight=False)
-
-    def say(text: Text | str, style: str = "", indent: int = 0) -> None:
-        line = text if isinstance(text, Text) else Text(clean(text), style=style)
-        if console.is_terminal:
-            console.print(Padding(line, (0, 0, 0, indent)))
-        else:
-            console.print(Text(" " * indent) + line, soft_wrap=True)
-
+    console = output(_PIPE_WIDTH)
     last, noticed = "", set[str]()
     for one, label in zip(explained, labels(explained), strict=True):
         if case(one) != last:
             noticed.clear()
-            say(f"{chr(10) if last else ''}{case(one)}", "bold")
+            say(console, f"{chr(10) if last else ''}{case(one)}", "bold")
         last = case(one)
-        say(f"{label}: {measured(one)}", _COLOURS.get(one.verdict, ""), 2)
+        say(console, f"{label}: {measured(one)}", _COLOURS.get(one.verdict, ""), indent=2)
         if one.prediction:
-            bar = Text()
-            for name, count in cells(one.prediction.parts, _BAR).items():
-                bar.append(LETTERS[name][0] * count, style=f"{COLOURS[name]} reverse")
+            bar = rich_bar(one.prediction.parts, _BAR)
             ms = 1000 / one.prediction.value
             bar.append(f" {format_significant(ms)} ms: {percentages(one.prediction.parts)}")
-            say(bar, indent=4)
+            say(console, bar, indent=4)
         for sentence in sentences(one):
             if sentence not in noticed:
-                say(sentence, indent=4)
+                say(console, sentence, indent=4)
             if sentence.startswith(NOTICED):
                 noticed.add(sentence)
     for text in (*_rest(rest), *_foot(explained)):
         # A link stays one where the terminal itself breaks the line.
-        console.print(Text(clean(text)), soft_wrap=True)
+        say(console, text, whole=True)
 
 
 def to_markdown(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> str:

@@ -19,11 +19,10 @@ from nixwulf.llm.quantization import weights_of
 from nixwulf.llm.random_model import RandomModel, parse_random_model
 from nixwulf.llm.sizes import TensorSize
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
+from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.record import Record
-from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
 _MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
-METRICS = ("prompt", "decode")
 _N_GEN = 128
 _GIB = 2**30
 _TOO_MANY = 2**40

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from nixwulf.core.text import format_significant, plural
 from nixwulf.perf.explain.explanation import Explained
 from nixwulf.perf.explain.sensitivity import Sensitivity
-from nixwulf.perf.scenarios.bar import LETTERS, shares
-from nixwulf.perf.scenarios.text import percent, speed
+from nixwulf.perf.scenarios.text import LETTERS, percent, shares, speed
 
 NOTICED = "Noticed"
 """Begins what is odd in a record of a speed that is not low; once a case is enough."""
@@ -94,3 +95,41 @@ def _flags(explained: Explained) -> Iterator[str]:
 
 def _list(sensitivities: list[Sensitivity]) -> str:
     return ", ".join(f"{one.what} {percent(one.factor)}" for one in sensitivities)
+
+
+def labels(explained: Sequence[Explained]) -> list[str]:
+    """'decode', and where there are several of a case 'decode (n_depth 4096, threads 2)'."""
+    seen: defaultdict[tuple[str, str], defaultdict[str, set[str]]]
+    seen = defaultdict(lambda: defaultdict(set))
+    for one in explained:
+        for key, value in _under(one).items():
+            seen[case(one), one.metric][key].add(str(value))
+    counts = Counter((case(one), one.metric) for one in explained)
+    found = [
+        _label(one.metric, _under(one), seen[case(one), one.metric])
+        if counts[case(one), one.metric] > 1
+        else one.metric
+        for one in explained
+    ]
+    same = Counter(zip(map(case, explained), found, strict=True))
+    return [
+        label if same[case(one), label] == 1 else f"{label} of {one.record['id']}"
+        for one, label in zip(explained, found, strict=True)
+    ]
+
+
+def _under(one: Explained) -> Mapping[str, Any]:
+    engine, model = one.record.get("engine", {}), one.record.get("model", {})
+    described = {
+        "cluster": one.record.get("cluster", {}).get("name"),
+        "backends": engine.get("backends"),
+        "version": engine.get("version"),
+        "weights": model.get("weights"),
+    }
+    known = {key: value for key, value in described.items() if value}
+    return {**known, **one.case["parameters"], **one.conditions}
+
+
+def _label(metric: str, under: Mapping[str, Any], seen: Mapping[str, set[str]]) -> str:
+    differ = [f"{key} {value}" for key, value in under.items() if len(seen[key]) > 1]
+    return f"{metric} ({', '.join(differ)})" if differ else metric

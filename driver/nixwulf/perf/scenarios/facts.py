@@ -13,8 +13,8 @@ from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
 from nixwulf.perf.scenarios import what_if
 from nixwulf.perf.scenarios.what_if import WhatIf
+from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.store import read_records
-from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
 _SHOWN = 3
 _LAB_TRIP_US = 20.0  # what the kernel takes where a fabric of the lab has no delay

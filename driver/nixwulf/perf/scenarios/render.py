@@ -1,22 +1,44 @@
-"""Predictions on a terminal and as Markdown."""
+"""Predictions on a terminal, as Markdown and as JSON."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from nixwulf.core.pipes import escaped, pipe_table
-from nixwulf.core.text import clean, format_significant
+from nixwulf.core.document import (
+    Styled,
+    Table,
+    escaped,
+    markdown,
+    output,
+    pipe_table,
+    rich_table,
+    say,
+)
+from nixwulf.core.text import format_significant
 from nixwulf.perf.predict import Prediction
-from nixwulf.perf.scenarios.bar import COLOURS, LETTERS, cells, legend, percentages
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question
 from nixwulf.perf.scenarios.forecast import Forecast, ScenarioForecast
-from nixwulf.perf.scenarios.text import change, heading, how, speed
+from nixwulf.perf.scenarios.text import (
+    LETTERS,
+    change,
+    heading,
+    how,
+    legend,
+    percentages,
+    rich_bar,
+    shares,
+    speed,
+)
 
+KIND = "prediction"
+"""Of the document; no record has it, and record.validate refuses it."""
 _PIPE_WIDTH = 170
 _BAR = 32
 _SENTENCE = 40
@@ -32,35 +54,28 @@ def to_terminal(
     what_ifs: Sequence[str],
 ) -> None:
     """Print predictions; plain text where the output is a pipe or a file."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_PIPE_WIDTH)
+    console = output(_PIPE_WIDTH)
     for sentence in (heading(question), *_heads(answers, what_ifs)):
-        _say(console, sentence)
-    _print_table(console, _HEAD, [_plain(one) for one in answers], answers)
+        say(console, sentence)
+    _print_table(console, [_plain(one) for one in answers], answers)
     for number, sentence in enumerate(_beside(answers, left_out)):
-        _say(console, sentence if number else f"\n{sentence}")
+        say(console, sentence if number else f"\n{sentence}")
     if answers[0].changed:
-        _say(console, f"\n{_then(what_ifs)}")
-        _print_table(console, _HEAD, [_changed(one) for one in answers], answers)
+        say(console, f"\n{_then(what_ifs)}")
+        _print_table(console, [_changed(one) for one in answers], answers)
     shown = _fitting(answers)
     for metric, what in (("decode", "a decoded token"), ("prompt", "a token of the prompt")):
         _bars(console, shown, metric, what)
     for number, sentence in enumerate(legend(_sum(shown))):
-        _say(console, sentence if number else f"\n{sentence}")
-    _say(console, f"\n{_ASSUMED}")
+        say(console, sentence if number else f"\n{sentence}")
+    say(console, f"\n{_ASSUMED}")
     for sentence in _assumptions(answers):
         # A link stays one where the terminal itself breaks the line.
-        console.print(Text(f"- {sentence}"), soft_wrap=True)
+        say(console, f"- {sentence}", whole=True)
 
 
 def _fitting(answers: Sequence[ScenarioForecast]) -> list[ScenarioForecast]:
     return [one for one in answers if one.plain.room.fits is not False]
-
-
-def _say(console: Console, text: str) -> None:
-    """A sentence: a terminal's line ends between words."""
-    console.print(Text(text), soft_wrap=not console.is_terminal)
 
 
 def to_markdown(
@@ -77,13 +92,13 @@ def to_markdown(
     ]
     parts = [
         "  \n".join(map(escaped, (heading(question), *_heads(answers, what_ifs)))),
-        pipe_table(_HEAD, [_plain(one) for one in answers]),
+        pipe_table(Table(_HEAD, [_plain(one) for one in answers])),
         *(escaped(sentence) for sentence in _beside(answers, left_out)),
-        *((escaped(_then(what_ifs)), pipe_table(_HEAD, then)) if then else ()),
-        *((pipe_table(("where the time goes", "decode", "prompt"), time),) if time else ()),
+        *((escaped(_then(what_ifs)), pipe_table(Table(_HEAD, then))) if then else ()),
+        *((pipe_table(Table(("where the time goes", "decode", "prompt"), time)),) if time else ()),
         _listed(answers),
     ]
-    return "\n\n".join(parts) + "\n"
+    return markdown(parts)
 
 
 def _heads(answers: Sequence[ScenarioForecast], what_ifs: Sequence[str]) -> list[str]:
@@ -143,25 +158,13 @@ def _changes(before: Forecast, after: Forecast) -> tuple[str, str]:
     return change(before.decode, after.decode), prompt
 
 
-def _table(head: Sequence[str], *, show_header: bool = True) -> Table:
-    table = Table(box=None, show_header=show_header, padding=(0, 2, 0, 0), pad_edge=False)
-    for name in head:
-        table.add_column(Text(name), justify="left")
-    return table
-
-
 def _print_table(
-    console: Console,
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    answers: Sequence[ScenarioForecast],
+    console: Console, rows: Sequence[Sequence[str]], answers: Sequence[ScenarioForecast]
 ) -> None:
-    table = _table(head)
-    for row, one in zip(rows, answers, strict=True):
-        style = "dim" if one.plain.room.fits is False else ""
-        table.add_row(*(Text(clean(cell), style=style) for cell in row))
-    console.print(Text())
-    console.print(table)
+    styles = ("dim" if one.plain.room.fits is False else "" for one in answers)
+    cells = [[Styled(cell, style) for cell in row] for row, style in zip(rows, styles, strict=True)]
+    console.print()
+    console.print(rich_table(Table(_HEAD, cells)))
 
 
 def _bars(console: Console, answers: Sequence[ScenarioForecast], metric: str, what: str) -> None:
@@ -170,25 +173,23 @@ def _bars(console: Console, answers: Sequence[ScenarioForecast], metric: str, wh
     for one in answers:
         prediction = getattr(one.plain, metric)
         if prediction is not None:
-            bar = Text(no_wrap=True)
-            for name, count in cells(prediction.parts, _BAR).items():
-                bar.append(LETTERS[name][0] * count, style=f"{COLOURS[name]} reverse")
             time = (
                 f"{format_significant(1000 / prediction.value)} ms: {percentages(prediction.parts)}"
             )
+            bar = rich_bar(prediction.parts, _BAR)
             rows.append((Text(how(one.candidate), no_wrap=True), bar, Text(time)))
     if not rows:
         return
     console.print(Text(f"\nWhere the time of {what} goes:"))
     if max(len(strategy) for strategy, _, _ in rows) + _BAR + _SENTENCE <= console.width:
-        table = _table(("", "", ""), show_header=False)
+        table = RichTable.grid(padding=(0, 2, 0, 0))
         for row in rows:
             table.add_row(*row)
         console.print(table)
         return
     for strategy, *others in rows:
         console.print(strategy)
-        table = _table(("", ""), show_header=False)
+        table = RichTable.grid(padding=(0, 2, 0, 0))
         table.add_row(*others)
         console.print(Padding(table, (0, 0, 0, 2)))
 
@@ -212,3 +213,72 @@ def _assumptions(answers: Sequence[ScenarioForecast]) -> list[str]:
 
 def _listed(answers: Sequence[ScenarioForecast]) -> str:
     return "\n".join((_ASSUMED, "", *(f"- {escaped(one)}" for one in _assumptions(answers))))
+
+
+def to_json(
+    question: Question,
+    answers: Sequence[ScenarioForecast],
+    left_out: Sequence[LeftOut[Candidate]],
+    what_ifs: Sequence[str],
+) -> str:
+    """Predictions with all their numbers; times are seconds a token."""
+    document = {
+        "kind": KIND,
+        "cluster": question.cluster.name,
+        "engine": question.engine,
+        "model": {
+            "name": question.model.name,
+            "parameters": round(question.model.facts.parameters),
+            "active_parameters": round(question.model.facts.active),
+            "weight_bytes": round(question.model.facts.weight_bytes),
+        },
+        "conditions": {
+            "n_prompt": question.n_prompt,
+            "n_gen": question.n_gen,
+            "depth": question.depth,
+            "batch": question.batch,
+        },
+        "what_if": list(what_ifs),
+        "ways": [_way(one) for one in answers],
+        "left_out": [_place(one.what) | {"why": one.reason} for one in left_out],
+    }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def _way(one: ScenarioForecast) -> dict[str, Any]:
+    document = _place(one.candidate) | _forecast(one.plain)
+    if one.changed:
+        document["what_if"] = _forecast(one.changed)
+    return document
+
+
+def _place(candidate: Candidate) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "nodes": len(candidate.nodes),
+        "platforms": [node.platform for node in candidate.nodes],
+        "parallelism": candidate.parallelism,
+    }
+    if candidate.fabric:
+        document |= {"fabric": candidate.fabric.name, "transport": candidate.transport}
+    return document
+
+
+def _forecast(forecast: Forecast) -> dict[str, Any]:
+    memory: dict[str, Any] = {"needs_gib": forecast.room.needs_gib}
+    if forecast.room.has_gib:
+        memory |= {"has_gib": forecast.room.has_gib, "fits": forecast.room.fits}
+    document: dict[str, Any] = {"memory": memory, "decode": _prediction(forecast.decode)}
+    if forecast.prompt:
+        document["prompt"] = _prediction(forecast.prompt)
+    return document | {"assumptions": list(forecast.assumptions)}
+
+
+def _prediction(one: Prediction) -> dict[str, Any]:
+    return {
+        "unit": "tok/s",
+        "predicted": one.value,
+        "low": one.low,
+        "high": one.high,
+        "seconds": dict(one.parts),
+        "shares": shares(one.parts),
+    }

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from nixwulf.report.site.folder import check_out, replaced
+from nixwulf.core.errors import InputError
 from nixwulf.report.site.pages import Site, unscrubbed
 from nixwulf.results.store import read_entries
+
+MARKER = ".nixwulf-site"
+_ABOUT = "Made by 'nixwulf site', which replaces this folder as a whole.\n"
 
 
 @dataclass(frozen=True)
@@ -40,3 +45,65 @@ def make(paths: Sequence[Path], out: Path) -> Made:
         values=sum(row.value is not None for row in site.rows),
         unscrubbed=unscrubbed(source.record for source in site.sources),
     )
+
+
+def check_out(out: Path, inputs: Iterable[Path]) -> None:
+    """Raise InputError unless a site may be written to a folder."""
+    name = str(out)
+    for path in inputs:
+        if out.resolve().is_relative_to(path.resolve()):
+            raise InputError(
+                f"{name!r} lies in {str(path)!r}, whose records would then be read twice; "
+                "name a folder beside it with --out."
+            )
+        if path.resolve().is_relative_to(out.resolve()):
+            raise InputError(
+                f"{str(path)!r} lies in {name!r}, and all of a site's folder is replaced; name "
+                "another one with --out."
+            )
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise InputError(f"{name!r} is not a folder; name another one with --out.")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
+        raise InputError(
+            f"{name!r} holds files that 'nixwulf site' did not make (it has no {MARKER}), and all "
+            "of a site's folder is replaced; name another one with --out."
+        )
+
+
+@contextmanager
+def replaced(out: Path) -> Iterator[Path]:
+    """An empty folder that takes the place of `out` when all went well, and is gone otherwise."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    except OSError as error:
+        raise InputError(
+            f"Cannot make a folder in {str(out.parent)!r}: {error.strerror}; name another one "
+            "with --out."
+        ) from None
+    try:
+        (new / MARKER).write_text(_ABOUT, encoding="utf-8")
+        yield new
+        new.chmod(0o755)
+        _swap(new, out)
+    except OSError as error:
+        raise InputError(
+            f"Cannot write {str(out)!r}: {error.strerror}; free some space or name another folder "
+            "with --out."
+        ) from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _swap(new: Path, out: Path) -> None:
+    """Put `new` where `out` is, and what was there where `new` was."""
+    old = new.with_name(f"{new.name}.old")
+    if out.exists():
+        out.replace(old)
+    try:
+        new.replace(out)
+    except OSError:
+        if old.exists():
+            old.replace(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from markupsafe import Markup
 
 from nixwulf.core.text import microseconds, plural
+from nixwulf.report.charts import LegendEntry, Mark, entry
 from nixwulf.report.predicted import About
-from nixwulf.report.site.chart import SHAPES, Mark, colour, shape
 from nixwulf.report.site.rows import SiteRow, shorten
 
 MOST_MARKS = 60
@@ -19,14 +18,6 @@ MOST_MARKS = 60
 _MOST_IN_LEGEND = 12
 _LONGEST_WORDS = 240
 _LONGEST_TITLE = 44
-
-
-class LegendEntry(NamedTuple):
-    """A letter like a mark, the class of its colour, and what has that mark."""
-
-    letter: str
-    colour: str
-    words: str
 
 
 @dataclass(frozen=True)
@@ -48,11 +39,6 @@ class Figure:
     def predicted(self) -> bool:
         """Whether predictions stand behind marks."""
         return any(row.predicted for rows in self.rows for row in rows)
-
-
-def panel_of(row: SiteRow) -> Hashable:
-    """What rows of one chart have in common."""
-    return (row.model, row.benchmark, row.metric, row.unit, row.state, row.work)
 
 
 def some(rows: Sequence[SiteRow], most: int = MOST_MARKS) -> list[SiteRow]:
@@ -105,21 +91,25 @@ class Look:
 
     def mark(self, row: SiteRow, x: float, y: float, href: str) -> Mark:
         """The mark of a row at a place."""
-        words = shorten(mark_words(row), _LONGEST_WORDS)
-        return Mark(x, y, self.style(row), row.kind, href, words, row.predicted)
+        band = row.predicted
+        return Mark(
+            x,
+            y,
+            self.style(row),
+            shorten(mark_words(row), _LONGEST_WORDS),
+            kind=row.kind,
+            href=href,
+            predicted=band,
+            predicted_words=f"predicted, not measured: {band.text}" if band else "",
+        )
 
     @property
     def legend(self) -> tuple[LegendEntry, ...]:
         """What each style means; empty where all marks look the same."""
         if len(self._styles) == 1 and not self._others:
             return ()
-        entries = [
-            LegendEntry(SHAPES[shape(style)], colour(style), words)
-            for words, style in self._styles.items()
-        ]
-        if self._others:
-            entries.append(LegendEntry(SHAPES[0], colour(None), "all others"))
-        return tuple(entries)
+        others = (entry(None, "all others"),) if self._others else ()
+        return (*(entry(style, words) for words, style in self._styles.items()), *others)
 
     def _words(self, row: SiteRow) -> str:
         parts = _parts(row)

@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from nixwulf.core.text import clean, format_significant, plural, unbroken
+from nixwulf.report.html import environment
+from nixwulf.report.site.figures import by_machines, by_models, figures
 from nixwulf.report.site.groups import Group, count_words, fabric_name, groups
 from nixwulf.report.site.look import Figure, within
-from nixwulf.report.site.names import page_names
-from nixwulf.report.site.paging import page_file, paged
-from nixwulf.report.site.plots import figures
+from nixwulf.report.site.paging import page_names, paged
 from nixwulf.report.site.predicted import explained, why_not, with_words, words
 from nixwulf.report.site.rows import (
     SiteRow,
@@ -28,8 +28,7 @@ from nixwulf.report.site.rows import (
     shorten,
     web_address,
 )
-from nixwulf.report.site.strips import by_machines, by_models
-from nixwulf.report.template import environment
+from nixwulf.results.identity import record_key
 from nixwulf.results.store import Entry
 
 if TYPE_CHECKING:
@@ -76,7 +75,8 @@ class Site:
     """The pages of records: `files` gives each with its name in the site's folder."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        found = {_identity(entry): entry for entry in entries}
+        keys = ((record_key(entry.record), entry) for entry in entries)
+        found = {"-".join(filter(None, key)).removesuffix("Z"): entry for key, entry in keys}
         names = page_names(found)
         self.sources = [Source(entry, names[key]) for key, entry in found.items()]
         self.rows = explained(rows_of(self.sources), self.sources)
@@ -138,15 +138,13 @@ class Site:
         ]
 
     def _index(self) -> Iterator[tuple[str, str]]:
-        parts = paged([("", self._table(self.rows, self.columns, "./"))])
-        names = [page_file("index", number + 1) for number in range(len(parts))]
+        parts = paged("index", [("", self._table(self.rows, self.columns, "./"))])
         later = {f"rows~{number}.js": part for number, part in enumerate(parts[1:], 2)}
         for name, part in later.items():
-            text = "".join(row for table in part for row in table.rows)
-            yield name, f"nixwulfRows({json.dumps(name)}, {json.dumps(text)});\n"
+            yield name, f"nixwulfRows({json.dumps(name)}, {json.dumps(''.join(part.rows))});\n"
         context = {
             "root": "./",
-            "files": names,
+            "files": [part.file for part in parts],
             "columns": self.columns,
             "counts": count_words(self.rows),
             "total": len(self.rows),
@@ -155,9 +153,8 @@ class Site:
             "highlights": list(self._highlights()),
             "facets": {column: _options(self.rows, of) for column, of in _FACETS.items()},
         }
-        for number, (name, part) in enumerate(zip(names, parts, strict=True), 1):
-            rows = [row for table in part for row in table.rows]
-            yield name, self._render("index.html.j2", number=number, rows=rows, **context)
+        for number, part in enumerate(parts, 1):
+            yield part.file, self._render("index.html.j2", number=number, rows=part.rows, **context)
 
     def _ways(self) -> Iterator[tuple[str, list[Group], int]]:
         """Of each folder the pages with most rows, and how many there are when they are more."""
@@ -196,19 +193,18 @@ class Site:
                 best=best_decode(group.rows),
             )
             rows.append(Markup(text))  # noqa: S704 - Jinja's
-        parts = paged([("", rows)])
-        files = [page_file("index", number + 1) for number in range(len(parts))]
-        for number, (file, part) in enumerate(zip(files, parts, strict=True), 1):
+        parts = paged("index", [("", rows)])
+        for number, part in enumerate(parts, 1):
             yield (
-                f"{folder}/{file}",
+                f"{folder}/{part.file}",
                 self._render(
                     "list.html.j2",
                     folder=folder,
-                    files=files,
+                    files=[part.file for part in parts],
                     number=number,
                     total=len(own),
                     columns=_LIST_COLUMNS,
-                    rows=[row for table in part for row in table.rows],
+                    rows=part.rows,
                 ),
             )
 
@@ -221,23 +217,22 @@ class Site:
         for row in sorted(group.rows, key=by_value):
             tables[_heading(row)].append(row)
         parts = paged(
-            (heading, self._table(rows, columns, "../")) for heading, rows in tables.items()
+            self.pages[group.folder][group.name],
+            ((heading, self._table(rows, columns, "../")) for heading, rows in tables.items()),
         )
-        page = self.pages[group.folder][group.name]
-        files = [page_file(page, number + 1) for number in range(len(parts))]
-        for number, (file, part) in enumerate(zip(files, parts, strict=True), 1):
+        for number, part in enumerate(parts, 1):
             found = _figures(group) if number == 1 else []
             yield (
-                f"{group.folder}/{file}",
+                f"{group.folder}/{part.file}",
                 self._render(
                     "group.html.j2",
                     group=group,
                     kind=own if own != "fabric" else "kind of fabric",
                     query=urlencode({own if own != "fabric" else "q": brief(group.name)}),
                     figures=found,
-                    files=files,
+                    files=[part.file for part in parts],
                     number=number,
-                    tables=part,
+                    tables=part.tables,
                     columns=columns,
                 ),
             )
@@ -278,14 +273,6 @@ def best_decode(rows: Iterable[SiteRow]) -> SiteRow | None:
     """The fastest decode of one stream among rows."""
     decode = [row for row in rows if row.metric == "decode" and row.unit == "tok/s"]
     return max(decode, key=lambda row: row.value or 0.0, default=None)
-
-
-def _identity(entry: Entry) -> str:
-    """A record's id; of runs, whose ids come again in every run folder, with when it started."""
-    record = entry.record
-    if record["kind"] != "run":
-        return str(record["id"])
-    return f"{record['id']}-{record['started'][:19]}"
 
 
 def _record_href(row: SiteRow) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from nixwulf.core.metric import is_predicted
 from nixwulf.perf.explain.explanation import Explained, explain_records
-from nixwulf.perf.explain.subject import METRICS
 from nixwulf.perf.explain.text import measured, sentences
-from nixwulf.report.lines import case_of
 from nixwulf.report.predicted import About, about
 from nixwulf.report.site.look import Figure
-from nixwulf.report.site.rows import SiteRow, Source, conditions_of
+from nixwulf.report.site.rows import SiteRow, Source
+from nixwulf.results.identity import case_id, one_name
 from nixwulf.results.store import PLAN, read_plan
 
 
@@ -27,7 +27,7 @@ def explained(rows: Iterable[SiteRow], sources: Iterable[Source]) -> list[SiteRo
         place = folder.parent / PLAN
         plan = read_plan(place) if place.exists() else None
         for one in explain_records([(source.record, plan) for source in own])[0]:
-            found[folder, case_of(one.record)["id"], one.metric].append(one)
+            found[folder, case_id(one.record), one.metric].append(one)
     return [replace(row, explained=_explanation_of(row, found[_key(row)])) for row in rows]
 
 
@@ -60,14 +60,18 @@ def _name(row: SiteRow) -> str:
 
 
 def _about(rows: Sequence[SiteRow]) -> About:
-    named = [(_name(row), row.explained) for row in rows if row.explained and row.metric in METRICS]
+    named = [(_name(row), one) for row in rows if (one := _speed(row))]
     return about(named, [(row.value, row.predicted) for row in rows if row.value and row.predicted])
+
+
+def _speed(row: SiteRow) -> Explained | None:
+    """What the model says of a row of what it predicts."""
+    return row.explained if is_predicted(row.metric, row.unit) else None
 
 
 def why_not(rows: Sequence[SiteRow]) -> str:
     """Why no speed of a record has a prediction; empty where one has, or where there is none."""
-    explained = [row.explained for row in rows if row.explained and row.metric in METRICS]
-    reasons = [one.why_not for one in explained if one.why_not]
+    reasons = [one.why_not for row in rows if (one := _speed(row)) and one.why_not]
     return "" if not reasons or any(row.predicted for row in rows) else reasons[0]
 
 
@@ -76,13 +80,13 @@ def _folder(source: Source) -> Path:
 
 
 def _key(row: SiteRow) -> tuple[Path, str, str]:
-    return _folder(row.source), case_of(row.source.record)["id"], row.metric
+    return _folder(row.source), case_id(row.source.record), row.metric
 
 
 def _explanation_of(row: SiteRow, found: Sequence[Explained]) -> Explained | None:
     """The one whose conditions are the row's."""
     for one in found:
-        asked = conditions_of(one.conditions)
+        asked = one_name(one.conditions)
         if row.unit == "tok/s" and all(row.conditions.get(k) == v for k, v in asked.items()):
             return one
     return None

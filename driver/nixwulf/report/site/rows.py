@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from nixwulf.core.metric import better, rank, short_name
 from nixwulf.core.text import clean, decimals, format_significant, link_name, plural, unit_name
-from nixwulf.core.units import better
 from nixwulf.report.lines import Band, Cost
 from nixwulf.report.predicted import band_of
+from nixwulf.results.identity import DRAWN_APART, OVER_NODES, WORK, is_work, one_name, same
 from nixwulf.results.record import Record
 from nixwulf.results.store import Entry
-from nixwulf.results.table import as_rows, record_bandwidth_gbps, record_rtt_us, tidy
+from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
 if TYPE_CHECKING:
     from nixwulf.perf.explain.explanation import Explained
 
 NOT_STATED = "not stated"
 _TOKENS = {"n_prompt": "prompt", "n_gen": "generate", "depth": "depth"}
-_OTHER_NAMES = {"n_depth": "depth"}
 _URL = re.compile(r"https?://[^\s<>\"'`\\]+")
 _MOST_DECIMALS = 4
-_METRIC_ORDER = {"decode": 0, "prompt": 1, "throughput": 2}
-_UNIT_ORDER = {"more": 3, "less": 4, "": 5}
 _KIND_ORDER = {"run": 0, "imported": 1, "published": 2}
 
 
@@ -58,14 +56,14 @@ class Source:
 class SiteRow:
     """A value with everything that is shown beside it; without a value of a run that failed.
 
-    conditions: parameters of the case and conditions of the metric, by one name each; explained:
-    the prediction beside the value.
+    columns: of the tidy table, with the machine as its source calls it; conditions: parameters of
+    the case and conditions of the metric, by one name each; explained: the prediction beside it.
     """
 
     source: Source
+    columns: Mapping[str, Any]
     kind: str
     platforms: tuple[str, ...]
-    machines: str
     nodes: int
     fabric_kind: str
     fabric: str
@@ -94,9 +92,24 @@ class SiteRow:
     explained: Explained | None = None
 
     @property
+    def machines(self) -> str:
+        """What its source calls its machines; may be empty."""
+        return str(self.columns["machine"])
+
+    @property
     def predicted(self) -> Band | None:
         """Between what 80 % of measurements should lie, in the unit; None where nothing says it."""
         return band_of(self.explained) if self.explained else None
+
+    @cached_property
+    def alone(self) -> Hashable:
+        """What rows of one line have in common, also with those on one node."""
+        return same(self.columns, without=OVER_NODES)
+
+    @cached_property
+    def panel(self) -> Hashable:
+        """What rows of one chart have in common."""
+        return same(self.columns, without=DRAWN_APART, conditions=WORK)
 
     @property
     def link(self) -> str:
@@ -113,7 +126,7 @@ class SiteRow:
     @property
     def metric_words(self) -> str:
         """The metric for people."""
-        return self.metric.replace("_", " ")
+        return short_name(self.metric)
 
     @property
     def unit_words(self) -> str:
@@ -177,7 +190,7 @@ class SiteRow:
         known = [
             f"{word} {self.conditions[key]}"
             for key, word in _TOKENS.items()
-            if key in self.conditions and (key == "depth" or self.conditions[key])
+            if key in self.conditions and is_work(key, self.conditions[key])
         ]
         others = [
             f"{key.replace('_', ' ')} {scalar(value)}"
@@ -191,19 +204,23 @@ class SiteRow:
         """Those conditions that make up the work: lengths, depth and requests at once."""
         return ", ".join(
             f"{_TOKENS.get(key, key)} {clean(str(self.conditions[key]))}"
-            for key in _WORK
-            if key in self.conditions and (key == "depth" or self.conditions[key])
+            for key in WORK
+            if key in self.conditions and is_work(key, self.conditions[key])
         )
 
     @property
     def unit_and_work(self) -> str:
         """What stands over a chart of such rows; of tokens also that the work is not known."""
-        unit = self.unit_words + (", less is better" if better(self.unit) == "less" else "")
+        unit = self.unit_words + (
+            ", less is better" if better(self.metric, self.unit) == "less" else ""
+        )
         unknown = "lengths not stated" if self.unit == "tok/s" else ""
         return "; ".join(filter(None, (unit, self.work or unknown)))
 
 
-_WORK = ("n_prompt", "n_gen", "depth", "concurrency", "bytes", "size", "operation")
+# What a row has of the tidy table as it stands there.
+_MADE = {"source", "conditions"}
+_OF_TABLE = sorted({one.name for one in fields(SiteRow)} & TIDY_COLUMNS.keys() - _MADE)
 
 
 @lru_cache(4096)  # names come again in hundreds of rows
@@ -232,41 +249,16 @@ def _row(source: Source, row: Mapping[str, Any]) -> SiteRow:
     fabric = record.get("fabric", {})
     spread = tuple(row[name] for name in ("p50", "p95", "p99"))
     return SiteRow(
+        **{name: row[name] for name in _OF_TABLE},
         source=source,
-        kind=record["kind"],
+        columns={**row, "machine": record["cluster"].get("machine", "")},
         platforms=tuple(dict.fromkeys(record["cluster"]["platforms"])),
-        machines=record["cluster"].get("machine", ""),
-        nodes=case["nodes"],
         fabric_kind=fabric.get("kind", "") if case["nodes"] > 1 else "",
-        fabric=fabric.get("name", case.get("fabric", "")),
-        transport=case.get("transport", ""),
-        engine=case.get("engine", ""),
-        engine_version=record.get("engine", {}).get("version", ""),
-        benchmark=case["benchmark"],
-        model=case.get("model", ""),
-        weights=record.get("model", {}).get("weights", ""),
-        parallelism=case.get("parallelism", ""),
-        outcome=record["outcome"],
-        reason=record.get("failure", {}).get("reason", ""),
-        started=record.get("started", ""),
-        metric=row["metric"] or "",
-        unit=row["unit"] or "",
-        state=row["state"] or "",
-        value=row["value"],
-        stddev=row["stddev"],
         percentiles=None if None in spread else spread,
-        n_samples=row["n_samples"],
-        conditions=conditions_of(case["parameters"], json.loads(row["conditions"] or "{}")),
-        rtt_us=record_rtt_us(record),
-        bandwidth_gbps=record_bandwidth_gbps(record),
+        conditions=one_name(case["parameters"], json.loads(row["conditions"] or "{}")),
         speed_gbps=fabric.get("speed_gbps"),
         cost=Cost(*(row[name] for name in Cost._fields)),
     )
-
-
-def conditions_of(*documents: Mapping[str, Any]) -> dict[str, Any]:
-    """Later ones win; a condition that two tools name differently has one name."""
-    return {_OTHER_NAMES.get(key, key): value for one in documents for key, value in one.items()}
 
 
 def scalar(value: Any) -> str:
@@ -275,13 +267,13 @@ def scalar(value: Any) -> str:
 
 
 def by_value(row: SiteRow) -> tuple[Any, ...]:
-    """Metric by metric, decode first, and of each the best value first."""
+    """Metric by metric, and of each the best value first."""
     value = row.value or 0.0
     return (
-        _METRIC_ORDER.get(row.metric, _UNIT_ORDER[better(row.unit)]) if row.metric else 9,
-        row.metric,
+        not row.metric,
+        rank(row.metric, row.unit),
         row.unit,
-        value if better(row.unit) == "less" else -value,
+        value if better(row.metric, row.unit) == "less" else -value,
         _KIND_ORDER[row.kind],
         row.source.page,
         sorted((key, str(value)) for key, value in row.conditions.items()),

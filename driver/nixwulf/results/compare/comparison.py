@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
+from nixwulf.core.metric import rank
 from nixwulf.results.compare.pairs import Alone, Ending, Pair, pair_up
-from nixwulf.results.compare.sides import Identity, Key, Side, read_side
+from nixwulf.results.compare.sides import Side, read_side
+from nixwulf.results.identity import Identity, Key
 from nixwulf.results.record import Record
-
-_METRIC_ORDER = {"prompt": 0, "decode": 1, "throughput": 2, "ttft": 3, "itl": 4}
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,8 @@ def _text(value: object) -> str:
 
 
 def _order(identity: Identity) -> tuple[Any, ...]:
-    metric = str(identity[Key("", "metric")])
-    return (*_case_order(identity), _METRIC_ORDER.get(metric, 9), metric)
+    metric, unit = (str(identity[Key("", name)]) for name in ("metric", "unit"))
+    return (*_case_order(identity), rank(metric, unit))
 
 
 def _case_order(identity: Identity) -> tuple[Any, ...]:

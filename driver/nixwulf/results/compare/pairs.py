@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.units import better, is_time
+from nixwulf.core.metric import Better, better, is_time
 from nixwulf.results.compare.interval import Interval, ratio_interval, typical
-from nixwulf.results.compare.sides import ComparedRow, Identity, Key, Side, ordered
+from nixwulf.results.compare.sides import ComparedRow, Side, ordered
+from nixwulf.results.identity import Identity, Key
 
 Shared = frozenset[tuple[Key, Any]]
 Why = Literal["only in A", "only in B", "several values in A", "several values in B"]
@@ -42,6 +43,11 @@ class Pair:
         return str(self.shared[Key("", "metric")])
 
     @property
+    def better(self) -> Better:
+        """Which direction of it is better."""
+        return better(self.metric, self.unit)
+
+    @property
     def ratio(self) -> float | None:
         """B over A; None where A is 0."""
         return self.b.value / self.a.value if self.a.value else None
@@ -56,16 +62,16 @@ class Pair:
         more = self.interval.low > 1
         if is_time(self.unit):
             return "slower" if more else "faster"
-        if better(self.unit) == "more" and not self.unit.endswith(("/W", "/$")):
+        if self.unit.endswith("/s"):
             return "faster" if more else "slower"
         return "more" if more else "less"
 
     @property
     def judgement(self) -> Literal["better", "worse", ""]:
         """Whether the difference that is shown is for the better; empty where neither can be."""
-        if self.interval is None or not self.interval.shows_difference or not better(self.unit):
+        if self.interval is None or not self.interval.shows_difference or not self.better:
             return ""
-        return "better" if (self.interval.low > 1) == (better(self.unit) == "more") else "worse"
+        return "better" if (self.interval.low > 1) == (self.better == "more") else "worse"
 
     @property
     def single(self) -> bool:
@@ -78,9 +84,9 @@ class Pair:
 
         None where neither direction is better, and where a side is one run.
         """
-        if self.interval is None or self.single or not better(self.unit):
+        if self.interval is None or self.single or not self.better:
             return None
-        return self.interval.high if better(self.unit) == "more" else 1 / self.interval.low
+        return self.interval.high if self.better == "more" else 1 / self.interval.low
 
 
 @dataclass(frozen=True)

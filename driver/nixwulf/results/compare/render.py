@@ -5,41 +5,50 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
-from nixwulf.core.console import output
-from nixwulf.core.pipes import escaped, pipe_table
+from nixwulf.core.document import (
+    Cell,
+    Column,
+    Styled,
+    Table,
+    escaped,
+    markdown,
+    output,
+    pipe_table,
+    rich_table,
+)
 from nixwulf.core.text import clean
 from nixwulf.results.compare.comparison import Comparison
 from nixwulf.results.compare.pairs import Ending, Pair
-from nixwulf.results.compare.sides import Identity
-from nixwulf.results.compare.text import Names, difference_document, differences, lines, sentences
+from nixwulf.results.compare.text import Names, difference_document, differences, pairs, sentences
+from nixwulf.results.identity import Identity
 
 _PIPE_WIDTH = 120
-_HEADS = ("", "", "A", "B", "B / A", "95 % interval", "B is")
+_COLUMNS: tuple[Column | str, ...] = (
+    "case",
+    Column("metric", whole=True),
+    *(Column(head, number=True, whole=True) for head in ("A", "B", "B / A", "95 % interval")),
+    Column("B is", whole=True),
+)
+_UNNAMED = ("", Column("", whole=True), *_COLUMNS[2:])
 _STYLES = {"better": "green", "worse": "red", "": "dim"}
 
 
 def to_terminal(comparison: Comparison, limit: float | None) -> None:
-    """Print a comparison; plain text where the output is a pipe or a file."""
+    """Print a comparison; a case stands at the first of its metrics."""
     console = output(_PIPE_WIDTH)
     names = Names(comparison)
     for head in _heads(comparison, names):
         console.print(Text(head))
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for index, head in enumerate(_HEADS):
-        number = _HEADS.index("A") <= index <= _HEADS.index("95 % interval")
-        table.add_column(head, justify="right" if number else "left", no_wrap=index > 0)
+    rows: list[list[Cell]] = []
     last = None
-    for line in lines(comparison, names):
-        case = "" if line.case == last else line.case
-        last = line.case
-        cells = (case, line.metric, line.a, line.b, line.ratio, line.interval)
-        table.add_row(*map(Text, cells), Text(line.word, style=_STYLES[line.judgement]))
-    if table.rows:
+    for (case, *cells, word), pair in zip(pairs(comparison, names), comparison.pairs, strict=True):
+        rows.append([case if case != last else "", *cells, Styled(word, _STYLES[pair.judgement])])
+        last = case
+    if rows:
         console.print()
-        console.print(table)
+        console.print(rich_table(Table(_UNNAMED, rows)))
     for sentence in sentences(comparison, names, limit):
         console.print()
         console.print(Text(sentence))
@@ -48,15 +57,14 @@ def to_terminal(comparison: Comparison, limit: float | None) -> None:
 def to_markdown(comparison: Comparison, limit: float | None) -> str:
     """A comparison as GitHub Markdown, to paste into an issue or a pull request."""
     names = Names(comparison)
-    rows = [
-        (line.case, line.metric, line.a, line.b, line.ratio, line.interval, line.word)
-        for line in lines(comparison, names)
-    ]
-    parts = ["  \n".join(map(escaped, _heads(comparison, names)))]
-    if rows:
-        parts.append(pipe_table(("case", "metric", *_HEADS[2:]), rows))
-    parts += map(escaped, sentences(comparison, names, limit))
-    return "\n\n".join(parts) + "\n"
+    rows = pairs(comparison, names)
+    return markdown(
+        (
+            "  \n".join(map(escaped, _heads(comparison, names))),
+            pipe_table(Table(_COLUMNS, rows)) if rows else "",
+            *map(escaped, sentences(comparison, names, limit)),
+        )
+    )
 
 
 def to_json(comparison: Comparison, limit: float | None) -> str:

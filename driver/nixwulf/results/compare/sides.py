@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,37 +9,19 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.query import Term, matches, parse_query
+from nixwulf.results.identity import COLUMNS, OVER_OWNERS, QUANTITY, Identity, Key, identity
 from nixwulf.results.record import Record, load
 from nixwulf.results.run_folder import read_folder
 from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
-_CASE_KEYS = ("platform", "benchmark", "engine", "model", "weights", "nodes")
-_LINK_KEYS = ("parallelism", "fabric", "transport")
-_METRIC_KEYS = ("metric", "unit", "state")
-_GROUPS = ("parameters", "conditions")
 # Records of 1.1 and before have among their conditions what was seen, which no two runs share.
 _SEEN = frozenset({"retransmits", "lost", "stalled", "p99_us", "observed"})
 _NO_QUERY = frozenset({"samples", "conditions", "observed", "parameters", "variant"})
 
 
-@dataclass(frozen=True, order=True)
-class Key:
-    """A condition: its name, and whether it is one of the parameters or of the conditions."""
-
-    group: str
-    name: str
-
-    def is_called(self, names: Iterable[str]) -> bool:
-        """Whether one of these is its name or that of its group."""
-        return self.name in names or self.group in names
-
-
-Identity = Mapping[Key, Any]
-
-
 def ordered(items: Iterable[tuple[Key, Any]]) -> Identity:
     """An identity in the order in which people read it: what is measured, where, then the rest."""
-    places = {name: i for i, name in enumerate((*_CASE_KEYS, *_LINK_KEYS, *_METRIC_KEYS))}
+    places = {name: place for place, name in enumerate(COLUMNS)}
     return dict(
         sorted(items, key=lambda item: (item[0].group, places.get(item[0].name, 0), item[0]))
     )
@@ -64,7 +45,7 @@ class ComparedRow:
         return {
             key: value
             for key, value in self.identity.items()
-            if key.group != "conditions" and key.name not in _METRIC_KEYS
+            if key.group != "conditions" and key.name not in QUANTITY
         }
 
 
@@ -108,7 +89,8 @@ def side_of(name: str, records: Iterable[Record]) -> Side:
     """The side that these records make."""
     kept = tuple(records)
     rows = as_rows(tidy(_with_positions(record) for record in kept))
-    return Side(name, kept, tuple(ComparedRow(row, _identity(row)) for row in rows))
+    identities = (identity(row, without=OVER_OWNERS) for row in rows)
+    return Side(name, kept, tuple(map(ComparedRow, rows, identities)))
 
 
 def _read(path: Path) -> Iterable[Record]:
@@ -130,15 +112,6 @@ def _with_positions(record: Record) -> Record:
         for metric in record["metrics"]
     ]
     return {**record, "metrics": metrics}
-
-
-def _identity(row: Mapping[str, Any]) -> Identity:
-    names = (*_CASE_KEYS, *_LINK_KEYS, *_METRIC_KEYS)
-    found = {Key("", name): row[name] for name in names}
-    for group in _GROUPS:
-        inner = json.loads(row[group]) if row[group] else {}
-        found |= {Key(group, name): value for name, value in inner.items()}
-    return found
 
 
 def _queried(row: ComparedRow) -> dict[str, Any]:

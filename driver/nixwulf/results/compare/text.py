@@ -4,33 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from nixwulf.core.metric import short_name
 from nixwulf.core.text import case_name, clean, format_significant, link_name, plural, unit_name
 from nixwulf.results.compare.comparison import Comparison, Difference
 from nixwulf.results.compare.pairs import Alone, Ending, Pair, SideValue
-from nixwulf.results.compare.sides import Identity, Key
+from nixwulf.results.identity import Identity, Key, differing
 
 _NAMED = ("nodes", "parallelism", "fabric", "transport")
 _NOT_SHOWN = frozenset({"metric", "unit"})
-_SHORT = {"ttft": "TTFT", "itl": "ITL"}
 _MOST_VALUES = 3
 _MOST_ALONE = 8
-
-
-@dataclass(frozen=True)
-class PairText:
-    """A pair in words."""
-
-    case: str
-    metric: str
-    a: str
-    b: str
-    ratio: str
-    interval: str
-    word: str
-    judgement: str
 
 
 class Names:
@@ -90,18 +75,17 @@ class Names:
         return value not in (None, "") and key.name not in {*_NAMED, *_NOT_SHOWN}
 
 
-def lines(comparison: Comparison, names: Names) -> list[PairText]:
-    """Each pair in words."""
+def pairs(comparison: Comparison, names: Names) -> list[tuple[str, ...]]:
+    """Each pair in words: case, metric, A, B, B over A, the interval, and what B is."""
     return [
-        PairText(
+        (
             names.case(pair.shared),
-            f"{_SHORT.get(pair.metric, pair.metric.replace('_', ' '))} {unit_name(pair.unit)}",
+            f"{short_name(pair.metric)} {unit_name(pair.unit)}",
             _value(pair.a),
             _value(pair.b),
             "" if pair.ratio is None else f"{pair.ratio:.3f}",
             _interval(pair),
             pair.word,
-            pair.judgement,
         )
         for pair in comparison.pairs
     ]
@@ -199,16 +183,11 @@ def _asked(key: Key, identity: Identity) -> str:
 
 def _telling(measured: Sequence[Identity], endings: Sequence[Identity]) -> set[Key]:
     """The keys that tell some apart; what all of one metric have tells none of them."""
-    keys = _varying([*map(_without_conditions, measured), *endings])
+    keys = differing([*map(_without_conditions, measured), *endings])
     by_metric: dict[str, list[Identity]] = defaultdict(list)
     for one in measured:
         by_metric[str(one.get(Key("", "metric")))].append(one)
-    return keys.union(*(_varying(found) for found in by_metric.values()))
-
-
-def _varying(identities: Sequence[Identity]) -> set[Key]:
-    keys = {key for identity in identities for key in identity}
-    return {key for key in keys if len({str(i.get(key)) for i in identities}) > 1}
+    return keys.union(*(differing(found) for found in by_metric.values()))
 
 
 def _deduplicated(texts: Iterable[str]) -> list[str]:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nixwulf.core.document import Table, escaped, pipe_table
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import write_atomically
 from nixwulf.core.naming import fingerprint, slug
-from nixwulf.core.pipes import escaped, pipe_table
 from nixwulf.core.text import case_name, link_name, unit_name, with_deviation
 from nixwulf.results import record as records_of
 from nixwulf.results.publish.identifiers import closed_words, known_words
@@ -54,7 +54,7 @@ class Publication:
             f"# {escaped(self.title)}",
             f"Measured {when}." if when else "",
             f"In all rows: {escaped(shared)}." if shared else "",
-            pipe_table(_HEAD, rows),
+            pipe_table(Table(_HEAD, rows)),
             "Values are means over all samples of all runs that ended ok, ± their standard "
             "deviation. The records have every sample, and what was measured on what.",
             f"Taken out by `nixwulf publish`: {escaped(removed)}." if removed else "",

@@ -1,4 +1,4 @@
-"""Which charts a set of rows gives, and what joins their marks.
+"""Which charts a set of rows gives, what joins their marks, and what stands side by side.
 
 A line joins rows that differ in x alone: the same platform, engine and its version, model and
 weights, conditions, and who measured. What differs otherwise may stand in one chart, with other
@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from nixwulf.core.metric import METRICS, adds_up
 from nixwulf.core.text import plural
-from nixwulf.core.units import adds_up
-from nixwulf.report.site.chart import Chart, ChartLine, apart, svg
-from nixwulf.report.site.look import MOST_MARKS, Figure, Look, note_of, panel_of, some, title_of
-from nixwulf.report.site.rows import SiteRow
+from nixwulf.report.charts import Chart, Curve, apart, inline
+from nixwulf.report.site.look import MOST_MARKS, Figure, Look, note_of, some, title_of
+from nixwulf.report.site.rows import SiteRow, shorten
+from nixwulf.results.identity import DRAWN_APART, OVER_FABRICS, WORK, same
 
 MOST_CHARTS = 6
+_MOST_STRIPS = 4  # charts with a line for each machine or model
+_MOST_LINES = 16
+_MOST_IN_LINE = 12
+_LONGEST_NAME = 24
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ def _figure(
     panels: dict[Hashable, list[SiteRow]] = defaultdict(list)
     for row in rows:
         if row.value and kind.x(row) and kind.wanted(row):
-            panels[panel_of(row)].append(row)
+            panels[row.panel].append(row)
     found = [(own, _lines(kind, own)) for own in panels.values()]
     found = [(own, lines) for own, lines in found if _worth(kind, own, lines)]
     found.sort(key=lambda panel: (-len(panel[1]), -len(panel[0]), title_of(panel[0][0], "")))
@@ -126,24 +131,9 @@ def _figure(
         heading=kind.heading,
         about=kind.about,
         legend=look.legend,
-        charts=tuple(map(svg, charts)),
+        charts=tuple(map(inline, charts)),
         rows=tuple(tuple(own) for own, _ in drawn),
         note=note_of(len(found) - len(drawn), [len(own) for own, _ in found[:MOST_CHARTS]]),
-    )
-
-
-def _alone(row: SiteRow) -> Hashable:
-    """What rows of one line have in common, also with those on one node."""
-    return (
-        row.kind,
-        row.source.record["cluster"]["name"],
-        row.platforms,
-        row.machines,
-        row.engine,
-        row.engine_version,
-        row.weights,
-        panel_of(row),
-        tuple(sorted((key, str(value)) for key, value in row.conditions.items())),
     )
 
 
@@ -157,15 +147,15 @@ def _lines(kind: _Kind, rows: Sequence[SiteRow]) -> list[list[SiteRow]]:
     crossings: dict[Hashable, set[tuple[str, str, str]]] = defaultdict(set)
     for row in rows:
         if row.nodes > 1:
-            crossings[_alone(row)].add(_crossing(row))
+            crossings[row.alone].add(_crossing(row))
     for row in rows:
         if not kind.by_nodes:
-            groups[_alone(row), row.nodes, row.parallelism, row.transport].append(row)
+            groups[same(row.columns, without=OVER_FABRICS)].append(row)
         elif row.nodes > 1:
-            groups[_alone(row), _crossing(row)].append(row)
+            groups[row.alone, _crossing(row)].append(row)
         else:
-            for crossing in crossings[_alone(row)]:
-                groups[_alone(row), crossing].append(row)
+            for crossing in crossings[row.alone]:
+                groups[row.alone, crossing].append(row)
     return [own for own in groups.values() if _joins(kind, own)]
 
 
@@ -203,20 +193,21 @@ def _chart(
         over=kind.over,
         steps=kind.by_nodes,
         marks=[look.mark(row, kind.x(row) or 0.0, row.value or 0.0, href(row)) for row in rows],
-        lines=[_line(kind, own, look, several) for own in lines[:MOST_MARKS]],
+        curves=[_line(kind, own, look, several) for own in lines[:MOST_MARKS]],
     )
 
 
-def _line(kind: _Kind, rows: Sequence[SiteRow], look: Look, several: bool) -> ChartLine:
+def _line(kind: _Kind, rows: Sequence[SiteRow], look: Look, several: bool) -> Curve:
     """Over nodes a line has the look of its marks; else it joins marks of several looks.
 
     several: whether the chart has more than one way to split the work.
     """
     points = _means(kind, rows)
     if kind.by_nodes:
-        return ChartLine(look.style(max(rows, key=lambda row: row.nodes)), points, "")
+        return Curve(points, look.style(max(rows, key=lambda row: row.nodes)))
     nodes, parallelism = rows[0].nodes, rows[0].parallelism
-    return ChartLine(None, points, f"{nodes}, {parallelism}" if several else plural(nodes, "node"))
+    label = f"{nodes}, {parallelism}" if several else plural(nodes, "node")
+    return Curve(points, label=label)
 
 
 def _means(kind: _Kind, rows: Sequence[SiteRow]) -> list[tuple[float, float]]:
@@ -231,3 +222,91 @@ def _means(kind: _Kind, rows: Sequence[SiteRow]) -> list[tuple[float, float]]:
         )
         for own in found.values()
     )
+
+
+def by_machines(
+    rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str
+) -> Figure | None:
+    """Of a model: machines, and how many of them."""
+    return _strips(
+        "By machines",
+        "The same model and, as far as sources say it, the same work in each chart; what else "
+        "differs, the marks tell.",
+        rows,
+        lambda row: row.panel,
+        lambda row: f"{row.nodes} × {'+'.join(row.platforms)}",
+        ("platform",),
+        href,
+        name,
+    )
+
+
+def by_models(rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str) -> Figure | None:
+    """Of a platform: models with their weights on one node."""
+    return _strips(
+        "Models on one node",
+        "As far as sources say it, the same work in each chart; what else differs, the marks tell.",
+        [row for row in rows if row.model and row.nodes == 1],
+        lambda row: same(row.columns, without=DRAWN_APART | {"model"}, conditions=WORK),
+        _model,
+        ("weights",),
+        href,
+        name,
+    )
+
+
+def _model(row: SiteRow) -> str:
+    """A model and its weights, which a long name must not hide."""
+    weights = f" {shorten(row.weights, 12)}" if row.weights else ""
+    return shorten(row.model, _LONGEST_NAME - len(weights)) + weights
+
+
+def _strips(
+    heading: str,
+    about: str,
+    rows: Sequence[SiteRow],
+    panel: Callable[[SiteRow], Hashable],
+    line: Callable[[SiteRow], str],
+    known: Collection[str],
+    href: Callable[[SiteRow], str],
+    name: str,
+) -> Figure | None:
+    """Charts of rows with the same panel, in which rows with the same line stand side by side.
+
+    known: what the names of the lines tell of their marks.
+    """
+    panels: dict[Hashable, dict[str, list[SiteRow]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row.value and row.metric in METRICS and METRICS[row.metric].compared:
+            panels[panel(row)][line(row)].append(row)
+    found = [lines for lines in panels.values() if len(lines) > 1]
+    found.sort(key=lambda lines: (-len(lines), title_of(next(iter(lines.values()))[0], "")))
+    shown = [_best(lines) for lines in found[:_MOST_STRIPS]]
+    if not shown:
+        return None
+    drawn = tuple(tuple(row for own in lines.values() for row in own) for lines in shown)
+    look = Look([row for rows in drawn for row in rows], known)
+    charts = []
+    for lines in shown:
+        first = next(iter(lines.values()))[0]
+        marks = [
+            look.mark(row, row.value or 0.0, index, href(row))
+            for index, own in enumerate(lines.values())
+            for row in own
+        ]
+        names = [shorten(words, _LONGEST_NAME) for words in lines]
+        title = title_of(first, first.model or name)
+        charts.append(inline(Chart(title, first.unit_and_work, "", marks, names=names)))
+    left_out = sum(len(found[index]) - len(lines) for index, lines in enumerate(shown))
+    note = f"Not drawn, but in the table: {left_out} lines." if left_out else ""
+    return Figure(heading, about, look.legend, tuple(charts), drawn, note)
+
+
+def _best(lines: dict[str, list[SiteRow]]) -> dict[str, list[SiteRow]]:
+    """The lines with the highest values, and of each as many marks as a chart holds of it."""
+
+    def highest(line: str) -> float:
+        return max(row.value or 0.0 for row in lines[line])
+
+    names = sorted(lines, key=lambda line: (-highest(line), line))[:_MOST_LINES]
+    return {line: some(lines[line], _MOST_IN_LINE) for line in names}

@@ -1,0 +1,448 @@
+"""Charts of report and site, drawn by matplotlib: as an element of a page, or as a file.
+
+matplotlib draws in the light colours of page.css, and marks carry their gid. What it wrote is then
+read back as XML: on a page colours become the variables of its style, so that they follow light and
+dark mode, and marks get their words as titles. Nothing of it needs an id, a script or an inline
+style, which the site's policy forbids.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from itertools import pairwise
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from xml.etree import ElementTree as ET
+
+from markupsafe import Markup
+
+from nixwulf.core.text import clean, format_significant
+from nixwulf.report.lines import Band
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MARKERS = (
+    ("o", 8.0, "●"),
+    ("s", 6.5, "■"),
+    ("^", 8.0, "▲"),
+    ("D", 6.5, "◆"),
+    ("v", 8.0, "▼"),
+    ("P", 8.0, "✚"),
+    ("*", 10.5, "★"),
+)
+"""matplotlib's names, sizes, letters like them; 7 markers by 6 colours give 42 different pairs."""
+COLOURS = 6
+"""c0 ... c5 of page.css."""
+
+# In points of 1/72 inch.
+_WIDTH, _HEIGHT = 360.0, 252.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 14.0, 50.0, 42.0
+_NAMES, _STRIP = 168.0, 19.0  # where the names of strips end, and how high each is
+_LABELS, _LABEL_HEIGHT = 70.0, 12.5  # beside the ends of curves that have labels
+_TICK = 34.0  # of a label, along x
+_EDGE = 12.0  # of a file
+_LEGEND, _LEGEND_LINE = 36.0, 18.0
+
+_LOG_ABOVE = 12.0
+_LOG_MARGIN = 1.25
+_MOST_TICKS = 6
+_THOUSANDS_FROM = 10_000
+_MOST_IN_LABEL = 62
+_SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
+
+
+class Mark(NamedTuple):
+    """A value at x: how far it spreads down and up, how it looks, and words for who points at it.
+
+    style is an index into colours and markers, None for grey; kind is that of its record; href is
+    the page that it leads to, if any; predicted stands behind it as a pale bar, along the axis of
+    the values.
+    """
+
+    x: float
+    y: float
+    style: int | None
+    words: str
+    kind: str = "run"
+    href: str = ""
+    spread: tuple[float, float] | None = None
+    predicted: Band | None = None
+    predicted_words: str = ""
+
+
+class Curve(NamedTuple):
+    """Points joined by a line; without a style it is grey; a label stands at its end."""
+
+    points: Sequence[tuple[float, float]]
+    style: int | None = None
+    label: str = ""
+
+
+class Chart(NamedTuple):
+    """Marks, and lines through some of them.
+
+    unit: of the values, for people; variant: what tells it from others beside its title, may be
+    empty; steps: whether x has few values, each with a tick, a doubling being one step; names: of
+    lines for marks one below the other, y being an index of them, and x the value; xs and ys: what
+    the scales have to hold beside the marks; one: the value of one node.
+    """
+
+    title: str
+    unit: str
+    over: str
+    marks: Sequence[Mark]
+    curves: Sequence[Curve] = ()
+    variant: str = ""
+    steps: bool = False
+    names: Sequence[str] = ()
+    xs: Sequence[float] = ()
+    ys: Sequence[float] = ()
+    one: float | None = None
+
+    @property
+    def label(self) -> str:
+        """What it shows, for readers who do not see it."""
+        over = f" by {self.over}" if self.over else ""
+        what = ", ".join(filter(None, (self.title, self.variant)))
+        return f"{clean(what)}: {clean(self.unit)}{over}"
+
+    @property
+    def height(self) -> float:
+        """Of the whole drawing, points."""
+        return _TOP + _STRIP * len(self.names) + 32 if self.names else _HEIGHT
+
+
+class LegendEntry(NamedTuple):
+    """A letter like a mark, the class of its colour, and what has that mark."""
+
+    letter: str
+    colour: str
+    words: str
+    note: str = ""
+
+
+def entry(style: int | None, words: str, note: str = "") -> LegendEntry:
+    """The entry of a style in the legend of a page."""
+    return LegendEntry(MARKERS[(style or 0) % len(MARKERS)][2], colour(style), words, note)
+
+
+def colour(style: int | None) -> str:
+    """The name of a style's colour: the class on a page."""
+    return "quiet" if style is None else f"c{style % COLOURS}"
+
+
+def apart(values: Sequence[float]) -> bool:
+    """Whether there are two values or more that a chart can show apart."""
+    return any(second > first * 1.001 for first, second in pairwise(sorted(set(values))))
+
+
+def inline(chart: Chart) -> Markup:
+    """A chart as an svg element of a page, its text escaped, its colours those of the page."""
+    root = _drawn([chart], (), "")
+    names = {value: f"var(--{name})" for name, value in _colours().items()}
+    for element in root.iter():
+        element.attrib.pop("font-family", None)
+        for key in element.attrib.keys() & {"fill", "stroke"}:
+            element.set(key, names.get(element.attrib[key], element.attrib[key]))
+    return Markup(ET.tostring(root, "unicode"))  # noqa: S704 - ElementTree escaped every text
+
+
+def to_file(charts: Sequence[Chart], names: Sequence[str], caption: str) -> str:
+    """Charts side by side on white, under a caption and the names of styles 0, 1, ..."""
+    return ET.tostring(_drawn(charts, names, caption), "unicode") + "\n"
+
+
+class DrawnPart(NamedTuple):
+    """What a group of the drawing is: its class, words and link."""
+
+    look: str
+    words: str = ""
+    href: str = ""
+
+
+class _DrawnParts(dict[str, DrawnPart]):
+    """The parts of a drawing by the gid under which matplotlib draws them."""
+
+    def gid(self, part: DrawnPart) -> str:
+        """A new one."""
+        name = f"part-{len(self)}"
+        self[name] = part
+        return name
+
+
+def _drawn(charts: Sequence[Chart], names: Sequence[str], caption: str) -> ET.Element:
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    edge = _EDGE if names else 0.0
+    width, height = _WIDTH * len(charts) + 2 * edge, edge + max(c.height for c in charts)
+    columns = max(1, int(width / (40 + 7 * max(map(len, names), default=0))))
+    above = _LEGEND + _LEGEND_LINE * math.ceil(len(names) / columns) if names else 0.0
+    parts = _DrawnParts()
+    with style.context(["default", _settings()]), warnings.catch_warnings():
+        # Its font measures texts only: who looks at them has fonts of their own.
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        sheet = Figure(figsize=(width / 72, (height + above) / 72), dpi=72)
+        for index, chart in enumerate(charts):
+            labels = any(curve.label for curve in chart.curves)
+            left, right = _NAMES if chart.names else _LEFT, _LABELS if labels else _RIGHT
+            bottom = 24.0 if chart.names else _BOTTOM
+            place = (
+                (edge + index * _WIDTH + left) / width,
+                (edge + bottom) / (height + above),
+                (_WIDTH - left - right) / width,
+                (height - edge - _TOP - bottom) / (height + above),
+            )
+            _draw(sheet.add_axes(place), chart, left, parts)
+        if names:
+            keys = [_key(number, name) for number, name in enumerate(names)]
+            if any(mark.predicted for chart in charts for mark in chart.marks):
+                keys.append(_key(None, "predicted (80 %)", **_band(None)))
+            legend = sheet.legend(handles=keys, ncols=columns, loc="upper left")
+            legend.set(title=caption, alignment="left")
+        out = io.BytesIO()
+        none = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        sheet.savefig(out, format="svg", facecolor="white" if names else "none", metadata=none)
+    return plain_svg(out.getvalue(), parts, "; ".join(chart.label for chart in charts))
+
+
+def _key(number: int | None, name: str, **look: Any) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=clean(name), **(look or _marker(number, "run")))
+
+
+@cache
+def _colours() -> dict[str, str]:
+    """The light colours of page.css by name."""
+    css = (resources.files("nixwulf") / "report" / "page.css").read_text("utf-8")
+    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", css.partition("@media")[0]))
+
+
+def _settings() -> dict[str, Any]:
+    colours = _colours()
+    quiet = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    return dict.fromkeys(quiet, colours["quiet"]) | {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "nixwulf",
+        "text.parse_math": False,
+        "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same layout everywhere
+        "font.size": 11.5,
+        "axes.facecolor": "none",
+        "axes.spines.left": False,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.grid": True,
+        "axes.grid.axis": "y",
+        "axes.axisbelow": True,
+        "axes.labelpad": 3,
+        "grid.color": colours["faint"],
+        "ytick.major.size": 0,
+        "errorbar.capsize": 2.5,
+        "lines.linewidth": 1.4,
+        "legend.frameon": False,
+        "legend.borderpad": 0,
+        "legend.borderaxespad": 1,
+        "legend.handlelength": 0.8,
+        "legend.handletextpad": 0.4,
+        "legend.labelcolor": colours["ink"],
+    }
+
+
+def _marker(style: int | None, kind: str) -> dict[str, Any]:
+    """A run's is filled, a published number's hollow, an imported one's pale."""
+    marker, size, _ = MARKERS[(style or 0) % len(MARKERS)]
+    own, paper = _colours()[colour(style)], _colours()["paper"]
+    face, edge, width = {
+        "run": (own, paper, 0.7),
+        "published": (paper, own, 1.3),
+        "imported": ((own, 0.4), own, 1.3),
+    }[kind]
+    return {
+        "linestyle": "none",
+        "marker": marker,
+        "markersize": size,
+        "markerfacecolor": face,
+        "markeredgecolor": edge,
+        "markeredgewidth": width,
+    }
+
+
+def _band(style: int | None) -> dict[str, Any]:
+    """Of a pale bar with a dash at its middle, behind all that was measured."""
+    own = _colours()[colour(style)]
+    return {
+        "color": (own, 0.3),
+        "linewidth": 7,
+        "solid_capstyle": "butt",
+        "marker": "_",
+        "markersize": 7,
+        "markeredgewidth": 1.2,
+        "markeredgecolor": own,
+        "zorder": 1.1,
+    }
+
+
+def _draw(axes: Axes, chart: Chart, left: float, parts: _DrawnParts) -> None:
+    """Draw a chart; left: how far its drawing begins to the left of the axes, points."""
+    colours = _colours()
+    unit = "; ".join(filter(None, (_draw_scales(axes, chart), clean(chart.variant))))
+    unit = shorten(unit, _MOST_IN_LABEL, placeholder=" …")
+    for text, height in ((clean(chart.title), 33), (unit, 15)):
+        axes.annotate(text, (0, 1), (-left, height), "axes fraction", textcoords="offset points")
+    axes.texts[0].set(size=13, weight="bold", color=colours["ink"])
+    if chart.one:
+        axes.axhline(chart.one, color=colours["ink"], linewidth=1.1, dashes=(4, 3))
+        text, side = f"one node, {format_significant(chart.one)}", axes.get_yaxis_transform()
+        axes.annotate(text, (1, chart.one), (0, 5), side, textcoords="offset points", ha="right")
+    drawn = set()
+    for mark in chart.marks:
+        across = mark.y if chart.names else mark.x
+        place = (across, mark.style, mark.predicted)
+        if mark.predicted and place not in drawn:
+            drawn.add(place)  # of one on another neither would be pale
+            ends = (mark.predicted, [across] * 3)
+            look = _band(mark.style) | ({"marker": "|"} if chart.names else {})
+            part = DrawnPart(f"band {colour(mark.style)}", clean(mark.predicted_words))
+            (pale,) = axes.plot(*(ends if chart.names else ends[::-1]), markevery=[1], **look)
+            pale.set_gid(parts.gid(part))
+    for curve in chart.curves:
+        xs, ys = zip(*curve.points, strict=True)
+        part = DrawnPart(f"line {colour(curve.style)}")
+        own = colours[colour(curve.style)]
+        axes.plot(xs, ys, color=own, alpha=0.75, gid=parts.gid(part))
+    floor = axes.get_ylim()[0]
+    for mark in chart.marks:
+        down, up = mark.spread or (0.0, 0.0)
+        if down or up:
+            bar = [[max(0.0, min(down, mark.y - floor))], [up]]
+            own = colours[colour(mark.style)]
+            axes.errorbar(mark.x, mark.y, bar, fmt="none", color=own, ecolor=own, elinewidth=1.1)
+        part = DrawnPart(f"{colour(mark.style)} {mark.kind}", clean(mark.words), mark.href)
+        axes.plot(mark.x, mark.y, **_marker(mark.style, mark.kind), gid=parts.gid(part), zorder=3)
+    _draw_labels(axes, [curve for curve in chart.curves if curve.label])
+
+
+def _draw_scales(axes: Axes, chart: Chart) -> str:
+    """The scales of both axes; gives what stands above the chart: the unit of its values."""
+    points = [mark.x for mark in chart.marks] + [x for x, _ in _points(chart)]
+    xs, ys = {*chart.xs, *points}, {*chart.ys, *(mark.y for mark in chart.marks)}
+    (xs if chart.names else ys).update(v for mark in chart.marks for v in mark.predicted or ())
+    if chart.names:
+        axes.set_yticks(range(len(chart.names)), list(map(clean, chart.names)), size=10.5)
+        axes.set_ylim(len(chart.names) - 0.5, -0.5)
+        unit = _scale(axes, "x", xs, (_WIDTH - _NAMES) / _TICK)
+    else:
+        over = ""
+        if chart.steps:
+            shown = sorted(set(chart.xs) or xs)
+            shown = shown[:: -(-len(shown) // _MOST_TICKS)]
+            axes.set(xscale="log", xlim=(min(xs) / _LOG_MARGIN, max(xs) * _LOG_MARGIN))
+            axes.set_xticks(shown, list(map(_short, shown)))
+        else:
+            over = _scale(axes, "x", xs, (_WIDTH - _LEFT - _RIGHT) / _TICK)
+        axes.set_xlabel(clean(chart.over) + over)
+        unit = _scale(axes, "y", ys, (_HEIGHT - _TOP - _BOTTOM) / _LABEL_HEIGHT)
+    axes.minorticks_off()
+    return clean(chart.unit) + unit
+
+
+def _points(chart: Chart) -> Iterator[tuple[float, float]]:
+    return (point for curve in chart.curves for point in curve.points)
+
+
+def _scale(axes: Axes, name: Literal["x", "y"], values: set[float], room: float) -> str:
+    """Linear from zero, or logarithmic where the values span a lot; what to add to the label.
+
+    room: how many labels there is room for.
+    """
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    low, high = min(values), max(values) or 1.0
+    log = high > _LOG_ABOVE * low > 0
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    if log:
+        low, high = low / _LOG_MARGIN, high * _LOG_MARGIN
+        fine = 3 * math.log10(high / low) < room
+        axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if fine else (1,)))
+    else:
+        ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(0, high * 1.05)
+        axes.set(**{f"{name}ticks": ticks, f"{name}lim": (0, ticks[-1])})
+    axis.set_major_formatter(lambda at, _: _short(at))
+    return ", log scale" if log else ""
+
+
+def _short(value: float) -> str:
+    return f"{value / 1000:.4g}k" if value >= _THOUSANDS_FROM else f"{value:.4g}"
+
+
+def _draw_labels(axes: Axes, curves: Sequence[Curve]) -> None:
+    ends = []
+    for curve in curves:
+        x, y = axes.transData.transform(curve.points[-1])
+        ends.append((float(x) + 8, float(y) - 4, curve.label))
+    for x, y, label in side_by_side(ends):
+        axes.annotate(clean(label), (x, y), xycoords="figure pixels")
+
+
+def side_by_side(ends: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
+    """Labels from the lowest, each as far above those beside it as its letters are high."""
+    placed: list[tuple[float, float, str]] = []
+    for x, y, label in sorted(ends, key=lambda end: end[1]):
+        for other_x, other_y, _ in placed:
+            if abs(x - other_x) < _LABELS and y < other_y + _LABEL_HEIGHT:
+                y = other_y + _LABEL_HEIGHT  # noqa: PLW2901 - the next may be in its way too
+        placed.append((x, y, label))
+    return placed
+
+
+def plain_svg(text: bytes, parts: Mapping[str, DrawnPart], label: str) -> ET.Element:
+    """What matplotlib drew as paths and texts with plain attributes; groups are its parts alone."""
+    root = ET.fromstring(text)  # noqa: S314 - written by matplotlib just now
+    shapes = {path.get("id", ""): path.get("d", "") for path in root.iter(f"{_SVG}path")}
+    size = {key: root.get(key, "").removesuffix("pt") for key in ("width", "height", "viewBox")}
+    plain = ET.Element("svg", {"xmlns": _SVG[1:-1], **size, "role": "img", "aria-label": label})
+
+    def copy(element: ET.Element, into: ET.Element) -> None:
+        for child in element:
+            kind, own = child.tag.removeprefix(_SVG), parts.get(child.get("id", ""))
+            if own:
+                link = {"href": own.href, "tabindex": "-1"} if own.href else {}
+                group = ET.SubElement(into, "a" if link else "g", {"class": own.look, **link})
+                if own.words:
+                    ET.SubElement(group, "title").text = own.words
+                copy(child, group)
+            elif kind in {"g", "a"}:
+                copy(child, into)
+            elif kind in {"path", "use", "text"}:
+                _copy_shape(child, into, shapes)
+
+    copy(root, plain)
+    return plain
+
+
+def _copy_shape(shape: ET.Element, into: ET.Element, shapes: Mapping[str, str]) -> None:
+    """A path or text with attributes in place of its style; a use as the path that it uses."""
+    own = {key: value for key, value in shape.items() if key in {"d", "x", "y"}}
+    own |= dict(pair.split(": ", 1) for pair in shape.get("style", "").split("; "))
+    if own.get("fill") == "none" and "stroke" not in own:
+        return
+    used = shape.get(f"{_XLINK}href")
+    if used:
+        own["transform"] = f"translate({own.pop('x')} {own.pop('y')})"
+        own["d"] = shapes[used[1:]]
+    if "d" in own:
+        own["d"] = " ".join(own["d"].split())
+    if "font" in own:  # of matplotlib before 3.11: weight, size and family in one
+        *weight, size, family = re.split(r" (?=\S*px )|(?<=px) ", own.pop("font"))
+        own |= {"font-size": size, "font-family": family}
+        own |= {"font-weight": weight[-1].split()[-1]} if weight else {}
+    ET.SubElement(into, "path" if used else shape.tag.removeprefix(_SVG), own).text = shape.text

@@ -1,0 +1,87 @@
+"""What runs measured of the fabrics between their nodes: pooled once, for every view of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nixwulf.results.identity import canonical
+from nixwulf.results.record import Record
+
+
+@dataclass(frozen=True)
+class FabricStats:
+    """All that was measured of a fabric as it was shaped once, over failed runs' links too.
+
+    fabric: as the first record has it; rtts_us: the median round trip (microseconds) of each probe,
+    before and after each run and on each link; bandwidths_gbps: of one TCP stream on each link.
+    """
+
+    fabric: Mapping[str, Any]
+    rtts_us: tuple[float, ...]
+    bandwidths_gbps: tuple[float, ...]
+
+    @property
+    def rtt_us(self) -> float | None:
+        """The median round trip, microseconds; None where none was measured."""
+        return median(self.rtts_us)
+
+
+FabricKey = tuple[str, str]
+"""A cluster's name and a fabric's."""
+
+
+def fabrics_of(records: Iterable[Record]) -> dict[FabricKey, list[FabricStats]]:
+    """By cluster and fabric, one for each way that it was shaped; the shortest round trip first."""
+    found: dict[FabricKey, dict[tuple[str, str], list[dict[str, Any]]]]
+    found = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        if fabric := record.get("fabric"):
+            shape = (canonical(fabric.get("asked", {})), fabric.get("shaped_by", ""))
+            found[record["cluster"]["name"], fabric["name"]][shape].append(fabric)
+    return {
+        key: sorted((_stats(shapes[shape]) for shape in sorted(shapes)), key=rtt_order)
+        for key, shapes in sorted(found.items())
+    }
+
+
+def rtt_order(stats: FabricStats) -> float:
+    """To sort by: an unmeasured one is last."""
+    return float("inf") if stats.rtt_us is None else stats.rtt_us
+
+
+def record_rtt_us(record: Record) -> float | None:
+    """Round trip of a run, microseconds: median over its links of the medians before and after."""
+    return median(_rtts(record.get("fabric", {})))
+
+
+def record_bandwidth_gbps(record: Record) -> float | None:
+    """Bandwidth of a run, Gbit/s: the lowest over its links."""
+    return min(_bandwidths(record.get("fabric", {})), default=None)
+
+
+def median(values: Iterable[float | None]) -> float | None:
+    """The median of those that are known; None without any."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _stats(fabrics: list[dict[str, Any]]) -> FabricStats:
+    return FabricStats(
+        fabrics[0],
+        tuple(rtt for fabric in fabrics for rtt in _rtts(fabric)),
+        tuple(rate for fabric in fabrics for rate in _bandwidths(fabric)),
+    )
+
+
+def _rtts(fabric: Mapping[str, Any]) -> Iterator[float]:
+    probes = ("rtt_before", "rtt_after")
+    return (link[p]["median"] for link in fabric.get("links", ()) for p in probes if p in link)
+
+
+def _bandwidths(fabric: Mapping[str, Any]) -> Iterator[float]:
+    links = fabric.get("links", ())
+    return (link["bandwidth"]["value"] for link in links if "bandwidth" in link)

@@ -1,0 +1,158 @@
+"""Which measurements are of the same conditions: what has to be equal, listed once.
+
+Tables, comparisons, charts and explanations ask `same` or `identity`; each names what it leaves
+out, by one of the sets below, which say why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from nixwulf.results.record import Record
+
+OWNER = ("kind", "cluster", "machine")
+SUBJECT = ("platform", "benchmark", "engine", "engine_version", "model", "weights")
+PLACE = ("nodes", "parallelism", "fabric", "transport")
+QUANTITY = ("metric", "unit", "state")
+GROUPS = ("parameters", "conditions")
+COLUMNS = (*OWNER, *SUBJECT, *PLACE, *QUANTITY)
+"""Columns of the tidy table, and the machine as a source calls it."""
+
+OVER_NODES = frozenset(PLACE)
+"""Against one node, or over their number: one node crosses no fabric and has nothing to split."""
+OVER_FABRICS = frozenset({"fabric"})
+"""From one fabric to the next; how it is crossed stays the same."""
+OVER_OWNERS = frozenset({*OWNER, "engine_version"})
+"""A comparison is of two clusters, sources, versions or days: it lists them as differences."""
+OF_ONE_CLUSTER = frozenset({"engine_version", "platform", "machine"})
+"""Runs of one cluster, by its name: its platforms are told by the number of nodes, and an engine
+that was updated between two runs does not make its speed on one node another."""
+DRAWN_APART = frozenset({*OWNER, *PLACE, "platform", "engine", "engine_version", "weights"})
+"""One chart may hold them, each with marks of its own."""
+WORK = ("n_prompt", "n_gen", "depth", "concurrency", "bytes", "size", "operation")
+"""The conditions that make up the amount of work: no chart mixes two of these."""
+_ONE_NAME = {"n_depth": "depth"}
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """A condition: its name, and whether it is one of the parameters or of the conditions."""
+
+    group: str
+    name: str
+
+    def is_called(self, names: Collection[str]) -> bool:
+        """Whether one of these is its name or that of its group."""
+        return self.name in names or self.group in names
+
+
+Identity = Mapping[Key, Any]
+
+
+def identity(row: Mapping[str, Any], *, without: Collection[str] = ()) -> Identity:
+    """What has to be equal of a row of the tidy table, in the order in which people read it.
+
+    Args:
+        row: the columns by name; parameters and conditions are JSON.
+        without: names of columns that may differ.
+    """
+    found = {Key("", name): row.get(name, "") for name in COLUMNS if name not in without}
+    for group in GROUPS:
+        inner = json.loads(row[group]) if row.get(group) else {}
+        found |= {Key(group, name): value for name, value in inner.items()}
+    return found
+
+
+def same(
+    row: Mapping[str, Any],
+    *,
+    without: Collection[str] = (),
+    conditions: Collection[str] | None = None,
+) -> Hashable:
+    """What two rows of the same conditions have in common, to hold one against the other.
+
+    A condition has one name here, whichever tool named it, and stands for a parameter of its name.
+
+    Args:
+        row: as of identity.
+        without: as of identity.
+        conditions: those of parameters and conditions that alone have to be equal; None: all.
+    """
+    columns = tuple(str(row.get(name, "")) for name in COLUMNS if name not in without)
+    documents = (json.loads(row[group]) if row.get(group) else {} for group in GROUPS)
+    found = one_name(*documents)
+    if conditions is not None:
+        found = {key: found[key] for key in conditions if key in found and is_work(key, found[key])}
+    return columns, canonical({key: str(value) for key, value in found.items()})
+
+
+def is_work(condition: str, value: object) -> bool:
+    """Whether it says something: a depth of 0 does, no tokens and no requests do not."""
+    return condition == "depth" or bool(value)
+
+
+def one_name(*documents: Mapping[str, Any]) -> dict[str, Any]:
+    """Later ones win; a condition that two tools name differently has one name."""
+    return {_ONE_NAME.get(key, key): value for one in documents for key, value in one.items()}
+
+
+def canonical(values: Mapping[str, Any]) -> str:
+    """A dictionary as one comparable text; empty for an empty one."""
+    return json.dumps(values, sort_keys=True) if values else ""
+
+
+class Setting(NamedTuple):
+    """What has to be the same for values to stand in one table of a report, and in one plot.
+
+    Engine and model are empty where the benchmark measures the machines themselves.
+    """
+
+    cluster: str
+    engine: str
+    benchmark: str
+    model: str
+
+    def name(self, several: Collection[str]) -> str:
+        """Its engine and model, or its benchmark, and each field of which there are several."""
+        shown = {"engine", "model", *several} if self.engine else {"benchmark", *several}
+        return ", ".join(filter(None, (getattr(self, key) for key in self._fields if key in shown)))
+
+
+def setting_of(kind: str, cluster: str, platform: str, case: Mapping[str, Any]) -> Setting:
+    """The setting of a case; of one that is no run with its platforms, for it may be of any."""
+    name = cluster if kind == "run" else f"{cluster}: {platform}"
+    return Setting(name, case.get("engine", ""), case["benchmark"], case.get("model", ""))
+
+
+def record_setting(record: Record) -> Setting:
+    """The setting of a record."""
+    cluster = record["cluster"]
+    return setting_of(
+        record["kind"], cluster["name"], "+".join(cluster["platforms"]), record["case"]
+    )
+
+
+def case_id(record: Record) -> str:
+    """The id of a record's case; of one that is no run its own.
+
+    Nobody knows that two outputs of equal conditions are repetitions of one case.
+    """
+    return str(record["case"]["id"] if record["kind"] == "run" else record["id"])
+
+
+def record_key(record: Record) -> tuple[str, str]:
+    """What makes it the same record: its id, and of a run also when it started.
+
+    Ids of runs say which pass over which case they are, and come again in every run folder.
+    """
+    return str(record["id"]), str(record["started"]) if record["kind"] == "run" else ""
+
+
+def differing(found: Iterable[Identity]) -> set[Key]:
+    """The keys of which not all have the same value."""
+    every = list(found)
+    keys = {key for one in every for key in one}
+    return {key for key in keys if len({str(one.get(key)) for one in every}) > 1}

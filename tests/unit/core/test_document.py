@@ -1,0 +1,79 @@
+"""Tables and paragraphs: the same on a terminal and in Markdown, whatever stands in them."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from nixwulf.core.document import (
+    Column,
+    Styled,
+    Table,
+    bullets,
+    escaped,
+    markdown,
+    pipe_table,
+    rich_table,
+    say,
+)
+
+TABLE = Table(
+    ("case", Column("tok/s", number=True), "note"),
+    [("one node", "410", ""), ("2 nodes", Styled("80.5", "green"), "")],
+    notes=("Watts: wall.",),
+)
+
+
+def printed(width=60, *, terminal=False):
+    out = io.StringIO()
+    return out, Console(file=out, width=width, force_terminal=terminal, color_system=None)
+
+
+def test_a_table_has_no_borders_on_a_terminal_and_pipes_in_markdown():
+    out, console = printed()
+    console.print(rich_table(TABLE))
+    assert [line.rstrip() for line in out.getvalue().splitlines()] == [
+        "case      tok/s  note",
+        "one node    410",
+        "2 nodes    80.5",
+    ]
+    assert pipe_table(TABLE).splitlines() == [
+        "| case | tok/s |",
+        "| --- | --- |",
+        "| one node | 410 |",
+        "| 2 nodes | 80.5 |",
+    ]
+
+
+def test_a_table_without_its_empty_columns_keeps_all_else():
+    assert TABLE.filled.heads == ["case", "tok/s"]
+    assert TABLE.filled.rows[1][1] == Styled("80.5", "green")
+    assert TABLE.filled.notes == TABLE.notes
+
+
+def test_what_a_record_says_is_neither_markup_nor_a_sequence_of_a_terminal():
+    evil = "[red]a|b*c_[/red]\x1b[31m<b>"
+    out, console = printed()
+    console.print(rich_table(Table((evil,), [(evil,)])))
+    say(console, evil)
+    assert "\x1b" not in out.getvalue()
+    assert out.getvalue().count("[red]a|b*c_[/red]<b>") == 3
+    assert pipe_table(Table(("x",), [(evil,)])).splitlines()[2].count(" | ") == 0
+    assert escaped("a\n b") == "a b"
+
+
+@pytest.mark.parametrize(
+    ("terminal", "whole", "lines"),
+    [(False, False, 1), (False, True, 1), (True, False, 2), (True, True, 1)],
+)
+def test_a_paragraph_is_broken_by_a_terminal_alone_and_what_is_to_be_copied_never(
+    terminal, whole, lines
+):
+    out, console = printed(12, terminal=terminal)
+    say(console, "two words and", indent=2, whole=whole)
+    assert len(out.getvalue().splitlines()) == lines
+    assert out.getvalue().startswith("  two words")
+
+
+def test_a_document_has_no_empty_paragraphs():
+    assert markdown(["# A", "", bullets([]), bullets(["b", "c_d"])]) == "# A\n\n* b\n* c\\_d\n"
