@@ -28,7 +28,7 @@ from nixwulf.nodes.facts import gather
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection, connections, open_all
 from nixwulf.plugins.benchmarks.serve import TOGETHER_MS
-from nixwulf.plugins.runtime.endpoint import Endpoint
+from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, ask, body
 
 ROOT = Path(__file__).parents[1]

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from nixwulf.nodes import lab
-from nixwulf.plugins.engines.llama_cpp_build import find_or_build
+from nixwulf.plugins.engines.llama_cpp.install import find_or_build
 
 SWEEP = """
 name: interrupted

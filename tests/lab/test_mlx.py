@@ -14,8 +14,8 @@ from nixwulf.nodes import counters, facts
 from nixwulf.nodes.facts import gather
 from nixwulf.plugins import gates
 from nixwulf.plugins.engines.mlx import ENGINE
-from nixwulf.plugins.gates import path_mtu
-from nixwulf.plugins.gates.examine import examine
+from nixwulf.plugins.gates import examine
+from nixwulf.plugins.gates import fabric as fabric_gates
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -209,7 +209,7 @@ def test_a_ring_of_nodes_that_are_read_as_macs_is_ok_and_proved_by_netstat(
         for called, stand_in in AS_ON_A_MAC.items():
             script = script.replace(called, stand_in)
         monkeypatch.setattr(module, "_SCRIPT", script)
-    monkeypatch.setattr(path_mtu, "_PROBE", path_mtu._PROBE.replace("/proc/", "/no-proc/"))
+    monkeypatch.setattr(fabric_gates, "_PROBE", fabric_gates._PROBE.replace("/proc/", "/no-proc/"))
     record = run(plan_for(cluster))
     assert record["outcome"] == "ok", record.get("failure")
     assert {node["facts"]["kernel"] for node in record["nodes"]} == {"Darwin 25.2.0"}

@@ -14,7 +14,7 @@ import pytest
 from lab_under_test import cluster_of
 
 from nixwulf.inventory.cluster import Shape
-from nixwulf.plugins.engines.llama_cpp_build import find_or_build
+from nixwulf.plugins.engines.llama_cpp.install import find_or_build
 from nixwulf.plugins.gates import all_gates
 from nixwulf.results.record import load
 from stand_in import put

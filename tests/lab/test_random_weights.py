@@ -19,7 +19,7 @@ import pytest
 
 from nixwulf.llm import random_gguf
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.plugins.engines.llama_cpp_programs import find
+from nixwulf.plugins.engines.llama_cpp.install import find
 
 DENSE = RandomModel()
 MOE = RandomModel(architecture="qwen3moe", feed_forward=768, experts=4, experts_used=2, seed=1)

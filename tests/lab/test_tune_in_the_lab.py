@@ -16,12 +16,11 @@ import yaml
 
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import lab
-from nixwulf.plugins.engines.llama_cpp_build import find_or_build
+from nixwulf.plugins.engines.llama_cpp.install import find_or_build
 from nixwulf.results import record
 from nixwulf.results.run_folder import read_folder
 from nixwulf.sweep.sweep_file import load_sweep
-from nixwulf.tune.serve_commands import typed
-from nixwulf.tune.serving import serving
+from nixwulf.tune.serving import serving, typed
 
 SHORT = ("--engine", "llama.cpp", "--n-prompt", "16", "--n-gen", "8", "--samples", "1")
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from nixwulf.plugins.runtime.endpoint import Endpoint
+from nixwulf.plugins.runtime.openai import Endpoint
 
 # hand-made: a head that any pieces can follow (form: tests/fixtures/openai-streams)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -14,6 +14,7 @@ from math import hypot, log
 from typing import Any
 
 from fitting.published import Case
+from nixwulf.perf import least_squares
 from nixwulf.perf.constants import NAMES, Constants, family
 from nixwulf.perf.predict import total, uneven
 
@@ -29,7 +30,7 @@ KERNELS = 0.25
 No row of a way says its build and backend; those of one engine differ by this (docs/model.md).
 """
 _PROMPT = " prompt"
-_ROUNDS = 60
+_LONGEST = 0.5
 _SMALL = 2e-3
 
 
@@ -141,9 +142,10 @@ def _solve(cases: Sequence[Case]) -> tuple[Mapping[tuple[str, str], int], Any, A
 
     def solve(used: Any, free: Any) -> None:
         """Move the free unknowns to where they fit the used cases, and put in their covariance."""
-        which, shared, wanted = made_of[used], group[used], certain[np.ix_(free, free)]
-        start, row, noise = unknown[free].copy(), np.arange(int(used.sum())), noises[used]
-        for _ in range(_ROUNDS):
+        which, shared, row = made_of[used], group[used], np.arange(int(used.sum()))
+
+        def linear(values: Any) -> tuple[Any, Any]:
+            unknown[free] = values
             more = np.exp(base + unknown[which].sum(axis=2))
             terms = _terms(counts[used], beside[used], least + more)
             times = terms.sum(axis=1) + fixed[used]
@@ -151,17 +153,18 @@ def _solve(cases: Sequence[Case]) -> tuple[Mapping[tuple[str, str], int], Any, A
             slopes = np.zeros((len(row), len(keys)))
             slopes[row[:, None, None], which] = (moved / times[:, None])[:, :, None]
             slopes[row, shared] = 1.0
-            slope = slopes[:, free]
-            off = seen[used] - np.log(times) - unknown[shared]
-            # Cases that are far off count less (Huber): no single record bends the constants.
-            weight = np.minimum(1.0, 1.5 * noise / np.maximum(np.abs(off), 1e-9)) / noise**2
-            covariance = np.linalg.inv(slope.T @ (weight[:, None] * slope) + wanted)
-            pulled = slope.T @ (weight * off) - wanted @ (unknown[free] - start)
-            step = np.clip(covariance @ pulled, -0.5, 0.5)
-            unknown[free] += step
-            if np.abs(step).max() < _SMALL:
-                break
-        inverse[np.ix_(free, free)] = covariance
+            return seen[used] - np.log(times) - unknown[shared], slopes[:, free]
+
+        both = np.ix_(free, free)
+        unknown[free], inverse[both] = least_squares.solve(
+            linear,
+            noises[used],
+            unknown[free],
+            certain[both],
+            longest=_LONGEST,
+            settled=_SMALL,
+            robust=True,
+        )
 
     # Prompts tell about what they alone do much of; all else is known better from decoding.
     prompts = np.array([case.metric == "prompt" for case in cases], dtype=bool)

@@ -13,8 +13,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
 from nixwulf.inventory.platforms import load_platform
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, platform_facts
-from nixwulf.perf.links import fabric_facts
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, fabric_facts, platform_facts
 
 _FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
 _GIGABITS = re.compile(r"(\d+(?:\.\d+)?)\s*G(?:bE|b/s|bit)")

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from nixwulf.cli.options import RenamedOption, table_format
+from nixwulf.plugins.engines import DEFAULT
 
 # Far above what is run, and far from where numbers overflow.
 _MOST = 10**9
@@ -33,7 +34,7 @@ _SOME = click.IntRange(1, _MOST)
 @click.option("--fabric", multiple=True, metavar="NAME", help="Repeatable.")
 @click.option("--transport", multiple=True, type=click.Choice(["tcp", "rdma"]))
 @click.option("--parallelism", multiple=True, type=click.Choice(["single", "pipeline", "tensor"]))
-@click.option("--engine", default="llama.cpp", show_default=True)
+@click.option("--engine", default=DEFAULT, show_default=True)
 @click.option("--n-prompt", default=512, show_default=True, type=_COUNT, help="Tokens of a prompt.")
 @click.option("--n-gen", default=128, show_default=True, type=_SOME)
 @click.option(
@@ -92,8 +93,8 @@ def predict(
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.perf.scenarios import render as show
     from nixwulf.perf.scenarios.candidates import Question, candidates
+    from nixwulf.perf.scenarios.facts import links_of, stated_links
     from nixwulf.perf.scenarios.forecast import forecast_all
-    from nixwulf.perf.scenarios.measured import links_of, stated_links
     from nixwulf.perf.scenarios.render import to_json
     from nixwulf.perf.scenarios.source import read_model
 

@@ -14,7 +14,7 @@ from nixwulf.cli.options import RenamedOption
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
-    from nixwulf.tune.state import SearchState
+    from nixwulf.tune.search import SearchState
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST_S = 7 * 24 * 3600.0
@@ -121,10 +121,9 @@ def tune(
     from nixwulf.cli.bench import check_new
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.tune.goals import GOALS
+    from nixwulf.tune.options import Request
     from nixwulf.tune.render import make_console, minutes, to_rank
-    from nixwulf.tune.request import Request
-    from nixwulf.tune.search import decide
-    from nixwulf.tune.state import begin
+    from nixwulf.tune.search import begin, decide
     from nixwulf.tune.subject import engines_for, read_subject
 
     if out and not dry_run:
@@ -165,13 +164,14 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     from nixwulf.sweep.sweep_file import parse_sweep
     from nixwulf.tune import render
     from nixwulf.tune.measure import measure
+    from nixwulf.tune.options import sweep_document
     from nixwulf.tune.search import Decision, best
-    from nixwulf.tune.sweeps import sweep_document
 
     request = state.request
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = out or Path("runs") / f"{started}-tune-{request.cluster.name}"
-    document = sweep_document(request, state.options, "tune", budget)
+    blocks = [option.block for option in state.options]
+    document = sweep_document(request, blocks, "tune", budget)
     plan = make_plan(parse_sweep(document, "nixwulf tune"), request.cluster)
     save_plan(plan, folder / "plan.json")
     # The live line and the sentence after each run share a console.
@@ -198,7 +198,7 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     top = best(state.ranked())
     again = folder / "best.yaml"
     if top is not None:
-        best_way = sweep_document(request, [state.options[top]], "best", budget)
+        best_way = sweep_document(request, [blocks[top]], "best", budget)
         write_atomically(again, yaml.safe_dump(best_way, sort_keys=False))
     console = render.make_console()
     render.to_end(console, state, decision, folder, cluster, again)

@@ -82,11 +82,12 @@ def _json(path: Path, known: Identities) -> str:
 def _toml(path: Path) -> str:
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.inventory.platforms import load_platform
+    from nixwulf.plugins import meters
 
     if "system" in read_toml(path):
         load_platform(path)
         return "platform"
-    load_cluster(path)
+    meters.require_known(load_cluster(path))
     return "cluster"
 
 

@@ -1,4 +1,4 @@
-"""Plug-ins: found by their folder, where one file that holds one is all it takes; parameters."""
+"""Plug-ins are found by folder: one file or one folder is all that one takes; parameters."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ Found = TypeVar("Found")
 
 
 def discover(package: ModuleType, attribute: str) -> dict[str, object]:
-    """The objects that the modules of a package offer under an attribute, by their name."""
+    """The objects that the modules of a package offer under an attribute, by their name.
+
+    A module is a file or a folder; the attribute is an object with a name, or a tuple of such.
+    """
     found: dict[str, object] = {}
     for module in pkgutil.iter_modules(package.__path__):
         offered = getattr(
             importlib.import_module(f"{package.__name__}.{module.name}"), attribute, None
         )
-        if offered is not None:
-            found[offered.name] = offered
+        several = offered if isinstance(offered, tuple) else (offered,)
+        found |= {one.name: one for one in several if one is not None}
     return dict(sorted(found.items()))
 
 

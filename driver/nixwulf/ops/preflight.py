@@ -12,8 +12,14 @@ from nixwulf.nodes import link
 from nixwulf.nodes.facts import Facts, gather
 from nixwulf.nodes.ssh import Connection, open_all
 from nixwulf.plugins import engines
-from nixwulf.plugins.gates import Gate, GateResult, GateState, all_gates, subject_of_cluster
-from nixwulf.plugins.gates.examine import examine
+from nixwulf.plugins.gates import (
+    Gate,
+    GateResult,
+    GateState,
+    all_gates,
+    examine,
+    subject_of_cluster,
+)
 
 SCHEMA_VERSION = "1.0"
 REACHED = "ssh"

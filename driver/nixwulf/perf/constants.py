@@ -15,10 +15,9 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
 from nixwulf.perf.inputs import Strategy
+from nixwulf.plugins.engines import performance
 
 FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "constants.toml"
-# Engines that are another one inside.
-FAMILIES = {"exo": "mlx", "mesh-llm": "llama.cpp", "ollama": "llama.cpp"}
 
 
 @dataclass(frozen=True)
@@ -52,15 +51,12 @@ NAMES = tuple(field.name for field in fields(Constants))[:7]
 
 
 def family(strategy: Strategy, kind: str) -> str:
-    """The engine whose constants hold for a way to run a model on a kind of device.
-
-    vLLM that does not replay graphs is another engine: starting kernels one by one is most of its
-    time. Across nodes of AMD APUs it runs so by default, because capture hangs there.
-    """
-    name = FAMILIES.get(strategy.engine, strategy.engine)
-    if name == "vllm" and not (kind != "amd" if strategy.graphs is None else strategy.graphs):
-        return "vllm-eager"
-    return name
+    """The engine whose constants hold for a strategy on a kind of device."""
+    known = performance(strategy.engine)
+    eager = kind in known.eager_on if strategy.graphs is None else not strategy.graphs
+    if eager and known.eager_family:
+        return known.eager_family
+    return known.family or strategy.engine
 
 
 @cache

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
+from functools import cache
+from importlib import resources
+from math import isfinite, log
+from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import read_toml
 from nixwulf.llm.model_facts import positive
 
+_LINKS = Path(str(resources.files("nixwulf"))) / "data" / "model" / "links.toml"
 NOMINAL_SHARE = 0.86
 """Of a nominal memory bandwidth where none was measured: what the Framework's GPU reads."""
 PARALLELISMS = ("single", "pipeline", "tensor")
@@ -118,3 +123,53 @@ def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
         hpl,
         () if measured else (assumption,),
     )
+
+
+@cache
+def _table() -> list[dict[str, Any]]:
+    links: list[dict[str, Any]] = read_toml(_LINKS)["links"]
+    return links
+
+
+def fabric_facts(
+    kind: str,
+    transport: str,
+    speed_gbps: float = 0.0,
+    *,
+    rtt_us: float | None = None,
+    bandwidth_gbps: float | None = None,
+) -> FabricFacts:
+    """The facts of a link: measured where they are known, else usual ones of its kind.
+
+    Args:
+        kind: of the fabric, as cluster files name it: 'ethernet', 'usb4', ...
+        transport: 'tcp' or 'rdma'.
+        speed_gbps: nominal speed, Gbit/s; 0 where it is not known.
+        rtt_us: measured round trip, microseconds; None: the usual one.
+        bandwidth_gbps: measured bandwidth, Gbit/s; None: the usual one.
+
+    Returns:
+        The facts; each usual one is named in assumptions, with its source.
+
+    Raises:
+        InputError: the kind has no usual latency by that transport.
+    """
+    rows = [row for row in _table() if row["kind"] == kind and row["transport"] == transport]
+    if not rows:
+        known = sorted({f"{row['kind']} by {row['transport']}" for row in _table()})
+        raise InputError(
+            f"Nothing is known of {kind!r} by {transport!r}; give its latency_us and "
+            f"bandwidth_gbps, or one of: {', '.join(known)}."
+        )
+    row = min(rows, key=lambda row: abs(log(row.get("speed_gbps", 1.0) / (speed_gbps or 1.0))))
+    usual = []
+    if rtt_us is None:
+        rtt_us = float(row["rtt_us"])
+        usual.append(f"{rtt_us:g} us a round trip")
+    if bandwidth_gbps is None:
+        bandwidth_gbps = float(row.get("bandwidth_gbps", 0.0))
+        if row.get("share"):
+            bandwidth_gbps = row["share"] * (speed_gbps or row["speed_gbps"])
+        usual.append(f"{bandwidth_gbps:g} Gbit/s")
+    assumptions = (f"{kind} by {transport}: {', '.join(usual)} ({row['source']})",) if usual else ()
+    return FabricFacts(kind, transport, rtt_us, bandwidth_gbps, assumptions)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from math import ceil
+from math import ceil, log2
 
 from nixwulf.llm.model_facts import ModelFacts
-from nixwulf.perf.constants import FAMILIES, Constants
+from nixwulf.perf.constants import Constants
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
-from nixwulf.perf.links import exchange, handled, hop, hops
+from nixwulf.plugins.engines import Performance, performance
 
 PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")
 """Parts of a time that a constant scales, in the order of constants.NAMES."""
@@ -22,26 +22,15 @@ _BITS = 8
 _CACHE_BYTES = 2  # f16 and bf16, the default of every engine
 _STATE_BYTES = 8  # read and written in 32 bits (mamba_ssm_dtype of config.json)
 _FLOPS = 2  # a multiplication and an addition for each weight
-_ACTIVATION_BYTES = {"llama.cpp": 4}  # of what kernels and nodes hand on
-_ACTIVATION = 2
+_ACTIVATION = 2  # bytes of a value in a sum over nodes
 _VECTORS = 128
-# Tokens of a tile of a product of matrices. llama.cpp takes one as wide as the chunk, up to 128 on
-# CUDA, HIP (https://github.com/ggml-org/llama.cpp/pull/26977) and Vulkan, and 32 on Metal.
-_TILES = {
-    ("llama.cpp", "amd"): 128,
-    ("llama.cpp", "nvidia"): 128,
-    ("llama.cpp", "apple"): 32,
-    ("llama.cpp", "cpu"): 0,
-}
-_TILE = 64
+_TILE = 64  # tokens of a tile of a product of matrices where the engine says no other
 # How often a layer reads or writes a prompt's activations between its kernels (norms, copies for
 # the products, sums), and how often more for each expert: counted by hand along llama.cpp's graphs.
 # A block that is no mixture is about as wide as two experts.
 _HANDED_ON = 20
 _HANDED_ON_BY_EXPERT = 12
 _DENSE = 2
-_CHUNKS = {"llama.cpp": 512, "distributed-llama": 32, "mlx": 2048}
-_CHUNK = 2048
 
 
 @dataclass(frozen=True)
@@ -113,8 +102,8 @@ def forward(
     read = _weight_bytes(model, tokens) + _STATE_BYTES * model.state_width * sequences
     cached = _cache_bytes(model, depth) * sequences
     # One token a sequence waits for memory on every machine; its multiplications cost no time.
-    engine = FAMILIES.get(strategy.engine, strategy.engine)
-    tile = _TILES.get((engine, platforms[0].kind), _TILE) if prompt or tokens > _VECTORS else 0
+    engine = performance(strategy.engine)
+    tile = engine.tiles.get(platforms[0].kind, _TILE) if prompt or tokens > _VECTORS else 0
     flops = _flops(model, tokens, tile) if tokens > 1 else 0.0
     # Decoding waits for the cache; what a prompt's tokens are compared with is used many times.
     looking = _attention_flops(model, tokens, depth) if prompt else 0.0
@@ -197,7 +186,7 @@ def prompt_pass(
 ) -> Work:
     """All tokens of the batch's prompts, in chunks as the engine takes them."""
     tokens = strategy.n_prompt * strategy.batch
-    chunk = strategy.chunk or _CHUNKS.get(FAMILIES.get(strategy.engine, strategy.engine), _CHUNK)
+    chunk = strategy.chunk or performance(strategy.engine).prompt_chunk
     count = ceil(tokens / chunk)
     if not count:
         return Work()
@@ -231,21 +220,21 @@ def _weight_bytes(model: ModelFacts, tokens: float) -> float:
     return (always + model.routed * model.share(tokens) * weights.routed_bits) / _BITS
 
 
-def _handed_on_bytes(model: ModelFacts, tokens: float, engine: str) -> float:
+def _handed_on_bytes(model: ModelFacts, tokens: float, engine: Performance) -> float:
     """What the kernels of all layers read and write of the tokens' activations."""
     experts = model.experts_used if model.routed else _DENSE
-    each = _ACTIVATION_BYTES.get(engine, _ACTIVATION) * model.hidden * tokens
+    each = engine.activation_bytes * model.hidden * tokens
     return model.layers * each * (_HANDED_ON + _HANDED_ON_BY_EXPERT * experts)
 
 
-def _hop_bytes(model: ModelFacts, tokens: float, depth: float, engine: str) -> float:
+def _hop_bytes(model: ModelFacts, tokens: float, depth: float, engine: Performance) -> float:
     """What goes to the next node of a pipeline.
 
-    llama.cpp's client sends the activations and the mask of the attention to a server and fetches
-    what comes out: of 512 tokens of a model 384 wide, 2.1 MB were counted in the lab.
+    A client by RPC sends the activations and the mask of the attention to a server and fetches what
+    comes out: of 512 tokens of a model 384 wide, llama.cpp's was seen to move 2.1 MB in the lab.
     """
-    activations = _ACTIVATION_BYTES.get(engine, _ACTIVATION) * model.hidden * tokens
-    if engine not in _ACTIVATION_BYTES:
+    activations = engine.activation_bytes * model.hidden * tokens
+    if engine.collective != "rpc":
         return activations
     return 2 * activations + _CACHE_BYTES * tokens * depth
 
@@ -274,3 +263,67 @@ def _launches(model: ModelFacts) -> float:
     """Layers to start, in plain ones: routing, a state and residual streams have kernels too."""
     more = bool(model.routed) + (model.streams > 1)
     return model.layers * (1 + more) + model.linear_layers
+
+
+def hops(strategy: Strategy, nodes: int, servers: int) -> int:
+    """How often a token's state is handed over in a pipeline.
+
+    llama.cpp's client fetches from each of its RPC servers, those it gave their share included; of
+    two and four servers in the lab 1.95 and 3.95 round trips a token were counted. servers: nodes
+    that the client reaches by RPC, all but one that computes beside it.
+    """
+    return servers if _is_rpc(strategy) else nodes - 1
+
+
+def hop(strategy: Strategy, fabric: FabricFacts, size: float) -> tuple[float, float]:
+    """Seconds of latency and of transfer for a hand-over of size bytes: there and back, or on."""
+    trips = 1.0 if _is_rpc(strategy) else 0.5
+    return trips * fabric.rtt_us / 1e6, size / _bytes_a_second(fabric)
+
+
+def handled(strategy: Strategy, nodes: int, servers: int) -> float:
+    """How often the host has to act for a sum of all nodes, one time after the other.
+
+    A collective is started once. llama.cpp's client adds up in pairs, log2 N rounds, and in each it
+    fetches from every server; of two and four servers in the lab 2 and 8 round trips were counted.
+    """
+    return log2(nodes) * servers if _is_rpc(strategy) else 1.0
+
+
+def exchange(
+    strategy: Strategy, nodes: int, servers: int, fabric: FabricFacts, size: float
+) -> tuple[float, float]:
+    """Seconds of latency and of transfer for the sum of size bytes over all nodes.
+
+    Ring (MLX's ring): 2(N-1) messages one after the other, each of size/N
+    (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). NCCL and RCCL: that or a
+    tree, up and down its log2 N levels with all of it, whichever is faster for the size
+    (https://github.com/NVIDIA/nccl/issues/754). Mesh (JACCL): everyone sends to everyone at once.
+    Star (distributed-llama): the root serves one worker after the other, out and back. llama.cpp
+    over RPC: all pairs through the client, in as many round trips as it handles.
+    """
+    one_way, rate = fabric.rtt_us / 2e6, _bytes_a_second(fabric)
+    if collective(strategy) == "star":
+        packed = size * 34 / 64  # Q80: 34 bytes for 32 values
+        return 4 * (nodes - 1) * one_way, 2 * (nodes - 1) * packed / nodes / rate
+    if _is_rpc(strategy):
+        return 2 * handled(strategy, nodes, servers) * one_way, 2 * (nodes - 1) * size / rate
+    if fabric.kind == "thunderbolt5-rdma":
+        return one_way, size / rate
+    ring = 2 * (nodes - 1) * one_way, 2 * (nodes - 1) / nodes * size / rate
+    if collective(strategy) == "ring":
+        return ring
+    return min(ring, (2 * ceil(log2(nodes)) * one_way, 2 * size / rate), key=sum)
+
+
+def collective(strategy: Strategy) -> str:
+    """How nodes sum: as a library does in place of the engine, or as the engine does."""
+    return "tree" if strategy.collectives else performance(strategy.engine).collective
+
+
+def _is_rpc(strategy: Strategy) -> bool:
+    return collective(strategy) == "rpc"
+
+
+def _bytes_a_second(fabric: FabricFacts) -> float:
+    return fabric.bandwidth_gbps * 1e9 / 8

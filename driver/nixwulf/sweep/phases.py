@@ -16,8 +16,7 @@ from nixwulf.nodes.facts import gather
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine
-from nixwulf.plugins.gates import subject_of_run
-from nixwulf.plugins.gates.examine import examine
+from nixwulf.plugins.gates import examine, subject_of_run
 from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.results.power import warnings
 from nixwulf.results.record import Record
@@ -188,8 +187,7 @@ def _check_transport(
         )
         for node in run.nodes
     }
-    judged = engine or benchmark
-    known_by = judged.rdma_known_by if isinstance(judged, transport.KnowsRdma) else None
+    known_by = (engine or benchmark).rdma_known_by or None
     problem = transport.problem(fabric, asked, nodes, benchmark.proof_bytes, known_by)
     problem = problem or (engine.transport_problem(run) if engine else None)
     unproved = None if problem else transport.uncounted(asked, nodes, known_by)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,16 @@ from nixwulf.core.query import matches, parse_query
 from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Cluster, parse_cluster
-from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.nodes import container
-from nixwulf.plugins import benchmarks, engines, gates
-from nixwulf.plugins.runtime.case import Case
+from nixwulf.perf.scenarios.candidates import LeftOut, Placement, placements
+from nixwulf.plugins import benchmarks, engines, gates, meters
+from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_plan
 from nixwulf.sweep.sweep_file import Sweep, parse_sweep
 
 SCHEMA_VERSION = "1.1"
 _COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
-
-
-@dataclass(frozen=True)
-class ExcludedPoint:
-    """A point of the matrix that is no case, and why."""
-
-    coordinates: dict[str, Any]
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class Plan:
     only: str
     waived: tuple[str, ...]
     cases: tuple[Case, ...]
-    left_out: tuple[ExcludedPoint, ...]
+    left_out: tuple[LeftOut[dict[str, Any]], ...]
 
     def runs(self) -> Iterator[tuple[Case, int]]:
         """Every run in order: passes over all cases, so that cases compared are interleaved."""
@@ -63,9 +55,7 @@ class Plan:
                 **({"waived": list(self.waived)} if self.waived else {}),
                 "repetitions": self.sweep.repetitions,
                 "cases": [case.document() for case in self.cases],
-                "left_out": [
-                    {"case": left.coordinates, "reason": left.reason} for left in self.left_out
-                ],
+                "left_out": [{"case": left.what, "reason": left.reason} for left in self.left_out],
             }
         )
 
@@ -76,6 +66,7 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
     waived: names of gates that may refuse without a case being skipped.
     """
     waived = gates.known_names(waived)
+    meters.require_known(cluster)
     cases, left_out = possible(sweep, cluster)
     chosen = cases
     if only:
@@ -89,16 +80,18 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
     return Plan(sweep, cluster, only, waived, chosen, left_out)
 
 
-def possible(sweep: Sweep, cluster: Cluster) -> tuple[tuple[Case, ...], tuple[ExcludedPoint, ...]]:
+def possible(
+    sweep: Sweep, cluster: Cluster
+) -> tuple[tuple[Case, ...], tuple[LeftOut[dict[str, Any]], ...]]:
     """The points of a sweep that are cases on a cluster, and those that are none."""
     cases: dict[str, Case] = {}
-    left_out: list[ExcludedPoint] = []
-    for coordinates in _points(sweep, cluster):
-        reason = _excluded(coordinates, sweep) or _impossible(coordinates, cluster, sweep)
+    left_out: list[LeftOut[dict[str, Any]]] = []
+    for point, placement in _points(sweep, cluster):
+        reason = _excluded(point, sweep) or _impossible(point, placement, cluster, sweep)
         if reason:
-            left_out.append(ExcludedPoint(coordinates, reason))
+            left_out.append(LeftOut(point, reason))
         else:
-            case = _case(coordinates, sweep)
+            case = _case(point, sweep)
             cases.setdefault(case.id, case)
     return tuple(cases.values()), tuple(left_out)
 
@@ -138,11 +131,11 @@ def plan_to_resume(folder: Path, named: Plan | None) -> Plan:
     return kept
 
 
-def _points(sweep: Sweep, cluster: Cluster) -> Iterator[dict[str, Any]]:
-    """Every point of every block, complete, each once."""
+def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Placement]]:
+    """Every point of every block, complete, each once, with its placement."""
     seen: set[str] = set()
     for block in sweep.blocks:
-        names = block.get("benchmark", ["llama-bench"])
+        names = block.get("benchmark", [engines.find(engines.DEFAULT).native_benchmark])
         for engine in block.get("engine", ()):
             engines.find(engine, sweep.source)
         for fabric in block.get("fabric", ()):
@@ -152,51 +145,46 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[dict[str, Any]]:
                     f"{', '.join(cluster.fabrics)}."
                 )
         pairs = [
-            (name, axes, engine)
+            (name, engine)
             for name in names
-            for axes in [_axes(name, block, cluster, sweep.source)]
-            for engine in axes.pop("engine", [None])
+            for engine in (
+                [None]
+                if _of_machines(name, block, sweep.source)
+                else block.get("engine", [engines.DEFAULT])
+            )
         ]
-        known = [_known_parameters(name, engine, sweep.source) for name, _, engine in pairs]
+        known = [_known_parameters(name, engine, sweep.source) for name, engine in pairs]
         given = block.get("parameters", {})
         _check_parameters(given, known, sweep.source)
-        for (name, axes, engine), own in zip(pairs, known, strict=True):
+        for (name, engine), own in zip(pairs, known, strict=True):
             parameters = {key: given.get(key, [known.default]) for key, known in own.items()}
-            for values in itertools.product(*axes.values(), *parameters.values()):
-                point = {"engine": engine} if engine else {}
-                point |= zip(axes, values[: len(axes)], strict=True)
-                point["benchmark"] = name
-                point["parameters"] = dict(zip(parameters, values[len(axes) :], strict=True))
+            found = placements(
+                block["nodes"],
+                block.get("fabric", list(cluster.fabrics)),
+                block.get("transport", ["tcp"]),
+                block["parallelism"] if engine else [None],
+            )
+            models = block["model"] if engine else [None]
+            for model, place, *values in itertools.product(models, found, *parameters.values()):
+                coordinates = {"engine": engine, "model": model, **asdict(place), "benchmark": name}
+                point = {key: value for key, value in coordinates.items() if value is not None}
+                point["parameters"] = dict(zip(parameters, values, strict=True))
                 if point["parameters"].get(container.NAME) == container.NONE:
                     del point["parameters"][container.NAME]
-                if point["nodes"] == 1 or point.get("parallelism") == "single":
-                    del point["fabric"], point["transport"]
                 key = json.dumps(point, sort_keys=True)
                 if key not in seen:
                     seen.add(key)
-                    yield point
+                    yield point, place
 
 
-def _axes(
-    benchmark: str, block: dict[str, Any], cluster: Cluster, source: str
-) -> dict[str, list[Any]]:
-    """The axes of a block for one benchmark; one that measures the machines has fewer."""
-    links = {
-        "nodes": block["nodes"],
-        "fabric": block.get("fabric", list(cluster.fabrics)),
-        "transport": block.get("transport", ["tcp"]),
-    }
+def _of_machines(benchmark: str, block: dict[str, Any], source: str) -> bool:
+    """Whether a benchmark measures the machines; what measures an engine needs more axes."""
     if benchmarks.find(benchmark, source).engines == ():
-        return links
+        return True
     for key in ("model", "parallelism"):
         if key not in block:
             raise InputError(f"{source}: {benchmark!r} measures an engine; add {key}: [...].")
-    return {
-        "engine": block.get("engine", ["llama.cpp"]),
-        "model": block["model"],
-        **links,
-        "parallelism": block["parallelism"],
-    }
+    return False
 
 
 def _known_parameters(benchmark: str, engine: str | None, source: str) -> dict[str, Parameter]:
@@ -245,33 +233,20 @@ def _excluded(point: dict[str, Any], sweep: Sweep) -> str | None:
     return None
 
 
-def _impossible(point: dict[str, Any], cluster: Cluster, sweep: Sweep) -> str | None:
-    nodes, parallelism = point["nodes"], point.get("parallelism")
+def _impossible(
+    point: dict[str, Any], placement: Placement, cluster: Cluster, sweep: Sweep
+) -> str | None:
     benchmark = benchmarks.find(point["benchmark"])
-    if nodes == 1 and parallelism not in {None, "single"}:
-        return f"{parallelism} needs more than one node"
-    if nodes > 1 and parallelism == "single":
-        return "single runs on one node only"
-    if nodes > len(cluster.nodes):
-        return f"the cluster has {len(cluster.nodes)} nodes, not {nodes}"
-    if nodes > 1:
-        fabric = cluster.fabrics[point["fabric"]]
-        on_fabric = cluster.nodes_on(fabric.name)
-        if len(on_fabric) < nodes:
-            return f"{len(on_fabric)} nodes are on the fabric {fabric.name}, not {nodes}"
-        if point["transport"] not in fabric.transports:
-            return f"the fabric {fabric.name} ({fabric.kind}) carries no {point['transport']}"
+    if problem := placement.problem(cluster):
+        return problem
     if benchmark.engines and point["engine"] not in benchmark.engines:
         return f"{benchmark.name} measures {', '.join(benchmark.engines)} only"
     if "engine" in point:
         engine, model = engines.find(point["engine"]), sweep.models[point["model"]]
         if model.id and not engine.hub_models:
             return f"{engine.name} reads a file, not a model by its name on Hugging Face"
-        kind = cluster.fabrics[point["fabric"]].kind if "fabric" in point else None
-        on = cluster.nodes_on(point["fabric"]) if "fabric" in point else cluster.nodes
-        gpus = {gpu_vendor(node.platform) for node in on[:nodes]}
-        known = {"random": model.random, "fabric_kind": kind, "gpus": gpus}
-        reason = engine.unsupported({**point, **known})
+        known = {**point, "random": model.random}
+        reason = placement.refusal(engine, cluster, placement.nodes_of(cluster), known)
         if reason:
             return reason
     return benchmark.unsupported(point)

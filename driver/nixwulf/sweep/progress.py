@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
-from nixwulf.plugins.runtime.case import Case
+from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import Record
 from nixwulf.sweep.plan import Plan
 
@@ -151,7 +151,7 @@ def print_plan(plan: Plan) -> None:
     if same:
         _line(console, f"All cases: {_pairs(same)}.")
     for left in plan.left_out:
-        point = {k: v for k, v in left.coordinates.items() if not isinstance(v, dict)}
+        point = {k: v for k, v in left.what.items() if not isinstance(v, dict)}
         _line(console, f"Left out: {_pairs(point)}: {left.reason}.")
     runs = len(plan.cases) * plan.sweep.repetitions
     _line(console, f"{len(plan.cases)} cases, {plan.sweep.repetitions} passes, {runs} runs.")

@@ -8,8 +8,7 @@ from nixwulf.core.files import read_json, write_json
 from nixwulf.llm import PlacedModel
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import memory
-from nixwulf.plugins.runtime.case import Case
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Case, Run, RunFailure
 from nixwulf.sweep.recording import Findings
 
 # A damaged tensor changed a token at index 30 at the latest, in 30 damages of the random models.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from nixwulf.inventory.cluster import Attachment
 from nixwulf.nodes.counters import SOFT_ROCE, Counters, RdmaCounters
@@ -12,16 +12,6 @@ from nixwulf.nodes.counters import SOFT_ROCE, Counters, RdmaCounters
 # The driver's own ssh crosses the management network: output of programs, and of `serve` the
 # stream. Below this it is never called the bulk of a run (see docs/results.md for measured values).
 CHATTER_BYTES = 1_000_000
-
-
-@runtime_checkable
-class KnowsRdma(Protocol):
-    """An engine, or a benchmark without one, that shows rdma where no counter does.
-
-    rdma_known_by: how, as a clause after 'because'.
-    """
-
-    rdma_known_by: str
 
 
 @dataclass(frozen=True)

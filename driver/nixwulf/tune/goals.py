@@ -12,11 +12,7 @@ from nixwulf.perf.scenarios.forecast import Forecast
 from nixwulf.plugins import engines
 from nixwulf.results.power import fullest
 
-# What an engine is measured by when it is alone; of the others, and of several, requests are.
-_OWN = {"llama.cpp": "llama-bench", "mlx": "mlx_lm.benchmark", "distributed-llama": "dllama"}
 SERVE = "serve"
-# Of engines whose servers answer chats, and no other requests.
-CHAT_ONLY = frozenset({"exo", "distributed-llama"})
 _LEAST_DEVIATION = 0.02  # of a mean of samples: runs of one way differ by as much
 
 
@@ -84,13 +80,13 @@ def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
     """What measures an engine for a goal; numbers of several engines come from one benchmark."""
     if goal.metric == "throughput" or (goal.metric == "decode" and not alone):
         return SERVE
-    return _OWN.get(engine, SERVE)
+    return engines.find(engine).native_benchmark or SERVE
 
 
 def unmeasured(goal: Goal, engine: str) -> str | None:
     """Why no benchmark tells a goal of an engine, or None."""
-    engines.find(engine, "--engine")
-    if goal.metric == "prompt" and engine not in _OWN:
+    native = engines.find(engine, "--engine").native_benchmark
+    if goal.metric == "prompt" and not native:
         return f"no benchmark measures the reading of prompts of {engine} by itself"
     return None
 

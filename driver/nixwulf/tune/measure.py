@@ -11,13 +11,11 @@ from pathlib import Path
 
 from nixwulf.nodes.facts import gather
 from nixwulf.plugins import engines
-from nixwulf.plugins.runtime.case import Case
-from nixwulf.plugins.runtime.run import Limits
+from nixwulf.plugins.runtime.run import Case, Limits
 from nixwulf.results.record import save
 from nixwulf.sweep.plan import Plan
 from nixwulf.sweep.session import Observer, Session, of_used_nodes, record_path, run_one, session
-from nixwulf.tune.search import Decision, order
-from nixwulf.tune.state import SearchState
+from nixwulf.tune.search import Decision, SearchState, order
 
 _PROGRESS_S = 120.0
 
@@ -37,11 +35,11 @@ def measure(
     brought up, since nothing may run beside what is measured. No run outlives the budget. Raises
     GateError where nodes cannot be reached.
     """
-    cases = cases_of(state, plan)
+    cases = [option.case for option in state.options]
     with ExitStack() as stack:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(beside)
-            used = of_used_nodes(plan, [(case, 0) for case in cases.values()])
+            used = of_used_nodes(plan, [(case, 0) for case in cases])
             connected = stack.enter_context(session(used, observer))
         _leave_out_lacking(state, connected)
         end = time.monotonic() + budget_s
@@ -67,14 +65,6 @@ def measure(
             on_run_end(n)
             if state.lacks_watts:
                 return Decision(None, "nothing tells watts")
-
-
-def cases_of(state: SearchState, plan: Plan) -> dict[int, Case]:
-    """The case of each way by its place."""
-    return {
-        n: next(case for case in plan.cases if option.is_of(case.document()))
-        for n, option in enumerate(state.options)
-    }
 
 
 def _leave_out_lacking(state: SearchState, connected: Session) -> None:

@@ -12,22 +12,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from nixwulf.perf import least_squares
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.work import PARTS
 from nixwulf.tune.goals import Measurement, PredictedTime
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, np.dtype[np.float64]]
+    from nixwulf.perf.least_squares import Array
 
 # What one node and what several of the same machine are off go together by 0.23 (published numbers,
 # docs/model.md): a fifth of the variance that constants do not explain is common to a machine.
 _COMMON = 0.22
 _BELIEVED = 4.0  # chosen: the intervals weigh as much as so many measurements
-_STEPS = 60
 _LONGEST = 1.0
 _SETTLED = 1e-6
 _LEAST = 1e-4
@@ -76,27 +74,20 @@ def update(models: Sequence[OptionModel], measured: Mapping[int, Measurement]) -
 
     seen = list(measured.items())
     noise = np.array([(1 - _COMMON) * models[n].rest + one.deviation**2 for n, one in seen])
-    target = np.array([-log(one.speed) for _, one in seen])
-    state = np.zeros(len(index))
-    precision = np.diag(1 / prior)
-    for _ in range(_STEPS if seen else 0):
+
+    def linear(state: Array) -> tuple[Array, Array]:
         rows = [_linear(models[n], index, state) for n, _ in seen]
-        slopes = np.array([slope for _, slope in rows])
-        off = target - np.array([value for value, _ in rows])
-        weighted = slopes.T / noise
-        step = np.linalg.solve(precision + weighted @ slopes, weighted @ off - state / prior)
-        state += np.clip(step, -_LONGEST, _LONGEST)
-        if np.abs(step).max() < _SETTLED:
-            break
-    widened = 1.0
+        off = [-log(one.speed) - time for (_, one), (time, _) in zip(seen, rows, strict=True)]
+        return np.array(off), np.array([slope for _, slope in rows])
+
+    state, covariance, widened = np.zeros(len(index)), np.diag(prior), 1.0
     if seen:
-        rows = [_linear(models[n], index, state) for n, _ in seen]
-        slopes = np.array([slope for _, slope in rows])
-        off = target - np.array([value for value, _ in rows])
-        precision = precision + (slopes.T / noise) @ slopes
+        state, covariance = least_squares.solve(
+            linear, np.sqrt(noise), state, np.diag(1 / prior), longest=_LONGEST, settled=_SETTLED
+        )
+        off, _ = linear(state)
         misfit = float((state**2 / prior).sum() + (off**2 / noise).sum())
         widened = max(1.0, (_BELIEVED + misfit) / (_BELIEVED + len(seen)))
-    covariance = np.linalg.inv(precision)
 
     found = []
     for number, model in enumerate(models):

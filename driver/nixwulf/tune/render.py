@@ -14,10 +14,8 @@ from nixwulf.core.text import format_interval, format_significant, plural
 from nixwulf.tune.goals import no_watts
 from nixwulf.tune.options import first_of_each_reason
 from nixwulf.tune.posterior import Estimate
-from nixwulf.tune.search import Decision, Ranked, best, order
-from nixwulf.tune.serve_commands import typed
-from nixwulf.tune.serving import serving
-from nixwulf.tune.state import SearchState, ranking
+from nixwulf.tune.search import Decision, Ranked, SearchState, best, order, ranking
+from nixwulf.tune.serving import serving, typed
 
 _PIPE_WIDTH = 170
 _MINUTE = 60.0
@@ -205,7 +203,7 @@ def _off(predicted: Estimate, measured: Estimate) -> str:
 def _left_out(console: Console, state: SearchState) -> None:
     """Those of one reason in one line."""
     for one in first_of_each_reason(state.left_out):
-        say(console, f"Left out: {one.words}: {one.reason}.")
+        say(console, f"Left out: {one.what}: {one.reason}.")
 
 
 def _still_open(console: Console, ranked: Sequence[Ranked], top: int) -> None:

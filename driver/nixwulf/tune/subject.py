@@ -16,8 +16,6 @@ from nixwulf.plugins import engines
 
 RANDOM = "random"
 _HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
-_READERS = {".gguf": ("llama.cpp", "mesh-llm"), ".m": ("distributed-llama",)}
-_WITH_TOKENIZER = ".m"
 _MOST = 40  # characters of a name in a sweep
 
 
@@ -39,11 +37,15 @@ def read_subject(
     text: a path on the nodes, a name on Hugging Face, or 'random'. Its facts are those of facts_of,
     else of the file where this machine has it too, else of the name.
     """
-    known = tuple(sorted(engines.all_engines()))
-    if tokenizer and not text.endswith(_WITH_TOKENIZER):
+    known = engines.all_engines()
+    path = PurePosixPath(text)
+    readers = tuple(name for name, one in known.items() if path.suffix in one.model_suffixes)
+    apart = any(known[name].tokenizer_apart for name in readers)
+    if tokenizer and not apart:
+        takers = (one for one in known.values() if one.tokenizer_apart)
+        which = " or ".join(f"{one.name} ({', '.join(one.model_suffixes)})" for one in takers)
         raise InputError(
-            f"--tokenizer goes with a model of distributed-llama ({_WITH_TOKENIZER}), not "
-            f"{quoted(text)}; leave it out."
+            f"--tokenizer goes with a model of {which}, not {quoted(text)}; leave it out."
         )
     if text == RANDOM:
         if facts_of or quant or size_gib:
@@ -53,28 +55,27 @@ def read_subject(
             )
         file = random_gguf.ensure(RandomModel())
         model = replace(read_model(str(file)), name="a random llama of 8 layers")
-        return ModelChoice(RANDOM, {"random": {}}, model, known)
-    path = PurePosixPath(text)
+        return ModelChoice(RANDOM, {"random": {}}, model, tuple(known))
     if not path.is_absolute() and not _HUB.fullmatch(text):
         raise InputError(
             f"--model {quoted(text)} is neither 'random', nor a path on the nodes that begins with "
             "'/', nor a name on Hugging Face such as openai/gpt-oss-120b; with --facts-of NAME the "
             "facts of a model come from elsewhere."
         )
-    if text.endswith(_WITH_TOKENIZER) and not tokenizer:
+    if apart and not tokenizer:
         raise InputError(
             f"--model {quoted(text)} has its tokenizer in a file of its own; give --tokenizer "
             "/path/to/file.t."
         )
     entry = {"path": text} if path.is_absolute() else {"id": text}
     entry |= {"tokenizer": tokenizer} if tokenizer else {}
-    suffix = path.suffix if path.is_absolute() else ""
-    others = [name for name in known if all(name not in names for names in _READERS.values())]
+    is_file = path.is_absolute() and bool(readers)
+    folders = tuple(name for name, one in known.items() if not one.model_suffixes)
     return ModelChoice(
-        re.sub(r"[^A-Za-z0-9._-]", "-", path.stem if suffix in _READERS else path.name)[:_MOST],
+        re.sub(r"[^A-Za-z0-9._-]", "-", path.stem if is_file else path.name)[:_MOST],
         entry,
         _facts(text, facts_of, quant, size_gib),
-        _READERS.get(suffix, tuple(others)),
+        readers if is_file else folders,
     )
 
 
@@ -110,7 +111,6 @@ def engines_for(subject: ModelChoice, asked: tuple[str, ...], *, is_lab: bool) -
     here = [
         name
         for name in subject.engines
-        # llama.cpp is built where it is missing.
-        if not is_lab or name == "llama.cpp" or engines.find(name).find_local()
+        if not is_lab or name == engines.DEFAULT or engines.find(name).find_local()
     ]
     return tuple(here)

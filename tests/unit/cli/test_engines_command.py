@@ -7,7 +7,7 @@ import json
 from click.testing import CliRunner
 
 from nixwulf.cli.engines import engines
-from nixwulf.plugins.engines.llama_cpp_programs import build_folder
+from nixwulf.plugins.engines.llama_cpp.install import build_folder
 from stand_in import put
 
 

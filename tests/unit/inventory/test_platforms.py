@@ -3,7 +3,7 @@ import pytest
 from nixwulf.core.errors import InputError
 from nixwulf.core.schema import schema
 from nixwulf.inventory.platforms import load_platform, platform_names
-from nixwulf.plugins.engines import llama_cpp_options
+from nixwulf.plugins.engines.llama_cpp import options
 
 # no output: a file of a platform
 FACTS = """
@@ -57,7 +57,7 @@ def test_what_is_wrong_is_named_with_file_and_key(tmp_path, old, new, message):
 
 def test_a_platforms_backends_are_those_that_the_driver_can_ask_llama_cpp_for():
     backends = schema("platform")["properties"]["gpu"]["properties"]["backends"]
-    assert set(backends["items"]["enum"]) == set(llama_cpp_options.DEVICE_PREFIXES)
+    assert set(backends["items"]["enum"]) == set(options.DEVICE_PREFIXES)
 
 
 def test_strix_halo_has_both_backends_and_computes_by_vulkan_unless_asked():

@@ -10,7 +10,7 @@ from macos_tools import IFCONFIG, NETSTAT, PRINTED, SYSCTL, VM_STAT, on_a_mac
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import counters, facts, link, macos
 from nixwulf.plugins.gates import Crossing, GateContext, all_gates, result_of
-from nixwulf.plugins.gates.path_mtu import _PROBE
+from nixwulf.plugins.gates.fabric import _PROBE
 from stand_in import put
 
 MACS = load_cluster("mac-studio-4")

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.perf.constants import NAMES, Constants, choose, family, load
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, platform_facts
-from nixwulf.perf.links import exchange, fabric_facts
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
 from nixwulf.perf.predict import Prediction, predict
+from nixwulf.perf.work import exchange
 from round_models import DENSE, MIXTURE
 
 # A machine and a model with round numbers: 1 GB of weights at 100 GB/s is 10 ms.

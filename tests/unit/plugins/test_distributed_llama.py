@@ -14,7 +14,7 @@ from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.listeners import listeners
 from nixwulf.outputs.dllama import metrics, parse
 from nixwulf.plugins.benchmarks.dllama import BENCHMARK, window
-from nixwulf.plugins.engines import distributed_llama, distributed_llama_devices
+from nixwulf.plugins.engines import distributed_llama
 from nixwulf.plugins.engines.distributed_llama import (
     ENGINE,
     infer,
@@ -23,6 +23,7 @@ from nixwulf.plugins.engines.distributed_llama import (
     wait_until_listening,
     worker_argv,
 )
+from nixwulf.plugins.engines.distributed_llama import devices as distributed_llama_devices
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.results.record import sealed, validate
 from nixwulf.sweep.plan import make_plan
@@ -66,6 +67,14 @@ def plan(tmp_path):
         return run
 
     return make
+
+
+def test_a_worker_without_the_program_whose_gate_was_waived_is_named(plan):
+    run = plan()
+    worker = run.workers[0]
+    run.facts = {**run.facts, worker.node.name: facts_with({})}
+    with pytest.raises(RunFailure, match=f"Node '{worker.node.name}' lacks 'dllama' on PATH"):
+        worker_argv(run, worker)
 
 
 def test_workers_listen_on_the_fabrics_address_only_and_the_head_has_none(plan):
@@ -312,13 +321,12 @@ def test_no_other_exchanged_type_can_be_asked_for(plan, value):
 
 
 def test_a_missing_tokenizer_file_is_named_by_the_gate():
-    from nixwulf.plugins.gates import GateContext
-    from nixwulf.plugins.gates.model import GATE
+    from nixwulf.plugins.gates import GateContext, all_gates
 
     node = load_cluster("pi-cm5-4").nodes[0]
     model = parse_model("m", MODEL, "x.yaml")
     placed = PlacedModel(model, MODEL["tokenizer"], None, node.name)
-    (verdict,) = GATE.judge(GateContext((node,), {}, model=placed), node)
+    (verdict,) = all_gates()["model"].judge(GateContext((node,), {}, model=placed), node)
     assert f"has no tokenizer {MODEL['tokenizer']!r}; copy it there" in verdict.sentence
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from launch_plan import planned
 from nixwulf.plugins.engines.exo import ENGINE, ENVIRONMENT, argv
-from nixwulf.plugins.engines.exo_network import network
+from nixwulf.plugins.engines.exo.api import network
 from nixwulf.plugins.runtime.run import RunFailure
 
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"

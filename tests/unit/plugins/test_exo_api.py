@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nixwulf.plugins.engines import exo_api
-from nixwulf.plugins.engines.exo_api import ExoRequest, Instance
-from nixwulf.plugins.runtime.case import Case
-from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.plugins.engines.exo import api as exo_api
+from nixwulf.plugins.engines.exo.api import ExoRequest, Instance
+from nixwulf.plugins.runtime.run import Case, RunFailure
 
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "exo"

@@ -24,9 +24,8 @@ from nixwulf.plugins.gates import (
     known_names,
     subject_of_cluster,
 )
-from nixwulf.plugins.gates.kernel import is_older
-from nixwulf.plugins.gates.known_bad import table
-from nixwulf.plugins.runtime.case import Case
+from nixwulf.plugins.gates.kernel import is_older, table
+from nixwulf.plugins.runtime.run import Case
 from tool_outputs import fixture
 
 

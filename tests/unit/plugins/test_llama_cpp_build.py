@@ -21,15 +21,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.plugins.engines import llama_cpp_build
-from nixwulf.plugins.engines.llama_cpp_build import (
+from nixwulf.plugins.engines.llama_cpp import install
+from nixwulf.plugins.engines.llama_cpp.install import (
     build,
+    build_folder,
     compile_arguments,
     configure_arguments,
     download_arguments,
     share_done,
 )
-from nixwulf.plugins.engines.llama_cpp_programs import build_folder
 
 NAME = "llama_cpp_python-0.3.36"
 # no output: a build backend
@@ -139,7 +139,7 @@ def sdist(tmp_path, monkeypatch):
                 entry.size, entry.mode = len(text), 0o755
                 archive.addfile(entry, io.BytesIO(text.encode()))
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        monkeypatch.setattr(llama_cpp_build, "SDIST_SHA256", digest)
+        monkeypatch.setattr(install, "SDIST_SHA256", digest)
         return path
 
     return make
@@ -172,7 +172,7 @@ def test_of_two_drivers_one_builds_and_both_get_the_same(sdist):
 
 def test_a_source_with_another_hash_is_refused_and_nothing_of_it_is_left(sdist, monkeypatch):
     sdist()
-    monkeypatch.setattr(llama_cpp_build, "SDIST_SHA256", "0" * 64)
+    monkeypatch.setattr(install, "SDIST_SHA256", "0" * 64)
     with pytest.raises(NixwulfError, match="Download the source") as caught:
         build(lambda step, share: None)
     assert "0" * 64 in caught.value.message

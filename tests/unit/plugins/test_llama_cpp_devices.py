@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from launch_plan import planned
-from nixwulf.plugins.engines import llama_cpp_devices
-from nixwulf.plugins.engines.llama_cpp import ENGINE
-from nixwulf.plugins.engines.llama_cpp_options import listed_devices
+from nixwulf.plugins.engines.llama_cpp import ENGINE, devices
+from nixwulf.plugins.engines.llama_cpp.options import listed_devices
 from nixwulf.plugins.runtime.run import RunFailure
 
 BUILDS = Path(__file__).parents[2] / "fixtures" / "llama.cpp"
@@ -35,7 +34,7 @@ def looked(folder, listing, cluster="framework-2", nodes=2, help_text=HELP, **pa
     # no output: what the driver's script has around the fixtures
     answers = {"script": f"{VERSION}--\n{listing}{help_text}"}
     run = planned(folder, cluster, {"path": "/m.gguf"}, matrix, answers, **programs)
-    llama_cpp_devices.look(run)
+    devices.look(run)
     return run
 
 
@@ -52,7 +51,7 @@ def test_a_gpu_that_two_backends_list_is_used_once_by_the_platforms_first(
     tmp_path, backend, device
 ):
     run = looked(tmp_path, SIDE_BY_SIDE, backend=backend)
-    assert llama_cpp_devices.of_client(run) == ("RPC0", device)
+    assert devices.of_client(run) == ("RPC0", device)
     assert ENGINE.rpc_server_argv(run, run.nodes[1])[-2:] == ["-d", device]
     assert run.engine_facts["devices"] == f"fw1: {device}, fw2: {device}"
 
@@ -70,7 +69,7 @@ def test_a_build_for_the_cpu_on_a_platform_with_a_gpu_has_failed(tmp_path, listi
 
 def test_the_cpu_that_is_asked_for_beside_a_gpu_gets_every_layer(tmp_path):
     run = looked(tmp_path, SIDE_BY_SIDE, backend="cpu")
-    assert llama_cpp_devices.of_client(run) == ("RPC0", "RPC1")
+    assert devices.of_client(run) == ("RPC0", "RPC1")
     assert [ENGINE.rpc_server_argv(run, node)[-2:] for node in run.nodes] == [["-d", "CPU"]] * 2
     assert run.engine_facts["devices"] == "fw1: CPU, fw2: CPU"
 
@@ -93,12 +92,12 @@ def test_a_build_without_rpc_is_skipped_on_several_nodes(tmp_path):
 
 def test_openblas_is_no_device_so_the_head_of_two_cpus_computes_by_its_own_rpc_server(tmp_path):
     run = looked(tmp_path, BLAS, cluster="mini-3")
-    assert llama_cpp_devices.served(run) == run.nodes
-    assert llama_cpp_devices.of_client(run) == ("RPC0", "RPC1")
+    assert devices.served(run) == run.nodes
+    assert devices.of_client(run) == ("RPC0", "RPC1")
 
 
 @pytest.mark.parametrize(("listing", "device"), [(NO_GPU, "none"), (SOFTWARE_GPU, "Vulkan0")])
 def test_a_platform_without_a_gpu_computes_on_what_is_there(tmp_path, listing, device):
     run = looked(tmp_path, listing, cluster="mini-3", nodes=1)
-    arguments = llama_cpp_devices.arguments(run, "/")
+    arguments = devices.arguments(run, "/")
     assert arguments == ["-dev", device, "-ngl", "0" if device == "none" else "999"]

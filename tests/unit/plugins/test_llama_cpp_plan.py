@@ -9,8 +9,7 @@ from nixwulf.inventory.cluster import parse_cluster
 from nixwulf.nodes.facts import parse_facts
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import llama_cpp_options
-from nixwulf.plugins.engines.llama_cpp import ENGINE
+from nixwulf.plugins.engines.llama_cpp import ENGINE, options
 from nixwulf.plugins.runtime.run import Limits, Run, RunFailure
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -77,7 +76,7 @@ def run_of(devices=(), nodes=2, transport="tcp", help_text=NEW_BENCH, **paramete
         facts={node.name: parse_facts(f"{places}--\n") for node in cluster.nodes},
     )
     run.engine_found |= {("devices", node.name): tuple(devices) for node in cluster.nodes}
-    offered = tuple(llama_cpp_options.offered(help_text))
+    offered = tuple(options.offered(help_text))
     run.engine_found |= {("flags", name): offered for name in ("llama-bench", "llama-server")}
     return run
 
@@ -131,9 +130,9 @@ def test_one_node_computes_on_its_gpus_else_on_its_cpu(devices, expected):
 
 
 def test_a_llama_server_never_changes_what_the_case_says_to_make_it_fit():
-    flags = llama_cpp_options.offered(NEW_SERVER)
-    assert llama_cpp_options.of_server({}, flags)[-2:] == ["--fit", "off"]
-    assert llama_cpp_options.verbose(flags) == ["-lv", "4"]
+    flags = options.offered(NEW_SERVER)
+    assert options.of_server({}, flags)[-2:] == ["--fit", "off"]
+    assert options.verbose(flags) == ["-lv", "4"]
 
 
 def test_options_that_differ_from_the_defaults_become_flags():
@@ -157,22 +156,22 @@ def test_options_that_differ_from_the_defaults_become_flags():
     ],
 )
 def test_the_load_mode_takes_the_flag_that_the_build_has(program, help_text, load, expected):
-    options = getattr(llama_cpp_options, f"of_{program}")
-    assert options({"load": load}, llama_cpp_options.offered(help_text))[:2] == expected
+    of_program = getattr(options, f"of_{program}")
+    assert of_program({"load": load}, options.offered(help_text))[:2] == expected
 
 
 @pytest.mark.parametrize(
     ("help_text", "expected"), [(NEW_BENCH, ["-fa", "on"]), (OLD_BENCH, ["-fa", "1"])]
 )
 def test_flash_attention_takes_the_value_that_the_build_has(help_text, expected):
-    flags = llama_cpp_options.offered(help_text)
-    assert llama_cpp_options.of_bench({"flash_attn": "on"}, flags)[:2] == expected
+    flags = options.offered(help_text)
+    assert options.of_bench({"flash_attn": "on"}, flags)[:2] == expected
 
 
 def test_an_option_that_a_build_lacks_is_unsupported():
-    flags = llama_cpp_options.offered(OLD_BENCH)
+    flags = options.offered(OLD_BENCH)
     with pytest.raises(RunFailure, match="This build of llama-bench has no load 'dio'") as failure:
-        llama_cpp_options.of_bench({"load": "dio"}, flags)
+        options.of_bench({"load": "dio"}, flags)
     assert failure.value.outcome == "unsupported"
 
 

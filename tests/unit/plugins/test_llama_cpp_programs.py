@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from nixwulf.plugins.engines.llama_cpp_build import find_or_build
-from nixwulf.plugins.engines.llama_cpp_programs import (
+from nixwulf.plugins.engines.llama_cpp.install import (
     RPC_SERVER_NAMES,
     build_folder,
     cpu_description,
     find,
+    find_or_build,
 )
 from stand_in import put
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nixwulf.plugins.engines.llama_cpp_proof import (
+from nixwulf.plugins.engines.llama_cpp.devices import (
     bench_problem,
     rpc_server_problem,
     server_problem,

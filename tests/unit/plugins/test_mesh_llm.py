@@ -20,8 +20,8 @@ from nixwulf.plugins.engines.mesh_llm import (
     tokens,
     wait_for,
 )
-from nixwulf.plugins.runtime import asking
-from nixwulf.plugins.runtime.endpoint import Endpoint
+from nixwulf.plugins.runtime import openai
+from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import RunFailure
 
 MODEL = {"path": "/models/llama.gguf"}
@@ -134,7 +134,7 @@ def asked(plan, monkeypatch):
                 raise RunFailure("failed", answer)
             return answer
 
-        monkeypatch.setattr(asking, "post", post)
+        monkeypatch.setattr(openai, "post", post)
         run = plan()
         endpoint = Endpoint(run.raw / "socket", "llama", None)
         return completed(run, endpoint, 32), requests, run.warnings

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.plugins.engines import mlx_install
-from nixwulf.plugins.engines.mlx_install import PROGRAMS, find, find_or_install, install_folder
+from nixwulf.plugins.engines.mlx import install
+from nixwulf.plugins.engines.mlx.install import PROGRAMS, find, find_or_install, install_folder
 from stand_in import put
 
 
@@ -41,10 +41,10 @@ def test_what_was_installed_before_is_found_without_an_installation(empty):
 
 
 def test_an_environment_is_made_by_the_users_own_python_and_pip(tmp_path):
-    make, install = mlx_install.install_steps(tmp_path)
+    make, fill = install.install_steps(tmp_path)
     assert make == [sys.executable, "-m", "venv", str(tmp_path / "environment")]
-    assert install[:4] == [str(tmp_path / "environment/bin/python"), "-m", "pip", "install"]
-    assert install[-2:] == ["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"]
+    assert fill[:4] == [str(tmp_path / "environment/bin/python"), "-m", "pip", "install"]
+    assert fill[-2:] == ["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"]
 
 
 @pytest.mark.repository
@@ -53,7 +53,7 @@ def test_only_the_programs_of_mlx_reach_the_nodes_path(empty, monkeypatch):
     names = " ".join((*PROGRAMS, "python"))
     script = 'mkdir -p "$1/bin"; for p in $2; do echo >"$1/bin/$p"; chmod +x "$1/bin/$p"; done'
     monkeypatch.setattr(
-        mlx_install,
+        install,
         "install_steps",
         lambda folder: [["/bin/bash", "-c", script, "sh", str(folder / "environment"), names]],
     )
@@ -66,7 +66,7 @@ def test_only_the_programs_of_mlx_reach_the_nodes_path(empty, monkeypatch):
 def test_a_failed_installation_quotes_pips_last_words_and_leaves_no_programs(empty, monkeypatch):
     words = "ERROR: No matching distribution found for mlx"
     failing = [["/bin/sh", "-c", f"echo '{words}'; exit 1"]]
-    monkeypatch.setattr(mlx_install, "install_steps", lambda folder: failing)
+    monkeypatch.setattr(install, "install_steps", lambda folder: failing)
     with pytest.raises(NixwulfError, match=words) as error:
         find_or_install(quiet)
     assert "mlx_lm.benchmark on PATH needs no installation" in error.value.message

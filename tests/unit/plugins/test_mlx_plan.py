@@ -17,8 +17,8 @@ from nixwulf.nodes.facts import parse_facts
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.benchmarks import find
-from nixwulf.plugins.engines import devices, mlx_ranks
-from nixwulf.plugins.engines.mlx import ENGINE
+from nixwulf.plugins.engines import devices
+from nixwulf.plugins.engines.mlx import ENGINE, ranks
 from nixwulf.plugins.runtime import nccl
 from nixwulf.plugins.runtime.run import Limits, Run, RunFailure
 from nixwulf.sweep.plan import make_plan
@@ -76,7 +76,7 @@ def sent(monkeypatch):
         commands.append(([node.node.name for node in nodes], command))
         return [subprocess.CompletedProcess(command, 0, f"{PLACE}/group\n", "") for _ in nodes]
 
-    monkeypatch.setattr(mlx_ranks, "run_all", answer)
+    monkeypatch.setattr(ranks, "run_all", answer)
     return commands
 
 

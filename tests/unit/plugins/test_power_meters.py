@@ -13,7 +13,15 @@ from meter_server import serving, unreachable
 from nixwulf.cli.main import cli
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import Meter, load_cluster
-from nixwulf.plugins.meters import MeterError, MeterReader, complaints, make_client, read, watts_of
+from nixwulf.plugins.meters import (
+    MeterError,
+    MeterReader,
+    complaints,
+    make_client,
+    read,
+    require_known,
+    watts_of,
+)
 
 SHELLY = Meter("shelly", "http://meter.test")
 SHELLY_2 = Meter("shelly-gen2", "http://meter.test")
@@ -165,7 +173,7 @@ def test_a_cluster_file_names_a_nodes_meter(tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ('"shelly-gen2"', '"kasa"', "nodes.0.meter.kind is 'kasa', expected one of 'shelly'"),
+        ('"shelly-gen2"', '"kasa"', "unknown kind of meter 'kasa'; known: shelly, "),
         ('"http://192.168.1.50"', '"http://u:p@x"', "no user, no path"),
         ('"http://192.168.1.50"', '"file:///etc"', "no user, no path"),
         (', url = "http://192.168.1.50"', "", "nodes.0.meter lacks the key 'url'"),
@@ -174,7 +182,7 @@ def test_a_cluster_file_names_a_nodes_meter(tmp_path):
 def test_a_meter_that_cannot_be_asked_is_refused(tmp_path, before, after, words):
     (tmp_path / "mine.toml").write_text(CLUSTER.replace(before, after))
     with pytest.raises(InputError) as raised:
-        load_cluster(tmp_path / "mine.toml")
+        require_known(load_cluster(tmp_path / "mine.toml"))
     assert words in raised.value.message
 
 

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nixwulf.plugins.runtime.prompts import NUMBER_WORDS, PROBES, WORDS, Counting, counting, row
+from nixwulf.plugins.runtime.request_load import (
+    NUMBER_WORDS,
+    PROBES,
+    WORDS,
+    Counting,
+    counting,
+    row,
+)
 
 
 def words_server(text):

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 import pytest
 
-from nixwulf.plugins.engines import all_engines, python_versions
+from nixwulf.plugins.engines import all_engines, devices
 from nixwulf.plugins.engines.vllm import ENGINE as VLLM
 from stand_in import put
 
@@ -23,7 +23,7 @@ def test_the_packages_that_are_there_are_told(tmp_path, first_line):
     put(tmp_path, "python3", f'exec {sys.executable} "$@"')
     linked = tmp_path / "bin"
     linked.symlink_to(program)
-    command = python_versions.command(str(linked), "click", "no-such-package")
+    command = devices.version_command(str(linked), "click", "no-such-package")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     # no output: what a script above prints
     assert done.stdout == f"click version {version('click')}\n"
@@ -34,7 +34,7 @@ def test_the_packages_that_are_there_are_told(tmp_path, first_line):
 def test_a_program_of_no_python_tells_nothing(tmp_path, content):
     program = tmp_path / "program"
     program.write_text(content)
-    command = python_versions.command(str(program), "click")
+    command = devices.version_command(str(program), "click")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("", "")
 

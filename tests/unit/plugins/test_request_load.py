@@ -7,8 +7,7 @@ import pytest
 
 from broken_endpoint import DONE, END, FINISH, HEAD, plain, serving, text, usage
 from nixwulf.plugins.runtime.openai_stream import StreamError
-from nixwulf.plugins.runtime.prompts import Counting
-from nixwulf.plugins.runtime.request_load import Load
+from nixwulf.plugins.runtime.request_load import Counting, Load
 
 
 def streamed(prompt_tokens, tokens=1):

@@ -18,7 +18,7 @@ from nixwulf.plugins.engines import find
 from nixwulf.plugins.engines import mesh_llm as mesh
 from nixwulf.plugins.engines.distributed_llama import infer_argv, worker_argv
 from nixwulf.plugins.engines.exo import argv as exo_argv
-from nixwulf.plugins.engines.exo_network import network
+from nixwulf.plugins.engines.exo.api import network
 from nixwulf.plugins.runtime import mpi, upstream
 from nixwulf.plugins.runtime.upstream import Family, VersionRow
 
@@ -26,17 +26,17 @@ DRIVER = Path(upstream.__file__).parents[2]
 # By the files that have the words: the families whose programs get them.
 # no output: words of the driver
 SOURCES = {
-    "plugins/engines/llama_cpp*.py": ("llama.cpp",),
+    "plugins/engines/llama_cpp/*.py": ("llama.cpp",),
     "plugins/benchmarks/llama_bench.py": ("llama.cpp",),
-    "plugins/engines/vllm.py": ("vllm",),
-    "plugins/engines/vllm_ray.py": ("ray",),
+    "plugins/engines/vllm/__init__.py": ("vllm",),
+    "plugins/engines/vllm/ray.py": ("ray",),
     "plugins/benchmarks/vllm_bench.py": ("vllm",),
-    "plugins/engines/mlx*.py": ("mlx", "mlx-lm", "nccl"),
+    "plugins/engines/mlx/*.py": ("mlx", "mlx-lm", "nccl"),
     "plugins/benchmarks/mlx_lm.py": ("mlx-lm",),
     "plugins/engines/devices.py": ("mlx", "vllm"),
-    "plugins/engines/exo*.py": ("exo",),
-    "plugins/engines/mesh_llm*.py": ("mesh-llm",),
-    "plugins/engines/distributed_llama*.py": ("distributed-llama",),
+    "plugins/engines/exo/*.py": ("exo",),
+    "plugins/engines/mesh_llm.py": ("mesh-llm",),
+    "plugins/engines/distributed_llama/*.py": ("distributed-llama",),
     "plugins/benchmarks/dllama.py": ("distributed-llama",),
     "plugins/benchmarks/serve.py": (
         "llama.cpp",
@@ -54,7 +54,7 @@ SOURCES = {
         "mesh-llm",
         "distributed-llama",
     ),
-    "plugins/runtime/asking.py": ("llama.cpp", "vllm", "mlx-lm"),
+    "plugins/runtime/openai.py": ("llama.cpp", "vllm", "mlx-lm"),
     "plugins/runtime/nccl.py": ("nccl",),
     "plugins/benchmarks/collectives.py": ("nccl", "nccl-tests"),
     "plugins/runtime/mpi.py": ("open-mpi",),
@@ -64,17 +64,17 @@ SOURCES = {
     "plugins/benchmarks/latency.py": ("sockperf",),
     "plugins/benchmarks/perftest.py": ("perftest",),
 }
-# For the shell, mkdir and rm, pip and cmake; a module of the driver; what is refused; the end of a
-# file's name.
+# For the shell and who serves, mkdir and rm, pip and cmake; a module of the driver; what is
+# refused; the end of a file's name.
 # no output: words of the driver
 OTHERS = {
-    "plugins/engines/llama_cpp.py": {"-f"},
-    "plugins/engines/llama_cpp_build.py": {"*"},
-    "plugins/engines/llama_cpp_programs.py": {"-D*"},
-    "plugins/engines/mlx_install.py": {"*"},
-    "plugins/engines/mlx_ranks.py": {"-c"},
-    "plugins/engines/mesh_llm.py": {*mesh.PUBLIC},
-    "plugins/engines/distributed_llama.py": {"--version"},
+    "plugins/engines/llama_cpp/__init__.py": {"-f", "--port"},
+    "plugins/engines/llama_cpp/install.py": {"*"},
+    "plugins/engines/mlx/install.py": {"*"},
+    "plugins/engines/mlx/ranks.py": {"-c"},
+    "plugins/engines/devices.py": {"-c"},
+    "plugins/engines/mesh_llm.py": {*mesh.PUBLIC, "/v1/models"},
+    "plugins/engines/distributed_llama/__init__.py": {"--version"},
     "plugins/benchmarks/collectives.py": {"-rf", "-p"},
     "plugins/benchmarks/hpl.py": {"-rf", "-p"},
     "plugins/runtime/mpi.py": {"-c", "-daemon"},
@@ -84,7 +84,7 @@ OTHERS = {
 COMMON = {
     "plugins/engines/__init__.py",
     "plugins/engines/local.py",
-    "plugins/engines/python_versions.py",
+    "plugins/engines/serving.py",
 }
 COMMON |= {"plugins/benchmarks/__init__.py"}
 NCCL_DATA = (DRIVER / "data/nccl.toml").read_text()
@@ -146,7 +146,7 @@ def test_every_variable_of_nccls_data_is_in_its_table():
 
 
 def test_every_engine_and_benchmark_has_a_table():
-    modules = {*files("plugins/engines/*.py"), *files("plugins/benchmarks/*.py")} - COMMON
+    modules = {*files("plugins/engines/**/*.py"), *files("plugins/benchmarks/*.py")} - COMMON
     assert [path for path in modules if not any(fnmatch(path, each) for each in SOURCES)] == []
     assert {name for names in SOURCES.values() for name in names} == {
         each.name for each in upstream.families()
@@ -336,15 +336,15 @@ def test_only_a_case_that_needs_a_word_is_refused_for_it(tmp_path):
         ("llama.cpp", "version: 0.7.0 (build 11669, commit 0f0f0f0)", None),
         ("llama.cpp", "version: 0.5.0-dev (build 0, commit 0c1e570)", None),
         ("llama.cpp", "version: 1 (c1c3d15)", None),
-        # no output: lines of python_versions.py
+        # no output: lines of devices.py
         ("vllm", "vllm version 0.33.0\nray version 2.60.0", None),
         ("vllm", "vllm version 0.8.3", "needs 0.8.5 or later (the oldest that was read)"),
         ("vllm", "vllm version 0.1.dev1+g5ac2684", None),
-        # no output: lines of python_versions.py
+        # no output: lines of devices.py
         ("mlx", "mlx version 0.32.4\nmlx-lm version 0.32.2", None),
-        # no output: lines of python_versions.py
+        # no output: lines of devices.py
         ("mlx", "mlx version 0.32.4\nmlx-lm version 0.22.0", "'pip install mlx-lm==0.30.6'"),
-        # no output: lines of python_versions.py
+        # no output: lines of devices.py
         ("exo", "exo version 0.3.70\nmlx version 0.32.4", None),
         ("exo", "exo version 0.3.0", "exo '0.3.0', and nixwulf needs 0.3.69"),
         # hand-made: clap's form, no release is at hand

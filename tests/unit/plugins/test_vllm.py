@@ -12,8 +12,9 @@ from nixwulf.inventory.cluster import Attachment
 from nixwulf.outputs import vllm
 from nixwulf.outputs.vllm import parse_serve
 from nixwulf.plugins.benchmarks import vllm_bench
-from nixwulf.plugins.engines import devices, vllm_ray
+from nixwulf.plugins.engines import devices
 from nixwulf.plugins.engines.vllm import ENGINE, environment
+from nixwulf.plugins.engines.vllm import ray as vllm_ray
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.results.record import sealed, validate
 from record_factory import make_record

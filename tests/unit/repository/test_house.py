@@ -3,7 +3,7 @@
 import house
 
 # Still above what they are to become.
-OPEN = {"lines of Python", "files of it", "files that name an engine outside of it"}
+OPEN = {"lines of Python", "files of it"}
 
 
 def test_the_figures_of_the_layout_are_within_their_limits():
@@ -15,6 +15,7 @@ def test_an_engine_is_found_where_a_module_matches_it_by_name():
     texts = {
         "plugins/engines/vllm.py": '    name = "vllm"\n',
         "perf/work.py": 'def f(engine):\n    """vllm"""\n    return engine == "vllm"\n',
+        "outputs/vllm.py": 'ENGINE = "vllm"\n',
         "core/text.py": '"""vllm"""\n',
     }
     assert house.naming_engines(texts) == {"perf/work.py": ["vllm"]}

@@ -261,7 +261,6 @@ def test_bulk_on_any_interface_of_a_mac_speaks_against_rdma(interface):
 
 
 def test_only_what_shows_rdma_by_itself_may_do_without_counters():
-    shows = {e for e in all_engines().values() if isinstance(e, transport.KnowsRdma)}
-    assert {engine.name for engine in shows} == {"llama.cpp", "mlx", "exo"}
-    alone = {b for b in all_benchmarks().values() if isinstance(b, transport.KnowsRdma)}
-    assert {benchmark.name for benchmark in alone} == {"perftest"}
+    plugins = (*all_engines().values(), *all_benchmarks().values())
+    shows = {plugin.name for plugin in plugins if plugin.rdma_known_by}
+    assert shows == {"llama.cpp", "mlx", "exo", "perftest"}

@@ -17,8 +17,7 @@ from nixwulf.core.errors import GateError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.perf.inputs import Strategy as ModelWay
-from nixwulf.perf.inputs import platform_facts
-from nixwulf.perf.links import fabric_facts
+from nixwulf.perf.inputs import fabric_facts, platform_facts
 from nixwulf.perf.predict import QUANTILE_80, predict
 from nixwulf.perf.scenarios.candidates import Question
 from nixwulf.perf.scenarios.forecast import forecast_all
@@ -28,12 +27,10 @@ from nixwulf.sweep.sweep_file import parse_sweep
 from nixwulf.tune import goals, render
 from nixwulf.tune.goals import GOALS, Measurement, PredictedTime
 from nixwulf.tune.hardware_priors import widened
+from nixwulf.tune.options import Request, sweep_document
 from nixwulf.tune.posterior import Estimate, OptionModel, update
-from nixwulf.tune.request import Request
-from nixwulf.tune.search import Decision, Ranked, best, contenders, decide, order
-from nixwulf.tune.state import begin
+from nixwulf.tune.search import Decision, Ranked, begin, best, contenders, decide, order
 from nixwulf.tune.subject import read_subject
-from nixwulf.tune.sweeps import sweep_document
 from record_factory import case, failed, ok
 
 SMALL = "/models/gpt-oss-20b.gguf"
@@ -107,7 +104,9 @@ def test_throughput_is_what_the_model_calls_serve():
 def test_every_way_of_the_ranking_has_a_case_in_the_plan():
     for goal in GOALS:
         state = begin(request(goal=goal))
-        document = sweep_document(state.request, state.options, "tune", 1800.0)
+        document = sweep_document(
+            state.request, [one.block for one in state.options], "tune", 1800.0
+        )
         made = make_plan(parse_sweep(document, "a test"), state.request.cluster)
         assert len(made.cases) == len(state.options)
         assert made.left_out == ()

@@ -12,15 +12,13 @@ from nixwulf.plugins import engines
 from nixwulf.plugins.engines import (
     distributed_llama,
     exo,
-    exo_network,
     mesh_llm,
     mlx,
-    mlx_ranks,
     vllm,
 )
+from nixwulf.plugins.engines.mlx import ranks
 from nixwulf.plugins.runtime import nccl
-from nixwulf.tune.serve_commands import typed
-from nixwulf.tune.serving import SERVED, serving
+from nixwulf.tune.serving import serving, typed
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CLIENTS = ("llama-bench", "benchmark", "generate", "inference", "vllm bench", "--prompt")
@@ -59,7 +57,8 @@ def lines(run, *clients, slots=1):
 
 
 def test_every_engine_of_the_driver_can_be_served():
-    assert set(SERVED) == set(engines.all_engines())
+    for engine in engines.all_engines().values():
+        assert engine.api_port, f"{engine.name} does not say where its server answers"
 
 
 def test_llama_server_gets_an_address_room_for_all_requests_and_its_caches_again():
@@ -157,17 +156,17 @@ def test_vllm_on_one_node_is_its_server_alone(vllm_run):
 
 
 def test_mlx_writes_its_group_on_every_node_then_starts_a_server_a_rank(tmp_path, monkeypatch):
-    monkeypatch.setattr(mlx_ranks, "_path", lambda node, answer: "/run/of-the-run.json")
-    monkeypatch.setattr(mlx_ranks, "run_all", lambda nodes, command: [None for _ in nodes])
+    monkeypatch.setattr(ranks, "_path", lambda node, answer: "/run/of-the-run.json")
+    monkeypatch.setattr(ranks, "run_all", lambda nodes, command: [None for _ in nodes])
     way = matrix("mlx", "tensor", "rdma", fabric=["cable-ab"])
     programs = {"mlx_lm.server": "/sw/bin/mlx_lm.server"}
     run = planned(tmp_path, "mac-studio-4", {"path": "/models/m"}, way, **programs)
     arguments = [*mlx.ENGINE.arguments(run), "--host", "127.0.0.1", "--port", "50054"]
-    with mlx_ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments):
+    with ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments):
         client = ran("mac-a", "/sw/bin/mlx_lm.benchmark", "--model", "/models/m")
         way, servers = lines(run, client)
 
-    text = mlx_ranks.group_text(run)
+    text = ranks.group_text(run)
     told = typed(way, run.cluster, "mac-studio-4")
     assert told.first == tuple(
         f"echo {shlex.quote(text)} | ssh {node.node.ssh} 'cat > /tmp/nixwulf-mlx.json'"
@@ -189,7 +188,7 @@ def test_mlx_over_nccl_has_no_group_to_write_and_no_log(tmp_path, monkeypatch):
     run = planned(tmp_path, "dgx-spark-2", {"path": "/models/m"}, way, **programs)
     monkeypatch.setattr(nccl, "collect_logs", lambda run, label: None)
     arguments = [*mlx.ENGINE.arguments(run), "--host", "127.0.0.1", "--port", "50054"]
-    with mlx_ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments):
+    with ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments):
         way, servers = lines(run)
     assert typed(way, run.cluster, "dgx-spark-2").first == ()
     assert [node for node, _ in servers] == ["spark2", "spark1"]
@@ -212,7 +211,7 @@ def test_exo_meets_in_one_namespace_and_is_asked_to_place_the_model(
     asked = matrix("exo", "tensor", transport, fabric=["cable-ab"], parameters={"api": "chat"})
     run = planned(tmp_path, "mac-studio-4", model, asked, exo="/bin/exo")
     help_text = (FIXTURES / "exo" / release / "help.txt").read_text()
-    network = exo_network.network({"mac-a": help_text}, "nixwulf-of-the-run")
+    network = exo.api.network({"mac-a": help_text}, "nixwulf-of-the-run")
     for node in run.nodes:
         environment = {**exo.ENVIRONMENT, **network.environment}
         run.start(node, "exo", exo.argv(run, node, network), environment)
@@ -223,7 +222,7 @@ def test_exo_meets_in_one_namespace_and_is_asked_to_place_the_model(
     assert meets.format("--force-master") in servers[1][1]
     place, ask = map(shlex.split, way.then)
     assert place[1] == "http://127.0.0.1:52415/place_instance"
-    assert json.loads(place[-1]) == exo.exo_api.placement(run.model, run.case).body
+    assert json.loads(place[-1]) == exo.api.placement(run.model, run.case).body
     assert json.loads(ask[-1])["model"] == run.model
 
 

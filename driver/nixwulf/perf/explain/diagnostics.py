@@ -9,9 +9,8 @@ from dataclasses import replace
 from nixwulf.core.text import format_significant
 from nixwulf.inventory.cluster import RDMA_KINDS
 from nixwulf.inventory.platforms import load_platform, platform_names
-from nixwulf.perf.explain.machines import facts_of
-from nixwulf.perf.inputs import FabricFacts
-from nixwulf.perf.links import fabric_facts
+from nixwulf.perf.explain.subject import facts_of
+from nixwulf.perf.inputs import FabricFacts, fabric_facts
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.record import Record
 

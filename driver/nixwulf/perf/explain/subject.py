@@ -1,29 +1,45 @@
-"""What the model has to know of a measured case, taken from its record."""
+"""What the model has to know of a measured case, taken from its record and its machines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import read_toml
+from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.llm.catalog import find
 from nixwulf.llm.header_facts import of_gguf
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.llm.quantization import weights_of
 from nixwulf.llm.random_model import RandomModel, parse_random_model
 from nixwulf.llm.sizes import TensorSize
-from nixwulf.perf.explain.machines import facts_of
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, platform_facts
-from nixwulf.perf.links import fabric_facts
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.record import Record
 
+_MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
 _N_GEN = 128
 _GIB = 2**30
 _TOO_MANY = 2**40
 _GUESSES = ("speculative", "drafts", "num_speculative_tokens")
 _NONE = (None, False, 0, "", "off", "no")
+
+
+@cache
+def facts_of(name: str) -> Mapping[str, Any] | None:
+    """In the form of a platform's file; None for a machine that nobody gave facts of."""
+    if name in platform_names():
+        return load_platform(name)
+    for machine in read_toml(_MACHINES)["machines"]:
+        if machine["name"] == name and "facts" in machine:
+            facts: Mapping[str, Any] = machine["facts"]
+            return facts
+    return None
 
 
 @dataclass(frozen=True)

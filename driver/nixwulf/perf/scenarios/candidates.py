@@ -1,19 +1,109 @@
-"""The ways to run a model on a cluster: those that the driver could run, and why not the others."""
+"""The ways to run something on a cluster: those that the driver could run, and why not the others.
+
+placements() is the one enumeration of them: sweeps take it with axes of their own, predictions with
+all that a cluster has, and `nixwulf tune` takes what is predicted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import Any, Generic, TypeVar
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.platforms import gpu_vendor
+from nixwulf.perf.inputs import PARALLELISMS
 from nixwulf.perf.scenarios.facts import kind_of
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.plugins import engines
+from nixwulf.plugins.engines import Engine
 
 _CPU = "cpu"
+TRANSPORTS = ("tcp", "rdma")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LeftOut(Generic[T]):
+    """What is not run, and why; of too little memory, by how many GiB a node."""
+
+    what: T
+    reason: str
+    short_gib: float = 0.0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How many nodes run something, how it is split, and what joins them.
+
+    parallelism: None of what measures the machines; fabric, transport: None of one node.
+    """
+
+    nodes: int
+    fabric: str | None
+    transport: str | None
+    parallelism: str | None
+
+    def nodes_of(self, cluster: Cluster) -> tuple[Node, ...]:
+        """The first ones that are on its fabric, the head first; fewer where there are fewer."""
+        possible = cluster.nodes_on(self.fabric) if self.fabric else cluster.nodes
+        return possible[: self.nodes]
+
+    def problem(self, cluster: Cluster) -> str | None:
+        """Why a cluster has no such placement, whatever runs, or None."""
+        if self.nodes == 1 and self.parallelism not in {None, "single"}:
+            return f"{self.parallelism} needs more than one node"
+        if self.nodes > 1 and self.parallelism == "single":
+            return "single runs on one node only"
+        if self.nodes > len(cluster.nodes):
+            return f"the cluster has {len(cluster.nodes)} nodes, not {self.nodes}"
+        if self.fabric:
+            fabric, there = cluster.fabrics[self.fabric], len(self.nodes_of(cluster))
+            if there < self.nodes:
+                return f"{there} nodes are on the fabric {fabric.name}, not {self.nodes}"
+            if self.transport not in fabric.transports:
+                return f"the fabric {fabric.name} ({fabric.kind}) carries no {self.transport}"
+        return None
+
+    def refusal(
+        self, engine: Engine, cluster: Cluster, nodes: Sequence[Node], point: Mapping[str, Any]
+    ) -> str | None:
+        """Why an engine cannot be run so, or None.
+
+        Args:
+            engine: the engine.
+            cluster: one that has such a placement.
+            nodes: those that are placed.
+            point: what else is known: 'benchmark', 'parameters' and 'random'.
+        """
+        place = {"nodes": self.nodes, "parallelism": self.parallelism, "transport": self.transport}
+        return engine.unsupported(
+            {
+                **point,
+                **place,
+                "fabric_kind": cluster.fabrics[self.fabric].kind if self.fabric else None,
+                "gpus": {gpu_vendor(node.platform) for node in nodes},
+            }
+        )
+
+
+def placements(
+    nodes: Sequence[int],
+    fabrics: Sequence[str],
+    transports: Sequence[str],
+    parallelisms: Sequence[str | None],
+) -> Iterator[Placement]:
+    """Every combination, once: by nodes, then fabric, transport and parallelism."""
+    found = (
+        Placement(count, None, None, split)
+        if count == 1 or split == "single"
+        else Placement(count, fabric, transport, split)
+        for count, fabric, transport, split in product(nodes, fabrics, transports, parallelisms)
+    )
+    yield from dict.fromkeys(found)
 
 
 @dataclass(frozen=True)
@@ -22,7 +112,7 @@ class Question:
 
     cluster: Cluster
     model: ModelDescription
-    engine: str = "llama.cpp"
+    engine: str = engines.DEFAULT
     n_prompt: int = 512
     n_gen: int = 128
     depth: int = 0
@@ -47,29 +137,22 @@ class Candidate:
     """How many other fabrics of the cluster would give the same."""
 
 
-@dataclass(frozen=True)
-class ExcludedCandidate:
-    """A way that cannot be run, and why."""
-
-    candidate: Candidate
-    why: str
-
-
-def candidates(question: Question) -> tuple[tuple[Candidate, ...], tuple[ExcludedCandidate, ...]]:
+def candidates(question: Question) -> tuple[tuple[Candidate, ...], tuple[LeftOut[Candidate], ...]]:
     """The ways, fewest nodes first, and those that the engine cannot be run in.
 
     Raises InputError for what the cluster cannot do, and when no way is left.
     """
     _check(question)
-    found, out = [], []
-    for candidate in _all(question):
-        why = _unsupported(question, candidate)
+    found: list[Candidate] = []
+    out: list[LeftOut[Candidate]] = []
+    for candidate, placement in _all(question):
+        why = _unsupported(question, candidate, placement)
         if why:
-            out.append(ExcludedCandidate(candidate, why))
+            out.append(LeftOut(candidate, why))
         else:
             found.append(candidate)
     if not found:
-        why = f": {out[0].why}" if out else "; leave out one of the options"
+        why = f": {out[0].reason}" if out else "; leave out one of the options"
         raise InputError(f"No way to run {question.model.name!r} is left{why}.")
     return tuple(found), tuple(out)
 
@@ -103,48 +186,36 @@ def _check(question: Question) -> None:
                 )
 
 
-def _all(question: Question) -> Iterator[Candidate]:
-    """Ways by nodes, then fabric, transport and parallelism."""
+def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
+    """Those that the cluster has, each with its placement."""
     cluster = question.cluster
-    splits = question.parallelisms or ("single", "pipeline", "tensor")
-    for count in sorted(set(question.nodes)) or range(1, len(cluster.nodes) + 1):
-        if count == 1:
+    counts = sorted(set(question.nodes)) or range(1, len(cluster.nodes) + 1)
+    fabrics = [name for name in cluster.fabrics if name in (question.fabrics or cluster.fabrics)]
+    transports = [name for name in TRANSPORTS if name in (question.transports or TRANSPORTS)]
+    for placement in placements(counts, fabrics, transports, question.parallelisms or PARALLELISMS):
+        if placement.problem(cluster):
+            continue
+        if placement.fabric:
+            fabric = cluster.fabrics[placement.fabric]
+            nodes = placement.nodes_of(cluster)
+            split, transport = str(placement.parallelism), placement.transport
+            yield Candidate(nodes, split, fabric, transport), placement
+        elif not (question.fabrics or question.transports):
             # Nodes of one platform are one way.
             first = {node.platform: node for node in reversed(cluster.nodes)}
-            nodes = [node for node in cluster.nodes if node in first.values()]
-            asked = question.fabrics or question.transports
-            if "single" in splits and not asked:
-                yield from (Candidate((node,), "single") for node in nodes)
-            continue
-        for fabric in cluster.fabrics.values():
-            on = cluster.nodes_on(fabric.name)
-            if len(on) < count or (question.fabrics and fabric.name not in question.fabrics):
-                continue
-            for transport in fabric.transports:
-                if question.transports and transport not in question.transports:
-                    continue
-                for split in splits:
-                    if split != "single":
-                        yield Candidate(on[:count], split, fabric, transport)
+            nodes = tuple(node for node in cluster.nodes if node in first.values())
+            yield from ((Candidate((node,), "single"), placement) for node in nodes)
 
 
-def _unsupported(question: Question, candidate: Candidate) -> str | None:
+def _unsupported(question: Question, candidate: Candidate, placement: Placement) -> str | None:
     engine = engines.find(question.engine, "--engine")
     for node in candidate.nodes:
         kind = kind_of(node.platform)
         if kind not in {*engine.gpus, _CPU}:
             return (
                 f"{engine.name} has no kernels for the GPU of {node.platform} and would compute on "
-                "its CPU; take another engine, such as llama.cpp"
+                f"its CPU; take another engine, such as {engines.DEFAULT}"
             )
-    point = {
-        "nodes": len(candidate.nodes),
-        "parallelism": candidate.parallelism,
-        "transport": candidate.transport,
-        "fabric_kind": candidate.fabric.kind if candidate.fabric else None,
-        "gpus": {gpu_vendor(node.platform) for node in candidate.nodes},
-        "benchmark": "",
-        "random": None,
-        "parameters": {name: one.default for name, one in engine.parameters.items()},
-    }
-    return engine.unsupported(point)
+    defaults = {name: one.default for name, one in engine.parameters.items()}
+    point = {"benchmark": "", "random": None, "parameters": defaults}
+    return placement.refusal(engine, question.cluster, candidate.nodes, point)

@@ -23,7 +23,7 @@ from nixwulf.core.document import (
 )
 from nixwulf.core.text import format_significant
 from nixwulf.perf.predict import Prediction
-from nixwulf.perf.scenarios.candidates import Candidate, ExcludedCandidate, Question
+from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question
 from nixwulf.perf.scenarios.forecast import Forecast, ScenarioForecast
 from nixwulf.perf.scenarios.text import (
     LETTERS,
@@ -50,7 +50,7 @@ _UNITS = "~ is a prediction, in tok/s; in brackets is what 80 % of measurements 
 def to_terminal(
     question: Question,
     answers: Sequence[ScenarioForecast],
-    left_out: Sequence[ExcludedCandidate],
+    left_out: Sequence[LeftOut[Candidate]],
     what_ifs: Sequence[str],
 ) -> None:
     """Print predictions; plain text where the output is a pipe or a file."""
@@ -81,7 +81,7 @@ def _fitting(answers: Sequence[ScenarioForecast]) -> list[ScenarioForecast]:
 def to_markdown(
     question: Question,
     answers: Sequence[ScenarioForecast],
-    left_out: Sequence[ExcludedCandidate],
+    left_out: Sequence[LeftOut[Candidate]],
     what_ifs: Sequence[str],
 ) -> str:
     """Predictions as GitHub Markdown."""
@@ -111,12 +111,12 @@ def _then(what_ifs: Sequence[str]) -> str:
 
 
 def _beside(
-    answers: Sequence[ScenarioForecast], left_out: Sequence[ExcludedCandidate]
+    answers: Sequence[ScenarioForecast], left_out: Sequence[LeftOut[Candidate]]
 ) -> list[str]:
     """Why ways are left out, a sentence for each reason; and that none of the others fits."""
     first: dict[str, list[str]] = {}
     for one in left_out:
-        first.setdefault(one.why, []).append(how(one.candidate))
+        first.setdefault(one.reason, []).append(how(one.what))
     sentence = [
         f"Left out: {ways[0]}{f' (and {len(ways) - 1} more)' if len(ways) > 1 else ''}: {why}."
         for why, ways in first.items()
@@ -218,7 +218,7 @@ def _listed(answers: Sequence[ScenarioForecast]) -> str:
 def to_json(
     question: Question,
     answers: Sequence[ScenarioForecast],
-    left_out: Sequence[ExcludedCandidate],
+    left_out: Sequence[LeftOut[Candidate]],
     what_ifs: Sequence[str],
 ) -> str:
     """Predictions with all their numbers; times are seconds a token."""
@@ -240,7 +240,7 @@ def to_json(
         },
         "what_if": list(what_ifs),
         "ways": [_way(one) for one in answers],
-        "left_out": [_place(one.candidate) | {"why": one.why} for one in left_out],
+        "left_out": [_place(one.what) | {"why": one.reason} for one in left_out],
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 

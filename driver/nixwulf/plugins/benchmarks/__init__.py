@@ -1,14 +1,15 @@
 """Benchmarks: each measures an engine or the machines: metrics with units and all samples.
 
-A benchmark is one module of this package with an object BENCHMARK that meets the protocol below.
+A benchmark is one module or folder of this package with an object BENCHMARK of the class below.
 """
 
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter, choose, discover
@@ -25,7 +26,7 @@ def too_few_requests(point: Mapping[str, Any]) -> str | None:
     return None
 
 
-class Benchmark(Protocol):
+class Benchmark(ABC):
     """What the driver asks of a benchmark; what most have in common need not be said again."""
 
     name: str
@@ -34,6 +35,10 @@ class Benchmark(Protocol):
     """What it measures: engines of these names; None: every engine; empty: the machines."""
     programs: tuple[str, ...] = ()
     """Programs of its own that are looked for on PATH of every node."""
+    ports: tuple[int, ...] = ()
+    """TCP ports of the nodes on which it listens."""
+    rdma_known_by: str = ""
+    """Of the machines: how it shows RDMA where no counter does; empty: it does not."""
     proof_bytes: int = 10_000
     """Fewer bytes on a worker's interface of the fabric are not the traffic of its run."""
 
@@ -45,6 +50,7 @@ class Benchmark(Protocol):
         """What a node with these programs lacks, and how to get it, or None."""
         return None
 
+    @abstractmethod
     def measure(self, run: Run) -> list[Metric]:
         """Measure the engine that was started, or the machines; raises RunFailure."""
 

@@ -10,8 +10,7 @@ from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.outputs import mlx
 from nixwulf.plugins.benchmarks import Benchmark
-from nixwulf.plugins.engines import mlx_ranks
-from nixwulf.plugins.engines.mlx import ENGINE
+from nixwulf.plugins.engines.mlx import ENGINE, ranks
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 Windows = tuple[tuple[float, float], ...]
@@ -46,21 +45,21 @@ class MlxLm(Benchmark):
             # ends first closes its connections before its last token is sent (mlx-lm 0.32.2).
             return [*arguments, "-n", str(case.samples + (rank > 0))]
 
-        with mlx_ranks.started(run, "mlx-benchmark", _PROGRAM, of_rank) as ranks:
-            ranks.finish(run)
-        result = mlx.parse(ranks.head.output)
+        with ranks.started(run, "mlx-benchmark", _PROGRAM, of_rank) as started:
+            started.finish(run)
+        result = mlx.parse(started.head.output)
         if len(result.trials) != case.samples:
             raise RunFailure(
                 "failed", f"{_PROGRAM} gave {len(result.trials)} trials, expected {case.samples}."
             )
-        for process in ranks.processes[1:]:
+        for process in started.processes[1:]:
             if mlx.recognises(process.output):
                 raise RunFailure(
                     "fallback",
                     f"{_PROGRAM} on node {process.node!r} printed results, which only rank 0 does: "
                     "it found no group and ran the whole model alone.",
                 )
-        return measured(result, ranks.head.stdout_times)
+        return measured(result, started.head.stdout_times)
 
 
 BENCHMARK = MlxLm()

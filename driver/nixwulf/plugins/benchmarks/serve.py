@@ -12,11 +12,9 @@ from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.plugins import engines
 from nixwulf.plugins.benchmarks import Benchmark, too_few_requests
-from nixwulf.plugins.runtime.asking import require_running
-from nixwulf.plugins.runtime.endpoint import Endpoint
+from nixwulf.plugins.runtime.openai import Endpoint, require_running
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer
-from nixwulf.plugins.runtime.prompts import NUMBER_WORDS, Counting
-from nixwulf.plugins.runtime.request_load import Load, Pass
+from nixwulf.plugins.runtime.request_load import NUMBER_WORDS, Counting, Load, Pass
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
 
 _CHECK_S = 0.1

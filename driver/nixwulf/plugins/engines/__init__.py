@@ -1,49 +1,105 @@
 """Engines: each starts on the nodes of a case, answers, and proves what it crossed.
 
-An engine is one module of this package with an object ENGINE that meets the protocol below.
+An engine is one module or folder of this package with an object ENGINE of the class below. All that
+is known of an engine is there: no other room has its name.
 """
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.registry import choose, discover
-from nixwulf.plugins.engines.local import Installation, Progress
+from nixwulf.plugins.engines.local import Installation, Progress, programs_in
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from nixwulf.core.registry import Parameter
     from nixwulf.llm.random_model import RandomModel
-    from nixwulf.plugins.runtime.endpoint import Endpoint
+    from nixwulf.plugins.engines.serving import MeasuredRun, Serving
+    from nixwulf.plugins.runtime.openai import Endpoint
     from nixwulf.plugins.runtime.run import Run
 
+DEFAULT = "llama.cpp"
+"""The engine of a sweep or a prediction that names none; a lab builds it where it is missing."""
 
-class Engine(Protocol):
+
+@dataclass(frozen=True)
+class Performance:
+    """What the performance model has to know of an engine beside its fitted constants.
+
+    family: the engine whose constants hold for it; empty: its own. eager_family: whose hold where
+    it starts kernels one by one, by itself on the kinds of device in eager_on; empty: it is no
+    other engine then. collective: how nodes sum what they computed: 'ring', 'tree' (or a ring,
+    whichever is faster for the size), 'star' (the root serves one after the other), 'rpc' (all
+    through the client). prompt_chunk: tokens of a prompt computed at once. activation_bytes: of a
+    value that kernels and nodes hand on. tiles: tokens of a tile of a product of matrices by kind
+    of device, 64 on those that are not named.
+    """
+
+    family: str = ""
+    eager_family: str = ""
+    eager_on: tuple[str, ...] = ()
+    collective: Literal["ring", "tree", "star", "rpc"] = "tree"
+    prompt_chunk: int = 2048
+    activation_bytes: int = 2
+    tiles: Mapping[str, int] = field(default_factory=dict)
+
+
+class Engine(ABC):
     """What the driver asks of an engine; what most have in common need not be said again."""
 
     name: str
+    also: tuple[str, ...] = ()
+    """Programs that are this engine inside, as records of others name them."""
     parameters: ClassVar[Mapping[str, Parameter]] = {}
     """Options of its own that a sweep can vary, beside those of the benchmark."""
     programs: tuple[str, ...]
     """Programs looked for on PATH of every node; their places are facts."""
+    ports: tuple[int, ...] = ()
+    """TCP ports of the nodes on which it listens."""
+    api_port: int = 0
+    """Where its server answers on the head's loopback."""
+    apis: tuple[str, ...] = ("completions", "chat")
+    """Which of OpenAI's requests its server answers."""
+    model_suffixes: tuple[str, ...] = ()
+    """Of the model files that it reads; empty: it reads folders of Hugging Face's form."""
+    tokenizer_apart: bool = False
+    """Whether its models have their tokenizer in a file of its own."""
+    native_benchmark: str = ""
+    """What measures it by itself, without requests; empty: nothing does."""
+    performance: Performance = Performance()
+    rdma_known_by: str = ""
+    """How it shows RDMA where no counter does, as after 'because'; empty: it does not."""
+    clients: tuple[str, ...] = ()
+    """Beginnings of its command lines that measure or answer once, and serve nobody."""
+    measuring_variables: tuple[str, ...] = ()
+    """Variables that a server is given because it is measured."""
     local_programs: tuple[str, ...] = ()
     """What an installation on this machine calls them, where it has names of its own."""
     built_from: str = ""
     """What a build on this machine takes and how long, as a phrase; empty: none is built."""
     lacking: str = ""
     """What to do on a machine that lacks an engine that is not built, as a sentence."""
+    model_on_every_node: bool = False
+    """Whether each node reads the model, and not the head alone."""
+    hub_models: bool = False
+    """Whether it takes a model by its name on Hugging Face."""
+    gpus: tuple[str, ...] = ("amd", "nvidia", "apple")
+    """Vendors whose GPUs it has kernels for; beside any other's it computes on the CPU."""
 
     def find_local(self) -> Installation | None:
         """The engine's programs on this machine, all of them, or none: those on PATH."""
-        places = {name: shutil.which(name) for name in self.programs}
-        found = {name: Path(place) for name, place in places.items() if place}
-        return Installation("path", found, "unknown") if len(found) == len(places) else None
+        found = programs_in(os.get_exec_path(), {name: (name,) for name in self.programs})
+        return Installation("path", found, "unknown") if found else None
 
     def install_local(self, progress: Progress) -> Installation:
         """The programs on this machine, built where it can be; raises NixwulfError."""
@@ -52,15 +108,7 @@ class Engine(Protocol):
             raise NixwulfError(self.lacking)
         return found
 
-    model_on_every_node: bool
-    """Whether each node reads the model, and not the head alone."""
-
-    hub_models: bool
-    """Whether it takes a model by its name on Hugging Face."""
-
-    gpus: tuple[str, ...] = ("amd", "nvidia", "apple")
-    """Vendors whose GPUs it has kernels for; beside any other's it computes on the CPU."""
-
+    @abstractmethod
     def random_model(self, model: RandomModel) -> Path:
         """A file or folder of random weights in the engine's format; raises InputError."""
 
@@ -76,6 +124,7 @@ class Engine(Protocol):
         """What a node with these programs lacks, or none: any node may be the head."""
         return next((repr(name) for name in self.programs if name not in programs), None)
 
+    @abstractmethod
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """What prints the version on a node with these programs; empty where nothing does.
 
@@ -89,6 +138,7 @@ class Engine(Protocol):
         """
         return None
 
+    @abstractmethod
     def start(self, run: Run) -> None:
         """Start what must listen on the nodes and wait until it does; raises RunFailure."""
 
@@ -99,14 +149,22 @@ class Engine(Protocol):
         """
         return None
 
+    @abstractmethod
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
         """The tokens of a fixed prompt at temperature 0 and the case's seed; raises RunFailure.
 
         Their numbers; their texts where the engine gives no numbers.
         """
 
+    @abstractmethod
     def endpoint(self, run: Run) -> AbstractContextManager[Endpoint]:
         """An OpenAI-compatible server of the started engine; raises RunFailure."""
+
+    def serve_commands(self, run: MeasuredRun) -> Serving:
+        """How to serve what a run measured: as it was started, on the same port."""
+        from nixwulf.plugins.engines.serving import serving
+
+        return serving(self, run, run.started)
 
 
 @cache
@@ -118,3 +176,10 @@ def all_engines() -> dict[str, Engine]:
 def find(name: str, source: str = "plan") -> Engine:
     """The engine of a name; raises InputError."""
     return choose(all_engines(), name, "engine", source)
+
+
+@cache
+def performance(name: str) -> Performance:
+    """Of an engine, or of a program that is one inside; the usual of one that nobody knows."""
+    known = (one for one in all_engines().values() if name in (one.name, *one.also))
+    return next((one.performance for one in known), Performance())

@@ -1,4 +1,7 @@
-"""What an engine computes on, by node: one that sees no GPU takes the CPU without an error."""
+"""What the Python of an engine's programs says on a node: versions, and what it computes on.
+
+An engine that sees no GPU takes the CPU without an error.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Mapping
 
 from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.nodes.ssh import Connection, each
-from nixwulf.plugins.engines import Engine, python_versions
+from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 CPU, NONE = "cpu", "none"
@@ -18,12 +21,47 @@ _ANSWER = re.compile(rf"^{MARK} (\w+)$", re.MULTILINE)
 _ASK_S = 300
 
 
+# $1 is a program, $2 what its Python runs with the rest. Of a first line that names no
+# Python (pip writes one that starts sh when the path is long) it is the one beside the program.
+_SCRIPT = """
+read -r line <"$1" || exit 0
+case $line in
+  '#!'*python*) python=${line#??} ;;
+  *) python=$(dirname "$(readlink -f "$1")")/python3 ;;
+esac
+shift
+exec $python -c "$@" 2>/dev/null
+"""
+_TELL = """
+import sys
+from importlib.metadata import PackageNotFoundError, version
+for name in sys.argv[1:]:
+    try:
+        print(name, "version", version(name))
+    except PackageNotFoundError:
+        pass
+"""
+
+
+def version_command(program: str | None, *packages: str) -> list[str]:
+    """What prints the version of each package that there is, without importing it.
+
+    Empty without the program.
+    """
+    return in_python(program, _TELL, *packages) if program else []
+
+
+def in_python(program: str, code: str, *arguments: str) -> list[str]:
+    """What runs code in the Python of a program, in silence about errors."""
+    return ["sh", "-c", _SCRIPT, "sh", program, code, *arguments]
+
+
 def ask(run: Run, program: str, code: str) -> dict[str, str]:
     """What code prints in the Python of a program, by node; empty where it does not say."""
 
     def of(node: Connection) -> str:
         place = run.facts[node.node.name].programs.get(program, "")
-        command = python_versions.asking(place, code)
+        command = in_python(place, code)
         text = run.output(node, '"$@" || :', *command, timeout_s=_ASK_S)
         match = _ANSWER.search(text)
         return match[1] if match else ""

@@ -1,16 +1,24 @@
-"""Programs of an engine on this machine: those the lab's nodes run."""
+"""Programs of an engine on this machine, those the lab's nodes run: found, or made in the cache."""
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Iterator
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from nixwulf.core.errors import NixwulfError
+
 Progress = Callable[[str, float], None]
 """Told the step that goes on and the share of it that is done, 0 to 1."""
+_QUOTED_LINES = 8
+_PROBE_SECONDS = 20
 
 
 @dataclass(frozen=True)
@@ -25,8 +33,137 @@ class Installation:
     version: str
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How an engine's programs are made in the cache, once.
+
+    verb and name: such as 'build' and 'llama.cpp'. folder: where they are kept. find: those that
+    are there. steps: makes them, by Making.run. size: what it takes of the disk, as a clause;
+    instead: what to do where it fails, as a clause. share_done: the share of a step that a line of
+    its output reports.
+    """
+
+    verb: str
+    name: str
+    folder: Path
+    find: Callable[[], Installation | None]
+    steps: Callable[[Making], None]
+    size: str
+    instead: str
+    share_done: Callable[[str], float | None] = lambda line: None
+
+    @property
+    def log(self) -> Path:
+        """Of the last time that they were made."""
+        return self.folder.parent / f"{self.folder.name}.log"
+
+
+@dataclass(frozen=True)
+class Making:
+    """A recipe that is being carried out."""
+
+    recipe: Recipe
+    progress: Progress
+
+    def run(self, step: str, argv: Sequence[str]) -> None:
+        """Run a command with its output in the log; raises NixwulfError with the end of it.
+
+        It does not outlive the driver's interruption.
+        """
+        self.progress(step, 0.0)
+        log = self.recipe.log
+        with (
+            log.open("a", encoding="utf-8") as file,
+            subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            ) as process,
+        ):
+            try:
+                for line in process.stdout or ():
+                    file.write(line)
+                    share = self.recipe.share_done(line)
+                    if share is not None:
+                        self.progress(step, share)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGTERM)
+                raise
+        if process.returncode != 0:
+            lines = [line for line in log.read_text("utf-8").splitlines() if line.strip()]
+            tail = "\n  ".join(lines[-_QUOTED_LINES:])
+            raise NixwulfError(
+                f"{step}: {argv[0]!r} ended with {process.returncode}, see {str(log)!r}; "
+                f"{self.recipe.instead}\n  {tail}"
+            )
+
+
+def make_once(recipe: Recipe, progress: Progress) -> Installation:
+    """The programs of a recipe, made where they are not there yet; raises NixwulfError.
+
+    Of several drivers one makes them and the others wait for it.
+    """
+    folder, verb, name = recipe.folder, recipe.verb, recipe.name
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        waiting = f"Wait for another driver that {verb}s {name}"
+        with _only_one(folder.parent / f"{folder.name}.lock", progress, waiting):
+            if recipe.find() is None:
+                recipe.log.write_text("", encoding="utf-8")
+                recipe.steps(Making(recipe, progress))
+    except OSError as error:
+        raise NixwulfError(
+            f"Cannot {verb} {name} in {str(folder)!r}: {error.strerror}; make room or set "
+            f"XDG_CACHE_HOME to a folder on another disk ({recipe.size})."
+        ) from None
+    found = recipe.find()
+    if found is None:
+        raise NixwulfError(
+            f"The programs of {name} in {str(folder)!r} do not start; see {str(recipe.log)!r}."
+        )
+    return found
+
+
+def programs_in(
+    folders: Iterable[str | Path], programs: Mapping[str, tuple[str, ...]]
+) -> dict[str, Path] | None:
+    """The place of each program, by its name here; None where one is in none of the folders.
+
+    programs: by that name those that it has, the first that is found counts.
+    """
+    search = os.pathsep.join(map(str, folders))
+    found = {
+        name: next(filter(None, (shutil.which(each, path=search) for each in names)), None)
+        for name, names in programs.items()
+    }
+    places = {name: Path(place) for name, place in found.items() if place}
+    return places if len(places) == len(programs) else None
+
+
+def printed(program: Path, option: str, *, errors: bool) -> str:
+    """What a program prints and ends, with its errors if asked; nothing when it cannot start."""
+    try:
+        done = subprocess.run(
+            [program, option],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
 @contextmanager
-def only_one(lock: Path, progress: Progress, waiting: str) -> Iterator[None]:
+def _only_one(lock: Path, progress: Progress, waiting: str) -> Iterator[None]:
     """Hold the lock; the kernel lets it go however the driver ends. waiting: said meanwhile."""
     with lock.open("w") as file:
         try:

@@ -10,6 +10,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,8 +21,10 @@ from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine
-from nixwulf.plugins.runtime import asking
-from nixwulf.plugins.runtime.endpoint import Endpoint
+from nixwulf.plugins.engines.llama_cpp import LlamaCpp
+from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
+from nixwulf.plugins.runtime import openai
+from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
 
 # The API, its console, and QUIC over UDP. The first two listen on the loopback only.
@@ -70,8 +73,10 @@ class MeshLlm(Engine):
         "'mesh-llm' on PATH."
     )
     ports = (_API_PORT, _CONSOLE_PORT)
+    api_port = _API_PORT
     model_on_every_node = True
-    hub_models = False
+    model_suffixes = (".gguf",)
+    performance = LlamaCpp.performance
 
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""
@@ -109,6 +114,18 @@ class MeshLlm(Engine):
             for process in reversed(nodes):
                 process.stop()
 
+    def serve_commands(self, run: MeasuredRun) -> Serving:
+        """The head tells the others the word by which they join."""
+        servers = []
+        for one in run.of("mesh-llm"):
+            argv = list(one.argv)
+            if "--join" in argv:
+                argv[argv.index("--join") + 1] = "TOKEN"
+            servers.append(replace(one, argv=tuple(argv)))
+        note = "TOKEN is what the first line prints as the token of its event 'invite_token'."
+        found = serving(self, run, servers, notes=[note] if len(servers) > 1 else [])
+        return replace(found, then=(f"curl http://127.0.0.1:{_API_PORT}/v1/models",))
+
 
 ENGINE = MeshLlm()
 
@@ -128,7 +145,7 @@ def options_problem(options: str) -> str | None:
 def argv(run: Run, node: Connection, token: str = "") -> list[str]:
     """A node's command line; a token joins the mesh of the head."""
     values = run.case.parameters
-    program = run.facts[node.node.name].programs["mesh-llm"]
+    program = run.program("mesh-llm", node)
     argv = [program, "serve", "--gguf", run.model, "--headless", "--log-format", "json"]
     argv += ["--port", str(_API_PORT), "--console", str(_CONSOLE_PORT)]
     argv += ["--bind-port", str(_PEER_PORT), "--relay", _NO_RELAY, "--no-enumerate-host"]
@@ -142,13 +159,13 @@ def argv(run: Run, node: Connection, token: str = "") -> list[str]:
 
 def completed(run: Run, endpoint: Endpoint, count: int) -> list[str]:
     """What the sanity check compares; a warning of the run where that is no tokens."""
-    request = asking.greedy(run, endpoint.model, count)
+    request = openai.greedy(run, endpoint.model, count)
     try:
-        answer = asking.post(run, endpoint, _COMPLETIONS, request | {"logprobs": 1})
+        answer = openai.post(run, endpoint, _COMPLETIONS, request | {"logprobs": 1})
     except RunFailure as failure:
         if "logprobs" not in failure.reason:
             raise
-        answer = asking.post(run, endpoint, _COMPLETIONS, request)
+        answer = openai.post(run, endpoint, _COMPLETIONS, request)
     found, are_tokens = tokens(answer)
     if not are_tokens and NO_LOGPROBS not in run.warnings:
         run.warnings.append(NO_LOGPROBS)
@@ -203,7 +220,7 @@ def status(run: Run, head: OwnedProcess) -> dict[str, Any]:
 
     with run.head.forwarded(f"127.0.0.1:{_CONSOLE_PORT}") as local:
         endpoint = Endpoint(local, "", head)
-        asking.wait_until_healthy(run, endpoint, _STATUS)
+        openai.wait_until_healthy(run, endpoint, _STATUS)
         try:
             with endpoint.client() as client:
                 found = client.get(_STATUS, timeout=60).json()

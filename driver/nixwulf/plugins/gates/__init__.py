@@ -1,15 +1,17 @@
 """Gates: conditions that must hold before a case runs, each with its reason and its fix.
 
-A gate is one module of this package with an object GATE. It is judged from the facts of a node;
+A module of this package has some in its tuple GATES. A gate is judged from the facts of a node;
 where they are not enough, a command is run on the nodes that it concerns, and its output too. All
 such commands of a node are one round trip.
 """
 
 from __future__ import annotations
 
+import shlex
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -19,18 +21,21 @@ from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Fabric, Node
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.nodes import macos
 from nixwulf.nodes.facts import Facts
+from nixwulf.nodes.ssh import Connection, Unreachable, each
 
 if TYPE_CHECKING:
     from nixwulf.llm import PlacedModel
     from nixwulf.plugins.benchmarks import Benchmark
     from nixwulf.plugins.engines import Engine
-    from nixwulf.plugins.runtime.case import Case
-    from nixwulf.plugins.runtime.run import Run
+    from nixwulf.plugins.runtime.run import Case, Run
 
 LINUX = ("Linux",)
 MACOS = macos.SYSTEM
 LINUX_AND_MACOS = (*LINUX, MACOS)
 GateState = Literal["ok", "refused", "waived", "unknown", "not applicable"]
+_platform = cache(load_platform)
+_MARK = "nixwulf-gate:"
+_LIMIT_S = 60
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,10 @@ class GateContext:
     def crossings_of(self, node: Node) -> tuple[Crossing, ...]:
         """The fabrics that a node is on."""
         return tuple(c for c in self.crossings if c.fabric.name in node.fabrics)
+
+    def answer(self, gate: str, node: Node) -> str:
+        """What a gate's command printed on a node; empty where it was not run."""
+        return self.answers.get(gate, {}).get(node.name, "")
 
     def platform(self, node: Node) -> Mapping[str, Any]:
         """The facts of a node's platform."""
@@ -142,7 +151,7 @@ class GateResult:
 @cache
 def all_gates() -> dict[str, Gate]:
     """Every gate by name."""
-    return cast(dict[str, Gate], discover(sys.modules[__name__], "GATE"))
+    return cast(dict[str, Gate], discover(sys.modules[__name__], "GATES"))
 
 
 def known_names(names: Iterable[str], option: str = "--waive") -> tuple[str, ...]:
@@ -209,4 +218,79 @@ def pairs(subject: GateContext, node: Node) -> Iterator[tuple[Crossing, Node]]:
                 yield crossing, other
 
 
-_platform = cache(load_platform)
+def examine(
+    subject: GateContext,
+    connections: Mapping[str, Connection],
+    waived: Sequence[str],
+    gates: Iterable[Gate] | None = None,
+) -> list[GateResult]:
+    """What every gate says of every node, by gate and then by node.
+
+    Commands are run only where the facts alone refuse nothing that is not waived: a node without
+    an address has no path to probe.
+    """
+    chosen = list(all_gates().values() if gates is None else gates)
+    commands = {
+        (gate.name, node.name): command
+        for gate in chosen
+        for node in subject.nodes
+        if _answerable(gate, subject, node) and (command := gate.command(subject, node))
+    }
+    results = {
+        (gate.name, node.name): result_of(gate, subject, node, waived)
+        for gate in chosen
+        for node in subject.nodes
+        if (gate.name, node.name) not in commands
+    }
+    refusal = next((r for r in results.values() if r.state == "refused"), None)
+    if refusal is None and commands:
+        before = time.time()
+        answers = _ask(subject, connections, commands)
+        subject = replace(subject, answers=answers, asked=(before, time.time()))
+    for gate in chosen:
+        for node in subject.nodes:
+            if (gate.name, node.name) in commands:
+                results[gate.name, node.name] = (
+                    result_of(gate, subject, node, waived)
+                    if refusal is None
+                    else GateResult(
+                        gate.name,
+                        node.name,
+                        "unknown",
+                        (f"Not asked, because gate {refusal.gate!r} refuses {refusal.node!r}.",),
+                    )
+                )
+    return [results[gate.name, node.name] for gate in chosen for node in subject.nodes]
+
+
+def _answerable(gate: Gate, subject: GateContext, node: Node) -> bool:
+    return gate.concerns(subject, node) and gate.reads_of(subject.facts[node.name])
+
+
+def _ask(
+    subject: GateContext,
+    connections: Mapping[str, Connection],
+    commands: Mapping[tuple[str, str], Sequence[str]],
+) -> dict[str, dict[str, str]]:
+    """What the commands print, by gate and node; each node runs all of its own in one script."""
+
+    def ask(node: Node) -> dict[str, str]:
+        script = "".join(
+            f"echo {_MARK}{gate}; {shlex.join(command)} 2>&1 </dev/null; echo\n"
+            for (gate, name), command in commands.items()
+            if name == node.name
+        )
+        if not script:
+            return {}
+        try:
+            done = connections[node.name].run(["sh", "-c", script], timeout_s=_LIMIT_S)
+        except Unreachable as error:
+            return {gate: error.message for gate, name in commands if name == node.name}
+        parts = f"\n{done.stdout}".split(f"\n{_MARK}")[1:]
+        return {gate: text.strip() for gate, _, text in (part.partition("\n") for part in parts)}
+
+    answers: dict[str, dict[str, str]] = {}
+    for node, by_gate in zip(subject.nodes, each(ask, subject.nodes), strict=True):
+        for gate, text in by_gate.items():
+            answers.setdefault(gate, {})[node.name] = text
+    return answers

@@ -1,12 +1,27 @@
-"""Gate: a node has its interface, its address and the MTU of each fabric, as all others do."""
+"""Gates: the fabric is as its file says, cables trained at full speed, and whole packets pass.
+
+A cable at half of its speed goes unnoticed otherwise: ethtool says 40 Gbit/s of any
+(https://blog.hellas.ai/blog/thunderbolt-ibverbs/2-scaling/).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from nixwulf.inventory.cluster import Fabric, Node
 from nixwulf.nodes.facts import Facts
-from nixwulf.plugins.gates import LINUX_AND_MACOS, MACOS, Gate, GateContext, Verdict, refused
+from nixwulf.plugins.gates import (
+    LINUX_AND_MACOS,
+    MACOS,
+    Gate,
+    GateContext,
+    Verdict,
+    on_lab,
+    pairs,
+    refused,
+    unknown,
+)
 
 
 def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
@@ -31,19 +46,134 @@ def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
     return None
 
 
-def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
+def _judge_fabric(subject: GateContext, node: Node) -> Iterator[Verdict]:
     for crossing in subject.crossings_of(node):
         problem = fabric_problem(node, crossing.fabric, subject.facts[node.name])
         if problem:
             yield refused(problem)
 
 
-GATE = Gate(
-    name="fabric",
-    holds="the node has its interface, its address and the fabric's MTU",
-    reads="`/sys/class/net/*/mtu`, `/proc/net/fib_trie`; `ifconfig` on macOS",
-    fix="`ip link set INTERFACE mtu N`, or correct the cluster file",
-    concerns=lambda subject, node: bool(subject.crossings_of(node)),
-    judge=_judge,
-    systems=LINUX_AND_MACOS,
+# IPv4's and ICMP's headers, bytes.
+_HEADERS = 28
+# $@ are pairs of a payload and an address. The first packets over a cable may find no neighbour.
+# macOS's ping forbids fragments by -D, and waits for milliseconds.
+_PROBE = """
+if [ -e /proc/meminfo ]; then whole="-M do"; wait=1; else whole=-D; wait=1000; fi
+ping="ping -n -q -c 1 -W $wait"
+try() {
+  for _ in 1 2 3; do
+    if $ping $whole -s "$1" "$2" >/dev/null 2>&1; then echo "$2 passes"; return; fi
+  done
+  if $ping "$2" >/dev/null 2>&1; then echo "$2 small"; else echo "$2 silent"; fi
+}
+while [ $# -gt 1 ]; do try "$1" "$2" & shift 2; done
+wait
+"""
+
+
+def _command_path_mtu(subject: GateContext, node: Node) -> Sequence[str]:
+    words = []
+    for crossing, other in pairs(subject, node):
+        fabric = crossing.fabric
+        words += [str(fabric.mtu - _HEADERS), other.fabrics[fabric.name].address]
+    return ["sh", "-c", _PROBE, "sh", *words]
+
+
+def _judge_path_mtu(subject: GateContext, node: Node) -> Iterator[Verdict]:
+    text = subject.answer("path-mtu", node)
+    found = dict(line.split(" ", 1) for line in text.splitlines() if line.count(" ") == 1)
+    for crossing, other in pairs(subject, node):
+        fabric = crossing.fabric
+        address = other.fabrics[fabric.name].address
+        way = f"from {node.name!r} to {other.name!r} over {fabric.name!r}"
+        whole = "-D" if subject.facts[node.name].system == MACOS else "-M do"
+        ping = f"ping {whole} -s {fabric.mtu - _HEADERS} {address}"
+        if found.get(address) == "small":
+            yield refused(
+                f"Small packets pass {way}, and those of its MTU, {fabric.mtu} bytes, do not; set "
+                f"MTU {fabric.mtu} on what is between them, or a smaller one in the cluster file, "
+                f"and try '{ping}'."
+            )
+        elif found.get(address) == "silent":
+            yield refused(
+                f"No packet came back {way}; see the cable and the firewall, and try '{ping}' on "
+                f"{node.name!r}."
+            )
+        elif found.get(address) != "passes":
+            yield unknown(f"{node.name!r} could not be asked for the path to {other.name!r}.")
+
+
+_KINDS = frozenset({"thunderbolt-net", "usb4-rdma"})
+
+
+def _fabrics(subject: GateContext, node: Node) -> list[Fabric]:
+    return [c.fabric for c in subject.crossings_of(node) if c.fabric.kind in _KINDS]
+
+
+def expected_gbps(subject: GateContext, node: Node, fabric: Fabric) -> float:
+    """Of the slowest USB4 port at either end; the fabric's own where no platform knows."""
+    ends = [node, *(other for crossing, other in pairs(subject, node) if crossing.fabric == fabric)]
+    speeds = [
+        port["speed_gbps"]
+        for end in ends
+        for port in subject.platform(end).get("ports", ())
+        if re.match(r"usb4|thunderbolt", port["kind"], re.IGNORECASE) and "speed_gbps" in port
+    ]
+    return float(min(speeds, default=fabric.speed_gbps))
+
+
+def _judge_usb4(subject: GateContext, node: Node) -> Iterator[Verdict]:
+    links = subject.facts[node.name].hardware.links
+    for fabric in _fabrics(subject, node):
+        expected = expected_gbps(subject, node, fabric)
+        if not links:
+            yield refused(
+                f"Node {node.name!r} has no cable to another host, and is on {fabric.name!r}; see "
+                "the cable, and 'boltctl' or 'dmesg | grep thunderbolt' there."
+            )
+        for name, link in links.items():
+            if link is None:
+                yield unknown(f"Node {node.name!r} does not tell the speed of its cable {name!r}.")
+                continue
+            for way, lane, lanes in (
+                ("sends", link.tx_gbps, link.tx_lanes),
+                ("receives", link.rx_gbps, link.rx_lanes),
+            ):
+                if lane * lanes < expected:
+                    yield refused(
+                        f"The cable {name!r} of node {node.name!r} to {link.peer!r} {way} at "
+                        f"'{lane:g} Gb/s x {lanes}', and its ports can {expected:g} Gbit/s; unplug "
+                        "it at BOTH ends, plug it in again, then try another cable."
+                    )
+
+
+GATES = (
+    Gate(
+        name="fabric",
+        holds="the node has its interface, its address and the fabric's MTU",
+        reads="`/sys/class/net/*/mtu`, `/proc/net/fib_trie`; `ifconfig` on macOS",
+        fix="`ip link set INTERFACE mtu N`, or correct the cluster file",
+        concerns=lambda subject, node: bool(subject.crossings_of(node)),
+        judge=_judge_fabric,
+        systems=LINUX_AND_MACOS,
+    ),
+    Gate(
+        name="path-mtu",
+        holds="packets of the fabric's MTU pass to every other node, unfragmented",
+        reads="`ping -M do -s MTU-28` (macOS: `-D`), each way",
+        fix="set the MTU of switches, bridges and routes between them",
+        concerns=lambda subject, node: any(True for _ in pairs(subject, node)),
+        judge=_judge_path_mtu,
+        command=_command_path_mtu,
+        systems=LINUX_AND_MACOS,
+    ),
+    Gate(
+        name="usb4",
+        holds="USB4 and Thunderbolt cables trained at the speed of the ports, both ways, at both "
+        "ends",
+        reads="`{tx,rx}_{speed,lanes}` of `/sys/bus/thunderbolt/devices`, the platform's ports",
+        fix="unplug BOTH ends, plug in again; then another cable",
+        concerns=lambda subject, node: not on_lab(node) and bool(_fabrics(subject, node)),
+        judge=_judge_usb4,
+    ),
 )

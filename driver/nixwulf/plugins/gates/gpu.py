@@ -1,4 +1,4 @@
-"""Gate: a platform's GPU is seen, and this user may use it; else engines run on the CPU."""
+"""Gates: the GPU is seen, may be opened, and may have more of shared memory than the default."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.hardware import AMD
-from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused, unknown
 
 
 def _vendor(subject: GateContext, node: Node) -> str:
     return str(subject.platform(node).get("gpu", {}).get("vendor", ""))
 
 
-def _concerns(subject: GateContext, node: Node) -> bool:
+def _concerns_gpu(subject: GateContext, node: Node) -> bool:
     return subject.uses_gpu and _vendor(subject, node) in {"amd", "nvidia"}
 
 
@@ -25,13 +25,13 @@ done
 """
 
 
-def _command(subject: GateContext, node: Node) -> Sequence[str]:
+def _command_gpu(subject: GateContext, node: Node) -> Sequence[str]:
     if _vendor(subject, node) == "nvidia":
         return ["nvidia-smi", "-L"]
     return ["sh", "-c", _DEVICES]
 
 
-def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
+def _judge_gpu(subject: GateContext, node: Node) -> Iterator[Verdict]:
     if _vendor(subject, node) == "amd":
         yield from _judge_amd(subject, node)
     else:
@@ -46,7 +46,7 @@ def _judge_amd(subject: GateContext, node: Node) -> Iterator[Verdict]:
             "grep amdgpu' there."
         )
         return
-    lines = subject.answers.get(GATE.name, {}).get(node.name, "").splitlines()
+    lines = subject.answer("gpu", node).splitlines()
     for what, needed_by in (("/dev/dri/renderD", "Vulkan"), ("/dev/kfd", "ROCm")):
         found = [line.split() for line in lines if line.startswith(what)]
         if not found:
@@ -64,7 +64,7 @@ def _judge_amd(subject: GateContext, node: Node) -> Iterator[Verdict]:
 
 def _judge_nvidia(subject: GateContext, node: Node) -> Iterator[Verdict]:
     hardware = subject.facts[node.name].hardware
-    answer = subject.answers.get(GATE.name, {}).get(node.name, "")
+    answer = subject.answer("gpu", node)
     if not hardware.nvidia_driver:
         yield refused(
             f"Node {node.name!r} has no NVIDIA driver loaded, so engines would run on its CPU; run "
@@ -77,12 +77,52 @@ def _judge_nvidia(subject: GateContext, node: Node) -> Iterator[Verdict]:
         )
 
 
-GATE = Gate(
-    name="gpu",
-    holds="the platform's GPU is seen, and the user may open it: no silent run on the CPU",
-    reads="`/sys/class/drm`, write access to `/dev/kfd` and `/dev/dri/renderD*`; `nvidia-smi -L`",
-    fix="groups `render` and `video`; load the driver",
-    concerns=_concerns,
-    judge=_judge,
-    command=_command,
+# The kernel gives ttm half of the memory, and people who raise it take 62 % or more.
+_LEAST_SHARE = 0.55
+
+
+def _concerns_gtt(subject: GateContext, node: Node) -> bool:
+    gpu = subject.platform(node).get("gpu", {})
+    return subject.uses_gpu and gpu.get("vendor") == "amd" and bool(gpu.get("shared_memory"))
+
+
+def _judge_gtt(subject: GateContext, node: Node) -> Iterator[Verdict]:
+    facts = subject.facts[node.name]
+    gpus = [gpu for gpu in facts.hardware.gpus if gpu.vendor == AMD and gpu.gtt_bytes]
+    if not gpus or not facts.memory_total:
+        yield unknown(f"Node {node.name!r} does not tell how much memory its GPU may have.")
+        return
+    gpu = max(gpus, key=lambda gpu: gpu.gtt_bytes)
+    whole = facts.memory_total + gpu.vram_bytes
+    if gpu.gtt_bytes + gpu.vram_bytes < _LEAST_SHARE * whole:
+        yield refused(
+            f"The GPU of node {node.name!r} may have {_gib(gpu.gtt_bytes)} GiB (and "
+            f"{_gib(gpu.vram_bytes)} of its own) of {_gib(whole)}, the kernel's default; deploy "
+            "it, or boot it with 'ttm.pages_limit=31457280' for 120 GiB."
+        )
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f}"
+
+
+GATES = (
+    Gate(
+        name="gpu",
+        holds="the platform's GPU is seen, and the user may open it: no silent run on the CPU",
+        reads="`/sys/class/drm`, write access to `/dev/kfd` and `/dev/dri/renderD*`; "
+        "`nvidia-smi -L`",
+        fix="groups `render` and `video`; load the driver",
+        concerns=_concerns_gpu,
+        judge=_judge_gpu,
+        command=_command_gpu,
+    ),
+    Gate(
+        name="gtt",
+        holds=f"the GPU may have more than {_LEAST_SHARE:.0%} of the memory that it shares",
+        reads="`mem_info_gtt_total` and `mem_info_vram_total` of `/sys/class/drm`, `MemTotal`",
+        fix="`nixwulf.strix-halo.gpuMemoryGiB`, or the kernel parameter `ttm.pages_limit`",
+        concerns=_concerns_gtt,
+        judge=_judge_gtt,
+    ),
 )

@@ -1,12 +1,19 @@
-"""Gate: the kernel is not older than what the platform needs."""
+"""Gates: the kernel is new enough, and no pair with firmware that is known to be bad."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
 
+from nixwulf.core.files import read_toml
+from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Node
-from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused, unknown
+from nixwulf.nodes.facts import Facts
+from nixwulf.plugins.gates import Gate, GateContext, Verdict, on_lab, refused, unknown
 
 
 def version_of(text: str) -> tuple[int, ...]:
@@ -26,7 +33,7 @@ def _filled(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
     return numbers + (0,) * (length - len(numbers))
 
 
-def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
+def _judge_kernel(subject: GateContext, node: Node) -> Iterator[Verdict]:
     platform = subject.platform(node)
     kernel, floor = subject.facts[node.name].kernel, platform["kernel_floor"]["value"]
     if not version_of(kernel):
@@ -39,11 +46,108 @@ def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
         )
 
 
-GATE = Gate(
-    name="kernel",
-    holds="the kernel is not older than the platform's `kernel_floor`",
-    reads="`/proc/sys/kernel/osrelease`",
-    fix="install a newer kernel and reboot",
-    concerns=lambda subject, node: "kernel_floor" in subject.platform(node),
-    judge=_judge,
+_PATH = Path(str(resources.files("nixwulf"))) / "data" / "known_bad.toml"
+
+
+@cache
+def table() -> dict[str, dict[str, Any]]:
+    """The known bad ones by name; raises InputError."""
+    document: dict[str, dict[str, Any]] = read_toml(_PATH)
+    check(document, "known-bad", str(_PATH))
+    return document
+
+
+def _targets(subject: GateContext, node: Node) -> frozenset[str]:
+    """The GPUs that the kernel sees; else the one that the platform is sold with."""
+    seen = subject.facts[node.name].hardware.targets
+    sold = subject.platform(node).get("gpu", {}).get("target")
+    return seen or (frozenset([sold]) if sold else frozenset())
+
+
+def _judge_known_bad(subject: GateContext, node: Node) -> Iterator[Verdict]:
+    facts = subject.facts[node.name]
+    for name, entry in table().items():
+        if entry["gpu"] not in _targets(subject, node):
+            continue
+        found = {what: holds(entry, facts) for what, holds in _CONDITIONS.items()}
+        if False in found.values():
+            continue
+        lacking = [what for what, holds in found.items() if holds is None]
+        if lacking:
+            yield unknown(
+                f"Node {node.name!r} does not tell its {' nor its '.join(lacking)}, so it is open "
+                f"whether it is {name!r}: {entry['reason']} ({entry['source']})."
+            )
+        else:
+            yield refused(
+                f"Node {node.name!r} has {_what(entry, facts)}, known to be bad on "
+                f"{entry['gpu']}: {entry['reason']} ({entry['source']}); {entry['fix']}."
+            )
+
+
+def _kernel(entry: Mapping[str, Any], facts: Facts) -> bool:
+    if "kernel_from" not in entry:
+        return True
+    above = not is_older(facts.kernel, entry["kernel_from"])
+    return above and is_older(facts.kernel, entry["kernel_before"])
+
+
+def _firmware(entry: Mapping[str, Any], facts: Facts) -> bool | None:
+    if "firmware_from" not in entry:
+        return True
+    release = facts.hardware.linux_firmware
+    if not release:
+        return None
+    return not is_older(release, entry["firmware_from"]) and not is_older(
+        entry["firmware_to"], release
+    )
+
+
+def _mes(entry: Mapping[str, Any], facts: Facts) -> bool | None:
+    if "mes" not in entry:
+        return True
+    seen = {gpu.mes for gpu in facts.hardware.gpus if gpu.mes}
+    return entry["mes"] in seen if seen else None
+
+
+# Whether each condition of an entry holds of a node; none where the node does not tell.
+_CONDITIONS: Mapping[str, Callable[[Mapping[str, Any], Facts], bool | None]] = {
+    "kernel": _kernel,
+    "linux-firmware release": _firmware,
+    "MES firmware": _mes,
+}
+
+
+def _what(entry: Mapping[str, Any], facts: Facts) -> str:
+    parts = []
+    if "kernel_from" in entry:
+        parts.append(f"kernel {facts.kernel!r}")
+    if "firmware_from" in entry:
+        parts.append(f"linux-firmware {facts.hardware.linux_firmware!r}")
+    if "mes" in entry:
+        parts.append(f"MES firmware {entry['mes']:#x}")
+    return " with ".join(parts)
+
+
+GATES = (
+    Gate(
+        name="kernel",
+        holds="the kernel is not older than the platform's `kernel_floor`",
+        reads="`/proc/sys/kernel/osrelease`",
+        fix="install a newer kernel and reboot",
+        concerns=lambda subject, node: "kernel_floor" in subject.platform(node),
+        judge=_judge_kernel,
+    ),
+    Gate(
+        name="known-bad",
+        holds="kernel and GPU firmware are not among `data/known_bad.toml`",
+        reads="`osrelease`; the MES in `/sys/class/drm/*/device/fw_version`; the linux-firmware "
+        "release that booted, which only nodes of this flake tell",
+        fix="take the kernel or firmware that the sentence names",
+        concerns=lambda subject, node: (
+            not on_lab(node)
+            and any(entry["gpu"] in _targets(subject, node) for entry in table().values())
+        ),
+        judge=_judge_known_bad,
+    ),
 )

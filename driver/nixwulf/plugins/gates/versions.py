@@ -86,7 +86,7 @@ def _compare(subject: GateContext, node: Node, first: Node, engine: Engine) -> I
 
 def _answer(subject: GateContext, node: Node, engine: str) -> str:
     """What a node printed of an engine: the place of its program, then its version."""
-    text = subject.answers.get(GATE.name, {}).get(node.name, "")
+    text = subject.answer("versions", node)
     parts = (part.partition("\n") for part in f"\n{text}".split(f"\n{_MARK}")[1:])
     return next((lines.strip() for name, _, lines in parts if name == engine), "")
 
@@ -103,15 +103,18 @@ def _build(subject: GateContext, node: Node, engine: str) -> str:
     return " ".join(line for line in lines if alone or "version" in line.lower())
 
 
-GATE = Gate(
-    name="versions",
-    holds="all nodes have one build of an engine, of a version that has every word that the driver "
-    "uses; without a case, of every engine on PATH",
-    reads="the store path of its program (`readlink -f`), the version that it prints, and "
-    "[the tables](versions.md)",
-    fix="deploy all nodes from one flake, or install one version that the sentence names",
-    concerns=_concerns,
-    judge=_judge,
-    command=_command,
-    systems=None,
+GATES = (
+    Gate(
+        name="versions",
+        holds="all nodes have one build of an engine, of a version that has every word that the "
+        "driver "
+        "uses; without a case, of every engine on PATH",
+        reads="the store path of its program (`readlink -f`), the version that it prints, and "
+        "[the tables](versions.md)",
+        fix="deploy all nodes from one flake, or install one version that the sentence names",
+        concerns=_concerns,
+        judge=_judge,
+        command=_command,
+        systems=None,
+    ),
 )

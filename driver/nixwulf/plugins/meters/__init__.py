@@ -1,21 +1,22 @@
 """Wall meters, which the driver asks over HTTP while the nodes work.
 
-Sources of what they answer: Shelly's first generation https://shelly-api-docs.shelly.cloud/gen1/
-(/status: meters[], emeters[]), the later ones
-https://shelly-api-docs.shelly.cloud/gen2/ComponentsAndServices/Switch (Switch.GetStatus: apower),
-Tasmota https://tasmota.github.io/docs/Commands/ (Status 8: StatusSNS.ENERGY.Power).
+A module of this package has some kinds of them in its tuple METERS. A cluster file names a kind.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.inventory.cluster import Meter, Node
+from nixwulf.core.registry import choose, discover
+from nixwulf.inventory.cluster import Cluster, Meter, Node
 from nixwulf.nodes.power.samples import Point
 
 if TYPE_CHECKING:
@@ -31,19 +32,41 @@ class MeterError(NixwulfError):
     """A meter that does not answer, or not with watts: a clause that follows its name."""
 
 
-def path_of(meter: Meter) -> str:
-    """The path and query that are asked for its power."""
-    return {
-        "shelly": "/status",
-        "shelly-gen2": f"/rpc/Switch.GetStatus?id={meter.channel}",
-        "tasmota": "/cm?cmnd=Status%208",
-    }[meter.kind]
+@dataclass(frozen=True)
+class MeterKind:
+    """A kind of wall meter; path and watts are by the channel that is asked for.
+
+    path: the path and query that are asked. watts: what an answer that was JSON says; raises
+    MeterError, or KeyError, IndexError, TypeError or AttributeError where it has no power.
+    """
+
+    name: str
+    path: Callable[[int], str]
+    watts: Callable[[Any, int], Any]
+
+
+@cache
+def all_meters() -> dict[str, MeterKind]:
+    """Every kind of meter by name."""
+    return cast(dict[str, MeterKind], discover(sys.modules[__name__], "METERS"))
+
+
+def kind_of(meter: Meter, source: str = "the cluster file") -> MeterKind:
+    """The kind of a meter; raises InputError."""
+    return choose(all_meters(), meter.kind, "kind of meter", source)
+
+
+def require_known(cluster: Cluster) -> None:
+    """Raise InputError for a meter of a kind that there is not."""
+    for node in cluster.nodes:
+        if node.meter:
+            kind_of(node.meter, f"{cluster.source}: node {node.name!r}")
 
 
 def watts_of(meter: Meter, answer: Any) -> float:
     """The watts of an answer that was JSON; raises MeterError."""
     try:
-        value = _VALUES[meter.kind](answer, meter.channel)
+        value = kind_of(meter).watts(answer, meter.channel)
     except (KeyError, IndexError, TypeError, AttributeError):
         raise MeterError(f"has no power for channel {meter.channel} in its answer") from None
     if (
@@ -60,7 +83,7 @@ def read(meter: Meter, client: httpx.Client) -> float:
     import httpx
 
     try:
-        answer = client.get(meter.url.rstrip("/") + path_of(meter))
+        answer = client.get(_address(meter))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise MeterError(f"did not answer ({type(error).__name__})") from None
     if answer.status_code != httpx.codes.OK:
@@ -95,7 +118,7 @@ def complaints(nodes: Iterable[Node]) -> list[str]:
             except MeterError as error:
                 sentences.append(
                     f"The meter of {', '.join(map(repr, names))} {error.message}; the runs go on "
-                    f"without its watts until it does: try 'curl {meter.url}{path_of(meter)}'."
+                    f"without its watts until it does: try 'curl {_address(meter)}'."
                 )
     return sentences
 
@@ -147,20 +170,5 @@ class MeterReader:
                 self._done.wait(max(0.0, begin + INTERVAL_S - time.monotonic()))
 
 
-def _shelly(answer: Any, channel: int) -> Any:
-    found = answer["emeters" if answer.get("emeters") else "meters"][channel]
-    if found.get("is_valid") is False:
-        raise MeterError("says itself that its power is not valid")
-    return found["power"]
-
-
-def _tasmota(answer: Any, channel: int) -> Any:
-    power = answer["StatusSNS"]["ENERGY"]["Power"]
-    return power[channel] if isinstance(power, list) or channel else power
-
-
-_VALUES = {
-    "shelly": _shelly,
-    "shelly-gen2": lambda answer, _: answer["apower"],
-    "tasmota": _tasmota,
-}
+def _address(meter: Meter) -> str:
+    return meter.url.rstrip("/") + kind_of(meter).path(meter.channel)

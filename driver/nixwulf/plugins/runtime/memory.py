@@ -16,8 +16,8 @@ from nixwulf.inventory.cluster import LAB_PLATFORM, Node
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm.sizes import Sizes
 from nixwulf.nodes.facts import Facts
-from nixwulf.plugins.runtime.case import Case
-from nixwulf.plugins.runtime.endpoint import MARGIN
+from nixwulf.plugins.runtime.openai import MARGIN
+from nixwulf.plugins.runtime.run import Case
 
 # Bytes of a value in the cache: blocks of 32 values with their scales (ggml-common.h).
 _CACHE_BYTES = {

@@ -15,6 +15,8 @@ from nixwulf.nodes.ssh import Unreachable, run_all
 from nixwulf.plugins.runtime.run import Run
 
 _DATA = resources.files("nixwulf") / "data" / "nccl.toml"
+# What makes it log while it is measured.
+LOGGING = ("NCCL_DEBUG", "NCCL_DEBUG_FILE")
 _CHANNEL = re.compile(r"\bvia NET/(?P<network>\w+)")
 # $1 is the beginning of the names of the files.
 _MOVE = 'cat "$1".* 2>/dev/null; rm -f "$1".*'

@@ -1,15 +1,21 @@
-"""Load on an OpenAI-compatible endpoint: requests of the same size, several in flight at once."""
+"""Load on an OpenAI-compatible endpoint: requests of the same size, several in flight at once.
+
+The driver has no tokenizer. A prompt is a row of English words of three letters. Each is one token
+after a space in the vocabularies of Llama 2 and 3, Mistral, Qwen, GPT-2 and gpt-oss (counted), and
+as many bytes as any other where bytes are tokens, as in the lab. So a server's counts of two rows
+tell what it adds by itself (a beginning, a chat's template) and what a word takes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nixwulf.plugins.runtime import prompts
 from nixwulf.plugins.runtime.openai_stream import (
     PATHS,
     Answer,
@@ -23,8 +29,55 @@ from nixwulf.plugins.runtime.openai_stream import (
 if TYPE_CHECKING:
     import httpx
 
+_WORDS = (
+    "the and for are but not you all can had her was one our out day get has him his how man "
+    "new now old see two way who did its let put say she too use any own off why try big end "
+    "far few got men run set"
+)
+WORDS = tuple(_WORDS.split())
+# The first words are the request's number, so that no two prompts of a run begin alike and no
+# server's prompt cache can help.
+NUMBER_WORDS = 2
+# Words of the two prompts that a server is asked to count.
+PROBES = (4, 12)
 _IGNORE_EOS = {"ignore_eos": True}
 _BAD_REQUEST = (400, 422)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How a server counts prompts: tokens of its own, and tokens of a word."""
+
+    own: int
+    word: int
+
+    @property
+    def least(self) -> int:
+        """Tokens of the shortest prompt."""
+        return self.own + NUMBER_WORDS * self.word
+
+    def prompt(self, number: int, tokens: int, seed: int) -> str:
+        """The prompt of a request by its number in the run; tokens is not less than the least.
+
+        What is left after whole words is letters: where a word is several tokens, a letter is one.
+        """
+        words, letters = divmod(tokens - self.own, self.word)
+        return row(number, words, seed) + "x" * letters
+
+
+def counting(few: int, many: int) -> Counting | None:
+    """From a server's counts of PROBES words; None when they do not grow by whole tokens a word."""
+    word, rest = divmod(many - few, PROBES[1] - PROBES[0])
+    own = few - PROBES[0] * word
+    return Counting(own, word) if word > 0 and rest == 0 and own >= 0 else None
+
+
+def row(number: int, words: int, seed: int) -> str:
+    """Words that differ from those of any other number, the first ones surely."""
+    stream = random.Random(f"{seed}/{number}")  # noqa: S311 - the same on every machine
+    digits = [number % len(WORDS), number // len(WORDS) % len(WORDS)]
+    first = [WORDS[digit] for digit in digits]
+    return " ".join([*first, *stream.choices(WORDS, k=max(0, words - NUMBER_WORDS))])
 
 
 @dataclass(frozen=True)
@@ -76,12 +129,12 @@ class Load:
     extra: dict[str, Any] = field(default_factory=_IGNORE_EOS.copy)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    async def prepare(self) -> prompts.Counting | None:
+    async def prepare(self) -> Counting | None:
         """Learn how the server counts prompts, and whether it knows ignore_eos; None: it does not.
 
         Raises StreamError when it counts otherwise than by words, or more than n_prompt by itself.
         """
-        few, many = prompts.PROBES
+        few, many = PROBES
         try:
             first = await self._count(few)
         except Refused as refused:
@@ -92,7 +145,7 @@ class Load:
         second = await self._count(many)
         if first is None or second is None:
             return None
-        found = prompts.counting(first, second)
+        found = counting(first, second)
         if found is None:
             raise StreamError(
                 f"The server counts {first} tokens in {few} short words and {second} in {many}: "
@@ -105,14 +158,12 @@ class Load:
             )
         return found
 
-    async def send(
-        self, counting: prompts.Counting | None, requests: int, slots: int, n_gen: int
-    ) -> Pass:
+    async def send(self, counting: Counting | None, requests: int, slots: int, n_gen: int) -> Pass:
         """Send requests, each as soon as one of the slots is free; raises StreamError.
 
         Without a counting, prompts are rows of n_prompt words.
         """
-        prompt = counting.prompt if counting else prompts.row
+        prompt = counting.prompt if counting else row
         numbers = list(itertools.islice(self._numbers, requests))
         texts = [prompt(number, self.n_prompt, self.seed) for number in numbers]
         answers: list[Answer] = []
@@ -140,7 +191,7 @@ class Load:
         return await count_prompt(self.client, PATHS[self.api], request)
 
     def _row(self, words: int) -> str:
-        return prompts.row(next(self._numbers), words, self.seed)
+        return row(next(self._numbers), words, self.seed)
 
     def _request(self, text: str, n_gen: int) -> dict[str, Any]:
         return body(self.api, self.model, text, n_gen, self.seed) | self.extra

@@ -1,13 +1,15 @@
-"""One run of a case while it goes on: its nodes, its owned processes and its two clocks."""
+"""A point of a sweep, and its run while it goes on: nodes, owned processes and two clocks."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from nixwulf.inventory.cluster import Cluster, Fabric
+from nixwulf.core.naming import fingerprint
+from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.nodes import container
 from nixwulf.nodes.container import Toolbox
 from nixwulf.nodes.counters import Counters, read
@@ -15,7 +17,6 @@ from nixwulf.nodes.facts import Facts
 from nixwulf.nodes.power.samples import PowerSession
 from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.nodes.ssh import Connection, Unreachable, each
-from nixwulf.plugins.runtime.case import Case
 
 # A silent run whose fabric still carries this much is loading a model, not hanging: a stopped
 # peer leaves only retransmissions and window probes, a few kilobytes a minute. One node has no
@@ -23,6 +24,45 @@ from nixwulf.plugins.runtime.case import Case
 _PROGRESS_BYTES = 1_000_000
 PROGRESS_CPU_S = 0.5
 _POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of a sweep; fabric and transport are None on one node.
+
+    image is that of the case's toolbox, by digest; None where programs are the nodes' own.
+    Engine, model and parallelism are None where the benchmark measures the machines themselves.
+    """
+
+    engine: str | None
+    benchmark: str
+    model: str | None
+    nodes: int
+    fabric: str | None
+    transport: str | None
+    parallelism: str | None
+    parameters: dict[str, Any]
+    seed: int
+    samples: int
+    warm_up: bool
+    model_digest: str | None
+    image: str | None = None
+
+    @property
+    def id(self) -> str:
+        """12 hexadecimal digits that stand for all coordinates and the model's definition."""
+        return fingerprint(asdict(self))[:12]
+
+    def document(self) -> dict[str, Any]:
+        """As in a plan and a record: what has no value is absent."""
+        values = {"id": self.id, **asdict(self)}
+        del values["model_digest"], values["image"]
+        return {key: value for key, value in values.items() if value is not None}
+
+    def nodes_of(self, cluster: Cluster) -> tuple[Node, ...]:
+        """The nodes it takes: the first ones that are on its fabric, the head first."""
+        possible = cluster.nodes if self.fabric is None else cluster.nodes_on(self.fabric)
+        return possible[: self.nodes]
 
 
 @dataclass(frozen=True)
@@ -99,12 +139,12 @@ class Run:
             case = replace(case, fabric=None, transport=None, parallelism="single")
         return replace(self, case=case, nodes=self.nodes[:count])
 
-    def program(self, name: str) -> str:
-        """Where the head has a program; raises RunFailure when a waived gate let it pass."""
-        head = self.head.node.name
-        place = self.facts[head].programs.get(name)
+    def program(self, name: str, node: Connection | None = None) -> str:
+        """Where a node, else the head, has a program; raises RunFailure where a gate was waived."""
+        where = (node or self.head).node.name
+        place = self.facts[where].programs.get(name)
         if place is None:
-            raise RunFailure("failed", f"Node {head!r} lacks {name!r} on PATH; install it there.")
+            raise RunFailure("failed", f"Node {where!r} lacks {name!r} on PATH; install it there.")
         return place
 
     def data_address(self, node: Connection) -> str:

@@ -19,7 +19,7 @@ _EVERYBODYS = frozenset(
         *("root", "nixos", "nobody", "admin", "ubuntu", "debian", "user", "builder", "runner"),
         *("localhost", "host", "hostname", "node", "nodes", "server", "worker", "head", "rank"),
         *("lab", "linux", "version", "cpu", "gpu", "rpc", "http", "https", "tcp", "rdma", "main"),
-        *("nvidia", "amd", "apple", "intel", "ray", "vllm", "exo", "pi", "memory", "system"),
+        *("nvidia", "amd", "apple", "intel", "ray", "pi", "memory", "system"),
         *("none", "null", "true", "false", "self", "unknown"),
     }
 )

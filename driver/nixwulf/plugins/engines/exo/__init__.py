@@ -1,0 +1,245 @@
+"""exo: one program a node, which find each other; models are placed through its HTTP API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nixwulf.core.errors import InputError
+from nixwulf.llm.random_model import RandomModel
+from nixwulf.nodes.ssh import Connection, each
+from nixwulf.plugins.engines import Engine, devices
+from nixwulf.plugins.engines.exo import api
+from nixwulf.plugins.engines.exo.api import ExoRequest, Instance, Network
+from nixwulf.plugins.engines.mlx import Mlx
+from nixwulf.plugins.engines.mlx.ranks import rdma_problem
+from nixwulf.plugins.engines.serving import MeasuredRun, Serving, post, serving
+from nixwulf.plugins.runtime import openai
+from nixwulf.plugins.runtime.openai import Endpoint
+from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
+
+_API_PORT = 52415
+# Nodes tell each other their memory a while after they have met; before, nothing can be placed. And
+# what the master cannot place it only logs: no instance comes, and no answer says so.
+_SETTLE_S = 60.0
+_REMOVE_S = 10.0
+_POLL_S = 0.2
+# Offline: what is not on the nodes fails at once, and is not downloaded inside a run.
+ENVIRONMENT = {"EXO_OFFLINE": "true", "PYTHONUNBUFFERED": "1"}
+
+T = TypeVar("T")
+
+
+class Exo(Engine):
+    """exo, which runs MLX.
+
+    Each run is alone in a namespace `nixwulf-RUN`, with `EXO_OFFLINE=true`; the head has
+    `--force-master`, the others `--no-api`. `exo --help` on every node tells its release:
+    `--zenoh-port` (commit 09f9ea3 or later) or `--libp2p-port` (v1.0.71). Through the API on the
+    head: topology until all have met, previews until the placement is possible, `POST
+    /place_instance`, runners and downloads until each part is ready, `DELETE` at the end.
+
+    Models are folders ORG--NAME with their `*.safetensors.index.json` in `~/.exo/models` on a Mac
+    and `~/.local/share/exo/models` on Linux, or where the node's `EXO_DEFAULT_MODELS_DIR`,
+    `EXO_MODELS_DIRS` or `EXO_MODELS_READ_ONLY_DIRS` say. A model without a card of exo's is looked
+    up on the Internet, offline or not.
+    """
+
+    name = "exo"
+    programs = ("exo",)
+    lacking = (
+        "exo is not on PATH (PyPI's 'exo' is another project); install it as "
+        "https://github.com/exo-explore/exo says, and put 'exo' on PATH."
+    )
+    ports = (_API_PORT, api.PEER_PORT)
+    api_port = _API_PORT
+    apis = ("chat",)
+    performance = Mlx.performance
+    model_on_every_node = True
+    hub_models = True
+    gpus = ("apple",)
+    # Its mlx_distributed_init: an MlxJacclInstance initialises jaccl strictly.
+    rdma_known_by = (
+        "exo was asked for an instance of MlxJaccl, which starts MLX with jaccl or not at all"
+    )
+
+    def random_model(self, model: RandomModel) -> Path:
+        """None: it takes models by their names; raises InputError."""
+        raise InputError("exo runs no random weights; give the model an id in the sweep.")
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Random weights, the API that it does not have, and RDMA that MLX's jaccl is not for."""
+        if point.get("random") is not None:
+            return "exo takes a model by its name on Hugging Face, not random weights"
+        if point["benchmark"] == "serve" and point["parameters"].get("api") != "chat":
+            return "exo answers chat only; give the parameter api: [chat]"
+        return rdma_problem(point)
+
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """It has no option that tells it."""
+        return devices.version_command(programs.get("exo"), "exo", "mlx", "mlx-lm")
+
+    def start(self, run: Run) -> None:
+        """Start it on every node, alone in a namespace, and wait until all have met."""
+        run.engine_facts["origin"] = run.program("exo")
+        if run.model.startswith("/"):
+            reason = f"exo takes no folder such as {run.model!r}; give the model an id instead."
+            raise RunFailure("unsupported", reason)
+        joined = api.network(_help(run), f"nixwulf-{run.name}")
+        for node in run.nodes:
+            worker = node is not run.head
+            environment = {**ENVIRONMENT, **joined.environment}
+            run.start(node, "exo", argv(run, node, joined), environment, background=worker)
+        with _api(run) as endpoint:
+            clocks = Clocks(run, endpoint.server)
+            found: Any = []
+            while len(found) < run.case.nodes:
+                openai.require_running(run, endpoint)
+                clocks.check()
+                time.sleep(_POLL_S)
+                try:
+                    found = _ask(endpoint, api.NODES)
+                except RunFailure as failure:  # else it does not answer yet
+                    if failure.outcome == "unsupported":
+                        raise
+
+    def greedy_tokens(self, run: Run, count: int) -> list[str]:
+        """The texts of the tokens of a chat."""
+        with self.endpoint(run) as endpoint:
+            request = api.greedy(run.model, run.case.seed, count)
+            return api.tokens(openai.post(run, endpoint, request.path, dict(request.body or {})))
+
+    @contextmanager
+    def endpoint(self, run: Run) -> Iterator[Endpoint]:
+        """The head's API with the model placed on the case's nodes, and removed at the end."""
+        with _api(run) as endpoint:
+            model, case = run.model, run.case
+            _settled(
+                run,
+                endpoint,
+                api.previews(model),
+                lambda answer: api.require_placement(model, case, answer),
+            )
+            before = frozenset(_ask(endpoint, api.INSTANCES))
+            _ask(endpoint, api.placement(model, case))
+            instance = _settled(
+                run,
+                endpoint,
+                api.INSTANCES,
+                lambda answer: api.placed_instance(model, before, answer),
+            )
+            try:
+                _wait_until_ready(run, endpoint, instance)
+                yield endpoint
+            finally:
+                _remove(endpoint, instance)
+
+    def serve_commands(self, run: MeasuredRun) -> Serving:
+        """Nodes meet in a namespace, and the model is placed on them by a request."""
+        servers = []
+        for one in run.of("exo"):
+            argv, environment = list(one.argv), dict(one.environment)
+            if "--namespace" in argv:
+                argv[argv.index("--namespace") + 1] = "nixwulf"
+            else:
+                environment[api.NAMESPACE] = "nixwulf"
+            servers.append(replace(one, argv=tuple(argv), environment=environment))
+        servers.sort(key=lambda one: "--force-master" in one.argv)
+        model, case = str(run.record["model"]["hub"]), run.case
+        placed = api.placement_of(model, case["parallelism"], case.get("transport"), case["nodes"])
+        found = serving(self, run, servers, model)
+        return replace(found, then=(post(_API_PORT, placed.path, placed.body), *found.then))
+
+
+ENGINE = Exo()
+
+
+def argv(run: Run, node: Connection, joined: Network) -> list[str]:
+    """A node's command line: the head answers and leads."""
+    role = ["--force-master"] if node is run.head else ["--no-api"]
+    return [run.program("exo", node), *role, *joined.arguments]
+
+
+def _help(run: Run) -> dict[str, str]:
+    """What `exo --help` prints, by the name of the node."""
+
+    def printed(node: Connection) -> str:
+        program = run.program("exo", node)
+        return run.output(node, api.HELP, program)
+
+    names = (node.node.name for node in run.nodes)
+    return dict(zip(names, each(printed, run.nodes), strict=True))
+
+
+@contextmanager
+def _api(run: Run) -> Iterator[Endpoint]:
+    """The API of the process on the head."""
+    server = next(process for process in run.owned if process.node == run.head.node.name)
+    with run.head.forwarded(f"127.0.0.1:{_API_PORT}") as local:
+        yield Endpoint(local, run.model, server)
+
+
+def _settled(run: Run, endpoint: Endpoint, request: ExoRequest, read: Callable[[Any], T]) -> T:
+    """What is read from an answer, asked for until it can be; raises RunFailure why it cannot."""
+    limit = min(time.monotonic() + _SETTLE_S, run.deadline)
+    while True:
+        answer = _ask(endpoint, request)
+        try:
+            return read(answer)
+        except RunFailure:
+            openai.require_running(run, endpoint)
+            if time.monotonic() > limit:
+                raise
+        time.sleep(_POLL_S)
+
+
+def _wait_until_ready(run: Run, endpoint: Endpoint, instance: Instance) -> None:
+    """Until all parts of the model are loaded; raises RunFailure when one cannot be."""
+    clocks = Clocks(run, endpoint.server)
+    while True:
+        lacking = api.download_problem(instance, _ask(endpoint, api.DOWNLOADS))
+        if lacking is not None:
+            raise RunFailure("failed", lacking)
+        if api.is_ready(instance, _ask(endpoint, api.RUNNERS)):
+            return
+        # After five tries exo takes an instance off that cannot be loaded.
+        if instance.id not in _ask(endpoint, api.INSTANCES):
+            raise RunFailure("failed", f"exo gave up loading {run.model!r}; read the logs.")
+        openai.require_running(run, endpoint)
+        clocks.check()
+        time.sleep(_POLL_S)
+
+
+def _remove(endpoint: Endpoint, instance: Instance) -> None:
+    """Take the model off and see it gone, or the next one has less memory; exo may have ended."""
+    limit = time.monotonic() + _REMOVE_S
+    with suppress(RunFailure):
+        _ask(endpoint, api.deletion(instance.id))
+        while instance.id in _ask(endpoint, api.INSTANCES) and time.monotonic() < limit:
+            time.sleep(_POLL_S)
+
+
+def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
+    """The JSON that exo answers; raises RunFailure when it refuses."""
+    import httpx
+
+    try:
+        with endpoint.client() as client:
+            answer = client.request(
+                request.method, request.path, params=request.query, json=request.body, timeout=60
+            )
+            answer.raise_for_status()
+            return answer.json()
+    except (httpx.HTTPError, ValueError) as error:
+        body = str(error)
+        if isinstance(error, httpx.HTTPStatusError):
+            body = error.response.text
+            if request == api.NODES and error.response.status_code == httpx.codes.NOT_FOUND:
+                raise RunFailure("unsupported", api.TOO_OLD) from None
+        words = " ".join(body.split())[:300]
+        reason = f"exo did not answer {request.method} {request.path}: {words}."
+        raise RunFailure("failed", reason) from None

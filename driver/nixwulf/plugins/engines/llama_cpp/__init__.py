@@ -1,0 +1,308 @@
+"""llama.cpp: RPC servers on the nodes, split by layers (pipeline) or by tensors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.llm import random_gguf
+from nixwulf.llm.random_model import RandomModel
+from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.ssh import Connection
+from nixwulf.plugins.engines import Engine, Performance
+from nixwulf.plugins.engines.llama_cpp import devices, install, options
+from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
+from nixwulf.plugins.engines.local import Installation, Progress
+from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
+from nixwulf.plugins.runtime import openai
+from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
+from nixwulf.plugins.runtime.run import Run, RunFailure
+
+_RPC_PORT = TCP["llama.cpp"]
+_SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
+# By variables, because builds that do not know an option end, and do not mind a variable. Caches
+# help when prompts repeat, which a benchmark's do not; filling them costs time and up to 8 GiB.
+_NO_CACHE = {"LLAMA_ARG_CACHE_PROMPT": "0", "LLAMA_ARG_CACHE_RAM": "0"}
+_START_LIMIT_S = 30.0
+# $1 is llama-server, $2 llama-bench, whose help has --rpc where it was built with RPC.
+_VERSION = '"$1" --version 2>&1; "$2" --help 2>&1 | grep -o -m 1 -e --rpc'
+# Prints the addresses ($2...) that do not accept a connection on the port ($1).
+_CONNECT = 'port=$1; shift; for a; do (: </dev/tcp/$a/$port) 2>/dev/null || echo "$a"; done'
+
+
+class LlamaCpp(Engine):
+    """llama.cpp with its RPC backend.
+
+    Every device is named on the command line, asked of each build by `--list-devices`. All layers
+    are asked for (`-ngl 999`): with 99 the last 28 of Llama 3.1 405B stayed on the CPU. `--fit off`
+    keeps llama-server from changing what the case says; repacked weights are off everywhere,
+    because RPC servers never use them.
+
+    The device is proved by llama-bench's `devices` and `n_gpu_layers`, by each RPC server's list
+    and by llama-server's lines at verbosity 4; other ones are `fallback`. The transport is proved
+    by counters and by llama.cpp's lines: for `rdma` each node gets `GGML_RDMA_DEV` and
+    `GGML_RDMA_GID`, and each RPC server has to say `RDMA activated`; for `tcp` both sides get
+    `GGML_RPC_NO_RDMA=1` (older builds: `GGML_RDMA_DEV=none`), and none may.
+    """
+
+    name = "llama.cpp"
+    also = ("ollama",)
+    parameters: ClassVar = options.PARAMETERS
+    programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
+    local_programs = tuple(install.PROGRAMS)
+    built_from = install.BUILT_FROM
+    model_suffixes = (".gguf",)
+    native_benchmark = "llama-bench"
+    clients = ("llama-bench",)
+    measuring_variables = tuple(_NO_CACHE)
+    rdma_known_by = "llama.cpp's RPC servers say that they activated it with their client"
+    ports = (_RPC_PORT,)
+    api_port = 8080
+    # A tile of a product of matrices is as wide as the chunk, up to 128 on CUDA, HIP
+    # (https://github.com/ggml-org/llama.cpp/pull/26977) and Vulkan, and 32 on Metal.
+    performance = Performance(
+        family="llama.cpp",
+        collective="rpc",
+        prompt_chunk=512,
+        activation_bytes=4,
+        tiles={"amd": 128, "nvidia": 128, "apple": 32, "cpu": 0},
+    )
+
+    def find_local(self) -> Installation | None:
+        """On PATH, else built before."""
+        return install.find()
+
+    def install_local(self, progress: Progress) -> Installation:
+        """On PATH, else built once."""
+        return install.find_or_build(progress)
+
+    def random_model(self, model: RandomModel) -> Path:
+        """A GGUF."""
+        return random_gguf.ensure(model)
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """Every node needs all three, because any of them may be the head."""
+        for name in ("llama-bench", "llama-server"):
+            if name not in programs:
+                return repr(name)
+        return None if _rpc_server(programs) else repr(RPC_SERVER_NAMES[0])
+
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """llama-server tells commit and build number, llama-bench whether it has --rpc."""
+        if "llama-server" not in programs:
+            return []
+        places = [programs["llama-server"], programs.get("llama-bench", "llama-bench")]
+        return ["sh", "-c", _VERSION, "sh", *places]
+
+    def build_problem(self, printed: str, *, several: bool) -> str | None:
+        """On several nodes a build without RPC, which has the servers' names in no --help."""
+        if not several or "version:" not in printed:
+            return None
+        return options.rpc_problem("llama-bench", printed)
+
+    def start(self, run: Run) -> None:
+        """Start an RPC server on each node that computes by one, and wait until all listen."""
+        devices.look(run)
+        if run.case.nodes == 1:
+            return
+        servers = [
+            run.start(
+                node,
+                "rpc-server",
+                self.rpc_server_argv(run, node),
+                self.environment(run, node),
+                background=True,
+            )
+            for node in devices.served(run)
+        ]
+        _wait_until_listening(run, servers)
+
+    def rpc_server_argv(self, run: Run, node: Connection) -> list[str]:
+        """The command line of a node's RPC server, on the fabric's address only."""
+        program = _rpc_server(run.facts[node.node.name].programs) or RPC_SERVER_NAMES[0]
+        threads = {"threads": run.case.parameters["threads"]}
+        argv = [program, "-H", run.data_address(node), "-p", str(_RPC_PORT)]
+        argv += options.common(threads)
+        return [*argv, "-d", ",".join(devices.offered(run, node))]
+
+    def environment(self, run: Run, node: Connection) -> dict[str, str]:
+        """Of every program of llama.cpp on a node of a run."""
+        case = run.case
+        attachment = node.node.fabrics[case.fabric] if case.fabric else None
+        return options.environment(case.parameters, case.transport, attachment)
+
+    def arguments(self, run: Run) -> list[str]:
+        """What every client of llama.cpp takes to run a case."""
+        arguments = ["-m", run.model, *options.common(run.case.parameters)]
+        if run.case.nodes > 1:
+            served = devices.served(run)
+            endpoints = ",".join(f"{run.data_address(node)}:{_RPC_PORT}" for node in served)
+            split = _SPLIT_MODE[run.case.parallelism or ""]
+            # RPC devices exist from --rpc on, so -dev comes later.
+            arguments += ["--rpc", endpoints, "-sm", split]
+        return arguments
+
+    def bench_arguments(self, run: Run) -> list[str]:
+        """What llama-bench takes beside its tests."""
+        arguments = [*self.arguments(run), *devices.arguments(run, "/")]
+        flags = devices.flags(run, "llama-bench")
+        arguments += options.of_bench(run.case.parameters, flags)
+        # Only -v shows its 'RDMA activated': seven hundred lines while it loads, none for a token.
+        return [*arguments, *(["-v"] if run.case.transport == "rdma" else [])]
+
+    def require_devices(self, run: Run, row: Mapping[str, Any]) -> None:
+        """Compare a row of llama-bench with the devices it was given; raises RunFailure fallback.
+
+        By then the RPC servers' own lists have been read, unless still in a buffer.
+        """
+        asked = devices.of_client(run)
+        layers = devices.ALL_LAYERS if asked else 0
+        problem = devices.bench_problem(asked, layers, run.head.node.name, row)
+        _refuse(problem or _rpc_servers_problem(run))
+
+    def transport_problem(self, run: Run) -> str | None:
+        """RPC servers over rdma say so in their output, and clients at times; over tcp neither."""
+        clients = _owned(run, "llama-bench", "llama-server")
+        if run.case.transport is None or not clients:
+            return None
+        return devices.transport_problem(
+            run.case.transport,
+            clients[-1].node,
+            _output(clients[-1]),
+            {server.node: _output(server) for server in _owned(run, "rpc-server")},
+        )
+
+    def greedy_tokens(self, run: Run, count: int) -> list[int]:
+        """Ask a llama-server, which gives token numbers."""
+        verbose = options.verbose(devices.flags(run, "llama-server"))
+        with self._server(run, ["-np", "1", "-c", "512", *verbose]) as endpoint:
+            return _complete(run, endpoint, count)
+
+    @contextmanager
+    def endpoint(self, run: Run) -> Iterator[Endpoint]:
+        """A llama-server with a slot for each request that is in flight at once."""
+        wanted = demand(run.case)
+        size = ["-np", str(wanted.slots), "-c", str(wanted.slots * wanted.context)]
+        with self._server(run, size) as endpoint:
+            yield endpoint
+
+    def serve_commands(self, run: MeasuredRun) -> Serving:
+        """A measured server listens on a socket of its own, with room for a few tokens."""
+        parameters = run.case["parameters"]
+        room = parameters.get("n_prompt", 0) + parameters.get("n_gen", 0) + MARGIN
+        changed = {"--host": "127.0.0.1", "-np": str(run.slots), "-c": str(run.slots * room)}
+        (head,) = run.of("llama-server")
+        pairs = zip(("", *head.argv), head.argv, strict=False)
+        argv = [
+            changed.get(before, word)
+            for before, word in pairs
+            if before != "-lv" and word not in {"--no-webui", "--no-warmup", "-lv"}
+        ]
+        server = replace(head, argv=(*argv, "--port", str(self.api_port)))
+        note = (
+            f"Each request has room for {room:,} tokens, as it was measured (-c is that of all "
+            f"{run.slots}): a larger -c takes more memory."
+            if run.slots > 1
+            else f"It has room for {room:,} tokens, as it was measured: a larger -c takes more "
+            "memory."
+        )
+        return serving(self, run, [*run.of(*RPC_SERVER_NAMES), server], notes=[note])
+
+    @contextmanager
+    def _server(self, run: Run, more: list[str]) -> Iterator[Endpoint]:
+        """A llama-server that listens on a Unix socket of the head, so no port is open."""
+        label = f"llama-server-{len(run.owned)}"
+        socket = f"/tmp/nixwulf-{run.name}-{label}.sock"  # noqa: S108 - on the node
+        argv = [run.program("llama-server"), *self.arguments(run), "--host", socket]
+        argv += [*devices.arguments(run, ","), *more, "--no-webui", "--no-warmup"]
+        flags = devices.flags(run, "llama-server")
+        argv += options.of_server(run.case.parameters, flags)
+        environment = {**self.environment(run, run.head), **_NO_CACHE}
+        server = run.start(run.head, label, argv, environment)
+        try:
+            with run.head.forwarded(socket) as local:
+                endpoint = Endpoint(local, run.model.rpartition("/")[2], server)
+                openai.wait_until_healthy(run, endpoint)
+                asked = devices.of_client(run)
+                problem = devices.server_problem(asked, server.node, _output(server))
+                _refuse(problem or _rpc_servers_problem(run))
+                yield endpoint
+        finally:
+            server.stop()
+            run.head.run(["rm", "-f", socket])
+
+
+ENGINE = LlamaCpp()
+
+
+def _rpc_server(programs: Mapping[str, str]) -> str | None:
+    return next((programs[name] for name in RPC_SERVER_NAMES if name in programs), None)
+
+
+def _owned(run: Run, *names: str) -> list[OwnedProcess]:
+    """The processes of a run by the names they were started under, in that order.
+
+    In a toolbox the command line begins with podman's.
+    """
+    starts = tuple(f"{name}-" for name in names)
+    return [process for process in run.owned if process.stdout.name.startswith(starts)]
+
+
+def _output(process: OwnedProcess) -> str:
+    return f"{process.output}\n{process.errors}"
+
+
+def _rpc_servers_problem(run: Run) -> str | None:
+    """What the RPC servers of a run list, against what they were to offer."""
+    servers = {server.node: _output(server) for server in _owned(run, "rpc-server")}
+    for node in devices.served(run):
+        name, asked = node.node.name, devices.offered(run, node)
+        problem = devices.rpc_server_problem(asked, name, servers.get(name, ""))
+        if problem:
+            return problem
+    return None
+
+
+def _refuse(problem: str | None) -> None:
+    if problem:
+        raise RunFailure("fallback", problem)
+
+
+def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
+    """Connect from the head to every server, as the engine will; their output is buffered."""
+    addresses = [run.data_address(node) for node in devices.served(run)]
+    while True:
+        answer = run.head.run(["bash", "-c", _CONNECT, "bash", str(_RPC_PORT), *addresses])
+        closed = answer.stdout.split()
+        if not closed:
+            return
+        for server in servers:
+            if not server.running:
+                raise RunFailure(
+                    "failed",
+                    f"The RPC server on {server.node!r} {server.ending()}: {server.last_line()}",
+                )
+        if time.monotonic() > min(run.deadline, servers[0].started + _START_LIMIT_S):
+            raise RunFailure(
+                "failed", f"Nothing listens on {closed[0]}:{_RPC_PORT} after {_START_LIMIT_S:g} s."
+            )
+        time.sleep(0.01)
+
+
+def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:
+    request = {
+        "prompt": openai.GREEDY,
+        "n_predict": count,
+        "temperature": 0,
+        "seed": run.case.seed,
+        "ignore_eos": True,
+        "cache_prompt": False,
+        "return_tokens": True,
+    }
+    answer = openai.post(run, endpoint, "/completion", request)
+    return [int(token) for token in answer["tokens"]]

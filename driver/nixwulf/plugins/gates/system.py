@@ -1,0 +1,221 @@
+"""Gates: the clock, disk and free ports of a node; a case's programs, its model and room for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from nixwulf.inventory.cluster import Node
+from nixwulf.nodes.facts import Clock
+from nixwulf.nodes.link import PORT as LINK_PORT
+from nixwulf.nodes.link import PROGRAMS
+from nixwulf.nodes.listeners import listeners
+from nixwulf.plugins import benchmarks, engines
+from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.engines import Engine
+from nixwulf.plugins.gates import (
+    LINUX_AND_MACOS,
+    MACOS,
+    Gate,
+    GateContext,
+    Verdict,
+    refused,
+    unknown,
+)
+from nixwulf.plugins.runtime import memory
+
+# NTP keeps nodes within milliseconds; without it they drift apart by seconds a day.
+_LIMIT_S = 1.0
+
+
+def _command_clock(subject: GateContext, node: Node) -> Sequence[str] | None:
+    if all(subject.facts[other.name].clock for other in subject.nodes):
+        return None
+    return ["date", "+%s.%N"]
+
+
+def _clock(subject: GateContext, node: Node) -> Clock | None:
+    answer = subject.answer("clock", node)
+    printed = re.fullmatch(r"([0-9]{1,12})\.(?:([0-9]{9})|%?N)", answer)
+    if printed:
+        clock = Clock.of(float(f"{printed[1]}.{printed[2] or 0}"), *subject.asked)
+        # A date that knows no %N, as macOS's, is anywhere in its second.
+        return clock if printed[2] else Clock(clock.least, clock.most + 1)
+    return subject.facts[node.name].clock
+
+
+def _judge_clock(subject: GateContext, node: Node) -> Iterator[Verdict]:
+    first = subject.nodes[0]
+    ours, theirs = _clock(subject, node), _clock(subject, first)
+    if ours is None or theirs is None:
+        yield unknown(f"Node {(first if ours else node).name!r} does not tell the time.")
+        return
+    # What the round trip may explain is taken off: the rest is certain.
+    ahead, behind = ours.least - theirs.most, theirs.least - ours.most
+    if max(ahead, behind) > _LIMIT_S:
+        way = "ahead of" if ahead > behind else "behind"
+        yield refused(
+            f"The clock of node {node.name!r} is at least {max(ahead, behind):.1f} s {way} that of "
+            f"{first.name!r}; run NTP on both."
+        )
+
+
+# Room for logs and caches; models are there already when a case runs.
+_LEAST_GIB = 1
+
+
+def _judge_disk(subject: GateContext, node: Node) -> Iterator[Verdict]:
+    text = subject.answer("disk", node)
+    rows = re.findall(r"^.* +\d+ +\d+ +(\d+) +\d+% +(/.*)$", text, re.MULTILINE)
+    if not rows:
+        yield unknown(f"Node {node.name!r} does not tell its free space: {text[:80]!r}.")
+    for free_kib, place in dict.fromkeys(rows):
+        free = int(free_kib) / 2**20
+        if free < _LEAST_GIB:
+            yield refused(
+                f"Node {node.name!r} has {free:.2f} GiB free on {place!r}, less than "
+                f"{_LEAST_GIB}; see 'df -h' there, and remove what is not needed."
+            )
+
+
+_ANY = {"0.0.0.0", "::"}  # noqa: S104 - what to look for
+# Servers for the driver alone listen here, also where engines talk over a fabric.
+_LOOPBACK = "127.0.0.1"
+
+
+def _wanted(subject: GateContext, node: Node) -> dict[int, str]:
+    """Ports and whose they are: a case's, or those of all that could run."""
+    users: list[Engine | Benchmark | None] = [subject.engine, subject.benchmark]
+    if not subject.is_case:
+        users = [*engines.all_engines().values(), *benchmarks.all_benchmarks().values()]
+    wanted = {LINK_PORT: "the link's measurement"} if subject.crossings_of(node) else {}
+    for user in users:
+        if user:
+            wanted |= dict.fromkeys(user.ports, user.name)
+    return wanted
+
+
+def _judge_ports(subject: GateContext, node: Node) -> Iterator[Verdict]:
+    text = subject.answer("ports", node)
+    if "local_address" not in text:
+        yield unknown(f"Node {node.name!r} does not tell what listens: {text[:80]!r}.")
+    taken = listeners(text)
+    ours = {node.fabrics[c.fabric.name].address for c in subject.crossings_of(node)}
+    for port, user in _wanted(subject, node).items():
+        for address in sorted({*_ANY, _LOOPBACK, *ours}):
+            if (address, port) in taken:
+                yield refused(
+                    f"Something on node {node.name!r} listens on '{address}:{port}', which "
+                    f"{user} needs; see 'ss -ltnp sport = :{port}' there, and end it."
+                )
+
+
+def _concerns_programs(subject: GateContext, node: Node) -> bool:
+    return subject.is_case or bool(subject.crossings_of(node))
+
+
+def _judge_programs(subject: GateContext, node: Node) -> Iterator[Verdict]:
+    programs = subject.facts[node.name].programs
+    # zsh reads no other file for what ssh starts.
+    mac = subject.facts[node.name].system == MACOS
+    seen = " (ssh sees the PATH of ~/.zshenv)" if mac else ""
+    lacking = subject.engine.missing(programs) if subject.engine else None
+    if subject.engine and lacking:
+        yield refused(
+            f"Node {node.name!r} lacks {lacking} on PATH{seen}; deploy it or install "
+            f"{subject.engine.name}."
+        )
+    lacking = subject.benchmark.missing(programs) if subject.benchmark else None
+    if lacking:
+        yield refused(f"Node {node.name!r} lacks {lacking}{seen}.")
+    for name in PROGRAMS if subject.crossings_of(node) else ():
+        if name not in programs:
+            yield refused(
+                f"Node {node.name!r} lacks {name!r} on PATH{seen}, which measures the link; "
+                "deploy it or install it."
+            )
+
+
+def _judge_model(subject: GateContext, node: Node) -> Iterator[Verdict]:
+    model = subject.model
+    if model and model.bytes is None and model.missing_on == node.name:
+        what = "tokenizer" if model.path == model.model.tokenizer else "model"
+        yield refused(
+            f"Node {node.name!r} has no {what} {model.path!r}; copy it there, or correct the path "
+            "in the sweep."
+        )
+
+
+def _concerns_memory(subject: GateContext, node: Node) -> bool:
+    has_sizes = subject.model is not None and subject.model.sizes is not None
+    return has_sizes and node is subject.nodes[0]
+
+
+def _judge_memory(subject: GateContext, node: Node) -> Iterator[Verdict]:
+    if subject.case and subject.model and subject.model.sizes:
+        sizes = subject.model.sizes
+        problem = memory.problem(sizes, subject.case, subject.nodes, subject.facts)
+        if problem:
+            yield refused(problem)
+
+
+GATES = (
+    Gate(
+        name="clock",
+        holds=f"the clocks of the nodes are less than {_LIMIT_S:g} s apart",
+        reads="the shell's `$EPOCHREALTIME`, else `date`, against the driver's clock before and "
+        "after",
+        fix="run NTP on all nodes",
+        concerns=lambda subject, node: len(subject.nodes) > 1,
+        judge=_judge_clock,
+        command=_command_clock,
+        systems=LINUX_AND_MACOS,
+    ),
+    Gate(
+        name="disk",
+        holds=f"at least {_LEAST_GIB} GiB is free below the home folder and /tmp",
+        reads="`df -Pk`",
+        fix="remove what is not needed, or move models to another disk",
+        concerns=lambda subject, node: True,
+        judge=_judge_disk,
+        command=lambda subject, node: ["sh", "-c", 'df -Pk "$HOME" /tmp'],
+        systems=None,
+    ),
+    Gate(
+        name="ports",
+        holds="nothing listens on the ports of the engine, the benchmark and the link",
+        reads="`/proc/net/tcp`, `/proc/net/tcp6`",
+        fix="end what `ss -ltnp` shows",
+        concerns=lambda subject, node: bool(_wanted(subject, node)),
+        judge=_judge_ports,
+        command=lambda subject, node: ["cat", "/proc/net/tcp", "/proc/net/tcp6"],
+    ),
+    Gate(
+        name="programs",
+        holds="the engine's, the benchmark's and the link's programs are on PATH",
+        reads="`command -v`",
+        fix="deploy the node, or install them",
+        concerns=_concerns_programs,
+        judge=_judge_programs,
+        systems=None,
+    ),
+    Gate(
+        name="model",
+        holds="the model is on the nodes that read it",
+        reads="the size of the file or folder",
+        fix="copy it there, or correct the path in the sweep",
+        concerns=lambda subject, node: subject.model is not None,
+        judge=_judge_model,
+        systems=None,
+    ),
+    Gate(
+        name="memory",
+        holds="every node has room for its weights, KV cache and compute buffers",
+        reads="the model's headers, `MemAvailable`, the GPU's `mem_info_*_total`; `vm_stat` on "
+        "macOS",
+        fix="use more nodes, a smaller model or a shorter context",
+        concerns=_concerns_memory,
+        judge=_judge_memory,
+        systems=LINUX_AND_MACOS,
+    ),
+)
