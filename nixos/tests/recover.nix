@@ -37,8 +37,8 @@
         machine.wait_for_unit("multi-user.target", timeout=limit(60))
 
     with subtest("status says since when each node is up"):
-        status, words = nodes("status")
-        t.assertEqual(status, 0)
+        # A machine without KVM may take longer for its first session than the driver waits for an answer.
+        words = desk.wait_until_succeeds("nixwulf nodes status --cluster /etc/cluster.toml", timeout=limit(30))
         t.assertRegex(words, r"node1: up for \d+ .*\nnode2: up for \d+ ")
 
     with subtest("reboot ends when the node answers from another boot, and leaves the others alone"):
