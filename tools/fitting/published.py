@@ -18,9 +18,8 @@ from fitting.machines import fabric_of, machine_of, platforms_of
 from fitting.reviewed import plain
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_text
-from nixwulf.llm.catalog import find
+from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, Weights
-from nixwulf.llm.quantization import weights_of
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.work import decode_step, forward, tokens_a_step
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.naming import fingerprint
-from nixwulf.llm import dllama
-from nixwulf.llm import sizes as header
+from nixwulf.llm import dllama, gguf, safetensors
+from nixwulf.llm.model_facts import NOT_OF_A_MODEL, Sizes
 from nixwulf.llm.random_model import RandomModel, parse_random_model
 from nixwulf.nodes.ssh import Connection
 
@@ -21,6 +22,7 @@ elif [ -f "$1" ]; then
   wc -c <"$1"
 fi
 """
+_MOST_JSON = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class PlacedModel:
     path: str
     bytes: int | None
     missing_on: str | None = None
-    sizes: header.Sizes | None = None
+    sizes: Sizes | None = None
 
     def document(self) -> dict[str, Any]:
         """As in a record."""
@@ -106,7 +108,7 @@ def place(
             if _size(node, model.tokenizer or "") is None:
                 return PlacedModel(model, model.tokenizer or "", None, node.node.name)
         least = min(size for size in sizes.values() if size is not None)
-        return PlacedModel(model, path, least, sizes=_sizes(nodes[0], path))
+        return PlacedModel(model, path, least, sizes=sizes_on(nodes[0], path))
     local = make(model.random)
     files = [local] if local.is_file() else sorted(f for f in local.rglob("*") if f.is_file())
     for node in nodes:
@@ -117,12 +119,25 @@ def place(
             if _size(node, remote) != file.stat().st_size:
                 node.put(file, remote)
     count = sum(file.stat().st_size for file in files)
-    return PlacedModel(model, path, count, sizes=_sizes(nodes[0], path))
+    return PlacedModel(model, path, count, sizes=sizes_on(nodes[0], path))
 
 
-def _sizes(node: Connection, path: str) -> header.Sizes | None:
-    """What the model's headers tell, None where they are of no known form."""
-    return dllama.read(node, path) if path.endswith(".m") else header.read(node, path)
+def sizes_on(node: Connection, path: str) -> Sizes | None:
+    """What the headers of a model on a node say.
+
+    None for what is of no known form or cut short: the engine says so better.
+    """
+    try:
+        if path.endswith(".m"):
+            return dllama.parse(node.first_bytes(path, dllama.HEADER_BYTES))
+        if path.endswith(".gguf"):
+            return gguf.read(path, node.first_bytes).sizes
+        names = node.script('cd "$1" 2>/dev/null && ls *.safetensors 2>/dev/null || true', path)
+        config = json.loads(node.first_bytes(f"{path}/config.json", _MOST_JSON))
+        files = [f"{path}/{name}" for name in names.splitlines()]
+        return safetensors.read(files, config, node.first_bytes).sizes
+    except NOT_OF_A_MODEL:
+        return None
 
 
 def _size(node: Connection, path: str) -> int | None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from nixwulf.llm.sizes import Sizes
-from nixwulf.nodes.ssh import Connection
+from nixwulf.llm.model_facts import Sizes
 
 MAGIC = 0xA00ABCD
 KEYS = {
@@ -30,22 +29,14 @@ KEYS = {
     "epsilon": 20,
     "expert_feed_forward": 21,
 }
-_ENOUGH = 4096
+HEADER_BYTES = 4096
 _F32 = 4
 # Weights of a block and its bytes, by the number of the type: f32, f16, q40, q80.
 _BLOCKS = ((1, 4), (1, 2), (32, 18), (32, 34))
 
 
-def read(node: Connection, path: str) -> Sizes | None:
-    """The sizes of a model on a node; None of anything else, which the engine says better."""
-    try:
-        return parse(node.first_bytes(path, _ENOUGH))
-    except (ValueError, KeyError, IndexError, ZeroDivisionError, struct.error):
-        return None
-
-
 def parse(start: bytes) -> Sizes:
-    """The sizes by the first bytes of a file; raises one of several errors when they are none."""
+    """The sizes by the first bytes of a file; raises one of NOT_OF_A_MODEL."""
     magic, size = struct.unpack_from("<II", start)
     if magic != MAGIC:
         raise ValueError("no model of distributed-llama")

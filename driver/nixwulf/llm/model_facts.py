@@ -1,11 +1,27 @@
-"""A language model as the performance model sees it: its sizes, and the bits of its weights."""
+"""A language model: what its headers say, what memory needs of it, and what decoding does."""
 
 from __future__ import annotations
 
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import isfinite
+from typing import Any, Literal, NamedTuple
 
 from nixwulf.core.errors import InputError
+
+# What the readers of headers raise for a file that they do not know or that is damaged.
+NOT_OF_A_MODEL = (
+    ValueError, KeyError, IndexError, TypeError, ArithmeticError, AttributeError, RecursionError,
+    struct.error,
+)  # fmt: skip
+FirstBytes = Callable[[str, int], bytes]
+"""Reads so many bytes of a path, or as many as there are."""
+_MOST_LAYERS = 10_000
+_WINDOW = (
+    "which layers look back a window only is not in the header: all are taken to keep everything"
+)
 
 
 @dataclass(frozen=True)
@@ -93,6 +109,115 @@ class ModelFacts:
     def quantized(self, weights: Weights) -> ModelFacts:
         """The same model in other weights."""
         return replace(self, weights=weights)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a model needs memory for.
+
+    layers: bytes of the weights of each layer; embedding, output: bytes of what stands before and
+    after them; tied: the embedding is the output's matrix too; cache_widths: values of a key and
+    of a value that each layer keeps for one token; window: tokens that a layer with a sliding
+    window looks back, else none; feed_forward: of one token, all its experts together.
+    """
+
+    layers: tuple[int, ...]
+    embedding: int
+    output: int
+    tied: bool
+    vocabulary: int
+    cache_widths: tuple[tuple[int, int], ...]
+    window: int | None
+    hidden: int
+    feed_forward: int
+    heads: int
+
+
+class TensorSize(NamedTuple):
+    """A tensor of a file: its bytes there, and how many weights they are."""
+
+    bytes: int
+    weights: int
+
+
+class Part(NamedTuple):
+    """A tensor of a model.
+
+    place: its layer, or where it stands beside them; routed: of experts that a router chooses
+    among; unread: decoding reads a row of it, or nothing.
+    """
+
+    size: TensorSize
+    place: int | Literal["input", "output"]
+    routed: bool = False
+    unread: bool = False
+
+
+@dataclass(frozen=True)
+class Header:
+    """A model by the headers of its files, whatever their format.
+
+    sizes: what memory needs, its cache_widths 0 of a layer with a state of its own and of a network
+    alone; the rest is as of ModelFacts.
+    """
+
+    sizes: Sizes
+    parts: tuple[Part, ...]
+    linear_layers: int
+    state_width: int
+    head_dim: int
+    kv_heads: int
+    experts: int
+    experts_used: int
+
+    def facts(self, name: str) -> ModelFacts:
+        """What decoding does, with the exact bits of each part."""
+        sizes = self.sizes
+        parameters, size = _sum(self.parts)
+        routed, routed_size = _sum(p for p in self.parts if p.routed and not p.unread)
+        unread, unread_size = _sum(p for p in self.parts if p.unread)
+        bits = 8 * (size - routed_size - unread_size) / max(1, parameters - routed - unread)
+        return ModelFacts(
+            name=name,
+            layers=sum(any(widths) for widths in sizes.cache_widths) + self.linear_layers,
+            hidden=sizes.hidden,
+            parameters=float(parameters),
+            weights=Weights(8 * routed_size / routed if routed else bits, bits),
+            vocabulary=sizes.vocabulary,
+            unread=float(unread),
+            experts=self.experts,
+            experts_used=self.experts_used,
+            routed=float(routed),
+            heads=sizes.heads,
+            head_dim=self.head_dim,
+            kv_heads=self.kv_heads,
+            cache_width=float(sum(map(sum, sizes.cache_widths))),
+            linear_layers=self.linear_layers,
+            state_width=float(self.state_width),
+            assumptions=(_WINDOW,) if sizes.window else (),
+        )
+
+
+def bytes_by_place(parts: Iterable[Part], layers: int) -> tuple[tuple[int, ...], int, int]:
+    """Of each layer, before them and after them; what follows the last only guesses ahead."""
+    places: Counter[int | str] = Counter()
+    for part in parts:
+        places[part.place] += part.size.bytes
+    return tuple(places[number] for number in range(layers)), places["input"], places["output"]
+
+
+def _sum(parts: Iterable[Part]) -> tuple[int, int]:
+    """Weights of tensors, and their bytes."""
+    sizes = [part.size for part in parts]
+    return sum(size.weights for size in sizes), sum(size.bytes for size in sizes)
+
+
+def layer_count(value: Any) -> int:
+    """A count that lists of layers can be made of; raises ValueError."""
+    count = int(value)
+    if not 0 < count <= _MOST_LAYERS:
+        raise ValueError(f"{count} layers")
+    return count
 
 
 def positive(what: str, value: float, unit: str) -> None:

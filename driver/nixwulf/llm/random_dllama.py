@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import cache_dir
 from nixwulf.llm.dllama import KEYS, MAGIC
-from nixwulf.llm.random_model import BYTE_TOKENS, SPECIAL_TOKENS, RandomModel
-from nixwulf.llm.random_weights import values, vocabulary
-from nixwulf.llm.writing import whole
+from nixwulf.llm.random_model import (
+    BYTE_TOKENS,
+    SPECIAL_TOKENS,
+    RandomModel,
+    cached,
+    values,
+    vocabulary,
+    whole,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,10 +51,7 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 
 def ensure(model: RandomModel) -> Path:
     """The folder in the user's cache with model and tokenizer, written now unless it is there."""
-    folder = cache_dir() / "models" / f"{Path(model.file_name).stem}-dllama{_LAYOUT}"
-    if not folder.is_dir():
-        write(model, folder)
-    return folder
+    return cached(f"{Path(model.file_name).stem}-dllama{_LAYOUT}", model, write)
 
 
 def problem(model: RandomModel) -> str | None:

@@ -5,10 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nixwulf.core.files import cache_dir
-from nixwulf.llm.random_model import BYTE_TOKENS, FIRST_WORD, SPECIAL_TOKENS, RandomModel, Tensor
-from nixwulf.llm.random_weights import values, vocabulary
-from nixwulf.llm.writing import whole
+from nixwulf.llm.random_model import (
+    BYTE_TOKENS,
+    FIRST_WORD,
+    SPECIAL_TOKENS,
+    RandomModel,
+    Tensor,
+    cached,
+    values,
+    vocabulary,
+    whole,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,10 +24,7 @@ if TYPE_CHECKING:
 
 def ensure(model: RandomModel) -> Path:
     """The model's file in the user's cache, written now unless it is there."""
-    path = cache_dir() / "models" / model.file_name
-    if not path.is_file():
-        write(model, path)
-    return path
+    return cached(model.file_name, model, write)
 
 
 def write(model: RandomModel, path: Path) -> None:

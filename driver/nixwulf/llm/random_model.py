@@ -1,14 +1,26 @@
-"""Models of random weights: their sizes, what fits together, their tensors and parameters."""
+"""Models of random weights: their sizes and tensors, and what all formats share.
+
+Weights and words are the same in every file format and on every machine.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from nixwulf.core.errors import InputError
+from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.files import cache_dir
 from nixwulf.core.naming import fingerprint
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Architecture = Literal["llama", "qwen3moe"]
 Weights = Literal["f32", "f16", "q8_0"]
@@ -35,6 +47,7 @@ GAIN = 0.25  # what all blocks together add to the residual stream, relative to 
 ROUTER_SPREAD = 2.0  # of the router's scores: clear choices of experts
 LOGIT_SPREAD = 8.0
 _SILU_PRODUCT_SPREAD = 0.6  # of silu(x) * y, x and y of unit variance
+_SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnprstvwyz" for vowel in "aeiou"]
 
 
 @dataclass(frozen=True)
@@ -89,23 +102,15 @@ class RandomModel:
         self._require_known("weights", get_args(Weights))
         for key in ("layers", "hidden", "heads", "kv_heads", "feed_forward", "context"):
             self._require(key, getattr(self, key) >= 1, "at least 1")
+        heads, smallest = self.heads, FIRST_WORD + MIN_WORDS
         self._require("seed", 0 <= self.seed <= MAX_SEED, f"0 to {MAX_SEED}")
-        self._require(
-            "hidden",
-            self.hidden % self.heads == 0,
-            f"a multiple of heads ({self.heads})",
-        )
+        self._require("hidden", self.hidden % heads == 0, f"a multiple of heads ({heads})")
         self._require(
             "hidden",
             self.head_size % 2 == 0,
-            f"a multiple of twice the heads ({2 * self.heads}): rotary positions pair values",
+            f"a multiple of twice the heads ({2 * heads}): rotary positions pair values",
         )
-        self._require(
-            "kv_heads",
-            self.heads % self.kv_heads == 0,
-            f"a divisor of heads ({self.heads})",
-        )
-        smallest = FIRST_WORD + MIN_WORDS
+        self._require("kv_heads", heads % self.kv_heads == 0, f"a divisor of heads ({heads})")
         self._require(
             "vocabulary",
             smallest <= self.vocabulary <= MAX_VOCABULARY,
@@ -180,29 +185,19 @@ class RandomModel:
             yield Tensor(prefix + "ffn_norm.weight", (hidden,), None)
             yield from self._feed_forward(prefix, reading, adding)
         yield Tensor("output_norm.weight", (hidden,), None)
-        yield Tensor(
-            "output.weight",
-            (self.vocabulary, hidden),
-            LOGIT_SPREAD * reading,
-            exact=True,
-        )
+        logits = LOGIT_SPREAD * reading
+        yield Tensor("output.weight", (self.vocabulary, hidden), logits, exact=True)
 
     def _feed_forward(self, prefix: str, reading: float, adding: float) -> Iterator[Tensor]:
         down = adding / _SILU_PRODUCT_SPREAD * self.feed_forward**-0.5
-        wide, narrow = (
-            (self.feed_forward, self.hidden),
-            (self.hidden, self.feed_forward),
-        )
+        wide, narrow = (self.feed_forward, self.hidden), (self.hidden, self.feed_forward)
         kind = ""
         stack: tuple[int, ...] = ()
         if self.architecture == "qwen3moe":
             router = (self.experts, self.hidden)
             # llama.cpp's converters keep the router in f32: a rounding there changes the expert.
             yield Tensor(
-                prefix + "ffn_gate_inp.weight",
-                router,
-                ROUTER_SPREAD * reading,
-                exact=True,
+                f"{prefix}ffn_gate_inp.weight", router, ROUTER_SPREAD * reading, exact=True
             )
             kind, stack = "_exps", (self.experts,)
         yield Tensor(f"{prefix}ffn_gate{kind}.weight", stack + wide, reading)
@@ -224,3 +219,71 @@ def parse_random_model(values: dict[str, Any], source: str) -> RandomModel:
         return RandomModel(**values)
     except InputError as error:
         raise InputError(f"{source}.{error.message}") from None
+
+
+def values(tensor: Tensor, model: RandomModel) -> np.ndarray[Any, Any]:
+    """The tensor's weights, f32, in its shape.
+
+    Uniform weights, because they need no libm: a normal distribution's last bit may differ between
+    machines. Each tensor has a stream of its own, so that it depends on nothing written before it.
+    """
+    import numpy as np
+
+    if tensor.spread is None:
+        return np.ones(tensor.shape, dtype=np.float32)
+    stream = np.random.Generator(np.random.PCG64([model.seed, zlib.crc32(tensor.name.encode())]))
+    weights = stream.random(tensor.shape, dtype=np.float32) - np.float32(0.5)
+    weights *= np.float32(tensor.spread * 12**0.5)
+    if tensor.name == "output.weight":
+        weights[:FIRST_WORD] = 0  # greedy text is words only: no end, no half of a UTF-8 character
+    return weights
+
+
+def vocabulary(size: int) -> list[str]:
+    """The text of each token: special ones, one for each byte, then words."""
+    names = [*SPECIAL_TOKENS, *(f"<0x{byte:02X}>" for byte in range(BYTE_TOKENS))]
+    return names + [word(number) for number in range(size - FIRST_WORD)]
+
+
+def word(number: int) -> str:
+    """The number-th word (from 0): a space mark and syllables, each word another one."""
+    syllables = ""
+    number += 1
+    while number:
+        number, digit = divmod(number - 1, len(_SYLLABLES))
+        syllables = _SYLLABLES[digit] + syllables
+    return "\N{LOWER ONE EIGHTH BLOCK}" + syllables
+
+
+def cached(name: str, model: RandomModel, write: Callable[[RandomModel, Path], None]) -> Path:
+    """The file or folder of that name in the user's cache, written now unless it is there."""
+    path = cache_dir() / "models" / name
+    if not path.exists():
+        write(model, path)
+    return path
+
+
+@contextmanager
+def whole(path: Path, needed: int) -> Iterator[Path]:
+    """A place to write to, which becomes PATH when the block ends well; needed: in bytes.
+
+    Raises NixwulfError when it does not fit on the device or cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(path.parent).free
+        if needed > free:
+            raise NixwulfError(
+                f"The model {path.name!r} needs {needed / 1e6:.0f} MB and {str(path.parent)!r} has "
+                f"{free / 1e6:.0f} MB free; free some space or set XDG_CACHE_HOME to another disk."
+            )
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as folder:
+            place = Path(folder) / path.name
+            yield place
+            if not path.is_dir():  # another driver was faster: a folder cannot be replaced
+                place.replace(path)
+    except OSError as error:
+        raise NixwulfError(
+            f"Cannot write the model {str(path)!r}: {error.strerror}; free some space or set "
+            "XDG_CACHE_HOME to another disk."
+        ) from None

@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import cache_dir
-from nixwulf.llm.random_model import SPECIAL_TOKENS, RandomModel, Tensor
-from nixwulf.llm.random_weights import values, vocabulary
-from nixwulf.llm.writing import whole
+from nixwulf.llm.random_model import (
+    SPECIAL_TOKENS,
+    RandomModel,
+    Tensor,
+    cached,
+    values,
+    vocabulary,
+    whole,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,10 +50,7 @@ _OF_LAYER = {
 
 def ensure(model: RandomModel) -> Path:
     """The model's folder in the user's cache, written now unless it is there."""
-    folder = cache_dir() / "models" / f"{Path(model.file_name).stem}-hf{_LAYOUT}"
-    if not folder.is_dir():
-        write(model, folder)
-    return folder
+    return cached(f"{Path(model.file_name).stem}-hf{_LAYOUT}", model, write)
 
 
 def write(model: RandomModel, folder: Path) -> None:

@@ -1,9 +1,11 @@
-"""The table of language models: its facts add up to what was published of them."""
+"""What names say: facts that add up to what was published of a model, and bits of a weight."""
 
 import pytest
 
 from nixwulf.core.errors import InputError
-from nixwulf.llm.catalog import find, parse, table
+from nixwulf.llm.catalog import find, parse, table, weights_of
+from nixwulf.llm.model_facts import Weights
+from round_models import DENSE
 
 BILLION = 1e9
 MODELS = pytest.mark.parametrize("model", table(), ids=lambda model: model["name"])
@@ -103,3 +105,64 @@ def test_layers_with_and_without_experts_may_alternate():
 
     assert model.layers == 48
     assert model.routed == 3 * 24 * 128 * 5120 * 8192
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "active"),
+    [
+        ("MiniMax-M2-UD-Q6_K_XL", "MiniMax-M2", 10.4),
+        ("Llama 3.1:70b", "Llama-3.1-70B", 69.5),
+        ("DeepSeek R1 14b", "DeepSeek-R1-Distill-Qwen-14B", 14.0),
+        ("deepseek-r1:671b", "DeepSeek-R1-671B", 36.6),
+        ("gpt-oss-20b-GGUF", "gpt-oss-20b", 3.6),
+        ("Qwen3-Coder-30B-A3B-Instruct-Q8_0-GGUF", "Qwen3-30B-A3B", 3.0),
+        ("Kimi K2 Thinking", "Kimi-K2", 31.7),
+    ],
+)
+def test_a_model_is_found_by_the_names_it_goes_by(name, found, active):
+    model = find(name)
+
+    assert model.name == found
+    assert model.active / 1e9 == pytest.approx(active, abs=0.1)
+
+
+def test_every_model_of_the_table_has_a_source_and_parses():
+    for entry in table():
+        assert entry["source"].startswith("https://")
+        assert entry["checked"] in {"read", "public"}
+        model = parse(entry)
+        assert 0 < model.active <= model.parameters
+
+
+def test_an_unknown_model_says_which_facts_to_give():
+    with pytest.raises(
+        InputError, match="'Lama2-7B' is not known.*layers, hidden.*to Llama-2-7B, "
+    ):
+        find("Lama2-7B")
+
+
+def test_bits_of_a_weight_by_name_or_by_size():
+    dense, mixture = find("Llama 2 7B"), find("MiniMax-M2")
+
+    assert weights_of("Q4_0", dense).other_bits == 4.5
+    assert [weights_of(name, dense).other_bits for name in ("4bit", "4-bit", "8bit")] == [
+        4.5,
+        4.5,
+        8.5,
+    ]
+    assert weights_of("BF16", mixture) == Weights(
+        16, 16, ("16 bits a weight, the usual of 'BF16'",)
+    )
+    sized = weights_of("UD-Q6_K_XL", mixture, size_gib=180.94)
+    assert sized.other_bits == 8.5
+    assert mixture.quantized(sized).weight_bytes / 2**30 == pytest.approx(180.94)
+    # NVIDIA's own files have few layers in 16 bits, most others' all that are no experts.
+    assert weights_of("NVFP4", find("Nemotron-3-Nano-30B-A3B")).other_bits == 9
+    assert weights_of("NVFP4", mixture).other_bits == 16
+    # The experts of gpt-oss were published in four bits; no file has finer ones.
+    assert weights_of("F16", find("gpt-oss-20b")).routed_bits == 4.25
+
+
+def test_an_unknown_quantization_asks_for_a_name_or_a_size():
+    with pytest.raises(InputError, match="'XYZ' is not known.*'Q4_K_M' or.*in GiB"):
+        weights_of("XYZ", DENSE)

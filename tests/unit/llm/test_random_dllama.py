@@ -10,8 +10,7 @@ import pytest
 from nixwulf.core.errors import InputError
 from nixwulf.llm import dllama
 from nixwulf.llm.random_dllama import MODEL, TOKENIZER, ensure, tokenizer, write
-from nixwulf.llm.random_model import FIRST_WORD, RandomModel
-from nixwulf.llm.random_weights import values, vocabulary
+from nixwulf.llm.random_model import FIRST_WORD, RandomModel, values, vocabulary
 
 SMALL = RandomModel(
     layers=2, hidden=64, heads=4, kv_heads=2, feed_forward=96, vocabulary=400, weights="f32"
@@ -43,15 +42,6 @@ def test_the_sizes_that_the_header_tells_are_those_of_the_file(folder):
     assert sum(sizes.layers) + sizes.embedding + sizes.output == len(data) - header(data)[1]
     assert (len(sizes.layers), sizes.hidden, sizes.feed_forward, sizes.heads) == (2, 64, 96, 4)
     assert sizes.cache_widths == ((32, 32), (32, 32))
-
-
-@pytest.mark.parametrize("start", [b"", b"GGUF" + bytes(20), bytes.fromhex("cdab000aff0000000100")])
-def test_a_file_without_such_a_header_has_no_sizes(start):
-    class Node:
-        def first_bytes(self, path, count):
-            return start
-
-    assert dllama.read(Node(), "/models/x.m") is None
 
 
 def test_the_weights_are_those_of_the_gguf_with_special_tokens_last(folder):

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from nixwulf.core.errors import NixwulfError
 from nixwulf.llm import random_gguf
 from nixwulf.llm.random_gguf import ensure, write
-from nixwulf.llm.random_model import FIRST_WORD, RandomModel
-from nixwulf.llm.random_weights import word
+from nixwulf.llm.random_model import FIRST_WORD, RandomModel, word
 
 SMALL = RandomModel(layers=2, hidden=64, heads=4, kv_heads=2, feed_forward=96, vocabulary=400)
 SMALL_MOE = dataclasses.replace(SMALL, architecture="qwen3moe", experts=3, experts_used=2)

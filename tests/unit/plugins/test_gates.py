@@ -11,7 +11,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster, parse_cluster
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.llm import Model, PlacedModel
-from nixwulf.llm.sizes import Sizes
+from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes.facts import Clock
 from nixwulf.nodes.hardware import FILES
 from nixwulf.nodes.listeners import listeners

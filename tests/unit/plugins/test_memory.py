@@ -1,21 +1,17 @@
 """The memory plan: what each node needs for its part of a model, and what it lacks."""
 
 import dataclasses
-import json
 import re
-import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.inventory.cluster import load_cluster, parse_cluster
-from nixwulf.llm import random_gguf
-from nixwulf.llm import sizes as header
+from nixwulf.llm import gguf, random_gguf
+from nixwulf.llm.model_facts import Sizes
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.llm.sizes import Sizes
 from nixwulf.nodes.facts import parse_facts
-from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.memory import TokenDemand, needs
 from nixwulf.sweep.plan import make_plan
@@ -23,140 +19,13 @@ from nixwulf.sweep.sweep_file import parse_sweep
 from tool_outputs import fixture
 
 MIB = 2**20
-# The sizes of the random model that sweeps use by default, and of a mixture of experts.
-DENSE = RandomModel()
-EXPERTS = RandomModel(
-    "qwen3moe", layers=4, kv_heads=6, feed_forward=768, experts=16, experts_used=4
-)
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    paths = {model: folder / model.file_name for model in (DENSE, EXPERTS)}
-    for model, path in paths.items():
-        random_gguf.write(model, path)
-    return paths
-
-
-def sizes_of(path):
-    return header.gguf_sizes(*header.parse_gguf(path.read_bytes()[: 1 << 20]))
-
-
-@pytest.fixture(scope="module")
-def dense(files):
-    return sizes_of(files[DENSE])
-
-
-def test_a_gguf_tells_its_sizes_in_its_first_bytes(files):
-    sizes = sizes_of(files[EXPERTS])
-    assert len(sizes.layers) == EXPERTS.layers
-    assert sizes.feed_forward == EXPERTS.feed_forward * EXPERTS.experts_used
-    assert sizes.cache_widths == ((192, 192),) * 4
-    assert (sizes.vocabulary, sizes.hidden, sizes.heads) == (1024, 384, 12)
-    assert not sizes.tied
-    weights = sum(sizes.layers) + sizes.embedding + sizes.output
-    assert 0 <= files[EXPERTS].stat().st_size - weights < MIB
-
-
-@given(cut=st.integers(min_value=0, max_value=30_000))
-def test_a_gguf_that_is_cut_anywhere_says_only_that(files, cut):
-    start = files[DENSE].read_bytes()[:40_000]
-    with pytest.raises(EOFError):
-        header.parse_gguf(start[: min(cut, 20_000)])
-
-
-@given(text=st.binary(max_size=300))
-def test_what_is_no_gguf_is_refused_as_a_value(text):
-    with pytest.raises((ValueError, KeyError, IndexError, TypeError, EOFError, struct.error)):
-        header.parse_gguf(text)
-
-
-# no output: the config of a model, as its file has it
-CONFIG = {
-    "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "intermediate_size": 128,
-}  # fmt: skip
-
-
-def safetensors(tensors):
-    entries, at = {}, 0
-    for name, shape in tensors.items():
-        count = 2
-        for side in shape:
-            count *= side
-        entries[name] = {"dtype": "F16", "shape": shape, "data_offsets": [at, at + count]}
-        at += count
-    text = json.dumps({"__metadata__": {"format": "pt"}, **entries}).encode()
-    return len(text).to_bytes(8, "little") + text
-
-
-def test_safetensors_tell_their_sizes_with_their_config():
-    tensors = header.parse_safetensors(
-        safetensors(
-            {
-                "model.embed_tokens.weight": [1000, 64],
-                "model.layers.0.mlp.up_proj.weight": [128, 64],
-                "model.layers.1.mlp.up_proj.weight": [128, 64],
-                "model.norm.weight": [64],
-            }
-        )
-    )
-    assert header.safetensors_sizes(CONFIG, tensors) == Sizes(
-        layers=(16384, 16384), embedding=128_000, output=128, tied=True, vocabulary=1000,
-        cache_widths=((32, 32),) * 2, window=None, hidden=64, feed_forward=128, heads=4,
-    )  # fmt: skip
-
-
-class Here(Connection):
-    """This machine in the place of a node: its commands run without ssh."""
-
-    def argv(self, command=()):
-        return list(command)
-
-
-HERE = Here(load_cluster("lab").nodes[0], ())
-
-
-def test_a_gguf_in_parts_is_the_sum_of_its_parts(tmp_path):
-    import numpy as np
-    from gguf import GGUFWriter
-
-    writer = GGUFWriter(tmp_path / "m.gguf", "llama", split_max_tensors=1)
-    writer.add_block_count(2)
-    writer.add_embedding_length(384)
-    writer.add_head_count(12)
-    writer.add_feed_forward_length(1536)
-    for name in ("token_embd.weight", "blk.0.w", "blk.1.w", "output.weight"):
-        writer.add_tensor(name, np.zeros((384, 10), np.float16))
-    for step in ("header_to_file", "kv_data_to_file", "tensors_to_file"):
-        getattr(writer, f"write_{step}")()
-    writer.close()
-    assert len(list(tmp_path.iterdir())) == 4
-    sizes = header.read(HERE, str(tmp_path / "m-00001-of-00004.gguf"))
-    assert (sizes.layers, sizes.embedding, sizes.output) == ((7680, 7680), 7680, 7680)
-    (tmp_path / "m-00003-of-00004.gguf").unlink()
-    assert header.read(HERE, str(tmp_path / "m-00001-of-00004.gguf")) is None
-
-
-def test_a_folder_of_safetensors_is_the_sum_of_its_files(tmp_path):
-    for number in (0, 1):
-        names = {f"model.layers.{number}.mlp.up_proj.weight": [128, 64]}
-        names |= {"model.embed_tokens.weight": [10, 64]} if number == 0 else {}
-        (tmp_path / f"model-{number}.safetensors").write_bytes(safetensors(names))
-    assert header.read(HERE, str(tmp_path)) is None, "it has no config"
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    sizes = header.read(HERE, str(tmp_path))
-    assert (sizes.layers, sizes.embedding, sizes.tied) == ((16384, 16384), 1280, True)
-
-
-@pytest.mark.parametrize("content", [b"", b"GGUF", b"junk" * 100])
-def test_a_file_that_is_no_model_has_no_sizes(tmp_path, content):
-    path = tmp_path / "m.gguf"
-    path.write_bytes(content)
-    assert header.read(HERE, str(path)) is None
-    assert header.read(HERE, str(tmp_path / "nowhere.gguf")) is None
-    assert header.read(HERE, str(tmp_path / "nowhere")) is None
+def dense(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "a.gguf"
+    random_gguf.write(RandomModel(), path)
+    return gguf.interpret(*gguf.parse(path.read_bytes()[: 1 << 20])).sizes
 
 
 # MiB that llama.cpp 0c1e570 printed with -v on CPUs: model, KV and compute buffers of each node,

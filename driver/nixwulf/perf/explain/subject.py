@@ -12,12 +12,10 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
 from nixwulf.inventory.platforms import load_platform, platform_names
-from nixwulf.llm.catalog import find
-from nixwulf.llm.header_facts import of_gguf
-from nixwulf.llm.model_facts import ModelFacts
-from nixwulf.llm.quantization import weights_of
+from nixwulf.llm import gguf
+from nixwulf.llm.catalog import find, weights_of
+from nixwulf.llm.model_facts import ModelFacts, TensorSize
 from nixwulf.llm.random_model import RandomModel, parse_random_model
-from nixwulf.llm.sizes import TensorSize
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.record import Record
@@ -164,8 +162,9 @@ def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
         "expert_count": model.experts,
         "expert_used_count": model.experts_used,
     }
-    keys = {f"{model.architecture}.{key}": value for key, value in fields.items()}
-    return of_gguf(name, {"general.architecture": model.architecture, **keys}, tensors)
+    keys: dict[str, Any] = {f"{model.architecture}.{key}": value for key, value in fields.items()}
+    keys["general.architecture"] = model.architecture
+    return gguf.interpret(keys, tensors).facts(name)
 
 
 def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:

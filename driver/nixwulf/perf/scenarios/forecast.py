@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nixwulf.llm.model_facts import ModelFacts
-from nixwulf.llm.sizes import Sizes
+from nixwulf.llm.model_facts import ModelFacts, Sizes
 from nixwulf.perf.inputs import PlatformFacts, Strategy
 from nixwulf.perf.predict import Prediction, predict
 from nixwulf.perf.scenarios import facts, what_if

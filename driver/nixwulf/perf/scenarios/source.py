@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import re
-import struct
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_json
-from nixwulf.llm.catalog import find, only
-from nixwulf.llm.header_facts import of_gguf, of_safetensors
-from nixwulf.llm.model_facts import ModelFacts, Weights
-from nixwulf.llm.quantization import weights_of
-from nixwulf.llm.sizes import (
-    Sizes,
-    TensorSize,
-    gguf_sizes,
-    parse_gguf,
-    parse_safetensors,
-    safetensors_sizes,
-)
+from nixwulf.llm import gguf, safetensors
+from nixwulf.llm.catalog import find, only, weights_of
+from nixwulf.llm.model_facts import NOT_OF_A_MODEL, ModelFacts, Sizes, Weights
 
-_STEPS = (1 << 20, 1 << 23, 1 << 26)
-_SPLIT = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
-_LENGTH_BYTES = 8
-_LONGEST_HEADER = 100 * 10**6  # of safetensors (https://huggingface.co/docs/safetensors)
 _NATIVE = 16.0
 _FEW_BITS = "MXFP4"  # gpt-oss, with what is no expert in eight bits, as its GGUF has it
 _LEAST_BITS, _MOST_BITS = 0.5, 40.0
 _GIB = 2**30
-_WORD = 4
 _IMPOSSIBLE = 1e15
-_NOT_OF_A_MODEL = (
-    ValueError, KeyError, IndexError, TypeError, ArithmeticError, AttributeError, RecursionError,
-    struct.error,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,63 +78,32 @@ def _weights(name: str, facts: ModelFacts, quant: str, size_gib: float) -> Weigh
 
 
 def _of_gguf(path: Path) -> ModelDescription:
-    split = _SPLIT.fullmatch(str(path))
-    count = int(split[2]) if split else 1
-    parts = [path]
-    if split:
-        parts = [Path(f"{split[1]}-{n:05}-of-{count:05}.gguf") for n in range(1, count + 1)]
-    fields: dict[str, Any] = {}
-    tensors: dict[str, TensorSize] = {}
     try:
-        for part in parts:
-            own, found = _gguf_header(part)
-            tensors |= found
-            fields = {**own, **fields}
-        sizes = gguf_sizes(fields, tensors)
-        return ModelDescription(path.stem, _possible(of_gguf(path.stem, fields, tensors)), sizes)
-    except _NOT_OF_A_MODEL:
+        header = gguf.read(str(path), _first_bytes)
+        return ModelDescription(path.stem, _possible(header.facts(path.stem)), header.sizes)
+    except NOT_OF_A_MODEL:
         raise InputError(
             f"{str(path)!r} is no GGUF of a language model, or is cut short; give another file, "
             "or the model's name and --quant."
         ) from None
 
 
-def _gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, TensorSize]]:
-    for step in _STEPS:
-        start = _first_bytes(path, step)
-        try:
-            return parse_gguf(start)
-        except EOFError:
-            if len(start) < step:
-                break
-    raise ValueError("cut short")
-
-
 def _of_folder(folder: Path) -> ModelDescription:
-    paths = sorted(folder.glob("*.safetensors"))
+    paths = sorted(map(str, folder.glob("*.safetensors")))
     if not paths:
         raise InputError(
             f"{str(folder)!r} holds no *.safetensors; give a folder with them and config.json, or "
             "a GGUF."
         )
-    config = read_json(folder / "config.json")
+    name = folder.resolve().name
     try:
-        tensors: dict[str, TensorSize] = {}
-        for path in paths:
-            length = int.from_bytes(_first_bytes(path, _LENGTH_BYTES), "little")
-            if length > _LONGEST_HEADER:
-                raise ValueError(length)
-            tensors |= parse_safetensors(_first_bytes(path, _LENGTH_BYTES + length))
-        text = config.get("text_config", config)
-        sizes = safetensors_sizes(text, tensors)
-        unpacked = _unpacked(tensors, _quantized_bits(config))
-        facts = _possible(of_safetensors(folder.resolve().name, config, unpacked))
-    except _NOT_OF_A_MODEL:
+        header = safetensors.read(paths, read_json(folder / "config.json"), _first_bytes)
+        return ModelDescription(name, _possible(header.facts(name)), header.sizes)
+    except NOT_OF_A_MODEL:
         raise InputError(
             f"{str(folder)!r} is no folder of a language model that can be read; give the model's "
             "name and --quant."
         ) from None
-    return ModelDescription(facts.name, facts, sizes)
 
 
 def _possible(facts: ModelFacts) -> ModelFacts:
@@ -167,25 +114,9 @@ def _possible(facts: ModelFacts) -> ModelFacts:
     return facts
 
 
-def _quantized_bits(config: Mapping[str, Any]) -> int:
-    """Bits of packed weights by config.json, 0 where nothing is packed."""
-    packed = config.get("quantization_config") or config.get("quantization") or {}
-    return int(packed.get("bits", 0))
-
-
-def _unpacked(tensors: Mapping[str, TensorSize], bits: int) -> dict[str, TensorSize]:
-    """Packed weights are words of several: one of 32 bits has eight of four bits."""
-    return {
-        key: one._replace(weights=one.weights * 32 // bits)
-        if 0 < bits < _NATIVE and one.bytes == _WORD * one.weights
-        else one
-        for key, one in tensors.items()
-    }
-
-
-def _first_bytes(path: Path, count: int) -> bytes:
+def _first_bytes(path: str, count: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             return file.read(count)
     except OSError as error:
         raise InputError(

@@ -14,7 +14,7 @@ from typing import Any
 
 from nixwulf.inventory.cluster import LAB_PLATFORM, Node
 from nixwulf.inventory.platforms import load_platform
-from nixwulf.llm.sizes import Sizes
+from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes.facts import Facts
 from nixwulf.plugins.runtime.openai import MARGIN
 from nixwulf.plugins.runtime.run import Case

@@ -1,0 +1,143 @@
+"""A folder of Hugging Face: its config.json and the headers of its safetensors, and what they say.
+
+https://github.com/huggingface/safetensors
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any
+
+from nixwulf.llm.model_facts import (
+    FirstBytes,
+    Header,
+    Part,
+    Sizes,
+    TensorSize,
+    bytes_by_place,
+    layer_count,
+)
+
+_LENGTH_BYTES = 8
+_LONGEST_HEADER = 100 * 10**6  # https://huggingface.co/docs/safetensors
+_WORD_BITS = 32
+_WORDS = {"I32", "U32"}
+_NATIVE_BITS = 16
+_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)\.")
+_EMBEDDING = re.compile(r"(embed_tokens|(^|\.)embeddings)\.weight$")
+_OUTPUT = re.compile(r"(^|\.)lm_head\.(q?weight|weight_packed)$")
+# What decoding does not touch: vision, sound, guesses ahead. Its layers are not those of the text.
+_ASIDE = re.compile(r"(^|\.)(visual|vision_\w+|audio_\w+|multi_modal_projector|mtp)\.")
+_KINDS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
+_LINEAR = {"linear_attention", "conv", "mamba"}
+_ALONE = {"moe", "mlp"}  # feed-forward networks that are layers of their own
+
+
+def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstBytes) -> Header:
+    """What the files of a folder say with their config.json.
+
+    Args:
+        paths: all *.safetensors of the folder.
+        config: its config.json.
+        first_bytes: reads so many bytes of a path.
+
+    Raises:
+        Exception: one of NOT_OF_A_MODEL, also for no files at all.
+    """
+    packed = config.get("quantization_config") or config.get("quantization") or {}
+    tensors: dict[str, TensorSize] = {}
+    for path in paths:
+        length = int.from_bytes(first_bytes(path, _LENGTH_BYTES), "little")
+        if not 0 < length <= _LONGEST_HEADER:
+            raise ValueError(f"a header of {length} bytes")
+        start = first_bytes(path, _LENGTH_BYTES + length)
+        tensors |= parse(start, int(packed.get("bits", 0)))
+    if not tensors:
+        raise ValueError("no tensors")
+    return interpret(config.get("text_config", config), tensors)
+
+
+def parse(start: bytes, bits: int = 0) -> dict[str, TensorSize]:
+    """Tensors of a file: 8 bytes of length, then JSON.
+
+    bits: of each weight where several are packed in a word of 32 (eight of four bits), else 0.
+    """
+    return {
+        name: TensorSize(
+            entry["data_offsets"][1] - entry["data_offsets"][0],
+            prod(entry["shape"]) * _WORD_BITS // bits
+            if 0 < bits < _NATIVE_BITS and entry["dtype"] in _WORDS
+            else prod(entry["shape"]),
+        )
+        for name, entry in json.loads(start[_LENGTH_BYTES:]).items()
+        if name != "__metadata__"
+    }
+
+
+def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> Header:
+    """By the keys of a config.json and the tensors of all files; raises one of NOT_OF_A_MODEL.
+
+    Packed weights are counted one by one only where config.json has their bits; give another such
+    model by the table's facts and the size of its files.
+    """
+
+    def first(*keys: str) -> int:
+        return next((int(config[key]) for key in keys if config.get(key)), 0)
+
+    count, hidden = layer_count(config["num_hidden_layers"]), int(config["hidden_size"])
+    heads = int(config["num_attention_heads"])
+    head_dim = first("head_dim") or hidden // heads
+    kv_heads = first("num_key_value_heads") or heads
+    latent = first("kv_lora_rank")
+    kept = (kv_heads * head_dim, kv_heads * head_dim)
+    if latent:
+        kept = (latent + first("qk_rope_head_dim"), 0)
+    kinds = config.get("layer_types") or config.get("layers_block_type")
+    kinds = kinds or [_KINDS[one] for one in config.get("hybrid_override_pattern", "")]
+    kinds = [*kinds, *["attention"] * count][:count]
+    linear = sum(kind in _LINEAR for kind in kinds)
+    state = first("mamba_num_heads") * first("mamba_head_dim") * first("ssm_state_size")
+    values, keys = first("linear_value_head_dim"), first("linear_key_head_dim")
+    state = state or first("linear_num_value_heads") * values * keys
+    used = first("num_experts_per_tok", "top_k_experts")
+    network = first("moe_intermediate_size", "intermediate_size")
+    window = first("sliding_window") if config.get("use_sliding_window", True) else 0
+    tied = not any(map(_OUTPUT.search, tensors))
+    rows = next((size.weights for name, size in tensors.items() if _EMBEDDING.search(name)), 0)
+    parts = tuple(_part(name, size, count, tied) for name, size in tensors.items())
+    sizes = Sizes(
+        *bytes_by_place(parts, count),
+        tied=tied,
+        vocabulary=first("vocab_size") or rows // hidden,
+        cache_widths=tuple((0, 0) if kind in _LINEAR | _ALONE else kept for kind in kinds),
+        window=window or None,
+        hidden=hidden,
+        feed_forward=max(used * network, first("intermediate_size")),
+        heads=heads,
+    )
+    return Header(
+        sizes,
+        parts,
+        linear_layers=linear,
+        state_width=linear * state,
+        head_dim=latent or head_dim,
+        kv_heads=1 if latent else kv_heads,
+        experts=first("num_experts", "num_local_experts", "n_routed_experts"),
+        experts_used=used,
+    )
+
+
+def _part(name: str, size: TensorSize, count: int, tied: bool) -> Part:
+    routed = ".experts." in name
+    if _ASIDE.search(name):
+        return Part(size, "output", routed, unread=True)
+    layer = _LAYER.match(name)
+    if layer:  # what follows the last layer only guesses ahead
+        return Part(size, int(layer[1]), routed, int(layer[1]) >= count)
+    embedding = bool(_EMBEDDING.search(name))
+    unread = "embed_tokens_per_layer." in name or (embedding and not tied)
+    is_input = embedding or "embed_tokens" in name
+    return Part(size, "input" if is_input else "output", routed, unread)
