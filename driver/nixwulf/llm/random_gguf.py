@@ -19,7 +19,7 @@ from nixwulf.llm.random_model import (
 
 if TYPE_CHECKING:
     import numpy as np
-    from gguf import GGUFWriter
+    from gguf import GGMLQuantizationType, GGUFWriter
 
 
 def ensure(model: RandomModel) -> Path:
@@ -36,7 +36,7 @@ def write(model: RandomModel, path: Path) -> None:
 
 def _write(model: RandomModel, path: Path) -> None:
     import numpy as np
-    from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf import GGUFWriter
 
     writer = GGUFWriter(path, model.architecture)
     try:
@@ -47,9 +47,9 @@ def _write(model: RandomModel, path: Path) -> None:
             writer.add_tensor_info(
                 tensor.name,
                 tensor.shape,
-                np.dtype(np.float16 if kind == "f16" else np.float32),
+                np.dtype(np.float16 if kind.name == "F16" else np.float32),
                 _stored_bytes(tensor, model),
-                GGMLQuantizationType[kind.upper()],
+                kind,
             )
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
@@ -102,21 +102,22 @@ def _add_vocabulary(writer: GGUFWriter, size: int) -> None:
     writer.add_add_eos_token(False)
 
 
-def _kind(tensor: Tensor, model: RandomModel) -> str:
-    return "f32" if tensor.spread is None or tensor.exact else model.weights
+def _kind(tensor: Tensor, model: RandomModel) -> GGMLQuantizationType:
+    from gguf import GGMLQuantizationType
+
+    exact = tensor.spread is None or tensor.exact
+    return GGMLQuantizationType["F32" if exact else model.weights.upper()]
 
 
 def _stored_bytes(tensor: Tensor, model: RandomModel) -> int:
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+    from gguf import GGML_QUANT_SIZES
 
-    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[_kind(tensor, model).upper()]]
+    block, block_bytes = GGML_QUANT_SIZES[_kind(tensor, model)]
     return tensor.size // block * block_bytes
 
 
 def _stored(tensor: Tensor, model: RandomModel) -> np.ndarray[Any, Any]:
     """The tensor's weights as the file holds them."""
-    from gguf import GGMLQuantizationType, quantize
+    from gguf import quantize
 
-    if tensor.spread is None:
-        return values(tensor, model)
-    return quantize(values(tensor, model), GGMLQuantizationType[_kind(tensor, model).upper()])
+    return quantize(values(tensor, model), _kind(tensor, model))

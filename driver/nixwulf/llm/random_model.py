@@ -143,13 +143,10 @@ class RandomModel:
         """Weights that take part in one token: of the experts only those used, and the embedding's
         one row (a look-up) not at all.
         """
-        used = {
-            tensor.name: tensor.size * self.experts_used // self.experts
-            for tensor in self.tensors()
-            if "_exps." in tensor.name
-        }
         return sum(
-            used.get(tensor.name, tensor.size)
+            tensor.size * self.experts_used // self.experts
+            if "_exps." in tensor.name
+            else tensor.size
             for tensor in self.tensors()
             if tensor.name != "token_embd.weight"
         )

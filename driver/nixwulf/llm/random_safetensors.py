@@ -161,6 +161,8 @@ def _config(model: RandomModel) -> dict[str, Any]:
 
 def _tokenizer(size: int) -> dict[str, Any]:
     """The vocabulary of the GGUF. Text is tokenized to its bytes: nothing builds words of them."""
+    begin = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    first, second = ({"Sequence": {"id": name, "type_id": at}} for at, name in enumerate("AB"))
     added = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return {
         "version": "1.0",
@@ -180,15 +182,8 @@ def _tokenizer(size: int) -> dict[str, Any]:
         "pre_tokenizer": None,
         "post_processor": {
             "type": "TemplateProcessing",
-            "single": [
-                {"SpecialToken": {"id": "<s>", "type_id": 0}},
-                {"Sequence": {"id": "A", "type_id": 0}},
-            ],
-            "pair": [
-                {"SpecialToken": {"id": "<s>", "type_id": 0}},
-                {"Sequence": {"id": "A", "type_id": 0}},
-                {"Sequence": {"id": "B", "type_id": 1}},
-            ],
+            "single": [begin, first],
+            "pair": [begin, first, second],
             "special_tokens": {
                 "<s>": {"id": "<s>", "ids": [SPECIAL_TOKENS.index("<s>")], "tokens": ["<s>"]}
             },

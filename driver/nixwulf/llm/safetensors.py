@@ -54,7 +54,7 @@ def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstByte
         if not 0 < length <= _LONGEST_HEADER:
             raise ValueError(f"a header of {length} bytes")
         start = first_bytes(path, _LENGTH_BYTES + length)
-        tensors |= parse(start, int(packed.get("bits", 0)))
+        tensors |= parse(start, int(packed.get("bits") or 0))
     if not tensors:
         raise ValueError("no tensors")
     return interpret(config.get("text_config", config), tensors)
