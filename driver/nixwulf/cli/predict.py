@@ -1,4 +1,4 @@
-"""nixwulf predict: what each way to run a model on a cluster should give, and why."""
+"""nixwulf predict: what each strategy to run a model on a cluster should give, and why."""
 
 from __future__ import annotations
 

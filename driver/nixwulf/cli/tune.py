@@ -138,12 +138,12 @@ def tune(
     if decide(ranked, budget).next is None:
         if least > _LONGEST_S:
             raise InputError(
-                f"The quickest of {len(ranked)} ways takes more than a week; ask for fewer "
+                f"The quickest of {len(ranked)} strategies takes more than a week; ask for fewer "
                 "tokens by --n-prompt and --n-gen, or fewer --samples."
             )
         enough = min(2 * least + _UNITS["m"], _LONGEST_S) // _UNITS["m"]
         raise InputError(
-            f"A budget of {minutes(budget)} measures no way: the quickest takes about "
+            f"A budget of {minutes(budget)} measures no strategy: the quickest takes about "
             f"{minutes(least)}; give --budget {enough:.0f}m."
         )
     console = make_console()

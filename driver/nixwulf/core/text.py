@@ -77,7 +77,8 @@ def percent(fraction: float) -> str:
 
 def plural(count: int, noun: str) -> str:
     """A count and its noun: '1 node', '2 nodes'."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    plural_noun = f"{noun[:-1]}ies" if noun.endswith("gy") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural_noun}"
 
 
 def link_name(fabric: str, transport: str) -> str:

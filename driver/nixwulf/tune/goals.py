@@ -1,4 +1,4 @@
-"""Goals: what the best way is best at, and which number of a record tells it."""
+"""Goals: what the best strategy is best at, and which number of a record tells it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts that nobody knows of a platform, as of the lab: assumed until a way is measured."""
+"""Facts that nobody knows of a platform, as of the lab: assumed until a strategy is measured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OWN = 0.04
 def widened(
     deviations: Mapping[str, float], platforms: Sequence[str]
 ) -> tuple[dict[str, float], float]:
-    """Deviations of the constants' logarithms there, and the least variance of what is a way's own.
+    """Deviations of the constants' logarithms there, and the least variance of a strategy's own.
 
     Of a machine that nobody measured no constant is known better than a factor of e either way.
     """
@@ -63,8 +63,10 @@ def assumption_sentences(platforms: Sequence[str]) -> list[str]:
         if lacks(platform, BANDWIDTH):
             found.append(
                 f"{platform}: nobody measured its memory; {_ASSUMED_GBS:g} GB/s, give or take a "
-                "factor of three, until a way is measured"
+                "factor of three, until a strategy is measured"
             )
         elif lacks(platform, _COMPUTE):
-            found.append(f"{platform}: its compute is not known; guessed until a way is measured")
+            found.append(
+                f"{platform}: its compute is not known; guessed until a strategy is measured"
+            )
     return found

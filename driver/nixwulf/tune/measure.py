@@ -29,11 +29,11 @@ def measure(
     on_run_end: Callable[[int], None],
     beside: Callable[[], None] = lambda: None,
 ) -> Decision:
-    """Measure until no other way can be better or the time is up; gives why it stopped.
+    """Measure until no other strategy can be better or the time is up; gives why it stopped.
 
-    on_run_end hears the place of each way whose run has ended; beside is called while the nodes are
-    brought up, since nothing may run beside what is measured. No run outlives the budget. Raises
-    GateError where nodes cannot be reached.
+    on_run_end gets the place of each strategy whose run has ended; beside is called while the nodes
+    are brought up, since nothing may run beside what is measured. No run outlives the budget.
+    Raises GateError where nodes cannot be reached.
     """
     cases = [option.case for option in state.options]
     with ExitStack() as stack:

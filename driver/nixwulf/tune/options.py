@@ -1,4 +1,4 @@
-"""Every way to run a model on a cluster for a goal, each with its case of a sweep.
+"""Every strategy to run a model on a cluster for a goal, each with its case of a sweep.
 
 Those that no sweep has a case of, or that fit nowhere, are left out with the reason.
 """
@@ -48,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Option:
-    """A way to run it: its block in a sweep, and its case."""
+    """A strategy to run it: its block in a sweep, and its case."""
 
     engine: str
     candidate: Candidate
@@ -116,7 +116,7 @@ def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut[str], .
 def sweep_document(
     request: Request, blocks: Sequence[Mapping[str, Any]], name: str, wall_s: float
 ) -> dict[str, Any]:
-    """A sweep of the blocks of some ways, as its YAML has it."""
+    """A sweep of the blocks of some strategies, as its YAML has it."""
     first, *others = map(dict, blocks)
     subject = request.subject
     return {
@@ -157,7 +157,7 @@ def block(request: Request, engine: str, candidate: Candidate) -> Mapping[str, A
 
 
 def first_of_each_reason(out: Sequence[LeftOut[str]]) -> list[LeftOut[str]]:
-    """Of ways that were left out for one reason the first, whose words tell how many others."""
+    """Of strategies left out for one reason the first, whose words count the others."""
     by_reason: dict[str, list[LeftOut[str]]] = {}
     for one in out:
         by_reason.setdefault(one.reason, []).append(one)
@@ -180,8 +180,10 @@ def _refuse(request: Request, out: Sequence[LeftOut[str]]) -> None:
     if short:
         least = min(short, key=lambda one: one.short_gib)
         raise InputError(
-            f"{name!r} fits no way on {cluster!r}: the nearest, {least.what}, has "
+            f"{name!r} fits no strategy on {cluster!r}: the nearest, {least.what}, has "
             f"{least.reason}; take a smaller quantization, or more nodes."
         )
     reasons = "; ".join(f"{one.reason} ({one.what})" for one in first_of_each_reason(out))
-    raise InputError(f"No way to run {name!r} on {cluster!r} for {request.goal.name}: {reasons}.")
+    raise InputError(
+        f"No strategy to run {name!r} on {cluster!r} for {request.goal.name}: {reasons}."
+    )

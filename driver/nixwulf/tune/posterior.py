@@ -1,9 +1,10 @@
-"""What measurements teach about the ways that were not measured.
+"""What measurements teach about the strategies that were not measured.
 
 The logarithm of a time is that of the sum of its parts, each over or times a constant of its
-engine, plus what all ways on these machines have in common, plus what is its own. Constants are
-known with a deviation (nixwulf.perf.constants), so each measured way narrows them for the others:
-one node tells the weights and the dispatch, a pipeline its hops, a split of tensors its sums.
+engine, plus what all strategies on these machines have in common, plus what is its own. Constants
+are known with a deviation (nixwulf.perf.constants), so each measured strategy narrows them for the
+others: one node tells the weights and the dispatch, a pipeline its hops, a split of tensors its
+sums.
 Least squares of the logarithms with the constants' deviations as priors, by Gauss and Newton.
 """
 
@@ -34,7 +35,7 @@ _MACHINE = ("", "")
 
 @dataclass(frozen=True)
 class OptionModel:
-    """A way as the model sees it.
+    """A strategy as the model sees it.
 
     family: of its engine, whose constants it shares; parts: seconds a token; deviations: of the
     constants' logarithms, by part; rest: variance of the time's logarithm beside theirs.
@@ -56,7 +57,7 @@ class Estimate:
 
 
 def update(models: Sequence[OptionModel], measured: Mapping[int, Measurement]) -> list[Estimate]:
-    """What each way should give, given what some of them gave; measured ones by their place.
+    """What each strategy should give, given what some of them gave; measured ones by their place.
 
     What is off by more than the deviations allow widens all intervals by as much.
     """
@@ -113,7 +114,7 @@ def unexplained(expected: PredictedTime, deviations: Mapping[str, float]) -> flo
 def _linear(
     model: OptionModel, index: Mapping[tuple[str, str], int], state: Array
 ) -> tuple[float, Array]:
-    """Logarithm of a way's time at a state of the constants, and its slope by each of them."""
+    """Logarithm of a strategy's time at a state of the constants, and its slope by each of them."""
     import numpy as np
 
     parts = {

@@ -1,4 +1,4 @@
-"""What is expected of a way before it is measured, and how long measuring it takes."""
+"""What is expected of a strategy before it is measured, and how long measuring it takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nixwulf.tune.posterior import OptionModel, unexplained
 _START_S = 15.0  # chosen; facts, gates, and the link before a run and after it
 _LAB_START_S = 4.0
 _DISK = 2e9  # bytes a second: chosen, half of what an NVMe disk reads
-_LOADS = 3  # one node for the text to compare with, the way itself for its own, the benchmark
+_LOADS = 3  # one node for the text to compare with, the strategy itself for its own, the benchmark
 _CHECKED = 64  # tokens: twice phases.SANITY_TOKENS
 _PROMPT_OVER_DECODE = 10.0  # of machines whose compute is not known
 
@@ -66,7 +66,7 @@ def correction(estimated: Sequence[float], took: Mapping[int, float]) -> float:
 
 @dataclass(frozen=True)
 class Prior:
-    """A way before it is measured: for the belief, how long measuring takes, what is assumed."""
+    """A strategy before it is measured: its prior, how long measuring takes, what is assumed."""
 
     model: OptionModel
     seconds: float
@@ -76,7 +76,7 @@ class Prior:
 def prior_of(
     request: Request, option: Option, links: Mapping[str, Mapping[str, float]]
 ) -> Prior | None:
-    """What is expected of a way; links by fabric as they were measured. None: not predictable."""
+    """What is expected of a strategy; links by fabric as measured. None: not predictable."""
     asked = question(request, option.engine, links)
     found = forecast(asked, option.candidate, assumed(request.cluster))
     time = predicted_time(request.goal, found, request.n_prompt, request.n_gen)
@@ -111,7 +111,7 @@ def prior_of(
 
 
 def _bytes_a_second(candidate: Candidate, links: Mapping[str, Mapping[str, float]]) -> float:
-    """Of one stream over a way's fabric, as measured or as usual; 0 on one node."""
+    """Of one stream over a strategy's fabric, as measured or as usual; 0 on one node."""
     fabric, transport = candidate.fabric, candidate.transport
     if fabric is None or transport is None:
         return 0.0

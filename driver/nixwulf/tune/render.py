@@ -55,13 +55,13 @@ def to_rank(console: Console, state: SearchState, budget_s: float) -> None:
         words = state.options[n].words
         rows.append((str(place), words, speed(one.estimate), minutes(one.seconds), when))
     console.print()
-    console.print(rich_table(Table(("", "way", "predicted", "to measure", "order"), rows)))
+    console.print(rich_table(Table(("", "strategy", "predicted", "to measure", "order"), rows)))
     _left_out(console, state)
     needed = sum(ranked[n].seconds for n in queue)
     others = "; those with - could not be" if len(queue) < len(ranked) else ""
     say(
         console,
-        f"\nThe few that could be best: {len(queue)} of {plural(len(ranked), 'way')}, about "
+        f"\nThe few that could be best: {len(queue)} of {plural(len(ranked), 'strategy')}, about "
         f"{minutes(needed)}{others}. The budget is {minutes(budget_s)}. Each measurement changes "
         "what the others should give, so some are dropped on the way.",
     )
@@ -87,7 +87,7 @@ def to_tell(console: Console, state: SearchState, n: int, before: Estimate) -> N
     say(
         console,
         f"{words}: {format_significant(estimate.value)} {state.unit}; was {speed(before)}, "
-        f"{off}.{leads} {plural(left, 'way')} left that could be better.",
+        f"{off}.{leads} {plural(left, 'strategy')} left that could be better.",
     )
 
 
@@ -99,12 +99,12 @@ def to_end(
     cluster: str,
     sweep: Path,
 ) -> None:
-    """All ways as they now stand, the best one, and how to serve it and to measure it again."""
+    """All strategies as ranked now, the best one, and how to serve it and measure it again."""
     ranked = state.ranked()
     estimates = state.estimates()
     top = best(ranked)
     least = ranked[top].estimate.value if top is not None else 0.0
-    columns = ["", "way", f"measured, {state.unit}", "predicted at first"]
+    columns = ["", "strategy", f"measured, {state.unit}", "predicted at first"]
     if any(one.open and one.estimate.high > least for one in ranked):
         columns.append("predicted now")
     rows = []
@@ -124,8 +124,8 @@ def to_end(
         highest = max(rest, key=lambda one: one.high)
         say(
             console,
-            f"Not measured, for none of them should be better: {plural(len(rest), 'way')}, the "
-            f"nearest {speed(highest)}.",
+            "Not measured, for none of them should be better: "
+            f"{plural(len(rest), 'strategy')}, the nearest {speed(highest)}.",
         )
     say(console, f"\nStopped after {plural(len(state.took), 'run')}: {decision.why}.")
     if top is None:
@@ -142,7 +142,7 @@ def to_end(
     say(console, f"To measure it again: {again}", whole=True)
     unmeasured = sum(1 for one in ranked if one.open)
     if unmeasured:
-        words = plural(unmeasured, "way")
+        words = plural(unmeasured, "strategy")
         resume = shlex.join(["nixwulf", "bench", "--resume", str(folder)])
         say(console, f"To measure the other {words} too: {resume}", whole=True)
 
@@ -207,9 +207,9 @@ def _left_out(console: Console, state: SearchState) -> None:
 
 
 def _still_open(console: Console, ranked: Sequence[Ranked], top: int) -> None:
-    """How many ways the budget left unmeasured that could be better, and how long they take."""
+    """How many strategies left unmeasured could be better, and how long they take."""
     least = ranked[top].estimate.value
     left = [one.seconds for one in ranked if one.open and one.estimate.high > least]
     if left:
-        words = f"Not measured, could be better: {plural(len(left), 'way')}, about "
+        words = f"Not measured, could be better: {plural(len(left), 'strategy')}, about "
         say(console, f"{words}{minutes(sum(left))} more; a larger --budget measures them.")

@@ -1,4 +1,4 @@
-"""The search: what is measured, what the rest should give, which way is next, when to stop."""
+"""The search: what is measured, what the rest should give, which strategy is next, when to stop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WATTS_DEVIATION = 0.15  # chosen: of a node's watts from one way to another
 
 @dataclass(frozen=True)
 class Ranked:
-    """A way while the search goes on: seconds are what measuring it should take."""
+    """A strategy while the search goes on: seconds are what measuring it should take."""
 
     estimate: Estimate
     seconds: float
@@ -43,7 +43,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Decision:
-    """The way to measure next, by its place; None: stop, and why."""
+    """The strategy to measure next, by its place; None: stop, and why."""
 
     next: int | None
     why: str
@@ -86,11 +86,11 @@ def order(ranked: Sequence[Ranked]) -> list[int]:
 
 
 def decide(ranked: Sequence[Ranked], left_s: float) -> Decision:
-    """The next way within the time that is left."""
+    """The next strategy within the time that is left."""
     queue = order(ranked)
     if not queue:
         if best(ranked) is None:
-            return Decision(None, "no way could be measured")
+            return Decision(None, "no strategy could be measured")
         return Decision(None, "the best measured one is above the high end of all others")
     for n in queue:
         if ranked[n].seconds <= left_s:
@@ -136,7 +136,7 @@ class SearchState:
         return efficiency and bool(self.measurements) and not self.watts_a_node
 
     def estimates(self) -> list[Estimate]:
-        """What each way gives, by all that is known."""
+        """What each strategy gives, by all that is known."""
         speeds = update([one.model for one in self.priors], self.measurements)
         if self.request.goal.name != "efficiency":
             return speeds
@@ -165,14 +165,14 @@ class SearchState:
         ]
 
     def decide(self, left_s: float) -> Decision:
-        """The next way within the time that is left; what the budget ended may have been better."""
+        """The next strategy within the time left; what the budget ended may have been better."""
         found = decide(self.ranked(), left_s)
         if found.next is None and _ENDED in self.out.values():
             return Decision(None, USED_UP)
         return found
 
     def add(self, n: int, record: Record, took: float) -> None:
-        """A run of a way has ended: what it says of it, of its fabric and of the others."""
+        """A run of a strategy has ended: what it says of it, of its fabric and of the others."""
         self.records[n], self.took[n] = record, took
         found = measurement_of(self.request.goal, record) if record["outcome"] == "ok" else None
         if found is None:
@@ -199,7 +199,7 @@ class SearchState:
 
 
 def begin(request: Request) -> SearchState:
-    """All ways before anything is measured; raises InputError when there is none."""
+    """All strategies before anything is measured; raises InputError when there is none."""
     found, left_out = options(request)
     links = stated_links(request.cluster)
     views = [(option, prior_of(request, option, links)) for option in found]
@@ -207,7 +207,9 @@ def begin(request: Request) -> SearchState:
     lacking = [LeftOut(option.words, reason) for option, view in views if view is None]
     kept = [(option, view) for option, view in views if view is not None]
     if not kept:
-        raise InputError(f"No way can be predicted for {request.goal.name}: {lacking[0].reason}.")
+        raise InputError(
+            f"No strategy can be predicted for {request.goal.name}: {lacking[0].reason}."
+        )
     state = SearchState(
         request,
         tuple(option for option, _ in kept),
@@ -220,5 +222,5 @@ def begin(request: Request) -> SearchState:
 
 
 def ranking(estimates: Sequence[Estimate]) -> list[int]:
-    """Places of ways from the fastest."""
+    """Places of strategies from the fastest."""
     return sorted(range(len(estimates)), key=lambda n: -estimates[n].value)

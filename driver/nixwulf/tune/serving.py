@@ -1,4 +1,4 @@
-"""How to serve a measured way, as the lines that are typed on one's own machine."""
+"""How to serve a measured strategy, as the lines that are typed on one's own machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Typed:
 
 
 def serving(record: Record, cluster: Cluster, slots: int) -> Serving:
-    """How to serve a measured way with room for so many requests at once."""
+    """How to serve a measured strategy with room for so many requests at once."""
     engine = engines.find(record["case"]["engine"])
     return engine.serve_commands(measured_run(engine, record, cluster, slots))
 

@@ -246,7 +246,7 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
         ((*SMALL, "--engine", "foo"), "unknown engine 'foo'; known: "),
         (
             (*SMALL, "--nodes", "1", "--parallelism", "tensor"),
-            "No way to run 'gpt-oss-20b' is left",
+            "No strategy to run 'gpt-oss-20b' is left",
         ),
         (
             (*SMALL, "--engine", "distributed-llama", "--parallelism", "pipeline"),
@@ -337,7 +337,10 @@ def test_a_model_that_fits_no_way_says_so_and_has_no_bars():
     for form in ("table", "md"):
         code, output = predict(*asked, "--format", form)
         assert code == 0
-        assert "It fits in none of these ways, the nearest being 2 nodes, tensor, office" in output
+        assert (
+            "It fits in none of these strategies, the nearest being 2 nodes, tensor, office"
+            in output
+        )
         assert "WWW" not in output
         assert "weights" not in output.partition("memory of a node")[2]
 

@@ -122,7 +122,7 @@ def test_a_way_that_the_engine_cannot_run_with_this_model_is_left_out_with_the_r
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--model", SMALL, "--budget", "10s"), "A budget of 10 s measures no way"),
+        (("--model", SMALL, "--budget", "10s"), "A budget of 10 s measures no strategy"),
         (("--model", SMALL, "--budget", "soon"), "--budget 'soon' is no time"),
         (("--model", SMALL, "--budget", "0m"), "is no time up to a week"),
         (("--model", SMALL, "--engine", "vllm"), "--engine 'vllm' does not read"),
@@ -140,7 +140,7 @@ def test_a_way_that_the_engine_cannot_run_with_this_model_is_left_out_with_the_r
         (("--model", "/models/of-nobody.gguf"), "--facts-of NAME|FILE"),
         (
             ("--model", "/models/Kimi-K2-Q8_0.gguf", "--engine", "llama.cpp"),
-            "fits no way on 'framework-2'",
+            "fits no strategy on 'framework-2'",
         ),
     ],
 )
@@ -150,8 +150,8 @@ def test_what_cannot_be_is_refused_in_one_sentence(arguments, words):
 
 def test_what_no_engine_of_it_runs_is_refused_with_the_engines_reason():
     assert refused("--model", "random", "--engine", "exo", cluster="lab") == (
-        "Error: No way to run 'a random llama of 8 layers' on 'lab' for decode: exo takes a model "
-        "by its name on Hugging Face, not random weights (1 node, lab (and 24 others))."
+        "Error: No strategy to run 'a random llama of 8 layers' on 'lab' for decode: exo takes a "
+        "model by its name on Hugging Face, not random weights (1 node, lab (and 24 others))."
     )
 
 
@@ -319,7 +319,7 @@ def test_what_the_budget_left_is_one_line_that_says_how_to_go_on():
         Console(file=text, width=170), state, decision, Path("run"), "lab", Path("b.yaml")
     )
     output = text.getvalue()
-    (line,) = re.findall(r"Not measured, could be better: \d+ ways, (.*)", output)
+    (line,) = re.findall(r"Not measured, could be better: \d+ strategies, (.*)", output)
     assert re.fullmatch(r"about [\d.]+ min more; a larger --budget measures them\.", line)
     assert "predicted now" in output
 

@@ -1,4 +1,4 @@
-"""The ways to run something on a cluster: those that the driver could run, and why not the others.
+"""The strategies that the driver could run on a cluster, and why not the others.
 
 placements() is the one enumeration of them: sweeps take it with axes of their own, predictions with
 all that a cluster has, and `nixwulf tune` takes what is predicted.
@@ -127,7 +127,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to run it: the nodes, and on several of them how they are joined."""
+    """A strategy to run it: the nodes, and on several of them how they are joined."""
 
     nodes: tuple[Node, ...]
     parallelism: str
@@ -138,9 +138,9 @@ class Candidate:
 
 
 def candidates(question: Question) -> tuple[tuple[Candidate, ...], tuple[LeftOut[Candidate], ...]]:
-    """The ways, fewest nodes first, and those that the engine cannot be run in.
+    """The strategies, fewest nodes first, and those that the engine cannot be run in.
 
-    Raises InputError for what the cluster cannot do, and when no way is left.
+    Raises InputError for what the cluster cannot do, and when no strategy is left.
     """
     _check(question)
     found: list[Candidate] = []
@@ -153,7 +153,7 @@ def candidates(question: Question) -> tuple[tuple[Candidate, ...], tuple[LeftOut
             found.append(candidate)
     if not found:
         why = f": {out[0].reason}" if out else "; leave out one of the options"
-        raise InputError(f"No way to run {question.model.name!r} is left{why}.")
+        raise InputError(f"No strategy to run {question.model.name!r} is left{why}.")
     return tuple(found), tuple(out)
 
 

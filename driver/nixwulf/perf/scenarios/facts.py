@@ -1,4 +1,4 @@
-"""Facts of a way's nodes, link and engine: as known, as measured, or taken to be different."""
+"""Facts of a strategy's nodes, link and engine: as known, as measured, or taken to be different."""
 
 from __future__ import annotations
 

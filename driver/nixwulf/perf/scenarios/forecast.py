@@ -1,4 +1,4 @@
-"""Every way to run a model on a cluster, with what each should give and whether it fits."""
+"""Every strategy to run a model on a cluster, with what each should give and whether it fits."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class ScenarioForecast:
-    """A way and what it should give, as things are and as they are taken to be."""
+    """A strategy and what it should give, as things are and as they are taken to be."""
 
     candidate: Candidate
     plain: Forecast
@@ -120,7 +120,7 @@ class ScenarioForecast:
 
 
 def forecast_all(question: Question, what_ifs: Sequence[str] = ()) -> tuple[ScenarioForecast, ...]:
-    """All ways that can be and are asked for; raises InputError when there is none, and why.
+    """All strategies that can be and are asked for; raises InputError when there is none, and why.
 
     A what-if about what is not known of a platform is no change: it is the missing fact.
     """
@@ -138,7 +138,7 @@ def forecast_all(question: Question, what_ifs: Sequence[str] = ()) -> tuple[Scen
 
 
 def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = ()) -> Forecast:
-    """What a way should give, with some facts taken to be different."""
+    """What a strategy should give, with some facts taken to be different."""
     platforms = [facts.platform(node.platform, changes) for node in candidate.nodes]
     strategy = Strategy(
         question.engine,

@@ -43,7 +43,7 @@ _PIPE_WIDTH = 170
 _BAR = 32
 _SENTENCE = 40
 _ASSUMED = "Assumed, because it is not known:"
-_HEAD = ("way", "decode", "prompt", "memory of a node")
+_HEAD = ("strategy", "decode", "prompt", "memory of a node")
 _UNITS = "~ is a prediction, in tok/s; in brackets is what 80 % of measurements should lie between."
 
 
@@ -113,7 +113,7 @@ def _then(what_ifs: Sequence[str]) -> str:
 def _beside(
     answers: Sequence[ScenarioForecast], left_out: Sequence[LeftOut[Candidate]]
 ) -> list[str]:
-    """Why ways are left out, a sentence for each reason; and that none of the others fits."""
+    """Why strategies are left out, a sentence for each reason; and that none of the others fits."""
     first: dict[str, list[str]] = {}
     for one in left_out:
         first.setdefault(one.reason, []).append(how(one.what))
@@ -124,14 +124,14 @@ def _beside(
     if not _fitting(answers):
         nearest = min(answers, key=lambda one: one.plain.room.short_gib)
         sentence.append(
-            f"It fits in none of these ways, the nearest being {how(nearest.candidate)} with "
+            f"It fits in none of these strategies, the nearest being {how(nearest.candidate)} with "
             f"{nearest.plain.room.words}; take a smaller quantization, or more nodes."
         )
     return sentence
 
 
 def _plain(one: ScenarioForecast) -> tuple[str, ...]:
-    """The line of a way; a speed only of what fits."""
+    """The line of a strategy; a speed only of what fits."""
     return how(one.candidate), *_speeds(one.plain), one.plain.room.words
 
 
@@ -168,7 +168,7 @@ def _print_table(
 
 
 def _bars(console: Console, answers: Sequence[ScenarioForecast], metric: str, what: str) -> None:
-    """A line a way; in a narrow terminal the bar stands below its name."""
+    """A line a strategy; in a narrow terminal the bar stands below its name."""
     rows = []
     for one in answers:
         prediction = getattr(one.plain, metric)
