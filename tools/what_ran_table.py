@@ -161,7 +161,9 @@ def _booted(results: Sequence[Result], row: str, tree: Tree) -> str:
     for result in results:
         added = tree.added_subtests(result)
         outcome = "passed" if result["passed"] else "**failed**"
-        outcome += f" before {len(added)} of its subtests were written" if added else ""
+        # A test ends at its first failure, so there what it has not shown may be older.
+        if added and result["passed"]:
+            outcome += f" before {len(added)} of its subtests were written"
         if row != result["what"]:
             cells.append(result["what"] if outcome == "passed" else f"{result['what']} {outcome}")
             continue

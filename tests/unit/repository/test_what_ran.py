@@ -111,6 +111,13 @@ def test_a_test_that_failed_takes_the_place_of_its_pass_and_shows_nothing_as_boo
     assert cells("modules/engine")[2] == "vm-switch **failed**"
 
 
+def test_a_subtest_that_a_failure_left_out_was_not_written_later(flake):
+    with Path("nixos/tests/switch.nix").open("a") as file:
+        file.write('with subtest("the node is reached again"):\n')
+    record(FAILED)
+    assert cells("vm-switch")[2].startswith("**failed**, 1 of 2, ")
+
+
 def test_a_test_whose_machines_do_not_come_up_has_failed(flake):
     record(PASSED)
     record(BUILT + "\ntotal: FAILED, 0 of 0 subtests begun, 1200 s\n")
