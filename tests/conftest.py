@@ -1,4 +1,5 @@
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,11 @@ settings.register_profile("nixwulf", deadline=None)
 # Of 'make check'; 'make test' tries as many examples as Hypothesis does.
 settings.register_profile("few-examples", deadline=None, max_examples=20)
 settings.load_profile("nixwulf")
+
+# A shell starts background jobs with SIGINT ignored, and what a test starts and interrupts would
+# inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What all tests of a folder or file need, by its path below this one.
 MARKS = {
