@@ -207,8 +207,8 @@ def tree(tmp_path):
     return tmp_path / "root"
 
 
-def sampled(root, folder, *keys, shell="sh"):
-    """What the sampler printed until it ended, or each of these keys had come twice.
+def sampled(root, folder, shell="sh", **counts):
+    """What the sampler printed until it ended, or each of these words had come so often.
 
     Programs of FOLDER come first on its PATH.
     """
@@ -224,7 +224,7 @@ def sampled(root, folder, *keys, shell="sh"):
     for line in process.stdout:
         lines.append(line)
         seen.update([] if line.startswith("#") else line.split()[1::2])
-        if keys and all(seen[key] > 1 for key in keys):
+        if counts and all(seen[word] >= count for word, count in counts.items()):
             os.killpg(process.pid, 15)
             break
     assert process.communicate()[1] == ""
@@ -233,7 +233,7 @@ def sampled(root, folder, *keys, shell="sh"):
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_the_sampler_reads_packages_and_gpus_once_each(tree, tmp_path, shell):
-    samples = sampled(tree, tmp_path, "rapl:0", "count:core_throttle", shell=shell)
+    samples = sampled(tree, tmp_path, shell, **{"count:core_throttle": 2})
     assert samples.reported("boot") == ["6fa1"]
     watts = {key for key in samples.series if key.startswith(("rapl", "amdgpu"))}
     assert watts == {"rapl:0", "rapl:1", "amdgpu:hwmon0", "amdgpu:hwmon1"}
@@ -255,7 +255,7 @@ def test_the_sampler_says_which_counter_it_may_not_read(tree, tmp_path):
     counter = tree / "sys/class/powercap/intel-rapl:0/energy_uj"
     counter.unlink()
     counter.mkdir()
-    samples = sampled(tree, tmp_path, "rapl:1")
+    samples = sampled(tree, tmp_path, **{"rapl:1": 1})
     assert samples.reported("unreadable") == ["rapl:0"]
     assert "rapl:0" not in samples.series
     assert "rapl:1" in samples.series
@@ -280,7 +280,7 @@ def test_the_sampler_asks_the_programs_of_a_gpu_and_of_a_pi(tmp_path):
     for name, text in programs.items():
         # no output: a script
         put(tmp_path, name, f'echo "$*" >>{tmp_path}/asked\n{text}')
-    samples = sampled(tmp_path, tmp_path, "pmic")
+    samples = sampled(tmp_path, tmp_path, pmic=1, nvidia=1)
     assert samples.reported("have") == ["vcgencmd", "nvidia-smi"]
     assert samples.series["nvidia:0"][0][1] == 61.23
     assert samples.series["pmic"][0][1] == 6.0
