@@ -280,7 +280,7 @@ def test_the_sampler_asks_the_programs_of_a_gpu_and_of_a_pi(tmp_path):
     for name, text in programs.items():
         # no output: a script
         put(tmp_path, name, f'echo "$*" >>{tmp_path}/asked\n{text}')
-    samples = sampled(tmp_path, tmp_path, pmic=1, nvidia=1)
+    samples = sampled(tmp_path, tmp_path, pmic=4, nvidia=1)
     assert samples.reported("have") == ["vcgencmd", "nvidia-smi"]
     assert samples.series["nvidia:0"][0][1] == 61.23
     assert samples.series["pmic"][0][1] == 6.0
