@@ -85,4 +85,6 @@ def _value(rows: Any) -> str:
         return ""
     mean, spread = float(rows["mean"].iloc[0]), float(rows["stddev"].iloc[0])
     text = f"{mean:.{max(0, 2 - math.floor(math.log10(mean)))}f}" if mean else "0"
-    return text if math.isnan(spread) else f"{text} ± {spread:.2g}"
+    if math.isnan(spread):
+        return text
+    return f"{text} ± {spread:.0f}" if spread >= 10 else f"{text} ± {spread:.2g}"  # noqa: PLR2004
