@@ -54,7 +54,9 @@ def preflight(
     if only and (gates or waive or form == "json"):
         raise click.UsageError(f"--only {only} holds no gate; leave out --gate, --waive, --format.")
     if only == "file":
-        _print_file(cluster)
+        from nixwulf.inventory.cluster import load_cluster
+
+        _print_file(load_cluster(cluster) if cluster else find_cluster(None)[0])
         return
     found, config = find_cluster(cluster)
     names = [node.name for node in choose(found, chosen)]
@@ -89,10 +91,7 @@ def _hold(
     return not found.of("refused")
 
 
-def _print_file(name: str | None) -> None:
-    from nixwulf.inventory.cluster import load_cluster
-
-    found = load_cluster(name) if name else find_cluster(None)[0]
+def _print_file(found: Cluster) -> None:
     click.echo(
         f"{found.source}: cluster {found.name!r}, {len(found.nodes)} nodes, fabrics "
         f"{', '.join(found.fabrics)}."
@@ -134,7 +133,7 @@ def check(ctx: click.Context, file: str, offline: bool) -> None:
     from nixwulf.inventory.cluster import load_cluster
 
     found = load_cluster(file)
-    _print_file(file)
+    _print_file(found)
     if offline or found.is_lab:
         return
     from nixwulf.nodes.ssh import connections

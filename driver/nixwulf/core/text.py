@@ -6,6 +6,7 @@ import math
 import re
 
 _TERMINAL_SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|.)")
+_CONSONANT_Y = re.compile(r"[^aeiou]y$")
 _MICROSECONDS_IN_PROSE = 1000.0
 _ONE_DECIMAL_BELOW_US = 10.0
 _TENTH = 0.1
@@ -77,8 +78,9 @@ def percent(fraction: float) -> str:
 
 def plural(count: int, noun: str) -> str:
     """A count and its noun: '1 node', '2 nodes'."""
-    plural_noun = f"{noun[:-1]}ies" if noun.endswith("gy") else f"{noun}s"
-    return f"{count} {noun if count == 1 else plural_noun}"
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun[:-1]}ies" if _CONSONANT_Y.search(noun) else f"{count} {noun}s"
 
 
 def link_name(fabric: str, transport: str) -> str:
