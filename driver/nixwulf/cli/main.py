@@ -21,6 +21,7 @@ _COMMANDS = {
     "explain": "Say why records are as fast as they are, and what would help.",
     "import": "Turn outputs of benchmarks that somebody ran into records.",
     "lab": "Bring a cluster of namespaces on this machine up and down.",
+    "models": "Get models, push them to nodes, check every copy.",
     "nodes": "Run commands on the nodes of a cluster; bring hung ones back.",
     "predict": "Predict a model's speed on a cluster, and where the time goes.",
     "preflight": "Say whether a cluster is fine: its file, its nodes, every gate.",

@@ -104,7 +104,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The nodes, in the order in which cases take them (the first is the head), and the fabrics."""
+    """The nodes, in the order in which cases take them (the first is the head), and the fabrics.
+
+    models: the folder of models on every node.
+    """
 
     name: str
     nodes: tuple[Node, ...]
@@ -112,6 +115,7 @@ class Cluster:
     source: str
     document: dict[str, Any]
     description: str = ""
+    models: str = "/models"
 
     def nodes_on(self, fabric: str) -> tuple[Node, ...]:
         """The nodes that are on a fabric, in order."""
@@ -155,6 +159,7 @@ def parse_cluster(document: dict[str, Any], source: str) -> Cluster:
     cluster = Cluster(
         name=document["name"],
         description=document.get("description", ""),
+        models=document.get("models", Cluster.models),
         nodes=tuple(_node(values, fabrics, source) for values in document.get("nodes", ())),
         fabrics=fabrics,
         source=source,

@@ -154,20 +154,32 @@ class Connection:
         """A local Unix socket that leads to one on the node, for as long as the context lasts."""
         with tempfile.TemporaryDirectory(prefix="nixwulf-") as folder:
             local = Path(folder) / "socket"
-            control = ["ssh", *self.options, "-L", f"{local}:{socket}", "-O"]
-            done = subprocess.run(
-                [*control, "forward", self.node.ssh], capture_output=True, text=True, check=False
-            )
-            if done.returncode != 0:
-                raise Unreachable(
-                    f"Node {self.node.name!r} forwards no socket: {' '.join(done.stderr.split())}"
-                )
-            try:
+            with self._tunnel("-L", f"{local}:{socket}"):
                 yield local
-            finally:
-                subprocess.run(
-                    [*control, "cancel", self.node.ssh], capture_output=True, check=False
-                )
+
+    @contextlib.contextmanager
+    def lent(self, local: Path, remote: str) -> Iterator[None]:
+        """A Unix socket on the node that leads to a local one, for as long as the context lasts."""
+        try:
+            with self._tunnel("-R", f"{remote}:{local}"):
+                yield
+        finally:
+            self.run(["rm", "-f", remote])
+
+    @contextlib.contextmanager
+    def _tunnel(self, *sockets: str) -> Iterator[None]:
+        control = ["ssh", *self.options, *sockets, "-O"]
+        done = subprocess.run(
+            [*control, "forward", self.node.ssh], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise Unreachable(
+                f"Node {self.node.name!r} forwards no socket: {' '.join(done.stderr.split())}"
+            )
+        try:
+            yield
+        finally:
+            subprocess.run([*control, "cancel", self.node.ssh], capture_output=True, check=False)
 
 
 def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, Connection]:

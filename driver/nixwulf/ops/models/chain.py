@@ -1,0 +1,276 @@
+"""A copy while it goes on: a process a node, each the source of the next; two clocks, one token."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import secrets
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.inventory.cluster import Cluster, Fabric
+from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.ssh import Connection, each
+from nixwulf.ops.models.machines import BOTH, HERE, PEER, PYTHON, STORE, no_python
+from nixwulf.ops.models.peer import Lost, Peer, Wrong
+from nixwulf.ops.models.store import Document, Refusal
+
+PORT = TCP["models"]
+Observer = Callable[[str, int, int], None]
+"""Called with a node's name, the bytes that it has checked and received, and the model's."""
+_POLL_S = 0.05
+# Nobody has read, received or hashed anything for this long: a cable, a disk or a firewall.
+_SILENT_S = 120.0
+# Nodes after one that fails lose their connections a moment before its driver hears why.
+_BLAME_S = 5.0
+# A name where nobody else may look: for a job, which has the token, or a socket.
+_STATE_FILE = """
+umask 077
+state=${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u); mkdir -p "$state"
+mktemp -u "$state/models.XXXXXX"
+"""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Who sends first: a node or HERE, its folder, the digest of the manifest and all bytes."""
+
+    name: str
+    folder: str
+    digest: str
+    bytes: int
+
+
+@dataclass
+class Pushed:
+    """What became of a push, by node: bytes received, whether it is complete, or why not."""
+
+    model: str
+    source: str
+    fabric: str | None
+    received: dict[str, int] = field(default_factory=dict)
+    complete: set[str] = field(default_factory=set)
+    failures: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class Broken(Exception):
+    """A chain that ended early: the nodes whose own fault it is, with a sentence each."""
+
+    def __init__(self, faults: Mapping[str, str]) -> None:
+        """Keep them."""
+        super().__init__()
+        self.faults = dict(faults)
+
+
+def copy(
+    cluster: Cluster,
+    connections: Mapping[str, Connection],
+    source: Source,
+    names: Sequence[str],
+    fabric: Fabric | None,
+    done: Pushed,
+    observer: Observer,
+) -> None:
+    """Copy along a chain of nodes; one that fails is left out, and the others go on.
+
+    What was received is kept, by node, in DONE. Raises NixwulfError where the source is at fault.
+    """
+    begin = time.monotonic()
+    left = list(names)
+    try:
+        while left:
+            try:
+                with _chain(cluster, connections, source, left, fabric, done.model) as links:
+                    _watch(links, source.bytes, observer, done)
+                return
+            except Broken as broken:
+                if source.name in broken.faults or not broken.faults:
+                    raise NixwulfError(_source_fault(source, broken, done.model)) from None
+                done.failures |= broken.faults
+                left = [n for n in left if n not in {*done.failures, *done.complete}]
+    finally:
+        done.seconds = time.monotonic() - begin
+
+
+def _source_fault(source: Source, broken: Broken, model: str) -> str:
+    words = broken.faults.get(source.name, "it cannot be reached over the fabric")
+    where = source.name if source.name == HERE else f"node {source.name!r}"
+    return f"{model!r} cannot be copied from {where}: {words}."
+
+
+@dataclass
+class _Link:
+    """One machine of a chain and what it has said so far; this machine's work is in a thread."""
+
+    name: str
+    process: OwnedProcess | None = None
+    node: Connection | None = None
+    peer: Peer | None = None
+    at: int = 0
+    said: Document = field(default_factory=dict)
+
+    def look(self) -> None:
+        """Take in what it has printed."""
+        if self.process is not None:
+            lines = self.process.output[self.at :].rpartition("\n")[0]
+            self.at += len(lines)
+            for line in lines.split("\n"):
+                self.said |= json.loads(line or "{}")
+
+    def count(self, *names: str) -> int:
+        """The sum of some of its counters."""
+        return sum(int(self.said.get(name, 0)) for name in names)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has all."""
+        return bool(self.said.get("done"))
+
+    def failure(self) -> tuple[str, str] | None:
+        """Its kind (the name of an exception of peer.py) and why; None while it goes on."""
+        if self.peer is not None:
+            failure = self.peer.failure
+            return (type(failure).__name__, str(failure)) if failure else None
+        if self.process is None or self.node is None or self.process.running:
+            return None
+        self.look()
+        if "error" in self.said:
+            return str(self.said["kind"]), str(self.said["error"])
+        if self.process.returncode is None:
+            return "Refusal", "the connection to it was lost"
+        words = no_python(self.node, self.process.returncode, self.process.errors)
+        return "Refusal", words.rstrip(".")
+
+
+@contextlib.contextmanager
+def _chain(
+    cluster: Cluster,
+    connections: Mapping[str, Connection],
+    source: Source,
+    names: Sequence[str],
+    fabric: Fabric | None,
+    model: str,
+) -> Iterator[list[_Link]]:
+    """The source and the nodes after it, each at work; all of them are stopped at the end."""
+    addresses = {
+        node.name: node.fabrics[fabric.name].address
+        for node in cluster.nodes
+        if fabric is not None and fabric.name in node.fabrics
+    }
+    job = {"name": model, "digest": source.digest, "token": secrets.token_hex(16)}
+    order = list(names) if source.name == HERE else [source.name, *names]
+    jobs: dict[str, Document] = {name: {**job, "folder": cluster.models} for name in order}
+    for name, following in pairwise(order):
+        listen = [addresses[name], PORT]
+        jobs[name] |= {"listen": listen, "peers": [addresses[following]]}
+        jobs[following]["source"] = listen
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="models-")))
+        links = []
+        if source.name == HERE:
+            first = connections[order[0]]
+            own = _address_here(addresses.get(order[0]), fabric, addresses)
+            listen_here: Any = [own, PORT] if own else str(folder / "socket")
+            peers = [addresses[order[0]]] if own else []
+            peer = _peer({**job, "folder": source.folder, "listen": listen_here, "peers": peers})
+            stack.callback(peer.close)
+            links.append(_Link(HERE, peer=peer))
+            jobs[order[0]]["source"] = listen_here
+            if not own:
+                remote = first.script(_STATE_FILE).strip()
+                stack.enter_context(first.lent(Path(listen_here), remote))
+                jobs[order[0]]["source"] = remote
+
+        def start(name: str) -> _Link:
+            node = connections[name]
+            path = node.script(_STATE_FILE).strip()
+            node.run(["sh", "-c", 'umask 077; cat >"$1"', "sh", path], stdin=json.dumps(jobs[name]))
+            argv = [*PYTHON, BOTH, STORE, PEER, path]
+            process = OwnedProcess.start(node, f"models-{name}", argv, {}, folder)
+            stack.callback(process.stop)
+            return _Link(name, process, node)
+
+        yield [*links, *each(start, order)]
+
+
+def _peer(job: Document) -> Peer:
+    """This machine as the source of a chain, at work in a thread."""
+    try:
+        peer = Peer(job)
+    except Refusal as error:
+        raise NixwulfError(f"This machine cannot send the model: {error}.") from None
+
+    def run() -> None:
+        with contextlib.suppress(Refusal):
+            peer.run(lambda **_: None)
+
+    threading.Thread(target=run, daemon=True).start()
+    return peer
+
+
+def _address_here(there: str | None, fabric: Fabric | None, nodes: Mapping[str, str]) -> str | None:
+    """This machine's address on a fabric; None where it is not on it, or is a node itself."""
+    if there is None or fabric is None:
+        return None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((there, PORT))  # sends nothing: it asks for the route
+        except OSError:
+            return None
+        own = str(probe.getsockname()[0])
+    on_fabric = ipaddress.IPv4Address(own) in fabric.subnet
+    return own if on_fabric and own not in nodes.values() else None
+
+
+def _watch(links: Sequence[_Link], size: int, observer: Observer, done: Pushed) -> None:
+    """Wait until all have all; raises Broken."""
+    receivers = [link for link in links if link.name != done.source]
+    moved, moved_at = -1, time.monotonic()
+    failed_at = 0.0
+    try:
+        while not all(link.done for link in receivers):
+            time.sleep(_POLL_S)
+            for link in links:
+                link.look()
+            for link in receivers:
+                observer(link.name, size if link.done else link.count("present", "received"), size)
+            now = time.monotonic()
+            total = sum(link.count("read", "received") for link in links)
+            if total != moved:
+                moved, moved_at = total, now
+            elif now - moved_at > _SILENT_S:
+                late = next(link.name for link in receivers if not link.done)
+                raise Broken({late: f"nothing arrived for {_SILENT_S:.0f} s"})
+            failures = {link.name: found for link in links if (found := link.failure())}
+            failed_at = failed_at or (now if failures else 0.0)
+            faults = _faults([link.name for link in links], failures)
+            if faults or (failures and now - failed_at > _BLAME_S):
+                raise Broken(faults)
+    finally:
+        for link in receivers:
+            if link.done or link.count("received"):
+                earlier = done.received.get(link.name, 0)
+                done.received[link.name] = earlier + link.count("received")
+            if link.done:
+                done.complete.add(link.name)
+
+
+def _faults(order: Sequence[str], failures: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Whose fault it is, and why: wrong data are the fault of who sent them."""
+    before = dict(zip(order[1:], order, strict=False))
+    return {
+        before[name] if kind == Wrong.__name__ else name: words
+        for name, (kind, words) in failures.items()
+        if kind != Lost.__name__
+    }

@@ -1,0 +1,311 @@
+"""What is done with models in the folder where they lie: listed, hashed, verified, removed.
+
+The driver runs this file on nodes as text (`python3 -I -S -c TEXT COMMAND JSON`), so it needs
+Python 3.9 and its standard library alone. It prints a line of JSON, {"error": ...} where it fails.
+Beside the models lies the folder SIDE: of each model a JSON file with its manifest (sha256 of the
+files and of their chunks) and the stats that the files had then, and what is not complete yet.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+CHUNK = 1 << 20
+SIDE = ".nixwulf"
+SUFFIXES = (".gguf", ".m", ".safetensors", ".t")
+Document = dict[str, Any]
+HASH_BYTES = 32
+_THREADS = 4
+_NAME = re.compile(r"[^.\x00-\x1f\x7f/][^\x00-\x1f\x7f/]*(/[^.\x00-\x1f\x7f/][^\x00-\x1f\x7f/]*)*")
+_SPLIT = re.compile(r"(.+)-\d{5}-of-(\d{5})\.gguf")
+
+
+class Refusal(Exception):
+    """One sentence for the user, without its full stop."""
+
+
+class Place:
+    """A model by its name in a folder of models; raises Refusal for a name that leads elsewhere."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self.folder = Path(folder).expanduser()
+        if not _NAME.fullmatch(name):
+            raise Refusal(f"{name!r} is no name of a model in {str(self.folder)!r}")
+        self.split = _SPLIT.fullmatch(name)
+        self.name = self._parts()[0] if self.split else name
+        self.path = self.folder / self.name
+        self.side = self.folder / SIDE / f"{self.name}.json"
+        self.incoming = self.folder / SIDE / "incoming"
+        home = os.path.realpath(self.folder)
+        if os.path.commonpath([os.path.realpath(self.path.parent), home]) != home:
+            raise Refusal(f"{str(self.path)!r} leads outside of {str(self.folder)!r}")
+
+    def _parts(self) -> list[str]:
+        stem, count = self.split.groups() if self.split else ("", "0")
+        return [f"{stem}-{number + 1:05}-of-{count}.gguf" for number in range(int(count))]
+
+    def files(self) -> list[str]:
+        """The names of its files in the folder, all parts of a split one; raises Refusal."""
+        names = self._parts() if self.split else [self.name]
+        if self.path.is_dir():
+            names = sorted(
+                str((Path(top) / name).relative_to(self.folder))
+                for top, _, found in os.walk(self.path)
+                for name in found
+                if "/." not in str((Path(top) / name).relative_to(self.folder))
+            )
+        for name in names:
+            if not (self.folder / name).is_file():
+                raise Refusal(f"there is no {name!r} in {str(self.folder)!r}")
+        if not any(name.endswith(SUFFIXES) for name in names):
+            raise Refusal(f"{str(self.path)!r} is no model: none of {', '.join(SUFFIXES)} is there")
+        return names
+
+    def owns(self, name: str) -> bool:
+        """Whether a file of a manifest is this model's."""
+        mine = name in self._parts() if self.split else name == self.name
+        return bool(_NAME.fullmatch(name)) and (mine or name.startswith(f"{self.name}/"))
+
+    def read_side(self) -> Document:
+        """What the side file has; empty where there is none."""
+        try:
+            side = json.loads(self.side.read_text("utf-8"))
+            return side if isinstance(side["manifest"]["files"], list) else {}
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}
+
+    def write_side(self, manifest: Document, stats: list[list[int]], damaged: int = 0) -> None:
+        """Keep a manifest and the stats of the files that it holds for, whole or not at all."""
+        self.side.parent.mkdir(parents=True, exist_ok=True)
+        part = self.side.with_name(f".{self.side.name}.{os.getpid()}")
+        side = {"manifest": manifest, "stats": stats, "damaged": damaged}
+        part.write_text(json.dumps(side), "utf-8")
+        part.replace(self.side)
+
+    def stats(self, names: list[str]) -> list[list[int]]:
+        """Size and mtime in ns of each file; raises OSError."""
+        found = [(self.folder / name).stat() for name in names]
+        return [[one.st_size, one.st_mtime_ns] for one in found]
+
+    def known(self) -> Document | None:
+        """The manifest, where it is there and the files are as they were when it was made."""
+        side = self.read_side()
+        try:
+            names = [file["name"] for file in side["manifest"]["files"]]
+            fits = self.stats(names) == side["stats"] and self.files() == names
+            return side["manifest"] if fits else None
+        except (LookupError, OSError, Refusal):
+            return None
+
+
+def digest_of(manifest: Document) -> str:
+    """What stands for a manifest: the sha256 of its JSON."""
+    return hashlib.sha256(encoded(manifest)).hexdigest()
+
+
+def encoded(manifest: Document) -> bytes:
+    """A manifest as it is hashed and sent."""
+    return json.dumps(manifest, sort_keys=True).encode()
+
+
+def chunks_of(file: Document) -> list[bytes]:
+    """The sha256 of each chunk of a file of a manifest."""
+    together = base64.b64decode(file["chunks"])
+    return [together[at : at + HASH_BYTES] for at in range(0, len(together), HASH_BYTES)]
+
+
+def count_of(size: int) -> int:
+    """How many chunks so many bytes are."""
+    return -(-size // CHUNK)
+
+
+def manifest_of(place: Place) -> Document:
+    """The manifest of what lies there, read now unless nothing has changed; raises Refusal.
+
+    sha256: the file's, and of a model of several files that of the lines that `sha256sum` prints
+    for them, in the order of their names, inside the model's folder.
+    """
+    known = place.known()
+    if known:
+        return known
+    names = place.files()
+    before = place.stats(names)
+    files: list[Document] = []
+    for name, (size, _) in zip(names, before):  # noqa: B905 - Python 3.9
+        whole, chunks = hashlib.sha256(), []
+        with (place.folder / name).open("rb", buffering=0) as file:
+            while data := file.read(CHUNK):
+                whole.update(data)
+                chunks.append(hashlib.sha256(data).digest())
+        hashes = base64.b64encode(b"".join(chunks)).decode()
+        files.append({"name": name, "bytes": size, "sha256": whole.hexdigest(), "chunks": hashes})
+    if place.stats(names) != before:
+        raise Refusal(f"{str(place.path)!r} changed while it was read")
+    base = place.path if place.path.is_dir() else place.path.parent
+    lines = [f"{f['sha256']}  {(place.folder / f['name']).relative_to(base)}\n" for f in files]
+    sha256 = files[0]["sha256"]
+    if len(files) > 1 or place.path.is_dir():
+        sha256 = hashlib.sha256("".join(lines).encode()).hexdigest()
+    size = sum(stat[0] for stat in before)
+    manifest = {"name": place.name, "bytes": size, "sha256": sha256, "files": files}
+    with contextlib.suppress(PermissionError):  # a folder of another user: it is read again then
+        place.write_side(manifest, before)
+    return manifest
+
+
+def wrong_chunks(path: Path, file: Document) -> list[int]:
+    """The chunks of a file that are not as its manifest says, all of one that is not there."""
+    hashes = chunks_of(file)
+    if not path.is_file():
+        return list(range(len(hashes)))
+    with path.open("rb", buffering=0) as opened, ThreadPoolExecutor(_THREADS) as pool:
+
+        def right(number: int) -> bool:
+            length = min(CHUNK, file["bytes"] - number * CHUNK)
+            data = os.pread(opened.fileno(), length, number * CHUNK)
+            return hashlib.sha256(data).digest() == hashes[number]
+
+        return [number for number, ok in enumerate(pool.map(right, range(len(hashes)))) if not ok]
+
+
+def list_models(folder: str) -> Document:
+    """All models of a folder, complete or not, and the bytes that are free there."""
+    home = Path(folder).expanduser()
+    names = set()
+    for top, folders, found in os.walk(home):
+        folders[:] = sorted(one for one in folders if not one.startswith("."))
+        inside = [str((Path(top) / name).relative_to(home)) for name in sorted(found)]
+        if any(name.endswith(".safetensors") for name in inside) and Path(top) != home:
+            names.add(str(Path(top).relative_to(home)))
+            folders.clear()
+        else:
+            names |= {name for name in inside if name.endswith(SUFFIXES)}
+    side = home / SIDE
+    names |= {str(path.relative_to(side))[: -len(".json")] for path in side.rglob("*.json")}
+    places = {}
+    for name in sorted(names):
+        with contextlib.suppress(Refusal):
+            place = Place(folder, name)
+            places[place.name] = place
+    there = next(one for one in [home, *home.parents] if one.is_dir())
+    writable = os.access(there, os.W_OK)
+    free = shutil.disk_usage(there).free
+    models = [_entry(place) for place in places.values()]
+    return {"folder": str(home), "free": free, "writable": writable, "models": models}
+
+
+def _entry(place: Place) -> Document:
+    """One model: complete as its manifest says, incomplete, damaged, or 'unread' so far."""
+    side = place.read_side()
+    manifest = side.get("manifest") or {"bytes": 0, "files": []}
+    entry: Document = {"name": place.name, "bytes": manifest["bytes"]}
+    waiting = [place.incoming / file["name"] for file in manifest["files"]]
+    there = [place.folder / file["name"] for file in manifest["files"]]
+    lacking = side and not all(path.exists() for path in there)
+    if lacking or any(path.exists() for path in waiting):
+        state = "incomplete"
+    elif place.known():
+        state = "complete"
+        entry |= {"sha256": manifest["sha256"], "digest": digest_of(manifest)}
+    elif side.get("damaged"):
+        state = "damaged"
+    else:
+        state = "unread"
+        with contextlib.suppress(OSError, Refusal):
+            there = [place.folder / name for name in place.files()]
+            entry["bytes"] = sum(path.stat().st_size for path in there)
+    used = [path.stat() for path in {*waiting, *there} if path.exists()]
+    taken = sum(min(one.st_size, one.st_blocks * 512) for one in used)
+    return {**entry, "state": state, "present": taken}
+
+
+def index(folder: str, name: str) -> Document:
+    """Hash a model unless it is known; what stands for it."""
+    manifest = manifest_of(Place(folder, name))
+    values = {key: manifest[key] for key in ("name", "bytes", "sha256")}
+    return {**values, "digest": digest_of(manifest)}
+
+
+def verify(folder: str, name: str) -> Document:
+    """Read all of a model and compare it with its manifest; one without is hashed now.
+
+    What is damaged is marked, so that the next push mends it.
+    """
+    place = Place(folder, name)
+    side = place.read_side()
+    if not side:
+        return {**index(folder, name), "damaged": {}, "first": True}
+    manifest = side["manifest"]
+    wrong = {}
+    for file in manifest["files"]:
+        path = place.folder / file["name"]
+        bad = wrong_chunks(path, file)
+        if bad or not path.is_file() or path.stat().st_size != file["bytes"]:
+            wrong[file["name"]] = bad
+    if wrong:
+        place.write_side(manifest, [], max(1, sum(map(len, wrong.values()))))
+    else:
+        place.write_side(manifest, place.stats([file["name"] for file in manifest["files"]]))
+    values = {key: manifest[key] for key in ("name", "bytes", "sha256")}
+    return {**values, "damaged": wrong, "first": False}
+
+
+def remove(folder: str, name: str) -> Document:
+    """Remove the files of a model, complete or not, and what is kept about it."""
+    place = Place(folder, name)
+    names = [file["name"] for file in place.read_side().get("manifest", {}).get("files", [])]
+    gone = [place.incoming / one for one in names if place.owns(one)]
+    if place.path.exists() or not any(path.exists() for path in gone):
+        gone += [place.folder / one for one in place.files()]
+    size = 0
+    for path in gone:
+        with contextlib.suppress(FileNotFoundError):
+            size += path.lstat().st_size
+            path.unlink()
+    with contextlib.suppress(FileNotFoundError):
+        place.side.unlink()
+    for path in gone:
+        for parent in path.parents:
+            if parent == place.folder or place.folder not in parent.parents:
+                break
+            with contextlib.suppress(OSError):  # it holds something else
+                parent.rmdir()
+    return {"name": place.name, "bytes": size}
+
+
+def sentence(error: OSError) -> str:
+    """What the system says of a failure, and of what."""
+    return f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
+
+
+def main(command: str, values: Document) -> int:
+    """Run one command and print what it gives."""
+    commands: dict[str, Callable[..., Document]] = {
+        "list": list_models,
+        "index": index,
+        "verify": verify,
+        "remove": remove,
+    }
+    try:
+        found = commands[command](**values)
+    except Refusal as error:
+        found = {"error": str(error)}
+    except OSError as error:
+        found = {"error": sentence(error)}
+    print(json.dumps(found))
+    return 1 if "error" in found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))
