@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,8 @@ _OTHER_FORMS = (".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".ot", ".p
 _OTHER_FOLDERS = (".", "consolidated", "metal/", "onnx/", "openvino/", "original/")
 _AGAIN = "what has arrived is kept: run the same command again"
 _TIMEOUT_S = 60.0
-_PIECE = 1 << 20
+# Larger ones need the hub's own protocol (huggingface_hub.constants.MAX_HTTP_DOWNLOAD_SIZE).
+_LARGEST_BY_HTTP = 50 * 10**9
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,29 @@ def look(repository: str, revision: str | None) -> Repository:
 
 
 def fetch(repository: str, commit: str, file: File, folder: Path) -> Path:
-    """A file of a repository below a folder; goes on where an earlier attempt was cut off."""
-    with _errors(repository, commit):
-        from huggingface_hub import hf_hub_download
+    """A file of a repository below a folder; goes on where an earlier attempt was cut off.
 
-        return Path(hf_hub_download(repository, file.name, revision=commit, local_dir=folder))
+    The library's own download begins anew in each process, so it only says whether the file may be
+    had, and fetches what the hub gives to nobody else.
+    """
+    with _errors(repository, commit):
+        import huggingface_hub
+        from huggingface_hub import utils
+
+        if file.bytes > _LARGEST_BY_HTTP:
+            return Path(
+                huggingface_hub.hf_hub_download(
+                    repository, file.name, revision=commit, local_dir=folder
+                )
+            )
+        url = huggingface_hub.hf_hub_url(repository, file.name, revision=commit)
+        huggingface_hub.get_hf_file_metadata(url)
+        headers = utils.build_hf_headers()
+    path = folder / file.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size == file.bytes:
+        return path
+    return download(url, path, lambda size: None, headers)
 
 
 @contextmanager
@@ -77,8 +96,8 @@ def _errors(repository: str, revision: str | None) -> Iterator[None]:
         ) from None
     except errors.GatedRepoError:
         raise InputError(
-            f"{repository!r} is gated: ask for access at {hub}/{repository}, and log in by 'hf auth "
-            "login' or set HF_TOKEN."
+            f"{repository!r} is gated: ask for access at {hub}/{repository}, and log in by 'hf "
+            "auth login' or set HF_TOKEN."
         ) from None
     except errors.RevisionNotFoundError:
         raise InputError(f"{repository!r} has no revision {revision!r} at {hub}.") from None
@@ -107,16 +126,31 @@ def _words(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def download(url: str, path: Path, require_room: Callable[[int], None]) -> Path:
+def download(
+    url: str,
+    path: Path,
+    require_room: Callable[[int], None],
+    headers: Mapping[str, str] | None = None,
+) -> Path:
     """One file; goes on where an earlier attempt was cut off, if it is the same file still.
 
-    require_room: called with its size in bytes, where the server says it.
+    Args:
+        url: where it is; redirections are followed, and other hosts get no Authorization.
+        path: where it goes.
+        require_room: called with its size in bytes, where the server says it.
+        headers: of the request.
+
+    Returns:
+        The path.
+
+    Raises:
+        NixwulfError: it did not arrive, or only a part, which is kept.
     """
     import httpx
 
     tag = path.with_name(f"{path.name}.tag")
     have = path.stat().st_size if path.exists() and tag.exists() else 0
-    asked = {"Accept-Encoding": "identity"}
+    asked = {**(headers or {}), "Accept-Encoding": "identity"}
     if have:
         asked |= {"Range": f"bytes={have}-", "If-Range": tag.read_text("utf-8")}
     try:
@@ -136,7 +170,7 @@ def download(url: str, path: Path, require_room: Callable[[int], None]) -> Path:
             if not tag.stat().st_size:
                 tag.unlink()
             with path.open("ab" if goes_on else "wb") as file:
-                for piece in answer.iter_raw(_PIECE):
+                for piece in answer.iter_raw():
                     file.write(piece)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise NixwulfError(f"{url!r} broke off ({_words(error)}); {_AGAIN}.") from None

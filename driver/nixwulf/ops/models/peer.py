@@ -104,6 +104,8 @@ class Peer:
                 work(*arguments)
             except Refusal as error:
                 self._fail(error)
+            except ConnectionError as error:
+                self._fail(Lost(f"the connection broke: {error}"))
             except OSError as error:
                 self._fail(Refusal(sentence(error)))
 

@@ -1,0 +1,122 @@
+"""A local server with the endpoints of a Hugging Face hub that its library uses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+COMMIT = "5b0e6a8c9d1f2a3b4c5d6e7f8091a2b3c4d5e6f7"
+
+
+@dataclass
+class Hub:
+    """What it has and does; files by name, each of a repository 'org/name' at COMMIT.
+
+    refusal: status and X-Error-Code of every answer; gated: files alone are refused; cut_after:
+    bytes of the next file that are sent before the connection breaks, and nothing is answered any
+    more; lies: files whose stated sha256 is another's.
+    """
+
+    files: dict[str, bytes]
+    refusal: tuple[int, str] | None = None
+    gated: bool = False
+    cut_after: int | None = None
+    lies: set[str] = field(default_factory=set)
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    url: str = ""
+
+    def sha256(self, name: str) -> str:
+        """As it says."""
+        content = self.files[name] + (b"!" if name in self.lies else b"")
+        return hashlib.sha256(content).hexdigest()
+
+    def info(self) -> dict:
+        """As /api/models answers, every file in LFS."""
+        siblings = [
+            {
+                "rfilename": name,
+                "size": len(data),
+                "blobId": "0" * 40,
+                "lfs": {"sha256": self.sha256(name), "size": len(data), "pointerSize": 130},
+            }
+            for name, data in self.files.items()
+        ]
+        return {
+            "_id": "1",
+            "id": "org/name",
+            "modelId": "org/name",
+            "sha": COMMIT,
+            "siblings": siblings,
+        }
+
+
+@contextmanager
+def serving(hub: Hub):
+    """The hub at a port of this machine, its URL in hub.url."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self, status, headers, body=b""):
+            self.send_response(status)
+            for key, value in headers.items():
+                self.send_header(key, value)
+            if "Content-Length" not in headers:
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def do_GET(self):
+            hub.asked.append((self.path, self.headers.get("Range", "")))
+            if hub.refusal:
+                status, code = hub.refusal
+                headers = {"X-Error-Code": code} if code else {}
+                return self.answer(status, headers, b"{}")
+            path = self.path.partition("?")[0]
+            if path.startswith("/api/models/org/name"):
+                revision = path.partition("/revision/")[2] or "main"
+                if revision not in {"main", COMMIT}:
+                    return self.answer(404, {"X-Error-Code": "RevisionNotFound"}, b"{}")
+                return self.answer(200, {}, json.dumps(hub.info()).encode())
+            name = path.removeprefix(f"/org/name/resolve/{COMMIT}/").removeprefix("/files/")
+            if name not in hub.files:
+                return self.answer(404, {"X-Error-Code": "RepoNotFound"}, b"{}")
+            if hub.gated:
+                return self.answer(403, {"X-Error-Code": "GatedRepo"}, b"{}")
+            return self.send_file(name)
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def send_file(self, name):
+            data = hub.files[name]
+            tag = f'"{hub.sha256(name)}"'
+            headers = {"ETag": tag, "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
+            start = 0
+            wanted = self.headers.get("Range", "")
+            if wanted and self.headers.get("If-Range", tag) == tag:
+                start = int(wanted.removeprefix("bytes=").partition("-")[0])
+                headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+            body = data[start:]
+            headers["Content-Length"] = str(len(body))
+            if self.command == "GET" and hub.cut_after is not None:
+                body, hub.cut_after = body[: hub.cut_after], None
+                hub.refusal = (503, "")
+                self.close_connection = True
+            self.answer(206 if start else 200, headers, body)
+
+        def log_message(self, *words):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
