@@ -43,6 +43,23 @@ started() {
 }
 """
 
+# A line for each process that still runs of those that drivers own on a node: of this user, and of
+# all others whose files may be read, as root may.
+LIST_OWNED = f"""
+{_STARTED}
+owned() {{
+  for file in "${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u)"/*.pid /run/user/*/nixwulf-*/*.pid \\
+    /tmp/nixwulf-*/*.pid; do
+    [ -r "$file" ] || continue
+    read -r child _ since <"$file"
+    [ -n "$since" ] && [ "$(started "$child")" = "$since" ] || continue
+    name=${{file##*/}}; name=${{name%.pid}}; user=${{file%/*}}; user=${{user##*-}}
+    [ "$user" = "$(id -u)" ] || name="$name of user $(id -nu "$user" 2>/dev/null || echo "$user")"
+    echo "$name"
+  done | sort -u
+}}
+"""
+
 # Launchers such as MPI's give each child a process group of its own, inside the session of the
 # process that is owned (proc(5), field 6): what is left of the session at the end is ours too.
 # macOS tells nobody of sessions, so there such a child is not found.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import TypeVar
 
 from nixwulf.core.errors import InputError, NixwulfError
@@ -28,8 +29,20 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+# What ssh prints of a machine that is off, is booting or hangs; not of a refused key.
+_SILENCE = (
+    *("Connection refused", "timed out", "Connection reset", "Connection closed"),
+    *("No route to host", "Host is down", "gave no answer"),
+)
+
+
 class Unreachable(NixwulfError):
-    """A node did not answer over ssh; ssh's 255 alone does not tell why, so its words are kept."""
+    """A node did not answer over ssh; the message has ssh's own, because 255 alone says nothing."""
+
+    @property
+    def may_be_booting(self) -> bool:
+        """Whether it may answer later: it was silent, and has not refused a key."""
+        return any(words in self.message for words in _SILENCE)
 
 
 @dataclass(frozen=True)
@@ -213,11 +226,27 @@ def _socket_folder() -> Path:
     return folder
 
 
-def each(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """What a function returns for each node, in their order: a thread a node, all at once."""
+def each(
+    function: Callable[[Item], Result], items: Iterable[Item], stop: Event | None = None
+) -> list[Result]:
+    """Call a function for each node, all at once: a thread a node.
+
+    Args:
+        function: what runs in the threads.
+        items: nodes, or what stands for them.
+        stop: set before the threads are waited for, also when one of them failed or the driver was
+            interrupted; a function that waits for minutes has to look at it.
+
+    Returns:
+        What the function returned, in the order of the items.
+    """
     chosen = list(items)
     with ThreadPoolExecutor(max(1, len(chosen))) as pool:
-        return list(pool.map(function, chosen))
+        try:
+            return list(pool.map(function, chosen))
+        finally:
+            if stop is not None:
+                stop.set()
 
 
 def run_all(
