@@ -150,7 +150,7 @@ def test_what_still_runs_is_listed_and_what_has_ended_is_not(state, alive):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root reads another user's files")
 def test_root_sees_what_runs_of_another_user(alive):
-    folder = Path("/tmp/nixwulf-65533")  # noqa: S108 - where the owner of such a user keeps it
+    folder = Path("/tmp/nixwulf-65533")
     folder.mkdir(mode=0o700)
     try:
         (folder / "bench.pid").write_text(f"{alive}\n\n")
