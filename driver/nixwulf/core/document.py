@@ -105,7 +105,13 @@ def say(
 
 
 def rich_table(table: Table, *, gap: int = 2, show_header: bool = True) -> RichTable:
-    """A table as rich prints it; gap: columns between two of its columns."""
+    """A table as rich prints it.
+
+    Args:
+        table: heads, rows and what is above and below them.
+        gap: columns of the terminal between two of its columns.
+        show_header: whether the heads are printed.
+    """
     found = RichTable(
         title=Text(clean(table.title)) if table.title else None,
         title_justify="left",

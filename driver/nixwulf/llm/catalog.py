@@ -149,11 +149,19 @@ def _plain(name: str) -> str:
 
 
 def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
-    """Weights of a model by the name of its quantization and, where it is known, its size in GiB.
+    """Weights of a model by the name of its quantization.
 
-    A size says what the mean is. In a file of mixed blocks the tensors that are no experts have
-    about two bits more than the mean, up to Q8_0 (llama_tensor_get_type of llama.cpp; Unsloth's
-    mixes more so). Raises InputError for a name that is not known when there is no size.
+    A size gives the mean. In a file of mixed blocks the tensors that are no experts have about two
+    bits more than the mean, up to Q8_0 (llama_tensor_get_type of llama.cpp; Unsloth's mixes more
+    so).
+
+    Args:
+        name: of the quantization, such as 'Q4_K_M'.
+        model: the facts of the model.
+        size_gib: of all of its files, 0 where it is not known.
+
+    Raises:
+        InputError: a name that is not known, without a size.
     """
     found = next(((r, o) for p, r, o in _NAMES if re.search(p, name, re.IGNORECASE)), None)
     if size_gib > 0:

@@ -44,7 +44,13 @@ class Clock:
 
     @classmethod
     def of(cls, theirs: float, before: float, after: float) -> Clock:
-        """A node's time of day, read between two times of the driver's."""
+        """The clock of a node whose time of day was read between two times of the driver's.
+
+        Args:
+            theirs: the node's time of day, seconds since 1970.
+            before: the driver's before it asked, in the same unit.
+            after: the driver's after the answer.
+        """
         return cls(theirs - after, theirs - before)
 
 

@@ -201,8 +201,15 @@ class OwnedProcess:
     ) -> OwnedProcess:
         """Start a program on a node; its output goes to FOLDER/<name>.stdout and .stderr.
 
-        The names of the folder and of the process together name it on the node. after: a command
-        that the node runs once the program has ended, also when the driver has died.
+        Args:
+            connection: the node.
+            name: of the process; together with the folder's it names it on the node.
+            argv: the program and its arguments.
+            environment: variables that it gets beside the node's own.
+            folder: on this machine; made where it is not there.
+            background: it serves others while they work.
+            after: a command that the node runs once the program has ended, also when the driver has
+                died.
         """
         folder.mkdir(parents=True, exist_ok=True)
         process = cls(

@@ -90,7 +90,16 @@ class Connection:
     def run(
         self, command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60
     ) -> subprocess.CompletedProcess[str]:
-        """Run a short command to its end; raises Unreachable when the node does not answer."""
+        """Run a short command to its end.
+
+        Args:
+            command: the program and its arguments.
+            stdin: its standard input, empty by default.
+            timeout_s: seconds that it may take.
+
+        Raises:
+            Unreachable: the node did not answer.
+        """
         return self._finish(self._start(command, stdin), command, stdin, timeout_s)
 
     def _start(self, command: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
@@ -130,7 +139,17 @@ class Connection:
         return mismatch(self.node, words) or " ".join(words.split())
 
     def script(self, text: str, *arguments: str, timeout_s: float = 60) -> str:
-        """The output of a POSIX shell script whose arguments arrive as $1, $2, ..."""
+        """The output of a POSIX shell script.
+
+        Args:
+            text: the script.
+            *arguments: arrive as $1, $2, ...
+            timeout_s: seconds that it may take.
+
+        Raises:
+            Unreachable: the node did not answer.
+            NixwulfError: the script failed.
+        """
         done = self.run(["sh", "-s", "--", *arguments], stdin=text, timeout_s=timeout_s)
         if done.returncode != 0:
             raise NixwulfError(
@@ -252,7 +271,16 @@ def each(
 def run_all(
     nodes: Sequence[Connection], command: Sequence[str], *, timeout_s: float = 60
 ) -> list[subprocess.CompletedProcess[str] | Unreachable]:
-    """Run a command on nodes at the same time; what each answered, or that it did not."""
+    """Run a command on nodes at the same time.
+
+    Args:
+        nodes: where to.
+        command: the program and its arguments.
+        timeout_s: seconds that all of them together may take.
+
+    Returns:
+        In the order of the nodes what each answered, or that it did not.
+    """
     deadline = time.monotonic() + timeout_s
 
     def answer(

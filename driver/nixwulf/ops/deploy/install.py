@@ -82,9 +82,17 @@ def install(
     report: Report,
     limit_s: float,
 ) -> dict[str, str | None]:
-    """Install nodes in parallel; by name why it failed, None for those that were installed.
+    """Install nodes in parallel; what was started is ended before this returns, whatever happens.
 
-    What was started is ended before this returns, whatever happens.
+    Args:
+        plans: the nodes, each with its command.
+        connections: to them, by name.
+        folder: where each node's log goes.
+        report: called with a node's name and each step there.
+        limit_s: seconds that all may take together.
+
+    Returns:
+        By name why a node was not installed, None for those that were.
     """
     folder.mkdir(parents=True, exist_ok=True)
     running: list[InstallationRun] = []

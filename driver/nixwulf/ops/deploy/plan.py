@@ -92,14 +92,20 @@ def make_plan(
     locked_out: str | None = None,
     local_machine: tuple[str, str] | None = None,
 ) -> DeployPlan:
-    """Plan for chosen nodes.
+    """Plan for chosen nodes; nothing is done, and no node is asked.
 
-    machines: by node, what answered, or why nothing did. expected: host names that machines may
-    have besides their node's. expected_cluster: the cluster whose systems they may run besides
-    their own. layouts: by attribute, what each configuration would do, None when the flake was not
-    asked. prebuilt: systems that are installed in place of the flake's. locked_out: why the user
-    could not log in afterwards. local_machine: boot id and host name of the machine that runs this
-    command.
+    Args:
+        cluster: the cluster of the nodes.
+        flake: the reference of the flake that has their configurations.
+        nodes: the chosen ones.
+        platforms: the facts of their platforms by name, each with [install].
+        machines: by node what answered, or why nothing did.
+        expected: by node the host name that its machine may have besides the node's.
+        expected_cluster: the cluster whose systems they may run besides their own.
+        layouts: by attribute what each configuration would do, None when the flake was not asked.
+        prebuilt: systems that are installed in place of the flake's.
+        locked_out: why the user could not log in afterwards.
+        local_machine: boot id and host name of the machine that runs this command.
     """
     planned = []
     for node in nodes:
@@ -144,7 +150,14 @@ def install_of(platform: dict[str, Any]) -> dict[str, Any]:
 
 
 def image_steps(cluster: Cluster, flake: str, node: Node, platform: dict[str, Any]) -> list[str]:
-    """How somebody brings a node into its installer by an image."""
+    """How somebody brings a node into its installer by an image, a step a line.
+
+    Args:
+        cluster: the cluster of the node.
+        flake: the reference of the flake that has the image.
+        node: the node.
+        platform: the facts of its platform, whose [install] names the kind of image.
+    """
     kind = platform["install"].get("image", "")
     file, medium = {
         "iso": ("iso/", "a USB stick"),
@@ -162,7 +175,13 @@ def image_steps(cluster: Cluster, flake: str, node: Node, platform: dict[str, An
 
 
 def darwin_steps(flake: str, node: Node, name: str) -> list[str]:
-    """How a Mac gets its configuration: by nix-darwin, on the Mac itself."""
+    """How a Mac gets its configuration: by nix-darwin, on the Mac itself.
+
+    Args:
+        flake: the reference of the flake.
+        node: the Mac.
+        name: of its configuration in the flake.
+    """
     where = "a checkout of the flake" if flake.startswith((".", "/", "path:")) else "any folder"
     switch = f"sudo nix run nix-darwin/master#darwin-rebuild -- switch --flake {flake}#{name}"
     return [f"ssh {node.ssh}, and there, in {where}:", switch]

@@ -119,12 +119,30 @@ Report = Callable[[str, str], None]
 
 
 def reboot(nodes: Sequence[Connection], deadline_s: float, report: Report) -> dict[str, str]:
-    """Reboot nodes and wait until each answers from another boot; why not, by node."""
+    """Reboot nodes and wait until each answers from another boot.
+
+    Args:
+        nodes: those that go down together.
+        deadline_s: seconds that each may take.
+        report: called with a node's name and what happens there.
+
+    Returns:
+        Why not, by node; empty when all have.
+    """
     return _down(nodes, "reboot", deadline_s, report)
 
 
 def shut_down(nodes: Sequence[Connection], deadline_s: float, report: Report) -> dict[str, str]:
-    """Shut nodes down and wait until none answers; why not, by node."""
+    """Shut nodes down and wait until none answers.
+
+    Args:
+        nodes: those that go down together.
+        deadline_s: seconds that each may take.
+        report: called with a node's name and what happens there.
+
+    Returns:
+        Why not, by node; empty when all have.
+    """
     return _down(nodes, "poweroff", deadline_s, report)
 
 

@@ -25,7 +25,16 @@ _WAKE_PORT = 9
 
 
 def cycle(name: str, switch: PowerSwitch, off_s: float = OFF_S) -> None:
-    """Turn a node off and on again; wake-on-LAN only turns on. Raises NixwulfError."""
+    """Turn a node off and on again; wake-on-LAN only turns on.
+
+    Args:
+        name: of the node, for messages.
+        switch: what its power comes through.
+        off_s: seconds for which it is off.
+
+    Raises:
+        NixwulfError: the switch did not do it.
+    """
     if switch.kind == "command":
         _run(name, switch.command)
     elif switch.kind == "wake-on-lan":

@@ -54,7 +54,16 @@ class MeterPoints:
 def efficiency(
     nodes: Mapping[str, NodeSamples], meters: Sequence[MeterPoints], metrics: Sequence[Metric]
 ) -> list[dict[str, Any]]:
-    """Each metric that is a speed, over the watts of each source that all machines tell."""
+    """Each metric that is a speed, over the watts of each source that all machines have.
+
+    Args:
+        nodes: samples by the node's name.
+        meters: of the sockets that the nodes are plugged into.
+        metrics: of the run.
+
+    Returns:
+        An entry for each metric and source, with the metric's index.
+    """
     per_node = [node.joules() for node in nodes.values() if not node.twin]
     sources = {
         source: [joules[source] for joules in per_node]
@@ -150,7 +159,15 @@ def document(
     idle: Mapping[tuple[str, str], float],
     metrics: Sequence[Metric],
 ) -> dict[str, Any]:
-    """A record's `power`; the window is the whole measurement, in the driver's clock."""
+    """The `power` of a record.
+
+    Args:
+        nodes: samples by the node's name.
+        meters: of the sockets that the nodes are plugged into.
+        window: begin and end of the measurement, monotonic seconds; None when there was none.
+        idle: watts by node (or meter) and source, of nodes that do nothing.
+        metrics: of the run.
+    """
     if window is None:
         return {"absent": "The run ended before anything was measured."}
     found = {name: _node(name, node, window, idle) for name, node in nodes.items()}
