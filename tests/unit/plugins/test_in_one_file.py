@@ -1,4 +1,6 @@
-"""An engine, a benchmark, a gate and a meter are one file each, and all commands know them.
+"""An engine, a benchmark, a gate, a meter and a power switch are one file each.
+
+All commands know them.
 
 They measure nothing: what is tested is that nothing else has to be edited.
 """
@@ -16,20 +18,27 @@ from meter_server import serving
 from nixwulf.cli.main import cli
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.ops import preflight
-from nixwulf.plugins import benchmarks, engines, gates, meters
+from nixwulf.plugins import benchmarks, engines, gates, meters, switches
 from nixwulf.tune.serving import serving as to_serve
 from stand_in import put
 
 sys.path.append("tools/docs")
 
 # no output: packages by what is added to them
-PACKAGES = {"engine": engines, "benchmark": benchmarks, "gate": gates, "meter": meters}
+PACKAGES = {
+    "engine": engines,
+    "benchmark": benchmarks,
+    "gate": gates,
+    "meter": meters,
+    "switch": switches,
+}
 CACHES = (
     engines.all_engines,
     engines.performance,
     benchmarks.all_benchmarks,
     gates.all_gates,
     meters.all_meters,
+    switches.all_switches,
 )
 # no output: plug-ins
 FILES = {
@@ -135,6 +144,20 @@ from nixwulf.plugins.meters import MeterKind
 
 METERS = (MeterKind("tiny-meter", lambda channel: f"/tiny/{channel}", lambda a, _: a["tiny"]),)
 ''',
+    "switch": '''
+"""Power switches: a test of how they are added."""
+
+from pathlib import Path
+
+from nixwulf.plugins.switches import SwitchKind
+
+
+def _cycle(node, switch, off_s):
+    Path(switch.command[0]).write_text(node)
+
+
+SWITCHES = (SwitchKind("tiny-switch", "command", _cycle),)
+''',
 }
 # no output: a sweep
 SWEEP = """
@@ -154,7 +177,7 @@ LLAMA = ("--facts-of", "Llama-3.1-70B", "--quant", "Q4_K_M")
 
 @pytest.fixture(autouse=True)
 def plugged(tmp_path, monkeypatch):
-    """The four files, each in a folder that its package reads too."""
+    """The files, each in a folder that its package reads too."""
     for kind, package in PACKAGES.items():
         folder = tmp_path / kind
         folder.mkdir()
@@ -256,6 +279,17 @@ def test_a_cluster_file_names_it_and_its_watts_are_read(tmp_path):
         meter = load_cluster(path).nodes[0].meter
         with meters.make_client() as client:
             assert meters.read(meter, client) == 41.5
+
+
+def test_a_cluster_file_names_it_and_it_turns_the_power_off_and_on(tmp_path):
+    # no output: a cluster file
+    mark = tmp_path / "mark"
+    more = f'name = "fw1"\npower_switch = {{ kind = "tiny-switch", command = ["{mark}"] }}\n'
+    path = tmp_path / "mine.toml"
+    path.write_text(Path(CLUSTER.source).read_text().replace('name = "fw1"\n', more))
+    printed("validate", path)
+    switches.cycle("fw1", load_cluster(path).nodes[0].power_switch)
+    assert mark.read_text() == "fw1"
 
 
 @pytest.mark.repository

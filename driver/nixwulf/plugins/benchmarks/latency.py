@@ -127,12 +127,5 @@ def _exchange(run: Run, worker: Connection, endpoint: list[str], size: int) -> M
     # Evenly over the whole time: the first ones alone would show one mood of the machine.
     step = max(1, len(found.samples) // run.case.parameters["count"])
     kept = found.samples[::step][: run.case.parameters["count"]]
-    return Metric(
-        name="tcp_round_trip",
-        unit="us",
-        samples=kept,
-        state="warm",
-        conditions={"worker": worker.node.name, "bytes": size},
-        distribution=True,
-        observed={"round_trips": len(found.samples)},
-    )
+    conditions = {"worker": worker.node.name, "bytes": size}
+    return sockperf.metric(found, kept, conditions=conditions, state="warm")
