@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
@@ -39,20 +39,11 @@ class Collectives(Benchmark):
     }
     engines = ()
     programs = ("mpirun", _PROGRAM)
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """It needs more than one node."""
-        return (
-            "collectives measures a fabric, and one node has none" if point["nodes"] == 1 else None
-        )
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """Open MPI and the program, built with MPI."""
-        if "mpirun" not in programs:
-            return "'mpirun' on PATH; install Open MPI, the same on all nodes"
-        if _PROGRAM not in programs:
-            return f"{_PROGRAM!r} on PATH; build nccl-tests or rccl-tests with MPI=1"
-        return None
+    required: ClassVar = {
+        "mpirun": mpi.INSTALL,
+        _PROGRAM: "build nccl-tests or rccl-tests with MPI=1",
+    }
+    measures_fabric = True
 
     def measure(self, run: Run) -> list[Metric]:
         """Time and bus bandwidth of each size; the samples are as many runs as are asked for."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
@@ -43,18 +42,10 @@ class Perftest(Benchmark):
     }
     engines = ()
     programs = tuple(f"ib_{verb}_{tool}" for verb in _OPERATIONS for tool in _TOOLS.values())
+    required: ClassVar = dict.fromkeys(programs, "install perftest")
+    measures_fabric = True
+    transports = ("rdma",)
     rdma_known_by = "perftest moves data by RDMA alone"
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """It speaks RDMA alone."""
-        if point["nodes"] == 1:
-            return "perftest measures a fabric, and one node has none"
-        return None if point["transport"] == "rdma" else "perftest speaks rdma only"
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """All of perftest comes together."""
-        lacking = next((name for name in self.programs if name not in programs), None)
-        return f"{lacking!r} on PATH; install perftest" if lacking else None
 
     def measure(self, run: Run) -> list[Metric]:
         """A metric for each worker and size; its samples are what perftest says of each run."""

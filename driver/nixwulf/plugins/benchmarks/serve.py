@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.plugins import engines
-from nixwulf.plugins.benchmarks import Benchmark, too_few_requests
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime.openai import Endpoint, require_running
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer
 from nixwulf.plugins.runtime.request_load import NUMBER_WORDS, Counting, Load, Pass
@@ -72,10 +72,6 @@ class Serve(Benchmark):
         ),
     }
     engines = None
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Fewer requests than are to be in flight at once."""
-        return too_few_requests(point)
 
     def measure(self, run: Run) -> list[Metric]:
         """Send all requests once for each sample; raises RunFailure or StreamError."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.nodes.power.energy import Window
 from nixwulf.outputs import vllm as parser
-from nixwulf.plugins.benchmarks import Benchmark, too_few_requests
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.vllm import ENGINE, base_url, environment
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -36,10 +36,6 @@ class VllmBench(Benchmark):
         "n_gen": Parameter(default=128, minimum=2, help="tokens generated"),
     }
     engines = (ENGINE.name,)
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Fewer requests than are to be in flight at once."""
-        return too_few_requests(point)
 
     def measure(self, run: Run) -> list[Metric]:
         """Every sample is a pass of all requests; raises RunFailure when one of them failed."""
