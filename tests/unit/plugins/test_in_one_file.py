@@ -47,7 +47,6 @@ FILES = {
 
 from contextlib import contextmanager
 
-from nixwulf.core.errors import InputError
 from nixwulf.core.registry import Parameter
 from nixwulf.plugins.engines import Engine, Performance
 from nixwulf.plugins.runtime.run import RunFailure
@@ -67,16 +66,8 @@ class Tiny(Engine):
     apis = ("chat",)
     model_suffixes = (".tiny",)
     native_benchmark = "tiny-bench"
+    parallelisms = ("pipeline",)
     performance = Performance(family="llama.cpp", collective="ring")
-
-    def random_model(self, model):
-        raise InputError("tiny-engine runs no random weights; give a model's path.")
-
-    def unsupported(self, point):
-        return "tiny-engine splits by layers only" if point["parallelism"] == "tensor" else None
-
-    def version_command(self, programs):
-        return [programs["tiny-serve"], "--version"] if "tiny-serve" in programs else []
 
     def start(self, run):
         raise RunFailure("failed", "tiny-engine is a test and serves nothing.")
@@ -216,7 +207,7 @@ def test_bench_plans_its_cases_and_says_why_others_are_left_out(sweep):
     plan = printed("bench", sweep, "--cluster", "framework-2", "--dry-run", "--waive", "tiny-gate")
     assert "tiny-bench" in plan
     assert "tiny_option" in plan
-    assert "tiny-engine splits by layers only" in plan
+    assert "tiny-engine splits a model by pipeline only" in plan
 
 
 def test_predict_takes_the_constants_of_its_family_and_its_collective():
@@ -225,7 +216,7 @@ def test_predict_takes_the_constants_of_its_family_and_its_collective():
     assert {way["parallelism"] for way in found["ways"]} == {"single", "pipeline"}
     other = json.loads(printed(*asked, "--engine", "llama.cpp", "--format", "json"))
     assert found["ways"][0]["decode"] == other["ways"][0]["decode"]
-    assert found["left_out"][0]["why"] == "tiny-engine splits by layers only"
+    assert found["left_out"][0]["why"] == "tiny-engine splits a model by pipeline only"
 
 
 def test_tune_ranks_the_models_that_it_reads_by_its_own_benchmark():

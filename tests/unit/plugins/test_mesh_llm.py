@@ -209,7 +209,12 @@ def test_lines_that_are_no_events_are_passed_over():
 
 
 def test_what_mesh_llm_does_not_do_is_left_out_with_the_reason():
-    point = {"parallelism": "pipeline", "transport": "tcp", "parameters": {"mesh_options": ""}}
+    point = {
+        "nodes": 2,
+        "parallelism": "pipeline",
+        "transport": "tcp",
+        "parameters": {"mesh_options": ""},
+    }
     assert ENGINE.unsupported(point) is None
-    assert "layers" in ENGINE.unsupported({**point, "parallelism": "tensor"})
-    assert "IP only" in ENGINE.unsupported({**point, "transport": "rdma"})
+    assert "pipeline only" in ENGINE.unsupported({**point, "parallelism": "tensor"})
+    assert "tcp only" in ENGINE.unsupported({**point, "transport": "rdma"})

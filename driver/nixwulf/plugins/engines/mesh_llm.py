@@ -74,6 +74,8 @@ class MeshLlm(Engine):
     )
     ports = (_API_PORT, _CONSOLE_PORT)
     api_port = _API_PORT
+    parallelisms = ("pipeline",)
+    transports = ("tcp",)  # its QUIC
     model_on_every_node = True
     model_suffixes = (".gguf",)
     performance = LlamaCpp.performance
@@ -83,16 +85,9 @@ class MeshLlm(Engine):
         return random_gguf.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Options that leave the cluster, and what it does not split by."""
-        if point["parallelism"] == "tensor":
-            return "mesh-llm splits layers over nodes, a pipeline, not tensors"
-        if point.get("transport") == "rdma":
-            return "mesh-llm knows IP only (its QUIC counts as tcp here)"
-        return options_problem(point["parameters"]["mesh_options"])
-
-    def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """One line, its name and version."""
-        return [programs["mesh-llm"], "--version"] if "mesh-llm" in programs else []
+        """Options that leave the cluster."""
+        wrong = super().unsupported(point)
+        return wrong or options_problem(point["parameters"]["mesh_options"])
 
     def start(self, run: Run) -> None:
         """Nothing yet: nodes that join would make one who serves alone split its model."""

@@ -70,6 +70,7 @@ class DistributedLlama(Engine):
         ),
         **devices.PARAMETERS,
     }
+    # It has no --version and ends at once: the store path alone tells the build.
     programs = ("dllama", "dllama-api")
     lacking = (
         "distributed-llama is not on PATH ('dllama' and 'dllama-api'); run 'make dllama "
@@ -81,6 +82,8 @@ class DistributedLlama(Engine):
     ports = (_PORT, _API_PORT)
     api_port = _API_PORT
     apis = ("chat",)
+    parallelisms = ("tensor",)
+    transports = ("tcp",)
     performance = Performance(family="distributed-llama", collective="star", prompt_chunk=32)
 
     def random_model(self, model: RandomModel) -> Path:
@@ -88,17 +91,11 @@ class DistributedLlama(Engine):
         return random_dllama.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Counts of nodes, transports and types that distributed-llama does not have."""
+        """Counts of nodes and types that distributed-llama does not have."""
         nodes, model = point["nodes"], point.get("random")
         if nodes & (nodes - 1):
             return f"distributed-llama runs on 1, 2, 4, 8, ... nodes, not {nodes}"
-        if nodes > 1 and point["parallelism"] != "tensor":
-            return f"distributed-llama splits by tensors only, not {point['parallelism']}"
-        if point.get("transport") == "rdma":
-            return "distributed-llama knows tcp only"
-        if point["parameters"].get("api", "chat") != "chat":
-            return "dllama-api answers chat only; give the parameter api: [chat]"
-        if wrong := devices.contradiction(point["parameters"]):
+        if wrong := super().unsupported(point) or devices.contradiction(point["parameters"]):
             return wrong
         if model is None:
             return None
@@ -110,10 +107,6 @@ class DistributedLlama(Engine):
             if getattr(model, key) % nodes:
                 return f"distributed-llama splits evenly, and {key} {getattr(model, key)} does not"
         return random_dllama.problem(model)
-
-    def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """It knows no such option and ends at once: the store path alone tells the build."""
-        return [programs["dllama"], "--version"] if "dllama" in programs else []
 
     def start(self, run: Run) -> None:
         """Start a worker on each node but the head, and wait until all listen."""

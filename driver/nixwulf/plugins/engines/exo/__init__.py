@@ -6,11 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
-from nixwulf.core.errors import InputError
-from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import Engine, devices
 from nixwulf.plugins.engines.exo import api
@@ -67,17 +64,11 @@ class Exo(Engine):
         "exo was asked for an instance of MlxJaccl, which starts MLX with jaccl or not at all"
     )
 
-    def random_model(self, model: RandomModel) -> Path:
-        """None: it takes models by their names; raises InputError."""
-        raise InputError("exo runs no random weights; give the model an id in the sweep.")
-
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Random weights, the API that it does not have, and RDMA that MLX's jaccl is not for."""
+        """Random weights, and RDMA that MLX's jaccl is not for."""
         if point.get("random") is not None:
             return "exo takes a model by its name on Hugging Face, not random weights"
-        if point["benchmark"] == "serve" and point["parameters"].get("api") != "chat":
-            return "exo answers chat only; give the parameter api: [chat]"
-        return rdma_problem(point)
+        return super().unsupported(point) or rdma_problem(point)
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """It has no option that tells it."""

@@ -17,7 +17,7 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, Performance
 from nixwulf.plugins.engines.llama_cpp import devices, install, options
 from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
-from nixwulf.plugins.engines.local import Installation, Progress
+from nixwulf.plugins.engines.local import Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
@@ -73,13 +73,9 @@ class LlamaCpp(Engine):
         tiles={"amd": 128, "nvidia": 128, "apple": 32, "cpu": 0},
     )
 
-    def find_local(self) -> Installation | None:
-        """On PATH, else built before."""
-        return install.find()
-
-    def install_local(self, progress: Progress) -> Installation:
+    def recipe(self) -> Recipe:
         """On PATH, else built once."""
-        return install.find_or_build(progress)
+        return install.recipe()
 
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""

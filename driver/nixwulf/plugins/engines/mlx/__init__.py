@@ -12,7 +12,7 @@ from typing import Any
 from nixwulf.llm import random_safetensors
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.plugins.engines import Engine, Performance, devices
-from nixwulf.plugins.engines.local import Installation, Progress
+from nixwulf.plugins.engines.local import Recipe
 from nixwulf.plugins.engines.mlx import install, ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
 from nixwulf.plugins.runtime import nccl, openai
@@ -64,13 +64,9 @@ class Mlx(Engine):
         "alone and is seen"
     )
 
-    def find_local(self) -> Installation | None:
-        """On PATH, else installed before."""
-        return install.find()
-
-    def install_local(self, progress: Progress) -> Installation:
+    def recipe(self) -> Recipe:
         """On PATH, else installed once."""
-        return install.find_or_install(progress)
+        return install.recipe()
 
     def random_model(self, model: RandomModel) -> Path:
         """A Hugging Face folder."""
@@ -78,7 +74,7 @@ class Mlx(Engine):
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Nodes that are no group; of a model that the driver makes, what does not split."""
-        problem = ranks.group_problem(point)
+        problem = super().unsupported(point) or ranks.group_problem(point)
         if problem:
             return problem
         model, nodes = point.get("random"), point["nodes"]

@@ -124,7 +124,7 @@ class Vllm(Engine):
         by_ray = point["nodes"] > 1 and point["parameters"]["executor"] == "ray"
         if by_ray and container.NAME in point["parameters"]:
             return "Ray is not driven in toolboxes, where its parts would be in two containers"
-        return None
+        return super().unsupported(point)
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node runs a rank."""
