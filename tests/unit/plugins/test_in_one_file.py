@@ -61,6 +61,7 @@ class Tiny(Engine):
     name = "tiny-engine"
     parameters = {"tiny_option": Parameter(default=3, help="an option of the test's")}
     programs = ("tiny-serve",)
+    version_options = ("--version",)
     ports = (50990,)
     api_port = 50990
     apis = ("chat",)

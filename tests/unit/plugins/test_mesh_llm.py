@@ -20,7 +20,6 @@ from nixwulf.plugins.engines.mesh_llm import (
     tokens,
     wait_for,
 )
-from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import RunFailure
 
@@ -127,17 +126,17 @@ def asked(plan, monkeypatch):
     def ask(*answers):
         left, requests = list(answers), []
 
-        def post(run, endpoint, path, request):
+        def post(endpoint, path, request):
             requests.append("logprobs" in request)
             answer = left.pop(0)
             if isinstance(answer, str):
                 raise RunFailure("failed", answer)
             return answer
 
-        monkeypatch.setattr(openai, "post", post)
+        monkeypatch.setattr(Endpoint, "post", post)
         run = plan()
-        endpoint = Endpoint(run.raw / "socket", "llama", None)
-        return completed(run, endpoint, 32), requests, run.warnings
+        endpoint = Endpoint(run, run.raw / "socket", "llama", None)
+        return completed(endpoint, 32), requests, run.warnings
 
     return ask
 

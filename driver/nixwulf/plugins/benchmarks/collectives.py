@@ -82,12 +82,8 @@ def environment_of(run: Run, node: Connection) -> dict[str, str]:
     if run.fabric is None:
         return {}
     place = node.node.fabrics[run.fabric.name]
-    if run.case.transport == "rdma" and place.rdma_device is None:
-        raise RunFailure(
-            "skipped",
-            f"Node {node.node.name!r} has no rdma_device on the fabric {run.case.fabric!r}; add it "
-            "to the cluster file ('rdma link' lists them).",
-        )
+    if run.case.transport == "rdma":
+        place = run.rdma_place(node)
     variables = nccl.environment(run.fabric, place, run.case.transport or "")
     return {**variables, **nccl.log_environment(run)}
 
@@ -124,7 +120,7 @@ def _once(run: Run, number: int) -> parser.NcclTable:
         nccl.collect_logs(run, f"{_PROGRAM}-{number}")
     if process.returncode != 0:
         raise failure_of(process.ending(), process.output, process.last_line(), nccl.logs(run))
-    if problem := nccl.transport_problem(run):
+    if problem := nccl.transport_problem(run.case.transport, nccl.logs(run)):
         raise RunFailure("fallback", problem)
     table = parser.parse(process.output)
     check_sizes(table, sizes(run))

@@ -15,7 +15,7 @@ from nixwulf.nodes.ssh import run_all
 from nixwulf.outputs import hpl as parser
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import mpi
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 # What stands behind a value is for the reader.
 _TEMPLATE = resources.files("nixwulf") / "data" / "HPL.dat"
@@ -113,7 +113,7 @@ class Hpl(Benchmark):
         finally:
             run_all(run.nodes, ["rm", "-rf", folder])
         if process.returncode != 0:
-            raise RunFailure("failed", f"{program} {process.ending()}: {process.last_line()}")
+            raise failure_of(process, program)
         solved = parser.parse(process.output)
         if len(solved) != run.case.samples:
             raise RunFailure(

@@ -13,7 +13,7 @@ from nixwulf.outputs import ParseError
 from nixwulf.outputs import perftest as parser
 from nixwulf.outputs.perftest import BandwidthRow, LatencyRow
 from nixwulf.plugins.benchmarks import Benchmark
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 _OPERATIONS = ("write", "read", "send")
 _TOOLS = {"latency": "lat", "bandwidth": "bw"}
@@ -57,23 +57,18 @@ BENCHMARK = Perftest()
 
 def arguments(run: Run, node: Connection, size: int) -> list[str]:
     """The server's command line on a node; the client's has the server's address behind it."""
-    values, place = run.case.parameters, node.node.fabrics[run.case.fabric or ""]
-    if place.rdma_device is None:
-        raise RunFailure(
-            "skipped",
-            f"Node {node.node.name!r} has no rdma_device on the fabric {run.case.fabric!r}; add it "
-            "to the cluster file ('rdma link' lists them).",
-        )
-    argv = [f"ib_{values['operation']}_{_TOOLS[values['kind']]}", "-d", place.rdma_device]
+    values, place = run.case.parameters, run.rdma_place(node)
+    device = place.rdma_device or ""
+    argv = [f"ib_{values['operation']}_{_TOOLS[values['kind']]}", "-d", device]
     argv += [] if place.gid_index is None else ["-x", str(place.gid_index)]
     argv += ["-F", "-s", str(size), "-n", str(values["iterations"])]
     if values["kind"] == "bandwidth":
         argv.append("--report_gbits")
-    if place.rdma_device.startswith(_APPLE):
+    if device.startswith(_APPLE):
         if values["operation"] == "read":
             raise RunFailure(
                 "skipped",
-                f"{place.rdma_device!r} of node {node.node.name!r} has unreliable connections "
+                f"{device!r} of node {node.node.name!r} has unreliable connections "
                 "only, which cannot read; use operation write or send.",
             )
         argv += ["-c", "UC", "-m", "1024"]
@@ -101,7 +96,7 @@ def _once(run: Run, worker: Connection, size: int) -> LatencyRow | BandwidthRow:
     output = client.output + client.errors
     rows = parser.parse(output)
     if client.returncode != 0:
-        raise RunFailure("failed", f"{listen[0]} {client.ending()}: {client.last_line()}")
+        raise failure_of(client, listen[0])
     if len(rows) != 1 or rows[0].bytes != size:
         raise ParseError(f"{listen[0]} gave {len(rows)} rows, expected one of {size} bytes.")
     return rows[0]

@@ -12,7 +12,7 @@ from nixwulf.nodes.power.energy import Window
 from nixwulf.outputs import vllm as parser
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.vllm import ENGINE, base_url, environment
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 # What the run's line shows comes first.
 _LAST_METRICS = ("tpot", "request_throughput")
@@ -143,7 +143,7 @@ def _pass(
     variables = {**environment(run, run.head), "PYTHONUNBUFFERED": "1"}
     process = run.execute(run.head, label, arguments(run, seed, requests, result), variables)
     if process.returncode != 0:
-        raise RunFailure("failed", f"vllm bench serve {process.ending()}: {process.last_line()}")
+        raise failure_of(process, "vllm bench serve")
     text = run.head.script('cat "$1"; rm -f "$1"', result)
     (run.raw / f"{label}.json").write_text(text, encoding="utf-8")
     found = parser.parse_serve(text)

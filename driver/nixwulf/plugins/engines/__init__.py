@@ -70,6 +70,8 @@ class Engine(ABC):
     """Options of its own that a sweep can vary, beside those of the benchmark."""
     programs: tuple[str, ...]
     """Programs looked for on PATH of every node; their places are facts."""
+    version_options: tuple[str, ...] = ()
+    """With them its first program prints its version; empty: see `version_command`."""
     ports: tuple[int, ...] = ()
     """TCP ports of the nodes on which it listens."""
     api_port: int = 0
@@ -153,11 +155,10 @@ class Engine(ABC):
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """What prints the version on a node with these programs; empty where nothing does.
 
-        By default its first program with `--version`. A version is one line with a number in it, or
-        the lines that have the word 'version'.
+        A version is one line with a number in it, or the lines that have the word 'version'.
         """
         place = programs.get(self.programs[0])
-        return [place, "--version"] if place else []
+        return [place, *self.version_options] if place and self.version_options else []
 
     def build_problem(self, printed: str, *, several: bool) -> str | None:
         """What is wrong with a build, by what the version command printed, as after 'it has'.

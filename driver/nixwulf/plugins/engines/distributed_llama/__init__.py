@@ -70,8 +70,9 @@ class DistributedLlama(Engine):
         ),
         **devices.PARAMETERS,
     }
-    # It has no --version and ends at once: the store path alone tells the build.
     programs = ("dllama", "dllama-api")
+    # Unknown to it, so that it ends at once: the store path alone identifies the build.
+    version_options = ("--version",)
     lacking = (
         "distributed-llama is not on PATH ('dllama' and 'dllama-api'); run 'make dllama "
         "dllama-api' in a clone of github.com/b4rtaz/distributed-llama and put it on PATH."
@@ -134,8 +135,8 @@ class DistributedLlama(Engine):
         server = run.start(run.head, f"dllama-api-{len(run.owned)}", argv, environment)
         try:
             with run.head.forwarded(f"127.0.0.1:{_API_PORT}") as local:
-                endpoint = Endpoint(local, model_files(run)[0].rpartition("/")[2], server)
-                openai.wait_until_healthy(run, endpoint, "/v1/models")
+                endpoint = Endpoint(run, local, model_files(run)[0].rpartition("/")[2], server)
+                endpoint.wait_until_healthy("/v1/models")
                 _require_devices(run, server)
                 yield endpoint
         except RunFailure as failure:
