@@ -14,7 +14,7 @@ setup:
 	@tools/setup.sh
 
 demo: setup
-	.venv/bin/nixwulf bench sweeps/demo.yaml
+	.venv/bin/nixwulf bench lab/demo
 
 # For every change: at most 90 s on two cores.
 check: setup
