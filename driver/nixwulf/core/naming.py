@@ -1,4 +1,4 @@
-"""Names made of what they stand for: words for the eyes, and hashes that tell two apart."""
+"""Names made of values: readable words, and hashes that differ where the values do."""
 
 from __future__ import annotations
 

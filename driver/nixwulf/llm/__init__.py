@@ -135,9 +135,9 @@ def place(
 
 
 def sizes_on(node: Connection, path: str) -> Sizes | None:
-    """What the headers of a model on a node say.
+    """The sizes of a model on a node, by its headers.
 
-    None for what is of no known form or cut short: the engine says so better.
+    None for what is of no known form or cut short: the engine's message is better.
     """
     try:
         if path.endswith(".m"):

@@ -1,4 +1,4 @@
-"""What names say: facts of a language model by its own, bits of a weight by its quantization's."""
+"""Known names: facts of a language model by its own, bits of a weight by its quantization's."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
     """The model that a name is about, as first published: 'MiniMax-M2-UD-Q6_K_XL' is MiniMax-M2.
 
     The longest alias in the name counts, and no letter or digit may follow it: GLM-4.6V is another
-    model than GLM-4.6. Raises InputError that says which facts are needed and where they go.
+    model than GLM-4.6. Raises InputError that lists the facts that are needed and where they go.
     """
     found = [
         (len(alias), model)

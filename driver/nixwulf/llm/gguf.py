@@ -1,4 +1,4 @@
-"""The header of a GGUF: its keys and its tensors, and what they say of the model.
+"""The header of a GGUF: its keys and its tensors, and the facts that they give.
 
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -46,7 +46,7 @@ _FULL_FIRST = {"cohere2moe", "laguna", "smallthinker"}
 
 
 def read(path: str, first_bytes: FirstBytes) -> Header:
-    """What the header of a file says, or of the first of several with the others.
+    """The header of a file, or of all files of a split model by the first.
 
     Raises one of NOT_OF_A_MODEL for another file, or one that is cut short.
     """

@@ -1,4 +1,4 @@
-"""A language model: what its headers say, what memory needs of it, and what decoding does."""
+"""A language model: its headers, what it needs of memory, and what decoding does."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ModelFacts:
 
     @property
     def always(self) -> float:
-        """Parameters that every step reads, whatever the router says."""
+        """Parameters that every step reads, whatever the router chooses."""
         return max(0.0, self.parameters - self.unread - self.routed)
 
     @property
@@ -144,7 +144,7 @@ class TensorSize(NamedTuple):
 class Part(NamedTuple):
     """A tensor of a model.
 
-    place: its layer, or where it stands beside them; routed: of experts that a router chooses
+    place: its layer, or 'input' and 'output' for what is before and after them; routed: of experts that a router chooses
     among; unread: decoding reads a row of it, or nothing.
     """
 

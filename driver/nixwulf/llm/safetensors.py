@@ -1,4 +1,4 @@
-"""A folder of Hugging Face: its config.json and the headers of its safetensors, and what they say.
+"""A folder of Hugging Face: its config.json, the headers of its safetensors, and the facts that they give.
 
 https://github.com/huggingface/safetensors
 """
@@ -43,7 +43,7 @@ _WINDOWED = {"sliding_attention", "chunked_attention"}
 
 
 def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstBytes) -> Header:
-    """What the files of a folder say with their config.json.
+    """The header of a model by the files of a folder and its config.json.
 
     Args:
         paths: all *.safetensors of the folder.

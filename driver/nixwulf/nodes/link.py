@@ -61,7 +61,7 @@ class RoundTrips:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """What one TCP stream carried, Gbit/s as received; a sender on macOS tells no retransmits."""
+    """What one TCP stream carried, Gbit/s as received; a sender on macOS reports no retransmits."""
 
     gbps: float
     retransmits: int | None
@@ -148,7 +148,7 @@ def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Pa
 
 
 def iperf3_server(address: str) -> list[str]:
-    """A server of one test that listens on one address; it says so at once."""
+    """A server of one test that listens on one address; it reports that at once."""
     return ["iperf3", "-s", "-1", "-B", address, "-p", str(PORT), "--forceflush"]
 
 

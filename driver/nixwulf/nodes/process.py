@@ -289,7 +289,7 @@ class OwnedProcess:
         return self.stderr.read_text(errors="replace") if self.stderr.exists() else ""
 
     def last_line(self) -> str:
-        """The line of its standard error that says most likely why it ended.
+        """The line of its standard error that most likely gives the reason why it ended.
 
         Of the last ones the last that names an error: some programs add advice after it.
         """

@@ -252,7 +252,7 @@ def each(
 
     Args:
         function: what runs in the threads.
-        items: nodes, or what stands for them.
+        items: nodes, or what there is for each node.
         stop: set before the threads are waited for, also when one of them failed or the driver was
             interrupted; a function that waits for minutes has to look at it.
 

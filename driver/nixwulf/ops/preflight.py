@@ -34,7 +34,7 @@ WORDS: Mapping[GateState, str] = {
 
 @dataclass(frozen=True)
 class Preflight:
-    """What every gate says of every node; of a node that does not answer, only 'ssh' says so."""
+    """The result of every gate on every node; of a node that does not answer, only that of 'ssh'."""
 
     cluster: Cluster
     results: tuple[GateResult, ...]

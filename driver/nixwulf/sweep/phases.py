@@ -183,7 +183,7 @@ def _check_transport(
     found: Findings,
     before: dict[str, Counters],
 ) -> None:
-    """Counters of all nodes, then the engine's own words, have to say what the case says."""
+    """Counters of all nodes, then the engine's own output, have to agree with the case."""
     fabric, asked = run.case.fabric, run.case.transport
     if fabric is None or asked is None:
         return

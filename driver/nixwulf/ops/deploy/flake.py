@@ -1,4 +1,4 @@
-"""What a flake says of nodes' configurations: which disks they format, what they evaluate to."""
+"""The configurations of nodes in a flake: which disks they format, what they evaluate to."""
 
 from __future__ import annotations
 

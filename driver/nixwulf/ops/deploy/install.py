@@ -25,7 +25,7 @@ from nixwulf.ops.deploy.plan import NodePlan
 _GRACE_S = 5
 _POLL_S = 0.1
 Report = Callable[[str, str], None]
-"""Told of a node's name and of what goes on there."""
+"""Called with a node's name and what happens there."""
 
 
 @dataclass
@@ -115,7 +115,7 @@ def install(
 def pinned_ssh(connection: Connection, ssh: str) -> str:
     """A program 'ssh' whose first options are a pinned node's.
 
-    nixos-anywhere tells ssh to check no host key, before the options that it can be given; of
+    nixos-anywhere makes ssh check no host key, by options before those that it can be given; of
     options that ssh reads twice the first counts, so only a program of that name comes before.
     """
     words = connection.fresh().options
@@ -153,7 +153,7 @@ def _start(plan: NodePlan, folder: Path, path: str, report: Report) -> Installat
 
 
 def _copy(one: InstallationRun, report: Report) -> None:
-    """Keep the output, and tell of each step: nixos-anywhere prints '### WORDS ###'."""
+    """Keep the output, and report each step: nixos-anywhere prints '### WORDS ###'."""
     assert one.process.stdout is not None  # noqa: S101 - PIPE was asked for
     with one.log.open("wb", buffering=0) as log:
         for line in one.process.stdout:

@@ -20,7 +20,7 @@ _FROM_INSTALLER = "disko,install,reboot"
 class NodePlan:
     """What would be done to a node.
 
-    machine: None when it was not reached, and unreached says why. command: what installs it, empty
+    machine: None when it was not reached, and unreached is the reason. command: what installs it, empty
     where nothing here can. build: what makes the installer that the command names, before it, empty
     where there is none to be made. by_hand: what somebody has to do, one step a line.
     """
@@ -144,7 +144,7 @@ def check_deployable(cluster: Cluster) -> None:
 
 
 def install_of(platform: dict[str, Any]) -> dict[str, Any]:
-    """A platform's facts with [install]; what the file does not say is that nothing is known."""
+    """A platform's facts with [install]; a file without it means that nothing is known."""
     unknown = {"method": "check", "reason": f"nobody has installed a {platform['name']} yet"}
     return {"install": unknown, **platform}
 
@@ -249,7 +249,7 @@ def _with_command(
 
 
 def _other_disks(cluster: Cluster, plan: NodePlan, formatted: tuple[str, ...]) -> list[str]:
-    """The flake's own words for what is wiped have the last say in nixos-anywhere: they must agree.
+    """The disks that the flake formats are what nixos-anywhere wipes: they must be the node's.
 
     Somebody may have changed the cluster file after the flake took it, or added a disk in a module.
     """
@@ -265,7 +265,7 @@ def _other_disks(cluster: Cluster, plan: NodePlan, formatted: tuple[str, ...]) -
 def _refuse_twice_reached(
     planned: Sequence[NodePlan], local_machine: tuple[str, str] | None
 ) -> Iterator[NodePlan]:
-    """Refuse nodes that are one machine; the names of installers are the same and tell nothing."""
+    """Refuse nodes that are one machine; the names of installers are all the same."""
     machines = {plan.node.name: (m.boot, m.hostname) for plan in planned if (m := plan.machine)}
     for plan in planned:
         name = plan.node.name

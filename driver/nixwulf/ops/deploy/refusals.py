@@ -269,9 +269,9 @@ def _choice(machine: Machine) -> str:
 
 
 def shown(disk: Disk) -> str:
-    """The id by which a cluster file names a disk: one that tells model and serial number."""
-    telling = [link for link in disk.ids if not re.search(r"/(wwn-|nvme-(eui|nvme)\.|dm-)", link)]
-    return next(iter([*telling, *disk.ids]), f"{disk.name}, which has no id")
+    """The id by which a cluster file names a disk: one with model and serial number."""
+    speaking = [link for link in disk.ids if not re.search(r"/(wwn-|nvme-(eui|nvme)\.|dm-)", link)]
+    return next(iter([*speaking, *disk.ids]), f"{disk.name}, which has no id")
 
 
 def locked_out(cluster: Cluster, connections: Iterable[Connection]) -> str | None:
@@ -323,7 +323,7 @@ def own_keys(connections: Iterable[Connection]) -> list[str]:
 
 
 def _bare(keys: Iterable[str]) -> set[tuple[str, str]]:
-    """Type and key, without what says whose it is."""
+    """Type and key, without the comment."""
     return {(words[0], words[1]) for key in keys if len(words := key.split()) >= 2}  # noqa: PLR2004
 
 

@@ -50,7 +50,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Update:
-    """What came of a node: its state, whether it needs a reboot, and what its log says.
+    """What came of a node: its state, whether it needs a reboot, and the lines of its log.
 
     idle: new services that wait for a device which is there already, so that nothing starts them.
 

@@ -1,4 +1,4 @@
-"""Verifying: a node answers under its name, runs what the flake says, and is on its fabrics."""
+"""Verifying: a node answers under its name, runs the flake's system, and is on its fabrics."""
 
 from __future__ import annotations
 

@@ -87,9 +87,9 @@ def _per_watt(
     metric: Metric, sources: Mapping[str, Sequence[Sequence[Point]]]
 ) -> list[dict[str, Any]]:
     if not metric.windows:
-        return [{"absent": "The benchmark does not tell when it measured this."}]
+        return [{"absent": "The benchmark does not report when it measured this."}]
     if not sources:
-        return [{"absent": "No source tells the watts of all nodes, and of them alone."}]
+        return [{"absent": "No source has the watts of all nodes, and of them alone."}]
     entries: list[dict[str, Any]] = []
     for source, joules in sources.items():
         gap = max(_spacing(points) for points in joules)
