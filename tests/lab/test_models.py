@@ -150,7 +150,10 @@ def test_after_a_kill_only_what_is_missing_is_sent(nixwulf, nodes, source):
     push = ["models", "push", "big.gguf", "--cluster", str(source), "--engine", "vllm"]
     slowly = [sys.executable, "-c", script, *push, "--fabric", "slow"]
     with subprocess.Popen(slowly, stderr=subprocess.PIPE, text=True) as killed:
-        assert next(line for line in killed.stderr if line.startswith("n3: "))
+        seen = []
+        while not seen or not seen[-1].startswith("n3: "):
+            seen.append(killed.stderr.readline())
+            assert seen[-1], seen
         os.kill(killed.pid, signal.SIGKILL)
     left = {name: SIZE - one["present"] for name, one in entries(nodes, "big.gguf").items()}
     assert left["n1"] == 0 < left["n2"] < SIZE

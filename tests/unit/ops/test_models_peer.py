@@ -28,13 +28,13 @@ def sender(tmp_path):
     (folder / NAME).write_bytes(random.Random(1).randbytes(6 * MIB + 3))  # noqa: S311
     digest = store.index(str(folder), NAME)["digest"]
     job = {"folder": str(folder), "name": NAME, "digest": digest, "token": "right"}
-    return {**job, "listen": str(tmp_path / "s")}
+    return {**job, "listen": [str(tmp_path / "s")], "peers": []}
 
 
 def receiver(sender, folder, **more):
     folder.mkdir(exist_ok=True)
     job = {key: sender[key] for key in ("name", "digest", "token")}
-    return {**job, "folder": str(folder), "source": sender["listen"], **more}
+    return {**job, "folder": str(folder), "listen": [], "source": sender["listen"][0], **more}
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def test_an_address_that_is_no_peers_gets_nothing(sender):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    job = {**sender, "listen": ["127.0.0.1", port], "peers": ["127.0.0.2"]}
+    job = {**sender, "listen": [["127.0.0.1", port]], "peers": ["127.0.0.2"]}
     with at_work(job), socket.create_connection(("127.0.0.1", port)) as stranger:
         assert stranger.recv(1) == b""
 

@@ -12,12 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.inventory.cluster import Cluster, Fabric
+from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection, each
@@ -91,8 +90,8 @@ def copy(
     try:
         while left:
             try:
-                with _chain(cluster, connections, source, left, fabric, done.model) as links:
-                    _watch(links, source.bytes, observer, done)
+                with _chain(cluster, connections, source, left, fabric, done.model) as found:
+                    _watch(*found, source.bytes, observer, done)
                 return
             except Broken as broken:
                 if source.name in broken.faults or not broken.faults:
@@ -153,6 +152,29 @@ class _Link:
         return "Refusal", words.rstrip(".")
 
 
+def route(fabric: Fabric, nodes: Sequence[Node]) -> dict[str, str] | None:
+    """Who receives from whom, by who receives; the first node has it. None where some cannot.
+
+    A chain, so that no node sends twice, and where no cable leads on, a branch of it.
+    """
+    sources: dict[str, str] = {}
+    placed, left = list(nodes[:1]), list(nodes[1:])
+    while left:
+        pairs = ((one, other) for one in reversed(placed) for other in left)
+        joined = (
+            (one, other)
+            for one, other in pairs
+            if one.end_to(fabric.name, other.name) and other.end_to(fabric.name, one.name)
+        )
+        found = next(joined, None)
+        if found is None:
+            return None
+        sources[found[1].name] = found[0].name
+        placed.append(found[1])
+        left.remove(found[1])
+    return sources
+
+
 @contextlib.contextmanager
 def _chain(
     cluster: Cluster,
@@ -161,36 +183,41 @@ def _chain(
     names: Sequence[str],
     fabric: Fabric | None,
     model: str,
-) -> Iterator[list[_Link]]:
-    """The source and the nodes after it, each at work; all of them are stopped at the end."""
-    addresses = {
-        node.name: node.fabrics[fabric.name].address
-        for node in cluster.nodes
-        if fabric is not None and fabric.name in node.fabrics
-    }
-    job = {"name": model, "digest": source.digest, "token": secrets.token_hex(16)}
+) -> Iterator[tuple[list[_Link], dict[str, str]]]:
+    """The source and the nodes after it, each at work, and who receives from whom.
+
+    All of them are stopped at the end.
+    """
     order = list(names) if source.name == HERE else [source.name, *names]
-    jobs: dict[str, Document] = {name: {**job, "folder": cluster.models} for name in order}
-    for name, following in pairwise(order):
-        listen = [addresses[name], PORT]
-        jobs[name] |= {"listen": listen, "peers": [addresses[following]]}
-        jobs[following]["source"] = listen
+    by_name = {node.name: node for node in cluster.nodes}
+    sources = (route(fabric, [by_name[name] for name in order]) if fabric else {}) or {}
+    job = {"name": model, "digest": source.digest, "token": secrets.token_hex(16)}
+    jobs: dict[str, Document] = {
+        name: {**job, "folder": cluster.models, "listen": [], "peers": []} for name in order
+    }
+    for name, above in sources.items():
+        listen = [_address(by_name[above], fabric, name), PORT]
+        if listen not in jobs[above]["listen"]:
+            jobs[above]["listen"].append(listen)
+        jobs[above]["peers"].append(_address(by_name[name], fabric, above))
+        jobs[name]["source"] = listen
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="models-")))
         links = []
         if source.name == HERE:
-            first = connections[order[0]]
-            own = _address_here(addresses.get(order[0]), fabric, addresses)
-            listen_here: Any = [own, PORT] if own else str(folder / "socket")
-            peers = [addresses[order[0]]] if own else []
-            peer = _peer({**job, "folder": source.folder, "listen": listen_here, "peers": peers})
+            first = by_name[order[0]]
+            own = _address_here(first, fabric, cluster)
+            peers = [first.fabrics[fabric.name].address] if own and fabric else []
+            where: Any = [own, PORT] if own else str(folder / "socket")
+            peer = _peer({**job, "folder": source.folder, "listen": [where], "peers": peers})
             stack.callback(peer.close)
             links.append(_Link(HERE, peer=peer))
-            jobs[order[0]]["source"] = listen_here
+            sources[first.name] = HERE
             if not own:
-                remote = first.script(_STATE_FILE).strip()
-                stack.enter_context(first.lent(Path(listen_here), remote))
-                jobs[order[0]]["source"] = remote
+                remote = connections[first.name].script(_STATE_FILE).strip()
+                stack.enter_context(connections[first.name].lent(Path(where), remote))
+                where = remote
+            jobs[first.name]["source"] = where
 
         def start(name: str) -> _Link:
             node = connections[name]
@@ -201,7 +228,12 @@ def _chain(
             stack.callback(process.stop)
             return _Link(name, process, node)
 
-        yield [*links, *each(start, order)]
+        yield [*links, *each(start, order)], sources
+
+
+def _address(node: Node, fabric: Fabric | None, other: str) -> str:
+    end = node.end_to(fabric.name, other) if fabric else None
+    return end.address if end else ""
 
 
 def _peer(job: Document) -> Peer:
@@ -219,21 +251,27 @@ def _peer(job: Document) -> Peer:
     return peer
 
 
-def _address_here(there: str | None, fabric: Fabric | None, nodes: Mapping[str, str]) -> str | None:
-    """This machine's address on a fabric; None where it is not on it, or is a node itself."""
-    if there is None or fabric is None:
+def _address_here(node: Node, fabric: Fabric | None, cluster: Cluster) -> str | None:
+    """This machine's address on a network; None where it is not on it, or is a node itself."""
+    if fabric is None or fabric.name not in node.fabrics:
         return None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((there, PORT))  # sends nothing: it asks for the route
+            probe.connect((node.fabrics[fabric.name].address, PORT))  # asks for the route alone
         except OSError:
             return None
         own = str(probe.getsockname()[0])
-    on_fabric = ipaddress.IPv4Address(own) in fabric.subnet
-    return own if on_fabric and own not in nodes.values() else None
+    taken = [end.address for one in cluster.nodes for end in one.all_ends]
+    return own if ipaddress.IPv4Address(own) in fabric.subnet and own not in taken else None
 
 
-def _watch(links: Sequence[_Link], size: int, observer: Observer, done: Pushed) -> None:
+def _watch(
+    links: Sequence[_Link],
+    sources: Mapping[str, str],
+    size: int,
+    observer: Observer,
+    done: Pushed,
+) -> None:
     """Wait until all have all; raises Broken."""
     receivers = [link for link in links if link.name != done.source]
     moved, moved_at = -1, time.monotonic()
@@ -254,7 +292,7 @@ def _watch(links: Sequence[_Link], size: int, observer: Observer, done: Pushed) 
                 raise Broken({late: f"nothing arrived for {_SILENT_S:.0f} s"})
             failures = {link.name: found for link in links if (found := link.failure())}
             failed_at = failed_at or (now if failures else 0.0)
-            faults = _faults([link.name for link in links], failures)
+            faults = _faults(sources, failures)
             if faults or (failures and now - failed_at > _BLAME_S):
                 raise Broken(faults)
     finally:
@@ -266,11 +304,10 @@ def _watch(links: Sequence[_Link], size: int, observer: Observer, done: Pushed) 
                 done.complete.add(link.name)
 
 
-def _faults(order: Sequence[str], failures: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+def _faults(sources: Mapping[str, str], failures: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """Whose fault it is, and why: wrong data are the fault of who sent them."""
-    before = dict(zip(order[1:], order, strict=False))
     return {
-        before[name] if kind == Wrong.__name__ else name: words
+        sources[name] if kind == Wrong.__name__ else name: words
         for name, (kind, words) in failures.items()
         if kind != Lost.__name__
     }

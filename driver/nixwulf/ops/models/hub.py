@@ -64,7 +64,6 @@ def fetch(repository: str, commit: str, file: File, folder: Path) -> Path:
     """
     with _errors(repository, commit):
         import huggingface_hub
-        from huggingface_hub import utils
 
         if file.bytes > _LARGEST_BY_HTTP:
             return Path(
@@ -74,11 +73,12 @@ def fetch(repository: str, commit: str, file: File, folder: Path) -> Path:
             )
         url = huggingface_hub.hf_hub_url(repository, file.name, revision=commit)
         huggingface_hub.get_hf_file_metadata(url)
-        headers = utils.build_hf_headers()
+        token = huggingface_hub.get_token()
     path = folder / file.name
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size == file.bytes:
         return path
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     return download(url, path, lambda size: None, headers)
 
 

@@ -59,8 +59,8 @@ class Wrong(Refusal):
 class Peer:
     """A machine and its copy.
 
-    job: folder, name, digest of the manifest, token, and of these those that hold here: listen and
-    source (Where), peers (addresses that may connect).
+    job: folder, name, digest of the manifest, token, listen (a list of Where), peers (addresses
+    that may connect) and, where it receives, source (Where).
     """
 
     def __init__(self, job: Document) -> None:
@@ -73,18 +73,18 @@ class Peer:
         self.read = self.present = self.received = 0
         self.failure: Refusal | None = None
         self.changed = threading.Condition()
-        self.listener = _listen(job["listen"]) if "listen" in job else None
+        self.listeners = [_listen(where) for where in job["listen"]]
 
     def close(self) -> None:
         """Serve nobody any more."""
         self._fail(Refusal("it was ended"))
-        if self.listener:
-            self.listener.close()
+        for listener in self.listeners:
+            listener.close()
 
     def run(self, report: Callable[..., None]) -> None:
         """Receive, then serve until it is ended; raises Refusal."""
-        if self.listener:
-            threading.Thread(target=self._accept, args=(self.listener,), daemon=True).start()
+        for listener in self.listeners:
+            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         begin = monotonic()
         work = self._thread(self._receive if "source" in self.job else self._open)
         while work.is_alive():
@@ -239,7 +239,7 @@ class Peer:
                 peer, address = listener.accept()
             except OSError:  # it was closed
                 return
-            if isinstance(self.job["listen"], str) or address[0] in self.job["peers"]:
+            if listener.family == socket.AF_UNIX or address[0] in self.job["peers"]:
                 threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
             else:
                 peer.close()

@@ -8,7 +8,7 @@ from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.nodes.ssh import Connection, each, open_all
 from nixwulf.ops.models import store
-from nixwulf.ops.models.chain import Observer, Pushed, Source, copy
+from nixwulf.ops.models.chain import Observer, Pushed, Source, copy, route
 from nixwulf.ops.models.machines import HERE, folder_here, here, on_node
 from nixwulf.ops.models.store import Document, Place, Refusal
 from nixwulf.plugins import engines
@@ -85,7 +85,8 @@ def push(
         return done
     for name in todo:
         _require_room(name, cluster.models, listings[name], size - entries[name].get("present", 0))
-    members = [node for node in cluster.nodes if node.name in {source, *todo}]
+    by_name = {node.name: node for node in cluster.nodes}
+    members = [by_name[name] for name in (source, *todo) if name in by_name]
     crossed = _fabric(cluster, members, fabric)
     done.fabric = crossed.name if crossed else None
     start = Source(source, str(folder_here()) if source == HERE else cluster.models, digest, size)
@@ -155,21 +156,21 @@ def _require_room(name: str, folder: str, listing: Document, needed: int) -> Non
 
 
 def _fabric(cluster: Cluster, members: Sequence[Node], name: str | None) -> Fabric | None:
-    """The fabric that all are on, named or the fastest; None where no two nodes take part."""
+    """The fabric that reaches all, named or the fastest; None where no two nodes take part."""
     if name is not None and name not in cluster.fabrics:
         raise InputError(
             f"--fabric: {cluster.name!r} has no {name!r}; it has: {', '.join(cluster.fabrics)}."
         )
     chosen = [cluster.fabrics[name]] if name else list(cluster.fabrics.values())
-    shared = [one for one in chosen if all(one.name in node.fabrics for node in members)]
+    on_it = [one for one in chosen if all(one.name in node.fabric_names for node in members)]
+    shared = [one for one in on_it if route(one, members) is not None]
     if shared:
         return max(shared, key=lambda one: one.speed_gbps)
     if len(members) == 1 and name is None:
         return None
-    lacking = next(node.name for node in members if chosen[0].name not in node.fabrics)
     raise InputError(
         f"Nodes {', '.join(node.name for node in members)} share no fabric"
-        + (f" {name!r}: {lacking!r} is not on it" if name else "")
+        + (f" {name!r}" if name else "")
         + "; choose nodes that do by --node, or put them on one in the cluster file."
     )
 
