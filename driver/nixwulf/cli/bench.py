@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
 )
 @click.option("--baseline", metavar="DIR", help="End with a comparison with this run folder.")
+@click.option("--fetch", is_flag=True, help="First push models that nodes lack, as 'models push'.")
 @fail_below("Exit with 1 when it is shown to be below this share of the baseline, such as 0.95.")
 @click.pass_context
 def bench(
@@ -50,6 +51,7 @@ def bench(
     resume: Path | None,
     waive: tuple[str, ...],
     baseline: str | None,
+    fetch: bool,
     limit: float | None,
 ) -> None:
     """Run a sweep on a cluster, or on the lab, and report on it.
@@ -99,7 +101,7 @@ def bench(
         click.echo(sentence, err=True)
     try:
         with make_progress() as progress:
-            run_plan(plan, folder, progress, load)
+            run_plan(plan, folder, progress, load, fetch=fetch)
     except KeyboardInterrupt:
         done = sum(record_path(folder, *run).exists() for run in plan.runs())
         planned = plan.sweep.repetitions * len(plan.cases)

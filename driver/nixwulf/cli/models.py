@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nixwulf.cli.options import choose, find_cluster, json_format, machines, only_nodes
-from nixwulf.core.errors import EXIT_RUN_FAILED, InputError
+from nixwulf.core.errors import EXIT_RUN_FAILED, GateError, InputError
 
 if TYPE_CHECKING:
     pass
@@ -93,7 +93,7 @@ def push(
       nixwulf models push Qwen3-8B --cluster clusters/mine.toml
       nixwulf models push big.gguf --cluster mine --node n2 --fabric thunderbolt
     """
-    from nixwulf.nodes.ssh import connections
+    from nixwulf.nodes.ssh import connections, open_all
     from nixwulf.ops.models.push import push as push_model
     from nixwulf.ops.models.push import readers
 
@@ -104,6 +104,10 @@ def push(
     elif engine:
         raise click.UsageError("--node names the nodes; leave out --engine.")
     reached = connections(cluster, config)
+    for node, words in open_all(reached.values()).items():
+        if node in names:
+            raise GateError(words)
+        del reached[node]
     done = push_model(cluster, reached, model, names, fabric, progress())
     for node in names:
         if node in done.failures:
@@ -239,7 +243,6 @@ def _on_nodes(
     name: str | None, chosen: tuple[str, ...], command: str, *model: str
 ) -> Iterable[tuple[str, dict[str, Any]]]:
     """What a command of the store gives on each chosen node; raises GateError."""
-    from nixwulf.core.errors import GateError
     from nixwulf.nodes.ssh import connections, each, open_all
     from nixwulf.ops.models.machines import on_node
     from nixwulf.ops.models.push import checked_name

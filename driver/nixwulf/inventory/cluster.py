@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nixwulf.core.errors import InputError
@@ -149,6 +149,11 @@ class Cluster:
             if all(one.end_to(fabric, other.name) for one, other in combinations(nodes, 2)):
                 return nodes
         return ()
+
+    def model_name(self, path: str) -> str | None:
+        """A model's name in the folder of models; None of a path outside of it."""
+        outside = not PurePosixPath(path).is_relative_to(self.models)
+        return None if outside else str(PurePosixPath(path).relative_to(self.models))
 
     @property
     def ssh_keys(self) -> tuple[str, ...]:

@@ -53,7 +53,8 @@ class Model:
 class PlacedModel:
     """A model on nodes: its path, the same on all, or its name on Hugging Face; and its bytes.
 
-    bytes is None when a node lacks it, and missing_on is that node's name; also by name. sizes is
+    bytes is None when a node lacks it, and missing_on is that node's name; also by name. sha256 is
+    that of the file on the head, None where it was not read. sizes is
     None when its headers cannot be read.
     """
 
@@ -62,15 +63,17 @@ class PlacedModel:
     bytes: int | None
     missing_on: str | None = None
     sizes: Sizes | None = None
+    sha256: str | None = None
 
     def document(self) -> dict[str, Any]:
         """As in a record."""
         size = {"bytes": self.bytes} if self.bytes else {}
+        sha256 = {"sha256": self.sha256} if self.sha256 else {}
         random = self.model.random
         if self.model.id:
             return {"name": self.model.name, "hub": self.path}
         if random is None:
-            return {"name": self.model.name, "file": self.path, **size}
+            return {"name": self.model.name, "file": self.path, **size, **sha256}
         return {
             "name": self.model.name,
             "random_weights": True,

@@ -20,6 +20,8 @@ from nixwulf.nodes.lab.state import NODES_MINIMUM
 from nixwulf.nodes.power.samples import PowerSession
 from nixwulf.nodes.process import stop_orphans
 from nixwulf.nodes.ssh import Connection, connections, each, open_all
+from nixwulf.ops.models.machines import sha256_on
+from nixwulf.ops.models.push import push, require_all
 from nixwulf.ops.recover.ladder import recover
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.run import Case, Run
@@ -53,13 +55,18 @@ class Observer(Protocol):
 
 @dataclass
 class Session:
-    """The connected nodes of a cluster, and the lab when it is one."""
+    """The connected nodes of a cluster, and the lab when it is one.
+
+    fetch: whether models that nodes lack are pushed there; step: called with what takes long.
+    """
 
     cluster: Cluster
     nodes: dict[str, Connection]
     lab: lab.Lab | None = None
     placed: dict[tuple[str, ...], PlacedModel] = field(default_factory=dict)
     power: PowerSession = field(default_factory=PowerSession)
+    fetch: bool = False
+    step: Callable[[str], None] = lambda words: None
 
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:
@@ -86,7 +93,12 @@ def missing_runs(plan: Plan, folder: Path) -> list[tuple[Case, int]]:
 
 
 def run_plan(
-    plan: Plan, folder: Path, observer: Observer, beside: Callable[[], None] = lambda: None
+    plan: Plan,
+    folder: Path,
+    observer: Observer,
+    beside: Callable[[], None] = lambda: None,
+    *,
+    fetch: bool = False,
 ) -> None:
     """Run what has no record yet, and save a record of each run.
 
@@ -95,9 +107,11 @@ def run_plan(
         folder: where records go, and where those of earlier runs are.
         observer: is notified of each step.
         beside: is called while the nodes are brought up: nothing may run beside what is measured.
+        fetch: whether models that nodes lack are pushed there.
 
     Raises:
         GateError: no nodes answer.
+        NixwulfError: a model that nodes lack cannot be pushed.
     """
     todo = missing_runs(plan, folder)
     if not todo:
@@ -106,6 +120,7 @@ def run_plan(
         with ThreadPoolExecutor(1) as pool:
             pool.submit(beside)
             connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
+            connected.fetch, connected.step = fetch, observer.step
             _placed(connected, plan, todo[0][0])
         observer.sweep_starts(todo)
         for case, repetition in todo:
@@ -225,5 +240,22 @@ def _placed(connected: Session, plan: Plan, case: Case) -> PlacedModel | None:
     readers = [connected.nodes[node.name] for node in case.nodes_of(plan.cluster)[:count]]
     key = (case.engine, case.model_digest or "", *(node.node.name for node in readers))
     if key not in connected.placed:
-        connected.placed[key] = place(plan.sweep.models[case.model], readers, engine.random_model)
+        model = plan.sweep.models[case.model]
+        placed = place(model, readers, engine.random_model)
+        if connected.fetch and placed.missing_on:
+            _push(connected, placed.path, [node.node.name for node in readers])
+            placed = place(model, readers, engine.random_model)
+        if model.path and placed.bytes:
+            connected.step(f"Reading the sha256 of {placed.path}")
+            placed = replace(placed, sha256=sha256_on(readers[0], placed.path))
+        connected.placed[key] = placed
     return connected.placed[key]
+
+
+def _push(connected: Session, path: str, names: list[str]) -> None:
+    """Bring a model of the folder of models to nodes; the gate refuses one of elsewhere."""
+    name = connected.cluster.model_name(path)
+    if name is not None:
+        connected.step(f"Pushing {name} to {', '.join(names)}")
+        done = push(connected.cluster, connected.nodes, name, names, None, lambda *_: None)
+        require_all(done)

@@ -4,6 +4,7 @@ import pytest
 
 from nixwulf.inventory.fabric_ports import FREE, TCP
 from nixwulf.nodes.link import PORT
+from nixwulf.ops.models.chain import PORT as MODELS_PORT
 from nixwulf.plugins.benchmarks import all_benchmarks
 from nixwulf.plugins.engines import all_engines
 
@@ -16,6 +17,8 @@ APIS = {
     "mlx": {50054},
     "vllm": {8000},
 }
+# What no plug-in listens on.
+OF_THE_DRIVER = {PORT, MODELS_PORT}
 LISTENERS = {
     name: set(plugin.ports)
     for name, plugin in {**all_engines(), **all_benchmarks()}.items()
@@ -30,7 +33,7 @@ def test_each_port_of_a_plugin_is_an_api_or_is_opened_to_the_nodes(name):
 
 
 def test_each_port_that_is_opened_has_a_plugin_that_listens_there():
-    assert set(TCP.values()) == set().union(*LISTENERS.values(), {PORT}) - set().union(
+    assert set(TCP.values()) == set().union(*LISTENERS.values(), OF_THE_DRIVER) - set().union(
         *APIS.values()
     )
 

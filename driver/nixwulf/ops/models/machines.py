@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
@@ -54,6 +55,15 @@ def on_node(node: Connection, command: str, **values: Any) -> Document:
     if "error" in found:
         raise NixwulfError(f"On node {node.node.name!r} {found['error']}.")
     return found
+
+
+def sha256_on(node: Connection, path: str) -> str | None:
+    """A model's sha256, read once and kept beside it; None where that cannot be."""
+    place = PurePosixPath(path)
+    with contextlib.suppress(NixwulfError):
+        found = on_node(node, "index", folder=str(place.parent), name=place.name)
+        return str(found["sha256"])
+    return None
 
 
 def no_python(node: Connection, returncode: int | None, words: str) -> str:

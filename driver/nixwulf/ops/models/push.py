@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
-from nixwulf.nodes.ssh import Connection, each, open_all
+from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.models import store
 from nixwulf.ops.models.chain import Observer, Pushed, Source, copy, route
 from nixwulf.ops.models.machines import HERE, folder_here, here, on_node
@@ -49,7 +49,7 @@ def push(
 
     Args:
         cluster: gives the folder of models on the nodes, and the fabrics.
-        connections: to all nodes: any of them may have the model.
+        connections: open ones, of the nodes named and others that may have the model.
         model: its name in the folders of models.
         names: the nodes that are to have it.
         fabric: the one to cross; None: the fastest that all who take part share.
@@ -60,15 +60,11 @@ def push(
 
     Raises:
         InputError: no machine has the model, or two nodes have different ones.
-        GateError: a node does not answer, or has no room.
+        GateError: a node has no room.
         NixwulfError: what the source sends is not what it was hashed as.
     """
     model = checked_name(cluster, model)
-    unreached = open_all(connections.values())
-    for name in names:
-        if name in unreached:
-            raise GateError(unreached[name])
-    reached = [node for name, node in connections.items() if name not in unreached]
+    reached = list(connections.values())
     listings = dict(
         zip(
             (node.node.name for node in reached),

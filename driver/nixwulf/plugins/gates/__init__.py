@@ -57,6 +57,7 @@ class GateContext:
     nodes: tuple[Node, ...]
     facts: Mapping[str, Facts]
     crossings: tuple[Crossing, ...] = ()
+    cluster: Cluster | None = None
     case: Case | None = None
     engine: Engine | None = None
     benchmark: Benchmark | None = None
@@ -172,6 +173,7 @@ def subject_of_run(run: Run, model: PlacedModel | None) -> GateContext:
         nodes=tuple(node.node for node in run.nodes),
         facts=run.facts,
         crossings=crossing,
+        cluster=run.cluster,
         case=case,
         engine=engines.find(case.engine) if case.engine else None,
         benchmark=benchmarks.find(case.benchmark),

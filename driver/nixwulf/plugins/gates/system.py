@@ -140,9 +140,16 @@ def _judge_model(subject: GateContext, node: Node) -> Iterator[Verdict]:
     model = subject.model
     if model and model.bytes is None and model.missing_on == node.name:
         what = "tokenizer" if model.path == model.model.tokenizer else "model"
+        name = subject.cluster.model_name(model.path) if subject.cluster else None
+        how = (
+            f"bring it there by 'nixwulf models push {name} --cluster {subject.cluster.source} "
+            f"--node {node.name}' or this command with --fetch"
+            if subject.cluster and name
+            else "copy it there"
+        )
         yield refused(
-            f"Node {node.name!r} has no {what} {model.path!r}; copy it there, or correct the path "
-            "in the sweep."
+            f"Node {node.name!r} has no {what} {model.path!r}; {how}, or correct the path in the "
+            "sweep."
         )
 
 
@@ -203,7 +210,7 @@ GATES = (
         name="model",
         holds="the model is on the nodes that read it",
         reads="the size of the file or folder",
-        fix="copy it there, or correct the path in the sweep",
+        fix="`nixwulf models push` it, or correct the path in the sweep",
         concerns=lambda subject, node: subject.model is not None,
         judge=_judge_model,
         systems=None,
