@@ -72,6 +72,7 @@ rec {
         source = relative file;
         fabrics = document.fabrics or { };
         sshKeys = document.deploy.ssh_keys or [ ];
+        models = document.models or "/models";
         stateVersion = document.deploy.state_version or null;
         options = document.options or { };
         nodes = map (nodeOf document) (document.nodes or [ ]);

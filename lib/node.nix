@@ -11,7 +11,12 @@
   };
   nixwulf = {
     cluster = {
-      inherit (cluster) name source sshKeys;
+      inherit (cluster)
+        name
+        source
+        sshKeys
+        models
+        ;
       node = node.name;
       backends = node.facts.gpu.backends or [ ];
       sshUser = if lib.hasInfix "@" node.ssh then lib.head (lib.splitString "@" node.ssh) else null;

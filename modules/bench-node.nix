@@ -101,9 +101,17 @@ in
       pkgs.iperf3
       pkgs.lm_sensors
       pkgs.pciutils
+      # Copies and hashes models (driver/nixwulf/ops/models).
+      pkgs.python3
       pkgs.sockperf
     ]
     ++ lib.optional (cfg.llamaCpp != null) cfg.llamaCpp;
+
+    systemd.tmpfiles.settings."10-nixwulf".${cluster.models}.d = {
+      inherit (cfg) user;
+      group = "users";
+      mode = "0755";
+    };
 
     # For what the driver starts.
     nixwulf.fabric-firewall = lib.mapAttrs (_: _: {

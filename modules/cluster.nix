@@ -41,6 +41,12 @@ in
       default = [ ];
       description = "Public ssh keys that may log in and deploy.";
     };
+    models = mkOption {
+      type = types.path;
+      internal = true;
+      default = "/models";
+      description = "The folder in which `nixwulf models` keeps models.";
+    };
     sshUser = mkOption {
       type = types.nullOr types.str;
       default = null;

@@ -1,17 +1,22 @@
 """Print the figures that Nixwulf holds itself to, as this machine gives them.
 
-Usage: .venv/bin/python tools/figures.py [help] [overhead] [facts] [stream]
+Usage: .venv/bin/python tools/figures.py [help] [overhead] [facts] [stream] [models]
 
 help      nixwulf --help against python -c 'import click': median of 15 runs each, in turn
 overhead  wall time of sweeps/smoke.yaml that is not the engines' own, and where it goes
 facts     facts of 16 lab nodes in parallel against sixteen plain 'ssh NODE true' in parallel
 stream    chunks a second that the client of serve reads over a forwarded socket, and what it costs
+models    models push to 8 lab nodes at 0.5 Gbit/s, after a kill too, and flipped bits that are
+          found; MODELS_MIB=1024 is the size, which the nodes need in memory eight times
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import secrets
+import signal
 import statistics
 import subprocess
 import sys
@@ -22,11 +27,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from nixwulf.inventory.cluster import load_cluster, with_lab_nodes
+from nixwulf.inventory.cluster import Cluster, load_cluster, parse_cluster, with_lab_nodes
 from nixwulf.nodes import lab
+from nixwulf.nodes.counters import read as read_counters
 from nixwulf.nodes.facts import gather
-from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE
+from nixwulf.nodes.process import OwnedProcess, stop_owned
 from nixwulf.nodes.ssh import Connection, connections, open_all
+from nixwulf.ops.models.machines import on_node
+from nixwulf.ops.models.push import push
+from nixwulf.ops.models.store import CHUNK
 from nixwulf.plugins.benchmarks.serve import TOGETHER_MS
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, ask, body
@@ -160,12 +170,104 @@ async def stream(socket: Path, streams: int, rate: int) -> None:
     )
 
 
+def figure_models() -> None:
+    """A model from one of eight lab nodes to the others; a second time after a kill."""
+    size = int(os.environ.get("MODELS_MIB", "1024")) << 20
+    document = {
+        "name": "figures",
+        "models": "/tmp/models",  # noqa: S108 - on the nodes
+        "lab": {"nodes": 8},
+        "fabrics": {
+            "wire": {
+                "kind": "ethernet",
+                "speed_gbps": 0.5,
+                "mtu": 9000,
+                "subnet": "10.99.0.0/24",
+                "shape": {"rate_gbps": 0.5},
+            }
+        },
+    }
+    cluster = parse_cluster(document, "figures")
+    up = lab.up(cluster, name="figures", lifeline=True)
+    try:
+        nodes = connections(cluster, up.ssh_config)
+        open_all(nodes.values())
+        make = 'mkdir -p "$1" && head -c "$2" /dev/urandom >"$1/m.gguf"'
+        nodes["n1"].script(make, cluster.models, str(size))
+        seconds(lambda: on_node(nodes["n1"], "index", folder=cluster.models, name="m.gguf"))
+        ideal = size / (0.5e9 / 8)
+        before = read_counters(nodes.values())
+        done = push(cluster, nodes, "m.gguf", list(nodes), None, lambda *_: None)
+        after = read_counters(nodes.values())
+        managed = sum(
+            after[name].interfaces[MANAGEMENT_INTERFACE]
+            - before[name].interfaces[MANAGEMENT_INTERFACE]
+            for name in nodes
+        )
+        print(
+            f"models: {size >> 20} MiB to 7 more of 8 nodes at 0.5 Gbit/s in {done.seconds:.1f} s, "
+            f"{done.seconds / ideal:.2f} times size/rate (at most 1.3; one by one 7); "
+            f"{managed / 1e6:.2f} MB over the management network (below 1)"
+        )
+        others = [name for name in nodes if name != "n1"]
+        for name in others:
+            on_node(nodes[name], "remove", folder=cluster.models, name="m.gguf")
+        present = killed_push(cluster, nodes, others, size)
+        done = push(cluster, nodes, "m.gguf", others, None, lambda *_: None)
+        again = sum(done.received.values()) + present - size * len(others)
+        print(
+            f"models: killed with {present / size / len(others):.0%} there, then "
+            f"{again / size / len(others):.2%} was sent again (at most 5%)"
+        )
+        found = sum(flipped(nodes["n2"], cluster.models, size) for _ in range(50))
+        print(f"models: {found} of 50 flipped bits were found")
+    finally:
+        up.down()
+
+
+def killed_push(cluster: Cluster, nodes: dict[str, Connection], names: list[str], size: int) -> int:
+    """Push in a process that is killed half-way; the bytes that the nodes have by then."""
+    child = os.fork()
+    if child == 0:
+        got: dict[str, int] = {}
+
+        def observe(name: str, count: int, _: int) -> None:
+            got[name] = count
+            if sum(got.values()) > size * len(names) / 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        push(cluster, nodes, "m.gguf", names, None, observe)
+        os._exit(0)
+    os.waitpid(child, 0)
+    while any("models" in "".join(stop_owned(nodes[name])) for name in names):
+        time.sleep(0.1)
+    listings = [on_node(nodes[name], "list", folder=cluster.models) for name in names]
+    return sum(model["present"] for listing in listings for model in listing["models"])
+
+
+def flipped(node: Connection, folder: str, size: int) -> bool:
+    """Whether a bit that is flipped behind the file's back is found; it is flipped back."""
+    bit = secrets.randbelow(8 * size)
+    flip = (
+        "import os, sys; p, bit = sys.argv[1], int(sys.argv[2]); s = os.stat(p);"
+        "f = open(p, 'r+b'); f.seek(bit // 8); b = f.read(1)[0]; f.seek(bit // 8);"
+        "f.write(bytes([b ^ 1 << bit % 8])); f.close();"
+        "os.utime(p, ns=(s.st_atime_ns, s.st_mtime_ns))"
+    )
+    argv = ["python3", "-c", flip, f"{folder}/m.gguf", str(bit)]
+    node.run(argv)
+    found = on_node(node, "verify", folder=folder, name="m.gguf")
+    node.run(argv)
+    return bool(found["damaged"] == {"m.gguf": [bit // 8 // CHUNK]})
+
+
 if __name__ == "__main__":
     figures = {
         "help": figure_help,
         "overhead": figure_overhead,
         "facts": figure_facts,
         "stream": figure_stream,
+        "models": figure_models,
     }
     for name in sys.argv[1:] or figures:
         figures[name]()

@@ -49,6 +49,7 @@ let
       50151
       50052
       50053
+      50055
       6379
       50152
       29501
@@ -78,6 +79,7 @@ let
     "llama-cpp"
     "lm-sensors"
     "pciutils"
+    "python3"
   ];
 in
 {
@@ -98,6 +100,18 @@ in
       ssh.KbdInteractiveAuthentication
       ssh.PermitRootLogin
     ];
+  };
+  "the folder of models is the bench user's" = {
+    expected = {
+      user = "bench";
+      group = "users";
+      mode = "0755";
+    };
+    actual = lib.getAttrs [
+      "user"
+      "group"
+      "mode"
+    ] config.systemd.tmpfiles.settings."10-nixwulf"."/models".d;
   };
   "a session of ssh for each process of the driver is let in" = {
     expected = 64;
