@@ -42,7 +42,7 @@ Cell = str | Styled
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; a column is its head where it needs no alignment or style.
+    """Rows of cells; a column is its head where it is of plain text.
 
     title and caption are above and below it on a terminal; notes: where its numbers are from.
     """
@@ -55,7 +55,7 @@ class Table:
 
     @property
     def shape(self) -> list[Column]:
-        """Its columns, with head, alignment and style."""
+        """Its columns, also those that are given by their heads."""
         return [Column(one) if isinstance(one, str) else one for one in self.columns]
 
     @property

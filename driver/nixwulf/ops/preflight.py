@@ -34,7 +34,7 @@ WORDS: Mapping[GateState, str] = {
 
 @dataclass(frozen=True)
 class Preflight:
-    """The result of every gate on every node; of a node that does not answer, only that of 'ssh'."""
+    """The result of every gate on every node; of a silent node only that of 'ssh'."""
 
     cluster: Cluster
     results: tuple[GateResult, ...]
