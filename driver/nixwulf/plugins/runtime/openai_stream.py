@@ -47,7 +47,7 @@ class Refused(StreamError):
             path: of the request's URL.
             body: of the answer.
         """
-        super().__init__(f"The endpoint answered {status} to POST {path}: {_said(body)}.")
+        super().__init__(f"The endpoint answered {status} to POST {path}: {_message(body)}.")
         self.status = status
 
 
@@ -270,7 +270,7 @@ class _Usage(NamedTuple):
     cached_tokens: int
 
 
-def _said(text: str) -> str:
+def _message(text: str) -> str:
     """The message of an error in JSON, else the text, quoted."""
     try:
         return _words(json.loads(text))

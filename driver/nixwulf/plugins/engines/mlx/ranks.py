@@ -227,7 +227,7 @@ def started(
                 processes.insert(0, process)
             yield Ranks(tuple(processes))
         except RunFailure as failure:
-            raise _told(failure, processes) from None
+            raise _with_cause(failure, processes) from None
         finally:
             for process in reversed(processes):  # a rank that is left alone ends by itself
                 process.stop()
@@ -336,7 +336,7 @@ def _path(node: Connection, answer: object) -> str:
     return path
 
 
-def _told(failure: RunFailure, processes: Sequence[OwnedProcess]) -> RunFailure:
+def _with_cause(failure: RunFailure, processes: Sequence[OwnedProcess]) -> RunFailure:
     """The same failure with the error of the rank that caused it, where one printed an error."""
     for process in reversed(processes):
         text = process.errors
