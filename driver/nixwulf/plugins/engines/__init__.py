@@ -95,7 +95,7 @@ class Engine(ABC):
     rdma_known_by: str = ""
     """How it shows RDMA where no counter does, as after 'because'; empty: it does not."""
     clients: tuple[str, ...] = ()
-    """Beginnings of its command lines of clients, which measure or answer once and serve no requests."""
+    """Beginnings of command lines that are clients: they measure or answer once."""
     measuring_variables: tuple[str, ...] = ()
     """Variables that a server is given because it is measured."""
     local_programs: tuple[str, ...] = ()
