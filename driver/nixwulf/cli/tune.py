@@ -170,8 +170,8 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     request = state.request
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = out or Path("runs") / f"{started}-tune-{request.cluster.name}"
-    blocks = [option.block for option in state.options]
-    document = sweep_document(request, blocks, "tune", budget)
+    cases = [option.case for option in state.options]
+    document = sweep_document(request, cases, "tune", budget)
     plan = make_plan(parse_sweep(document, "nixwulf tune"), request.cluster)
     save_plan(plan, folder / "plan.json")
     # The live line and the sentence after each run share a console.
@@ -198,8 +198,8 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     top = best(state.ranked())
     again = folder / "best.yaml"
     if top is not None:
-        best_way = sweep_document(request, [blocks[top]], "best", budget)
-        write_atomically(again, yaml.safe_dump(best_way, sort_keys=False))
+        best_sweep = sweep_document(request, [cases[top]], "best", budget)
+        write_atomically(again, yaml.safe_dump(best_sweep, sort_keys=False))
     console = render.make_console()
     render.to_end(console, state, decision, folder, cluster, again)
     click.echo(f"Report: {write(summary_of(folder))}")

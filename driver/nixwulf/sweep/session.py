@@ -64,7 +64,7 @@ class Session:
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:
     """Where the record of a run is kept."""
-    return folder / "records" / f"{case.id}-r{repetition}.json"
+    return folder / "records" / f"{case.run_name(repetition)}.json"
 
 
 def missing_runs(plan: Plan, folder: Path) -> list[tuple[Case, int]]:
@@ -184,7 +184,7 @@ def run_one(
     """
     nodes = tuple(connected.nodes[node.name] for node in case.nodes_of(plan.cluster))
     placed = _placed(connected, plan, case)
-    name = f"{case.id}-r{repetition}"
+    name = case.run_name(repetition)
     run = Run(
         name=name,
         case=case,

@@ -90,7 +90,7 @@ def prior_of(
     model = OptionModel(name, time.parts, deviations, max(least, unexplained(time, published)))
     decode, prompt = found.decode.value, found.prompt.value if found.prompt else None
     passes = request.samples + 1.0
-    if option.block["benchmark"] == [SERVE]:
+    if option.case.benchmark == SERVE:
         # Throughput is of all requests at once, so of each slot's one after the other.
         passes = request.samples * REQUESTS_A_SLOT + 1.0
     batch = request.batch

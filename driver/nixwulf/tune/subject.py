@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
-from nixwulf.llm import random_gguf
+from nixwulf.llm import Model, parse_model, random_gguf
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.perf.scenarios.source import ModelDescription, read_model
 from nixwulf.plugins import engines
@@ -27,6 +27,11 @@ class ModelChoice:
     entry: Mapping[str, Any]
     model: ModelDescription
     engines: tuple[str, ...]
+
+    @property
+    def definition(self) -> Model:
+        """As a sweep that names it defines it."""
+        return parse_model(self.name, dict(self.entry), "nixwulf tune")
 
 
 def read_subject(
