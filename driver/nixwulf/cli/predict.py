@@ -23,12 +23,12 @@ _SOME = click.IntRange(1, _MOST)
     metavar="M",
     help="A known model's name, a GGUF, a folder of safetensors, or a TOML file of its facts.",
 )
-@click.option("--quant", default="", help="Its quantization, where the name does not say: Q4_K_M.")
+@click.option("--quant", default="", help="Its quantization, where the name lacks it: Q4_K_M.")
 @click.option(
     "--size-gib",
     default=0.0,
     type=click.FloatRange(min=0),
-    help="Size of its files, GiB: tells the bits of a weight better than a name.",
+    help="Size of its files, GiB: gives the bits of a weight better than a name.",
 )
 @click.option("--nodes", multiple=True, type=click.IntRange(min=1), help="Repeatable.")
 @click.option("--fabric", multiple=True, metavar="NAME", help="Repeatable.")

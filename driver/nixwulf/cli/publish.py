@@ -93,7 +93,7 @@ def _check(folder: RunFolder, lab: bool) -> None:
     if not lab and any(record["cluster"]["lab"] for record in folder.records):
         raise InputError(
             f"{str(folder.path)!r} is a run of the lab: namespaces of one machine, whose numbers "
-            "tell others nothing about any hardware; to publish it nevertheless, give --lab."
+            "are about no hardware; to publish it nevertheless, give --lab."
         )
 
 

@@ -33,7 +33,7 @@ class Watts(NamedTuple):
 
 
 class Price(NamedTuple):
-    """US$ for all nodes together, and who says so."""
+    """US$ for all nodes together, and its source."""
 
     usd: float
     source: str
@@ -65,11 +65,11 @@ def watts_by_metric(record: Record) -> dict[int, Watts]:
 
 
 def _beside(speed: Mapping[str, Any], powers: Sequence[Mapping[str, Any]]) -> Watts | None:
-    """Which watts they are, such as the highest ones, is said in the source."""
-    alike = [power for power in powers if power["conditions"] == speed["conditions"]] or powers
-    if speed["unit"] not in SPEEDS or len(alike) != 1 or not alike[0]["value"]:
+    """The source names the statistic, such as the highest."""
+    found = [power for power in powers if power["conditions"] == speed["conditions"]] or powers
+    if speed["unit"] not in SPEEDS or len(found) != 1 or not found[0]["value"]:
         return None
-    power, value = alike[0], speed["value"]
+    power, value = found[0], speed["value"]
     own = power["conditions"].items() - speed["conditions"].items()
     which = f" ({', '.join(f'{key} {word}' for key, word in sorted(own))})" if own else ""
     return Watts(
@@ -81,10 +81,10 @@ def _beside(speed: Mapping[str, Any], powers: Sequence[Mapping[str, Any]]) -> Wa
 
 
 def price(record: Record) -> Price | None:
-    """What the nodes of a record cost: as the record says, else by the facts of their platforms.
+    """What the nodes of a record cost: as the record states, else by the facts of their platforms.
 
     Nodes alone: no switch, cable or disk. None where a platform has no price, or where it is not
-    said how many nodes are of which platform.
+    stated how many nodes are of which platform.
     """
     cluster = record["cluster"]
     if "price_usd" in cluster:

@@ -23,12 +23,23 @@ def foreign_record(
     warnings: Sequence[str] = (),
     name: str | None = None,
 ) -> Record:
-    """The sealed record of documents in the record schema's shape, the case without its id.
+    """The sealed record of numbers that are no run, from documents as the record schema has them.
 
     The case's id is the hash of the case with its platforms, engine and model, so that runs of one
-    case share it. The record's id, unless a name is given to be it, says what it is of and ends in
-    a hash of where it is from and what was measured, not of the numbers: one that is corrected
-    keeps its id.
+    case share it. The record's id, unless given, names its subject and ends in a hash of its source
+    and conditions, not of the numbers: one that is corrected keeps its id.
+
+    Args:
+        kind: imported or published.
+        source: the file and tool, or who published it.
+        case: without its id.
+        cluster: name, platforms and machine.
+        metrics: what was measured.
+        fabric: the network between the nodes; None on one node.
+        engine: name and version; None where the machines are measured.
+        model: name, weights and size; None where the machines are measured.
+        warnings: sentences for readers of the numbers.
+        name: the record's id; None: it is made.
     """
     coordinates = {
         **case,

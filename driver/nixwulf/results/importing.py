@@ -1,4 +1,4 @@
-"""Imports: the records of a tool's output, with what its user says where it says nothing itself."""
+"""Imports: the records of a tool's output, completed by its user where it lacks something."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _APPLIES = {
 
 @dataclass(frozen=True)
 class UserMetadata:
-    """What the user says of outputs; it may not contradict what they say themselves.
+    """What the user reports about outputs; it may not contradict them.
 
     model and weights are names: they replace those that a tool has for the same thing.
     """
@@ -53,7 +53,16 @@ class UserMetadata:
 
 
 def records_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> list[Record]:
-    """The sealed records of a file, one for each case in it; raises InputError with its name."""
+    """The sealed records of a file, one for each case in it.
+
+    Args:
+        path: an output of a tool.
+        metadata: what the user reports about it.
+        tool: the tool's name; None: the content shows it.
+
+    Raises:
+        InputError: with the file's name, for what cannot be read.
+    """
     content = _content(path)
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
@@ -67,9 +76,9 @@ def records_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> l
             "file": path.name,
             "sha256": hashlib.sha256(content).hexdigest(),
         }
-        alike: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         records = [
-            _record(source, metadata, case, cases, alike) for case in _named(cases, metadata)
+            _record(source, metadata, case, cases, counts) for case in _named(cases, metadata)
         ]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
@@ -119,7 +128,7 @@ def _tool_of(text: str) -> Tool:
         raise ParseError("it is empty; name the output of a benchmark.")
     if kind := kind_of(text):
         raise ParseError(
-            f"it looks like {kind.name!r}, in which no benchmark's result stands; name the "
+            f"it looks like {kind.name!r}, which has no benchmark's result; name the "
             "output of a benchmark."
         )
     raise ParseError(
@@ -144,9 +153,9 @@ def _record(
     metadata: UserMetadata,
     found: Found,
     others: Sequence[Found],
-    alike: Counter[str],
+    counts: Counter[str],
 ) -> Record:
-    """alike: how many cases of the file had each identity so far; this one is counted too."""
+    """counts: how many cases of the file had each identity so far; this one is counted too."""
     nodes = _nodes(source["tool"], metadata, found, others)
     if len(metadata.platforms) > nodes:
         raise ParseError(
@@ -173,12 +182,12 @@ def _record(
                 raise ParseError(f"--parallelism 'single' is of one node, and {nodes} took part.")
     case = present(case) | {"parameters": case["parameters"]}
     identity = fingerprint([source["sha256"], case, engine, model])
-    alike[identity] += 1
-    number, again = alike[identity], ""
+    counts[identity] += 1
+    number, again = counts[identity], ""
     if number > 1:
         # What distinguished them, such as the folder of a model or RPC servers, is in no record.
         identity = fingerprint([identity, number])
-        again = f"case {number} of those in the file that look alike"
+        again = f"case {number} of equal ones in the file"
     called = found.model.get("name")
     names = f"{source['tool']} calls the model {called!r}" if metadata.model and called else ""
     note = "; ".join(filter(None, (found.note, names, again)))
@@ -201,15 +210,15 @@ def _record(
 
 
 def _nodes(tool: str, metadata: UserMetadata, found: Found, others: Sequence[Found]) -> int:
-    """As the output tells or, where it does not, as the user says.
+    """As the output states or, where it does not, as the user reports.
 
-    What the user says may be of another case of the output: of one that does not tell.
+    What the user reports may be about another case of the output, which lacks it.
     """
     reported = found.nodes
     if metadata.nodes is None:
         if reported.reported is None:
             seen = f" ({reported.why})" if reported.why else ""
-            raise ParseError(f"{tool} does not say on how many nodes it ran{seen}; add --nodes N.")
+            raise ParseError(f"{tool} does not state the number of nodes{seen}; add --nodes N.")
         return reported.reported
     if reported.fits(metadata.nodes):
         return metadata.nodes
@@ -234,7 +243,7 @@ def _engine(metadata: UserMetadata, found: Found) -> dict[str, Any]:
 
 
 def _model(metadata: UserMetadata, found: Found) -> dict[str, Any]:
-    """Without a name, nothing else says which model it was."""
+    """Without a name the model is unknown."""
     names = {"name": metadata.model or found.model.get("name")}
     names["weights"] = metadata.weights or found.model.get("weights")
     return present({**found.model, **names}) if names["name"] else {}
@@ -242,5 +251,5 @@ def _model(metadata: UserMetadata, found: Found) -> dict[str, Any]:
 
 def _agreed(option: str, given: str | None, reported: str | None) -> str | None:
     if given and reported and given != reported:
-        raise ParseError(f"{option} {given!r} contradicts the output, which tells of {reported!r}.")
+        raise ParseError(f"{option} {given!r} contradicts the output, which has {reported!r}.")
     return given or reported

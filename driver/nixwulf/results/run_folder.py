@@ -31,7 +31,7 @@ class RunFolder:
 
     @property
     def description(self) -> str:
-        """What the sweep says about itself; may be empty."""
+        """The sweep's description; may be empty."""
         return str(self._sweep.get("description", ""))
 
     @property

@@ -64,7 +64,13 @@ class Option:
 def question(
     request: Request, engine: str, links: Mapping[str, Mapping[str, float]] | None = None
 ) -> Question:
-    """As the model is asked; links by fabric as they were measured, else those of a lab."""
+    """The request as the performance model takes it.
+
+    Args:
+        request: the request.
+        engine: its name.
+        links: by fabric, rtt_us and bandwidth_gbps as measured; None: those of a lab.
+    """
     return Question(
         request.cluster,
         request.subject.model,
@@ -84,14 +90,14 @@ def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut[str], .
     for engine in request.engines:
         try:
             reason = unmeasured(request.goal, engine)
-            ways = (
+            forecasts = (
                 () if reason else forecast_all(question(request, engine), missing(request.cluster))
             )
         except InputError as error:
-            ways, reason = (), error.message.rstrip(".")
+            forecasts, reason = (), error.message.rstrip(".")
         if reason:
             out.append(LeftOut(engine, reason))
-        for one in ways:
+        for one in forecasts:
             words = _words(request, engine, one.candidate)
             nodes, room = one.candidate.nodes, one.plain.room
             if room.fits is False:

@@ -191,8 +191,8 @@ def test_a_model_by_another_name_keeps_what_the_tool_calls_it(run):
             "--nodes 2 contradicts the output of llama-bench, which has the ",
         ),
         (IPERF3, ["--nodes", "3"], "--nodes 3 contradicts the output of iperf3, which has two n"),
-        (IPERF3, ["--transport", "rdma"], "--transport 'rdma' contradicts the output, which tells"),
-        (LLAMA, ["--engine", "vllm"], "--engine 'vllm' contradicts the output, which tells of 'll"),
+        (IPERF3, ["--transport", "rdma"], "--transport 'rdma' contradicts the output, which has"),
+        (LLAMA, ["--engine", "vllm"], "--engine 'vllm' contradicts the output, which has 'll"),
         (LLAMA, ["--engine-version", "b1"], "--engine-version 'b1' contradicts the output, which"),
         (LLAMA, ["--fabric", "lan"], "--fabric 'lan' applies to none of the outputs: they are of "),
         (PING, ["--model", "tiny"], "--model 'tiny' applies to none of the outputs: they measure "),
@@ -235,7 +235,7 @@ def test_cases_of_one_file_that_look_alike_are_all_stored(run, tmp_path, output)
         found = json.loads(run(output(text), "--nodes", nodes, "--json").output)
         assert len({one["id"] for one in found}) == len(found) == 2
         first, second = (one["source"].get("note", "") for one in found)
-        assert (first, second) == ("", "case 2 of those in the file that look alike")
+        assert (first, second) == ("", "case 2 of equal ones in the file")
         assert run(output(text), "--nodes", nodes).exit_code == 0
         again = run(output(text), "--nodes", nodes)
         assert again.output.startswith("0 records imported, 2 there already")

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from nixwulf.core.document import (
+    Cell,
     Column,
-    Styled,
     Table,
     bullets,
     escaped,
@@ -19,7 +19,7 @@ from nixwulf.core.document import (
 
 TABLE = Table(
     ("case", Column("tok/s", number=True), "note"),
-    [("one node", "410", ""), ("2 nodes", Styled("80.5", "green"), "")],
+    [("one node", "410", ""), ("2 nodes", Cell("80.5", style="good"), "")],
     notes=("Watts: wall.",),
 )
 
@@ -47,7 +47,7 @@ def test_a_table_has_no_borders_on_a_terminal_and_pipes_in_markdown():
 
 def test_a_table_without_its_empty_columns_keeps_all_else():
     assert TABLE.filled.heads == ["case", "tok/s"]
-    assert TABLE.filled.rows[1][1] == Styled("80.5", "green")
+    assert TABLE.filled.cells[1][1] == Cell("80.5", style="good")
     assert TABLE.filled.notes == TABLE.notes
 
 

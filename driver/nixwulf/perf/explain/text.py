@@ -35,7 +35,7 @@ def measured(explained: Explained) -> str:
 
 
 def sentences(explained: Explained) -> Iterator[str]:
-    """What there is to say beside the numbers."""
+    """Sentences beside the numbers."""
     if explained.prediction is None:
         yield explained.why_not
         yield from explained.diagnostics

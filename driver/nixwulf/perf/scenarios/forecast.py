@@ -50,7 +50,13 @@ class Room:
 
 
 def room(platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: Strategy) -> Room:
-    """The node that is short of most, or has least left."""
+    """The memory of the node that lacks most, or has least left.
+
+    Args:
+        platforms: facts of each node, the head first.
+        model: the model, with sizes by layer where its files were read.
+        strategy: how it is run.
+    """
     free = [_free(platform.memory_gib) for platform in platforms]
     parameters = {"n_prompt": strategy.n_prompt, "n_gen": strategy.n_gen, "depth": strategy.depth}
     if strategy.batch > 1:
@@ -138,7 +144,13 @@ def forecast_all(question: Question, what_ifs: Sequence[str] = ()) -> tuple[Scen
 
 
 def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = ()) -> Forecast:
-    """What a strategy should give, with some facts taken to be different."""
+    """What a strategy should give, with some facts changed.
+
+    Args:
+        question: the cluster, the model and the lengths.
+        candidate: the strategy.
+        changes: what-ifs.
+    """
     platforms = [facts.platform(node.platform, changes) for node in candidate.nodes]
     strategy = Strategy(
         question.engine,
@@ -182,7 +194,7 @@ def _is_missing(one: WhatIf) -> bool:
 def _without_alike(
     question: Question, chosen: Sequence[Candidate], changes: Sequence[WhatIf]
 ) -> tuple[Candidate, ...]:
-    """One for all fabrics of which nothing tells them apart: a mesh of cables is six alike."""
+    """One for all fabrics of equal facts: a mesh of cables has six of them."""
     apart = {one.name for one in changes if one.group == "fabric"}
     apart |= {*question.fabrics, *(question.measured or {})}
     kept: dict[object, Candidate] = {}

@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from nixwulf.core.document import (
-    Styled,
+    Cell,
     Table,
     escaped,
     markdown,
@@ -53,7 +53,14 @@ def to_terminal(
     left_out: Sequence[LeftOut[Candidate]],
     what_ifs: Sequence[str],
 ) -> None:
-    """Print predictions; plain text where the output is a pipe or a file."""
+    """Print predictions; plain text where the output is a pipe or a file.
+
+    Args:
+        question: what was asked.
+        answers: the forecast of each strategy.
+        left_out: strategies that the engine cannot be run in.
+        what_ifs: as they were given.
+    """
     console = output(_PIPE_WIDTH)
     for sentence in (heading(question), *_heads(answers, what_ifs)):
         say(console, sentence)
@@ -84,7 +91,14 @@ def to_markdown(
     left_out: Sequence[LeftOut[Candidate]],
     what_ifs: Sequence[str],
 ) -> str:
-    """Predictions as GitHub Markdown."""
+    """Predictions as GitHub Markdown.
+
+    Args:
+        question: what was asked.
+        answers: the forecast of each strategy.
+        left_out: strategies that the engine cannot be run in.
+        what_ifs: as they were given.
+    """
     then = [_changed(one) for one in answers if one.changed]
     time = [
         (how(one.candidate), *(percentages(found.parts) if found else "" for found in _both(one)))
@@ -161,14 +175,16 @@ def _changes(before: Forecast, after: Forecast) -> tuple[str, str]:
 def _print_table(
     console: Console, rows: Sequence[Sequence[str]], answers: Sequence[ScenarioForecast]
 ) -> None:
-    styles = ("dim" if one.plain.room.fits is False else "" for one in answers)
-    cells = [[Styled(cell, style) for cell in row] for row, style in zip(rows, styles, strict=True)]
+    styles = ("quiet" if one.plain.room.fits is False else "" for one in answers)
+    cells = [
+        [Cell(cell, style=style) for cell in row] for row, style in zip(rows, styles, strict=True)
+    ]
     console.print()
     console.print(rich_table(Table(_HEAD, cells)))
 
 
 def _bars(console: Console, answers: Sequence[ScenarioForecast], metric: str, what: str) -> None:
-    """A line a strategy; in a narrow terminal the bar stands below its name."""
+    """A line a strategy; on a narrow terminal the bar is below its name."""
     rows = []
     for one in answers:
         prediction = getattr(one.plain, metric)
@@ -221,7 +237,14 @@ def to_json(
     left_out: Sequence[LeftOut[Candidate]],
     what_ifs: Sequence[str],
 ) -> str:
-    """Predictions with all their numbers; times are seconds a token."""
+    """Predictions with all their numbers; times are seconds a token.
+
+    Args:
+        question: what was asked.
+        answers: the forecast of each strategy.
+        left_out: strategies that the engine cannot be run in.
+        what_ifs: as they were given.
+    """
     document = {
         "kind": KIND,
         "cluster": question.cluster.name,

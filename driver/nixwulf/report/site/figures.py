@@ -1,4 +1,4 @@
-"""Which charts a set of rows gives, what joins their marks, and what stands side by side.
+"""Which charts a set of rows gives, what joins their marks, and what is side by side.
 
 A line joins rows that differ in x alone: the same platform, engine and its version, model and
 weights, conditions, and who measured. What differs otherwise may stand in one chart, with other
@@ -88,7 +88,7 @@ _KINDS = (
         "Against watts",
         "Speed over the power that the same record gives of all nodes.",
         "power of all nodes, W",
-        lambda row: row.cost.watts,
+        lambda row: row.watts,
         lambda row: adds_up(row.unit),
         "nothing",
     ),
@@ -104,9 +104,12 @@ _KINDS = (
 
 
 def figures(rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str) -> list[Figure]:
-    """The figures of a page's rows; name is the page's own model or platform, for no title.
+    """The figures of a page; kinds that would be empty are left out.
 
-    href gives the page of a row's record. Kinds that would be empty are left out.
+    Args:
+        rows: those of the page.
+        href: gives the page of a row's record.
+        name: the model or platform that the page is about, which no title repeats.
     """
     found = (_figure(kind, rows, href, name) for kind in _KINDS)
     return [figure for figure in found if figure]
@@ -162,7 +165,7 @@ def _lines(kind: _Kind, rows: Sequence[SiteRow]) -> list[list[SiteRow]]:
 def _joins(kind: _Kind, rows: Sequence[SiteRow]) -> bool:
     """Whether they are at two places apart, and repeat nothing but runs.
 
-    Two published values at one place differ in something that their sources do not say, and so
+    Two published values at one place differ in something that their sources do not state, and so
     they may differ in it from those at another.
     """
     places = {kind.place(row) for row in rows}
@@ -227,11 +230,17 @@ def _means(kind: _Kind, rows: Sequence[SiteRow]) -> list[tuple[float, float]]:
 def by_machines(
     rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str
 ) -> Figure | None:
-    """Of a model: machines, and how many of them."""
+    """The chart of a model over machines and numbers of them; None where there is one only.
+
+    Args:
+        rows: those of the page.
+        href: gives the page of a row's record.
+        name: the model or platform that the page is about, which no title repeats.
+    """
     return _strips(
         "By machines",
-        "The same model and, as far as sources say it, the same work in each chart; what else "
-        "differs, the marks tell.",
+        "The same model and, as far as sources state it, the same work in each chart; marks show "
+        "what else differs.",
         rows,
         lambda row: row.panel,
         lambda row: f"{row.nodes} × {'+'.join(row.platforms)}",
@@ -242,10 +251,16 @@ def by_machines(
 
 
 def by_models(rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str) -> Figure | None:
-    """Of a platform: models with their weights on one node."""
+    """The chart of a platform over models on one node; None where there is one only.
+
+    Args:
+        rows: those of the page.
+        href: gives the page of a row's record.
+        name: the model or platform that the page is about, which no title repeats.
+    """
     return _strips(
         "Models on one node",
-        "As far as sources say it, the same work in each chart; what else differs, the marks tell.",
+        "As far as sources state it, the same work in each chart; marks show what else differs.",
         [row for row in rows if row.model and row.nodes == 1],
         lambda row: same(row.columns, without=DRAWN_APART | {"model"}, conditions=WORK),
         _model,
@@ -273,7 +288,7 @@ def _strips(
 ) -> Figure | None:
     """Charts of rows with the same panel, in which rows with the same line stand side by side.
 
-    known: what the names of the lines tell of their marks.
+    known: what the names of the lines show of their marks.
     """
     panels: dict[Hashable, dict[str, list[SiteRow]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:

@@ -41,7 +41,7 @@ class ComparedRow:
 
     @property
     def case(self) -> Identity:
-        """Its identity without what tells the metrics of a run apart."""
+        """Its identity without what distinguishes the metrics of a run."""
         return {
             key: value
             for key, value in self.identity.items()

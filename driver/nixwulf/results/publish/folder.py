@@ -83,10 +83,18 @@ def publication(
     users: Iterable[str] = (),
     hosts: Iterable[str] = (),
 ) -> Publication:
-    """A run folder made fit for others; raises InputError when two records become one.
+    """A run folder made fit for others.
 
-    names: of engines and benchmarks, which tell of nobody; keep: kinds that stay; others: more
-    words to take out; users and hosts: those of the machine that the driver ran on.
+    Args:
+        folder: the run.
+        names: of engines and benchmarks, which identify nobody.
+        keep: kinds of private texts that stay.
+        others: more words to take out.
+        users: of the machine that the driver ran on.
+        hosts: names of that machine.
+
+    Raises:
+        InputError: when two records become one.
     """
     cluster = folder.plan["cluster"]["document"] if folder.plan else {}
     closed = closed_words(names)

@@ -1,4 +1,4 @@
-"""The kernel's command line: what tells of speed is kept, and nothing else."""
+"""The kernel's command line: parameters that bear on speed are kept, and no others."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Scrubber:
         return self._replace(path, system.kind, system.spans(path), system.instead)
 
     def _patterns(self, text: str) -> str:
-        # Known words go first: they say more of what was there, but do not cut keys and ids apart.
+        # Known words go first: they are more specific, but do not cut keys and ids apart.
         for pattern in PATTERNS:
             if pattern.kind == "user name":
                 break
@@ -146,7 +146,7 @@ class Scrubber:
         return value
 
     def _command(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Without the values of options and variables whose names say that they are secret."""
+        """Without the values of options and variables whose names are those of secrets."""
         argv = list(command["argv"])
         for place, word in enumerate(argv[:-1], 1):
             if word.startswith("-") and _SECRET_NAME.search(word):
