@@ -14,7 +14,7 @@ from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Placement, Question
 from nixwulf.perf.scenarios.facts import stated_links
-from nixwulf.perf.scenarios.forecast import forecast_all
+from nixwulf.perf.scenarios.forecast import answer
 from nixwulf.perf.scenarios.text import how
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.runtime.run import Case
@@ -90,9 +90,8 @@ def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut[str], .
     for engine in request.engines:
         try:
             reason = unmeasured(request.goal, engine)
-            forecasts = (
-                () if reason else forecast_all(question(request, engine), missing(request.cluster))
-            )
+            asked = question(request, engine)
+            forecasts = () if reason else answer(asked, missing(request.cluster)).forecasts
         except InputError as error:
             forecasts, reason = (), error.message.rstrip(".")
         if reason:

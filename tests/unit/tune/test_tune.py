@@ -20,7 +20,7 @@ from nixwulf.perf.inputs import Strategy as ModelWay
 from nixwulf.perf.inputs import fabric_facts, platform_facts
 from nixwulf.perf.predict import QUANTILE_80, predict
 from nixwulf.perf.scenarios.candidates import Question
-from nixwulf.perf.scenarios.forecast import forecast_all
+from nixwulf.perf.scenarios.forecast import answer
 from nixwulf.perf.work import PARTS
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -80,7 +80,7 @@ def test_a_dry_run_ranks_the_ways_and_says_what_does_not_fit_and_by_how_much():
 
 def test_what_is_predicted_at_first_is_what_predict_says():
     state = begin(request())
-    told = forecast_all(Question(state.request.cluster, state.request.subject.model))
+    told = answer(Question(state.request.cluster, state.request.subject.model)).forecasts
 
     assert len(told) == len(state.options)
     for one, estimate in zip(told, state.first, strict=True):
@@ -436,7 +436,9 @@ def test_a_search_mostly_finds_the_best_way_and_measures_few():
 
 
 def test_the_interval_of_a_prompt_is_that_of_its_own_prediction():
-    told = forecast_all(Question(load_cluster("framework-2"), read_subject(SMALL).model))[0].plain
+    told = (
+        answer(Question(load_cluster("framework-2"), read_subject(SMALL).model)).forecasts[0].plain
+    )
     assert goals.predicted_time(GOALS["prompt"], told, 512, 128) == PredictedTime(
         told.prompt.parts, pytest.approx(log(told.prompt.high / told.prompt.value) / QUANTILE_80)
     )

@@ -103,21 +103,18 @@ _KINDS = (
 )
 
 
-def figures(rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str) -> list[Figure]:
+def figures(rows: Sequence[SiteRow], name: str) -> list[Figure]:
     """The figures of a page; kinds that would be empty are left out.
 
     Args:
         rows: those of the page.
-        href: gives the page of a row's record.
-        name: the model or platform that the page is about, which no title repeats.
+            name: the model or platform that the page is about, which no title repeats.
     """
-    found = (_figure(kind, rows, href, name) for kind in _KINDS)
+    found = (_figure(kind, rows, name) for kind in _KINDS)
     return [figure for figure in found if figure]
 
 
-def _figure(
-    kind: _Kind, rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str
-) -> Figure | None:
+def _figure(kind: _Kind, rows: Sequence[SiteRow], name: str) -> Figure | None:
     panels: dict[Hashable, list[SiteRow]] = defaultdict(list)
     for row in rows:
         if row.value and kind.x(row) and kind.wanted(row):
@@ -129,7 +126,7 @@ def _figure(
     if not drawn:
         return None
     look = Look([row for own, _ in drawn for row in own])
-    charts = [_chart(kind, own, lines, look, href, name) for own, lines in drawn]
+    charts = [_chart(kind, own, lines, look, name) for own, lines in drawn]
     return Figure(
         heading=kind.heading,
         about=kind.about,
@@ -185,7 +182,6 @@ def _chart(
     rows: Sequence[SiteRow],
     lines: Sequence[Sequence[SiteRow]],
     look: Look,
-    href: Callable[[SiteRow], str],
     name: str,
 ) -> Chart:
     first = rows[0]
@@ -195,7 +191,7 @@ def _chart(
         unit=first.unit_and_work,
         over=kind.over,
         steps=kind.by_nodes,
-        marks=[look.mark(row, kind.x(row) or 0.0, row.value or 0.0, href(row)) for row in rows],
+        marks=[look.mark(row, kind.x(row) or 0.0, row.value or 0.0) for row in rows],
         curves=[_line(kind, own, look, several) for own in lines[:MOST_MARKS]],
     )
 
@@ -227,15 +223,12 @@ def _means(kind: _Kind, rows: Sequence[SiteRow]) -> list[tuple[float, float]]:
     )
 
 
-def by_machines(
-    rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str
-) -> Figure | None:
+def by_machines(rows: Sequence[SiteRow], name: str) -> Figure | None:
     """The chart of a model over machines and numbers of them; None where there is one only.
 
     Args:
         rows: those of the page.
-        href: gives the page of a row's record.
-        name: the model or platform that the page is about, which no title repeats.
+            name: the model or platform that the page is about, which no title repeats.
     """
     return _strips(
         "By machines",
@@ -245,18 +238,16 @@ def by_machines(
         lambda row: row.panel,
         lambda row: f"{row.nodes} × {'+'.join(row.platforms)}",
         ("platform",),
-        href,
         name,
     )
 
 
-def by_models(rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str) -> Figure | None:
+def by_models(rows: Sequence[SiteRow], name: str) -> Figure | None:
     """The chart of a platform over models on one node; None where there is one only.
 
     Args:
         rows: those of the page.
-        href: gives the page of a row's record.
-        name: the model or platform that the page is about, which no title repeats.
+            name: the model or platform that the page is about, which no title repeats.
     """
     return _strips(
         "Models on one node",
@@ -265,7 +256,6 @@ def by_models(rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str
         lambda row: same(row.columns, without=DRAWN_APART | {"model"}, conditions=WORK),
         _model,
         ("weights",),
-        href,
         name,
     )
 
@@ -283,7 +273,6 @@ def _strips(
     panel: Callable[[SiteRow], Hashable],
     line: Callable[[SiteRow], str],
     known: Collection[str],
-    href: Callable[[SiteRow], str],
     name: str,
 ) -> Figure | None:
     """Charts of rows with the same panel, in which rows with the same line stand side by side.
@@ -305,7 +294,7 @@ def _strips(
     for lines in shown:
         first = next(iter(lines.values()))[0]
         marks = [
-            look.mark(row, row.value or 0.0, index, href(row))
+            look.mark(row, row.value or 0.0, index)
             for index, own in enumerate(lines.values())
             for row in own
         ]

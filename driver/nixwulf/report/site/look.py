@@ -89,14 +89,13 @@ class Look:
         """The style of a row's mark; None where there are too many."""
         return self._styles.get(self._words(row))
 
-    def mark(self, row: SiteRow, x: float, y: float, href: str) -> Mark:
-        """The mark of a row.
+    def mark(self, row: SiteRow, x: float, y: float) -> Mark:
+        """The mark of a row, with a link from a page of a folder to that of its record.
 
         Args:
             row: the row.
             x: place along x, in the chart's unit.
             y: place along y, in the row's unit or a line's place.
-            href: the page that it leads to.
         """
         band = row.predicted
         return Mark(
@@ -105,7 +104,7 @@ class Look:
             self.style(row),
             shorten(mark_words(row), _LONGEST_WORDS),
             kind=row.kind,
-            href=href,
+            href=f"../records/{row.source.page}.html",
             predicted=band,
             predicted_words=f"predicted, not measured: {band.text}" if band else "",
         )

@@ -262,15 +262,11 @@ def best_decode(rows: Iterable[SiteRow]) -> SiteRow | None:
     return max(decode, key=lambda row: row.value or 0.0, default=None)
 
 
-def _record_href(row: SiteRow) -> str:
-    return f"../records/{row.source.page}.html"
-
-
 def _figures(group: Group) -> list[Figure]:
     """The figures of a page: what is fast first, then what it depends on."""
     first = {"models": by_machines, "platforms": by_models}.get(group.folder)
-    overview = first(group.rows, _record_href, group.name) if first else None
-    rest = figures(group.rows, _record_href, group.name)
+    overview = first(group.rows, group.name) if first else None
+    rest = figures(group.rows, group.name)
     return with_words(within([overview, *rest] if overview else rest, _FIGURES_BYTES))
 
 
