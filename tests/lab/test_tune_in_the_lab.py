@@ -18,7 +18,7 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import lab
 from nixwulf.plugins.engines.llama_cpp.install import find_or_build
 from nixwulf.results import record
-from nixwulf.results.run_folder import read_folder
+from nixwulf.results.store import read_folder
 from nixwulf.sweep.sweep_file import load_sweep
 from nixwulf.tune.serving import serving, typed
 

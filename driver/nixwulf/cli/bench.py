@@ -13,7 +13,7 @@ from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_F
 
 if TYPE_CHECKING:
     from nixwulf.results.compare.sides import Side
-    from nixwulf.results.run_folder import RunFolder
+    from nixwulf.results.store import RunFolder
 
 
 @click.command()

@@ -16,7 +16,7 @@ from nixwulf.core.errors import InputError
 
 if TYPE_CHECKING:
     from nixwulf.results.publish.scrub import Finding
-    from nixwulf.results.run_folder import RunFolder
+    from nixwulf.results.store import RunFolder
 
 _KEEP = {
     "address": "address",
@@ -61,7 +61,7 @@ def publish(
     """
     from nixwulf.plugins import benchmarks, engines
     from nixwulf.results.publish.folder import publication
-    from nixwulf.results.run_folder import read_folder
+    from nixwulf.results.store import read_folder
 
     folder = read_folder(run)
     _check(folder, lab)

@@ -11,7 +11,7 @@ from nixwulf.core.metric import is_predicted
 from nixwulf.core.text import plural
 from nixwulf.report.lines import Band, CaseSummary, MetricSummary
 from nixwulf.results.identity import Setting, case_id, record_setting
-from nixwulf.results.run_folder import RunFolder
+from nixwulf.results.store import RunFolder
 
 if TYPE_CHECKING:
     from nixwulf.perf.explain.explanation import Explained

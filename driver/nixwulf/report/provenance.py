@@ -10,8 +10,8 @@ from typing import Any
 
 from nixwulf.core.document import Column, Table
 from nixwulf.core.text import format_significant, microseconds
+from nixwulf.results.cost import sources
 from nixwulf.results.fabrics import FabricStats, fabrics_of, rtt_order
-from nixwulf.results.power import sources
 from nixwulf.results.record import Record
 from nixwulf.results.store import Entry
 

@@ -14,6 +14,7 @@ from nixwulf.core.metric import rank
 from nixwulf.core.text import case_name, link_name, plural
 from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary, metric_summary
 from nixwulf.results import table
+from nixwulf.results.cost import per_watt
 from nixwulf.results.fabrics import (
     FabricKey,
     FabricStats,
@@ -24,10 +25,8 @@ from nixwulf.results.fabrics import (
     rtt_order,
 )
 from nixwulf.results.identity import Setting, canonical, case_id, record_setting, setting_of
-from nixwulf.results.power import per_watt
 from nixwulf.results.record import Record
-from nixwulf.results.run_folder import RunFolder
-from nixwulf.results.store import Entry
+from nixwulf.results.store import Entry, RunFolder
 
 if TYPE_CHECKING:
     from nixwulf.report.predicted import Predicted

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.metric import adds_up
-from nixwulf.results.cost import SPEEDS, price, watts_by_metric
+from nixwulf.results.cost import SPEEDS, per_watt, price, watts_by_metric
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.identity import COLUMNS, OVER_NODES, canonical, case_id
 from nixwulf.results.pooling import PERCENTILES, pooled
-from nixwulf.results.power import per_watt
 from nixwulf.results.record import Record
 
 if TYPE_CHECKING:

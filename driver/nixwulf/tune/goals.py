@@ -10,7 +10,7 @@ from typing import Any
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.forecast import Forecast
 from nixwulf.plugins import engines
-from nixwulf.results.power import fullest
+from nixwulf.results.cost import fullest
 
 SERVE = "serve"
 _LEAST_DEVIATION = 0.02  # of a mean of samples: runs of one strategy differ by as much

@@ -19,7 +19,7 @@ from nixwulf.report.provenance import fabrics
 from nixwulf.report.summary import summarize
 from nixwulf.report.text import to_markdown, to_terminal
 from nixwulf.results.record import sealed
-from nixwulf.results.run_folder import read_folder
+from nixwulf.results.store import read_folder
 from record_factory import case, failed, metric, ok, plan, write_run
 
 ONE = case(1)

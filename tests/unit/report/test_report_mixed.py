@@ -13,7 +13,7 @@ from nixwulf.report.html import to_html
 from nixwulf.report.summary import summarize
 from nixwulf.report.text import to_csv, to_markdown, to_terminal
 from nixwulf.results.record import sealed
-from nixwulf.results.run_folder import read_folder
+from nixwulf.results.store import read_folder
 from record_factory import case, machines, metric, ok, write_run
 
 

@@ -19,7 +19,7 @@ from nixwulf.results import record as records_of
 from nixwulf.results.publish.identifiers import closed_words, known_words
 from nixwulf.results.publish.scrub import Finding, Scrubber
 from nixwulf.results.record import Record
-from nixwulf.results.run_folder import RunFolder
+from nixwulf.results.store import RunFolder
 from nixwulf.results.table import as_rows, by_case, tidy
 
 _HEAD = ("what", "platform", "case", "parameters", "metric", "value", "samples (runs)")
