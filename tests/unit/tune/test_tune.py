@@ -207,7 +207,7 @@ def test_on_a_narrow_terminal_words_are_whole_and_a_way_is_one_line():
     for width, terminal in ((80, True), (170, False)):
         file = io.StringIO()
         console = Console(file=file, width=width, force_terminal=terminal, color_system=None)
-        render.to_rank(console, state, 60.0)
+        render.print_ranking(console, state, 60.0)
         texts.append(file.getvalue())
     narrow, wide = texts
     assert narrow.split() == wide.split()
@@ -314,7 +314,7 @@ def test_what_the_budget_left_is_one_line_that_says_how_to_go_on():
     state.records[single] |= {"commands": served()}
     text = io.StringIO()
     decision = Decision(None, "the budget is used up")
-    render.to_end(
+    render.print_result(
         Console(file=text, width=170), state, decision, Path("run"), "lab", Path("b.yaml")
     )
     output = text.getvalue()
