@@ -60,7 +60,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroup:
     """What stands over the rows after it, up to the next; without text it only sets them apart."""
 
     text: str = ""
@@ -81,7 +81,7 @@ class Table:
     """
 
     columns: Sequence[Column | str]
-    rows: Sequence[Row | Group]
+    rows: Sequence[Row | RowGroup]
     title: str = ""
     caption: str = ""
     notes: tuple[str, ...] = ()
@@ -97,11 +97,11 @@ class Table:
         return [column.head for column in self.shape]
 
     @property
-    def groups(self) -> list[tuple[Group | None, list[list[Cell]]]]:
+    def groups(self) -> list[tuple[RowGroup | None, list[list[Cell]]]]:
         """Its rows, group by group; None stands for no group."""
-        found: list[tuple[Group | None, list[list[Cell]]]] = []
+        found: list[tuple[RowGroup | None, list[list[Cell]]]] = []
         for row in self.rows:
-            if isinstance(row, Group):
+            if isinstance(row, RowGroup):
                 found.append((row, []))
                 continue
             if not found:
@@ -112,7 +112,7 @@ class Table:
     @property
     def has_groups(self) -> bool:
         """Whether rows have words over them."""
-        return any(isinstance(row, Group) and row.text for row in self.rows)
+        return any(isinstance(row, RowGroup) and row.text for row in self.rows)
 
     @property
     def cells(self) -> list[list[Cell]]:
@@ -133,7 +133,7 @@ class Table:
         return self._of([i for i in range(len(self.columns)) if i not in gone])
 
     def _of(self, kept: Sequence[int]) -> Table:
-        rows = [row if isinstance(row, Group) else [row[i] for i in kept] for row in self.rows]
+        rows = [row if isinstance(row, RowGroup) else [row[i] for i in kept] for row in self.rows]
         return replace(self, columns=[self.columns[i] for i in kept], rows=rows)
 
 

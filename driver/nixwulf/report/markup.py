@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup, escape
 
-from nixwulf.core.document import Cell, Column, Group, Row, Table
+from nixwulf.core.document import Cell, Column, Row, RowGroup, Table
 from nixwulf.core.text import clean, unit_name
 
 
@@ -66,7 +66,7 @@ def html_link(href: str, text: str, style: str = "") -> Markup:
     )
 
 
-def _group(group: Group | None, width: int) -> str:
+def _group(group: RowGroup | None, width: int) -> str:
     if group is None or not group.text:
         return ""
     note = f" <small{_class(group.style)}>{_escaped(group.note)}</small>"

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from nixwulf.core.document import Cell, Column, Group, Table, Value
+from nixwulf.core.document import Cell, Column, RowGroup, Table, Value
 from nixwulf.core.text import (
     format_significant,
     microseconds,
@@ -66,7 +66,7 @@ def _metrics_in_columns(section: Section) -> Table:
         heads = (*spread, *scaling_heads(metric))
         first = _number(metric.words, metric.unit)._replace(whole=len(units) == 1)
         metrics += [first, *map(_number, heads)]
-    rows: list[list[Value] | Group] = []
+    rows: list[list[Value] | RowGroup] = []
     before = None
     for line in section.lines:
         cells: list[Value] = [f"{line.nodes} {line.parallelism}".strip(), line.link, line.variant]
@@ -77,7 +77,7 @@ def _metrics_in_columns(section: Section) -> Table:
             if metric in section.spread:
                 cells += value.spread if value else ("", "", "")
             cells += _scaling_cells(line, value)
-        rows += [] if before in {None, line.nodes} else [Group()]
+        rows += [] if before in {None, line.nodes} else [RowGroup()]
         rows.append([*cells, line.counts, Cell(line.outcome, style=_style(line))])
         before = line.nodes
     return Table(
@@ -99,12 +99,12 @@ def _metrics_in_columns(section: Section) -> Table:
 
 def _metrics_in_rows(section: Section) -> Table:
     """One row a metric, under its case."""
-    rows: list[list[Value] | Group] = []
+    rows: list[list[Value] | RowGroup] = []
     for line in section.lines:
         trip = f"round trip {round_trip(line.rtt_us)}" if line.rtt_us is not None else ""
         link = f"{_bandwidth(line)} Gbit/s" if line.bandwidth_gbps else ""
         note = "; ".join(filter(None, (trip, link, line.outcome)))
-        rows.append(Group(line.what, note, _style(line)))
+        rows.append(RowGroup(line.what, note, _style(line)))
         for metric in section.metrics:
             value = line.values.get(metric.name)
             if value:
@@ -154,10 +154,10 @@ def scaling(section: Section) -> Table:
                 by_link = found.setdefault((rank, line.variant, line.parallelism), {})
                 by_link.setdefault(line.link, {})[line.nodes] = Cell(f"{speed_up} ×", efficiency)
                 trips.setdefault(line.link, microseconds(line.rtt_us))
-    rows: list[list[Value] | Group] = []
+    rows: list[list[Value] | RowGroup] = []
     for (rank, variant, parallelism), by_link in sorted(found.items(), key=lambda one: one[0][0]):
         name = ", ".join(filter(None, (section.metrics[rank].words, variant)))
-        rows.append(Group())
+        rows.append(RowGroup())
         rows += [
             [name, parallelism, link, trips[link], *(cells.get(n, "") for n in counts)]
             for link, cells in by_link.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from nixwulf.core.document import Column, Group, Row, Table, plain_table
+from nixwulf.core.document import Column, Row, RowGroup, Table, plain_table
 from nixwulf.core.text import clean
 from nixwulf.inventory.cluster import Node
 from nixwulf.ops.deploy.machine import Disk, Machine
@@ -23,7 +23,7 @@ _METHODS = {
 
 def facts_text(node: Node, found: Machine | str) -> str:
     """What a node answered, with its disks, or why it did not."""
-    rows: list[Row | Group] = [Group(f"{node.name}  {node.ssh}  {node.platform}")]
+    rows: list[Row | RowGroup] = [RowGroup(f"{node.name}  {node.ssh}  {node.platform}")]
     if isinstance(found, str):
         rows.append(("not reached", found))
     else:
@@ -36,7 +36,7 @@ def plan_text(plan: DeployPlan) -> str:
     """The whole plan: nothing is done to a node that is not in it."""
     rows = [row for node in plan.nodes for row in _node(node)]
     if plan.locked_out:
-        rows.append(Group(f"REFUSED: {plan.locked_out}"))
+        rows.append(RowGroup(f"REFUSED: {plan.locked_out}"))
     return plain_table(Table(_COLUMNS, rows), indent=2)
 
 
@@ -49,9 +49,9 @@ def wiping(plan: NodePlan) -> str:
     return clean(f"{plan.node.disk} ({disk.words}{used})")
 
 
-def _node(plan: NodePlan) -> Iterator[Row | Group]:
+def _node(plan: NodePlan) -> Iterator[Row | RowGroup]:
     node, machine = plan.node, plan.machine
-    yield Group(f"{node.name}  {node.ssh}  {node.platform}: {_METHODS[plan.method]}")
+    yield RowGroup(f"{node.name}  {node.ssh}  {node.platform}: {_METHODS[plan.method]}")
     if machine is None:
         yield "not reached", plan.unreached
     else:
