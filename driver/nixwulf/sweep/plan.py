@@ -18,7 +18,7 @@ from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Cluster, parse_cluster
 from nixwulf.nodes import container
 from nixwulf.perf.scenarios.candidates import LeftOut, Placement, placements
-from nixwulf.plugins import benchmarks, engines, gates, meters
+from nixwulf.plugins import benchmarks, engines, gates, meters, switches
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_plan
@@ -68,6 +68,7 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
     """
     waived = gates.known_names(waived)
     meters.require_known(cluster)
+    switches.require_known(cluster)
     cases, left_out = possible(sweep, cluster)
     chosen, refused = cases, left_out
     if only:

@@ -11,8 +11,9 @@ from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Node
 from nixwulf.nodes.process import stop_owned
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.preflight import preflight
-from nixwulf.ops.recover import down, power_switch
+from nixwulf.ops.recover import down
 from nixwulf.ops.recover.down import Report, groups, run_script, states
+from nixwulf.plugins import switches
 from nixwulf.plugins.gates import all_gates
 
 STEPS = ("stop", "reset", "reboot", "power")
@@ -43,8 +44,10 @@ def recover(
 ) -> list[Recovered]:
     """Take each group of nodes up the ladder; groups do not wait for each other.
 
-    deadline_s is for each of rebooting and switching the power.
+    deadline_s is for each of rebooting and switching the power. Raises InputError for a power
+    switch that its kind cannot be.
     """
+    switches.require_known(cluster)
 
     def climb(group: Sequence[str]) -> Recovered:
         nodes = [connections[name] for name in group]
@@ -162,7 +165,7 @@ class _Ladder:
 
 def _cycle(node: Connection) -> None:
     if node.node.power_switch is not None:
-        power_switch.cycle(node.node.name, node.node.power_switch)
+        switches.cycle(node.node.name, node.node.power_switch)
 
 
 def _modules(cluster: Cluster, node: Node) -> list[str]:
