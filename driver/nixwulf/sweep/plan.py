@@ -62,9 +62,16 @@ class Plan:
 
 
 def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[str] = ()) -> Plan:
-    """Expand a sweep on a cluster; raises InputError for unknown names or when no case is left.
+    """Expand a sweep on a cluster.
 
-    waived: names of gates that may refuse without a case being skipped.
+    Args:
+        sweep: the matrix and its limits.
+        cluster: where it is to run.
+        only: a query that a case has to meet, empty for all.
+        waived: names of gates that may refuse without a case being skipped.
+
+    Raises:
+        InputError: for unknown names, or when no case is left.
     """
     waived = gates.known_names(waived)
     meters.require_known(cluster)

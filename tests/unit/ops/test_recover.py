@@ -1,11 +1,18 @@
 """Recovering nodes: who goes down with whom, and the state that a node prints."""
 
+import os
+import threading
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import parse_cluster
-from nixwulf.ops.recover.down import groups, parse
+from nixwulf.nodes.ssh import Connection
+from nixwulf.ops.recover import down
+from nixwulf.ops.recover.down import await_answer, groups, parse
+from stand_in import put
 
 NAMES = [f"n{number}" for number in range(6)]
 
@@ -62,6 +69,46 @@ def test_a_node_says_which_boot_it_is_in_and_what_runs_there():
     assert found.sentence() == "n1: up for 2 h 5 min, runs nixwulf-a-llama"
     assert parse("n1", "uptime 200000").sentence() == "n1: up for 2 d 7 h"
     assert parse("mac", "boot { sec = 5 }").sentence() == "mac: up"
+
+
+# Refuses a few times, as a machine does whose sshd has not started, and then runs the command here.
+BOOTING = """
+echo refused >>"$0.calls"
+if [ "$(wc -l <"$0.calls")" -le 3 ]; then
+  echo 'ssh: connect to host n0 port 22: Connection refused' >&2; exit 255
+fi
+for command; do :; done
+exec sh -c "$command"
+"""
+
+
+@pytest.mark.parametrize(
+    ("ssh", "reported"),
+    [
+        (BOOTING, ["does not answer, and may be booting: waiting up to 60 s", "answers"]),
+        ("echo 'n0: Permission denied (publickey).' >&2; exit 255", []),
+        ('for command; do :; done; exec sh -c "$command"', []),
+    ],
+)
+def test_a_node_that_may_be_booting_is_waited_for_until_it_answers(
+    tmp_path, monkeypatch, ssh, reported
+):
+    put(tmp_path, "ssh", ssh)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(down, "POLL_S", 0.01)
+    node = Connection(cluster(["ethernet"], [NAMES]).nodes[0], ())
+    said = []
+    await_answer(node, 60, lambda name, words: said.append((name, words)), threading.Event())
+    assert said == [("n0", words) for words in reported]
+
+
+def test_a_node_that_stays_silent_is_waited_for_no_longer_than_the_limit(tmp_path, monkeypatch):
+    put(tmp_path, "ssh", "echo 'ssh: connect to host n0 port 22: No route to host' >&2; exit 255")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    node = Connection(cluster(["ethernet"], [NAMES]).nodes[0], ())
+    said = []
+    await_answer(node, 0, lambda _, words: said.append(words), threading.Event())
+    assert said == []
 
 
 @given(st.text())
