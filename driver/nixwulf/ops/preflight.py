@@ -18,8 +18,8 @@ from nixwulf.plugins.gates import (
     GateResult,
     GateState,
     all_gates,
+    context_of_cluster,
     examine,
-    subject_of_cluster,
 )
 
 SCHEMA_VERSION = "1.0"
@@ -79,8 +79,8 @@ def preflight(
         for name in connections
     ]
     chosen: list[Gate] = [g for g in all_gates().values() if gates is None or g.name in gates]
-    subject = subject_of_cluster(cluster, facts)
-    results += examine(subject, reached, waived, chosen)
+    context = context_of_cluster(cluster, facts)
+    results += examine(context, reached, waived, chosen)
     return Preflight(cluster, tuple(results))
 
 

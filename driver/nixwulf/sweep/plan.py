@@ -203,8 +203,8 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
 
 
 def _shared_fabrics(cluster: Cluster, nodes: int) -> list[str]:
-    """The fabrics that so many nodes are on; all where none is, to be left out with the reason."""
-    shared = [name for name in cluster.fabrics if len(cluster.nodes_on(name)) >= nodes]
+    """The fabrics that join so many nodes; all where none does, to be left out with the reason."""
+    shared = [name for name in cluster.fabrics if cluster.joined(name, nodes)]
     return shared or list(cluster.fabrics)
 
 

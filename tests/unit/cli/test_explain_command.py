@@ -100,8 +100,8 @@ def test_a_speed_above_the_roof_cannot_be_right(tmp_path):
         ),
         (
             {"gates": [{"gate": "usb4", "node": "n1", "state": "unknown",
-                        "sentences": ["Node 'n1' does not tell the speed of its cable."]}]},
-            "The gate 'usb4' is unknown: Node 'n1' does not tell the speed of its cable.",
+                        "sentences": ["Node 'n1' does not report the speed of its cable."]}]},
+            "The gate 'usb4' is unknown: Node 'n1' does not report the speed of its cable.",
         ),
         (
             {"engine": {"name": "llama.cpp", "backends": "CPU"}},
