@@ -18,7 +18,7 @@ from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.gates import context_of_run, examine
 from nixwulf.plugins.runtime.run import Run, RunFailure
-from nixwulf.results.power import warnings
+from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record
 from nixwulf.sweep import transport
 from nixwulf.sweep.hints import hint_for

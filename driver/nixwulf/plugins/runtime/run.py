@@ -54,6 +54,10 @@ class Case:
         """12 hexadecimal digits that identify all coordinates and the model's definition."""
         return fingerprint(asdict(self))[:12]
 
+    def run_name(self, repetition: int) -> str:
+        """The id of its run of that index, from 0, and the file name of what the run leaves."""
+        return f"{self.id}-r{repetition}"
+
     def document(self) -> dict[str, Any]:
         """As in a plan and a record: what has no value is absent."""
         values = {"id": self.id, **asdict(self)}
