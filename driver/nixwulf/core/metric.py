@@ -47,9 +47,10 @@ class Metric:
 
     Conditions are what was asked for or fixed: they are the same in every repetition of a case, and
     differ between metrics of one name. What was measured beside the samples is observed:
-    retransmits, lost packets. distribution: whether its percentiles add to its mean, as of times. windows:
-    when all of this, and nothing else, was measured, as pairs of begin and end in seconds of this
-    machine's monotonic clock; with them a speed gets its watts. No windows: not known that well.
+    retransmits, lost packets. distribution: whether its percentiles add to its mean, as of times.
+    windows: when all of this, and nothing else, was measured, as pairs of begin and end in seconds
+    of this machine's monotonic clock; with them a speed gets its watts. No windows: not known that
+    well.
     value, stddev, percentiles: as a tool printed them, for what its samples do not give.
     """
 

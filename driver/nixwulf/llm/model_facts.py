@@ -144,8 +144,8 @@ class TensorSize(NamedTuple):
 class Part(NamedTuple):
     """A tensor of a model.
 
-    place: its layer, or 'input' and 'output' for what is before and after them; routed: of experts that a router chooses
-    among; unread: decoding reads a row of it, or nothing.
+    place: its layer, or 'input' and 'output' for what is before and after them; routed: of experts
+    that a router chooses among; unread: decoding reads a row of it, or nothing.
     """
 
     size: TensorSize

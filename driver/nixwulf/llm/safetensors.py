@@ -1,4 +1,4 @@
-"""A folder of Hugging Face: its config.json, the headers of its safetensors, and the facts that they give.
+"""A folder of Hugging Face: facts of its config.json and the headers of its safetensors.
 
 https://github.com/huggingface/safetensors
 """

@@ -60,7 +60,7 @@ class Switch:
     delay later it leaves. Loss drops whole frames as taken, as netem does: one of 64 KiB counts
     once.
 
-    `waiting` holds (release time in ns, order, output port, frame, whether it measures the lateness).
+    `waiting` holds (release time in ns, order, output port, frame, whether its lateness counts).
     """
 
     count: int

@@ -20,9 +20,9 @@ _FROM_INSTALLER = "disko,install,reboot"
 class NodePlan:
     """What would be done to a node.
 
-    machine: None when it was not reached, and unreached is the reason. command: what installs it, empty
-    where nothing here can. build: what makes the installer that the command names, before it, empty
-    where there is none to be made. by_hand: what somebody has to do, one step a line.
+    machine: None when it was not reached, and unreached is the reason. command: what installs it,
+    empty where nothing here can. build: what makes the installer that the command names, before it,
+    empty where there is none to be made. by_hand: what somebody has to do, one step a line.
     """
 
     node: Node
