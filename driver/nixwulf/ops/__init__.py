@@ -1,1 +1,1 @@
-"""Nodes deployed, updated, brought back, checked."""
+"""Nodes deployed, updated, brought back, checked; models brought to them."""
