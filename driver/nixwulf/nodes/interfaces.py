@@ -153,7 +153,7 @@ def _medium(
     entries: Sequence[Mapping[str, Any]],
     files: Mapping[str, Sequence[str]],
 ) -> Medium:
-    kind, link_type = _kind(entry), entry.get("link_type")
+    kind, link_type = _kind(entry), str(entry.get("link_type"))
     if kind in _TUNNELS or link_type in {"none", "ppp", "tunnel", "sit", "ipgre"}:
         return "tunnel"
     if "DEVTYPE=wlan" in files.get(f"/sys/class/net/{entry.get('ifname')}/uevent", ()):
@@ -164,7 +164,7 @@ def _medium(
         wired = any(_kind(port) in _ON_A_WIRE - {"veth"} for port in ports)
         return "ethernet" if wired else "virtual"
     if kind in _ON_A_WIRE:
-        return _LINK_TYPES.get(str(link_type), "virtual")
+        return _LINK_TYPES.get(link_type, "virtual")
     return "virtual"
 
 

@@ -15,10 +15,7 @@ def differences(cluster: Cluster, machines: Sequence[Surveyed], found: Draft) ->
 
     Interfaces, addresses and MTUs of the interfaces are the gates', which say how to mend them.
     """
-    names = [node["name"] for node in found.document["nodes"]]
-    places = {
-        name: node["fabrics"] for name, node in zip(names, found.document["nodes"], strict=True)
-    }
+    places = {node["name"]: node.get("fabrics", {}) for node in found.document["nodes"]}
     sentences = list(_of_machines(cluster, machines, found))
     for fabric in cluster.fabrics.values():
         ends = {node.name: node.fabrics[fabric.name] for node in cluster.nodes_on(fabric.name)}
@@ -47,7 +44,7 @@ def additions(cluster: Cluster, found: Draft) -> list[str]:
         ends = [
             (node["name"], node["fabrics"][name]["interface"])
             for node in found.document["nodes"]
-            if name in node["fabrics"]
+            if name in node.get("fabrics", {})
         ]
         if not known & set(ends):
             nodes = ", ".join(f"{node} ({interface})" for node, interface in ends)

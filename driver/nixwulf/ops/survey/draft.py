@@ -75,7 +75,8 @@ def draft(
     for index, machine in enumerate(machines):
         platform, why = platform_of(machine)
         node = {"name": machine.name, "platform": platform, "ssh": machine.node.ssh}
-        nodes.append({**node, "fabrics": attachments[machine.name]})
+        on = attachments[machine.name]
+        nodes.append({**node, **({"fabrics": on} if on else {})})
         notes["nodes", index, "platform"] = why
         notes["nodes", index, "disk"] = tuple(_disks(machine))
     document = {"name": name, "fabrics": fabrics, "nodes": nodes}
@@ -85,7 +86,6 @@ def draft(
 def platform_of(machine: Surveyed) -> tuple[str, tuple[str, ...]]:
     """The platform of a machine, and why it may be another one."""
     product = machine.machine.product
-    called = repr(product) if product else "nothing"
     known = platforms_of(product)
     if len(known) == 1:
         return known[0], ()
@@ -93,12 +93,12 @@ def platform_of(machine: Surveyed) -> tuple[str, tuple[str, ...]]:
     vendors = [_VENDORS[gpu.vendor] for gpu in hardware.gpus if gpu.vendor in _VENDORS]
     vendor = next(iter(vendors), "apple" if machine.machine.kernel == macos.SYSTEM else "")
     like = platforms_like(system, vendor, next(iter(sorted(hardware.targets)), None))
-    why = f"The firmware calls this machine {called}, which is no platform's product"
+    why = f"No platform has the product {product!r}" if product else "The firmware names no product"
     if len(like) == 1:
-        return like[0], (f"{why}; its GPU is that of this platform.",)
+        return like[0], (f"{why}; the GPU is that of this platform.",)
     if like:
-        return UNKNOWN_PLATFORM, (f"{why}; its GPU is that of {' and '.join(like)}.",)
-    return UNKNOWN_PLATFORM, (f"{why}: nothing is predicted of it (docs/new-platform.md).",)
+        return UNKNOWN_PLATFORM, (f"{why}; the GPU is that of {' and of '.join(like)}.",)
+    return UNKNOWN_PLATFORM, (f"{why}: it is measured, and not predicted (docs/new-platform.md).",)
 
 
 def _rdma(wire: Wire) -> list[RdmaPort | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -50,9 +50,8 @@ def survey(connections: Sequence[Connection]) -> list[Surveyed]:
     failures = list(open_all(connections).values())
     if failures:
         raise GateError(_unanswered(failures))
-    script = _SCRIPT.read_text("utf-8")
-    files = (*hardware.FILES, *interfaces.FILES)
-    texts = each(lambda one: one.script(_expanded(script, files), timeout_s=_LIMIT_S), connections)
+    asked = script()
+    texts = each(lambda one: one.script(asked, timeout_s=_LIMIT_S), connections)
     return [parse(one.node, text) for one, text in zip(connections, texts, strict=True)]
 
 
@@ -63,9 +62,10 @@ def _unanswered(failures: Sequence[str]) -> str:
     )
 
 
-def _expanded(script: str, globs: Iterable[str]) -> str:
-    """The script with the globs of its files, which arguments would be quoted against."""
-    return script.replace('"$@"', " ".join(globs))
+def script() -> str:
+    """What is run on a machine, with the globs of the files that it prints."""
+    globs = " ".join((*hardware.FILES, *interfaces.FILES))
+    return _SCRIPT.read_text("utf-8").replace('"$@"', globs)
 
 
 def parse(node: Node, text: str) -> Surveyed:

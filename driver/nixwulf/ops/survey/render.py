@@ -29,7 +29,7 @@ def render(draft: Draft) -> str:
         own = {key: value for key, value in node.items() if key != "fabrics"}
         lines += ["[[nodes]]", *_keys(own, place, draft.notes)]
         lines += _comment(draft.notes.get((*place, "disk"), ()), whole=True)
-        lines += [f"fabrics.{_key(k)} = {_inline(v)}" for k, v in node["fabrics"].items()]
+        lines += [f"fabrics.{_key(k)} = {_inline(v)}" for k, v in node.get("fabrics", {}).items()]
         lines.append("")
     if draft.left_out:
         lines += [*_comment(["Left out, and why:"]), *_comment(draft.left_out)]

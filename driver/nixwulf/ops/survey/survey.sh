@@ -19,7 +19,7 @@ uname -n
 
 if ! [ -e /proc/meminfo ]; then
   section product
-  sysctl -n hw.model
+  sysctl hw.model | sed -n 's/^hw.model: //p'
   section interfaces
   ifconfig -a
   section ports

@@ -116,7 +116,7 @@ def _one_an_interface(ends: Sequence[Endpoint]) -> tuple[list[Endpoint], list[Le
     for here in places.values():
         best = max(here, key=lambda end: len(nodes[end.network]))
         chosen.append(best)
-        reason = f"on the wire of {best.address.ip}, and a fabric has one address an interface"
+        reason = "a second address on one wire, and a fabric has one an interface"
         left += [
             LeftOut(end.node, end.interface, str(end.address), reason)
             for end in here
