@@ -1,7 +1,6 @@
 """What a cluster file is made of: who is on which wire, its figures, and what is left out."""
 
 import tomllib
-from ipaddress import IPv4Interface
 
 import pytest
 from hypothesis import given, settings
@@ -12,14 +11,12 @@ from nixwulf.inventory.cluster import parse_cluster
 from nixwulf.nodes.hardware import AMD, Gpu, Hardware
 from nixwulf.nodes.interfaces import Cable, RdmaPort
 from nixwulf.ops.deploy.machine import Disk
-from nixwulf.ops.survey import reach
-from nixwulf.ops.survey.draft import Draft, draft, platform_of
+from nixwulf.ops.survey.draft import draft, platform_of
 from nixwulf.ops.survey.machines import check_different, node_names
-from nixwulf.ops.survey.reach import Endpoint, Reach, groups, pairs_between, pairs_to_try
+from nixwulf.ops.survey.reach import Reach, pairs_to_try
 from nixwulf.ops.survey.render import render
 from nixwulf.ops.survey.wires import candidates, meshes, wires
 from survey_factory import attachments, interface, machine, surveyed, tried, with_reach
-from tool_outputs import fixture
 
 LAN = [{("a", "eth0"), ("b", "eth0"), ("c", "eth0")}]
 
@@ -126,12 +123,10 @@ def test_who_does_not_answer_the_others_is_left_out_and_said_in_which_direction(
     on, apart = wires(machines, endpoints, found)
     assert [end.node for wire in on for end in wire.members] == ["a", "b"]
     said = draft("mine", machines, on, apart)
-    assert (
-        said.left_out
-        == ("eth0 of c (10.1.0.3/24): does not reach a, which it cannot be reached by.",)
-        or "c (10.1.0.3/24)" in said.left_out[0]
+    assert said.left_out == (
+        "eth0 of c (10.1.0.3/24): reaches a, which does not reach it, reaches b, which does not "
+        "reach it.",
     )
-    assert "reaches a" in said.left_out[0]
 
 
 def test_machines_without_a_wire_in_common_still_make_a_file_that_loads():
@@ -395,75 +390,6 @@ def test_two_names_of_one_machine_are_refused_and_clones_of_one_disk_are_not():
     with pytest.raises(Exception, match="'a' and 'a2' are one machine, 'a2', by its network cards"):
         check_different([once, twice])
     check_different([once, machine("b", interface("eth0"), boot="x")])
-
-
-def test_on_many_nodes_each_tries_some_and_all_are_tried_where_groups_stand_apart():
-    ends = [Endpoint(f"n{i}", "eth0", IPv4Interface(f"10.0.0.{i}/24")) for i in range(1, 17)]
-    pairs = pairs_to_try(ends)
-    assert len(pairs) == len(set(pairs)) == 16 * 7 / 2
-    together = tried(pairs, [{(end.node, "eth0") for end in ends}])
-    assert [len(group) for group in groups(ends, together)] == [16]
-    assert pairs_between(groups(ends, together), together) == []
-    apart = tried(pairs, [])
-    assert len(pairs) + len(pairs_between(groups(ends, apart), apart)) == 16 * 15 / 2
-
-
-def test_answers_of_real_pings_are_read_with_the_cards_behind_them():
-    source = Endpoint("n1", "eth1", IPv4Interface("10.77.1.11/24"))
-    there, nobody = (Endpoint("n2", "eth1", IPv4Interface(f"10.77.1.{end}/24")) for end in (12, 99))
-    probes = [(source, there), (source, nobody)]
-    found = reach.parse(fixture("linux/reach.txt"), probes)
-    assert found.bytes == {(source, there): 1500, (source, nobody): 0}
-    assert found.answered_by.keys() == {(source, there)}
-    small = reach.parse(fixture("linux/reach-small.txt"), probes[:1])
-    assert small.bytes == {(source, there): 1280}
-
-
-@given(st.text())
-def test_no_answer_breaks_the_reader_of_pings(text):
-    reach.parse(text, [])
-    reach.parse(f"== neighbours\n{text}", [])
-
-
-NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", fullmatch=True)
-TEXTS = st.text(min_size=1)
-PLACES = st.dictionaries(
-    NAMES,
-    st.fixed_dictionaries(
-        {"interface": TEXTS, "address": TEXTS},
-        optional={"rdma_device": TEXTS, "gid_index": st.integers(0, 255)},
-    ),
-    max_size=3,
-)
-FABRICS = st.dictionaries(
-    TEXTS,
-    st.fixed_dictionaries(
-        {
-            "kind": TEXTS,
-            "speed_gbps": st.integers(1, 400) | st.floats(0.001, 400),
-            "mtu": st.integers(576, 65520),
-            "subnet": TEXTS,
-        }
-    ),
-    max_size=3,
-)
-NODES = st.lists(
-    st.fixed_dictionaries({"name": TEXTS, "platform": TEXTS, "ssh": TEXTS, "fabrics": PLACES}),
-    min_size=1,
-    max_size=3,
-)
-
-
-@given(TEXTS, FABRICS, NODES, st.lists(st.text(), min_size=4, max_size=4))
-def test_the_text_of_a_file_reads_back_as_what_it_was_made_of(name, fabrics, nodes, comments):
-    document = {"name": name, "fabrics": fabrics, "nodes": nodes}
-    above = [("fabrics", key) for key in fabrics] + [("fabrics", key, "mtu") for key in fabrics]
-    above += [("nodes", 0, "platform"), ("nodes", 0, "disk")]
-    made = Draft(document, dict.fromkeys(above, tuple(comments)), tuple(comments))
-    read = tomllib.loads(render(made))
-    for node in read["nodes"]:
-        node.setdefault("fabrics", {})
-    assert read == document
 
 
 @st.composite
