@@ -6,7 +6,7 @@ BOOT = ../shared/nix-boot/boot
 
 PYTEST = .venv/bin/pytest
 PARALLEL = -n auto --dist worksteal
-LINTS = lint-style lint-types lint-rooms lint-docs
+LINTS = lint-style lint-shell lint-types lint-rooms lint-docs
 
 .PHONY: setup setup-tests demo check test unit lint $(LINTS) format docs figures boot
 
@@ -14,7 +14,7 @@ setup:
 	@tools/setup.sh
 
 demo: setup
-	.venv/bin/nixwulf bench sweeps/demo.yaml
+	.venv/bin/nixwulf bench lab/demo
 
 # For every change: at most 90 s on two cores.
 check: setup
@@ -37,6 +37,9 @@ lint: setup
 lint-style:
 	.venv/bin/ruff check $(PYTHON_FILES)
 	.venv/bin/ruff format --check $(PYTHON_FILES)
+
+lint-shell:
+	.venv/bin/shellcheck --external-sources --source-path=SCRIPTDIR --severity=warning $(shell git ls-files "*.sh") .ci/run
 
 lint-types:
 	cd driver && ../.venv/bin/mypy

@@ -93,8 +93,8 @@ def helps(golden: Golden) -> None:
 
 def files(golden: Golden) -> None:
     """Checks of files: clusters, sweeps, platforms, records."""
-    for path in [*_paths("clusters"), *_paths("sweeps"), *_paths("driver/nixwulf/data/platforms")]:
-        golden.call(f"validate/{path.name}", "validate", path)
+    for path in [*_paths("clusters"), *_sweeps(), *_paths("driver/nixwulf/data/platforms")]:
+        golden.call(f"validate/{path}", "validate", path)
     golden.call("validate/records", "validate", "results/published/records")
     golden.call("validate/no-such", "validate", "clusters/no-such.toml")
 
@@ -119,8 +119,8 @@ def predictions(golden: Golden) -> None:
 
 def dry_runs(golden: Golden) -> None:
     """The plan of every sweep on every cluster, or why there is none."""
-    for sweep, cluster in itertools.product(_paths("sweeps"), _paths("clusters")):
-        name = f"bench/{sweep.stem}-{cluster.stem}"
+    for sweep, cluster in itertools.product(_sweeps(), _paths("clusters")):
+        name = f"bench/{sweep.relative_to('sweeps').with_suffix('')}-{cluster.stem}"
         golden.call(name, "bench", sweep, "--cluster", cluster, "--dry-run")
     golden.call(
         "bench/only", "bench", "smoke", "--only", "nodes<=2 parallelism!=tensor", "--dry-run"
@@ -224,6 +224,10 @@ def _hosts(text: str) -> list[str]:
 
 def _paths(folder: str) -> list[Path]:
     return [path.relative_to(ROOT) for path in sorted((ROOT / folder).iterdir()) if path.is_file()]
+
+
+def _sweeps() -> list[Path]:
+    return [*_paths("sweeps"), *_paths("sweeps/lab")]
 
 
 def _environment(scratch: Path) -> dict[str, Any]:

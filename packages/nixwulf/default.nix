@@ -76,11 +76,6 @@ python3Packages.buildPythonApplication {
   build-system = [ python3Packages.setuptools ];
   dependencies = lib.attrVals (lib.attrNames dependencies) python3Packages;
 
-  postInstall = ''
-    mkdir -p $out/share/nixwulf
-    cp -r ../clusters ../sweeps $out/share/nixwulf
-  '';
-
   # After PATH, not before: the user's ssh is the one that understands the user's ~/.ssh (macOS's knows more words), and
   # who has a llama.cpp of their own wants to see that one measured.
   makeWrapperArgs = [
@@ -102,7 +97,7 @@ python3Packages.buildPythonApplication {
   disabledTestMarks = source.without_marks;
   # From a folder without clusters/: it has to be the installed one.
   postCheck = ''
-    (cd "$(mktemp -d)" && $out/bin/nixwulf preflight --cluster lab --only file)
+    (cd "$(mktemp -d)" && $out/bin/nixwulf predict --cluster framework-2 --model gpt-oss-120b)
   '';
   # Many of them are about the lab, and that is Linux'.
   doCheck = stdenv.hostPlatform.isLinux;

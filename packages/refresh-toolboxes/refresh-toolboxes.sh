@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # refresh-toolboxes [LOCK] [NAME...]: writes today's digests of the images' tags, all of them or those named.
 # Decides nothing but that: an entry without a tag stays as it is, and so does one whose tag cannot be read.
 

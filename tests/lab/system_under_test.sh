@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Makes a system of a lab's node: $1 is its name. A hook in /run/hooks/NAME is what goes wrong when it is activated.
 set -e
 mkdir -p /run/records /run/units /run/hooks "/run/systems/$1/bin" "/run/systems/$1/sw/bin"

@@ -102,11 +102,3 @@ def test_addresses_and_routes_are_kept_as_files_of_systemd_networkd(tmp_path):
     assert done.returncode == 0, done.stderr
     found = {file.name: file.read_text().rstrip() + "\n" for file in (tmp_path / "kept").iterdir()}
     assert found == {"20-kept-wan.network": WAN, "20-kept-lan.network": LAN}
-
-
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="there is no shellcheck on PATH")
-def test_shellcheck_finds_nothing_in_the_scripts_of_the_tarball():
-    scripts = sorted(map(str, FOLDER.glob("*.sh")))
-    assert len(scripts) == 2
-    done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout

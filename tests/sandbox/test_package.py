@@ -47,8 +47,6 @@ chmod -R u+w /build/source
 cd /build/source/driver
 python3 -m pip install --quiet --no-deps --no-build-isolation --no-index --no-cache-dir \
   --disable-pip-version-check --prefix /build/out .
-mkdir -p /build/out/share/nixwulf
-cp -r ../clusters ../sweeps /build/out/share/nixwulf
 export PYTHONPATH=$(echo /build/out/lib/python3*/*-packages):$PYTHONPATH
 cd ..
 """
@@ -148,8 +146,10 @@ def test_the_package_is_built_and_its_check_phase_passes(build):
     marks = " and ".join(f"not ({mark})" for mark in SOURCE["without_marks"])
     left_out = " ".join(f"--ignore-glob={module}" for module in SOURCE["without"])
     pytest_ = f"python3 -m pytest {SOURCE['tests']} {left_out} -m '{marks}'"
-    version = '(cd "$(mktemp -d)" && /build/out/bin/nixwulf preflight --cluster lab --only file)'
-    done = build(f"{BUILD}\n{pytest_} -p no:cacheprovider\n{version}")
+    outside = """(cd "$(mktemp -d)" && PATH=/build/out/bin:$PATH && nixwulf preflight --cluster lab --only file
+      nixwulf bench smoke --cluster framework-2 --dry-run
+      nixwulf predict --cluster framework-2 --model gpt-oss-120b)"""
+    done = build(f"{BUILD}\n{pytest_} -p no:cacheprovider\n{outside}")
     print(done.stdout[-20000:])
     assert done.returncode == 0, done.stderr[-4000:]
     assert " passed" in done.stdout

@@ -12,7 +12,7 @@ from nixwulf.cli.main import cli
 _INTRODUCTION = """# Commands
 
 `nixwulf COMMAND --help` says the same. A cluster is a file or the name of one in `clusters/`, a
-sweep one in `sweeps/`.
+sweep one in `sweeps/`, such as `smoke` or `lab/demo`.
 
 Exit codes: 0 ok; 1 a run did not end `ok`, or a comparison found less than it was told to; 2
 usage or a bad file; 3 a gate refused, or a node is not as expected; 130 interrupted, with what

@@ -19,7 +19,7 @@ _PAGES: dict[Kind, tuple[str, str]] = {
 }
 _SCHEMAS = "../../driver/nixwulf/data/schemas"
 _KEY = "KEY"
-_NAMES = {"fabrics": "FABRIC", "models": "MODEL"}
+_NAMES = {"fabrics": "FABRIC", "links": "NODE", "models": "MODEL"}
 
 
 def pages() -> dict[str, str]:

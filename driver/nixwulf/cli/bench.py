@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import fail_below
+from nixwulf.cli.options import fail_below, json_format
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nixwulf.results.compare.sides import Side
     from nixwulf.results.run_folder import RunFolder
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     "--only", metavar="EXPR", default="", help="Cases to run, e.g. 'nodes=2 model=tiny*'."
 )
 @click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
+@json_format("Of a dry run's plan: JSON has every point that is left out.")
 @click.option(
     "--resume", type=click.Path(path_type=Path), help="Run what is missing in this folder."
 )
@@ -42,6 +46,7 @@ def bench(
     out: Path | None,
     only: str,
     dry_run: bool,
+    form: str,
     resume: Path | None,
     waive: tuple[str, ...],
     baseline: str | None,
@@ -49,8 +54,8 @@ def bench(
 ) -> None:
     """Run a sweep on a cluster, or on the lab, and report on it.
 
-    SWEEP is a YAML file or the name of one in sweeps/ (default: demo). The plan is saved before
-    the first case runs; every run leaves a record, whatever its outcome.
+    SWEEP is a YAML file or the name of one in sweeps/ (default: lab/demo in a lab, else smoke).
+    The plan is saved before the first case runs; every run leaves a record, whatever its outcome.
 
     \b
     Examples:
@@ -65,18 +70,18 @@ def bench(
     from nixwulf.report import load, print_summary, summary_of, write
     from nixwulf.results.compare.sides import read_side
     from nixwulf.sweep.plan import make_plan, plan_to_resume, save_plan
-    from nixwulf.sweep.progress import make_progress, print_plan
+    from nixwulf.sweep.progress import make_progress
+    from nixwulf.sweep.render import print_plan
     from nixwulf.sweep.session import record_path, run_plan
     from nixwulf.sweep.sweep_file import load_sweep
 
-    if resume is not None and out is not None:
-        raise InputError("--resume names the folder of the run; leave out --out.")
-    if limit is not None and baseline is None:
-        raise InputError("--fail-below needs something to compare with; name it with --baseline.")
+    _require_companions(ctx.params)
     before = None if baseline is None else read_side(baseline, Path("results"))
     named = None
     if resume is None or sweep or cluster or only or waive:
-        named = make_plan(load_sweep(sweep or "demo"), load_cluster(cluster or "lab"), only, waive)
+        machines = load_cluster(cluster or "lab")
+        name = sweep or ("lab/demo" if machines.is_lab else "smoke")
+        named = make_plan(load_sweep(name), machines, only, waive)
     if resume is not None or named is None:
         folder = resume or Path()
         plan = plan_to_resume(folder, named)
@@ -86,7 +91,7 @@ def bench(
         plan = named
         check_new(folder)
     if dry_run:
-        print_plan(plan)
+        click.echo(json.dumps(plan.document(), indent=1)) if form == "json" else print_plan(plan)
         return
     if resume is None:
         save_plan(plan, folder / "plan.json")
@@ -114,6 +119,18 @@ def bench(
     if failures:
         ctx.exit(EXIT_GATE if all(phase == "gates" for phase in failures) else EXIT_RUN_FAILED)
     ctx.exit(code)
+
+
+def _require_companions(given: Mapping[str, Any]) -> None:
+    """Raises InputError for options that need another one, or exclude it."""
+    if given["resume"] is not None and given["out"] is not None:
+        raise InputError("--resume names the folder of the run; leave out --out.")
+    if given["form"] == "json" and not given["dry_run"]:
+        raise InputError(
+            "--format json is of --dry-run; of a run it is 'nixwulf report FOLDER --format json'."
+        )
+    if given["limit"] is not None and given["baseline"] is None:
+        raise InputError("--fail-below needs something to compare with; name it with --baseline.")
 
 
 def _compare(before: Side, folder: RunFolder, limit: float | None) -> int:

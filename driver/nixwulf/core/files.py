@@ -31,15 +31,21 @@ def shipped(package: Path) -> Path:
 
 
 def find_input(name_or_path: str, folder: str, suffix: str) -> Path:
-    """The file of a path, or of a bare name in FOLDER here or in what came with the driver."""
+    """The file of a path, or of a name in FOLDER here or in what came with the driver.
+
+    A name is the path below FOLDER without its suffix, such as 'smoke' or 'lab/demo'.
+    """
     path = Path(name_or_path)
-    if path.suffix == suffix or "/" in name_or_path:
+    if path.suffix == suffix:
         return path
     places = [Path(folder), shipped(Path(__file__).parents[1]) / folder]
     for place in places:
         if (place / f"{name_or_path}{suffix}").is_file():
             return place / f"{name_or_path}{suffix}"
-    known = sorted({file.stem for place in places for file in place.glob(f"*{suffix}")})
+    if path.is_absolute() or (path.exists() and not path.is_dir()):
+        return path
+    files = [(place, file) for place in places for file in place.rglob(f"*{suffix}")]
+    known = sorted({file.relative_to(place).with_suffix("").as_posix() for place, file in files})
     raise InputError(
         f"No {folder}/{name_or_path}{suffix}; give a file, or one of: {', '.join(known) or 'none'}."
     )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_input, read_toml
 from nixwulf.core.schema import check
+from nixwulf.inventory.links import Attachment, Ends, cable_all, ends_problem
 from nixwulf.inventory.platforms import platform_names
 
 LAB_PLATFORM = "lab"
@@ -32,7 +35,11 @@ class Shape:
 
 @dataclass(frozen=True)
 class Fabric:
-    """A named network between nodes; speed_gbps is nominal, Gbit/s, as sold."""
+    """A named network between nodes, or cables, each between two of them.
+
+    speed_gbps is nominal, Gbit/s, as sold. link_prefix: of each cable's own subnet, None of a
+    network; control: the network over which the ranks on cables find each other.
+    """
 
     name: str
     kind: str
@@ -40,21 +47,13 @@ class Fabric:
     mtu: int
     subnet: ipaddress.IPv4Network
     shape: Shape | None = None
+    link_prefix: int | None = None
+    control: str | None = None
 
     @property
     def transports(self) -> tuple[str, ...]:
         """The transports that can cross this fabric."""
         return ("tcp", "rdma") if self.kind in RDMA_KINDS else ("tcp",)
-
-
-@dataclass(frozen=True)
-class Attachment:
-    """A node's place on a fabric."""
-
-    interface: str
-    address: str
-    rdma_device: str | None = None
-    gid_index: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,9 +85,10 @@ class PowerSwitch:
 class Node:
     """One machine; ssh is the management address and never assumed to be a data address.
 
-    disk: what deploy wipes, by id; host_key: the only host key that is accepted of it; meter: what
-    measures its power at the wall, maybe together with other nodes; power_switch: what recovering
-    it may use last; price_usd: what it cost, US$.
+    fabrics: its place on each network; links: its end of each cable, by the fabric and then by the
+    node at the other end; disk: what deploy wipes, by id; host_key: the only host key that is
+    accepted of it; meter: what measures its power at the wall, maybe together with other nodes;
+    power_switch: what recovering it may use last; price_usd: what it cost, US$.
     """
 
     name: str
@@ -100,6 +100,28 @@ class Node:
     meter: Meter | None = None
     power_switch: PowerSwitch | None = None
     price_usd: float | None = None
+    links: dict[str, dict[str, Attachment]] = field(default_factory=dict)
+
+    @property
+    def fabric_names(self) -> tuple[str, ...]:
+        """The fabrics that it is on: networks, then those of cables."""
+        return (*self.fabrics, *self.links)
+
+    def end_to(self, fabric: str, other: str) -> Attachment | None:
+        """Its end of what joins it to another node on a fabric; None where nothing does."""
+        return self.fabrics.get(fabric) or self.links.get(fabric, {}).get(other)
+
+    def ends(self, fabric: str, others: Iterable[str] | None = None) -> tuple[Attachment, ...]:
+        """Its ends on a fabric, of cables those to `others`, else to all."""
+        if fabric in self.fabrics:
+            return (self.fabrics[fabric],)
+        own = self.links.get(fabric, {})
+        return tuple(own[name] for name in (own if others is None else others) if name in own)
+
+    @property
+    def all_ends(self) -> tuple[Attachment, ...]:
+        """Its ends on all fabrics."""
+        return tuple(end for fabric in self.fabric_names for end in self.ends(fabric))
 
 
 @dataclass(frozen=True)
@@ -115,7 +137,14 @@ class Cluster:
 
     def nodes_on(self, fabric: str) -> tuple[Node, ...]:
         """The nodes that are on a fabric, in order."""
-        return tuple(node for node in self.nodes if fabric in node.fabrics)
+        return tuple(node for node in self.nodes if fabric in node.fabric_names)
+
+    def joined(self, fabric: str, count: int) -> tuple[Node, ...]:
+        """The first so many nodes on a fabric that it joins each to each; empty: there are none."""
+        for nodes in combinations(self.nodes_on(fabric), count):
+            if all(one.end_to(fabric, other.name) for one, other in combinations(nodes, 2)):
+                return nodes
+        return ()
 
     @property
     def ssh_keys(self) -> tuple[str, ...]:
@@ -164,25 +193,36 @@ def parse_cluster(document: dict[str, Any], source: str) -> Cluster:
         cluster = with_lab_nodes(cluster, document["lab"]["nodes"])
     _check_names(cluster)
     _check_addresses(cluster)
+    _check_cables(cluster)
     return cluster
 
 
 def with_lab_nodes(cluster: Cluster, count: int) -> Cluster:
-    """The cluster with lab nodes n1, n2, ... on every fabric, from the subnet's 11th address."""
+    """The cluster with lab nodes n1, n2, ... on every fabric, from a network's 11th address.
+
+    A fabric of cables has one between each two.
+    """
+    names = [f"n{index}" for index in range(1, count + 1)]
+    links = {
+        name: _lab_cables(cluster, name, names)
+        for name, fabric in cluster.fabrics.items()
+        if fabric.link_prefix
+    }
     nodes = []
-    for index in range(1, count + 1):
+    for index, name in enumerate(names, start=1):
         fabrics = {}
-        for name, fabric in cluster.fabrics.items():
+        for key, fabric in cluster.fabrics.items():
+            if key in links:
+                continue
             address = fabric.subnet.network_address + 10 + index
             if address not in fabric.subnet or address == fabric.subnet.broadcast_address:
                 raise InputError(
-                    f"{cluster.source}: fabrics.{name}.subnet is {str(fabric.subnet)!r}, too small "
+                    f"{cluster.source}: fabrics.{key}.subnet is {str(fabric.subnet)!r}, too small "
                     f"for lab node {index}; use a /24."
                 )
-            fabrics[name] = Attachment(interface=name[:15], address=str(address))
-        nodes.append(
-            Node(name=f"n{index}", platform=LAB_PLATFORM, ssh=f"n{index}", fabrics=fabrics)
-        )
+            fabrics[key] = Attachment(interface=key[:15], address=str(address))
+        own = {key: dict(ends[name]) for key, ends in links.items()}
+        nodes.append(Node(name, LAB_PLATFORM, ssh=name, fabrics=fabrics, links=own))
     return replace(cluster, nodes=tuple(nodes))
 
 
@@ -192,7 +232,16 @@ def _fabric(name: str, values: dict[str, Any], source: str) -> Fabric:
     except ValueError as error:
         raise InputError(f"{source}: fabrics.{name}.subnet: {error}.") from None
     shape = Shape(**values["shape"]) if "shape" in values else None
-    return Fabric(name, values["kind"], values["speed_gbps"], values["mtu"], subnet, shape)
+    return Fabric(
+        name,
+        values["kind"],
+        values["speed_gbps"],
+        values["mtu"],
+        subnet,
+        shape,
+        values.get("link_prefix"),
+        values.get("control"),
+    )
 
 
 def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> Node:
@@ -202,32 +251,54 @@ def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> No
             f"{source}: node {name!r} has the unknown platform {values['platform']!r}; known: "
             f"{', '.join(platform_names())}."
         )
-    for fabric_name, attachment in values.get("fabrics", {}).items():
-        if fabric_name not in fabrics:
+    fabrics_of_node: dict[str, Attachment] = {}
+    links: dict[str, dict[str, Attachment]] = {}
+    for key, place in values.get("fabrics", {}).items():
+        if key not in fabrics:
             raise InputError(
-                f"{source}: node {name!r} is on the fabric {fabric_name!r}, which is not among "
+                f"{source}: node {name!r} is on the fabric {key!r}, which is not among "
                 f"[fabrics]: {', '.join(fabrics)}."
             )
-        try:
-            address = ipaddress.IPv4Address(attachment["address"])
-        except ValueError as error:
-            raise InputError(f"{source}: node {name!r} on {fabric_name!r}: {error}.") from None
-        if address not in fabrics[fabric_name].subnet:
+        if ("links" in place) != (fabrics[key].link_prefix is not None):
             raise InputError(
-                f"{source}: node {name!r} has the address {str(address)!r} on {fabric_name!r}, "
-                f"outside its subnet {fabrics[fabric_name].subnet}."
+                f"{source}: node {name!r} on {key!r}: 'links' of a node and 'link_prefix' of "
+                f"[fabrics.{key}] belong together, and one of them is missing."
             )
-    attachments = {key: Attachment(**value) for key, value in values.get("fabrics", {}).items()}
+        if "links" in place:
+            ends = place["links"].items()
+            links[key] = {other: _end(end, fabrics[key], name, source) for other, end in ends}
+        else:
+            fabrics_of_node[key] = _end(place, fabrics[key], name, source)
     return Node(
         name,
         values["platform"],
         values["ssh"],
-        attachments,
+        fabrics_of_node,
         values.get("disk"),
         values.get("host_key"),
         Meter(**values["meter"]) if "meter" in values else None,
         _power_switch(values["power_switch"]) if "power_switch" in values else None,
         values.get("price_usd"),
+        links,
+    )
+
+
+def _end(values: dict[str, Any], fabric: Fabric, node: str, source: str) -> Attachment:
+    try:
+        address = ipaddress.IPv4Address(values["address"])
+    except ValueError as error:
+        raise InputError(f"{source}: node {node!r} on {fabric.name!r}: {error}.") from None
+    if address not in fabric.subnet:
+        raise InputError(
+            f"{source}: node {node!r} has the address {str(address)!r} on {fabric.name!r}, "
+            f"outside its subnet {fabric.subnet}."
+        )
+    devices = values.get("rdma_device", ())
+    return Attachment(
+        values["interface"],
+        values["address"],
+        (devices,) if isinstance(devices, str) else tuple(devices),
+        values.get("gid_index"),
     )
 
 
@@ -254,7 +325,7 @@ def _check_names(cluster: Cluster) -> None:
 def _check_addresses(cluster: Cluster) -> None:
     owners: dict[str, str] = {}
     for node in cluster.nodes:
-        addresses = {attachment.address for attachment in node.fabrics.values()}
+        addresses = {end.address for end in node.all_ends}
         for address in sorted(addresses | {node.ssh.rpartition("@")[2]}):
             if address in owners:
                 raise InputError(
@@ -262,3 +333,31 @@ def _check_addresses(cluster: Cluster) -> None:
                     f"address {address!r}."
                 )
             owners[address] = node.name
+
+
+def _lab_cables(cluster: Cluster, name: str, nodes: list[str]) -> Ends:
+    fabric = cluster.fabrics[name]
+    cables = cable_all(nodes, fabric.subnet, fabric.link_prefix or 0)
+    if cables is None:
+        raise InputError(
+            f"{cluster.source}: fabrics.{name}.subnet is {str(fabric.subnet)!r}, too small for a "
+            f"cable between each two of {len(nodes)} lab nodes; use a /16 with link_prefix = 30."
+        )
+    return cables
+
+
+def _check_cables(cluster: Cluster) -> None:
+    """Whether both ends of each cable agree, and the control network joins all nodes of one."""
+    for name, fabric in cluster.fabrics.items():
+        nodes = cluster.nodes_on(name)
+        if fabric.control is not None and not (
+            fabric.link_prefix and all(fabric.control in node.fabrics for node in nodes)
+        ):
+            raise InputError(
+                f"{cluster.source}: fabrics.{name}.control is {fabric.control!r}, expected, on a "
+                "fabric of cables, a network that all its nodes are on."
+            )
+        if fabric.link_prefix:
+            ends = {node.name: node.links[name] for node in nodes}
+            if wrong := ends_problem(ends, fabric.subnet, fabric.link_prefix):
+                raise InputError(f"{cluster.source}: fabrics.{name}: {wrong}.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,15 +69,18 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
     waived = gates.known_names(waived)
     meters.require_known(cluster)
     cases, left_out = possible(sweep, cluster)
-    chosen = cases
+    chosen, refused = cases, left_out
     if only:
         keys = frozenset(_COORDINATES) | {key for case in chosen for key in case.parameters}
         terms = parse_query(only, keys)
         chosen = tuple(c for c in chosen if matches(terms, {**c.parameters, **c.document()}))
+        refused = tuple(o for o in refused if matches(terms, {**o.what["parameters"], **o.what}))
     if not chosen:
-        why = f"; the first was left out because {left_out[0].reason}" if left_out else ""
         what = f"--only {only!r} leaves" if only and cases else "the sweep yields"
-        raise InputError(f"{sweep.source}: {what} no case on cluster {cluster.name!r}{why}.")
+        why = "; ".join(f"{reason} ({count})" for reason, count in by_reason(refused).items())
+        raise InputError(
+            f"{sweep.source}: {what} no case on cluster {cluster.name!r}{why and f': {why}'}."
+        )
     return Plan(sweep, cluster, only, waived, chosen, left_out)
 
 
@@ -94,6 +98,11 @@ def possible(
             case = _case(point, sweep)
             cases.setdefault(case.id, case)
     return tuple(cases.values()), tuple(left_out)
+
+
+def by_reason(left_out: Iterable[LeftOut[dict[str, Any]]]) -> dict[str, int]:
+    """How many points were left out for each reason, the most first."""
+    return dict(Counter(left.reason for left in left_out).most_common())
 
 
 def save_plan(plan: Plan, path: Path) -> None:
@@ -142,7 +151,7 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
             if fabric not in cluster.fabrics:
                 raise InputError(
                     f"{sweep.source}: the fabric {fabric!r} is not in {cluster.source}, which has: "
-                    f"{', '.join(cluster.fabrics)}."
+                    f"{', '.join(cluster.fabrics)}; leave fabric out to take all."
                 )
         pairs = [
             (name, engine)
@@ -158,12 +167,16 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
         _check_parameters(given, known, sweep.source)
         for (name, engine), own in zip(pairs, known, strict=True):
             parameters = {key: given.get(key, [known.default]) for key, known in own.items()}
-            found = placements(
-                block["nodes"],
-                block.get("fabric", list(cluster.fabrics)),
-                block.get("transport", ["tcp"]),
-                block["parallelism"] if engine else [None],
-            )
+            found = [
+                place
+                for count in block["nodes"]
+                for place in placements(
+                    [count],
+                    block.get("fabric") or _shared_fabrics(cluster, count),
+                    block.get("transport", ["tcp"]),
+                    block["parallelism"] if engine else [None],
+                )
+            ]
             models = block["model"] if engine else [None]
             for model, place, *values in itertools.product(models, found, *parameters.values()):
                 coordinates = {"engine": engine, "model": model, **asdict(place), "benchmark": name}
@@ -175,6 +188,12 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
                 if key not in seen:
                     seen.add(key)
                     yield point, place
+
+
+def _shared_fabrics(cluster: Cluster, nodes: int) -> list[str]:
+    """The fabrics that so many nodes are on; all where none is, to be left out with the reason."""
+    shared = [name for name in cluster.fabrics if len(cluster.nodes_on(name)) >= nodes]
+    return shared or list(cluster.fabrics)
 
 
 def _of_machines(benchmark: str, block: dict[str, Any], source: str) -> bool:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Column, Table
+from rich.table import Column
 
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import Record
-from nixwulf.sweep.plan import Plan
+from nixwulf.sweep.render import distinct, pairs
 
 _MOST_SHOWN = 4  # metrics of a run on its line; the report has all
 
@@ -110,9 +109,9 @@ class TerminalProgress:
         ]
         # Engines and benchmarks have parameters of their own, and are named where they differ.
         kin = [o for o in cases if (o.benchmark, o.engine) == (case.benchmark, case.engine)]
-        same = _same_for_all(kin)
-        own = {key: value for key, value in case.parameters.items() if key not in same}
-        parameters = [_pairs(own)] if own else []
+        values = distinct(other.parameters for other in kin)
+        own = {key: value for key, value in case.parameters.items() if len(values[key]) > 1}
+        parameters = [pairs(own)] if own else []
         several = len({number for _, number in self._runs}) > 1
         number = [f"(pass {repetition + 1})"] if several else []
         return " ".join([*variant, way, *split, *parameters, *number])
@@ -134,45 +133,6 @@ class TerminalProgress:
 def make_progress() -> TerminalProgress:
     """An observer that writes to standard error, so that standard output stays for results."""
     return TerminalProgress(Console(file=sys.stderr))
-
-
-def print_plan(plan: Plan) -> None:
-    """The cases that would run, and what was left out and why."""
-    console = Console()
-    names = ("case", "engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
-    shown = [name for name in names if any(_cell(case, name) for case in plan.cases)]
-    headers = [*(Column(name, no_wrap=True) for name in shown), Column("parameters")]
-    table = Table(*headers, box=None)
-    same = _same_for_all(plan.cases)
-    for case in plan.cases:
-        own = {key: value for key, value in case.parameters.items() if key not in same}
-        table.add_row(*(_cell(case, name) for name in shown), _pairs(own))
-    console.print(table)
-    if same:
-        _line(console, f"All cases: {_pairs(same)}.")
-    for left in plan.left_out:
-        point = {k: v for k, v in left.what.items() if not isinstance(v, dict)}
-        _line(console, f"Left out: {_pairs(point)}: {left.reason}.")
-    runs = len(plan.cases) * plan.sweep.repetitions
-    _line(console, f"{len(plan.cases)} cases, {plan.sweep.repetitions} passes, {runs} runs.")
-
-
-def _cell(case: Case, name: str) -> str:
-    value = case.id if name == "case" else getattr(case, name)
-    return "" if value is None else str(value)
-
-
-def _same_for_all(cases: Sequence[Case]) -> dict[str, Any]:
-    """The parameters that tell no case from another."""
-    return {
-        key: value
-        for key, value in cases[0].parameters.items()
-        if all(case.parameters.get(key) == value for case in cases)
-    }
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    return " ".join(f"{key}={value}" for key, value in values.items())
 
 
 def _line(console: Console, words: str) -> None:

@@ -12,7 +12,7 @@ from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
 
 LEFT = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
 FAULTS = ("no-gpu", "vanished-gpu", "full-gpu", "silent")
-SWEEP = make_plan(load_sweep("gpu"), load_cluster("lab"))
+SWEEP = make_plan(load_sweep("lab/gpu"), load_cluster("lab"))
 
 
 def plan_for(nodes=1, parallelism="pipeline", progress_s=150, **parameters):

@@ -74,8 +74,4 @@ in
     ];
     actual = map lib.getName nixwulf.pkgs.aarch64-darwin.nixwulf.programs;
   };
-  "clusters and sweeps are installed where the driver looks for them" = {
-    expected = true;
-    actual = lib.hasInfix "cp -r ../clusters ../sweeps $out/share/nixwulf" pkgs.nixwulf.postInstall;
-  };
 }

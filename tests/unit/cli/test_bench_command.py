@@ -97,9 +97,34 @@ def test_a_dry_run_prints_the_cases_and_what_is_left_out_and_writes_nothing(tmp_
     out = tmp_path / "run"
     result = CliRunner().invoke(cli, ["bench", str(sweep), "--out", str(out), "--dry-run"])
     assert result.exit_code == 0
-    assert "1 cases, 1 passes, 1 runs" in result.output
-    assert "single runs on one node only" in result.output
+    assert "1 case, 1 repetition, 1 run." in result.output
+    assert "Left out 1: single runs on one node only." in result.output
     assert not out.exists()
+
+
+@pytest.mark.parametrize(("cluster", "name"), [("lab", "demo"), ("framework-2", "smoke")])
+def test_without_a_sweep_the_lab_has_the_demo_and_machines_have_smoke(cluster, name):
+    words = ["bench", "--cluster", cluster, "--dry-run", "--format", "json"]
+    document = json.loads(CliRunner().invoke(cli, words).output)
+    assert document["sweep"]["document"]["name"] == name
+
+
+def test_the_plan_as_json_is_of_a_dry_run(sweep, tmp_path):
+    assert "--format json is of --dry-run" in refusal(sweep, "--format", "json")
+
+
+def test_a_sweep_that_has_nothing_to_do_says_each_reason_once(sweep):
+    sweep.write_text(SWEEP.replace("[single]", "[pipeline, tensor]"))
+    words = refusal(sweep)
+    assert words.endswith(
+        "no case on cluster 'lab': pipeline needs more than one node (1); "
+        "tensor needs more than one node (1).\n"
+    )
+
+
+def test_a_fabric_that_the_cluster_lacks_is_refused_with_what_to_do(sweep):
+    sweep.write_text(SWEEP.replace("nodes: [1]", "nodes: [1, 2], fabric: [cable]"))
+    assert "gbe2g5; leave fabric out to take all." in refusal(sweep)
 
 
 @pytest.mark.parametrize("command", ["bench", "engines", "lab", "nodes", "report", "validate"])

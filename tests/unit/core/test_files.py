@@ -28,11 +28,24 @@ def installed(tmp_path, monkeypatch):
     sweeps = tmp_path / "share" / "nixwulf" / "sweeps"
     sweeps.mkdir(parents=True)
     (sweeps / "demo.yaml").touch()
+    (sweeps / "lab").mkdir()
+    (sweeps / "lab" / "gpu.yaml").touch()
     return sweeps
 
 
 def test_a_bare_name_is_found_among_the_files_of_an_installation(installed):
     assert find_input("demo", "sweeps", ".yaml") == installed / "demo.yaml"
+
+
+def test_a_name_may_have_a_folder(installed):
+    assert find_input("lab/gpu", "sweeps", ".yaml") == installed / "lab" / "gpu.yaml"
+
+
+@pytest.mark.parametrize("name", ["nowhere/mine.yaml", "/dev/stdin", "here/mine"])
+def test_a_path_is_taken_as_it_is(installed, name):
+    Path("here").mkdir()
+    Path("here/mine").touch()
+    assert find_input(name, "sweeps", ".yaml") == Path(name)
 
 
 def test_a_file_of_the_user_comes_before_the_one_that_was_shipped(installed):
@@ -45,4 +58,4 @@ def test_a_file_of_the_user_comes_before_the_one_that_was_shipped(installed):
 def test_an_unknown_name_is_refused_with_the_names_that_there_are(installed):
     with pytest.raises(InputError) as caught:
         find_input("dmo", "sweeps", ".yaml")
-    assert caught.value.message == "No sweeps/dmo.yaml; give a file, or one of: demo."
+    assert caught.value.message == "No sweeps/dmo.yaml; give a file, or one of: demo, lab/gpu."

@@ -430,7 +430,7 @@ def test_an_engine_without_numbers_on_a_device_is_said_to_have_none():
     assert not any("mlx" in said for said in speed(2, constants=None, engine="vllm").assumptions)
 
 
-# sweeps/delays.yaml in the lab, two quiet cores: tok/s of decoding by the round trip in us.
+# sweeps/lab/delays.yaml in the lab, two quiet cores: tok/s of decoding by the round trip in us.
 LAB_ALONE = 554
 LAB = {
     ("pipeline", 2): {82: 254, 384: 183, 580: 178, 1048: 140},

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launch_plan import planned
-from nixwulf.inventory.cluster import Attachment
+from nixwulf.inventory.links import Attachment
 from nixwulf.outputs import vllm
 from nixwulf.outputs.vllm import parse_serve
 from nixwulf.plugins.benchmarks import vllm_bench
@@ -178,7 +178,7 @@ def test_a_ray_of_somebody_else_is_left_alone(plan):
 
 def test_nodes_that_ray_cannot_tell_apart_are_refused(plan):
     run = plan()
-    other = Attachment("enp9s0", "10.100.1.2", "mlx5_3", 3)
+    other = Attachment("enp9s0", "10.100.1.2", ("mlx5_3",), 3)
     node = replace(run.nodes[1].node, fabrics={"qsfp-a": other})
     run.nodes = (run.nodes[0], replace(run.nodes[1], node=node))
     with pytest.raises(RunFailure, match="name interface, rdma_device and gid_index alike"):

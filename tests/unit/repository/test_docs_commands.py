@@ -63,8 +63,10 @@ def in_a_checkout(tmp_path, monkeypatch):
         (tmp_path / name).symlink_to(Path(name).resolve())
     readme = Path("README.md").read_text()
     (tmp_path / "mine.toml").write_text(block(readme, "toml"))
-    (tmp_path / "mine.yaml").write_text(block(readme, "yaml"))
-    (tmp_path / "works.yaml").write_text(block(Path("docs/two-machines.md").read_text(), "yaml"))
+    smoke = Path("sweeps/smoke.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(
+        smoke.replace("{random: {architecture: llama}}", "{path: /models/mine.gguf}")
+    )
     (tmp_path / "foo.toml").write_text(block(Path("docs/predict.md").read_text(), "toml"))
     for folder in ("runs/mine", "runs/first", "runs/before", "runs/after", "runs/good"):
         (tmp_path / folder).mkdir(parents=True)
@@ -89,7 +91,10 @@ def test_a_command_that_reaches_nothing_works_as_it_is_written(words, in_a_check
     assert done.exit_code == 0, f"nixwulf {words}: {done.output}"
 
 
-def test_the_readme_s_sweep_has_cases_on_the_readme_s_cluster(in_a_checkout):
+def test_a_copy_of_smoke_with_a_model_has_cases_on_the_readme_s_cluster(in_a_checkout):
+    assert yaml.safe_load(Path("mine.yaml").read_text())["models"] == {
+        "tiny": {"path": "/models/mine.gguf"}
+    }
     assert len(load_cluster("mine.toml").nodes) == 2
     done = CliRunner().invoke(cli, ["bench", "mine.yaml", "--cluster", "mine.toml", "--dry-run"])
     assert done.exit_code == 0

@@ -1,6 +1,6 @@
 import copy
 import json
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -45,16 +45,45 @@ def lab():
     return load_cluster("lab")
 
 
-@pytest.mark.parametrize("path", sorted(Path("sweeps").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_sweep_in_the_repository_plans_cases_on_the_lab(path, lab):
-    assert make_plan(load_sweep(path), lab).cases
-
-
 def test_one_node_is_one_case_whatever_the_fabric(lab):
     plan = make_plan(sweep_with(), lab)
     singles = [case for case in plan.cases if case.nodes == 1]
     assert [(case.fabric, case.parallelism) for case in singles] == [(None, "single")] * 2
     assert len(plan.cases) == 2 + 2 * 2 * 2 * 2
+
+
+def test_without_fabrics_a_case_takes_every_one_that_as_many_nodes_share():
+    document = copy.deepcopy(SWEEP)
+    del document["matrix"]["fabric"]
+    macs = load_cluster("mac-studio-4")
+    plan = make_plan(parse_sweep(document, "mine.yaml"), macs)
+    fabrics = {n: {case.fabric for case in plan.cases if case.nodes == n} for n in (2, 4)}
+    assert fabrics == {2: set(macs.fabrics), 4: {"office"}}
+    assert not [left for left in plan.left_out if "are on the fabric" in left.reason]
+
+
+def test_more_nodes_than_any_fabric_joins_are_left_out_with_the_reason():
+    macs = load_cluster("mac-studio-4")
+    cables = {name: fabric for name, fabric in macs.fabrics.items() if name != "office"}
+    document = copy.deepcopy(SWEEP)
+    del document["matrix"]["fabric"]
+    plan = make_plan(parse_sweep(document, "mine.yaml"), replace(macs, fabrics=cables))
+    assert {case.nodes for case in plan.cases} == {1, 2}
+    assert "2 nodes are on the fabric cable-ab, not 4" in {x.reason for x in plan.left_out}
+
+
+def test_an_engine_that_would_compute_beside_the_gpu_is_left_out():
+    document = copy.deepcopy(SWEEP)
+    document["matrix"] |= {
+        "engine": ["mlx", "llama.cpp"],
+        "benchmark": ["serve"],
+        "fabric": ["cable"],
+    }
+    document["matrix"]["parameters"] = {"n_gen": [8]}
+    plan = make_plan(parse_sweep(document, "mine.yaml"), load_cluster("framework-2"))
+    assert {case.engine for case in plan.cases} == {"llama.cpp"}
+    reason = "mlx has no kernels for the GPU of framework-desktop and would compute on its CPU"
+    assert any(left.reason.startswith(reason) for left in plan.left_out)
 
 
 def test_cases_that_cannot_be_are_left_out_with_the_reason(lab):

@@ -13,7 +13,7 @@ from nixwulf.sweep.sweep_file import load_sweep
 
 
 def printed(only, seconds):
-    plan = make_plan(load_sweep("demo"), load_cluster("lab"), only)
+    plan = make_plan(load_sweep("lab/demo"), load_cluster("lab"), only)
     runs = list(plan.runs())
     out = io.StringIO()
     with TerminalProgress(Console(file=out, width=40)) as progress:

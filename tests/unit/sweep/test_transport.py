@@ -2,7 +2,7 @@
 
 import pytest
 
-from nixwulf.inventory.cluster import Attachment
+from nixwulf.inventory.links import Attachment
 from nixwulf.nodes import counters
 from nixwulf.nodes.counters import Counters, RdmaCounters
 from nixwulf.plugins.benchmarks import all_benchmarks
@@ -12,7 +12,7 @@ from nixwulf.sweep.transport import CHATTER_BYTES, Traffic
 from tool_outputs import fixture
 
 DATA = Attachment("eth1", "10.0.0.1")
-RDMA = Attachment("eth1", "10.0.0.1", "mlx5_0", 3)
+RDMA = Attachment("eth1", "10.0.0.1", ("mlx5_0",), 3)
 MB = 1_000_000
 
 LINUX = fixture("linux/counters.txt")
@@ -215,7 +215,7 @@ def on_macs(carried):
         Counters({"en3": 0, "en0": 0, "en4": 0, "lo0": 0} | moved, "en0", {}, counts_rdma=False)
         for moved in ({}, carried)
     )
-    at = Attachment("en3", "10.50.12.1", "rdma_en3")
+    at = Attachment("en3", "10.50.12.1", ("rdma_en3",))
     return {name: transport.traffic(at, before, after) for name in ("mac-a", "mac-b")}
 
 

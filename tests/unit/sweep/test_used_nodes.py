@@ -21,7 +21,7 @@ def nodes_for(plan):
     ],
 )
 def test_a_lab_has_the_nodes_that_its_runs_take(only, names):
-    assert nodes_for(make_plan(load_sweep("demo"), load_cluster("lab"), only)) == names
+    assert nodes_for(make_plan(load_sweep("lab/demo"), load_cluster("lab"), only)) == names
 
 
 def test_a_recovery_may_need_all_nodes():

@@ -16,7 +16,8 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_json
-from nixwulf.inventory.cluster import Attachment, Cluster, Fabric, Node, Shape
+from nixwulf.inventory.cluster import Cluster, Fabric, Node, Shape
+from nixwulf.inventory.links import Attachment
 from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE
 
 # A unix socket's path holds 107 bytes, and ssh adds 17 characters while it makes one.
@@ -154,11 +155,22 @@ def read_definition(state: StateFolder) -> Definition:
 
 def _cluster(document: dict[str, Any]) -> Cluster:
     nodes = (
-        Node(**{**node, "fabrics": {k: Attachment(**v) for k, v in node["fabrics"].items()}})
+        Node(
+            **{
+                **node,
+                "fabrics": _ends(node["fabrics"]),
+                "links": {name: _ends(ends) for name, ends in node["links"].items()},
+            }
+        )
         for node in document["nodes"]
     )
     fabrics = {name: _fabric(fabric) for name, fabric in document["fabrics"].items()}
     return Cluster(**{**document, "nodes": tuple(nodes), "fabrics": fabrics})
+
+
+def _ends(document: dict[str, Any]) -> dict[str, Attachment]:
+    """A lab has no RDMA devices, whose tuple JSON makes a list."""
+    return {key: Attachment(**{**end, "rdma_devices": ()}) for key, end in document.items()}
 
 
 def _fabric(document: dict[str, Any]) -> Fabric:
@@ -184,7 +196,7 @@ def check_cluster(cluster: Cluster) -> None:
         )
     check_count(len(cluster.nodes), cluster.source)
     for node in cluster.nodes:
-        interfaces = [attachment.interface for attachment in node.fabrics.values()]
+        interfaces = [end.interface for end in node.all_ends]
         for interface in interfaces:
             if not INTERFACE.fullmatch(interface) or interface in ("lo", MANAGEMENT_INTERFACE):
                 raise InputError(

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Samples what a node tells of its power, its heat and its clocks until it is stopped; as little as
 # possible of it is work for another process, because it runs beside what is being measured.
 # $1: the folder that has /sys (empty, except in tests). $2: seconds between two samples.

@@ -16,12 +16,11 @@ from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.perf.inputs import PARALLELISMS
-from nixwulf.perf.scenarios.facts import kind_of
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines import Engine
 
-_CPU = "cpu"
+_NO_GPU = ""
 TRANSPORTS = ("tcp", "rdma")
 T = TypeVar("T")
 
@@ -79,6 +78,12 @@ class Placement:
             nodes: those that are placed.
             point: what else is known: 'benchmark', 'parameters' and 'random'.
         """
+        for node in nodes:
+            if gpu_vendor(node.platform) not in {*engine.gpus, _NO_GPU}:
+                return (
+                    f"{engine.name} has no kernels for the GPU of {node.platform} and would "
+                    f"compute on its CPU; take another engine, such as {engines.DEFAULT}"
+                )
         place = {"nodes": self.nodes, "parallelism": self.parallelism, "transport": self.transport}
         return engine.unsupported(
             {
@@ -209,13 +214,6 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
 
 def _unsupported(question: Question, candidate: Candidate, placement: Placement) -> str | None:
     engine = engines.find(question.engine, "--engine")
-    for node in candidate.nodes:
-        kind = kind_of(node.platform)
-        if kind not in {*engine.gpus, _CPU}:
-            return (
-                f"{engine.name} has no kernels for the GPU of {node.platform} and would compute on "
-                f"its CPU; take another engine, such as {engines.DEFAULT}"
-            )
     defaults = {name: one.default for name, one in engine.parameters.items()}
     point = {"benchmark": "", "random": None, "parameters": defaults}
     return placement.refusal(engine, question.cluster, candidate.nodes, point)

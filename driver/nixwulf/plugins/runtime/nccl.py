@@ -10,7 +10,8 @@ import re
 import tomllib
 from importlib import resources
 
-from nixwulf.inventory.cluster import Attachment, Fabric
+from nixwulf.inventory.cluster import Fabric
+from nixwulf.inventory.links import Attachment
 from nixwulf.nodes.ssh import Unreachable, run_all
 from nixwulf.plugins.runtime.run import Run
 
@@ -37,7 +38,8 @@ def environment(fabric: Fabric, attachment: Attachment, transport: str) -> dict[
         variables |= parts["gid"]
     if transport == "rdma" and fabric.kind == "infiniband":
         variables |= parts["infiniband"]
-    return {name: value.format_map(vars(attachment)) for name, value in variables.items()}
+    places = vars(attachment) | {"rdma_device": ",".join(attachment.rdma_devices)}
+    return {name: value.format_map(places) for name, value in variables.items()}
 
 
 @functools.cache

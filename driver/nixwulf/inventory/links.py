@@ -1,0 +1,92 @@
+"""Cables between each two nodes of a fabric: what is wrong with their ends, and those of a lab."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A node's end of what joins it to other nodes of a fabric: a network, or one cable.
+
+    rdma_devices: that of the address first; several where one cable is several devices.
+    """
+
+    interface: str
+    address: str
+    rdma_devices: tuple[str, ...] = ()
+    gid_index: int | None = None
+
+    @property
+    def rdma_device(self) -> str | None:
+        """The device of the address, for programs that take one; None: tcp only."""
+        return self.rdma_devices[0] if self.rdma_devices else None
+
+
+Ends = Mapping[str, Mapping[str, Attachment]]
+
+
+def ends_problem(ends: Ends, subnet: ipaddress.IPv4Network, prefix: int) -> str | None:
+    """What is wrong with the cables of a fabric, or None.
+
+    Args:
+        ends: each node's ends, by the node at the other end; each address is in `subnet`.
+        subnet: that of the fabric.
+        prefix: length of the prefix of each cable's own subnet.
+    """
+    if prefix <= subnet.prefixlen:
+        return f"link_prefix is {prefix}, and the subnet {subnet} has no room for one of those"
+    owners: dict[ipaddress.IPv4Network, frozenset[str]] = {}
+    for node, own in ends.items():
+        interfaces = [end.interface for end in own.values()]
+        for other, end in own.items():
+            pair, link = frozenset({node, other}), _subnet(end, prefix)
+            if node == other or node not in ends.get(other, {}):
+                return (
+                    f"node {node!r} has a cable to {other!r}, and {other!r} has none to {node!r}; "
+                    f"add links.{node} to {other!r}"
+                )
+            if interfaces.count(end.interface) > 1:
+                return f"node {node!r} has two cables on the interface {end.interface!r}"
+            if prefix < 31 and end.address in {str(link[0]), str(link[-1])}:  # noqa: PLR2004
+                return (
+                    f"node {node!r} has the address {end.address!r}, which in {link} is no node's"
+                )
+            if _subnet(ends[other][node], prefix) != link:
+                return (
+                    f"the ends of the cable of {node!r} and {other!r} are {end.address!r} and "
+                    f"{ends[other][node].address!r}, not in one subnet with a prefix of {prefix}"
+                )
+            if owners.setdefault(link, pair) != pair:
+                others = " and ".join(map(repr, sorted(owners[link])))
+                return (
+                    f"the cables of {others} and of {node!r} and {other!r} are both in {link}; "
+                    "give each its own subnet"
+                )
+    return None
+
+
+def _subnet(end: Attachment, prefix: int) -> ipaddress.IPv4Network:
+    return ipaddress.IPv4Network((end.address, prefix), strict=False)
+
+
+def cable_all(names: Sequence[str], subnet: ipaddress.IPv4Network, prefix: int) -> Ends | None:
+    """A cable between each two nodes, on interfaces cable-NODE; None where the subnet is too small.
+
+    Args:
+        names: the nodes.
+        subnet: what the cables' own subnets are taken from.
+        prefix: length of their prefixes.
+    """
+    ends: dict[str, dict[str, Attachment]] = {name: {} for name in names}
+    own_subnets = subnet.subnets(new_prefix=prefix) if prefix > subnet.prefixlen else iter(())
+    for one, other in combinations(names, 2):
+        link = next(own_subnets, None)
+        if link is None:
+            return None
+        for name, peer, address in zip((one, other), (other, one), link.hosts(), strict=False):
+            ends[name][peer] = Attachment(f"cable-{peer}", str(address))
+    return ends
