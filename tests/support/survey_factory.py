@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Interface
@@ -78,16 +79,14 @@ def surveyed(machines: Sequence[Surveyed], wired: Wired, passes: int = 65535) ->
 
 
 def attachments(found: Draft) -> set[frozenset[tuple[str, str]]]:
-    """The fabrics of a draft as sets of (node, interface)."""
-    nodes = found.document["nodes"]
-    return {
-        frozenset(
-            (node["name"], node["fabrics"][fabric]["interface"])
-            for node in nodes
-            if fabric in node.get("fabrics", {})
-        )
-        for fabric in found.document["fabrics"]
-    }
+    """The networks and cables of a draft as sets of (node, interface)."""
+    ends: dict[tuple[str, ...], set[tuple[str, str]]] = defaultdict(set)
+    for node in found.document["nodes"]:
+        for fabric, place in node.get("fabrics", {}).items():
+            for other, end in place.get("links", {"": place}).items():
+                pair = sorted((node["name"], other)) if other else ()
+                ends[fabric, *pair].add((node["name"], end["interface"]))
+    return set(map(frozenset, ends.values()))
 
 
 def with_reach(reach: Reach, pair: Pair, size: int) -> Reach:

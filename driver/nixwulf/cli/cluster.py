@@ -111,9 +111,9 @@ def check(ctx: click.Context, file: str, offline: bool) -> None:
     reached = connections(found)
     if not hold(found, reached, ["fabric", "versions"], (), "text"):
         ctx.exit(EXIT_GATE)
-    machines, said = _survey_of(found, reached)
-    wrong = differences(found, machines, said)
-    for sentence in [*wrong, *additions(found, said)]:
+    machines, real = _survey_of(found, reached)
+    wrong = differences(found, machines, real)
+    for sentence in [*wrong, *additions(found, real)]:
         click.echo(sentence)
     if wrong:
         ctx.exit(EXIT_GATE)
@@ -124,19 +124,20 @@ def _may_write(output: Path, *, force: bool) -> None:
     if output.is_dir():
         raise InputError(f"{str(output)!r} is a folder; give a file such as 'mine.toml'.")
     if output.exists() and not force:
-        if not sys.stdin.isatty():
+        if not _is_terminal():
             raise InputError(
                 f"{str(output)!r} exists and is not overwritten; give another --output, or --force."
             )
         click.confirm(f"{str(output)!r} exists. Overwrite it?", abort=True, err=True)
 
 
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
 def _survey(hosts: Sequence[str], config: Path | None, name: str) -> str:
     """The text of a cluster file; what is noteworthy goes to standard error."""
-    import tomllib
-
-    from nixwulf.core.schema import check as check_schema
-    from nixwulf.inventory.cluster import Node, parse_cluster
+    from nixwulf.inventory.cluster import Node
     from nixwulf.nodes.ssh import connect, hosts_of
     from nixwulf.ops.survey.inquiry import inquire, renamed
     from nixwulf.ops.survey.machines import check_different, node_names, survey
@@ -160,21 +161,32 @@ def _survey(hosts: Sequence[str], config: Path | None, name: str) -> str:
             for connection in reached.values():
                 connection.close()
     text = render(found)
-    document = tomllib.loads(text)
-    check_schema(document, "cluster", "The file that would be written")
-    parse_cluster(document, "The file that would be written")
+    _read(text)
     _say_of(found, other)
     return text
 
 
+def _read(text: str) -> Cluster:
+    """The cluster of a text, as all commands will read it."""
+    import tomllib
+
+    from nixwulf.core.schema import check as check_schema
+    from nixwulf.inventory.cluster import parse_cluster
+
+    document = tomllib.loads(text)
+    check_schema(document, "cluster", "What the machines say")
+    return parse_cluster(document, "What the machines say")
+
+
 def _survey_of(
     cluster: Cluster, reached: dict[str, Connection]
-) -> tuple[Sequence[Surveyed], Draft]:
+) -> tuple[Sequence[Surveyed], Cluster]:
     from nixwulf.ops.survey.inquiry import inquire
     from nixwulf.ops.survey.machines import survey
+    from nixwulf.ops.survey.render import render
 
     machines = survey([reached[node.name] for node in cluster.nodes])
-    return machines, inquire(cluster.name, machines, reached, _step)
+    return machines, _read(render(inquire(cluster.name, machines, reached, _step)))
 
 
 def _check_hosts(hosts: Sequence[str]) -> None:

@@ -257,43 +257,77 @@ def test_a_cable_between_two_whose_ports_have_no_address_is_named():
     assert "thunderbolt0 of a (a cable to 'fw2'): no IPv4 address." in found.left_out
 
 
-def macs():
-    """Four Macs with a cable between every two; addresses are the system's, all in one subnet."""
+PAIRS = ("ab", "ac", "ad", "bc", "bd", "cd")
+
+
+def macs(prefix):
+    """Four Macs with a cable between every two, and the office's network."""
     wired, ports = [], {name: [] for name in "abcd"}
-    for index, (one, other) in enumerate(("ab", "ac", "ad", "bc", "bd", "cd"), start=1):
+    network = {16: "169.254", 30: "10.50"}[prefix]
+    for index, pair in enumerate(PAIRS, start=1):
         ends = set()
-        for end, name in enumerate((one, other), start=1):
+        for end, name in enumerate(pair, start=1):
             port = f"en{len(ports[name]) + 3}"
-            address = f"169.254.{index}.{end}/16"
+            address = f"{network}.{index}.{end}/{prefix}"
             device = (RdmaPort(f"rdma_{port}", "ACTIVE"),)
             ports[name].append(
                 interface(port, address, medium="thunderbolt", speed_gbps=80.0, rdma=device)
             )
             ends.add((name, port))
         wired.append(ends)
-    return [machine(name, *ports[name]) for name in "abcd"], wired
+    for end, name in enumerate("abcd", start=1):
+        ports[name].append(interface("en0", f"192.168.1.{end}/24"))
+    office = {(name, "en0") for name in "abcd"}
+    return [machine(name, *ports[name]) for name in "abcd"], [*wired, office]
 
 
-def test_cables_between_every_two_macs_are_a_fabric_each_and_one_mesh():
-    machines, wired = macs()
+def test_cables_between_every_two_macs_are_one_fabric_of_cables():
+    machines, wired = macs(prefix=30)
     found = surveyed(machines, wired)
     assert attachments(found) == set(map(frozenset, wired))
     cluster = loaded(found)
-    assert list(cluster.fabrics) == [
-        f"cable-{x}-{y}" for x, y in ("ab", "ac", "ad", "bc", "bd", "cd")
-    ]
-    assert {fabric.kind for fabric in cluster.fabrics.values()} == {"thunderbolt5-rdma"}
+    assert list(cluster.fabrics) == ["mesh", "lan"]
+    mesh = cluster.fabrics["mesh"]
+    assert (mesh.kind, mesh.speed_gbps, mesh.link_prefix) == ("thunderbolt5-rdma", 80, 30)
+    assert (str(mesh.subnet), mesh.control) == ("10.50.0.0/21", "lan")
+    assert len(cluster.joined("mesh", 4)) == 4
+    assert cluster.nodes[3].links["mesh"]["a"].rdma_device == "rdma_en3"
+    assert "# 6 cables between each two of a, b, c, d.\n[fabrics.mesh]\n" in render(found)
+
+
+def test_cables_whose_addresses_nobody_gave_are_a_fabric_each():
+    machines, wired = macs(prefix=16)
+    found = surveyed(machines, wired)
+    assert attachments(found) == set(map(frozenset, wired))
+    cluster = loaded(found)
+    assert list(cluster.fabrics) == [*(f"cable-{a}-{b}" for a, b in PAIRS), "lan"]
     text = render(found)
-    assert "# A cable from a (en3) to b (en3).\n" in text
-    assert "# It and the next 5 are the cables of a mesh of a, b, c, d.\n" in text
+    assert "# A cable from a (en3) to b (en3).\n# It and 5 other cables hang together: with" in text
+
+
+def test_a_second_cable_between_two_nodes_is_of_a_second_mesh():
+    ports = {name: [] for name in "abc"}
+    wired = []
+    for index, pair in enumerate(("ab", "bc", "ab"), start=1):
+        wired.append({(name, f"tb{index}") for name in pair})
+        for end, name in enumerate(pair, start=1):
+            address = f"10.50.{index}.{end}/30"
+            ports[name].append(interface(f"tb{index}", address, medium="thunderbolt"))
+    found = surveyed([machine(name, *ports[name]) for name in "abc"], wired)
+    assert attachments(found) == set(map(frozenset, wired))
+    cluster = loaded(found)
+    assert [fabric.link_prefix for fabric in cluster.fabrics.values()] == [30, None]
+    why = "No network joins all of its nodes, so that it has no control for vLLM and jaccl."
+    assert why in found.notes["fabrics", "mesh"]
 
 
 def test_only_cables_that_are_alike_and_hang_together_are_a_mesh():
-    machines, wired = macs()
+    machines, wired = macs(prefix=30)
     endpoints, _ = candidates(machines)
     found, _ = wires(machines, endpoints, tried(pairs_to_try(endpoints), wired))
-    assert [len(group) for group in meshes(found)] == [6]
-    assert [len(group) for group in meshes([found[0], found[5]])] == [1, 1]
+    assert [len(group) for group in meshes(found)] == [6, 1]
+    apart = [wire for wire in found if wire.nodes in ({"a", "b"}, {"c", "d"})]
+    assert [len(group) for group in meshes(apart)] == [1, 1]
 
 
 def test_a_card_that_answers_for_another_is_said():

@@ -49,17 +49,10 @@ def survey(connections: Sequence[Connection]) -> list[Surveyed]:
     """Ask machines, in their order; raises GateError where one does not answer."""
     failures = list(open_all(connections).values())
     if failures:
-        raise GateError(_unanswered(failures))
+        raise GateError(" ".join(failures))
     asked = script()
     texts = each(lambda one: one.script(asked, timeout_s=_LIMIT_S), connections)
     return [parse(one.node, text) for one, text in zip(connections, texts, strict=True)]
-
-
-def _unanswered(failures: Sequence[str]) -> str:
-    others = len(failures) - 1
-    return failures[0] + (
-        f" Nor do {others} others." if others > 1 else f" {failures[1]}" if others else ""
-    )
 
 
 def script() -> str:

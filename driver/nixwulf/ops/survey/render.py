@@ -29,7 +29,8 @@ def render(draft: Draft) -> str:
         own = {key: value for key, value in node.items() if key != "fabrics"}
         lines += ["[[nodes]]", *_keys(own, place, draft.notes)]
         lines += _comment(draft.notes.get((*place, "disk"), ()), whole=True)
-        lines += [f"fabrics.{_key(k)} = {_inline(v)}" for k, v in node.get("fabrics", {}).items()]
+        for key, end in node.get("fabrics", {}).items():
+            lines += _ends(f"fabrics.{_key(key)}", end)
         lines.append("")
     if draft.left_out:
         lines += [*_comment(["Left out, and why:"]), *_comment(draft.left_out)]
@@ -62,6 +63,13 @@ def _comment(texts: Iterable[str], *, whole: bool = False) -> list[str]:
     return lines
 
 
+def _ends(path: str, place: Mapping[str, Any]) -> list[str]:
+    """A node's place on a network, or its end of each cable."""
+    if "links" not in place:
+        return [f"{path} = {_inline(place)}"]
+    return [f"{path}.links.{_key(k)} = {_inline(end)}" for k, end in place["links"].items()]
+
+
 def _inline(table: Mapping[str, Any]) -> str:
     return f"{{ {', '.join(f'{_key(k)} = {_value(v)}' for k, v in table.items())} }}"
 
@@ -72,5 +80,5 @@ def _key(name: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """A text, a number or a truth value: JSON's forms are TOML's but for one character."""
+    """A text, a number or a list of them: JSON's forms are TOML's but for one character."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")

@@ -18,6 +18,8 @@ _NO_WIRE: Mapping[Medium, str] = {
 }
 # A cable of two has a subnet of at most four addresses, or addresses that nobody gave.
 _CABLE_PREFIX = 30
+# What holds all cables of a mesh is at most all of 10.0.0.0.
+_WIDEST_PREFIX = 8
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,11 @@ class Wire:
     def network(self) -> ipaddress.IPv4Network:
         """Its subnet."""
         return self.members[0].network
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The machines on it."""
+        return frozenset(end.node for end in self.members)
 
     @property
     def is_thunderbolt(self) -> bool:
@@ -233,21 +240,44 @@ def meshes(found: Sequence[Wire]) -> list[list[Wire]]:
     """Wires in groups: cables that hang together and are alike are one, each other wire is one.
 
     Macs whose Thunderbolt ports are joined in pairs are the case: what a switch would be is a mesh
-    of cables.
+    of cables. Of two cables between the same two machines the second is of another mesh.
     """
     grouped: list[list[Wire]] = []
     for wire in found:
-        joined = [group for group in grouped if any(_alike(wire, other) for other in group)]
+        joined = [group for group in grouped if any(_hang_together(wire, other) for other in group)]
         grouped = [group for group in grouped if group not in joined]
         grouped.append([*(other for group in joined for other in group), wire])
-    return [sorted(group, key=found.index) for group in grouped]
+    ordered = [sorted(group, key=found.index) for group in grouped]
+    layers = [layer for group in ordered for layer in _one_a_pair(group)]
+    return sorted(layers, key=lambda layer: found.index(layer[0]))
 
 
-def _alike(one: Wire, other: Wire) -> bool:
-    kinds = [
-        (wire.is_cable, wire.is_thunderbolt, wire.speed_gbps, wire.mtu) for wire in (one, other)
-    ]
-    nodes = [{end.node for end in wire.members} for wire in (one, other)]
-    return (
-        one.is_cable and kinds[0] == kinds[1] and bool(nodes[0] & nodes[1]) and nodes[0] != nodes[1]
-    )
+def _hang_together(one: Wire, other: Wire) -> bool:
+    kinds = [(w.is_cable, w.is_thunderbolt, w.speed_gbps, w.mtu) for w in (one, other)]
+    return one.is_cable and kinds[0] == kinds[1] and bool(one.nodes & other.nodes)
+
+
+def _one_a_pair(group: Sequence[Wire]) -> list[list[Wire]]:
+    layers: list[list[Wire]] = []
+    for wire in group:
+        free = (layer for layer in layers if all(wire.nodes != other.nodes for other in layer))
+        layer = next(free, None)
+        if layer is None:
+            layers.append([wire])
+        else:
+            layer.append(wire)
+    return layers
+
+
+def own_subnets(group: Sequence[Wire]) -> tuple[ipaddress.IPv4Network, int] | None:
+    """What holds the subnets of all cables of a mesh, and the prefix of each.
+
+    None where they are no fabric of cables: two share a subnet, or they differ in size.
+    """
+    networks = [wire.network for wire in group]
+    prefixes = {network.prefixlen for network in networks}
+    around = networks[0]
+    while not all(network.subnet_of(around) for network in networks) and around.prefixlen:
+        around = around.supernet()
+    alike = len(prefixes) == 1 and len(set(networks)) == len(networks) > 1
+    return (around, prefixes.pop()) if alike and around.prefixlen >= _WIDEST_PREFIX else None
