@@ -145,7 +145,6 @@ def test_the_file_passes_its_checks_and_a_sweep_plans_on_it(nixwulf, written, tm
 
 
 def test_the_file_agrees_with_the_machines_until_a_value_is_changed(nixwulf, written, tmp_path):
-    document = tomllib.loads(written[0].read_text())
     two = written[0].read_text().split("[[nodes]]")
     file = tmp_path / "two.toml"
     file.write_text("[[nodes]]".join(two[:3]))
@@ -153,12 +152,8 @@ def test_the_file_agrees_with_the_machines_until_a_value_is_changed(nixwulf, wri
         done = nixwulf(*words)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "All 2 nodes answer and are on their fabrics." in done.stdout
-    speed = document["fabrics"]["lan-backup"]["speed_gbps"]
-    text = file.read_text()
-    head, _, tail = text.partition("[fabrics.lan-backup]")
-    file.write_text(
-        f"{head}[fabrics.lan-backup]{tail.replace(f'speed_gbps = {speed}', 'speed_gbps = 40', 1)}"
-    )
+    head, table, tail = file.read_text().partition("[fabrics.lan-backup]")
+    file.write_text(head + table + tail.replace("speed_gbps = 10", "speed_gbps = 40", 1))
     done = nixwulf("cluster", "check", file)
     assert done.returncode == 3, done.stdout + done.stderr
     assert "fabrics.lan-backup: its speed is 40 Gbit/s in the file, and it is linked at 10" in (
@@ -190,24 +185,17 @@ def test_who_cannot_be_reached_is_in_the_file_with_a_warning_and_on_no_fabric(ma
     document = tomllib.loads(done.stdout)
     assert document["fabrics"] == {}
     assert [node["name"] for node in document["nodes"]] == ["n1", "n2"]
-    assert re.search(
-        r"# switch of n2 \(10\.90\.1\.12/24\): reaches n1, which does not", done.stdout
-    )
+    assert "# switch of n2 (10.90.1.12/24): reaches n1, which does not" in done.stdout
 
 
 def test_two_names_of_one_machine_are_refused(machines, nixwulf, tmp_path):
     config = machines.lab.ssh_config.read_text()
+    both = re.sub(r"^Host n1\b", "Host n1 again", config, flags=re.MULTILINE)
     aliased = tmp_path / "config"
-    aliased.write_text(
-        "Host again\n  HostKeyAlias n1\n"
-        + re.sub(r"^Host n1\b", "Host n1 again", config, flags=re.M)
-    )
+    aliased.write_text(f"Host again\n  HostKeyAlias n1\n{both}")
     done = nixwulf("cluster", "new", "--from", aliased, "n1", "n2", "again")
     assert done.returncode == 2, done.stderr
-    assert (
-        "'n1' and 'again' are one machine, 'n1', by its network cards; leave one of them out."
-        in (done.stderr)
-    )
+    assert "'n1' and 'again' are one machine, 'n1', by its network cards; leave" in done.stderr
     assert done.stdout == ""
 
 
