@@ -33,6 +33,7 @@ from nixwulf.nodes.ssh import Connection, connections, open_all
 from nixwulf.plugins.benchmarks.serve import TOGETHER_MS
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, ask, body
+from nixwulf.plugins.runtime.run import Run
 
 ROOT = Path(__file__).parents[1]
 NIXWULF = ROOT / ".venv/bin/nixwulf"
@@ -175,7 +176,9 @@ async def stream(socket: Path, streams: int, rate: int) -> None:
     """Read streams at once for about two seconds each, and print how it went."""
     chunks = 2 * (rate or 2000)
     request = body("completions", "m", "x", chunks, rate)
-    async with Endpoint(socket, "m", cast(OwnedProcess, None)).async_client() as client:
+    async with Endpoint(
+        cast(Run, None), socket, "m", cast(OwnedProcess, None)
+    ).async_client() as client:
         begin, cpu = time.perf_counter(), time.thread_time()
         asking = [ask(client, PATHS["completions"], request, lambda: None) for _ in range(streams)]
         answers = await asyncio.gather(*asking)

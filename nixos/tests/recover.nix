@@ -87,8 +87,9 @@
         t.assertEqual(boot_of(node1), before)
 
     with subtest("a node that is off and has no power switch is not recovered, and the reason is said"):
-        status, words = nodes("recover --node node2")
+        status, words = nodes(f"recover --node node2 --timeout {limit(10)}")
         t.assertEqual(status, 1)
+        t.assertIn("node2: does not answer, and may be booting: waiting up to ", words)
         t.assertIn("node2: power: no power_switch in the cluster file for node2", words)
         t.assertIn("node2: not recovered: Node 'node2' did not answer", words)
   '';

@@ -71,7 +71,7 @@ in
 
 
       EARLY = {
-          "the copy begins": "pgrep -f \"nix-daemon --stdio\"",
+          "the copy begins": "pgrep -f \"[n]ix-daemon --stdio\"",
           "the copy is there": "test -e {new}/init",
       }
       ACTIVATING = {

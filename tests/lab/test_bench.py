@@ -10,7 +10,7 @@ import time
 import pytest
 
 from nixwulf.nodes import lab
-from nixwulf.plugins.engines.llama_cpp.install import find_or_build
+from nixwulf.plugins.engines.llama_cpp import ENGINE
 
 SWEEP = """
 name: interrupted
@@ -30,7 +30,7 @@ limits: {wall_s: 60, progress_s: 20}
 
 @pytest.fixture(scope="module", autouse=True)
 def _engine():
-    find_or_build(lambda step, share: None)
+    ENGINE.install_local(lambda step, share: None)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from lab_under_test import cluster_of
 
 from nixwulf.inventory.cluster import Shape
-from nixwulf.plugins.engines.llama_cpp.install import find_or_build
+from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.plugins.gates import all_gates
 from nixwulf.results.record import load
 from stand_in import put
@@ -40,7 +40,7 @@ samples: 2
 
 @pytest.fixture(scope="module")
 def machines(bring_up):
-    programs = find_or_build(lambda step, share: None).programs.values()
+    programs = ENGINE.install_local(lambda step, share: None).programs.values()
     cluster = cluster_of(2, cable=Shape(delay_us=200))
     running = bring_up(cluster, "machines", path=sorted({program.parent for program in programs}))
     yield running

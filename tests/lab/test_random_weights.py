@@ -19,7 +19,7 @@ import pytest
 
 from nixwulf.llm import random_gguf
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.plugins.engines.llama_cpp.install import find
+from nixwulf.plugins.engines.llama_cpp import ENGINE
 
 DENSE = RandomModel()
 MOE = RandomModel(architecture="qwen3moe", feed_forward=768, experts=4, experts_used=2, seed=1)
@@ -36,7 +36,7 @@ START_SECONDS = 60
 
 @pytest.fixture(scope="module")
 def programs() -> dict[str, Path]:
-    installation = find()
+    installation = ENGINE.find_local()
     if installation is None:
         pytest.skip("llama.cpp is neither on PATH nor built before")
     return installation.programs

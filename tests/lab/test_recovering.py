@@ -193,12 +193,29 @@ def test_a_node_that_does_not_answer_has_its_power_switched(desk, machines):
     file = desk.cluster(more=f'power_switch = {{ kind = "command", command = ["{switch}"] }}\n')
     os.kill(listener, signal.SIGSTOP)
     try:
-        done = desk.nixwulf("nodes", "recover", "--cluster", file, "--node", "n2")
+        done = desk.nixwulf(
+            "nodes", "recover", "--cluster", file, "--node", "n2", "--timeout", "20"
+        )
     finally:
         os.kill(listener, signal.SIGCONT)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "n2: recovered by 'power'.\n"
+    assert "n2: does not answer, and may be booting: waiting up to 20 s" in done.stderr
     assert "n2: reboot: n2: " in done.stderr
+
+
+def test_a_node_that_is_still_booting_is_waited_for_and_needs_no_step(desk, machines):
+    listener = listener_of(machines, "n2")
+    os.kill(listener, signal.SIGSTOP)
+    try:
+        recover = ("nodes", "recover", "--cluster", desk.cluster(), "--node", "n2")
+        process = desk.start_until("n2: does not answer, and may be booting", *recover)
+    finally:
+        os.kill(listener, signal.SIGCONT)
+    output, errors = process.communicate(timeout=120)
+    assert (process.returncode, output) == (0, "n2: recovered by 'stop'.\n"), errors
+    assert errors.splitlines() == ["n2: answers", "n2: stop: all gates hold"]
+    assert calls(desk, "n2") == []
 
 
 class Stopping:

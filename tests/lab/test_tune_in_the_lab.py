@@ -16,7 +16,7 @@ import yaml
 
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import lab
-from nixwulf.plugins.engines.llama_cpp.install import find_or_build
+from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.results import record
 from nixwulf.results.run_folder import read_folder
 from nixwulf.sweep.sweep_file import load_sweep
@@ -27,7 +27,7 @@ SHORT = ("--engine", "llama.cpp", "--n-prompt", "16", "--n-gen", "8", "--samples
 
 @pytest.fixture(scope="module", autouse=True)
 def _engine():
-    find_or_build(lambda step, share: None)
+    ENGINE.install_local(lambda step, share: None)
 
 
 def start(*arguments):

@@ -70,4 +70,4 @@ async def serving(
     socket = folder / "s"
     server = await asyncio.start_unix_server(connected, socket)
     async with server:
-        yield Endpoint(socket, "m", None)  # type: ignore[arg-type]
+        yield Endpoint(None, socket, "m", None)  # type: ignore[arg-type]

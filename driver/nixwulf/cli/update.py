@@ -154,7 +154,6 @@ def _bring(cluster: Cluster, targets: Sequence[Target], expect_cluster: str | No
     from nixwulf.ops.deploy import update as updating
 
     failures = list(open_all(target.connection for target in targets).values())
-    failures = failures or updating.measuring(targets)
     failures = failures or updating.unfit(cluster, targets, expect_cluster)
     if failures:
         return failures

@@ -82,12 +82,14 @@ def _json(path: Path, known: Identities) -> str:
 def _toml(path: Path) -> str:
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.inventory.platforms import load_platform
-    from nixwulf.plugins import meters
+    from nixwulf.plugins import meters, switches
 
     if "system" in read_toml(path):
         load_platform(path)
         return "platform"
-    meters.require_known(load_cluster(path))
+    cluster = load_cluster(path)
+    meters.require_known(cluster)
+    switches.require_known(cluster)
     return "cluster"
 
 

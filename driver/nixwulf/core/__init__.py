@@ -1,1 +1,1 @@
-"""What all rooms stand on: errors, guarded reading of files, schemas, units, text."""
+"""What all rooms use: errors, guarded reading of files, schemas, units, text."""

@@ -42,9 +42,9 @@ Cell = str | Styled
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; a column is its head where there is no more to say of it.
+    """Rows of cells; a column is its head where it is of plain text.
 
-    title and caption stand above and below it on a terminal; notes: where its numbers are from.
+    title and caption are above and below it on a terminal; notes: where its numbers are from.
     """
 
     columns: Sequence[Column | str]
@@ -55,7 +55,7 @@ class Table:
 
     @property
     def shape(self) -> list[Column]:
-        """Its columns, each with all that there is to say of it."""
+        """Its columns, also those that are given by their heads."""
         return [Column(one) if isinstance(one, str) else one for one in self.columns]
 
     @property
@@ -105,7 +105,13 @@ def say(
 
 
 def rich_table(table: Table, *, gap: int = 2, show_header: bool = True) -> RichTable:
-    """A table as rich prints it; gap: columns between two of its columns."""
+    """A table as rich prints it.
+
+    Args:
+        table: heads, rows and what is above and below them.
+        gap: columns of the terminal between two of its columns.
+        show_header: whether the heads are printed.
+    """
     found = RichTable(
         title=Text(clean(table.title)) if table.title else None,
         title_justify="left",

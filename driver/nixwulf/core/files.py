@@ -31,9 +31,16 @@ def shipped(package: Path) -> Path:
 
 
 def find_input(name_or_path: str, folder: str, suffix: str) -> Path:
-    """The file of a path, or of a name in FOLDER here or in what came with the driver.
+    """The file of a path, or of a name in a folder here or in what came with the driver.
 
-    A name is the path below FOLDER without its suffix, such as 'smoke' or 'lab/demo'.
+    Args:
+        name_or_path: a path, or one below the folder without its suffix, such as 'smoke' or
+            'lab/demo'.
+        folder: such as 'sweeps'.
+        suffix: such as '.yaml'.
+
+    Raises:
+        InputError: there is none, with the names there are.
     """
     path = Path(name_or_path)
     if path.suffix == suffix:

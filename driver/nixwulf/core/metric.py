@@ -17,11 +17,11 @@ _DATA = re.compile(r"[kKMGT]?i?(bit|b|B)")
 
 
 class MetricFacts(NamedTuple):
-    """What is known of a metric by its name; of one without an entry its name and unit say all.
+    """What is known of a metric by its name; one without an entry has its name and unit only.
 
-    short: its name in tables; long: in sentences; better: where its unit does not say it;
+    short: its name in tables; long: in sentences; better: where its unit does not show it;
     predicted: in which unit the performance model predicts it; compared: whether machines and
-    models stand side by side by it, in that unit.
+    models are compared by it, in that unit.
     """
 
     short: str = ""
@@ -46,10 +46,11 @@ class Metric:
     """A measured quantity with its unit, every sample, and the conditions it holds for.
 
     Conditions are what was asked for or fixed: they are the same in every repetition of a case, and
-    tell metrics of one name apart. What was seen beside the samples is observed: retransmits, lost
-    packets. distribution: whether its percentiles tell more than its mean, as of times. windows:
-    when all of this, and nothing else, was measured, as pairs of begin and end in seconds of this
-    machine's monotonic clock; with them a speed gets its watts. No windows: not known that well.
+    differ between metrics of one name. What was measured beside the samples is observed:
+    retransmits, lost packets. distribution: whether its percentiles add to its mean, as of times.
+    windows: when all of this, and nothing else, was measured, as pairs of begin and end in seconds
+    of this machine's monotonic clock; with them a speed gets its watts. No windows: not known that
+    well.
     value, stddev, percentiles: as a tool printed them, for what its samples do not give.
     """
 

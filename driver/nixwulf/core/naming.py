@@ -1,4 +1,4 @@
-"""Names made of what they stand for: words for the eyes, and hashes that tell two apart."""
+"""Names made of values: readable words, and hashes that differ where the values do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any
 
 
 def slug(text: str, longest: int, also: str = "") -> str:
-    """Lower case letters, digits and what is also kept, with '-' for all else; perhaps empty."""
+    """Lower case letters, digits and what is also kept, with '-' for all else; perhaps empty.
+
+    Args:
+        text: any.
+        longest: characters of the result at the most.
+        also: characters that are kept.
+    """
     words = re.sub(rf"[^a-z0-9{re.escape(also)}]+", "-", text.lower())
     return words[:longest].strip(f"-{also}")
 

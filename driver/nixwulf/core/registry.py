@@ -29,7 +29,17 @@ def discover(package: ModuleType, attribute: str) -> dict[str, object]:
 
 
 def choose(found: dict[str, Found], name: str, what: str, source: str) -> Found:
-    """The one of that name; raises InputError with the names there are."""
+    """The plug-in of a name.
+
+    Args:
+        found: all of the kind, by name.
+        name: the one that is wanted.
+        what: the kind, for the message.
+        source: what named it, for the message.
+
+    Raises:
+        InputError: there is none, with the names there are.
+    """
     if name not in found:
         raise InputError(f"{source}: unknown {what} {name!r}; known: {', '.join(found)}.")
     return found[name]

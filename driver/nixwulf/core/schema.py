@@ -63,20 +63,42 @@ def _fast_validator(kind: Kind, tolerant: bool) -> Any:
 
 
 def problems(document: Any, kind: Kind, *, tolerant: bool = False) -> list[str]:
-    """Every problem of a document, each a sentence that names the key and what was expected."""
+    """Every problem of a document, each a sentence that names the key and what was expected.
+
+    Args:
+        document: of YAML, TOML or JSON.
+        kind: which schema.
+        tolerant: it may have keys that the schema does not know, and other values of its lists.
+    """
     errors = sorted(_validator(kind, tolerant).iter_errors(document), key=_order)
     return [_sentence(error) for error in errors]
 
 
 def check(document: Any, kind: Kind, source: str) -> None:
-    """Raise InputError, naming the source and the first key that is wrong."""
+    """Hold a document against its schema.
+
+    Args:
+        document: of YAML, TOML or JSON.
+        kind: which schema.
+        source: its file, for the message.
+
+    Raises:
+        InputError: with the source and the first key that is wrong.
+    """
     _refuse(problems(document, kind), source)
 
 
 def check_one_of_many(document: Any, kind: Kind, source: str, *, tolerant: bool) -> None:
     """As check, but fast for a valid document that came from JSON.
 
-    tolerant: it may have keys that the schema does not know, and other values of its lists.
+    Args:
+        document: of JSON.
+        kind: which schema.
+        source: its file, for the message.
+        tolerant: it may have keys that the schema does not know, and other values of its lists.
+
+    Raises:
+        InputError: with the source and the first key that is wrong.
     """
     fast = _fast_validator(kind, tolerant)
     if not fast.is_valid(document):

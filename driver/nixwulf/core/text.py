@@ -29,7 +29,13 @@ def format_significant(value: float) -> str:
 
 
 def format_interval(value: float, low: float, high: float) -> str:
-    """A predicted value with its interval: '~15.2 (12.4 to 18.6)'."""
+    """A predicted value with its interval: '~15.2 (12.4 to 18.6)'.
+
+    Args:
+        value: in any unit.
+        low: the lower end of the interval, in the same unit.
+        high: the upper end.
+    """
     texts = map(format_significant, (low, high))
     return f"~{format_significant(value)} ({' to '.join(texts)})"
 
@@ -91,7 +97,13 @@ def link_name(fabric: str, transport: str) -> str:
 
 
 def case_name(nodes: int, parallelism: str, link: str) -> str:
-    """What tells a case from the others of its setting: '2 nodes, tensor, lan', or 'one node'."""
+    """How a case differs from the others of its setting: '2 nodes, tensor, lan', or 'one node'.
+
+    Args:
+        nodes: how many.
+        parallelism: such as 'tensor', empty for none.
+        link: the fabric and the transport, empty for none.
+    """
     if nodes == 1:
         return "one node"
     return ", ".join(filter(None, (plural(nodes, "node"), parallelism, link)))

@@ -83,7 +83,16 @@ class PlacedModel:
 
 
 def parse_model(name: str, values: dict[str, Any], source: str) -> Model:
-    """The model of a sweep's entry that passed the schema; raises InputError."""
+    """The model of a sweep's entry.
+
+    Args:
+        name: in the sweep.
+        values: of the entry, which passed the schema.
+        source: file and key, for messages.
+
+    Raises:
+        InputError: random weights that cannot be made.
+    """
     if "path" in values or "id" in values:
         return Model(name, None, values.get("path"), values.get("id"), values.get("tokenizer"))
     return Model(name, random=parse_random_model(values["random"], f"{source}.random"))
@@ -94,7 +103,10 @@ def place(
 ) -> PlacedModel:
     """Bring a model to nodes unless one of the same name and size is there.
 
-    make gives the file or folder of random weights, as the engine reads them.
+    Args:
+        model: what the sweep names.
+        nodes: where to, the head first.
+        make: gives the file or folder of random weights, as the engine reads them.
     """
     if model.id:
         return PlacedModel(model, model.id, None)
@@ -123,9 +135,9 @@ def place(
 
 
 def sizes_on(node: Connection, path: str) -> Sizes | None:
-    """What the headers of a model on a node say.
+    """The sizes of a model on a node, by its headers.
 
-    None for what is of no known form or cut short: the engine says so better.
+    None for what is of no known form or cut short: the engine's message is better.
     """
     try:
         if path.endswith(".m"):

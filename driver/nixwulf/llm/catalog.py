@@ -1,4 +1,4 @@
-"""What names say: facts of a language model by its own, bits of a weight by its quantization's."""
+"""Known names: facts of a language model by its own, bits of a weight by its quantization's."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
     """The model that a name is about, as first published: 'MiniMax-M2-UD-Q6_K_XL' is MiniMax-M2.
 
     The longest alias in the name counts, and no letter or digit may follow it: GLM-4.6V is another
-    model than GLM-4.6. Raises InputError that says which facts are needed and where they go.
+    model than GLM-4.6. Raises InputError that lists the facts that are needed and where they go.
     """
     found = [
         (len(alias), model)
@@ -149,11 +149,19 @@ def _plain(name: str) -> str:
 
 
 def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
-    """Weights of a model by the name of its quantization and, where it is known, its size in GiB.
+    """Weights of a model by the name of its quantization.
 
-    A size says what the mean is. In a file of mixed blocks the tensors that are no experts have
-    about two bits more than the mean, up to Q8_0 (llama_tensor_get_type of llama.cpp; Unsloth's
-    mixes more so). Raises InputError for a name that is not known when there is no size.
+    A size gives the mean. In a file of mixed blocks the tensors that are no experts have about two
+    bits more than the mean, up to Q8_0 (llama_tensor_get_type of llama.cpp; Unsloth's mixes more
+    so).
+
+    Args:
+        name: of the quantization, such as 'Q4_K_M'.
+        model: the facts of the model.
+        size_gib: of all of its files, 0 where it is not known.
+
+    Raises:
+        InputError: a name that is not known, without a size.
     """
     found = next(((r, o) for p, r, o in _NAMES if re.search(p, name, re.IGNORECASE)), None)
     if size_gib > 0:

@@ -1,4 +1,4 @@
-"""The header of a GGUF: its keys and its tensors, and what they say of the model.
+"""The header of a GGUF: its keys and its tensors, and the facts that they give.
 
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from nixwulf.llm.model_facts import (
+    WINDOW_LAYERS_UNKNOWN,
     FirstBytes,
     Header,
     Part,
@@ -33,10 +34,19 @@ _LONG = 1024  # more values than a model has layers
 _SPLIT = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
 _BLOCK = re.compile(r"blk\.(\d+)\.(\w+)")
 _STATE = ("ssm_", "shortconv")
+# One layer of so many is without the sliding window, where the file does not say (load_swa_pattern
+# in https://github.com/ggml-org/llama.cpp/tree/master/src/models): the last of them, or the first.
+# llama.cpp has switched the windows of phi3 off.
+_PERIODS = {
+    **{"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "olmo2": 4, "phi3": 1, "plamo3": 8},
+    **{"afmoe": 4, "cohere2": 4, "cohere2moe": 4, "exaone-moe": 4, "exaone4": 4, "laguna": 4},
+    **{"mellum": 4, "smallthinker": 4},
+}
+_FULL_FIRST = {"cohere2moe", "laguna", "smallthinker"}
 
 
 def read(path: str, first_bytes: FirstBytes) -> Header:
-    """What the header of a file says, or of the first of several with the others.
+    """The header of a file, or of all files of a split model by the first.
 
     Raises one of NOT_OF_A_MODEL for another file, or one that is cut short.
     """
@@ -152,6 +162,17 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
         (1 if latent else number) if kind == "attention" else 0
         for kind, number in zip(kinds, kv_heads, strict=True)
     ]
+    window = int(value("attention.sliding_window") or 0)
+    pattern = value("attention.sliding_window_pattern", _PERIODS.get(architecture))
+    if isinstance(pattern, int):
+        full = 0 if architecture in _FULL_FIRST else pattern - 1
+        pattern = [pattern == 0 or n % pattern != full for n in range(count)]
+    windows = tuple(window if has_it else 0 for has_it in pattern or [False] * count)
+    windowed = (
+        int(value("attention.key_length_swa", key)),
+        int(value("attention.value_length_swa", width)),
+    )
+    widths = [windowed if one else (key, width) for one in windows]
     linear = kinds.count("state")
     used = int(value("expert_used_count"))
     experts = used * int(value("expert_feed_forward_length"))
@@ -160,10 +181,10 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
     parts = tuple(_part(name, size, read, tied) for name, size in tensors.items())
     sizes = Sizes(
         *bytes_by_place(parts, count),
-        tied=tied,
+        tied=tensors["token_embd.weight"].bytes if tied else 0,
         vocabulary=tensors["token_embd.weight"].weights // hidden,
-        cache_widths=tuple((key * number, width * number) for number in cached),
-        window=int(value("attention.sliding_window") or 0) or None,
+        cache_widths=tuple((k * n, v * n) for (k, v), n in zip(widths, cached, strict=True)),
+        windows=windows,
         hidden=hidden,
         feed_forward=max(experts, *_each(value("feed_forward_length"), count)),
         heads=heads,
@@ -177,6 +198,7 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
         kv_heads=1 if latent else max(kv_heads),
         experts=int(value("expert_count")),
         experts_used=used,
+        assumptions=(WINDOW_LAYERS_UNKNOWN,) if window and pattern is None else (),
     )
 
 

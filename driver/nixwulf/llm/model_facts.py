@@ -1,4 +1,4 @@
-"""A language model: what its headers say, what memory needs of it, and what decoding does."""
+"""A language model: its headers, what it needs of memory, and what decoding does."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NOT_OF_A_MODEL = (
 FirstBytes = Callable[[str, int], bytes]
 """Reads so many bytes of a path, or as many as there are."""
 _MOST_LAYERS = 10_000
-_WINDOW = (
-    "which layers look back a window only is not in the header: all are taken to keep everything"
+WINDOW_LAYERS_UNKNOWN = (
+    "which layers have the sliding window is not in the header: all are taken to keep every token"
 )
 
 
@@ -91,7 +91,7 @@ class ModelFacts:
 
     @property
     def always(self) -> float:
-        """Parameters that every step reads, whatever the router says."""
+        """Parameters that every step reads, whatever the router chooses."""
         return max(0.0, self.parameters - self.unread - self.routed)
 
     @property
@@ -115,19 +115,20 @@ class ModelFacts:
 class Sizes:
     """What a model needs memory for.
 
-    layers: bytes of the weights of each layer; embedding, output: bytes of what stands before and
-    after them; tied: the embedding is the output's matrix too; cache_widths: values of a key and
-    of a value that each layer keeps for one token; window: tokens that a layer with a sliding
-    window looks back, else none; feed_forward: of one token, all its experts together.
+    layers: bytes of the weights of each layer; embedding, output: bytes of the tensors before and
+    after them; tied: of the embedding, the bytes that are the output's matrix too, 0 where it has
+    its own; cache_widths: values of a key and of a value that each layer keeps for one token;
+    windows: tokens that each layer looks back, 0 for all; feed_forward: width for one token, of all
+    its experts together.
     """
 
     layers: tuple[int, ...]
     embedding: int
     output: int
-    tied: bool
+    tied: int
     vocabulary: int
     cache_widths: tuple[tuple[int, int], ...]
-    window: int | None
+    windows: tuple[int, ...]
     hidden: int
     feed_forward: int
     heads: int
@@ -143,8 +144,8 @@ class TensorSize(NamedTuple):
 class Part(NamedTuple):
     """A tensor of a model.
 
-    place: its layer, or where it stands beside them; routed: of experts that a router chooses
-    among; unread: decoding reads a row of it, or nothing.
+    place: its layer, or 'input' and 'output' for what is before and after them; routed: of experts
+    that a router chooses among; unread: decoding reads a row of it, or nothing.
     """
 
     size: TensorSize
@@ -158,7 +159,7 @@ class Header:
     """A model by the headers of its files, whatever their format.
 
     sizes: what memory needs, its cache_widths 0 of a layer with a state of its own and of a network
-    alone; the rest is as of ModelFacts.
+    alone; the rest is as in ModelFacts.
     """
 
     sizes: Sizes
@@ -169,10 +170,13 @@ class Header:
     kv_heads: int
     experts: int
     experts_used: int
+    assumptions: tuple[str, ...] = ()
 
     def facts(self, name: str) -> ModelFacts:
         """What decoding does, with the exact bits of each part."""
         sizes = self.sizes
+        caches = [(sum(w), n) for w, n in zip(sizes.cache_widths, sizes.windows, strict=True)]
+        windowed = [width for width, window in caches if width and window]
         parameters, size = _sum(self.parts)
         routed, routed_size = _sum(p for p in self.parts if p.routed and not p.unread)
         unread, unread_size = _sum(p for p in self.parts if p.unread)
@@ -191,10 +195,13 @@ class Header:
             heads=sizes.heads,
             head_dim=self.head_dim,
             kv_heads=self.kv_heads,
-            cache_width=float(sum(map(sum, sizes.cache_widths))),
+            cache_width=float(sum(width for width, window in caches if not window)),
+            window_width=float(sum(windowed)),
+            window=max(sizes.windows),
+            window_layers=len(windowed),
             linear_layers=self.linear_layers,
             state_width=float(self.state_width),
-            assumptions=(_WINDOW,) if sizes.window else (),
+            assumptions=self.assumptions,
         )
 
 
@@ -221,6 +228,12 @@ def layer_count(value: Any) -> int:
 
 
 def positive(what: str, value: float, unit: str) -> None:
-    """Raise InputError for a number that is not finite and above 0."""
+    """Raise InputError for a number that is not finite and above 0.
+
+    Args:
+        what: the number's name, for the message.
+        value: the number.
+        unit: what it is a number of, for the message.
+    """
     if not (isfinite(value) and value > 0):
         raise InputError(f"The {what} is {value!r}; expected a number of {unit} above 0.")

@@ -1,4 +1,4 @@
-"""A folder of Hugging Face: its config.json and the headers of its safetensors, and what they say.
+"""A folder of Hugging Face: facts of its config.json and the headers of its safetensors.
 
 https://github.com/huggingface/safetensors
 """
@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from nixwulf.llm.model_facts import (
+    WINDOW_LAYERS_UNKNOWN,
     FirstBytes,
     Header,
     Part,
@@ -22,6 +23,7 @@ from nixwulf.llm.model_facts import (
 )
 
 _LENGTH_BYTES = 8
+_NO_TENSOR = TensorSize(0, 0)
 _LONGEST_HEADER = 100 * 10**6  # https://huggingface.co/docs/safetensors
 _WORD_BITS = 32
 _WORDS = {"I32", "U32"}
@@ -31,13 +33,17 @@ _EMBEDDING = re.compile(r"(embed_tokens|(^|\.)embeddings)\.weight$")
 _OUTPUT = re.compile(r"(^|\.)lm_head\.(q?weight|weight_packed)$")
 # What decoding does not touch: vision, sound, guesses ahead. Its layers are not those of the text.
 _ASIDE = re.compile(r"(^|\.)(visual|vision_\w+|audio_\w+|multi_modal_projector|mtp)\.")
-_KINDS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
+_KINDS = {
+    **{"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"},
+    **{"L": "sliding_attention", "G": "attention"},
+}
 _LINEAR = {"linear_attention", "conv", "mamba"}
 _ALONE = {"moe", "mlp"}  # feed-forward networks that are layers of their own
+_WINDOWED = {"sliding_attention", "chunked_attention"}
 
 
 def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstBytes) -> Header:
-    """What the files of a folder say with their config.json.
+    """The header of a model by the files of a folder and its config.json.
 
     Args:
         paths: all *.safetensors of the folder.
@@ -95,25 +101,25 @@ def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
     kept = (kv_heads * head_dim, kv_heads * head_dim)
     if latent:
         kept = (latent + first("qk_rope_head_dim"), 0)
-    kinds = config.get("layer_types") or config.get("layers_block_type")
-    kinds = kinds or [_KINDS[one] for one in config.get("hybrid_override_pattern", "")]
-    kinds = [*kinds, *["attention"] * count][:count]
+    listed = _listed_kinds(config, count)
+    kinds = [*listed, *["attention"] * count][:count]
     linear = sum(kind in _LINEAR for kind in kinds)
     state = first("mamba_num_heads") * first("mamba_head_dim") * first("ssm_state_size")
     values, keys = first("linear_value_head_dim"), first("linear_key_head_dim")
     state = state or first("linear_num_value_heads") * values * keys
     used = first("num_experts_per_tok", "top_k_experts")
     network = first("moe_intermediate_size", "intermediate_size")
-    window = first("sliding_window") if config.get("use_sliding_window", True) else 0
+    looking_back = config.get("use_sliding_window", True)
+    window = first("sliding_window", "attention_chunk_size") if looking_back else 0
     tied = not any(map(_OUTPUT.search, tensors))
-    rows = next((size.weights for name, size in tensors.items() if _EMBEDDING.search(name)), 0)
+    rows = next((size for name, size in tensors.items() if _EMBEDDING.search(name)), _NO_TENSOR)
     parts = tuple(_part(name, size, count, tied) for name, size in tensors.items())
     sizes = Sizes(
         *bytes_by_place(parts, count),
-        tied=tied,
-        vocabulary=first("vocab_size") or rows // hidden,
+        tied=rows.bytes if tied else 0,
+        vocabulary=first("vocab_size") or rows.weights // hidden,
         cache_widths=tuple((0, 0) if kind in _LINEAR | _ALONE else kept for kind in kinds),
-        window=window or None,
+        windows=tuple(window if kind in _WINDOWED else 0 for kind in kinds),
         hidden=hidden,
         feed_forward=max(used * network, first("intermediate_size")),
         heads=heads,
@@ -127,7 +133,21 @@ def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
         kv_heads=1 if latent else kv_heads,
         experts=first("num_experts", "num_local_experts", "n_routed_experts"),
         experts_used=used,
+        assumptions=(WINDOW_LAYERS_UNKNOWN,) if window and not listed else (),
     )
+
+
+def _listed_kinds(config: Mapping[str, Any], count: int) -> list[str]:
+    """The kind of each layer; empty where config.json leaves it to the code of the architecture.
+
+    A sliding_window_pattern is a word such as 'LLLG', repeated, or its length (Gemma 3, Cohere 2).
+    """
+    kinds = config.get("layer_types") or config.get("layers_block_type")
+    pattern = config.get("sliding_window_pattern") or ""
+    if isinstance(pattern, int):
+        pattern = "L" * (pattern - 1) + "G"
+    letters = config.get("hybrid_override_pattern") or (pattern * count)[:count]
+    return list(kinds or [_KINDS[letter] for letter in letters])
 
 
 def _part(name: str, size: TensorSize, count: int, tied: bool) -> Part:

@@ -62,7 +62,13 @@ class Toolbox:
     programs: Mapping[str, str]
 
     def argv(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-        """podman's command line that runs argv in a container of a name."""
+        """podman's command line for a program in a container.
+
+        Args:
+            name: of the container.
+            argv: the program and its arguments.
+            environment: variables that the program gets.
+        """
         options = [
             *("--rm", "--init", f"--name={name}", "--entrypoint=", "--log-driver=none"),
             # The container's processes stay in the caller's cgroup: who stops that unit stops them.
@@ -111,7 +117,17 @@ def resolve(name: str, source: str) -> str:
 
 
 def look(node: Connection, image: str, model: str, programs: Iterable[str]) -> Toolbox | str:
-    """An image on a node, in one round trip; or why it cannot be used there, as one sentence."""
+    """An image on a node, in one round trip.
+
+    Args:
+        node: where it has to be.
+        image: its name with its digest.
+        model: the path of a model on the node, or a name on Hugging Face.
+        programs: names of programs to look for in the image.
+
+    Returns:
+        What it has, or why it cannot be used there, as one sentence.
+    """
     path = model if model.startswith("/") else ""
     text = node.script(_LOOK, image, path, *programs, timeout_s=_PROBE_S)
     before, separator, inside = text.partition("--\n")

@@ -44,13 +44,19 @@ class Clock:
 
     @classmethod
     def of(cls, theirs: float, before: float, after: float) -> Clock:
-        """A node's time of day, read between two times of the driver's."""
+        """The clock of a node whose time of day was read between two times of the driver's.
+
+        Args:
+            theirs: the node's time of day, seconds since 1970.
+            before: the driver's before it asked, in the same unit.
+            after: the driver's after the answer.
+        """
         return cls(theirs - after, theirs - before)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a node. Memory is in bytes; what could not be read is absent.
+    """Facts of a node. Memory is in bytes; what could not be read is absent.
 
     system is 'Linux' or 'Darwin'; of any other only the programs are known, and it is empty.
     memlock is what a process of this login may lock, infinite where there is no limit. time_of_day,
@@ -109,7 +115,7 @@ def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[s
 
 
 def parse_facts(text: str) -> Facts:
-    """Facts of the script's output; lines that are not known are left out."""
+    """Facts of the script's output; unknown lines are left out."""
     places, _, contents = f"\n{text}".partition("\n--\n")
     programs = {
         place.rpartition("/")[2]: place for place in places.splitlines() if place.startswith("/")
@@ -220,7 +226,7 @@ def _mtus(first: Mapping[str, str]) -> dict[str, int]:
 
 
 def _addresses(trie: Iterable[str]) -> Iterable[str]:
-    """The local addresses of /proc/net/fib_trie: each leaf whose next line says 'host LOCAL'."""
+    """The local addresses of /proc/net/fib_trie: each leaf whose next line has 'host LOCAL'."""
     leaf = ""
     for line in trie:
         match = re.match(r"\s*\|-- (\S+)", line)

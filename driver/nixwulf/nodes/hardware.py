@@ -1,4 +1,4 @@
-"""What the files of sysfs tell of a node's hardware: GPUs, cables, RDMA devices, its pace."""
+"""A node's hardware by the files of sysfs: GPUs, cables, RDMA devices, frequency limits."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class RdmaDevice:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What of it could be read; what could not is empty.
+    """The hardware of a node; empty where a fact could not be read.
 
     targets: GPUs as LLVM names them; slowing: the cooling devices that could slow a processor, and
     their state (0: they do not); throttled: the Raspberry Pi firmware's bits.

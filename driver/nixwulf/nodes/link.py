@@ -61,7 +61,7 @@ class RoundTrips:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """What one TCP stream carried, Gbit/s as received; a sender on macOS tells no retransmits."""
+    """What one TCP stream carried, Gbit/s as received; a sender on macOS reports no retransmits."""
 
     gbps: float
     retransmits: int | None
@@ -79,9 +79,16 @@ class Bandwidth:
 def round_trips(
     source: Connection, address: str, *, count: int = _COUNT, system: str = "Linux"
 ) -> RoundTrips | None:
-    """Round trips of 64 bytes from a node, whose system may be macOS, to an address.
+    """Round trips of packets of 64 bytes.
 
-    None when no packet came back.
+    Args:
+        source: the node that sends them.
+        address: where to, on a fabric.
+        count: how many packets.
+        system: of the source, 'Linux' or 'Darwin'.
+
+    Returns:
+        None when no packet came back.
     """
     argv = ping_arguments(address, count, _SIZE, system)
     done = source.run(argv, timeout_s=count * _PAUSE_MACOS_S + 20)
@@ -93,7 +100,14 @@ def round_trips(
 
 
 def ping_arguments(address: str, count: int, size: int, system: str) -> list[str]:
-    """A ping of COUNT packets of SIZE bytes with their ICMP headers, as fast as a user may."""
+    """A ping as fast as a user may.
+
+    Args:
+        address: where to.
+        count: how many packets.
+        size: bytes of each, with its ICMP header.
+        system: 'Linux' or 'Darwin'.
+    """
     pace = ["-i", str(_PAUSE_S), "-W", "1"]
     if system == macos.SYSTEM:
         pace = ["-i", str(_PAUSE_MACOS_S), "-W", "1000"]
@@ -102,7 +116,17 @@ def ping_arguments(address: str, count: int, size: int, system: str) -> list[str
 
 
 def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Path) -> Bandwidth:
-    """What one TCP stream carries between two nodes; raises NixwulfError with iperf3's words."""
+    """What one TCP stream carries between two nodes.
+
+    Args:
+        source: the node that sends.
+        target: the node that receives.
+        fabric: both are on it; its speed sets how much is sent.
+        folder: where the output of iperf3's server goes.
+
+    Raises:
+        NixwulfError: with iperf3's own words.
+    """
     address = target.node.fabrics[fabric.name].address
     volume = max(1_000_000, int(fabric.speed_gbps * 1e9 / 8 * _STREAM_S))
     server = OwnedProcess.start(
@@ -124,7 +148,7 @@ def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Pa
 
 
 def iperf3_server(address: str) -> list[str]:
-    """A server of one test that listens on one address; it says so at once."""
+    """A server of one test that listens on one address; it reports that at once."""
     return ["iperf3", "-s", "-1", "-B", address, "-p", str(PORT), "--forceflush"]
 
 

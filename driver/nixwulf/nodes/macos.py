@@ -1,4 +1,4 @@
-"""What macOS tells of itself: by four of its own programs, where Linux has files.
+"""Facts of macOS, of four of its own programs, where Linux has files.
 
 Written from Apple's manual pages, from netstat's and vm_stat's sources
 (https://github.com/apple-oss-distributions/network_cmds and system_cmds) and from outputs that
@@ -84,7 +84,7 @@ def values(lines: Iterable[str]) -> dict[str, str]:
 
 
 def memory_available(lines: Iterable[str]) -> int:
-    """Bytes of memory that nothing needs, of vm_stat; 0 where it does not tell all of them."""
+    """Bytes of memory that nothing needs, of vm_stat; 0 where it lacks one of them."""
     size = 0
     pages: dict[str, int] = {}
     for line in lines:

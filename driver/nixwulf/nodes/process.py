@@ -43,6 +43,23 @@ started() {
 }
 """
 
+# A line for each process that still runs of those that drivers own on a node: of this user, and of
+# all others whose files may be read, as root may.
+LIST_OWNED = f"""
+{_STARTED}
+owned() {{
+  for file in "${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u)"/*.pid /run/user/*/nixwulf-*/*.pid \\
+    /tmp/nixwulf-*/*.pid; do
+    [ -r "$file" ] || continue
+    read -r child _ since <"$file"
+    [ -n "$since" ] && [ "$(started "$child")" = "$since" ] || continue
+    name=${{file##*/}}; name=${{name%.pid}}; user=${{file%/*}}; user=${{user##*-}}
+    [ "$user" = "$(id -u)" ] || name="$name of user $(id -nu "$user" 2>/dev/null || echo "$user")"
+    echo "$name"
+  done | sort -u
+}}
+"""
+
 # Launchers such as MPI's give each child a process group of its own, inside the session of the
 # process that is owned (proc(5), field 6): what is left of the session at the end is ours too.
 # macOS tells nobody of sessions, so there such a child is not found.
@@ -184,8 +201,15 @@ class OwnedProcess:
     ) -> OwnedProcess:
         """Start a program on a node; its output goes to FOLDER/<name>.stdout and .stderr.
 
-        The names of the folder and of the process together name it on the node. after: a command
-        that the node runs once the program has ended, also when the driver has died.
+        Args:
+            connection: the node.
+            name: of the process; together with the folder's it names it on the node.
+            argv: the program and its arguments.
+            environment: variables that it gets beside the node's own.
+            folder: on this machine; made where it is not there.
+            background: it serves others while they work.
+            after: a command that the node runs once the program has ended, also when the driver has
+                died.
         """
         folder.mkdir(parents=True, exist_ok=True)
         process = cls(
@@ -265,7 +289,7 @@ class OwnedProcess:
         return self.stderr.read_text(errors="replace") if self.stderr.exists() else ""
 
     def last_line(self) -> str:
-        """The line of its standard error that says most likely why it ended.
+        """The line of its standard error that most likely gives the reason why it ended.
 
         Of the last ones the last that names an error: some programs add advice after it.
         """

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import TypeVar
 
 from nixwulf.core.errors import InputError, NixwulfError
@@ -30,8 +31,20 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+# What ssh prints of a machine that is off, is booting or hangs; not of a refused key.
+_SILENCE = (
+    *("Connection refused", "timed out", "Connection reset", "Connection closed"),
+    *("No route to host", "Host is down", "gave no answer"),
+)
+
+
 class Unreachable(NixwulfError):
-    """A node did not answer over ssh; ssh's 255 alone does not tell why, so its words are kept."""
+    """A node did not answer over ssh; the message has ssh's own, because 255 alone says nothing."""
+
+    @property
+    def may_be_booting(self) -> bool:
+        """Whether it may answer later: it was silent, and has not refused a key."""
+        return any(words in self.message for words in _SILENCE)
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,16 @@ class Connection:
     def run(
         self, command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60
     ) -> subprocess.CompletedProcess[str]:
-        """Run a short command to its end; raises Unreachable when the node does not answer."""
+        """Run a short command to its end.
+
+        Args:
+            command: the program and its arguments.
+            stdin: its standard input, empty by default.
+            timeout_s: seconds that it may take.
+
+        Raises:
+            Unreachable: the node did not answer.
+        """
         return self._finish(self._start(command, stdin), command, stdin, timeout_s)
 
     def _start(self, command: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
@@ -119,7 +141,17 @@ class Connection:
         return mismatch(self.node, words) or " ".join(words.split())
 
     def script(self, text: str, *arguments: str, timeout_s: float = 60) -> str:
-        """The output of a POSIX shell script whose arguments arrive as $1, $2, ..."""
+        """The output of a POSIX shell script.
+
+        Args:
+            text: the script.
+            *arguments: arrive as $1, $2, ...
+            timeout_s: seconds that it may take.
+
+        Raises:
+            Unreachable: the node did not answer.
+            NixwulfError: the script failed.
+        """
         done = self.run(["sh", "-s", "--", *arguments], stdin=text, timeout_s=timeout_s)
         if done.returncode != 0:
             raise NixwulfError(
@@ -255,17 +287,42 @@ def _socket_folder() -> Path:
     return folder
 
 
-def each(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """What a function returns for each node, in their order: a thread a node, all at once."""
+def each(
+    function: Callable[[Item], Result], items: Iterable[Item], stop: Event | None = None
+) -> list[Result]:
+    """Call a function for each node, all at once: a thread a node.
+
+    Args:
+        function: what runs in the threads.
+        items: nodes, or what there is for each node.
+        stop: set before the threads are waited for, also when one of them failed or the driver was
+            interrupted; a function that waits for minutes has to look at it.
+
+    Returns:
+        What the function returned, in the order of the items.
+    """
     chosen = list(items)
     with ThreadPoolExecutor(max(1, len(chosen))) as pool:
-        return list(pool.map(function, chosen))
+        try:
+            return list(pool.map(function, chosen))
+        finally:
+            if stop is not None:
+                stop.set()
 
 
 def run_all(
     nodes: Sequence[Connection], command: Sequence[str], *, timeout_s: float = 60
 ) -> list[subprocess.CompletedProcess[str] | Unreachable]:
-    """Run a command on nodes at the same time; what each answered, or that it did not."""
+    """Run a command on nodes at the same time.
+
+    Args:
+        nodes: where to.
+        command: the program and its arguments.
+        timeout_s: seconds that all of them together may take.
+
+    Returns:
+        In the order of the nodes what each answered, or that it did not.
+    """
     deadline = time.monotonic() + timeout_s
 
     def answer(

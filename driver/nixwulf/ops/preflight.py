@@ -34,7 +34,7 @@ WORDS: Mapping[GateState, str] = {
 
 @dataclass(frozen=True)
 class Preflight:
-    """What every gate says of every node; of a node that does not answer, only 'ssh' says so."""
+    """The result of every gate on every node; of a silent node only that of 'ssh'."""
 
     cluster: Cluster
     results: tuple[GateResult, ...]
@@ -59,7 +59,14 @@ def preflight(
     waived: Sequence[str] = (),
     gates: Sequence[str] | None = None,
 ) -> Preflight:
-    """Hold gates (all, or those named) against the nodes that answer."""
+    """Hold gates against the nodes that answer.
+
+    Args:
+        cluster: the cluster of the nodes.
+        connections: to the nodes, by name.
+        waived: names of gates that may refuse.
+        gates: names of those to hold, None for all.
+    """
     failures = open_all(connections.values())
     reached = {name: node for name, node in connections.items() if name not in failures}
     facts, lost = _gather(reached)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import PAIR, Found, ParseError, Tool
@@ -67,14 +69,7 @@ def read(text: str) -> list[Found]:
     if match is None:
         raise ParseError("sockperf has no line 'IP = ... # TCP' or '# UDP' that tells what it is.")
     protocol = match[1].lower()
-    one = Metric(
-        f"{protocol}_round_trip",
-        "us",
-        found.samples,
-        state="warm" if "Warmup stage" in text else None,
-        distribution=True,
-        observed={"observations": len(found.samples)},
-    )
+    one = metric(found, found.samples, protocol, state="warm" if "Warmup stage" in text else None)
     return [
         Found(
             "latency",
@@ -88,3 +83,30 @@ def read(text: str) -> list[Found]:
 
 
 TOOL = Tool("sockperf", recognises, read)
+
+
+def metric(
+    found: Exchanges,
+    kept: Sequence[float],
+    protocol: str = "tcp",
+    conditions: Mapping[str, Any] | None = None,
+    state: str | None = None,
+) -> Metric:
+    """Round trips as a distribution.
+
+    Args:
+        found: All round trips of the log.
+        kept: Those that become samples, us.
+        protocol: "tcp" or "udp".
+        conditions: What distinguishes them from others, such as bytes of a message.
+        state: "warm", "cold", or None where the output does not show it.
+    """
+    return Metric(
+        f"{protocol}_round_trip",
+        "us",
+        tuple(kept),
+        state,
+        conditions or {},
+        distribution=True,
+        observed={"round_trips": len(found.samples)},
+    )

@@ -39,10 +39,17 @@ def run_case(
     shaped_by: str | None,
     observer: Observer,
 ) -> Record:
-    """Take a run through its phases; every way it can end is a record.
+    """Take a run through its phases; each outcome is a record.
 
-    The observer hears the name of each phase as it starts. KeyboardInterrupt passes through, after
-    the teardown.
+    KeyboardInterrupt passes through, after the teardown.
+
+    Args:
+        run: the case on its nodes.
+        model: on the nodes, None for a benchmark without one.
+        repetition: of the case, from 1.
+        references: tokens of earlier runs, which the text is compared with.
+        shaped_by: what shapes the fabric of a lab, None on machines.
+        observer: called with the name of each phase as it starts.
     """
     started = datetime.now(UTC)
     engine = engines.find(run.case.engine) if run.case.engine else None
@@ -176,7 +183,7 @@ def _check_transport(
     found: Findings,
     before: dict[str, Counters],
 ) -> None:
-    """Counters of all nodes, then the engine's own words, have to say what the case says."""
+    """Counters of all nodes, then the engine's own output, have to agree with the case."""
     fabric, asked = run.case.fabric, run.case.transport
     if fabric is None or asked is None:
         return

@@ -18,7 +18,7 @@ from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Cluster, parse_cluster
 from nixwulf.nodes import container
 from nixwulf.perf.scenarios.candidates import LeftOut, Placement, placements
-from nixwulf.plugins import benchmarks, engines, gates, meters
+from nixwulf.plugins import benchmarks, engines, gates, meters, switches
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_plan
@@ -62,12 +62,20 @@ class Plan:
 
 
 def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[str] = ()) -> Plan:
-    """Expand a sweep on a cluster; raises InputError for unknown names or when no case is left.
+    """Expand a sweep on a cluster.
 
-    waived: names of gates that may refuse without a case being skipped.
+    Args:
+        sweep: the matrix and its limits.
+        cluster: where it is to run.
+        only: a query that a case has to meet, empty for all.
+        waived: names of gates that may refuse without a case being skipped.
+
+    Raises:
+        InputError: for unknown names, or when no case is left.
     """
     waived = gates.known_names(waived)
     meters.require_known(cluster)
+    switches.require_known(cluster)
     cases, left_out = possible(sweep, cluster)
     chosen, refused = cases, left_out
     if only:

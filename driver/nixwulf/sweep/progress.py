@@ -98,7 +98,7 @@ class TerminalProgress:
         self._print(f"{place} {self._title}: {came} ({seconds:.1f} s{self._left(', ')})")
 
     def _name(self, case: Case, repetition: int) -> str:
-        """What tells a run from the others of its sweep: nothing that is the same for all."""
+        """What differs between a run and the others of its sweep."""
         way = f"{case.nodes} nodes {case.fabric}" if case.fabric else "1 node"
         cases = [other for other, _ in self._runs]
         split = [case.parallelism] if case.fabric and case.parallelism else []

@@ -44,7 +44,16 @@ def record_of(
     started: datetime,
     shaped_by: str | None,
 ) -> Record:
-    """The sealed record of a run that has ended."""
+    """The sealed record of a run that has ended.
+
+    Args:
+        run: the case on its nodes, with the processes that it started.
+        found: what its phases found, and the outcome.
+        model: on the nodes, None for a benchmark without one.
+        repetition: of the case, from 1.
+        started: when it began, with its time zone.
+        shaped_by: what shapes the fabric of a lab, None on machines.
+    """
     tails = log_tails(run) if found.outcome != "ok" else {}
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,

@@ -16,7 +16,7 @@ _AXES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parall
 
 
 def print_plan(plan: Plan) -> None:
-    """The cases that would run by what tells them apart, and why how many points are none."""
+    """The cases that would run by what differs between them, and why how many points are none."""
     rows = [{name: getattr(case, name) for name in _AXES} | case.parameters for case in plan.cases]
     values = distinct(rows)
     same = {name: found[0] for name, found in values.items() if len(found) == 1}

@@ -35,7 +35,13 @@ class References:
         return read_json(path) if path.exists() else None
 
     def put(self, case: Case, nodes: int, tokens: Tokens) -> None:
-        """Keep tokens for later runs."""
+        """Keep tokens for later runs.
+
+        Args:
+            case: the kind of case that they are of.
+            nodes: how many gave them.
+            tokens: in their order.
+        """
         write_json(self._path(case, nodes), tokens)
 
     def _path(self, case: Case, nodes: int) -> Path:
@@ -48,7 +54,15 @@ class References:
 def check_text(
     engine: Engine, run: Run, model: PlacedModel | None, found: Findings, references: References
 ) -> None:
-    """Sanity before speed: greedy tokens agree with those of the fewest nodes that have room."""
+    """Compare greedy tokens with those of the fewest nodes that have room: sanity before speed.
+
+    Args:
+        engine: of the run.
+        run: with the engine started.
+        model: on the nodes.
+        found: gets the comparison, and the failure where they differ.
+        references: tokens of earlier runs, to which new ones are added.
+    """
     count, expected = _reference(engine, run, model, references)
     observed = engine.greedy_tokens(run, SANITY_TOKENS)
     difference = _first_difference(expected, observed)

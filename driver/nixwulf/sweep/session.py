@@ -63,7 +63,13 @@ class Session:
 
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:
-    """Where the record of a run is kept."""
+    """Where the record of a run is kept.
+
+    Args:
+        folder: of the sweep.
+        case: the point of the matrix.
+        repetition: of the case, from 1.
+    """
     return folder / "records" / f"{case.id}-r{repetition}.json"
 
 
@@ -82,9 +88,16 @@ def missing_runs(plan: Plan, folder: Path) -> list[tuple[Case, int]]:
 def run_plan(
     plan: Plan, folder: Path, observer: Observer, beside: Callable[[], None] = lambda: None
 ) -> None:
-    """Run what has no record yet and save a record of each; raises GateError without nodes.
+    """Run what has no record yet, and save a record of each run.
 
-    beside is called while the nodes are brought up: nothing may run beside what is measured.
+    Args:
+        plan: the cases and their repetitions.
+        folder: where records go, and where those of earlier runs are.
+        observer: is notified of each step.
+        beside: is called while the nodes are brought up: nothing may run beside what is measured.
+
+    Raises:
+        GateError: no nodes answer.
     """
     todo = missing_runs(plan, folder)
     if not todo:

@@ -59,7 +59,13 @@ class Traffic:
 
 
 def traffic(attachment: Attachment, before: Counters, after: Counters) -> Traffic:
-    """What crossed a node between two readings; a counter that was reset has moved by nothing."""
+    """What crossed a node between two readings; a counter that was reset has moved by nothing.
+
+    Args:
+        attachment: the node's interface and RDMA device on the fabric.
+        before: the node's counters at the first reading.
+        after: those at the second.
+    """
     interface, management = attachment.interface, after.management
     device = attachment.rdma_device
     return Traffic(
@@ -101,10 +107,17 @@ def problem(
     least: int,
     known_by: str | None = None,
 ) -> str | None:
-    """Why the traffic did not cross what was asked for, in one sentence; None when it did.
+    """Why the traffic did not cross what was asked for.
 
-    least: bytes that each node's part of the run takes at the least. known_by: how rdma is known
-    where nothing counts it, None where it is not.
+    Args:
+        fabric: its name.
+        transport: 'tcp' or 'rdma'.
+        nodes: what crossed each, by name.
+        least: bytes that each node's part of the run takes at the least.
+        known_by: how rdma is known where nothing counts it, None where it is not.
+
+    Returns:
+        One sentence, None when the traffic crossed it.
     """
     judge = _tcp_problem if transport == "tcp" else _rdma_problem
     for name, moved in nodes.items():
@@ -177,7 +190,16 @@ def _uncounted_problem(name: str, interface: str, carried: int, known_by: str | 
 
 
 def uncounted(transport: str, nodes: Mapping[str, Traffic], known_by: str | None) -> str | None:
-    """What to know of rdma that no counter shows, as a clause; None where counters show it."""
+    """What to know of rdma that no counter shows.
+
+    Args:
+        transport: 'tcp' or 'rdma'.
+        nodes: what crossed each, by name.
+        known_by: how rdma is known where nothing counts it.
+
+    Returns:
+        A clause, None where counters show it.
+    """
     names = [name for name, moved in nodes.items() if moved.busiest]
     if transport != "rdma" or not names:
         return None
@@ -209,9 +231,13 @@ def _elsewhere(moved: Traffic) -> str:
 def document(
     transport: str, nodes: Mapping[str, Traffic], found: str | None, unproved: str | None = None
 ) -> dict[str, Any]:
-    """As in a record: the verdict, the bytes of the transport, and every counter by its kind.
+    """The transport of a record: the verdict, the bytes, and every counter by its kind.
 
-    found: the problem, if any; unproved: what no counter shows.
+    Args:
+        transport: 'tcp' or 'rdma'.
+        nodes: what crossed each, by name.
+        found: the problem, None where there is none.
+        unproved: what no counter shows.
     """
     shared = [name for name, moved in nodes.items() if moved.shared]
     unknown = [name for name, moved in nodes.items() if moved.management_bytes is None]

@@ -251,7 +251,7 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
         ),
         (
             (*SMALL, "--engine", "distributed-llama", "--parallelism", "pipeline"),
-            "splits by tensors only",
+            "splits a model by tensor only",
         ),
     ],
 )

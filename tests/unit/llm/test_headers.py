@@ -16,6 +16,7 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.perf.inputs import PlatformFacts, Strategy
 from nixwulf.perf.predict import predict
 from nixwulf.perf.scenarios.source import read_model
+from tool_outputs import fixture
 
 MIB = 2**20
 EXPERTS = RandomModel(
@@ -95,8 +96,8 @@ def test_safetensors_tell_their_sizes_with_their_config():
         )
     )
     assert safetensors.interpret(CONFIG, tensors).sizes == Sizes(
-        layers=(16384, 16384), embedding=128_000, output=128, tied=True, vocabulary=1000,
-        cache_widths=((32, 32),) * 2, window=None, hidden=64, feed_forward=128, heads=4,
+        layers=(16384, 16384), embedding=128_000, output=128, tied=128_000, vocabulary=1000,
+        cache_widths=((32, 32),) * 2, windows=(0, 0), hidden=64, feed_forward=128, heads=4,
     )  # fmt: skip
 
 
@@ -129,7 +130,7 @@ def test_a_folder_of_safetensors_is_the_sum_of_its_files(tmp_path):
     assert sizes_on(HERE, str(tmp_path)) is None, "it has no config"
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     sizes = sizes_on(HERE, str(tmp_path))
-    assert (sizes.layers, sizes.embedding, sizes.tied) == ((16384, 16384), 1280, True)
+    assert (sizes.layers, sizes.embedding, sizes.tied) == ((16384, 16384), 1280, 1280)
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"junk" * 100])
@@ -353,6 +354,13 @@ def test_a_table_of_rows_for_each_layer_is_no_vocabulary():
 
     assert sizes.vocabulary == 10
     assert sizes.embedding == 2000 + 9000
+    assert sizes.tied == 0
+
+    del tensors["output.weight"]
+    assert gguf.interpret(FIELDS, tensors).sizes.tied == 2000
+    rows = "model.language_model.embed_tokens_per_layer.weight"
+    names = {rows: TensorSize(9000, 9000), "model.embed_tokens.weight": TensorSize(2000, 1000)}
+    assert safetensors.interpret(CONFIG, names).sizes.tied == 2000
 
 
 def test_packed_weights_are_as_many_for_memory_as_for_the_prediction(tmp_path):
@@ -405,12 +413,76 @@ def test_memory_and_prediction_know_the_same_layers_with_a_cache():
     assert header.facts("mine").cache_width == 64
 
 
+def windows_of(header):
+    """What memory and the prediction take the windows of layers to be."""
+    facts = header.facts("mine")
+    return header.sizes.windows, facts.window, facts.window_layers, facts.assumptions
+
+
 def test_a_window_that_is_not_used_is_none():
     config = CONFIG | {"sliding_window": 4096, "use_sliding_window": False}
     header = safetensors.interpret(config, {"lm_head.weight": SIXTEEN})
 
-    assert header.sizes.window is None
-    assert header.facts("mine").assumptions == ()
+    assert windows_of(header) == ((0, 0), 0, 0, ())
+
+
+def test_config_json_lists_the_layers_that_have_the_window():
+    config = json.loads(fixture("model-headers/gpt-oss-20b.config.json"))
+    header = safetensors.interpret(config, {"lm_head.weight": SIXTEEN})
+    known = find("gpt-oss-20b")
+
+    assert windows_of(header) == ((128, 0) * 12, 128, 12, ())
+    for fact in ("cache_width", "window_width", "window", "window_layers"):
+        assert getattr(header.facts("mine"), fact) == getattr(known, fact)
+
+
+def test_a_gguf_lists_the_layers_that_have_the_window_and_their_own_widths():
+    fields = json.loads(fixture("model-headers/gemma-4-26b-a4b.gguf.json"))
+    header = gguf.interpret(fields, {"token_embd.weight": TensorSize(2 * 2816, 2816)})
+    known = find("gemma-4-26B-A4B")
+
+    assert windows_of(header) == (((1024,) * 5 + (0,)) * 5, 1024, 25, ())
+    for fact in ("cache_width", "window_width", "window", "window_layers"):
+        assert getattr(header.facts("mine"), fact) == getattr(known, fact)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "windows"),
+    [(3, (8, 8, 0, 8)), ("LG", (8, 0, 8, 0)), (1, (0, 0, 0, 0))],
+)
+def test_a_pattern_of_config_json_says_which_layers_have_the_window(pattern, windows):
+    config = CONFIG | {"num_hidden_layers": 4, "sliding_window": 8}
+    header = safetensors.interpret(
+        config | {"sliding_window_pattern": pattern}, {"lm_head.weight": SIXTEEN}
+    )
+    assert header.sizes.windows == windows
+
+
+@pytest.mark.parametrize(
+    ("architecture", "pattern", "windows"),
+    [
+        ("gemma3", {}, (8, 8, 8, 8, 8, 0, 8)),
+        ("smallthinker", {}, (0, 8, 8, 8, 0, 8, 8)),
+        ("phi3", {}, (0,) * 7),
+        ("gemma3", {"gemma3.attention.sliding_window_pattern": 3}, (8, 8, 0, 8, 8, 0, 8)),
+        ("x", {"x.attention.sliding_window_pattern": 0}, (8,) * 7),
+    ],
+)
+def test_a_period_says_which_layers_of_a_gguf_have_the_window(architecture, pattern, windows):
+    fields = {key.replace("x.", f"{architecture}."): value for key, value in FIELDS.items()}
+    fields |= {"general.architecture": architecture, f"{architecture}.block_count": 7}
+    fields |= {f"{architecture}.attention.sliding_window": 8, **pattern}
+    assert gguf.interpret(fields, TENSORS).sizes.windows == windows
+
+
+def test_where_no_header_says_which_layers_have_the_window_all_keep_every_token():
+    for header in (
+        gguf.interpret(FIELDS | {"x.attention.sliding_window": 8}, TENSORS),
+        safetensors.interpret(CONFIG | {"sliding_window": 8}, {"lm_head.weight": SIXTEEN}),
+    ):
+        windows, window, layers, (assumption,) = windows_of(header)
+        assert (windows, window, layers) == ((0, 0), 0, 0)
+        assert assumption.startswith("which layers have the sliding window is not in the header")
 
 
 @pytest.mark.parametrize("start", [b"", b"GGUF" + bytes(20), bytes.fromhex("cdab000aff0000000100")])

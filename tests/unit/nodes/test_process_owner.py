@@ -4,6 +4,7 @@ The scripts are the driver's, in the shell that macOS calls sh, with those two o
 """
 
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -115,3 +116,45 @@ def test_a_stranger_that_got_an_orphans_number_is_left_alone(orphan, state):
     assert swept() == []
     assert sleeper.poll() is None
     assert [path.name for path in state.iterdir()] == ["after"]
+
+
+def listed():
+    """The names of all processes that still run and that drivers own here."""
+    with sh(process.LIST_OWNED + "owned") as one:
+        output, errors = one.communicate(timeout=30)
+    assert errors == ""
+    return output.splitlines()
+
+
+def started(number):
+    """When a process was started, as the driver's own scripts write it."""
+    with sh(f'{process._STARTED}started "$1"', str(number)) as one:
+        return one.communicate(timeout=30)[0].strip()
+
+
+@pytest.fixture
+def alive():
+    with subprocess.Popen(["sleep", "600"]) as one:
+        yield f"{one.pid} 1 {started(one.pid)}"
+        one.kill()
+
+
+def test_what_still_runs_is_listed_and_what_has_ended_is_not(state, alive):
+    (state / "alive.pid").write_text(f"{alive}\n\n")
+    (state / "ended.pid").write_text(f"{alive} of another process\n\n")
+    (state / "empty.pid").write_text("")
+    found = listed()
+    assert "alive" in found
+    assert not {"ended", "empty"} & set(found)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root reads another user's files")
+def test_root_sees_what_runs_of_another_user(alive):
+    folder = Path("/tmp/nixwulf-65533")
+    folder.mkdir(mode=0o700)
+    try:
+        (folder / "bench.pid").write_text(f"{alive}\n\n")
+        found = listed()
+    finally:
+        shutil.rmtree(folder)
+    assert "bench of user 65533" in found

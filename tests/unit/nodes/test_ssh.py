@@ -1,7 +1,10 @@
 """The user's own ssh: what the driver waits for, and for how long."""
 
 import os
+import threading
 import time
+
+import pytest
 
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import ssh
@@ -15,3 +18,30 @@ def test_closing_a_connection_whose_master_does_not_answer_ends(monkeypatch, tmp
     begin = time.monotonic()
     ssh.Connection(load_cluster("framework-2").nodes[0], ()).close()
     assert time.monotonic() - begin < 30
+
+
+def test_when_a_node_fails_the_threads_of_the_others_are_stopped_before_they_are_waited_for():
+    stop = threading.Event()
+
+    def work(node):
+        if node == "broken":
+            raise ValueError(node)
+        assert stop.wait(60), "nobody ended it"
+
+    with pytest.raises(ValueError, match="broken"):
+        ssh.each(work, ["broken", "waiting"], stop)
+
+
+@pytest.mark.parametrize(
+    ("words", "booting"),
+    [
+        ("ssh: connect to host n1 port 22: Connection refused", True),
+        ("ssh: connect to host n1 port 22: No route to host", True),
+        ("Connection timed out during banner exchange", True),
+        ("root@n1: Permission denied (publickey).", False),
+        ("Host key verification failed.", False),
+        ("ssh: Could not resolve hostname n1: Name or service not known", False),
+    ],
+)
+def test_only_a_silent_node_may_be_booting(words, booting):
+    assert ssh.Unreachable(f"Node 'n1' did not answer: {words}").may_be_booting == booting

@@ -1,18 +1,18 @@
-"""Recovering nodes: who goes down with whom, what a node says, and what a power switch is asked."""
+"""Recovering nodes: who goes down with whom, and the state that a node prints."""
 
-import http.server
-import socket
+import os
 import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.schema import check
-from nixwulf.inventory.cluster import PowerSwitch, parse_cluster
-from nixwulf.ops.recover.down import groups, parse
-from nixwulf.ops.recover.power_switch import cycle, packet_of, request_of
+from nixwulf.inventory.cluster import parse_cluster
+from nixwulf.nodes.ssh import Connection
+from nixwulf.ops.recover import down
+from nixwulf.ops.recover.down import await_answer, groups, parse
+from stand_in import put
 
 NAMES = [f"n{number}" for number in range(6)]
 
@@ -71,98 +71,46 @@ def test_a_node_says_which_boot_it_is_in_and_what_runs_there():
     assert parse("mac", "boot { sec = 5 }").sentence() == "mac: up"
 
 
+# Refuses a few times, as a machine does whose sshd has not started, and then runs the command here.
+BOOTING = """
+echo refused >>"$0.calls"
+if [ "$(wc -l <"$0.calls")" -le 3 ]; then
+  echo 'ssh: connect to host n0 port 22: Connection refused' >&2; exit 255
+fi
+for command; do :; done
+exec sh -c "$command"
+"""
+
+
+@pytest.mark.parametrize(
+    ("ssh", "reported"),
+    [
+        (BOOTING, ["does not answer, and may be booting: waiting up to 60 s", "answers"]),
+        ("echo 'n0: Permission denied (publickey).' >&2; exit 255", []),
+        ('for command; do :; done; exec sh -c "$command"', []),
+    ],
+)
+def test_a_node_that_may_be_booting_is_waited_for_until_it_answers(
+    tmp_path, monkeypatch, ssh, reported
+):
+    put(tmp_path, "ssh", ssh)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(down, "POLL_S", 0.01)
+    node = Connection(cluster(["ethernet"], [NAMES]).nodes[0], ())
+    said = []
+    await_answer(node, 60, lambda name, words: said.append((name, words)), threading.Event())
+    assert said == [("n0", words) for words in reported]
+
+
+def test_a_node_that_stays_silent_is_waited_for_no_longer_than_the_limit(tmp_path, monkeypatch):
+    put(tmp_path, "ssh", "echo 'ssh: connect to host n0 port 22: No route to host' >&2; exit 255")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    node = Connection(cluster(["ethernet"], [NAMES]).nodes[0], ())
+    said = []
+    await_answer(node, 0, lambda _, words: said.append(words), threading.Event())
+    assert said == []
+
+
 @given(st.text())
 def test_any_output_of_a_node_is_a_state(text):
     parse("n1", text).sentence()
-
-
-@pytest.mark.parametrize(
-    ("kind", "path"),
-    [
-        ("shelly", "/relay/2?turn=off"),
-        ("shelly-gen2", "/rpc/Switch.Set?id=2&on=false"),
-        ("tasmota", "/cm?cmnd=Power3%20Off"),
-    ],
-)
-def test_each_kind_of_relay_has_its_request(kind, path):
-    assert request_of(PowerSwitch(kind, "http://s", channel=2), "off") == path
-
-
-class Relay(http.server.BaseHTTPRequestHandler):
-    """Answers as told, and keeps what it was asked."""
-
-    asked: list[str] = []  # noqa: RUF012
-    status = 200
-
-    def do_GET(self):
-        self.asked.append(self.path)
-        self.send_response(self.status)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def relay():
-    server = http.server.HTTPServer(("127.0.0.1", 0), Relay)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    Relay.asked, Relay.status = [], 200
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_a_relay_is_turned_off_and_then_on(relay):
-    cycle("n1", PowerSwitch("shelly", relay), off_s=0)
-    assert Relay.asked == ["/relay/0?turn=off", "/relay/0?turn=on"]
-
-
-def test_a_relay_that_refuses_or_is_not_there_is_named_with_what_to_try(relay):
-    Relay.status = 401
-    with pytest.raises(NixwulfError, match=r"switch of 'n1' answered with HTTP 401; try 'curl "):
-        cycle("n1", PowerSwitch("tasmota", relay), off_s=0)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(NixwulfError, match=r"did not answer \(ConnectError\); try 'curl "):
-            cycle("n1", PowerSwitch("shelly-gen2", nobody), off_s=0)
-
-
-def test_a_sleeping_node_is_sent_its_address_sixteen_times(monkeypatch):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.settimeout(10)
-        port = listener.getsockname()[1]
-        monkeypatch.setattr("nixwulf.ops.recover.power_switch._WAKE_PORT", port)
-        cycle("n1", PowerSwitch("wake-on-lan", mac="9c:bf:0d:01:02:03", broadcast="127.0.0.1"))
-        packet = listener.recv(1024)
-    assert packet == packet_of("9C:BF:0D:01:02:03")
-    assert packet == b"\xff" * 6 + b"\x9c\xbf\x0d\x01\x02\x03" * 16
-
-
-def test_a_command_of_the_users_is_run_as_it_stands(tmp_path):
-    mark = tmp_path / "a file"
-    cycle("n1", PowerSwitch("command", command=("touch", str(mark))))
-    assert mark.exists()
-    with pytest.raises(NixwulfError, match="failed with 3: no; try: sh -c 'echo no"):
-        cycle("n1", PowerSwitch("command", command=("sh", "-c", "echo no >&2; exit 3")))
-    with pytest.raises(NixwulfError, match=r"cannot be run: '/nowhere': No such file"):
-        cycle("n1", PowerSwitch("command", command=("/nowhere",)))
-
-
-@pytest.mark.parametrize(
-    "switch",
-    [
-        {"kind": "shelly"},
-        {"kind": "shelly", "url": "http://user@10.0.0.1"},
-        {"kind": "wake-on-lan"},
-        {"kind": "wake-on-lan", "mac": "9c:bf:0d:01:02"},
-        {"kind": "command", "command": []},
-        {"kind": "command", "command": ["x"], "url": "http://10.0.0.1"},
-        {"kind": "ipmi"},
-    ],
-)
-def test_a_switch_that_cannot_work_is_refused_when_the_file_is_read(switch):
-    with pytest.raises(InputError, match="power_switch"):
-        cluster(["ethernet"], [NAMES], power_switch=switch)

@@ -291,7 +291,7 @@ def test_round_trips_keep_their_samples_and_percentiles(records):
     (sockperf,) = records("sockperf/tcp.txt")
     metric = by_name(sockperf)["tcp_round_trip"]
     logged = len(re.findall(r"^\d+, ", fixture("sockperf/tcp.txt"), re.MULTILINE))
-    assert (metric["state"], metric["observed"]) == ("warm", {"observations": logged})
+    assert (metric["state"], metric["observed"]) == ("warm", {"round_trips": logged})
     assert sockperf["case"]["transport"] == "tcp"
 
 

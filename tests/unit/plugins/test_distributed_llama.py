@@ -283,7 +283,7 @@ PARAMETERS = {"buffer_float_type": "f32", "backend": "any", "gpu_index": 0, "thr
     ("change", "model", "reason"),
     [
         ({"nodes": 3}, None, "on 1, 2, 4, 8, ... nodes, not 3"),
-        ({"parallelism": "pipeline"}, None, "by tensors only"),
+        ({"parallelism": "pipeline"}, None, "by tensor only"),
         ({"transport": "rdma"}, None, "tcp only"),
         ({"parameters": {**PARAMETERS, "api": "completions"}}, None, "chat only"),
         ({"parameters": {**PARAMETERS, "backend": "vulkan"}}, None, "threads: [0]"),

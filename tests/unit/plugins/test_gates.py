@@ -372,8 +372,8 @@ def test_a_model_has_to_be_where_it_is_read():
 
 def test_a_model_has_to_fit():
     sizes = Sizes(
-        layers=(200 * 2**30,), embedding=0, output=0, tied=False, vocabulary=1,
-        cache_widths=((0, 0),), window=None, hidden=1, feed_forward=1, heads=1,
+        layers=(200 * 2**30,), embedding=0, output=0, tied=0, vocabulary=1,
+        cache_widths=((0, 0),), windows=(0,), hidden=1, feed_forward=1, heads=1,
     )  # fmt: skip
     placed = PlacedModel(Model("big", path="/big.gguf"), "/big.gguf", 200 * 2**30, sizes=sizes)
     case = Case("llama.cpp", "llama-bench", "big", 1, None, None, "single", {}, 1, 1, True, "")

@@ -111,7 +111,7 @@ def test_a_matrix_larger_than_the_free_memory_is_refused(tmp_path):
 
 
 def test_rdma_is_no_case():
-    assert "over tcp only" in BENCHMARK.unsupported({"nodes": 2, "transport": "rdma"})
+    assert "runs over tcp only" in BENCHMARK.unsupported({"nodes": 2, "transport": "rdma"})
 
 
 def test_what_a_node_lacks_is_said_with_the_way_to_get_it():

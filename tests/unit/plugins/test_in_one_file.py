@@ -1,4 +1,6 @@
-"""An engine, a benchmark, a gate and a meter are one file each, and all commands know them.
+"""An engine, a benchmark, a gate, a meter and a power switch are one file each.
+
+All commands know them.
 
 They measure nothing: what is tested is that nothing else has to be edited.
 """
@@ -16,20 +18,27 @@ from meter_server import serving
 from nixwulf.cli.main import cli
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.ops import preflight
-from nixwulf.plugins import benchmarks, engines, gates, meters
+from nixwulf.plugins import benchmarks, engines, gates, meters, switches
 from nixwulf.tune.serving import serving as to_serve
 from stand_in import put
 
 sys.path.append("tools/docs")
 
 # no output: packages by what is added to them
-PACKAGES = {"engine": engines, "benchmark": benchmarks, "gate": gates, "meter": meters}
+PACKAGES = {
+    "engine": engines,
+    "benchmark": benchmarks,
+    "gate": gates,
+    "meter": meters,
+    "switch": switches,
+}
 CACHES = (
     engines.all_engines,
     engines.performance,
     benchmarks.all_benchmarks,
     gates.all_gates,
     meters.all_meters,
+    switches.all_switches,
 )
 # no output: plug-ins
 FILES = {
@@ -38,7 +47,6 @@ FILES = {
 
 from contextlib import contextmanager
 
-from nixwulf.core.errors import InputError
 from nixwulf.core.registry import Parameter
 from nixwulf.plugins.engines import Engine, Performance
 from nixwulf.plugins.runtime.run import RunFailure
@@ -53,21 +61,14 @@ class Tiny(Engine):
     name = "tiny-engine"
     parameters = {"tiny_option": Parameter(default=3, help="an option of the test's")}
     programs = ("tiny-serve",)
+    version_options = ("--version",)
     ports = (50990,)
     api_port = 50990
     apis = ("chat",)
     model_suffixes = (".tiny",)
     native_benchmark = "tiny-bench"
+    parallelisms = ("pipeline",)
     performance = Performance(family="llama.cpp", collective="ring")
-
-    def random_model(self, model):
-        raise InputError("tiny-engine runs no random weights; give a model's path.")
-
-    def unsupported(self, point):
-        return "tiny-engine splits by layers only" if point["parallelism"] == "tensor" else None
-
-    def version_command(self, programs):
-        return [programs["tiny-serve"], "--version"] if "tiny-serve" in programs else []
 
     def start(self, run):
         raise RunFailure("failed", "tiny-engine is a test and serves nothing.")
@@ -135,6 +136,20 @@ from nixwulf.plugins.meters import MeterKind
 
 METERS = (MeterKind("tiny-meter", lambda channel: f"/tiny/{channel}", lambda a, _: a["tiny"]),)
 ''',
+    "switch": '''
+"""Power switches: a test of how they are added."""
+
+from pathlib import Path
+
+from nixwulf.plugins.switches import SwitchKind
+
+
+def _cycle(node, switch, off_s):
+    Path(switch.command[0]).write_text(node)
+
+
+SWITCHES = (SwitchKind("tiny-switch", "command", _cycle),)
+''',
 }
 # no output: a sweep
 SWEEP = """
@@ -154,7 +169,7 @@ LLAMA = ("--facts-of", "Llama-3.1-70B", "--quant", "Q4_K_M")
 
 @pytest.fixture(autouse=True)
 def plugged(tmp_path, monkeypatch):
-    """The four files, each in a folder that its package reads too."""
+    """The files, each in a folder that its package reads too."""
     for kind, package in PACKAGES.items():
         folder = tmp_path / kind
         folder.mkdir()
@@ -193,7 +208,7 @@ def test_bench_plans_its_cases_and_says_why_others_are_left_out(sweep):
     plan = printed("bench", sweep, "--cluster", "framework-2", "--dry-run", "--waive", "tiny-gate")
     assert "tiny-bench" in plan
     assert "tiny_option" in plan
-    assert "tiny-engine splits by layers only" in plan
+    assert "tiny-engine splits a model by pipeline only" in plan
 
 
 def test_predict_takes_the_constants_of_its_family_and_its_collective():
@@ -202,7 +217,7 @@ def test_predict_takes_the_constants_of_its_family_and_its_collective():
     assert {way["parallelism"] for way in found["ways"]} == {"single", "pipeline"}
     other = json.loads(printed(*asked, "--engine", "llama.cpp", "--format", "json"))
     assert found["ways"][0]["decode"] == other["ways"][0]["decode"]
-    assert found["left_out"][0]["why"] == "tiny-engine splits by layers only"
+    assert found["left_out"][0]["why"] == "tiny-engine splits a model by pipeline only"
 
 
 def test_tune_ranks_the_models_that_it_reads_by_its_own_benchmark():
@@ -256,6 +271,17 @@ def test_a_cluster_file_names_it_and_its_watts_are_read(tmp_path):
         meter = load_cluster(path).nodes[0].meter
         with meters.make_client() as client:
             assert meters.read(meter, client) == 41.5
+
+
+def test_a_cluster_file_names_it_and_it_turns_the_power_off_and_on(tmp_path):
+    # no output: a cluster file
+    mark = tmp_path / "mark"
+    more = f'name = "fw1"\npower_switch = {{ kind = "tiny-switch", command = ["{mark}"] }}\n'
+    path = tmp_path / "mine.toml"
+    path.write_text(Path(CLUSTER.source).read_text().replace('name = "fw1"\n', more))
+    printed("validate", path)
+    switches.cycle("fw1", load_cluster(path).nodes[0].power_switch)
+    assert mark.read_text() == "fw1"
 
 
 @pytest.mark.repository

@@ -51,7 +51,7 @@ def test_the_client_is_told_streams_direction_seconds_and_intervals(tmp_path):
 
 def test_rdma_and_one_node_are_no_cases():
     point = {"nodes": 2, "transport": "rdma"}
-    assert BENCHMARK.unsupported(point) == "iperf3 speaks tcp only"
+    assert BENCHMARK.unsupported(point) == "iperf3 runs over tcp only"
     assert "one node has none" in BENCHMARK.unsupported({"nodes": 1})
 
 

@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 from nixwulf.core.errors import NixwulfError
 from nixwulf.plugins.engines.llama_cpp import install
 from nixwulf.plugins.engines.llama_cpp.install import (
-    build,
     build_folder,
     compile_arguments,
     configure_arguments,
     download_arguments,
     share_done,
 )
+from nixwulf.plugins.engines.local import make_once
 
 NAME = "llama_cpp_python-0.3.36"
 # no output: a build backend
@@ -143,6 +143,10 @@ def sdist(tmp_path, monkeypatch):
         return path
 
     return make
+
+
+def build(progress):
+    return make_once(install.recipe(), progress)
 
 
 def _left() -> list[str]:

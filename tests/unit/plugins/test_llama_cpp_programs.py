@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.plugins.engines.llama_cpp.install import (
     RPC_SERVER_NAMES,
     build_folder,
     cpu_description,
-    find,
-    find_or_build,
 )
 from stand_in import put
 
@@ -18,7 +17,7 @@ VERSION = 'echo "version: 1.2.3 (build 7, commit abc)" >&2'
 
 
 def test_nothing_is_found_where_there_is_nothing(empty):
-    assert find() is None
+    assert ENGINE.find_local() is None
 
 
 @pytest.mark.parametrize("name", RPC_SERVER_NAMES)
@@ -26,7 +25,7 @@ def test_programs_on_path_are_found_under_each_name_of_the_rpc_server(empty, nam
     bench = put(empty / "bin", "llama-bench", HELP_WITH_RPC)
     server = put(empty / "bin", "llama-server", VERSION)
     rpc = put(empty / "bin", name)
-    found = find()
+    found = ENGINE.find_local()
     assert found is not None
     assert found.origin == "path"
     assert found.programs == {
@@ -41,13 +40,13 @@ def test_programs_on_path_are_found_under_each_name_of_the_rpc_server(empty, nam
 def test_an_incomplete_installation_is_not_one(empty, absent):
     for name in {"llama-bench", "llama-server", "rpc-server"} - {absent}:
         put(empty / "bin", name, HELP_WITH_RPC)
-    assert find() is None
+    assert ENGINE.find_local() is None
 
 
 def test_a_llama_bench_without_the_rpc_backend_is_passed_over(empty):
     for name in ("llama-bench", "llama-server", "rpc-server"):
         put(empty / "bin", name, "echo usage")
-    assert find() is None
+    assert ENGINE.find_local() is None
 
 
 def test_programs_on_path_win_over_those_built_before(empty):
@@ -55,7 +54,7 @@ def test_programs_on_path_win_over_those_built_before(empty):
         put(folder, "llama-bench", HELP_WITH_RPC)
         put(folder, "llama-server", VERSION)
         put(folder, "ggml-rpc-server")
-    found = find()
+    found = ENGINE.find_local()
     assert found is not None
     assert found.origin == "path"
 
@@ -65,7 +64,7 @@ def test_what_was_built_before_is_found_without_a_build(empty):
     put(build_folder() / "bin", "llama-server", VERSION)
     put(build_folder() / "bin", "ggml-rpc-server")
     steps: list[str] = []
-    assert find_or_build(lambda step, share: steps.append(step)).origin == "cache"
+    assert ENGINE.install_local(lambda step, share: steps.append(step)).origin == "cache"
     assert steps == []
 
 

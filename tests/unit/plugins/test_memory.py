@@ -59,10 +59,21 @@ def test_a_quantized_cache_takes_its_blocks(dense):
     assert small[0].cache == whole * (34 / 32 + 18 / 32) / 4
 
 
-def test_a_sliding_window_bounds_the_cache(dense):
-    short = Sizes(**{**vars(dense), "window": 128})
+def test_a_sliding_window_bounds_the_cache_of_the_layers_that_have_it(dense):
+    short = dataclasses.replace(dense, windows=(128, 0) * 4)
     work = TokenDemand.of({"n_prompt": 8192})
-    assert needs(short, work, "single", [1])[0].cache == 8 * (128 + 512) * 2 * 384 * 2
+    assert needs(short, work, "single", [1])[0].cache == 4 * (128 + 512 + 8192) * 2 * 384 * 2
+
+
+def test_on_two_nodes_only_the_matrix_of_the_output_is_there_twice():
+    """Beside it the head has a table of rows for each layer, as of Gemma 3n."""
+    sizes = Sizes(
+        layers=(0,), embedding=1000, output=0, tied=100, vocabulary=1, cache_widths=((0, 0),),
+        windows=(0,), hidden=1, feed_forward=1, heads=1,
+    )  # fmt: skip
+    work = TokenDemand.of({"n_prompt": 1})
+    assert sum(need.weights for need in needs(sizes, work, "pipeline", [1, 1])) == 1100
+    assert needs(sizes, work, "single", [1])[0].weights == 1000
 
 
 @pytest.mark.parametrize(("slots", "context"), [(4, 2048), (3, 1536)])

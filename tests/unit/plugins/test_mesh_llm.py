@@ -20,7 +20,6 @@ from nixwulf.plugins.engines.mesh_llm import (
     tokens,
     wait_for,
 )
-from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import RunFailure
 
@@ -127,17 +126,17 @@ def asked(plan, monkeypatch):
     def ask(*answers):
         left, requests = list(answers), []
 
-        def post(run, endpoint, path, request):
+        def post(endpoint, path, request):
             requests.append("logprobs" in request)
             answer = left.pop(0)
             if isinstance(answer, str):
                 raise RunFailure("failed", answer)
             return answer
 
-        monkeypatch.setattr(openai, "post", post)
+        monkeypatch.setattr(Endpoint, "post", post)
         run = plan()
-        endpoint = Endpoint(run.raw / "socket", "llama", None)
-        return completed(run, endpoint, 32), requests, run.warnings
+        endpoint = Endpoint(run, run.raw / "socket", "llama", None)
+        return completed(endpoint, 32), requests, run.warnings
 
     return ask
 
@@ -209,7 +208,12 @@ def test_lines_that_are_no_events_are_passed_over():
 
 
 def test_what_mesh_llm_does_not_do_is_left_out_with_the_reason():
-    point = {"parallelism": "pipeline", "transport": "tcp", "parameters": {"mesh_options": ""}}
+    point = {
+        "nodes": 2,
+        "parallelism": "pipeline",
+        "transport": "tcp",
+        "parameters": {"mesh_options": ""},
+    }
     assert ENGINE.unsupported(point) is None
-    assert "layers" in ENGINE.unsupported({**point, "parallelism": "tensor"})
-    assert "IP only" in ENGINE.unsupported({**point, "transport": "rdma"})
+    assert "pipeline only" in ENGINE.unsupported({**point, "parallelism": "tensor"})
+    assert "tcp only" in ENGINE.unsupported({**point, "transport": "rdma"})

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.plugins.engines.mlx import install
-from nixwulf.plugins.engines.mlx.install import PROGRAMS, find, find_or_install, install_folder
+from nixwulf.plugins.engines.mlx import ENGINE, install
+from nixwulf.plugins.engines.mlx.install import PROGRAMS, install_folder
 from stand_in import put
 
 
@@ -17,9 +17,9 @@ def quiet(step: str, share: float) -> None:
 
 
 def test_nothing_is_found_where_there_is_nothing_or_a_part_only(empty):
-    assert find() is None
+    assert ENGINE.find_local() is None
     put(empty / "bin", PROGRAMS[0])
-    assert find() is None
+    assert ENGINE.find_local() is None
 
 
 def test_programs_on_path_win_and_say_their_version(empty):
@@ -27,7 +27,7 @@ def test_programs_on_path_win_and_say_their_version(empty):
         put(empty / "bin", name)
         put(install_folder() / "bin", name)
     put(empty / "bin", "mlx_lm", "echo 9.9.9")
-    found = find()
+    found = ENGINE.find_local()
     assert found is not None
     assert (found.origin, found.version) == ("path", "9.9.9")
     assert found.programs == {name: empty / "bin" / name for name in PROGRAMS}
@@ -36,7 +36,7 @@ def test_programs_on_path_win_and_say_their_version(empty):
 def test_what_was_installed_before_is_found_without_an_installation(empty):
     for name in PROGRAMS:
         put(install_folder() / "bin", name)
-    found = find_or_install(quiet)
+    found = ENGINE.install_local(quiet)
     assert (found.origin, found.version) == ("cache", "0.32.2-0.32.4")
 
 
@@ -58,7 +58,7 @@ def test_only_the_programs_of_mlx_reach_the_nodes_path(empty, monkeypatch):
         lambda folder: [["/bin/bash", "-c", script, "sh", str(folder / "environment"), names]],
     )
     monkeypatch.setenv("PATH", "/bin:/usr/bin")
-    found = find_or_install(quiet)
+    found = ENGINE.install_local(quiet)
     (folder,) = {program.parent for program in found.programs.values()}
     assert sorted(program.name for program in folder.iterdir()) == sorted(PROGRAMS)
 
@@ -68,12 +68,12 @@ def test_a_failed_installation_quotes_pips_last_words_and_leaves_no_programs(emp
     failing = [["/bin/sh", "-c", f"echo '{words}'; exit 1"]]
     monkeypatch.setattr(install, "install_steps", lambda folder: failing)
     with pytest.raises(NixwulfError, match=words) as error:
-        find_or_install(quiet)
+        ENGINE.install_local(quiet)
     assert "mlx_lm.benchmark on PATH needs no installation" in error.value.message
-    assert find() is None
+    assert ENGINE.find_local() is None
 
 
 def test_a_cache_that_cannot_be_written_is_named_in_one_sentence(empty):
     (empty / "cache").write_text("")
     with pytest.raises(NixwulfError, match="Cannot install MLX in"):
-        find_or_install(quiet)
+        ENGINE.install_local(quiet)

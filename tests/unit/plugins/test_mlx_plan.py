@@ -253,7 +253,7 @@ def test_nodes_of_unknown_gpus_that_mlx_cannot_join_are_unsupported(
 def test_what_no_backend_of_mlx_joins_is_left_out_of_the_plan(
     gpus, parallelism, transport, kind, reason
 ):
-    point = {"nodes": 2, "parallelism": parallelism, "transport": transport}
+    point = {"nodes": 2, "parallelism": parallelism, "transport": transport, "parameters": {}}
     found = ENGINE.unsupported({**point, "fabric_kind": kind, "gpus": gpus})
     assert found is None if reason is None else reason in (found or "")
 

@@ -101,7 +101,7 @@ def test_the_log_of_every_node_is_kept_and_has_to_show_the_transport(
     nccl.collect_logs(run, "all_reduce_perf-0")
     assert nccl.logs(run) == {"spark1": good, "spark2": log}
     assert (run.raw / "nccl" / "spark2" / "all_reduce_perf-0.log").read_text() == log
-    assert nccl.transport_problem(run) == problem
+    assert nccl.transport_problem(run.case.transport, nccl.logs(run)) == problem
 
 
 def test_logs_are_moved_from_a_node_all_files_of_a_run_and_no_other(tmp_path):

@@ -50,7 +50,7 @@ def test_every_size_is_a_process_of_its_own():
 
 def test_perftest_over_tcp_and_on_one_node_is_no_case():
     assert perftest.BENCHMARK.unsupported({"nodes": 2, "transport": "tcp"}) == (
-        "perftest speaks rdma only"
+        "perftest runs over rdma only"
     )
     assert perftest.BENCHMARK.unsupported({"nodes": 2, "transport": "rdma"}) is None
     assert "one node has none" in perftest.BENCHMARK.unsupported({"nodes": 1})

@@ -140,11 +140,11 @@ def test_gigaflops_have_no_tokens():
 def test_a_speed_gets_no_watts_when_its_window_is_unknown_or_too_short_or_a_node_is_silent():
     metrics = [speed(windows=()), speed(windows=((112.0, 112.6),)), speed("us")]
     unknown, short = made({"n1": node()}, metrics=metrics)["efficiency"]
-    assert unknown["absent"] == "The benchmark does not tell when it measured this."
+    assert unknown["absent"] == "The benchmark does not report when it measured this."
     assert short["absent"] == "It was measured in less than 5 samples at a time."
     lost = NodeSamples(reason="its sampler printed nothing in 15 s")
     (partial,) = made({"n1": node(), "n2": lost}, metrics=[speed()])["efficiency"]
-    assert partial["absent"] == "No source tells the watts of all nodes, and of them alone."
+    assert partial["absent"] == "No source has the watts of all nodes, and of them alone."
 
 
 def test_two_nodes_that_are_one_machine_are_counted_once():

@@ -208,8 +208,15 @@ NIXOS_WRAPPERS = Path("/run/wrappers")
 def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool = False) -> Lab:
     """Bring a lab up; returns when each node's sshd answers.
 
-    path: folders that come first on the nodes' PATH. lifeline: the lab ends with this process,
-    however that ends; else it stays until `down`. Raises InputError for what the user can mend.
+    Args:
+        cluster: its nodes, and its fabrics with their shapes.
+        name: what the lab is called.
+        path: folders that come first on the nodes' PATH.
+        lifeline: whether the lab ends with this process, however that ends; else it stays until
+            `down`.
+
+    Raises:
+        InputError: for what the user can mend.
     """
     check_name(name)
     check_cluster(cluster)

@@ -90,7 +90,13 @@ def management_addresses(cluster: Cluster, subnet: ipaddress.IPv4Network) -> dic
 def hub_links(
     cluster: Cluster, subnet: ipaddress.IPv4Network, process_ids: dict[str, int]
 ) -> list[Argv]:
-    """Arguments of `ip` that make every link; the nodes' ends go to the processes' namespaces."""
+    """Arguments of `ip` that make every link; the nodes' ends go to the processes' namespaces.
+
+    Args:
+        cluster: the lab's nodes and fabrics.
+        subnet: the lab's management network.
+        process_ids: of each node's first process, by the node's name.
+    """
     commands = [
         ["link", "set", "lo", "up"],
         _bridge("mgmt"),
@@ -127,7 +133,13 @@ def _bridge(name: str) -> Argv:
 
 
 def node_links(cluster: Cluster, subnet: ipaddress.IPv4Network, number: int) -> list[Argv]:
-    """Arguments of `ip` that give node `number` (from 1) its addresses."""
+    """Arguments of `ip` that give a node its addresses.
+
+    Args:
+        cluster: the lab's nodes and fabrics.
+        subnet: the lab's management network.
+        number: of the node, from 1.
+    """
     node = cluster.nodes[number - 1]
     commands = [
         ["link", "set", "lo", "up"],
@@ -157,7 +169,13 @@ def queue_bytes(rate_gbps: float) -> int:
 
 
 def shape_port(port: LabPort, shape: Shape, shaping: Shaping) -> list[Argv]:
-    """The commands that shape one port of a fabric, whatever shaped it before."""
+    """The commands that shape one port of a fabric, whatever shaped it before.
+
+    Args:
+        port: its interfaces on the hub.
+        shape: delay, rate and loss.
+        shaping: what does it: a queueing discipline of the kernel, or the switch of the lab.
+    """
     if shaping == "switch":
         return [["ip", "link", "set", port.link, "nomaster"]]
     up, down = ["noqueue"], ["noqueue"]

@@ -52,7 +52,18 @@ def unshare(namespaces: Namespace) -> None:
 
 
 def mount(source: str, target: Path, kind: str, flags: Mount, options: str = "") -> None:
-    """Mount a file system or bind a folder or file; raises OSError that names the target."""
+    """Mount a file system, or bind a folder or file.
+
+    Args:
+        source: a device, or what is bound.
+        target: where to.
+        kind: of the file system, empty to bind.
+        flags: of mount(2).
+        options: of the file system, as in mount(8).
+
+    Raises:
+        OSError: with the target's name.
+    """
     result = _libc.mount(
         source.encode(),
         os.fsencode(target),
@@ -89,7 +100,13 @@ class Spawned:
 
 
 def spawn(state: StateFolder, definition: Definition, number: int) -> Spawned:
-    """Make node `number` (from 1) in new namespaces; it waits for its links."""
+    """Make a node in new namespaces; it waits for its links.
+
+    Args:
+        state: the folder of the lab.
+        definition: the lab.
+        number: of the node, from 1.
+    """
     ours, theirs = socket.socketpair()
     intermediate = os.fork()
     if intermediate == 0:

@@ -105,7 +105,7 @@ class StateFolder:
         return False
 
     def remove(self) -> None:
-        """Remove the folder; the lock last, for it tells others that a process is still here."""
+        """Remove the folder; the lock last, for it shows others that a process is still here."""
         with suppress(FileNotFoundError):
             for child in list(self.folder.iterdir()):
                 if child.is_dir():

@@ -205,7 +205,14 @@ def _reap(wake: socket.socket) -> None:
 
 
 def main(folder: str, ready: int, lock: int, lifeline: int) -> None:
-    """Start the lab in a state folder, report on `ready`, and serve until it ends."""
+    """Start the lab in a state folder, and serve until it ends.
+
+    Args:
+        folder: the state of the lab.
+        ready: the file descriptor on which the start is reported.
+        lock: the file descriptor of the lab's lock.
+        lifeline: the file descriptor with whose end the lab ends, negative for none.
+    """
     for descriptor in (ready, lock, lifeline):
         if descriptor >= 0:
             os.set_inheritable(descriptor, False)

@@ -60,7 +60,7 @@ class Switch:
     delay later it leaves. Loss drops whole frames as taken, as netem does: one of 64 KiB counts
     once.
 
-    `waiting` holds (release time in ns, order, output port, frame, whether it tells the lateness).
+    `waiting` holds (release time in ns, order, output port, frame, whether its lateness counts).
     """
 
     count: int
@@ -77,7 +77,13 @@ class Switch:
         self._random = random.Random(SEED)  # noqa: S311
 
     def take(self, frame: bytes, port: int, now: int) -> None:
-        """Take a frame (behind its virtio header) that arrived at a port at a time."""
+        """Take a frame that arrived.
+
+        Args:
+            frame: with its virtio header first.
+            port: the number of the port, from 0.
+            now: when it arrived, monotonic nanoseconds.
+        """
         line = self.line
         destination, source = frame[HEADER : HEADER + 6], frame[HEADER + 6 : HEADER + 12]
         self._table[source] = port

@@ -76,7 +76,7 @@ def merged(windows: Sequence[Window], gap: float) -> list[Window]:
 
 
 def resolved(points: Sequence[Point], windows: Sequence[Window]) -> bool:
-    """Whether enough points lie in each window to say something of it."""
+    """Whether enough points lie in each window for an average."""
     return all(
         sum(begin <= time <= end for time, _ in points) >= LEAST_POINTS for begin, end in windows
     )

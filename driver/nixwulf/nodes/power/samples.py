@@ -27,7 +27,7 @@ class Samples:
     pmic, powermetrics W; temp:SENSOR C; mhz:UNIT and mhz_limit:UNIT; count:NAME events;
     bits:nvidia:N and bits:vcgencmd the bits of what holds the clocks down;
     pressure 1 where macOS does not call its thermal pressure nominal.
-    stamps: the number (from 0) of a line and the time that it tells.
+    stamps: the number (from 0) of a line and the time in it.
     """
 
     facts: tuple[tuple[str, str], ...]
@@ -103,7 +103,7 @@ def _values(words: str) -> dict[str, float]:
 
 
 def _rail_watts(text: str) -> float | None:
-    """Volts times amperes, over the rails that tell both."""
+    """Volts times amperes, over the rails that have both."""
     rails: dict[str, dict[str, float]] = {}
     for rail, quantity, value in _RAIL.findall(text):
         rails.setdefault(rail, {})[quantity[0]] = float(value)
@@ -156,7 +156,7 @@ def parse_powermetrics(
 ) -> tuple[dict[str, list[Point]], list[tuple[int, float]]]:
     """Series `powermetrics` (W) and `pressure` of macOS's program; line and time of each sample.
 
-    It tells no monotonic time but how long each sample took, so that the clock starts with it.
+    It has no monotonic time but how long each sample took, so that the clock starts with it.
     Sources: `man powermetrics`; the samplers cpu_power, gpu_power and thermal.
     """
     series: dict[str, list[Point]] = {}

@@ -1,4 +1,4 @@
-"""What a flake says of nodes' configurations: which disks they format, what they evaluate to."""
+"""The configurations of nodes in a flake: which disks they format, what they evaluate to."""
 
 from __future__ import annotations
 
@@ -100,7 +100,19 @@ def layout_of(values: Mapping[str, list[str] | None]) -> Layout:
 
 
 def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> dict[str, Built]:
-    """The systems of configurations by attribute; nothing is built."""
+    """The systems of configurations; nothing is built.
+
+    Args:
+        flake: a reference without '#'.
+        attributes: names of the configurations.
+        darwin: whether they are Macs'.
+
+    Returns:
+        A system for each attribute.
+
+    Raises:
+        InputError: the flake does not evaluate, or has no such configuration.
+    """
     output = "darwinConfigurations" if darwin else "nixosConfigurations"
     layout = _LAYOUT.read_text("utf-8")
     linux = f"s: {{ drv = s.{SYSTEM}.drvPath; out = s.{SYSTEM}.outPath; layout = ({layout}) s; }}"
@@ -116,7 +128,11 @@ def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> d
 def evaluation(flake: str, output: str, attributes: Sequence[str], function: str) -> list[str]:
     """The command that applies a Nix function to configurations.
 
-    An absent one gives null, so that one evaluation answers for all nodes.
+    Args:
+        flake: a reference without '#'.
+        output: the flake's output that has them, such as 'nixosConfigurations'.
+        attributes: their names; an absent one gives null, so that one evaluation answers for all.
+        function: in Nix.
     """
     wanted = " ".join(f"{quoted(name)} = null;" for name in attributes)
     apply = (
@@ -177,7 +193,16 @@ class Prebuilt:
 
 
 def load_prebuilt(path: Path, cluster: Cluster, nodes: Sequence[Node]) -> Prebuilt:
-    """Read such a file for chosen nodes; raises InputError when they are not all in it."""
+    """Read what 'nix build .#deployments.CLUSTER' made.
+
+    Args:
+        path: the JSON file.
+        cluster: the cluster that it has to be of.
+        nodes: those that it has to have, with all of their store paths on this machine.
+
+    Raises:
+        InputError: it is of another cluster, or lacks a node or a path.
+    """
     document = read_json(path)
     check(document, "deployment", str(path))
     if document["cluster"] != cluster.name:

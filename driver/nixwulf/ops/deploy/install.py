@@ -25,7 +25,7 @@ from nixwulf.ops.deploy.plan import NodePlan
 _GRACE_S = 5
 _POLL_S = 0.1
 Report = Callable[[str, str], None]
-"""Told of a node's name and of what goes on there."""
+"""Called with a node's name and what happens there."""
 
 
 @dataclass
@@ -82,9 +82,17 @@ def install(
     report: Report,
     limit_s: float,
 ) -> dict[str, str | None]:
-    """Install nodes in parallel; by name why it failed, None for those that were installed.
+    """Install nodes in parallel; what was started is ended before this returns, whatever happens.
 
-    What was started is ended before this returns, whatever happens.
+    Args:
+        plans: the nodes, each with its command.
+        connections: to them, by name.
+        folder: where each node's log goes.
+        report: called with a node's name and each step there.
+        limit_s: seconds that all may take together.
+
+    Returns:
+        By name why a node was not installed, None for those that were.
     """
     folder.mkdir(parents=True, exist_ok=True)
     running: list[InstallationRun] = []
@@ -107,7 +115,7 @@ def install(
 def pinned_ssh(connection: Connection, ssh: str) -> str:
     """A program 'ssh' whose first options are a pinned node's.
 
-    nixos-anywhere tells ssh to check no host key, before the options that it can be given; of
+    nixos-anywhere makes ssh check no host key, by options before those that it can be given; of
     options that ssh reads twice the first counts, so only a program of that name comes before.
     """
     words = connection.fresh().options
@@ -145,7 +153,7 @@ def _start(plan: NodePlan, folder: Path, path: str, report: Report) -> Installat
 
 
 def _copy(one: InstallationRun, report: Report) -> None:
-    """Keep the output, and tell of each step: nixos-anywhere prints '### WORDS ###'."""
+    """Keep the output, and report each step: nixos-anywhere prints '### WORDS ###'."""
     assert one.process.stdout is not None  # noqa: S101 - PIPE was asked for
     with one.log.open("wb", buffering=0) as log:
         for line in one.process.stdout:

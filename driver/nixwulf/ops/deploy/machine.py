@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
+from nixwulf.nodes.process import LIST_OWNED
 from nixwulf.nodes.ssh import Connection, each, open_all
 
 _SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "machine.sh"
@@ -50,7 +51,8 @@ class Machine:
     kexec_disabled: the kernel's own switch, None where the kernel has no kexec.
     boot: differs between machines, and from one boot to the next. cluster: whose system it runs,
     where this project made it. interfaces: all names of network interfaces, also those that another
-    system would give them. driverless_cards: network cards for which there is no driver.
+    system would give them. driverless_cards: network cards for which there is no driver. owned:
+    processes that drivers started there.
     """
 
     kernel: str = ""
@@ -76,6 +78,7 @@ class Machine:
     cluster: str = ""
     interfaces: tuple[str, ...] = ()
     driverless_cards: tuple[str, ...] = ()
+    owned: tuple[str, ...] = ()
 
     @property
     def system(self) -> str:
@@ -97,7 +100,7 @@ def local_machine_identity() -> tuple[str, str]:
 
 def gather_machines(connections: Iterable[Connection]) -> dict[str, Machine | NixwulfError]:
     """The machines behind connections, by node, in parallel; why not, where one did not answer."""
-    script = _SCRIPT.read_text("utf-8")
+    script = LIST_OWNED + _SCRIPT.read_text("utf-8")
 
     def attempt(connection: Connection) -> Machine | NixwulfError:
         try:
@@ -165,6 +168,7 @@ def parse_machine(text: str) -> Machine:
         cluster=first("cluster"),
         interfaces=tuple(dict.fromkeys(sections.get("interfaces", "").split())),
         driverless_cards=tuple(sections.get("network-cards-without-driver", "").split()),
+        owned=tuple(sections.get("owned", "").splitlines()),
     )
 
 

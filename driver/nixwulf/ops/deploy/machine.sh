@@ -20,6 +20,8 @@ section system
 readlink /run/current-system
 section cluster
 cat /etc/nixwulf/cluster
+section owned
+owned # of nodes/process.py
 
 if [ "$(uname -s)" = Darwin ]; then
   section os-release

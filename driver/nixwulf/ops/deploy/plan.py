@@ -20,9 +20,9 @@ _FROM_INSTALLER = "disko,install,reboot"
 class NodePlan:
     """What would be done to a node.
 
-    machine: None when it was not reached, and unreached says why. command: what installs it, empty
-    where nothing here can. build: what makes the installer that the command names, before it, empty
-    where there is none to be made. by_hand: what somebody has to do, one step a line.
+    machine: None when it was not reached, and unreached is the reason. command: what installs it,
+    empty where nothing here can. build: what makes the installer that the command names, before it,
+    empty where there is none to be made. by_hand: what somebody has to do, one step a line.
     """
 
     node: Node
@@ -92,14 +92,20 @@ def make_plan(
     locked_out: str | None = None,
     local_machine: tuple[str, str] | None = None,
 ) -> DeployPlan:
-    """Plan for chosen nodes.
+    """Plan for chosen nodes; nothing is done, and no node is asked.
 
-    machines: by node, what answered, or why nothing did. expected: host names that machines may
-    have besides their node's. expected_cluster: the cluster whose systems they may run besides
-    their own. layouts: by attribute, what each configuration would do, None when the flake was not
-    asked. prebuilt: systems that are installed in place of the flake's. locked_out: why the user
-    could not log in afterwards. local_machine: boot id and host name of the machine that runs this
-    command.
+    Args:
+        cluster: the cluster of the nodes.
+        flake: the reference of the flake that has their configurations.
+        nodes: the chosen ones.
+        platforms: the facts of their platforms by name, each with [install].
+        machines: by node what answered, or why nothing did.
+        expected: by node the host name that its machine may have besides the node's.
+        expected_cluster: the cluster whose systems they may run besides their own.
+        layouts: by attribute what each configuration would do, None when the flake was not asked.
+        prebuilt: systems that are installed in place of the flake's.
+        locked_out: why the user could not log in afterwards.
+        local_machine: boot id and host name of the machine that runs this command.
     """
     planned = []
     for node in nodes:
@@ -138,13 +144,20 @@ def check_deployable(cluster: Cluster) -> None:
 
 
 def install_of(platform: dict[str, Any]) -> dict[str, Any]:
-    """A platform's facts with [install]; what the file does not say is that nothing is known."""
+    """A platform's facts with [install]; a file without it means that nothing is known."""
     unknown = {"method": "check", "reason": f"nobody has installed a {platform['name']} yet"}
     return {"install": unknown, **platform}
 
 
 def image_steps(cluster: Cluster, flake: str, node: Node, platform: dict[str, Any]) -> list[str]:
-    """How somebody brings a node into its installer by an image."""
+    """How somebody brings a node into its installer by an image, a step a line.
+
+    Args:
+        cluster: the cluster of the node.
+        flake: the reference of the flake that has the image.
+        node: the node.
+        platform: the facts of its platform, whose [install] names the kind of image.
+    """
     kind = platform["install"].get("image", "")
     file, medium = {
         "iso": ("iso/", "a USB stick"),
@@ -162,7 +175,13 @@ def image_steps(cluster: Cluster, flake: str, node: Node, platform: dict[str, An
 
 
 def darwin_steps(flake: str, node: Node, name: str) -> list[str]:
-    """How a Mac gets its configuration: by nix-darwin, on the Mac itself."""
+    """How a Mac gets its configuration: by nix-darwin, on the Mac itself.
+
+    Args:
+        flake: the reference of the flake.
+        node: the Mac.
+        name: of its configuration in the flake.
+    """
     where = "a checkout of the flake" if flake.startswith((".", "/", "path:")) else "any folder"
     switch = f"sudo nix run nix-darwin/master#darwin-rebuild -- switch --flake {flake}#{name}"
     return [f"ssh {node.ssh}, and there, in {where}:", switch]
@@ -230,7 +249,7 @@ def _with_command(
 
 
 def _other_disks(cluster: Cluster, plan: NodePlan, formatted: tuple[str, ...]) -> list[str]:
-    """The flake's own words for what is wiped have the last say in nixos-anywhere: they must agree.
+    """The disks that the flake formats are what nixos-anywhere wipes: they must be the node's.
 
     Somebody may have changed the cluster file after the flake took it, or added a disk in a module.
     """
@@ -246,7 +265,7 @@ def _other_disks(cluster: Cluster, plan: NodePlan, formatted: tuple[str, ...]) -
 def _refuse_twice_reached(
     planned: Sequence[NodePlan], local_machine: tuple[str, str] | None
 ) -> Iterator[NodePlan]:
-    """Refuse nodes that are one machine; the names of installers are the same and tell nothing."""
+    """Refuse nodes that are one machine; the names of installers are all the same."""
     machines = {plan.node.name: (m.boot, m.hostname) for plan in planned if (m := plan.machine)}
     for plan in planned:
         name = plan.node.name

@@ -31,10 +31,18 @@ def refusals(
     expected: str | None,
     expected_cluster: str | None = None,
 ) -> list[str]:
-    """Every reason why this machine is not imaged as this node.
+    """Every reason why a machine is not imaged as a node.
 
-    expected: the host name that the machine may have besides the node's own. expected_cluster: the
-    cluster whose system it may run besides the node's own.
+    Args:
+        node: what it would become.
+        cluster: the cluster of the node.
+        platform: the facts of the node's platform, with [install].
+        machine: what answered.
+        expected: the host name that it may have besides the node's own.
+        expected_cluster: the cluster whose system it may run besides the node's own.
+
+    Returns:
+        Sentences, each of which ends with what to do.
     """
     found = [*_identity(node, cluster, platform, machine)]
     found += other_cluster(node, cluster, machine, expected_cluster)
@@ -78,7 +86,14 @@ def _identity(
 def other_cluster(
     node: Node, cluster: Cluster, machine: Machine, expected: str | None
 ) -> list[str]:
-    """Why a machine is left alone that runs the system of a node of another cluster."""
+    """Why a machine is left alone that runs the system of a node of another cluster.
+
+    Args:
+        node: what it should be.
+        cluster: the cluster of the node.
+        machine: what answered.
+        expected: the cluster whose system it may run besides.
+    """
     if machine.cluster in {"", cluster.name, expected}:
         return []
     return [
@@ -124,7 +139,14 @@ def _disk(node: Node, machine: Machine) -> Iterable[str]:
 
 
 def unlike_layout(node: Node, cluster: Cluster, machine: Machine, layout: Layout) -> list[str]:
-    """Why the node's configuration would not work on this machine, or not on this disk of it."""
+    """Why the node's configuration would not work on this machine, or not on this disk of it.
+
+    Args:
+        node: what the machine would become.
+        cluster: the cluster of the node.
+        machine: what answered.
+        layout: what the configuration would do.
+    """
     return [
         *_equal_labels(node, machine, layout.labels),
         *absent_interfaces(node, cluster, machine, layout),
@@ -139,6 +161,12 @@ def absent_interfaces(
 
     Only where the machine's names can be compared with those of the installed system. A card for
     which the present system has no driver has no name yet.
+
+    Args:
+        node: its fabrics name the interfaces.
+        cluster: the cluster of the node.
+        machine: what answered.
+        layout: the names that the installed system gives.
     """
     if layout.interfaces is None or not machine.interfaces or machine.driverless_cards:
         return
@@ -241,9 +269,9 @@ def _choice(machine: Machine) -> str:
 
 
 def shown(disk: Disk) -> str:
-    """The id by which a cluster file names a disk: one that tells model and serial number."""
-    telling = [link for link in disk.ids if not re.search(r"/(wwn-|nvme-(eui|nvme)\.|dm-)", link)]
-    return next(iter([*telling, *disk.ids]), f"{disk.name}, which has no id")
+    """The id by which a cluster file names a disk: one with model and serial number."""
+    speaking = [link for link in disk.ids if not re.search(r"/(wwn-|nvme-(eui|nvme)\.|dm-)", link)]
+    return next(iter([*speaking, *disk.ids]), f"{disk.name}, which has no id")
 
 
 def locked_out(cluster: Cluster, connections: Iterable[Connection]) -> str | None:
@@ -295,7 +323,7 @@ def own_keys(connections: Iterable[Connection]) -> list[str]:
 
 
 def _bare(keys: Iterable[str]) -> set[tuple[str, str]]:
-    """Type and key, without what says whose it is."""
+    """Type and key, without the comment."""
     return {(words[0], words[1]) for key in keys if len(words := key.split()) >= 2}  # noqa: PLR2004
 
 

@@ -6,13 +6,12 @@ import os
 import shlex
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
+from threading import Event
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Cluster, Node
@@ -20,7 +19,6 @@ from nixwulf.nodes.ssh import Connection, Unreachable, each
 from nixwulf.ops.deploy.flake import FEATURES, Built, error_of
 from nixwulf.ops.deploy.machine import Machine, gather_machines
 from nixwulf.ops.deploy.refusals import absent_interfaces, other_cluster
-from nixwulf.ops.recover.down import states
 
 _SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "update.sh"
 _PAUSE_S = 2.0
@@ -52,7 +50,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Update:
-    """What came of a node: its state, whether it needs a reboot, and what its log says.
+    """What came of a node: its state, whether it needs a reboot, and the lines of its log.
 
     idle: new services that wait for a device which is there already, so that nothing starts them.
 
@@ -116,29 +114,41 @@ def built_here() -> set[str]:
     return found
 
 
-def measuring(targets: Sequence[Target]) -> list[str]:
-    """Why nodes are left alone on which a sweep has processes; a switch would end or slow them."""
-    return [
-        f"Node {state.name!r} runs {', '.join(state.owned)} of a sweep; wait for its end, or stop "
-        "what a killed driver left by 'nixwulf nodes recover --up-to stop'."
-        for state in states([target.connection for target in targets])
-        if state.owned
-    ]
-
-
 def unfit(cluster: Cluster, targets: Sequence[Target], expected_cluster: str | None) -> list[str]:
-    """Why nodes are left alone that run another cluster's system, or lack a fabric's interface."""
+    """Why nodes are left alone, from one round trip to each.
+
+    Args:
+        cluster: the cluster of the targets.
+        targets: nodes, which are reached, and the systems that they are to run.
+        expected_cluster: the cluster whose systems they may run besides their own.
+
+    Returns:
+        A sentence for each node that did not answer, on which a sweep has processes (a switch would
+        end or slow them), that runs another cluster's system, or that lacks a fabric's interface.
+    """
     found = gather_machines([target.connection for target in targets])
     reasons: list[str] = []
     for target in targets:
         machine = found[target.node.name]
         if isinstance(machine, Machine):
+            reasons += _measuring(target.node, machine)
             reasons += other_cluster(target.node, cluster, machine, expected_cluster)
             if target.system.layout is not None:
                 reasons += absent_interfaces(target.node, cluster, machine, target.system.layout)
         else:
             reasons.append(machine.message)
     return reasons
+
+
+def _measuring(node: Node, machine: Machine) -> list[str]:
+    if not machine.owned:
+        return []
+    others = any(" of user " in name for name in machine.owned)
+    return [
+        f"Node {node.name!r} runs {', '.join(machine.owned)} of a sweep; wait for its end, or stop "
+        "what a killed driver left by 'nixwulf nodes recover --up-to stop'"
+        + (", as the user who started it." if others else ".")
+    ]
 
 
 def build(command: Sequence[str]) -> None:
@@ -176,16 +186,18 @@ def bring_all(targets: Sequence[Target]) -> list[str]:
 
 
 def switch_all(targets: Sequence[Target], seconds: int, report: Report) -> list[Update]:
-    """Switch nodes in parallel, each to its system, which it has; it goes back after SECONDS."""
-    stop = threading.Event()
-    with ThreadPoolExecutor(max(1, len(targets))) as pool:
-        try:
-            return list(pool.map(lambda target: _switch(target, seconds, report, stop), targets))
-        finally:
-            stop.set()  # interrupted: nobody comes back to the nodes, and so they go back
+    """Switch nodes in parallel, each to its system, which it has.
+
+    Args:
+        targets: the nodes and their systems.
+        seconds: after which a node goes back that was not reached again.
+        report: called with a node's name and what happens there.
+    """
+    stop = Event()  # interrupted: nobody comes back to the nodes, and so they go back
+    return each(lambda target: _switch(target, seconds, report, stop), targets, stop)
 
 
-def _switch(target: Target, seconds: int, report: Report, stop: threading.Event) -> Update:
+def _switch(target: Target, seconds: int, report: Report, stop: Event) -> Update:
     """Activate, then come back over a connection that began after the activation had ended.
 
     Only that shows that the node can be reached; until 'finish' has run over it, the node goes back

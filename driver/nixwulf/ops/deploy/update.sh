@@ -167,6 +167,15 @@ fi
 if [ -e "$4" ]; then install_boot_loader "$1" || touch "${4%/*}/no-boot-loader"; fi
 exit "$code"'
 
+# arm SYSTEM GENERATION OPTION...   makes the unit that goes back to the system, at once or when the options say.
+arm() {
+  back_to=$1 generation=$2
+  shift 2
+  echo "$back_to" >"$state/old"
+  systemd-run --quiet --unit="$rollback" "$@" --service-type=oneshot /bin/sh -c "$back" \
+    sh "$back_to" "$profile" "$generation" "$state/keeping"
+}
+
 # The profile's generation that is this system.
 generation_of() {
   for link in "$profile"-*-link; do
@@ -200,11 +209,8 @@ start)
   systemctl reset-failed "$activate.service" "$rollback.service" "$rollback.timer" 2>/dev/null || true
   rm -rf "$state"
   mkdir -p "$state"
-  echo "$old" >"$state/old"
   unsteady_units >"$state/before"
-  systemd-run --quiet --unit="$rollback" --on-active="$seconds" --timer-property=AccuracySec=1s \
-    --service-type=oneshot /bin/sh -c "$back" \
-    sh "$old" "$profile" "$(readlink "$profile" || true)" "$state/keeping"
+  arm "$old" "$(readlink "$profile" || true)" --on-active="$seconds" --timer-property=AccuracySec=1s
   systemd-run --quiet --unit="$activate" --service-type=exec --remain-after-exit \
     "$new/bin/switch-to-configuration" test
   say started
@@ -232,10 +238,8 @@ look | finish)
       if [ -n "$generation" ]; then
         mkdir -p "$state"
         touch "$state/keeping"
-        echo "$old" >"$state/old"
         systemctl reset-failed "$rollback.service" 2>/dev/null || true
-        systemd-run --quiet --no-block --unit="$rollback" --service-type=oneshot /bin/sh -c "$back" \
-          sh "$old" "$profile" "$generation" "$state/keeping"
+        arm "$old" "$generation" --no-block
         say rolling-back
       fi
     fi

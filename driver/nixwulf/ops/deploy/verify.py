@@ -1,4 +1,4 @@
-"""Verifying: a node answers under its name, runs what the flake says, and is on its fabrics."""
+"""Verifying: a node answers under its name, runs the flake's system, and is on its fabrics."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ def verify(
 ) -> list[Verified]:
     """Verify nodes in parallel over new connections.
 
-    expected_paths: by node, the store path of its system, where it is known. wait_s: how long a
-    node that restarts may take until it answers as itself.
+    Args:
+        cluster: the cluster of the nodes.
+        connections: to the nodes.
+        expected_paths: by node the store path of its system, where it is known.
+        wait_s: seconds that a node that restarts may take until it answers as itself.
     """
     fresh = [connection.fresh() for connection in connections]
     deadline = time.monotonic() + wait_s
@@ -70,7 +73,13 @@ def _look(
 
 
 def machine_problems(node: Node, machine: Machine, expected_path: str | None) -> list[str]:
-    """What is wrong with the machine that answers; a wrong one is not asked for more."""
+    """What is wrong with the machine that answers; a wrong one is not asked for more.
+
+    Args:
+        node: what it should be.
+        machine: what answered.
+        expected_path: the store path of the node's system, where it is known.
+    """
     name = node.name
     if machine.installer:
         return [

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from threading import Event
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Cluster
-from nixwulf.nodes.ssh import Connection, each
+from nixwulf.nodes.process import LIST_OWNED
+from nixwulf.nodes.ssh import Connection, Unreachable, each
 
 _SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "recover" / "node.sh"
 _ANSWER_S = 20
@@ -21,7 +23,8 @@ _DAY_S, _HOUR_S = 86400, 3600
 class NodeState:
     """What a node answered: boot identifies its boot, uptime_s counts since then.
 
-    error is None where it answered; owned are names of processes that the driver started there.
+    error is None where it answered, and may_be_booting is for one that did not; owned are names of
+    processes that drivers started there.
     """
 
     name: str
@@ -29,6 +32,7 @@ class NodeState:
     uptime_s: int | None = None
     owned: tuple[str, ...] = ()
     error: str | None = None
+    may_be_booting: bool = False
 
     def sentence(self) -> str:
         """One line for people."""
@@ -41,7 +45,8 @@ class NodeState:
 
 def run_script(node: Connection, *arguments: str) -> str:
     """The output of node.sh over a connection of its own; raises NixwulfError."""
-    return node.fresh().script(_SCRIPT.read_text("utf-8"), *arguments, timeout_s=_ANSWER_S)
+    script = LIST_OWNED + _SCRIPT.read_text("utf-8")
+    return node.fresh().script(script, *arguments, timeout_s=_ANSWER_S)
 
 
 def states(nodes: Iterable[Connection]) -> list[NodeState]:
@@ -54,7 +59,8 @@ def state(node: Connection) -> NodeState:
     try:
         return parse(node.node.name, run_script(node, "state"))
     except NixwulfError as error:
-        return NodeState(node.node.name, error=error.message)
+        booting = isinstance(error, Unreachable) and error.may_be_booting
+        return NodeState(node.node.name, error=error.message, may_be_booting=booting)
 
 
 def parse(name: str, output: str) -> NodeState:
@@ -113,29 +119,79 @@ Report = Callable[[str, str], None]
 
 
 def reboot(nodes: Sequence[Connection], deadline_s: float, report: Report) -> dict[str, str]:
-    """Reboot nodes and wait until each answers from another boot; why not, by node."""
+    """Reboot nodes and wait until each answers from another boot.
+
+    Args:
+        nodes: those that go down together.
+        deadline_s: seconds that each may take.
+        report: called with a node's name and what happens there.
+
+    Returns:
+        Why not, by node; empty when all have.
+    """
     return _down(nodes, "reboot", deadline_s, report)
 
 
 def shut_down(nodes: Sequence[Connection], deadline_s: float, report: Report) -> dict[str, str]:
-    """Shut nodes down and wait until none answers; why not, by node."""
+    """Shut nodes down and wait until none answers.
+
+    Args:
+        nodes: those that go down together.
+        deadline_s: seconds that each may take.
+        report: called with a node's name and what happens there.
+
+    Returns:
+        Why not, by node; empty when all have.
+    """
     return _down(nodes, "poweroff", deadline_s, report)
 
 
-def await_boot(node: Connection, before: str, until: float) -> NodeState | None:
-    """The state of a node once it answers from another boot than before; None at the deadline."""
-    while time.monotonic() < until:
+def await_boot(node: Connection, before: str, until: float, stop: Event) -> bool:
+    """Wait until a node answers from another boot.
+
+    Args:
+        node: the node, over connections that are made anew.
+        before: the identity of the boot that it is in, or was in.
+        until: the monotonic time, in seconds, at which to give up.
+        stop: ends the waiting.
+
+    Returns:
+        Whether it answers from another boot.
+    """
+    while time.monotonic() < until and not stop.is_set():
         found = state(node)
         if found.error is None and found.boot != before:
-            return found
-        time.sleep(POLL_S)
-    return None
+            return True
+        stop.wait(POLL_S)
+    return False
+
+
+def await_answer(node: Connection, limit_s: float, report: Report, stop: Event) -> None:
+    """Wait until a node that may be booting answers, or refuses.
+
+    Args:
+        node: the node, over connections that are made anew.
+        limit_s: how long to wait, in seconds.
+        report: called once with the node's name and what is waited for, if it is.
+        stop: ends the waiting.
+    """
+    until = time.monotonic() + limit_s
+    waited = False
+    while (found := state(node)).may_be_booting and time.monotonic() < until:
+        if not waited:
+            report(found.name, f"does not answer, and may be booting: waiting up to {limit_s:g} s")
+            waited = True
+        if stop.wait(POLL_S):
+            return
+    if waited and found.error is None:
+        report(found.name, "answers")
 
 
 def _down(
     nodes: Sequence[Connection], action: str, deadline_s: float, report: Report
 ) -> dict[str, str]:
     until = time.monotonic() + deadline_s
+    stop = Event()
     before = {found.name: found for found in states(nodes)}
     silent = {name: found.error for name, found in before.items() if found.error is not None}
     if silent:
@@ -153,19 +209,19 @@ def _down(
             return error.message
         report(name, "goes down")
         if action == "poweroff":
-            return _await_silence(node, until)
-        if await_boot(node, before[name].boot, until) is None:
+            return _await_silence(node, until, stop)
+        if not await_boot(node, before[name].boot, until, stop):
             return f"it is not back after {deadline_s:g} s"
         report(name, "is back")
         return None
 
-    failures = each(one, nodes)
+    failures = each(one, nodes, stop)
     return {node.node.name: words for node, words in zip(nodes, failures, strict=True) if words}
 
 
-def _await_silence(node: Connection, until: float) -> str | None:
-    while time.monotonic() < until:
+def _await_silence(node: Connection, until: float, stop: Event) -> str | None:
+    while time.monotonic() < until and not stop.is_set():
         if state(node).error is not None:
             return None
-        time.sleep(POLL_S)
+        stop.wait(POLL_S)
     return "it still answers"

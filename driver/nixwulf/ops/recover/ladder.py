@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Event
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Node
 from nixwulf.nodes.process import stop_owned
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.preflight import preflight
-from nixwulf.ops.recover import down, power_switch
+from nixwulf.ops.recover import down
 from nixwulf.ops.recover.down import Report, groups, run_script, states
+from nixwulf.plugins import switches
 from nixwulf.plugins.gates import all_gates
 
 STEPS = ("stop", "reset", "reboot", "power")
@@ -20,6 +22,8 @@ STEPS = ("stop", "reset", "reboot", "power")
 # host wedges the other.
 _MODULES = {"thunderbolt-net": "thunderbolt_net"}
 _SETTLE_S = {"stop": 5.0, "reset": 30.0}
+# Desk-side machines take one to two minutes from power to sshd.
+_BOOT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,30 @@ def recover(
 ) -> list[Recovered]:
     """Take each group of nodes up the ladder; groups do not wait for each other.
 
-    deadline_s is for each of rebooting and switching the power.
+    Args:
+        cluster: the nodes, their fabrics and power switches.
+        connections: to all nodes of the cluster, by name.
+        names: nodes to recover; those that go down with them are recovered too.
+        report: called with a node's name and what happens there.
+        waived: names of gates that need not hold.
+        deadline_s: seconds that each boot may take: of a node that is silent at first, of a reboot
+            and of switching the power.
+        steps: of STEPS, from soft to hard.
+
+    Returns:
+        A result for each group of nodes that go down together.
+
+    Raises:
+        InputError: a power switch that its kind cannot be.
     """
+    switches.require_known(cluster)
+    stop = Event()
 
     def climb(group: Sequence[str]) -> Recovered:
         nodes = [connections[name] for name in group]
-        return _Ladder(cluster, nodes, report, waived, deadline_s).climb(steps)
+        return _Ladder(cluster, nodes, report, waived, deadline_s, stop).climb(steps)
 
-    return each(climb, groups(cluster, names))
+    return each(climb, groups(cluster, names), stop)
 
 
 class _Ladder:
@@ -63,17 +83,25 @@ class _Ladder:
         report: Report,
         waived: Sequence[str],
         deadline_s: float,
+        stop: Event,
     ) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._report = report
         self._waived = waived
         self._deadline_s = deadline_s
+        self._stopped = stop
         self._wrong = ""
 
     def climb(self, steps: Sequence[str]) -> Recovered:
         """Step after step until the gates hold."""
         names = tuple(node.node.name for node in self._nodes)
+        if not self._lab():
+            limit_s = min(_BOOT_S, self._deadline_s)
+            each(
+                lambda node: down.await_answer(node, limit_s, self._report, self._stopped),
+                self._nodes,
+            )
         actions: dict[str, Callable[[], str | None]] = {
             "stop": self._stop,
             "reset": self._reset,
@@ -81,6 +109,8 @@ class _Ladder:
             "power": self._power,
         }
         for step in steps:
+            if self._stopped.is_set():
+                break
             unfit = actions[step]()
             if unfit:
                 self._say(f"{step}: {unfit}")
@@ -105,9 +135,8 @@ class _Ladder:
             if not refused:
                 return True
             self._wrong = refused[0].sentences[0]
-            if time.monotonic() > until:
+            if time.monotonic() > until or self._stopped.wait(down.POLL_S):
                 return False
-            time.sleep(down.POLL_S)
 
     def _stop(self) -> str | None:
         """Stop what the driver owns; a node that does not answer needs more."""
@@ -152,7 +181,7 @@ class _Ladder:
             return error.message
         until = time.monotonic() + self._deadline_s
         for node in self._nodes:
-            if down.await_boot(node, before[node.node.name], until) is None:
+            if not down.await_boot(node, before[node.node.name], until, self._stopped):
                 return f"{node.node.name} is not back after {self._deadline_s:g} s"
         return None
 
@@ -162,7 +191,7 @@ class _Ladder:
 
 def _cycle(node: Connection) -> None:
     if node.node.power_switch is not None:
-        power_switch.cycle(node.node.name, node.node.power_switch)
+        switches.cycle(node.node.name, node.node.power_switch)
 
 
 def _modules(cluster: Cluster, node: Node) -> list[str]:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # What 'nixwulf nodes' asks of a node.
 #
-#   state            which boot this is, since when, and what the driver owns here
+#   state            which boot this is, since when, and what drivers own here
 #   reset MODULE...  resets the GPU, and loads the modules of links anew
 #   reboot | poweroff
 #
@@ -31,11 +31,7 @@ case "$action" in
 state)
   echo "boot $(cat /proc/sys/kernel/random/boot_id 2>/dev/null || sysctl -n kern.boottime)"
   [ ! -r /proc/uptime ] || echo "uptime $(cut -d. -f1 /proc/uptime)"
-  for file in "${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)"/*.pid; do
-    [ -e "$file" ] || continue
-    name=${file##*/}
-    echo "owned ${name%.pid}"
-  done
+  owned | sed 's/^/owned /' # of nodes/process.py
   ;;
 reset)
   # Reading the file resets the GPU, whoever uses it: https://github.com/RadeonOpenCompute/ROCm/issues/616

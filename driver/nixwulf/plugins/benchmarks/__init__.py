@@ -18,16 +18,11 @@ if TYPE_CHECKING:
     from nixwulf.plugins.runtime.run import Run
 
 
-def too_few_requests(point: Mapping[str, Any]) -> str | None:
-    """Why a point that asks for fewer requests than are to be in flight at once cannot be run."""
-    values = point["parameters"]
-    if values["requests"] < values["concurrency"]:
-        return f"{values['requests']} requests cannot be {values['concurrency']} at once"
-    return None
-
-
 class Benchmark(ABC):
-    """What the driver asks of a benchmark; what most have in common need not be said again."""
+    """What the driver asks of a benchmark: a name, parameters, engines and `measure`.
+
+    The other attributes and methods have defaults.
+    """
 
     name: str
     parameters: ClassVar[Mapping[str, Parameter]]
@@ -35,6 +30,12 @@ class Benchmark(ABC):
     """What it measures: engines of these names; None: every engine; empty: the machines."""
     programs: tuple[str, ...] = ()
     """Programs of its own that are looked for on PATH of every node."""
+    required: ClassVar[Mapping[str, str]] = {}
+    """Programs that every node has to have, each with what to do where it is missing."""
+    measures_fabric = False
+    """Whether it needs more than one node."""
+    transports: tuple[str, ...] = ("tcp", "rdma")
+    """By what it can cross a fabric."""
     ports: tuple[int, ...] = ()
     """TCP ports of the nodes on which it listens."""
     rdma_known_by: str = ""
@@ -43,12 +44,22 @@ class Benchmark(ABC):
     """Fewer bytes on a worker's interface of the fabric are not the traffic of its run."""
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Why a point of a sweep cannot be run, or none: all that its engine can run."""
+        """Why a point of a sweep cannot be run, or None; its engine's reasons are not repeated."""
+        transport = point.get("transport")
+        if self.measures_fabric and point["nodes"] == 1:
+            return f"{self.name} measures a fabric, and one node has none"
+        if transport and transport not in self.transports:
+            return f"{self.name} runs over {' and '.join(self.transports)} only"
+        if "requests" in self.parameters:
+            requests, slots = (point["parameters"][key] for key in ("requests", "concurrency"))
+            if requests < slots:
+                return f"{requests} requests cannot be {slots} at once"
         return None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """What a node with these programs lacks, and how to get it, or None."""
-        return None
+        lacking = (f"{n!r} on PATH; {fix}" for n, fix in self.required.items() if n not in programs)
+        return next(lacking, None)
 
     @abstractmethod
     def measure(self, run: Run) -> list[Metric]:

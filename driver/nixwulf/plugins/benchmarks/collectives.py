@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
@@ -39,20 +39,11 @@ class Collectives(Benchmark):
     }
     engines = ()
     programs = ("mpirun", _PROGRAM)
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """It needs more than one node."""
-        return (
-            "collectives measures a fabric, and one node has none" if point["nodes"] == 1 else None
-        )
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """Open MPI and the program, built with MPI."""
-        if "mpirun" not in programs:
-            return "'mpirun' on PATH; install Open MPI, the same on all nodes"
-        if _PROGRAM not in programs:
-            return f"{_PROGRAM!r} on PATH; build nccl-tests or rccl-tests with MPI=1"
-        return None
+    required: ClassVar = {
+        "mpirun": mpi.INSTALL,
+        _PROGRAM: "build nccl-tests or rccl-tests with MPI=1",
+    }
+    measures_fabric = True
 
     def measure(self, run: Run) -> list[Metric]:
         """Time and bus bandwidth of each size; the samples are as many runs as are asked for."""
@@ -91,12 +82,8 @@ def environment_of(run: Run, node: Connection) -> dict[str, str]:
     if run.fabric is None:
         return {}
     place = node.node.fabrics[run.fabric.name]
-    if run.case.transport == "rdma" and place.rdma_device is None:
-        raise RunFailure(
-            "skipped",
-            f"Node {node.node.name!r} has no rdma_device on the fabric {run.case.fabric!r}; add it "
-            "to the cluster file ('rdma link' lists them).",
-        )
+    if run.case.transport == "rdma":
+        place = run.rdma_place(node)
     variables = nccl.environment(run.fabric, place, run.case.transport or "")
     return {**variables, **nccl.log_environment(run)}
 
@@ -133,7 +120,7 @@ def _once(run: Run, number: int) -> parser.NcclTable:
         nccl.collect_logs(run, f"{_PROGRAM}-{number}")
     if process.returncode != 0:
         raise failure_of(process.ending(), process.output, process.last_line(), nccl.logs(run))
-    if problem := nccl.transport_problem(run):
+    if problem := nccl.transport_problem(run.case.transport, nccl.logs(run)):
         raise RunFailure("fallback", problem)
     table = parser.parse(process.output)
     check_sizes(table, sizes(run))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
@@ -15,7 +15,7 @@ from nixwulf.nodes.ssh import run_all
 from nixwulf.outputs import hpl as parser
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import mpi
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 # What stands behind a value is for the reader.
 _TEMPLATE = resources.files("nixwulf") / "data" / "HPL.dat"
@@ -75,20 +75,15 @@ class Hpl(Benchmark):
     }
     engines = ()
     programs = ("mpirun", *_INPUT)
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Open MPI is driven over TCP."""
-        if point.get("transport") == "rdma":
-            return "this version of nixwulf drives hpl over tcp only"
-        return None
+    required: ClassVar = {"mpirun": mpi.INSTALL}
+    transports = ("tcp",)
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Open MPI, and one of the two programs."""
-        if "mpirun" not in programs:
-            return "'mpirun' on PATH; install Open MPI, the same on all nodes"
-        if _program(programs) is None:
+        lacking = super().missing(programs)
+        if lacking is None and _program(programs) is None:
             return "'xhpl' on PATH; set nixwulf.hpl.enable, or install Debian's hpcc"
-        return None
+        return lacking
 
     def measure(self, run: Run) -> list[Metric]:
         """Solve one problem as often as samples are asked for; raises RunFailure."""
@@ -118,7 +113,7 @@ class Hpl(Benchmark):
         finally:
             run_all(run.nodes, ["rm", "-rf", folder])
         if process.returncode != 0:
-            raise RunFailure("failed", f"{program} {process.ending()}: {process.last_line()}")
+            raise failure_of(process, program)
         solved = parser.parse(process.output)
         if len(solved) != run.case.samples:
             raise RunFailure(

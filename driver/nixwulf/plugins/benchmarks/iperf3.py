@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
@@ -48,17 +48,10 @@ class Iperf3(Benchmark):
     }
     engines = ()
     programs = ("iperf3",)
+    required: ClassVar = {"iperf3": "install it"}
+    measures_fabric = True
+    transports = ("tcp",)
     proof_bytes = 1_000_000
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """It needs a fabric and speaks TCP."""
-        if point["nodes"] == 1:
-            return "iperf3 measures a fabric, and one node has none"
-        return "iperf3 speaks tcp only" if point["transport"] == "rdma" else None
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """Every node needs it."""
-        return None if "iperf3" in programs else "'iperf3' on PATH; install it"
 
     def measure(self, run: Run) -> list[Metric]:
         """A metric for each worker and direction; its samples are intervals as received."""

@@ -6,8 +6,7 @@ between; sockperf adds sockets and the scheduler, back to back, which is what an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
@@ -51,18 +50,11 @@ class Latency(Benchmark):
     }
     engines = ()
     programs = ("ping", "sockperf")
+    # sockperf is asked for by `measure`: with method ping it is not needed.
+    required: ClassVar = {"ping": "install it"}
+    measures_fabric = True
+    transports = ("tcp",)
     ports = (_PORT,)
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """It needs a fabric, and neither program knows RDMA."""
-        if point["nodes"] == 1:
-            return "latency measures a fabric, and one node has none"
-        rdma = point["transport"] == "rdma"
-        return "latency measures tcp; perftest measures rdma" if rdma else None
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """Ping everywhere; sockperf is asked for by `measure`, because method ping needs none."""
-        return None if "ping" in programs else "'ping' on PATH; install it"
 
     def measure(self, run: Run) -> list[Metric]:
         """A metric for each worker, method and size; its samples are round trips in us."""
@@ -127,12 +119,5 @@ def _exchange(run: Run, worker: Connection, endpoint: list[str], size: int) -> M
     # Evenly over the whole time: the first ones alone would show one mood of the machine.
     step = max(1, len(found.samples) // run.case.parameters["count"])
     kept = found.samples[::step][: run.case.parameters["count"]]
-    return Metric(
-        name="tcp_round_trip",
-        unit="us",
-        samples=kept,
-        state="warm",
-        conditions={"worker": worker.node.name, "bytes": size},
-        distribution=True,
-        observed={"round_trips": len(found.samples)},
-    )
+    conditions = {"worker": worker.node.name, "bytes": size}
+    return sockperf.metric(found, kept, conditions=conditions, state="warm")

@@ -12,7 +12,7 @@ from nixwulf.core.registry import Parameter
 from nixwulf.outputs.llama_bench import LlamaBenchRow, metric, parse
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.llama_cpp import ENGINE
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 _CONDITIONS = frozenset({"n_batch", "n_ubatch", "n_threads", "type_k", "type_v"})
 
@@ -54,7 +54,7 @@ class LlamaBench(Benchmark):
         environment = ENGINE.environment(run, run.head)
         process = run.execute(run.head, "llama-bench", argv, environment)
         if process.returncode != 0:
-            raise RunFailure("failed", f"llama-bench {process.ending()}: {process.last_line()}")
+            raise failure_of(process, "llama-bench")
         rows = parse(process.output)
         if rows[0].build_commit:
             run.engine_facts["build_commit"] = rows[0].build_commit

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
@@ -14,7 +13,7 @@ from nixwulf.outputs import ParseError
 from nixwulf.outputs import perftest as parser
 from nixwulf.outputs.perftest import BandwidthRow, LatencyRow
 from nixwulf.plugins.benchmarks import Benchmark
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 _OPERATIONS = ("write", "read", "send")
 _TOOLS = {"latency": "lat", "bandwidth": "bw"}
@@ -43,18 +42,10 @@ class Perftest(Benchmark):
     }
     engines = ()
     programs = tuple(f"ib_{verb}_{tool}" for verb in _OPERATIONS for tool in _TOOLS.values())
+    required: ClassVar = dict.fromkeys(programs, "install perftest")
+    measures_fabric = True
+    transports = ("rdma",)
     rdma_known_by = "perftest moves data by RDMA alone"
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """It speaks RDMA alone."""
-        if point["nodes"] == 1:
-            return "perftest measures a fabric, and one node has none"
-        return None if point["transport"] == "rdma" else "perftest speaks rdma only"
-
-    def missing(self, programs: Mapping[str, str]) -> str | None:
-        """All of perftest comes together."""
-        lacking = next((name for name in self.programs if name not in programs), None)
-        return f"{lacking!r} on PATH; install perftest" if lacking else None
 
     def measure(self, run: Run) -> list[Metric]:
         """A metric for each worker and size; its samples are what perftest says of each run."""
@@ -66,23 +57,18 @@ BENCHMARK = Perftest()
 
 def arguments(run: Run, node: Connection, size: int) -> list[str]:
     """The server's command line on a node; the client's has the server's address behind it."""
-    values, place = run.case.parameters, node.node.fabrics[run.case.fabric or ""]
-    if place.rdma_device is None:
-        raise RunFailure(
-            "skipped",
-            f"Node {node.node.name!r} has no rdma_device on the fabric {run.case.fabric!r}; add it "
-            "to the cluster file ('rdma link' lists them).",
-        )
-    argv = [f"ib_{values['operation']}_{_TOOLS[values['kind']]}", "-d", place.rdma_device]
+    values, place = run.case.parameters, run.rdma_place(node)
+    device = place.rdma_device or ""
+    argv = [f"ib_{values['operation']}_{_TOOLS[values['kind']]}", "-d", device]
     argv += [] if place.gid_index is None else ["-x", str(place.gid_index)]
     argv += ["-F", "-s", str(size), "-n", str(values["iterations"])]
     if values["kind"] == "bandwidth":
         argv.append("--report_gbits")
-    if place.rdma_device.startswith(_APPLE):
+    if device.startswith(_APPLE):
         if values["operation"] == "read":
             raise RunFailure(
                 "skipped",
-                f"{place.rdma_device!r} of node {node.node.name!r} has unreliable connections "
+                f"{device!r} of node {node.node.name!r} has unreliable connections "
                 "only, which cannot read; use operation write or send.",
             )
         argv += ["-c", "UC", "-m", "1024"]
@@ -110,7 +96,7 @@ def _once(run: Run, worker: Connection, size: int) -> LatencyRow | BandwidthRow:
     output = client.output + client.errors
     rows = parser.parse(output)
     if client.returncode != 0:
-        raise RunFailure("failed", f"{listen[0]} {client.ending()}: {client.last_line()}")
+        raise failure_of(client, listen[0])
     if len(rows) != 1 or rows[0].bytes != size:
         raise ParseError(f"{listen[0]} gave {len(rows)} rows, expected one of {size} bytes.")
     return rows[0]

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.plugins import engines
-from nixwulf.plugins.benchmarks import Benchmark, too_few_requests
-from nixwulf.plugins.runtime.openai import Endpoint, require_running
+from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer
 from nixwulf.plugins.runtime.request_load import NUMBER_WORDS, Counting, Load, Pass
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
@@ -73,10 +73,6 @@ class Serve(Benchmark):
     }
     engines = None
 
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Fewer requests than are to be in flight at once."""
-        return too_few_requests(point)
-
     def measure(self, run: Run) -> list[Metric]:
         """Send all requests once for each sample; raises RunFailure or StreamError."""
         with engines.find(run.case.engine or "").endpoint(run) as endpoint:
@@ -89,7 +85,7 @@ BENCHMARK = Serve()
 async def _measure(run: Run, endpoint: Endpoint) -> list[Metric]:
     """The load, and the clocks beside it: a run that stands still ends by them."""
     clocks = Clocks(run, endpoint.server)
-    watching = asyncio.create_task(_watch(run, endpoint, clocks))
+    watching = asyncio.create_task(_watch(endpoint, clocks))
     loading = asyncio.create_task(_load(run, endpoint, clocks.on_event))
     try:
         await asyncio.wait({watching, loading}, return_when=asyncio.FIRST_COMPLETED)
@@ -104,11 +100,11 @@ async def _measure(run: Run, endpoint: Endpoint) -> list[Metric]:
         await asyncio.gather(watching, loading, return_exceptions=True)
 
 
-async def _watch(run: Run, endpoint: Endpoint, clocks: Clocks) -> None:
+async def _watch(endpoint: Endpoint, clocks: Clocks) -> None:
     """Raises RunFailure when the server ends or a clock runs out, else goes on."""
     while True:
         await asyncio.sleep(_CHECK_S)
-        require_running(run, endpoint)
+        endpoint.require_running()
         # In a thread, because it may ask the nodes for signs of life.
         await asyncio.to_thread(clocks.check)
 

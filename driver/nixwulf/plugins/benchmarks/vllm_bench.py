@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.nodes.power.energy import Window
 from nixwulf.outputs import vllm as parser
-from nixwulf.plugins.benchmarks import Benchmark, too_few_requests
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.vllm import ENGINE, base_url, environment
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 # What the run's line shows comes first.
 _LAST_METRICS = ("tpot", "request_throughput")
@@ -36,10 +36,6 @@ class VllmBench(Benchmark):
         "n_gen": Parameter(default=128, minimum=2, help="tokens generated"),
     }
     engines = (ENGINE.name,)
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Fewer requests than are to be in flight at once."""
-        return too_few_requests(point)
 
     def measure(self, run: Run) -> list[Metric]:
         """Every sample is a pass of all requests; raises RunFailure when one of them failed."""
@@ -147,7 +143,7 @@ def _pass(
     variables = {**environment(run, run.head), "PYTHONUNBUFFERED": "1"}
     process = run.execute(run.head, label, arguments(run, seed, requests, result), variables)
     if process.returncode != 0:
-        raise RunFailure("failed", f"vllm bench serve {process.ending()}: {process.last_line()}")
+        raise failure_of(process, "vllm bench serve")
     text = run.head.script('cat "$1"; rm -f "$1"', result)
     (run.raw / f"{label}.json").write_text(text, encoding="utf-8")
     found = parser.parse_serve(text)

@@ -15,9 +15,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from nixwulf.core.errors import NixwulfError
+from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.registry import choose, discover
-from nixwulf.plugins.engines.local import Installation, Progress, programs_in
+from nixwulf.plugins.engines.local import (
+    Installation,
+    Progress,
+    Recipe,
+    make_once,
+    programs_in,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,12 +70,18 @@ class Engine(ABC):
     """Options of its own that a sweep can vary, beside those of the benchmark."""
     programs: tuple[str, ...]
     """Programs looked for on PATH of every node; their places are facts."""
+    version_options: tuple[str, ...] = ()
+    """With them its first program prints its version; empty: see `version_command`."""
     ports: tuple[int, ...] = ()
     """TCP ports of the nodes on which it listens."""
     api_port: int = 0
     """Where its server answers on the head's loopback."""
     apis: tuple[str, ...] = ("completions", "chat")
     """Which of OpenAI's requests its server answers."""
+    parallelisms: tuple[str, ...] = ("pipeline", "tensor")
+    """How it can split a model over nodes."""
+    transports: tuple[str, ...] = ("tcp", "rdma")
+    """By what it can cross a fabric."""
     model_suffixes: tuple[str, ...] = ()
     """Of the model files that it reads; empty: it reads folders of Hugging Face's form."""
     tokenizer_apart: bool = False
@@ -96,40 +108,57 @@ class Engine(ABC):
     gpus: tuple[str, ...] = ("amd", "nvidia", "apple")
     """Vendors whose GPUs it has kernels for; beside any other's it computes on the CPU."""
 
+    def recipe(self) -> Recipe | None:
+        """How its programs are made on this machine; None: they are only looked for on PATH."""
+        return None
+
     def find_local(self) -> Installation | None:
-        """The engine's programs on this machine, all of them, or none: those on PATH."""
+        """The engine's programs on this machine, all of them, or None."""
+        if recipe := self.recipe():
+            return recipe.find()
         found = programs_in(os.get_exec_path(), {name: (name,) for name in self.programs})
         return Installation("path", found, "unknown") if found else None
 
     def install_local(self, progress: Progress) -> Installation:
-        """The programs on this machine, built where it can be; raises NixwulfError."""
-        found = self.find_local()
-        if found is None:
-            raise NixwulfError(self.lacking)
-        return found
+        """The programs on this machine, made where there is a recipe; raises NixwulfError."""
+        if found := self.find_local():
+            return found
+        if recipe := self.recipe():
+            return make_once(recipe, progress)
+        raise NixwulfError(self.lacking)
 
-    @abstractmethod
     def random_model(self, model: RandomModel) -> Path:
         """A file or folder of random weights in the engine's format; raises InputError."""
+        raise InputError(f"{self.name} runs no random weights; give the model by its path or id.")
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Why a point of a sweep cannot be run, or None.
 
-        `random` is its RandomModel, `fabric_kind` the kind of its fabric, each or none; `gpus` the
-        vendors of its nodes' GPUs, an empty one where a platform has none.
+        Args:
+            point: Its coordinates and `parameters`. `random` is its RandomModel and `fabric_kind`
+                the kind of its fabric, or None; `gpus` are the vendors of its nodes' GPUs, with an
+                empty one where a platform has none.
         """
+        if point["nodes"] > 1 and point["parallelism"] not in self.parallelisms:
+            return f"{self.name} splits a model by {' and '.join(self.parallelisms)} only"
+        if point.get("transport", "tcp") not in (None, *self.transports):
+            return f"{self.name} crosses a fabric by {' and '.join(self.transports)} only"
+        api = self.apis[0]
+        if point["parameters"].get("api", api) not in self.apis:
+            return f"{self.name} answers {api} only; give the parameter api: [{api}]"
         return None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """What a node with these programs lacks, or none: any node may be the head."""
         return next((repr(name) for name in self.programs if name not in programs), None)
 
-    @abstractmethod
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """What prints the version on a node with these programs; empty where nothing does.
 
-        A version is one line with a number in it, or the lines that say 'version'.
+        A version is one line with a number in it, or the lines that have the word 'version'.
         """
+        place = programs.get(self.programs[0])
+        return [place, *self.version_options] if place and self.version_options else []
 
     def build_problem(self, printed: str, *, several: bool) -> str | None:
         """What is wrong with a build, by what the version command printed, as after 'it has'.

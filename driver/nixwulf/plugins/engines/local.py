@@ -35,27 +35,46 @@ class Installation:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an engine's programs are made in the cache, once.
+    """Where an engine's programs are looked for, and how they are made in the cache, once.
 
-    verb and name: such as 'build' and 'llama.cpp'. folder: where they are kept. find: those that
-    are there. steps: makes them, by Making.run. size: what it takes of the disk, as a clause;
-    instead: what to do where it fails, as a clause. share_done: the share of a step that a line of
-    its output reports.
+    verb and name: such as 'build' and 'llama.cpp'. programs: for each the file names that are
+    accepted. folder: where the made ones are kept, in its `bin`. version: what such programs print;
+    None where they cannot be used. steps: makes them, by Making.run. size: what it takes of the
+    disk, as a clause; instead: what to do where it fails, as a clause. more_folders: searched after
+    PATH. share_done: the share of a step that a line of its output reports.
     """
 
     verb: str
     name: str
+    programs: Mapping[str, tuple[str, ...]]
     folder: Path
-    find: Callable[[], Installation | None]
+    version: Callable[[Mapping[str, Path]], str | None]
     steps: Callable[[Making], None]
     size: str
     instead: str
+    more_folders: tuple[Path, ...] = ()
     share_done: Callable[[str], float | None] = lambda line: None
 
     @property
     def log(self) -> Path:
         """Of the last time that they were made."""
         return self.folder.parent / f"{self.folder.name}.log"
+
+    def find(self) -> Installation | None:
+        """The programs on PATH, else those made before, or None."""
+        folders = [*map(Path, os.get_exec_path()), *self.more_folders]
+        return self._installation("path", folders) or self.made()
+
+    def made(self) -> Installation | None:
+        """The programs that were made before, or None."""
+        return self._installation("cache", [self.folder / "bin"])
+
+    def _installation(
+        self, origin: Literal["path", "cache"], folders: Iterable[Path]
+    ) -> Installation | None:
+        found = programs_in(folders, self.programs)
+        version = self.version(found) if found else None
+        return Installation(origin, found, version) if found and version else None
 
 
 @dataclass(frozen=True)
@@ -112,7 +131,7 @@ def make_once(recipe: Recipe, progress: Progress) -> Installation:
         folder.parent.mkdir(parents=True, exist_ok=True)
         waiting = f"Wait for another driver that {verb}s {name}"
         with _only_one(folder.parent / f"{folder.name}.lock", progress, waiting):
-            if recipe.find() is None:
+            if recipe.made() is None:
                 recipe.log.write_text("", encoding="utf-8")
                 recipe.steps(Making(recipe, progress))
     except OSError as error:
@@ -120,7 +139,7 @@ def make_once(recipe: Recipe, progress: Progress) -> Installation:
             f"Cannot {verb} {name} in {str(folder)!r}: {error.strerror}; make room or set "
             f"XDG_CACHE_HOME to a folder on another disk ({recipe.size})."
         ) from None
-    found = recipe.find()
+    found = recipe.made()
     if found is None:
         raise NixwulfError(
             f"The programs of {name} in {str(folder)!r} do not start; see {str(recipe.log)!r}."

@@ -23,9 +23,8 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.llama_cpp import LlamaCpp
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.openai import Endpoint
-from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
+from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
 # The API, its console, and QUIC over UDP. The first two listen on the loopback only.
 _API_PORT, _CONSOLE_PORT, _PEER_PORT = 9337, 3131, UDP["mesh-llm"]
@@ -68,12 +67,15 @@ class MeshLlm(Engine):
         ),
     }
     programs = ("mesh-llm",)
+    version_options = ("--version",)
     lacking = (
         "mesh-llm is not on PATH; take a release of https://github.com/Mesh-LLM/mesh-llm and put "
         "'mesh-llm' on PATH."
     )
     ports = (_API_PORT, _CONSOLE_PORT)
     api_port = _API_PORT
+    parallelisms = ("pipeline",)
+    transports = ("tcp",)  # its QUIC
     model_on_every_node = True
     model_suffixes = (".gguf",)
     performance = LlamaCpp.performance
@@ -83,16 +85,9 @@ class MeshLlm(Engine):
         return random_gguf.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Options that leave the cluster, and what it does not split by."""
-        if point["parallelism"] == "tensor":
-            return "mesh-llm splits layers over nodes, a pipeline, not tensors"
-        if point.get("transport") == "rdma":
-            return "mesh-llm knows IP only (its QUIC counts as tcp here)"
-        return options_problem(point["parameters"]["mesh_options"])
-
-    def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """One line, its name and version."""
-        return [programs["mesh-llm"], "--version"] if "mesh-llm" in programs else []
+        """Options that leave the cluster."""
+        wrong = super().unsupported(point)
+        return wrong or options_problem(point["parameters"]["mesh_options"])
 
     def start(self, run: Run) -> None:
         """Nothing yet: nodes that join would make one who serves alone split its model."""
@@ -101,7 +96,7 @@ class MeshLlm(Engine):
     def greedy_tokens(self, run: Run, count: int) -> list[str]:
         """The texts of the tokens; where mesh-llm gives none, the characters of the text."""
         with self.endpoint(run) as endpoint:
-            return completed(run, endpoint, count)
+            return completed(endpoint, count)
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
@@ -109,7 +104,7 @@ class MeshLlm(Engine):
         nodes = launch(run)
         try:
             with run.head.forwarded(f"127.0.0.1:{_API_PORT}") as local:
-                yield Endpoint(local, model_name(run, nodes[0]), nodes[0])
+                yield Endpoint(run, local, model_name(run, nodes[0]), nodes[0])
         finally:
             for process in reversed(nodes):
                 process.stop()
@@ -157,18 +152,19 @@ def argv(run: Run, node: Connection, token: str = "") -> list[str]:
     return [*argv, *shlex.split(values["mesh_options"])]
 
 
-def completed(run: Run, endpoint: Endpoint, count: int) -> list[str]:
+def completed(endpoint: Endpoint, count: int) -> list[str]:
     """What the sanity check compares; a warning of the run where that is no tokens."""
-    request = openai.greedy(run, endpoint.model, count)
+    request = endpoint.greedy(count)
     try:
-        answer = openai.post(run, endpoint, _COMPLETIONS, request | {"logprobs": 1})
+        answer = endpoint.post(_COMPLETIONS, request | {"logprobs": 1})
     except RunFailure as failure:
         if "logprobs" not in failure.reason:
             raise
-        answer = openai.post(run, endpoint, _COMPLETIONS, request)
+        answer = endpoint.post(_COMPLETIONS, request)
     found, are_tokens = tokens(answer)
-    if not are_tokens and NO_LOGPROBS not in run.warnings:
-        run.warnings.append(NO_LOGPROBS)
+    warnings = endpoint.run.warnings
+    if not are_tokens and NO_LOGPROBS not in warnings:
+        warnings.append(NO_LOGPROBS)
     return found
 
 
@@ -219,8 +215,8 @@ def status(run: Run, head: OwnedProcess) -> dict[str, Any]:
     import httpx
 
     with run.head.forwarded(f"127.0.0.1:{_CONSOLE_PORT}") as local:
-        endpoint = Endpoint(local, "", head)
-        openai.wait_until_healthy(run, endpoint, _STATUS)
+        endpoint = Endpoint(run, local, "", head)
+        endpoint.wait_until_healthy(_STATUS)
         try:
             with endpoint.client() as client:
                 found = client.get(_STATUS, timeout=60).json()
@@ -246,8 +242,7 @@ def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
                 words = str(event.get("message"))[:300]
                 raise RunFailure("failed", f"mesh-llm on node {process.node!r} says: {words}")
         if ended:
-            words = f"{process.ending()}: {process.last_line()}"
-            raise RunFailure("failed", f"mesh-llm on node {process.node!r} {words}")
+            raise failure_of(process, f"mesh-llm on node {process.node!r}")
         clocks.check()
         time.sleep(0.05)
 

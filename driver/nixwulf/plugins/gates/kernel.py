@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import resources
@@ -14,29 +13,19 @@ from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.facts import Facts
 from nixwulf.plugins.gates import Gate, GateContext, Verdict, on_lab, refused, unknown
-
-
-def version_of(text: str) -> tuple[int, ...]:
-    """The numbers that a release begins with, such as 6.19.1 of '6.19.1-rc2'; empty for none."""
-    match = re.match(r"\d{1,9}(?:\.\d{1,9})*", text, re.ASCII)
-    return tuple(map(int, match[0].split("."))) if match else ()
+from nixwulf.plugins.runtime import upstream
 
 
 def is_older(version: str, than: str) -> bool:
-    """Whether a release is before another; 6.19 and 6.19.0 are the same."""
-    ours, theirs = version_of(version), version_of(than)
-    length = max(len(ours), len(theirs))
-    return _filled(ours, length) < _filled(theirs, length)
-
-
-def _filled(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
-    return numbers + (0,) * (length - len(numbers))
+    """Whether a release is before another; 6.19 and 6.19.0 are the same, and so is 6.19-rc2."""
+    ours, theirs = (upstream.number(text.partition("-")[0]) for text in (version, than))
+    return ours < theirs
 
 
 def _judge_kernel(subject: GateContext, node: Node) -> Iterator[Verdict]:
     platform = subject.platform(node)
     kernel, floor = subject.facts[node.name].kernel, platform["kernel_floor"]["value"]
-    if not version_of(kernel):
+    if not kernel[:1].isdecimal():
         yield unknown(f"Node {node.name!r} has the kernel {kernel!r}, which has no number.")
     elif is_older(kernel, floor):
         yield refused(

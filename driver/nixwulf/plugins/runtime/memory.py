@@ -90,7 +90,7 @@ def needs(
     nodes = len(memories)
     cache = [_cache(sizes, work, layer) for layer in range(len(sizes.layers))]
     # One matrix in the file is two in memory when the nodes that need it are two.
-    output = sizes.output + (sizes.embedding if sizes.tied and nodes > 1 else 0)
+    output = sizes.output + (sizes.tied if nodes > 1 else 0)
     parts = [*zip(sizes.layers, cache, strict=True), (output, 0)]
     if parallelism == "tensor":
         need = Need(
@@ -116,9 +116,10 @@ def needs(
 
 
 def _cache(sizes: Sizes, work: TokenDemand, layer: int) -> int:
-    """Of one layer. Which layers have a sliding window is not known: all are taken to have it."""
+    """Of one layer; one with a sliding window keeps the tokens of a batch beside it."""
     key, value = sizes.cache_widths[layer]
-    tokens = min(work.context, sizes.window + work.batch) if sizes.window else work.context
+    window = sizes.windows[layer]
+    tokens = min(work.context, window + work.batch) if window else work.context
     return int(tokens * (key * work.key_bytes + value * work.value_bytes))
 
 

@@ -19,6 +19,7 @@ from nixwulf.nodes.process import OwnedProcess, cpu_times
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 from nixwulf.plugins.runtime.run import PROGRESS_CPU_S, Run, RunFailure
 
+INSTALL = "install Open MPI, the same on all nodes"
 _VERSION = re.compile(r"\(Open MPI\) (\d+)(\.\S+)")
 # The first with PRRTE, whose options have other names.
 _PRRTE_MAJOR = 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
 
 from nixwulf.inventory.cluster import Fabric
@@ -100,10 +101,10 @@ def wrong_network(transport: str, log: str) -> str | None:
     return None
 
 
-def transport_problem(run: Run) -> str | None:
-    """What the collected logs say against the case's transport, in a sentence, or None."""
-    for node, log in logs(run).items():
-        wrong = wrong_network(run.case.transport or "", log)
+def transport_problem(transport: str | None, logs: Mapping[str, str]) -> str | None:
+    """What logs, by node, have against the transport that was asked for, in a sentence, or None."""
+    for node, log in logs.items():
+        wrong = wrong_network(transport or "", log)
         if wrong:
             return f"On node {node!r} {wrong}."
     return None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.nodes.process import OwnedProcess
-from nixwulf.plugins.runtime.run import Case, Clocks, Run, RunFailure
+from nixwulf.plugins.runtime.run import Case, Clocks, Run, RunFailure, failure_of
 
 if TYPE_CHECKING:
     import httpx
@@ -39,11 +40,12 @@ def demand(case: Case) -> Demand:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A local Unix socket that ssh forwards to the server, so that no port is open on the head.
+    """A server of a run: a Unix socket here, forwarded by ssh, so that no port of the head is open.
 
     model: the name that requests give; server: the process whose end ends the run.
     """
 
+    run: Run
     socket: Path
     model: str
     server: OwnedProcess
@@ -67,82 +69,81 @@ class Endpoint:
             timeout=None,  # noqa: S113 - the clocks of the run
         )
 
+    def post(self, path: str, request: Mapping[str, Any]) -> Any:
+        """The JSON that the server answers to a request.
 
-def post(run: Run, endpoint: Endpoint, path: str, request: dict[str, Any]) -> Any:
-    """The JSON that a server answers; raises RunFailure when it ends, refuses or says nothing."""
-    import httpx
+        Args:
+            path: The path of the URL.
+            request: The body, sent as JSON.
 
-    answers: list[Any] = []
-    errors: list[str] = []
+        Raises:
+            RunFailure: The server ended, refused, or a clock of the run ran out.
+        """
+        import httpx
 
-    def ask() -> None:
-        try:
-            with endpoint.client() as client:
-                answer = client.post(path, json=request, timeout=None)
-            if answer.is_success:
-                answers.append(answer.json())
-            else:
-                errors.append(f"{answer.status_code} {' '.join(answer.text.split())[:300]}")
-        except (httpx.HTTPError, ValueError) as error:
-            errors.append(str(error))
+        answers: list[Any] = []
+        errors: list[str] = []
 
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    clocks = Clocks(run, endpoint.server)
-    while asking.is_alive():
-        asking.join(timeout=0.05)
-        require_running(run, endpoint)
-        clocks.check()
-    if errors:
-        raise RunFailure("failed", f"{_program(endpoint)!r} did not answer {path!r}: {errors[0]}.")
-    return answers[0]
-
-
-def greedy(run: Run, model: str, count: int) -> dict[str, Any]:
-    """A request to /v1/completions for the tokens that the sanity check compares."""
-    return {
-        "model": model,
-        "prompt": GREEDY,
-        "max_tokens": count,
-        "temperature": 0,
-        "seed": run.case.seed,
-    }
-
-
-def wait_until_healthy(
-    run: Run, endpoint: Endpoint, path: str = "/health", hopeless: int | None = None
-) -> None:
-    """Wait until GET of a path succeeds; raises RunFailure when the server ends or hangs first.
-
-    hopeless: the status of a server that answers and will never be healthy.
-    """
-    import httpx
-
-    clocks = Clocks(run, endpoint.server)
-    with endpoint.client() as client:
-        while True:
-            with contextlib.suppress(httpx.TransportError):
-                answer = client.get(path, timeout=5)
+        def ask() -> None:
+            try:
+                with self.client() as client:
+                    answer = client.post(path, json=request, timeout=None)
                 if answer.is_success:
-                    return
-                if answer.status_code == hopeless:
-                    words = endpoint.server.last_line()
-                    raise RunFailure("failed", f"{_program(endpoint)!r} does not work: {words}")
-            require_running(run, endpoint)
+                    answers.append(answer.json())
+                else:
+                    errors.append(f"{answer.status_code} {' '.join(answer.text.split())[:300]}")
+            except (httpx.HTTPError, ValueError) as error:
+                errors.append(str(error))
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        clocks = Clocks(self.run, self.server)
+        while asking.is_alive():
+            asking.join(timeout=0.05)
+            self.require_running()
             clocks.check()
-            time.sleep(0.05)
+        if errors:
+            raise RunFailure("failed", f"{self._program!r} did not answer {path!r}: {errors[0]}.")
+        return answers[0]
 
+    def greedy(self, count: int) -> dict[str, Any]:
+        """A request to /v1/completions for the tokens that the sanity check compares."""
+        return {
+            "model": self.model,
+            "prompt": GREEDY,
+            "max_tokens": count,
+            "temperature": 0,
+            "seed": self.run.case.seed,
+        }
 
-def require_running(run: Run, endpoint: Endpoint) -> None:
-    """Raise RunFailure when the server, or what serves it on the other nodes, has ended."""
-    server = endpoint.server
-    if not server.running:
-        raise RunFailure(
-            "failed", f"{_program(endpoint)!r} {server.ending()}: {server.last_line()}"
-        )
-    if any(p.background and not p.running and not p.stopped_by_driver for p in run.owned):
-        raise RunFailure("failed", f"{_program(endpoint)!r} lost a node.")
+    def wait_until_healthy(self, path: str = "/health", hopeless: int | None = None) -> None:
+        """Wait until GET of a path succeeds; raises RunFailure when the server ends or hangs first.
 
+        hopeless: the status of a server that answers and will never be healthy.
+        """
+        import httpx
 
-def _program(endpoint: Endpoint) -> str:
-    return endpoint.server.argv[0].rpartition("/")[2]
+        clocks = Clocks(self.run, self.server)
+        with self.client() as client:
+            while True:
+                with contextlib.suppress(httpx.TransportError):
+                    answer = client.get(path, timeout=5)
+                    if answer.is_success:
+                        return
+                    if answer.status_code == hopeless:
+                        words = self.server.last_line()
+                        raise RunFailure("failed", f"{self._program!r} does not work: {words}")
+                self.require_running()
+                clocks.check()
+                time.sleep(0.05)
+
+    def require_running(self) -> None:
+        """Raise RunFailure when the server, or what serves it on the other nodes, has ended."""
+        if not self.server.running:
+            raise failure_of(self.server, repr(self._program))
+        if any(p.background and not p.running and not p.stopped_by_driver for p in self.run.owned):
+            raise RunFailure("failed", f"{self._program!r} lost a node.")
+
+    @property
+    def _program(self) -> str:
+        return self.server.argv[0].rpartition("/")[2]

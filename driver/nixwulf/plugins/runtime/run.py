@@ -10,6 +10,7 @@ from typing import Any
 
 from nixwulf.core.naming import fingerprint
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
+from nixwulf.inventory.links import Attachment
 from nixwulf.nodes import container
 from nixwulf.nodes.container import Toolbox
 from nixwulf.nodes.counters import Counters, read
@@ -83,6 +84,17 @@ class RunFailure(Exception):
         self.reason = reason
 
 
+def failure_of(process: OwnedProcess, what: str, outcome: str = "failed") -> RunFailure:
+    """A failure by how a process ended and the last line that it printed.
+
+    Args:
+        process: One that has ended.
+        what: Its name in the sentence.
+        outcome: As in a record.
+    """
+    return RunFailure(outcome, f"{what} {process.ending()}: {process.last_line()}")
+
+
 @dataclass
 class Run:
     """A case in progress on connected nodes, the head first.
@@ -150,6 +162,17 @@ class Run:
     def data_address(self, node: Connection) -> str:
         """A node's address on the case's fabric, or loopback when one node runs alone."""
         return node.node.fabrics[self.case.fabric].address if self.case.fabric else "127.0.0.1"
+
+    def rdma_place(self, node: Connection) -> Attachment:
+        """A node's place on the fabric with its RDMA device; raises RunFailure without one."""
+        place = node.node.fabrics[self.case.fabric or ""]
+        if place.rdma_device is None:
+            raise RunFailure(
+                "skipped",
+                f"Node {node.node.name!r} has no rdma_device on the fabric {self.case.fabric!r}; "
+                "add it to the cluster file ('rdma link' lists them).",
+            )
+        return place
 
     def start(
         self,

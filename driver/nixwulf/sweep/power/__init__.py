@@ -1,4 +1,4 @@
-"""Power and thermals: what nodes and wall meters tell of them while a benchmark runs.
+"""Power and thermals: samples of nodes and wall meters while a benchmark runs.
 
 watch.py runs samplers and meters beside a run; document.py puts a record's `power` together: watts,
 speeds over them, and what held clocks down.

@@ -54,7 +54,16 @@ class MeterPoints:
 def efficiency(
     nodes: Mapping[str, NodeSamples], meters: Sequence[MeterPoints], metrics: Sequence[Metric]
 ) -> list[dict[str, Any]]:
-    """Each metric that is a speed, over the watts of each source that all machines tell."""
+    """Each metric that is a speed, over the watts of each source that all machines have.
+
+    Args:
+        nodes: samples by the node's name.
+        meters: of the sockets that the nodes are plugged into.
+        metrics: of the run.
+
+    Returns:
+        An entry for each metric and source, with the metric's index.
+    """
     per_node = [node.joules() for node in nodes.values() if not node.twin]
     sources = {
         source: [joules[source] for joules in per_node]
@@ -78,9 +87,9 @@ def _per_watt(
     metric: Metric, sources: Mapping[str, Sequence[Sequence[Point]]]
 ) -> list[dict[str, Any]]:
     if not metric.windows:
-        return [{"absent": "The benchmark does not tell when it measured this."}]
+        return [{"absent": "The benchmark does not report when it measured this."}]
     if not sources:
-        return [{"absent": "No source tells the watts of all nodes, and of them alone."}]
+        return [{"absent": "No source has the watts of all nodes, and of them alone."}]
     entries: list[dict[str, Any]] = []
     for source, joules in sources.items():
         gap = max(_spacing(points) for points in joules)
@@ -150,7 +159,15 @@ def document(
     idle: Mapping[tuple[str, str], float],
     metrics: Sequence[Metric],
 ) -> dict[str, Any]:
-    """A record's `power`; the window is the whole measurement, in the driver's clock."""
+    """The `power` of a record.
+
+    Args:
+        nodes: samples by the node's name.
+        meters: of the sockets that the nodes are plugged into.
+        window: begin and end of the measurement, monotonic seconds; None when there was none.
+        idle: watts by node (or meter) and source, of nodes that do nothing.
+        metrics: of the run.
+    """
     if window is None:
         return {"absent": "The run ended before anything was measured."}
     found = {name: _node(name, node, window, idle) for name, node in nodes.items()}

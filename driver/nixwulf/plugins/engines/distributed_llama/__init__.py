@@ -71,6 +71,8 @@ class DistributedLlama(Engine):
         **devices.PARAMETERS,
     }
     programs = ("dllama", "dllama-api")
+    # Unknown to it, so that it ends at once: the store path alone identifies the build.
+    version_options = ("--version",)
     lacking = (
         "distributed-llama is not on PATH ('dllama' and 'dllama-api'); run 'make dllama "
         "dllama-api' in a clone of github.com/b4rtaz/distributed-llama and put it on PATH."
@@ -81,6 +83,8 @@ class DistributedLlama(Engine):
     ports = (_PORT, _API_PORT)
     api_port = _API_PORT
     apis = ("chat",)
+    parallelisms = ("tensor",)
+    transports = ("tcp",)
     performance = Performance(family="distributed-llama", collective="star", prompt_chunk=32)
 
     def random_model(self, model: RandomModel) -> Path:
@@ -88,17 +92,11 @@ class DistributedLlama(Engine):
         return random_dllama.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Counts of nodes, transports and types that distributed-llama does not have."""
+        """Counts of nodes and types that distributed-llama does not have."""
         nodes, model = point["nodes"], point.get("random")
         if nodes & (nodes - 1):
             return f"distributed-llama runs on 1, 2, 4, 8, ... nodes, not {nodes}"
-        if nodes > 1 and point["parallelism"] != "tensor":
-            return f"distributed-llama splits by tensors only, not {point['parallelism']}"
-        if point.get("transport") == "rdma":
-            return "distributed-llama knows tcp only"
-        if point["parameters"].get("api", "chat") != "chat":
-            return "dllama-api answers chat only; give the parameter api: [chat]"
-        if wrong := devices.contradiction(point["parameters"]):
+        if wrong := super().unsupported(point) or devices.contradiction(point["parameters"]):
             return wrong
         if model is None:
             return None
@@ -110,10 +108,6 @@ class DistributedLlama(Engine):
             if getattr(model, key) % nodes:
                 return f"distributed-llama splits evenly, and {key} {getattr(model, key)} does not"
         return random_dllama.problem(model)
-
-    def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """It knows no such option and ends at once: the store path alone tells the build."""
-        return [programs["dllama"], "--version"] if "dllama" in programs else []
 
     def start(self, run: Run) -> None:
         """Start a worker on each node but the head, and wait until all listen."""
@@ -141,8 +135,8 @@ class DistributedLlama(Engine):
         server = run.start(run.head, f"dllama-api-{len(run.owned)}", argv, environment)
         try:
             with run.head.forwarded(f"127.0.0.1:{_API_PORT}") as local:
-                endpoint = Endpoint(local, model_files(run)[0].rpartition("/")[2], server)
-                openai.wait_until_healthy(run, endpoint, "/v1/models")
+                endpoint = Endpoint(run, local, model_files(run)[0].rpartition("/")[2], server)
+                endpoint.wait_until_healthy("/v1/models")
                 _require_devices(run, server)
                 yield endpoint
         except RunFailure as failure:

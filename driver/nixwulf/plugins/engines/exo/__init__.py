@@ -6,11 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
-from nixwulf.core.errors import InputError
-from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import Engine, devices
 from nixwulf.plugins.engines.exo import api
@@ -18,7 +15,6 @@ from nixwulf.plugins.engines.exo.api import ExoRequest, Instance, Network
 from nixwulf.plugins.engines.mlx import Mlx
 from nixwulf.plugins.engines.mlx.ranks import rdma_problem
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, post, serving
-from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
 
@@ -67,17 +63,11 @@ class Exo(Engine):
         "exo was asked for an instance of MlxJaccl, which starts MLX with jaccl or not at all"
     )
 
-    def random_model(self, model: RandomModel) -> Path:
-        """None: it takes models by their names; raises InputError."""
-        raise InputError("exo runs no random weights; give the model an id in the sweep.")
-
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Random weights, the API that it does not have, and RDMA that MLX's jaccl is not for."""
+        """Random weights, and RDMA that MLX's jaccl is not for."""
         if point.get("random") is not None:
             return "exo takes a model by its name on Hugging Face, not random weights"
-        if point["benchmark"] == "serve" and point["parameters"].get("api") != "chat":
-            return "exo answers chat only; give the parameter api: [chat]"
-        return rdma_problem(point)
+        return super().unsupported(point) or rdma_problem(point)
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """It has no option that tells it."""
@@ -98,7 +88,7 @@ class Exo(Engine):
             clocks = Clocks(run, endpoint.server)
             found: Any = []
             while len(found) < run.case.nodes:
-                openai.require_running(run, endpoint)
+                endpoint.require_running()
                 clocks.check()
                 time.sleep(_POLL_S)
                 try:
@@ -111,7 +101,7 @@ class Exo(Engine):
         """The texts of the tokens of a chat."""
         with self.endpoint(run) as endpoint:
             request = api.greedy(run.model, run.case.seed, count)
-            return api.tokens(openai.post(run, endpoint, request.path, dict(request.body or {})))
+            return api.tokens(endpoint.post(request.path, dict(request.body or {})))
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
@@ -119,7 +109,6 @@ class Exo(Engine):
         with _api(run) as endpoint:
             model, case = run.model, run.case
             _settled(
-                run,
                 endpoint,
                 api.previews(model),
                 lambda answer: api.require_placement(model, case, answer),
@@ -127,13 +116,12 @@ class Exo(Engine):
             before = frozenset(_ask(endpoint, api.INSTANCES))
             _ask(endpoint, api.placement(model, case))
             instance = _settled(
-                run,
                 endpoint,
                 api.INSTANCES,
                 lambda answer: api.placed_instance(model, before, answer),
             )
             try:
-                _wait_until_ready(run, endpoint, instance)
+                _wait_until_ready(endpoint, instance)
                 yield endpoint
             finally:
                 _remove(endpoint, instance)
@@ -180,26 +168,26 @@ def _api(run: Run) -> Iterator[Endpoint]:
     """The API of the process on the head."""
     server = next(process for process in run.owned if process.node == run.head.node.name)
     with run.head.forwarded(f"127.0.0.1:{_API_PORT}") as local:
-        yield Endpoint(local, run.model, server)
+        yield Endpoint(run, local, run.model, server)
 
 
-def _settled(run: Run, endpoint: Endpoint, request: ExoRequest, read: Callable[[Any], T]) -> T:
+def _settled(endpoint: Endpoint, request: ExoRequest, read: Callable[[Any], T]) -> T:
     """What is read from an answer, asked for until it can be; raises RunFailure why it cannot."""
-    limit = min(time.monotonic() + _SETTLE_S, run.deadline)
+    limit = min(time.monotonic() + _SETTLE_S, endpoint.run.deadline)
     while True:
         answer = _ask(endpoint, request)
         try:
             return read(answer)
         except RunFailure:
-            openai.require_running(run, endpoint)
+            endpoint.require_running()
             if time.monotonic() > limit:
                 raise
         time.sleep(_POLL_S)
 
 
-def _wait_until_ready(run: Run, endpoint: Endpoint, instance: Instance) -> None:
+def _wait_until_ready(endpoint: Endpoint, instance: Instance) -> None:
     """Until all parts of the model are loaded; raises RunFailure when one cannot be."""
-    clocks = Clocks(run, endpoint.server)
+    clocks = Clocks(endpoint.run, endpoint.server)
     while True:
         lacking = api.download_problem(instance, _ask(endpoint, api.DOWNLOADS))
         if lacking is not None:
@@ -208,8 +196,8 @@ def _wait_until_ready(run: Run, endpoint: Endpoint, instance: Instance) -> None:
             return
         # After five tries exo takes an instance off that cannot be loaded.
         if instance.id not in _ask(endpoint, api.INSTANCES):
-            raise RunFailure("failed", f"exo gave up loading {run.model!r}; read the logs.")
-        openai.require_running(run, endpoint)
+            raise RunFailure("failed", f"exo gave up loading {instance.model!r}; read the logs.")
+        endpoint.require_running()
         clocks.check()
         time.sleep(_POLL_S)
 

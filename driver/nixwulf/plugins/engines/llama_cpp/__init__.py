@@ -17,11 +17,11 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, Performance
 from nixwulf.plugins.engines.llama_cpp import devices, install, options
 from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
-from nixwulf.plugins.engines.local import Installation, Progress
+from nixwulf.plugins.engines.local import Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 _RPC_PORT = TCP["llama.cpp"]
 _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
@@ -73,13 +73,9 @@ class LlamaCpp(Engine):
         tiles={"amd": 128, "nvidia": 128, "apple": 32, "cpu": 0},
     )
 
-    def find_local(self) -> Installation | None:
-        """On PATH, else built before."""
-        return install.find()
-
-    def install_local(self, progress: Progress) -> Installation:
+    def recipe(self) -> Recipe:
         """On PATH, else built once."""
-        return install.find_or_build(progress)
+        return install.recipe()
 
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""
@@ -181,7 +177,7 @@ class LlamaCpp(Engine):
         """Ask a llama-server, which gives token numbers."""
         verbose = options.verbose(devices.flags(run, "llama-server"))
         with self._server(run, ["-np", "1", "-c", "512", *verbose]) as endpoint:
-            return _complete(run, endpoint, count)
+            return _complete(endpoint, count)
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
@@ -226,8 +222,8 @@ class LlamaCpp(Engine):
         server = run.start(run.head, label, argv, environment)
         try:
             with run.head.forwarded(socket) as local:
-                endpoint = Endpoint(local, run.model.rpartition("/")[2], server)
-                openai.wait_until_healthy(run, endpoint)
+                endpoint = Endpoint(run, local, run.model.rpartition("/")[2], server)
+                endpoint.wait_until_healthy()
                 asked = devices.of_client(run)
                 problem = devices.server_problem(asked, server.node, _output(server))
                 _refuse(problem or _rpc_servers_problem(run))
@@ -283,10 +279,7 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
             return
         for server in servers:
             if not server.running:
-                raise RunFailure(
-                    "failed",
-                    f"The RPC server on {server.node!r} {server.ending()}: {server.last_line()}",
-                )
+                raise failure_of(server, f"The RPC server on {server.node!r}")
         if time.monotonic() > min(run.deadline, servers[0].started + _START_LIMIT_S):
             raise RunFailure(
                 "failed", f"Nothing listens on {closed[0]}:{_RPC_PORT} after {_START_LIMIT_S:g} s."
@@ -294,15 +287,15 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
         time.sleep(0.01)
 
 
-def _complete(run: Run, endpoint: Endpoint, count: int) -> list[int]:
+def _complete(endpoint: Endpoint, count: int) -> list[int]:
     request = {
         "prompt": openai.GREEDY,
         "n_predict": count,
         "temperature": 0,
-        "seed": run.case.seed,
+        "seed": endpoint.run.case.seed,
         "ignore_eos": True,
         "cache_prompt": False,
         "return_tokens": True,
     }
-    answer = openai.post(run, endpoint, "/completion", request)
+    answer = endpoint.post("/completion", request)
     return [int(token) for token in answer["tokens"]]

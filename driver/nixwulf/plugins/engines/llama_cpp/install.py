@@ -11,22 +11,13 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import cache_dir
 from nixwulf.core.naming import fingerprint
-from nixwulf.plugins.engines.local import (
-    Installation,
-    Making,
-    Progress,
-    Recipe,
-    make_once,
-    printed,
-    programs_in,
-)
+from nixwulf.plugins.engines.local import Making, Recipe, printed
 
 # The RPC server's name changed over time and between distributions.
 RPC_SERVER_NAMES = ("ggml-rpc-server", "rpc-server", "llama-rpc-server")
@@ -69,33 +60,25 @@ _NINJA = re.compile(r"\[\s*(\d+)/(\d+)\]")
 _MAKE = re.compile(r"\[\s*(\d+)%\]")
 
 
-def find() -> Installation | None:
-    """The programs on PATH, else those built before, else none."""
-    return _installation("path", _path_folders()) or _built()
+def recipe() -> Recipe:
+    """How llama.cpp is found, or built: 10 CPU minutes, then never again.
 
-
-def find_or_build(progress: Progress) -> Installation:
-    """The programs, built from source when there are none; raises NixwulfError."""
-    return find() or build(progress)
-
-
-def build(progress: Progress) -> Installation:
-    """Download, build and keep the programs: 10 CPU minutes, then never again.
-
-    What does not end well leaves its log and nothing else; raises NixwulfError with the end of it.
+    What does not end well leaves its log and nothing else.
     """
-    _require_tools()
-    recipe = Recipe(
+    # Debian keeps the RPC server out of PATH, in a folder of libexec.
+    libexec = Path("/usr/libexec")
+    return Recipe(
         "build",
         "llama.cpp",
+        PROGRAMS,
         build_folder(),
-        _built,
+        _version,
         _build,
         "a build needs 1 GB for a while",
         f"llama.cpp on PATH needs no build, and a build needs: {PACKAGES}",
+        (libexec, *sorted(libexec.glob("*llama*")), *sorted(libexec.glob("*ggml*"))),
         share_done,
     )
-    return make_once(recipe, progress)
 
 
 def build_folder() -> Path:
@@ -147,6 +130,7 @@ def share_done(line: str) -> float | None:
 
 
 def _build(making: Making) -> None:
+    _require_tools()
     folder = making.recipe.folder
     temporary = f".{folder.name}-"
     for abandoned in folder.parent.glob(temporary + "*"):  # by a driver that was killed
@@ -172,35 +156,13 @@ def _build(making: Making) -> None:
         finished.rename(folder)
 
 
-def _path_folders() -> list[Path]:
-    folders = [Path(folder) for folder in os.get_exec_path()]
-    # Debian keeps the RPC server out of PATH, in a folder of libexec.
-    libexec = Path("/usr/libexec")
-    return [
-        *folders,
-        libexec,
-        *sorted(libexec.glob("*llama*")),
-        *sorted(libexec.glob("*ggml*")),
-    ]
-
-
-def _built() -> Installation | None:
-    return _installation("cache", [build_folder() / "bin"])
-
-
-def _installation(origin: Literal["path", "cache"], folders: Sequence[Path]) -> Installation | None:
-    places = programs_in(folders, PROGRAMS)
-    if places is None or "--rpc" not in printed(places["llama-bench"], "--help", errors=True):
+def _version(programs: Mapping[str, Path]) -> str | None:
+    """Such as `0.5.0-dev (build 0, commit 0c1e570)`; None of a build without RPC."""
+    if "--rpc" not in printed(programs["llama-bench"], "--help", errors=True):
         return None
-    return Installation(origin, places, _version_of(places["llama-server"]))
-
-
-def _version_of(server: Path) -> str:
-    """The version that a llama-server prints, such as `0.5.0-dev (build 0, commit 0c1e570)`."""
-    for line in printed(server, "--version", errors=True).splitlines():
-        if line.startswith("version:"):
-            return line.removeprefix("version:").strip()
-    return "unknown"
+    lines = printed(programs["llama-server"], "--version", errors=True).splitlines()
+    versions = (line.partition(":")[2] for line in lines if line.startswith("version:"))
+    return next(versions, "unknown").strip()
 
 
 def _require_tools() -> None:

@@ -12,10 +12,10 @@ from typing import Any
 from nixwulf.llm import random_safetensors
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.plugins.engines import Engine, Performance, devices
-from nixwulf.plugins.engines.local import Installation, Progress
+from nixwulf.plugins.engines.local import Recipe
 from nixwulf.plugins.engines.mlx import install, ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
-from nixwulf.plugins.runtime import nccl, openai
+from nixwulf.plugins.runtime import nccl
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -64,13 +64,9 @@ class Mlx(Engine):
         "alone and is seen"
     )
 
-    def find_local(self) -> Installation | None:
-        """On PATH, else installed before."""
-        return install.find()
-
-    def install_local(self, progress: Progress) -> Installation:
+    def recipe(self) -> Recipe:
         """On PATH, else installed once."""
-        return install.find_or_install(progress)
+        return install.recipe()
 
     def random_model(self, model: RandomModel) -> Path:
         """A Hugging Face folder."""
@@ -78,7 +74,7 @@ class Mlx(Engine):
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Nodes that are no group; of a model that the driver makes, what does not split."""
-        problem = ranks.group_problem(point)
+        problem = super().unsupported(point) or ranks.group_problem(point)
         if problem:
             return problem
         model, nodes = point.get("random"), point["nodes"]
@@ -114,7 +110,7 @@ class Mlx(Engine):
         alone = ranks.alone(run.owned)
         if alone or run.engine_facts.get("backends") != "nccl":
             return alone
-        return nccl.transport_problem(run)
+        return nccl.transport_problem(run.case.transport, nccl.logs(run))
 
     def arguments(self, run: Run) -> list[str]:
         """What every program of mlx-lm takes to run a case; it splits by tensors unless told."""
@@ -123,9 +119,9 @@ class Mlx(Engine):
 
     def greedy_tokens(self, run: Run, count: int) -> list[int]:
         """Ask a server, which gives token numbers beside their probabilities."""
-        request = openai.greedy(run, _LOADED, count) | {"logprobs": True}
         with self.endpoint(run) as endpoint:
-            answer = openai.post(run, endpoint, "/v1/completions", request)
+            request = endpoint.greedy(count) | {"logprobs": True}
+            answer = endpoint.post("/v1/completions", request)
         version = re.match(r"([\d.]+)-([\d.]+)-", str(answer.get("system_fingerprint")))
         if version:
             run.engine_facts["version"] = f"mlx-lm {version[1]}, mlx {version[2]}"
@@ -143,9 +139,9 @@ class Mlx(Engine):
             ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments) as group,
             run.head.forwarded(f"127.0.0.1:{_SERVER_PORT}") as local,
         ):
-            endpoint = Endpoint(local, _LOADED, group.head)
+            endpoint = Endpoint(run, local, _LOADED, group.head)
             # It answers before the model is loaded, and the first request waits for that.
-            openai.wait_until_healthy(run, endpoint, hopeless=_UNHEALTHY)
+            endpoint.wait_until_healthy(hopeless=_UNHEALTHY)
             yield endpoint
 
     def serve_commands(self, run: MeasuredRun) -> Serving:

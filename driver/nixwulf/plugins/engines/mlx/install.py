@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 from nixwulf.core.files import cache_dir
-from nixwulf.plugins.engines.local import (
-    Installation,
-    Making,
-    Progress,
-    Recipe,
-    make_once,
-    printed,
-    programs_in,
-)
+from nixwulf.plugins.engines.local import Making, Recipe, printed
 
 PROGRAMS = ("mlx_lm.benchmark", "mlx_lm.server")
 MLX, MLX_LM = "0.32.4", "0.32.2"
@@ -28,23 +18,18 @@ VERSION = f"{MLX_LM}-{MLX}"
 BUILT_FROM = f"PyPI's mlx[cpu] {MLX} and mlx-lm {MLX_LM} (350 MB), in half a minute"
 
 
-def find() -> Installation | None:
-    """The programs on PATH, else those installed before, else none."""
-    return _installation("path", os.get_exec_path()) or _installed()
-
-
-def find_or_install(progress: Progress) -> Installation:
-    """The programs, installed when there are none; raises NixwulfError with pip's log."""
-    recipe = Recipe(
+def recipe() -> Recipe:
+    """How MLX is found, or installed once."""
+    return Recipe(
         "install",
         "MLX",
+        {name: (name,) for name in PROGRAMS},
         install_folder(),
-        _installed,
+        _version,
         _install,
         "it takes 350 MB",
         f"{PROGRAMS[0]} on PATH needs no installation.",
     )
-    return find() or make_once(recipe, progress)
 
 
 def install_folder() -> Path:
@@ -77,18 +62,9 @@ def _install(making: Making) -> None:
         (folder / "bin" / name).symlink_to(folder / "environment" / "bin" / name)
 
 
-def _installed() -> Installation | None:
-    return _installation("cache", [install_folder() / "bin"])
-
-
-def _installation(
-    origin: Literal["path", "cache"], folders: Sequence[str | Path]
-) -> Installation | None:
-    found = programs_in(folders, {name: (name,) for name in PROGRAMS})
-    if found is None:
-        return None
-    if origin == "cache":
-        return Installation(origin, found, VERSION)
-    # mlx_lm says its version in a second or two.
-    said = printed(found[PROGRAMS[0]].with_name("mlx_lm"), "--version", errors=False).strip()
-    return Installation(origin, found, said or "unknown")
+def _version(programs: Mapping[str, Path]) -> str:
+    place = programs[PROGRAMS[0]]
+    if place.is_relative_to(install_folder()):
+        return VERSION
+    # mlx_lm prints its version in a second or two.
+    return printed(place.with_name("mlx_lm"), "--version", errors=False).strip() or "unknown"

@@ -23,7 +23,7 @@ from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 from nixwulf.plugins.engines import Engine, devices
 from nixwulf.plugins.runtime import nccl
-from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
+from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
 PORT = TCP["mlx"]
 # Unbuffered, or lines that a program printed before it was ended are lost. Offline: a model by its
@@ -167,7 +167,7 @@ class Ranks:
         for process in self.processes[1:]:
             failed = not process.running and process.returncode != 0
             if failed and time.monotonic() - (process.ended or 0) > _LAST_WORDS_S:
-                raise RunFailure("failed", _end_of(process))
+                raise _end_of(process)
 
     def finish(self, run: Run) -> None:
         """Wait until rank 0 has ended well; raises RunFailure."""
@@ -177,7 +177,7 @@ class Ranks:
             self.check()
             clocks.check()
         if self.head.returncode != 0:
-            raise RunFailure("failed", _end_of(self.head))
+            raise _end_of(self.head)
 
 
 @contextmanager
@@ -308,6 +308,6 @@ def _told(failure: RunFailure, processes: Sequence[OwnedProcess]) -> RunFailure:
     return failure
 
 
-def _end_of(process: OwnedProcess) -> str:
+def _end_of(process: OwnedProcess) -> RunFailure:
     program = process.argv[0].rpartition("/")[2]
-    return f"{program} on node {process.node!r} {process.ending()}: {process.last_line()}"
+    return failure_of(process, f"{program} on node {process.node!r}")

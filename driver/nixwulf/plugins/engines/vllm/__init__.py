@@ -24,7 +24,7 @@ from nixwulf.plugins.engines import Engine, Performance, devices
 from nixwulf.plugins.engines.local import Installation
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.vllm import ray
-from nixwulf.plugins.runtime import nccl, openai
+from nixwulf.plugins.runtime import nccl
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -124,7 +124,7 @@ class Vllm(Engine):
         by_ray = point["nodes"] > 1 and point["parameters"]["executor"] == "ray"
         if by_ray and container.NAME in point["parameters"]:
             return "Ray is not driven in toolboxes, where its parts would be in two containers"
-        return None
+        return super().unsupported(point)
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node runs a rank."""
@@ -145,18 +145,17 @@ class Vllm(Engine):
 
     def transport_problem(self, run: Run) -> str | None:
         """What NCCL says on each node that it crossed, against the case's transport."""
-        for node in run.nodes if run.fabric else ():
-            wrong = nccl.wrong_network(run.case.transport or "", _log(run, node))
-            if wrong:
-                return f"On node {node.node.name!r} {wrong}."
-        return None
+        if run.fabric is None:
+            return None
+        logs = {node.node.name: _log(run, node) for node in run.nodes}
+        return nccl.transport_problem(run.case.transport, logs)
 
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
         """Token numbers, or texts from versions that answer none."""
-        request = openai.greedy(run, run.model, count)
-        request |= {"ignore_eos": True, "logprobs": 0, "return_token_ids": True}
         with self.endpoint(run) as endpoint:
-            answer = openai.post(run, endpoint, "/v1/completions", request)
+            request = endpoint.greedy(count)
+            request |= {"ignore_eos": True, "logprobs": 0, "return_token_ids": True}
+            answer = endpoint.post("/v1/completions", request)
             try:
                 choice = answer["choices"][0]
                 return list(choice.get("token_ids") or choice["logprobs"]["tokens"])
@@ -170,11 +169,11 @@ class Vllm(Engine):
         server = next((p for p in run.owned if p.running and _is(p, run, name)), None)
         with run.head.forwarded(base_url(run).removeprefix("http://")) as local:
             if server:
-                yield Endpoint(local, run.model, server)
+                yield Endpoint(run, local, run.model, server)
                 return
             _stop_servers(run)
-            endpoint = Endpoint(local, run.model, self.launch(run, name))
-            openai.wait_until_healthy(run, endpoint)
+            endpoint = Endpoint(run, local, run.model, self.launch(run, name))
+            endpoint.wait_until_healthy()
             with endpoint.client() as client:
                 run.engine_facts["version"] = str(client.get("/version").json().get("version", ""))
             yield endpoint

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
+from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
 PORT = TCP["ray"]
 _POLL_S = 1.0
@@ -126,9 +126,6 @@ def _wait_for_nodes(run: Run, head: OwnedProcess, count: int) -> None:
             return
         for daemon in run.owned:
             if daemon.background and not daemon.running:
-                raise RunFailure(
-                    "failed",
-                    f"Ray on {daemon.node!r} {daemon.ending()}: {daemon.last_line()}",
-                )
+                raise failure_of(daemon, f"Ray on {daemon.node!r}")
         clocks.check()
         time.sleep(_POLL_S)

@@ -1,0 +1,43 @@
+"""A command of the user's, run on the driver's machine, that turns a node off and on again."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.inventory.cluster import PowerSwitch
+from nixwulf.plugins.switches import SwitchKind
+
+_TIMEOUT_S = 120
+
+
+def _cycle(node: str, switch: PowerSwitch, off_s: float) -> None:
+    shown = shlex.join(switch.command)
+    try:
+        done = subprocess.run(
+            switch.command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except OSError as error:
+        raise NixwulfError(
+            f"The power switch of {node!r} cannot be run: {shown!r}: {error.strerror}."
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise NixwulfError(
+            f"The power switch of {node!r} did not end in {_TIMEOUT_S} s; try: {shown}"
+        ) from None
+    if done.returncode != 0:
+        words = " ".join((done.stderr or done.stdout).split())
+        raise NixwulfError(
+            f"The power switch of {node!r} failed with {done.returncode}: {words or 'silence'}; "
+            f"try: {shown}"
+        )
+
+
+SWITCHES = (SwitchKind("command", "command", _cycle),)

@@ -1,0 +1,107 @@
+"""Power switches: what each kind is asked, and what a cluster file may say of one."""
+
+import http.server
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from healthy_pair import CLUSTER
+from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.inventory.cluster import PowerSwitch, load_cluster
+from nixwulf.plugins.switches import cycle, require_known
+from nixwulf.plugins.switches.wake_on_lan import packet_of
+
+
+class Relay(http.server.BaseHTTPRequestHandler):
+    """Answers with a status, and keeps the paths of its requests."""
+
+    asked: list[str] = []  # noqa: RUF012
+    status = 200
+
+    def do_GET(self):
+        self.asked.append(self.path)
+        self.send_response(self.status)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def relay():
+    server = http.server.HTTPServer(("127.0.0.1", 0), Relay)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    Relay.asked, Relay.status = [], 200
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "paths"),
+    [
+        ("shelly", ["/relay/2?turn=off", "/relay/2?turn=on"]),
+        ("shelly-gen2", ["/rpc/Switch.Set?id=2&on=false", "/rpc/Switch.Set?id=2&on=true"]),
+        ("tasmota", ["/cm?cmnd=Power3%20Off", "/cm?cmnd=Power3%20On"]),
+    ],
+)
+def test_each_kind_of_relay_is_turned_off_and_then_on(relay, kind, paths):
+    cycle("n1", PowerSwitch(kind, relay, channel=2), off_s=0)
+    assert Relay.asked == paths
+
+
+def test_a_relay_that_refuses_or_is_not_there_is_named_with_what_to_try(relay):
+    Relay.status = 401
+    with pytest.raises(NixwulfError, match=r"switch of 'n1' answered with HTTP 401; try 'curl "):
+        cycle("n1", PowerSwitch("tasmota", relay), off_s=0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(NixwulfError, match=r"did not answer \(ConnectError\); try 'curl "):
+            cycle("n1", PowerSwitch("shelly-gen2", nobody), off_s=0)
+
+
+def test_a_sleeping_node_is_sent_its_address_sixteen_times(monkeypatch):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.settimeout(10)
+        port = listener.getsockname()[1]
+        monkeypatch.setattr("nixwulf.plugins.switches.wake_on_lan._PORT", port)
+        cycle("n1", PowerSwitch("wake-on-lan", mac="9c:bf:0d:01:02:03", broadcast="127.0.0.1"))
+        packet = listener.recv(1024)
+    assert packet == packet_of("9C:BF:0D:01:02:03")
+    assert packet == b"\xff" * 6 + b"\x9c\xbf\x0d\x01\x02\x03" * 16
+
+
+def test_a_command_of_the_users_is_run_as_it_stands(tmp_path):
+    mark = tmp_path / "a file"
+    cycle("n1", PowerSwitch("command", command=("touch", str(mark))))
+    assert mark.exists()
+    with pytest.raises(NixwulfError, match="failed with 3: no; try: sh -c 'echo no"):
+        cycle("n1", PowerSwitch("command", command=("sh", "-c", "echo no >&2; exit 3")))
+    with pytest.raises(NixwulfError, match=r"cannot be run: '/nowhere': No such file"):
+        cycle("n1", PowerSwitch("command", command=("/nowhere",)))
+
+
+@pytest.mark.parametrize(
+    ("switch", "words"),
+    [
+        ('kind = "shelly"', "of kind 'shelly' lacks 'url'"),
+        ('kind = "shelly", url = "http://user@10.0.0.1"', "power_switch.url"),
+        ('kind = "wake-on-lan"', "of kind 'wake-on-lan' lacks 'mac'"),
+        ('kind = "wake-on-lan", mac = "9c:bf:0d:01:02"', "power_switch.mac"),
+        ('kind = "command", command = []', "power_switch.command"),
+        ('kind = "command", command = ["x"], mac = "9c:bf:0d:01:02:03"', "has no 'mac'"),
+        ('kind = "ipmi"', "unknown kind of power switch 'ipmi'; known: command, shelly"),
+    ],
+)
+def test_a_switch_that_cannot_work_is_refused_with_its_node(tmp_path, switch, words):
+    # no output: a cluster file
+    more = f'name = "fw1"\npower_switch = {{ {switch} }}\n'
+    path = tmp_path / "mine.toml"
+    path.write_text(Path(CLUSTER.source).read_text().replace('name = "fw1"\n', more))
+    with pytest.raises(InputError) as error:
+        require_known(load_cluster(path))
+    assert words in error.value.message
