@@ -12,6 +12,7 @@ from nixwulf.ops.survey.machines import parse
 from tool_outputs import fixture
 
 SURVEYED = parse(Node("n1", "", "n1"), fixture("linux/survey.txt"))
+# hand-made: no machine with such cards is at hand (form: 'ip -j -d address', linux/survey.txt)
 ETHERNET = {
     "flags": ["BROADCAST", "MULTICAST", "UP", "LOWER_UP"],
     "mtu": 9000,

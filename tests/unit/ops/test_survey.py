@@ -135,6 +135,7 @@ def test_machines_without_a_wire_in_common_still_make_a_file_that_loads():
     assert cluster.fabrics == {}
     assert [node.fabrics for node in cluster.nodes] == [{}, {}, {}]
     text = render(found)
+    # no output: what the driver itself writes
     assert "# No two of these nodes reach each other on a wire: below is why.\n[fabrics]\n" in text
     assert "does not reach b, does not reach c" in text
 
@@ -292,6 +293,7 @@ def test_cables_between_every_two_macs_are_one_fabric_of_cables():
     assert (str(mesh.subnet), mesh.control) == ("10.50.0.0/21", "lan")
     assert len(cluster.joined("mesh", 4)) == 4
     assert cluster.nodes[3].links["mesh"]["a"].rdma_device == "rdma_en3"
+    # no output: what the driver itself writes
     assert "# 6 cables between each two of a, b, c, d.\n[fabrics.mesh]\n" in render(found)
 
 
@@ -302,6 +304,7 @@ def test_cables_whose_addresses_nobody_gave_are_a_fabric_each():
     cluster = loaded(found)
     assert list(cluster.fabrics) == [*(f"cable-{a}-{b}" for a, b in PAIRS), "lan"]
     text = render(found)
+    # no output: what the driver itself writes
     assert "# A cable from a (en3) to b (en3).\n# It and 5 other cables hang together: with" in text
 
 
@@ -355,6 +358,7 @@ def test_the_fastest_wire_is_first_and_sshs_last_among_equals():
     wired = [{("a", f"eth{port}"), ("b", f"eth{port}")} for port in range(3)]
     found = surveyed(machines, wired)
     assert list(found.document["fabrics"]) == ["lan-eth1", "lan-eth2", "lan-eth0"]
+    # no output: what the driver itself writes
     assert "# ssh takes this network too.\n[fabrics.lan-eth0]" in render(found)
 
 
@@ -406,6 +410,7 @@ def test_disks_are_comments_by_id_and_the_file_decides_nothing_about_them():
     )
     found = surveyed([machine("a", disks=(disk,))], [])
     loaded(found)
+    # no output: what the driver itself writes
     assert '# disk = "/dev/disk/by-id/nvme-WD_1"  # WD, 2000.0 GB, mounted at /\n' in render(found)
 
 
