@@ -21,7 +21,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import write_json
-from nixwulf.results.external import foreign_record
+from nixwulf.results.importing import external_record
 from nixwulf.results.record import Record, validate
 
 PUBLISHED = Path(__file__).parents[1] / "results" / "published"
@@ -113,7 +113,7 @@ def _key(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _record(rows: Sequence[Row], prices: Mapping[tuple[str, str], Row]) -> Record:
     row = rows[0]
-    return foreign_record(
+    return external_record(
         "published",
         source=_present(name=row["source"], url=row["source_url"], note=_note(rows)),
         case=_case(row),

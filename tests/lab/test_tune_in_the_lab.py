@@ -18,9 +18,9 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import lab
 from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.results import record
-from nixwulf.results.run_folder import read_folder
+from nixwulf.results.store import read_folder
 from nixwulf.sweep.sweep_file import load_sweep
-from nixwulf.tune.serving import serving, typed
+from nixwulf.tune.serving import serve_commands, serving
 
 SHORT = ("--engine", "llama.cpp", "--n-prompt", "16", "--n-gen", "8", "--samples", "1")
 
@@ -151,7 +151,7 @@ def test_the_best_way_is_measured_and_can_be_served_measured_again_and_reported(
         with terminals([server], tmp_path) as running:
             assert answer(ask, running)["choices"][0]["text"]
         way = serving(two, cluster, 2)
-        *workers, head = typed(way, cluster, "lab").servers
+        *workers, head = serve_commands(way, cluster, "lab").servers
         assert len(workers) == 2
         with terminals(workers, tmp_path):
             wait_for_workers(way)

@@ -4,7 +4,7 @@ import dataclasses
 
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.facts import Clock, parse_facts
-from nixwulf.plugins.gates import all_gates, result_of, subject_of_cluster
+from nixwulf.plugins.gates import all_gates, context_of_cluster, result_of
 
 # hand-made: no machine with Strix Halo is at hand; the lines that any Linux has are as those of
 # linux/facts.txt (form: https://docs.kernel.org/gpu/amdgpu/driver-misc.html,
@@ -68,9 +68,9 @@ def facts_of(change=("", ""), extra=""):
     }
 
 
-def subject(change=("", ""), extra="", **changes):
+def context(change=("", ""), extra="", **changes):
     changes = {"answers": {"gpu": {"fw1": DEVICES, "fw2": DEVICES}}} | changes
-    return dataclasses.replace(subject_of_cluster(CLUSTER, facts_of(change, extra)), **changes)
+    return dataclasses.replace(context_of_cluster(CLUSTER, facts_of(change, extra)), **changes)
 
 
 def held(gate, against, node=FW1, waived=()):

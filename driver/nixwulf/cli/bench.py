@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nixwulf.results.compare.sides import Side
-    from nixwulf.results.run_folder import RunFolder
+    from nixwulf.results.store import RunFolder
 
 
 @click.command()

@@ -15,7 +15,7 @@ from nixwulf.cli.options import json_format
 def engines(form: str) -> None:
     """Show the engines' programs on this machine: the ones that the lab's nodes run.
 
-    On a cluster of machines every node needs its own; 'nixwulf bench' says which node lacks one.
+    On a cluster of machines every node needs its own; 'nixwulf bench' names a node without.
 
     \b
     Examples:

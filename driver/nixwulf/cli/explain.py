@@ -20,13 +20,11 @@ def explain(path: Path, form: str) -> None:
       nixwulf explain runs/first
       nixwulf explain results/published/records/NAME.json
     """
-    from nixwulf.perf.explain import render
+    from nixwulf.perf.explain import text
     from nixwulf.perf.explain.explanation import explain as explain_path
 
     explained, rest = explain_path(path)
     if form == "table":
-        render.to_terminal(explained, rest)
+        text.to_terminal(explained, rest)
     else:
-        click.echo(
-            (render.to_markdown if form == "md" else render.to_json)(explained, rest), nl=False
-        )
+        click.echo((text.to_markdown if form == "md" else text.to_json)(explained, rest), nl=False)

@@ -35,7 +35,7 @@ from nixwulf.results.record import Record, load, save
 )
 @click.option("--engine", metavar="NAME", help="Inference engine behind the endpoint.")
 @click.option("--engine-version", metavar="TEXT", help="Its version, where the output lacks it.")
-@click.option("--model", metavar="NAME", help="The model, by the name that it is to have.")
+@click.option("--model", metavar="NAME", help="The model, by the name to record.")
 @click.option("--quant", metavar="NAME", help="Its weights: Q4_K_M, mxfp4, ...")
 @click.option(
     "--cluster",
@@ -44,7 +44,7 @@ from nixwulf.results.record import Record, load, save
     show_default=True,
     help="What to call the nodes.",
 )
-@click.option("--tool", metavar="NAME", help="The tool, where the content does not tell it.")
+@click.option("--tool", metavar="NAME", help="The tool, where the content does not show it.")
 @click.option(
     "--out",
     metavar="DIR",
@@ -65,7 +65,7 @@ def import_(
 ) -> None:
     """Turn outputs of benchmarks that somebody ran into records.
 
-    What an output says of itself need not be said; what neither says is absent. All files are
+    What an output states need not be given; what nobody states is absent. All files are
     checked first: nothing is stored unless all of them can be read.
 
     \b
@@ -138,7 +138,7 @@ def _is_there(record: Record, out: Path) -> bool:
 
 
 def _content(record: Record) -> Record:
-    """What a record says; the driver's version and the file's name may change."""
+    """The content of a record; the driver's version and the file's name may change."""
     content = {key: value for key, value in record.items() if key not in {"digest", "provenance"}}
     return content | {"source": {**record["source"], "file": ""}}
 

@@ -29,7 +29,7 @@ _COMMANDS = {
     "report": "Make the report of a run again, in any format.",
     "site": "Make a static site of records: tables, plots, a page for each.",
     "tune": "Find the best configuration for a model: predict all, measure few.",
-    "update": "Switch deployed nodes to what the flake says, or back.",
+    "update": "Switch deployed nodes to what the flake defines, or back.",
     "validate": "Check records, clusters, sweeps and platforms by their schemas.",
 }
 

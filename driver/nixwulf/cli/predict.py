@@ -23,12 +23,12 @@ _SOME = click.IntRange(1, _MOST)
     metavar="M",
     help="A known model's name, a GGUF, a folder of safetensors, or a TOML file of its facts.",
 )
-@click.option("--quant", default="", help="Its quantization, where the name does not say: Q4_K_M.")
+@click.option("--quant", default="", help="Its quantization, where the name lacks it: Q4_K_M.")
 @click.option(
     "--size-gib",
     default=0.0,
     type=click.FloatRange(min=0),
-    help="Size of its files, GiB: tells the bits of a weight better than a name.",
+    help="Size of its files, GiB: gives the bits of a weight better than a name.",
 )
 @click.option("--nodes", multiple=True, type=click.IntRange(min=1), help="Repeatable.")
 @click.option("--fabric", multiple=True, metavar="NAME", help="Repeatable.")
@@ -92,10 +92,9 @@ def predict(
     """
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.perf.scenarios import render as show
-    from nixwulf.perf.scenarios.candidates import Question, candidates
+    from nixwulf.perf.scenarios.candidates import Question
     from nixwulf.perf.scenarios.facts import links_of, stated_links
-    from nixwulf.perf.scenarios.forecast import forecast_all
-    from nixwulf.perf.scenarios.render import to_json
+    from nixwulf.perf.scenarios.forecast import answer
     from nixwulf.perf.scenarios.source import read_model
 
     loaded = load_cluster(cluster)
@@ -113,10 +112,8 @@ def predict(
         parallelism,
         stated_links(loaded) | (links_of(measured, loaded) if measured else {}),
     )
-    _, left_out = candidates(question)
-    answers = forecast_all(question, what_ifs)
+    found = answer(question, what_ifs)
     if form == "table":
-        show.to_terminal(question, answers, left_out, what_ifs)
+        show.to_terminal(found)
     else:
-        render = show.to_markdown if form == "md" else to_json
-        click.echo(render(question, answers, left_out, what_ifs), nl=False)
+        click.echo(show.to_markdown(found) if form == "md" else show.to_json(found), nl=False)

@@ -16,7 +16,7 @@ from nixwulf.core.errors import InputError
 
 if TYPE_CHECKING:
     from nixwulf.results.publish.scrub import Finding
-    from nixwulf.results.run_folder import RunFolder
+    from nixwulf.results.store import RunFolder
 
 _KEEP = {
     "address": "address",
@@ -61,7 +61,7 @@ def publish(
     """
     from nixwulf.plugins import benchmarks, engines
     from nixwulf.results.publish.folder import publication
-    from nixwulf.results.run_folder import read_folder
+    from nixwulf.results.store import read_folder
 
     folder = read_folder(run)
     _check(folder, lab)
@@ -93,7 +93,7 @@ def _check(folder: RunFolder, lab: bool) -> None:
     if not lab and any(record["cluster"]["lab"] for record in folder.records):
         raise InputError(
             f"{str(folder.path)!r} is a run of the lab: namespaces of one machine, whose numbers "
-            "tell others nothing about any hardware; to publish it nevertheless, give --lab."
+            "are about no hardware; to publish it nevertheless, give --lab."
         )
 
 

@@ -52,7 +52,7 @@ class _Duration(click.ParamType[float]):
     metavar="NAME|FILE",
     help="Where the model's facts are, as predict's --model.",
 )
-@click.option("--quant", default="", help="Its quantization, where the name does not say: Q4_K_M.")
+@click.option("--quant", default="", help="Its quantization, where the name lacks it: Q4_K_M.")
 @click.option(
     "--size-gib", default=0.0, type=click.FloatRange(min=0), help="Size of its files, GiB."
 )
@@ -122,7 +122,7 @@ def tune(
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.tune.goals import GOALS
     from nixwulf.tune.options import Request
-    from nixwulf.tune.render import make_console, minutes, to_rank
+    from nixwulf.tune.render import make_console, minutes, print_ranking
     from nixwulf.tune.search import begin, decide
     from nixwulf.tune.subject import engines_for, read_subject
 
@@ -147,7 +147,7 @@ def tune(
             f"{minutes(least)}; give --budget {enough:.0f}m."
         )
     console = make_console()
-    to_rank(console, state, budget)
+    print_ranking(console, state, budget)
     if dry_run:
         return
     ctx.exit(_measure(state, out, cluster or "lab", budget))
@@ -170,8 +170,8 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     request = state.request
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = out or Path("runs") / f"{started}-tune-{request.cluster.name}"
-    blocks = [option.block for option in state.options]
-    document = sweep_document(request, blocks, "tune", budget)
+    cases = [option.case for option in state.options]
+    document = sweep_document(request, cases, "tune", budget)
     plan = make_plan(parse_sweep(document, "nixwulf tune"), request.cluster)
     save_plan(plan, folder / "plan.json")
     # The live line and the sentence after each run share a console.
@@ -179,7 +179,7 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     before = state.estimates()
 
     def on_run_end(n: int) -> None:
-        render.to_tell(beside, state, n, before[n])
+        render.print_measurement(beside, state, n, before[n])
         before[:] = state.estimates()
 
     interrupted = False
@@ -198,15 +198,15 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     top = best(state.ranked())
     again = folder / "best.yaml"
     if top is not None:
-        best_way = sweep_document(request, [blocks[top]], "best", budget)
-        write_atomically(again, yaml.safe_dump(best_way, sort_keys=False))
+        best_sweep = sweep_document(request, [cases[top]], "best", budget)
+        write_atomically(again, yaml.safe_dump(best_sweep, sort_keys=False))
     console = render.make_console()
-    render.to_end(console, state, decision, folder, cluster, again)
+    render.print_result(console, state, decision, folder, cluster, again)
     click.echo(f"Report: {write(summary_of(folder))}")
     if interrupted:
         return EXIT_INTERRUPTED
     if state.lacks_watts:
-        render.to_say_no_watts(console, state)
+        render.print_no_watts(console, state)
         return EXIT_RUN_FAILED
     if top is not None:
         return EXIT_OK

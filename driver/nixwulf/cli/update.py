@@ -1,4 +1,4 @@
-"""nixwulf update: switch deployed nodes to what the flake says."""
+"""nixwulf update: switch deployed nodes to what the flake defines."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def update(
     seconds: int,
     expect_cluster: str | None,
 ) -> None:
-    """Switch deployed nodes to what the flake says: build once, copy to all, activate on all.
+    """Switch deployed nodes to what the flake defines: build once, copy to all, activate on all.
 
     A node that cannot be reached again over a new connection, or on which a unit fails, goes back
-    to its old system by itself. Kernels change with the next reboot, and it says where.
+    to its old system by itself. Kernels change with the next reboot, and it names the nodes.
 
     \b
     Examples:

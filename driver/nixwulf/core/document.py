@@ -1,14 +1,14 @@
-"""What results are shown in: sentences and tables, on a terminal or as GitHub Markdown.
+"""What results are shown in: sentences and tables, on a terminal, as GitHub Markdown and as text.
 
-All tables of the driver look alike: no borders on a terminal, pipes in Markdown. HTML is rendered
-by the templates of `report/`, from the same tables.
+A table is described once. It has no borders on a terminal and pipes in Markdown; as plain text
+none of its cells is broken. report/markup.py makes HTML of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rich.console import Console
@@ -16,28 +16,61 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from nixwulf.core.text import clean
+from nixwulf.core.text import clean, unit_name
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~@])")
+_COLOURS = {"good": "green", "warning": "yellow", "bad": "red", "quiet": "dim"}
 
 
 class Column(NamedTuple):
-    """A column: its head, whether of numbers, whether its cells may be broken, its least width."""
+    """A column: its head and the unit of its numbers.
+
+    number: its cells are set to the right; whole: they are not broken into lines; width: its least
+    width in characters.
+    """
 
     head: str
+    unit: str = ""
     number: bool = False
     whole: bool = False
     width: int | None = None
 
+    @property
+    def title(self) -> str:
+        """Head and unit: 'RTT, µs'."""
+        return ", ".join(filter(None, (self.head, unit_name(self.unit))))
 
-class Styled(NamedTuple):
-    """A cell with a style of rich, which a terminal with colours shows."""
+
+class Cell(NamedTuple):
+    """A cell with more than its text.
+
+    note: beside it, smaller where letters have sizes; style: good, warning, bad, quiet, or a class
+    of the pages that only HTML has; href: where it leads in HTML, an address that is safe to open.
+    """
 
     text: str
-    style: str
+    note: str = ""
+    style: str = ""
+    href: str = ""
+
+    @property
+    def words(self) -> str:
+        """All that it says."""
+        return " ".join(filter(None, (self.text, self.note)))
 
 
-Cell = str | Styled
+@dataclass(frozen=True)
+class RowGroup:
+    """What stands over the rows after it, up to the next; without text it only sets them apart."""
+
+    text: str = ""
+    note: str = ""
+    style: str = ""
+
+
+Value = str | Cell
+"""Of a cell; a Markup, which HTML takes as it is, is for HTML alone."""
+Row = Sequence[Value]
 
 
 @dataclass(frozen=True)
@@ -48,7 +81,7 @@ class Table:
     """
 
     columns: Sequence[Column | str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Row | RowGroup]
     title: str = ""
     caption: str = ""
     notes: tuple[str, ...] = ()
@@ -64,17 +97,44 @@ class Table:
         return [column.head for column in self.shape]
 
     @property
-    def texts(self) -> list[list[str]]:
-        """Its rows without styles."""
-        return [[c if isinstance(c, str) else c.text for c in row] for row in self.rows]
+    def groups(self) -> list[tuple[RowGroup | None, list[list[Cell]]]]:
+        """Its rows, group by group; None stands for no group."""
+        found: list[tuple[RowGroup | None, list[list[Cell]]]] = []
+        for row in self.rows:
+            if isinstance(row, RowGroup):
+                found.append((row, []))
+                continue
+            if not found:
+                found.append((None, []))
+            found[-1][1].append([Cell(one) if isinstance(one, str) else one for one in row])
+        return found
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether rows have words over them."""
+        return any(isinstance(row, RowGroup) and row.text for row in self.rows)
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        """Its rows without their groups."""
+        return [row for _, rows in self.groups for row in rows]
 
     @property
     def filled(self) -> Table:
         """The same without the columns of which no row has anything."""
-        texts = self.texts
-        kept = [i for i, head in enumerate(self.heads) if not head or any(row[i] for row in texts)]
-        rows = [[row[i] for i in kept] for row in self.rows]
-        return Table([self.columns[i] for i in kept], rows, self.title, self.caption, self.notes)
+        rows = self.cells
+        return self._of(
+            [i for i, one in enumerate(self.shape) if not one.head or any(r[i].text for r in rows)]
+        )
+
+    def without(self, titles: Collection[str]) -> Table:
+        """The same without the columns of these heads, or heads and units."""
+        gone = {i for i, one in enumerate(self.shape) if {one.head, one.title} & {*titles}}
+        return self._of([i for i in range(len(self.columns)) if i not in gone])
+
+    def _of(self, kept: Sequence[int]) -> Table:
+        rows = [row if isinstance(row, RowGroup) else [row[i] for i in kept] for row in self.rows]
+        return replace(self, columns=[self.columns[i] for i in kept], rows=rows)
 
 
 def output(pipe_width: int, *, stderr: bool = False) -> Console:
@@ -105,7 +165,7 @@ def say(
 
 
 def rich_table(table: Table, *, gap: int = 2, show_header: bool = True) -> RichTable:
-    """A table as rich prints it.
+    """The rows of a table as rich prints them.
 
     Args:
         table: heads, rows and what is above and below them.
@@ -125,23 +185,85 @@ def rich_table(table: Table, *, gap: int = 2, show_header: bool = True) -> RichT
     )
     for column in table.shape:
         found.add_column(
-            Text(clean(column.head)),
+            Text(clean("\n".join(filter(None, (column.head, unit_name(column.unit)))))),
             justify="right" if column.number else "left",
             overflow="fold",
             no_wrap=column.whole,
             min_width=column.width,
         )
-    for row in table.rows:
-        cells = (Styled(cell, "") if isinstance(cell, str) else cell for cell in row)
-        found.add_row(*(Text(clean(cell.text), style=cell.style) for cell in cells))
+    for row in table.cells:
+        found.add_row(*(_text(cell.words, cell.style) for cell in row))
     return found
+
+
+def print_table(console: Console, table: Table, *, gap: int = 2) -> None:
+    """Print a table, each group under its words, in columns of one width."""
+    if not table.has_groups:
+        console.print(rich_table(table, gap=gap))
+        return
+    widths = _widths(table)
+    columns = [
+        column._replace(width=width) for column, width in zip(table.shape, widths, strict=True)
+    ]
+    if table.title:
+        console.print(_text(table.title, "bold"))
+    for index, (group, rows) in enumerate(table.groups):
+        if group:
+            console.print(_text(f"{group.text}: ").append_text(_text(group.note, group.style)))
+        if rows:
+            own = Table(columns, rows)
+            console.print(Padding(rich_table(own, gap=gap, show_header=index == 0), (0, 0, 0, 2)))
+    if table.caption:
+        console.print(_text(table.caption, "italic dim"))
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(clean(text), style=_COLOURS.get(style, style))
+
+
+def _widths(table: Table) -> list[int]:
+    """Of the longest cell of each column, its head and its least width."""
+    return [
+        max([len(column.head), len(column.unit), column.width or 0, *map(len, texts)])
+        for column, *texts in zip(
+            table.shape, *([cell.words for cell in row] for row in table.cells), strict=True
+        )
+    ]
+
+
+def plain_table(table: Table, *, indent: int = 0, gap: int = 2) -> str:
+    """A table as lines of which none is broken, so that they can be copied.
+
+    Args:
+        table: the table; the rows of a group are under its words, after an empty line.
+        indent: of rows, in characters.
+        gap: characters between two columns.
+    """
+    widths = _widths(table)
+
+    def line(texts: Iterable[str]) -> str:
+        cells = (text.ljust(width) for text, width in zip(texts, widths, strict=True))
+        return (" " * indent + (" " * gap).join(cells)).rstrip()
+
+    parts = [line(table.heads)] if any(table.heads) else []
+    for group, rows in table.groups:
+        head = [group.text] if group else []
+        lines = [*head, *(line(cell.words for cell in row) for row in rows)]
+        parts.append("\n".join(lines))
+    return clean(("\n\n" if table.has_groups else "\n").join(parts))
 
 
 def pipe_table(table: Table) -> str:
     """A table in Markdown, without the columns of which no row has anything."""
     shown = table.filled
-    rows = [shown.heads, ["---"] * len(shown.columns), *(map(escaped, r) for r in shown.texts)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+    width = len(shown.columns)
+    rows = [[escaped(column.title) for column in shown.shape], ["---"] * width]
+    for group, cells in shown.groups:
+        if group is not None and group.text:
+            words = " ".join(filter(None, (f"**{escaped(group.text)}**", escaped(group.note))))
+            rows.append([words, *[""] * (width - 1)])
+        rows += ([escaped(cell.words) for cell in row] for row in cells)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def bullets(items: Iterable[str]) -> str:

@@ -10,10 +10,13 @@ _CONSONANT_Y = re.compile(r"[^aeiou]y$")
 _MICROSECONDS_IN_PROSE = 1000.0
 _ONE_DECIMAL_BELOW_US = 10.0
 _TENTH = 0.1
+_MOST_DECIMALS = 4
 
 
 def clean(text: str) -> str:
     """Text of a program without terminal sequences and control characters; lines are kept."""
+    if text.isprintable():
+        return text
     text = _TERMINAL_SEQUENCE.sub("", text.replace("\r\n", "\n"))
     return "".join(char if char.isprintable() or char in "\n\t" else " " for char in text)
 
@@ -45,6 +48,8 @@ def with_deviation(mean: float, deviation: float | None) -> str:
     if deviation is None:
         return format_significant(mean)
     places = decimals(float(f"{mean:.3g}"))
+    if 0 < deviation < 0.5 * 0.1**places:  # it would read as ± 0
+        places = min(_MOST_DECIMALS, decimals(deviation) - 2)
     return f"{mean:.{places}f} ± {deviation:.{places}f}"
 
 

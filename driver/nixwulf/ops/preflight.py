@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nixwulf.core.document import Table, plain_table
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.nodes import link
@@ -17,8 +18,8 @@ from nixwulf.plugins.gates import (
     GateResult,
     GateState,
     all_gates,
+    context_of_cluster,
     examine,
-    subject_of_cluster,
 )
 
 SCHEMA_VERSION = "1.0"
@@ -78,8 +79,8 @@ def preflight(
         for name in connections
     ]
     chosen: list[Gate] = [g for g in all_gates().values() if gates is None or g.name in gates]
-    subject = subject_of_cluster(cluster, facts)
-    results += examine(subject, reached, waived, chosen)
+    context = context_of_cluster(cluster, facts)
+    results += examine(context, reached, waived, chosen)
     return Preflight(cluster, tuple(results))
 
 
@@ -106,10 +107,5 @@ def table_of(found: Preflight) -> str:
     by_gate: dict[str, dict[str, str]] = {}
     for result in found.results:
         by_gate.setdefault(result.gate, {})[result.node] = WORDS[result.state]
-    rows = [["gate", *names]]
-    rows += [[gate, *(cells.get(name, "") for name in names)] for gate, cells in by_gate.items()]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+    rows = [[gate, *(cells.get(name, "") for name in names)] for gate, cells in by_gate.items()]
+    return plain_table(Table(("gate", *names), rows))

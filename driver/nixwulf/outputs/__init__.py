@@ -41,7 +41,7 @@ class ParseError(NixwulfError):
 
 @dataclass(frozen=True)
 class Nodes:
-    """What an output says of the number of nodes; why is the end of a sentence: 'its 2 servers'.
+    """The number of nodes by an output; why is the end of a sentence: 'its 2 servers'.
 
     reported: None where it can be any from least to most; most: None where nothing bounds it.
     """
@@ -68,7 +68,7 @@ PAIR = exactly(2, "two nodes")
 
 @dataclass(frozen=True)
 class Found:
-    """One case of an output, with what the output itself says of it; the rest is None or empty.
+    """One case of an output, with what the output itself reports of it; the rest is None or empty.
 
     machines: it measures the machines, so that there is no engine, model or parallelism.
     engine and model: blocks as in a record. note: what no other key of a record holds.
@@ -147,7 +147,7 @@ def as_printed(metrics: Iterable[Metric]) -> list[Metric]:
 
 
 def model_of(name: str) -> dict[str, str]:
-    """The model block of a name; of a path, whose folders are nobody's business, its end."""
+    """The model block of a name; of a path, whose folders are private, its end."""
     if name.startswith(("/", "~", ".")):
         name = PurePosixPath(name).name
     return {"name": name} if name.strip() else {}

@@ -50,7 +50,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Inference:
-    """One inference, as the root node tells it.
+    """One inference, as the root node reports it.
 
     predicted: the lines, counted from 0, of the last batch and of the last token: what is between
     their moments is prediction. None where the prompt had no batch.
@@ -68,7 +68,7 @@ def parse(text: str) -> Inference:
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         if match := _ERROR.match(line):
-            _refuse(number, f"no error, but it says {match[1]!r}")
+            _refuse(number, f"no error, but it prints {match[1]!r}")
     batches, tokens = steps(text, "Eval"), steps(text, "Pred")
     evaluation, prediction = (_block(lines, name) for name in _BLOCKS)
     if prediction.tokens != len(tokens):
@@ -159,7 +159,7 @@ def metrics(
     windows: Sequence[tuple[float, float]] = (),
     state: str | None = None,
 ) -> list[Metric]:
-    """What the inferences tell, a sample each: prompt and decode in tok/s.
+    """Metrics of the inferences, a sample each: prompt and decode in tok/s.
 
     On several nodes also sync_share, % of a token's time in which the root exchanged values; sent
     and received, KiB of the root a generated token.
@@ -168,7 +168,7 @@ def metrics(
         results: at least one.
         nodes: how many took part.
         windows: when each predicted, seconds.
-        state: warm, cold, or None where nobody knows.
+        state: warm, cold, or None where it is not known.
     """
     first = results[0]
     conditions = {"n_prompt": first.evaluation.tokens, "n_gen": first.prediction.tokens}

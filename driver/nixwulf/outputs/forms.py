@@ -1,4 +1,4 @@
-"""Forms that several tools share: JSON, tables with pipes, the line that says why a run failed."""
+"""Forms that several tools share: JSON, tables with pipes, the line that shows why a run failed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def mean_and_deviation(cell: str) -> tuple[float, float | None] | None:
 
 
 def last_words(text: str) -> str:
-    """'; line 22 says "...".' of the first line that tells of a failure, else a full stop."""
+    """'; line 22 says "...".' of the first line that reports a failure, else a full stop."""
     for number, line in enumerate(text.splitlines(), 1):
         if _TELLING.search(line):
             text = "".join(char if char.isprintable() else " " for char in line).strip()

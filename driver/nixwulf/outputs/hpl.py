@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import Found, Nodes, ParseError, Tool
@@ -19,16 +19,27 @@ _ERROR = re.compile(r"^(?:HPL ERROR from process # \d+|>>>)(?P<words>.*)$")
 
 
 @dataclass(frozen=True)
-class Solution:
-    """A problem of order n in blocks of nb on a p x q grid; residual is HPL's scaled one.
-
-    line and last_line are the numbers (from 0) of the lines of its result and of its residual.
-    """
+class Problem:
+    """A matrix of order n in blocks of nb, on a grid of p x q ranks."""
 
     n: int
     nb: int
     p: int
     q: int
+
+    def __str__(self) -> str:
+        """As in a sentence."""
+        return f"n {self.n}, nb {self.nb} on a grid {self.p} x {self.q}"
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A solved problem; residual is HPL's scaled one.
+
+    line and last_line are the numbers (from 0) of the lines of its result and of its residual.
+    """
+
+    problem: Problem
     seconds: float
     gflops: float
     residual: float
@@ -75,7 +86,7 @@ def recognises(text: str) -> bool:
 def read(text: str) -> list[Found]:
     """One case of the machines, with at most a node a process."""
     solved = parse(text)
-    ranks = max(one.p * one.q for one in solved)
+    ranks = max(one.problem.p * one.problem.q for one in solved)
     processes = "1 process" if ranks == 1 else f"{ranks} processes"
     nodes = Nodes(1 if ranks == 1 else None, 1, ranks, processes)
     program = "hpcc" if "HPC Challenge" in text else "xhpl" if "HPLinpack" in text else None
@@ -92,15 +103,15 @@ def metrics(
 
     Args:
         solved: at least one.
-        program: xhpl or hpcc, None where nobody knows.
-        state: warm, cold, or None where nobody knows.
+        program: xhpl or hpcc, None where it is not known.
+        state: warm, cold, or None where it is not known.
     """
-    alike: dict[tuple[int, int, int, int], list[Solution]] = {}
+    alike: dict[Problem, list[Solution]] = {}
     for one in solved:
-        alike.setdefault((one.n, one.nb, one.p, one.q), []).append(one)
+        alike.setdefault(one.problem, []).append(one)
     found = []
-    for (n, nb, p, q), own in alike.items():
-        conditions = {"n": n, "nb": nb, "p": p, "q": q, "program": program}
+    for problem, own in alike.items():
+        conditions = {**asdict(problem), "program": program}
         worst = {"residual": max(one.residual for one in own)}
         gflops, seconds = tuple(one.gflops for one in own), tuple(one.seconds for one in own)
         found.append(Metric("gflops", "Gflop/s", gflops, state, conditions, observed=worst))
@@ -111,10 +122,7 @@ def metrics(
 def _solution(row: re.Match[str], residual: str, line: int, last_line: int) -> Solution:
     try:
         return Solution(
-            n=int(row["n"]),
-            nb=int(row["nb"]),
-            p=int(row["p"]),
-            q=int(row["q"]),
+            Problem(int(row["n"]), int(row["nb"]), int(row["p"]), int(row["q"])),
             seconds=float(row["time"]),
             gflops=float(row["gflops"]),
             residual=float(residual),

@@ -56,7 +56,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class _Test:
-    """What an output says of its test; what it does not say is None. ends: pairs of addresses."""
+    """What an output reports of its test; the rest is None. ends: pairs of addresses."""
 
     protocol: str
     streams: int | None
@@ -96,7 +96,7 @@ def recognises(text: str) -> bool:
 
 
 def read(text: str) -> list[Found]:
-    """One case of the machines: what a link carried each way over TCP."""
+    """One case of the machines: what a link carried in each direction over TCP."""
     flows = parse(text)
     test = _test_of_json(text) if text.lstrip().startswith("{") else _test_of_text(text)
     if test.protocol != "TCP":
@@ -279,7 +279,7 @@ def _count(value: Any) -> int | None:
 
 
 def _test_of_text(text: str) -> _Test:
-    """Of its sums: each stream has its number there, each way; the sender's end when it is over."""
+    """Of its sums: each stream has its number in each direction; seconds: the sender's end."""
     streams: dict[str, set[str]] = {}
     seconds: set[int] = set()
     for line in _SUMMED.finditer(text):

@@ -68,8 +68,8 @@ class LlamaBenchRow:
     """One result: a speed in tokens per second.
 
     samples: every speed, only in json and jsonl; deviation: n-1, None where it is not printed.
-    rpc_servers: how many took part; None where RPC was built in and no line tells.
-    build: commit and number; empty and None where no line tells.
+    rpc_servers: how many took part; None where RPC was built in and no line shows it.
+    build: commit and number; empty and None where no line shows them.
     details: the columns as the tool gave them.
     """
 
@@ -137,7 +137,7 @@ def metric(row: LlamaBenchRow, shown: Set[str] | None, state: str | None = None)
     Args:
         row: a result.
         shown: the settings that are conditions, by their keys in JSON; None: all that it has.
-        state: warm, cold, or None where nobody knows.
+        state: warm, cold, or None where it is not known.
     """
     sizes = {"n_prompt": row.n_prompt, "n_gen": row.n_gen, "n_depth": row.n_depth}
     kept = {
@@ -228,7 +228,7 @@ def _keyed_row(values: Mapping[str, Any], line: int) -> LlamaBenchRow:
 
 
 def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
-    """Rows of Markdown; what their run says before and after them is added when it ends."""
+    """Rows of Markdown; what their run prints before and after them is added when it ends."""
     head: list[str] = []
     open_rows: list[LlamaBenchRow] = []
     endpoints: set[str] = set()
@@ -317,7 +317,7 @@ def _warnings(text: str) -> tuple[str, ...]:
     """What was printed whole before a crash is kept, with a warning."""
     failure, lines = last_words(text), text.splitlines()
     if failure != ".":
-        return (f"The output tells of a failure{failure}",)
+        return (f"The output reports a failure{failure}",)
     crashed = _BACKTRACE.search(text) or ("[" in lines and "]" not in lines)
     return ("llama-bench ended before its end, after these results.",) if crashed else ()
 

@@ -74,7 +74,7 @@ def recognises(text: str) -> bool:
 
 
 def read(text: str) -> list[Found]:
-    """One case, with what mlx.launch says of its ranks."""
+    """One case, with what mlx.launch reports of its ranks."""
     result = parse(text)
     running = _RUNNING.search(text)
     arguments = running["arguments"] if running else ""

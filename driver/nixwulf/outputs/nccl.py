@@ -91,7 +91,7 @@ def parse(text: str) -> NcclTable:
 
 
 def failure(text: str) -> str | None:
-    """The first line by which the test itself says that it failed, which has the reason."""
+    """The first line in which the test itself reports that it failed, with the reason."""
     return next((line.strip() for line in text.splitlines() if _ERROR.search(line)), None)
 
 
@@ -104,7 +104,7 @@ def read(text: str) -> list[Found]:
     hosts = len(set(_RANK.findall(text)))
     warm_up = _WARM_UP.search(text)
     state = ("warm" if int(warm_up[1]) else "cold") if warm_up else None
-    # Of the end of an output alone, nobody knows what it measured.
+    # The end of an output alone does not show what it measured.
     found = metrics([table], collective[1] if collective else "collective", state)
     return [
         Found(
@@ -123,7 +123,7 @@ def metrics(tables: Sequence[NcclTable], collective: str, state: str | None) -> 
     Args:
         tables: at least one, all of the same sizes; each is a sample.
         collective: as the program is called: all_reduce, alltoall.
-        state: warm, cold, or None where nobody knows.
+        state: warm, cold, or None where it is not known.
     """
     name = _name(collective)
     found = []

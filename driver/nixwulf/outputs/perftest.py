@@ -29,7 +29,7 @@ _QPS = re.compile(r"Number of qps\s*: (\d{1,6})")
 class LatencyRow:
     """Times in microseconds of one size; of write and send half a round trip, of read a whole.
 
-    details: what a runner's table says of the test: operation, direction, qps, device, connection.
+    details: what a runner's table has of the test: operation, direction, qps, device, connection.
     """
 
     bytes: int
@@ -110,7 +110,7 @@ def read(text: str) -> list[Found]:
         one = metric(own, {**reported, **details, "bytes": own[0].bytes})
         metrics.append(replace(one, observed={**seen, **one.observed}))
     several = (
-        f"{len(titles)} tests stand in this output, and its rows do not tell of which they are.",
+        f"{len(titles)} tests are in this output, and its rows do not show of which they are.",
     )
     return [
         Found(
@@ -137,7 +137,7 @@ def metric(
     Args:
         rows: of one size, all latencies or all bandwidths; at least one.
         conditions: what distinguishes them from others.
-        state: warm, cold, or None where nobody knows.
+        state: warm, cold, or None where it is not known.
     """
     times = [row for row in rows if isinstance(row, LatencyRow)]
     if times:

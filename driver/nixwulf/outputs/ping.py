@@ -57,7 +57,7 @@ def metric(replies: Replies, conditions: Mapping[str, Any], state: str | None = 
     Args:
         replies: with at least one sample.
         conditions: bytes of a packet with its ICMP header, and who answered.
-        state: warm, cold, or None where nobody knows.
+        state: warm, cold, or None where it is not known.
     """
     lost = {"lost": replies.lost}
     return Metric(

@@ -67,7 +67,7 @@ def read(text: str) -> list[Found]:
     found = parse(text)
     match = _PROTOCOL.search(text)
     if match is None:
-        raise ParseError("sockperf has no line 'IP = ... # TCP' or '# UDP' that tells what it is.")
+        raise ParseError("sockperf has no line 'IP = ... # TCP' or '# UDP' that shows what it is.")
     protocol = match[1].lower()
     one = metric(found, found.samples, protocol, state="warm" if "Warmup stage" in text else None)
     return [

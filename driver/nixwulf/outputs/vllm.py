@@ -85,7 +85,7 @@ TOOL = Tool("vllm-bench", recognises, read)
 
 
 def _served(found: ServeResult) -> Found:
-    """The client of any server: only its own backend's name tells that the server is vLLM."""
+    """The client of any server: only its own backend's name shows that the server is vLLM."""
     if not found.completed:
         raise ParseError(f"vllm bench serve completed no request, and {found.failed} failed.")
     failed = (f"Of {found.completed + found.failed} requests {found.failed} failed.",)
@@ -115,7 +115,7 @@ def metrics(
     Args:
         passes: at least one, each with a completed request.
         conditions: what they have in common.
-        state: warm, cold, or None where nobody knows.
+        state: warm, cold, or None where it is not known.
     """
     samples: dict[str, tuple[float, ...]] = {}
     if all(len(one.ttfts_ms) == one.completed for one in passes):

@@ -30,7 +30,7 @@ KINDS = (
     ),
     Kind(
         "thunderbolt",
-        "Thunderbolt and USB4 links, as sysfs and the kernel's log tell of them.",
+        "Thunderbolt and USB4 links, as sysfs and the kernel's log report them.",
         re.compile(
             rf"^[ \t]*\d+-\d+ \S+ tx={_LANES} rx={_LANES}[ \t]*$"
             r"|thunderbolt \d+-\d+: new host found, vendor=0x[0-9a-f]+ device=0x[0-9a-f]+",

@@ -64,7 +64,7 @@ class Strategy:
     drafts and acceptance: tokens that are guessed ahead a step, and the share of them that is kept.
     graphs: whether the engine replays recorded kernels (None: as the engine does by itself).
     chunk: tokens of a prompt that are computed at once, 0: the engine's default. collectives: the
-    library that sums in place of the engine's own way ('rccl' in a llama.cpp patched for it).
+    library that sums in place of the engine's own code ('rccl' in a llama.cpp patched for it).
     """
 
     engine: str

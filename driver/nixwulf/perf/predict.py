@@ -88,6 +88,13 @@ def doubt(
 
     Each part goes to the end of its own interval, and what it adds or saves is summed in squares: a
     small part whose constant is hardly known can make a time much longer, and never much shorter.
+
+    Args:
+        parts: the predicted time by part, s.
+        known: constants with their deviations.
+        model: facts of the model.
+        strategy: how it is run.
+        metric: decode, prompt or serve.
     """
     whole = sum(parts.values())
     deviations = list(known.deviations)
@@ -102,7 +109,13 @@ def doubt(
 
 
 def uneven(model: ModelFacts, strategy: Strategy, metric: str) -> float:
-    """Deviation of the logarithm of the weights read, for a batch may prefer the same experts."""
+    """Deviation of the logarithm of the weights read, for a batch may prefer the same experts.
+
+    Args:
+        model: facts of the model.
+        strategy: how it is run; its batch counts.
+        metric: decode, prompt or serve.
+    """
     if not model.routed:
         return 0.0
     return _ROUTING * log(model.share(_checked(strategy, metric)) / model.share(1))
@@ -121,9 +134,17 @@ def total(
     *,
     metric: str,
 ) -> tuple[Work, float]:
-    """The work that a metric is about, and the number of tokens that it counts.
+    """The work of a metric, and the number of tokens that it counts.
 
-    Arguments and errors are those of predict.
+    Args:
+        platforms: facts of each node, the head first.
+        model: facts of the model.
+        strategy: how it is run.
+        fabric: the link between the nodes; None on one node.
+        metric: decode, prompt or serve.
+
+    Raises:
+        InputError: as predict.
     """
     _check(platforms, strategy, fabric, metric)
     if metric == "decode":

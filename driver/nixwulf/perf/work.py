@@ -24,7 +24,7 @@ _STATE_BYTES = 8  # read and written in 32 bits (mamba_ssm_dtype of config.json)
 _FLOPS = 2  # a multiplication and an addition for each weight
 _ACTIVATION = 2  # bytes of a value in a sum over nodes
 _VECTORS = 128
-_TILE = 64  # tokens of a tile of a product of matrices where the engine says no other
+_TILE = 64  # tokens of a tile of a product of matrices where the engine states no other
 # How often a layer reads or writes a prompt's activations between its kernels (norms, copies for
 # the products, sums), and how often more for each expert: counted by hand along llama.cpp's graphs.
 # A block that is no mixture is about as wide as two experts.
@@ -91,9 +91,17 @@ def forward(
     depth: float,
     prompt: bool = False,
 ) -> Work:
-    """One pass of some tokens through all layers, each sequence with depth tokens in its cache.
+    """The work of one pass of some tokens through all layers.
 
-    prompt: they are a chunk of a prompt, whose weights are read while others are multiplied.
+    Args:
+        platforms: facts of each node, the head first.
+        model: facts of the model.
+        fabric: the link between the nodes; None on one node.
+        strategy: how the model is run.
+        tokens: in the pass.
+        sequences: that they belong to.
+        depth: tokens in the cache of each sequence.
+        prompt: whether they are a chunk of a prompt: weights are read while others are multiplied.
     """
     nodes = len(platforms)
     tensor = strategy.parallelism == "tensor" and nodes > 1
@@ -154,7 +162,14 @@ def decode_step(
     fabric: FabricFacts | None,
     strategy: Strategy,
 ) -> Work:
-    """One step of a batch, with the cache as it is half way; with drafts, all of them checked."""
+    """One step of a batch, with the cache half full; with drafts, all of them checked.
+
+    Args:
+        platforms: facts of each node, the head first.
+        model: facts of the model.
+        fabric: the link between the nodes; None on one node.
+        strategy: how the model is run.
+    """
     depth = strategy.depth + strategy.n_prompt + strategy.n_gen / 2
     checked = strategy.batch * (1 + strategy.drafts)
     step = forward(
@@ -184,7 +199,14 @@ def prompt_pass(
     fabric: FabricFacts | None,
     strategy: Strategy,
 ) -> Work:
-    """All tokens of the batch's prompts, in chunks as the engine takes them."""
+    """All tokens of the batch's prompts, in chunks as the engine takes them.
+
+    Args:
+        platforms: facts of each node, the head first.
+        model: facts of the model.
+        fabric: the link between the nodes; None on one node.
+        strategy: how the model is run.
+    """
     tokens = strategy.n_prompt * strategy.batch
     chunk = strategy.chunk or performance(strategy.engine).prompt_chunk
     count = ceil(tokens / chunk)
@@ -252,7 +274,7 @@ def _flops(model: ModelFacts, tokens: float, tile: int) -> float:
 
 
 def _attention_flops(model: ModelFacts, tokens: float, depth: float) -> float:
-    """Comparing each token with those before it, and adding up what they say."""
+    """Attention: comparing each token with those before it, and the sum of their values."""
     looking = model.window_layers
     seen = (model.layers - model.linear_layers - looking) * depth
     seen += looking * min(depth, model.window)
@@ -269,14 +291,24 @@ def hops(strategy: Strategy, nodes: int, servers: int) -> int:
     """How often a token's state is handed over in a pipeline.
 
     llama.cpp's client fetches from each of its RPC servers, those it gave their share included; of
-    two and four servers in the lab 1.95 and 3.95 round trips a token were counted. servers: nodes
-    that the client reaches by RPC, all but one that computes beside it.
+    two and four servers in the lab 1.95 and 3.95 round trips a token were counted.
+
+    Args:
+        strategy: how the model is run.
+        nodes: how many.
+        servers: nodes that the client reaches by RPC, all but one that computes beside it.
     """
     return servers if _is_rpc(strategy) else nodes - 1
 
 
 def hop(strategy: Strategy, fabric: FabricFacts, size: float) -> tuple[float, float]:
-    """Seconds of latency and of transfer for a hand-over of size bytes: there and back, or on."""
+    """Seconds of latency and of transfer for a hand-over: there and back, or on.
+
+    Args:
+        strategy: how the model is run.
+        fabric: the link that it crosses.
+        size: bytes.
+    """
     trips = 1.0 if _is_rpc(strategy) else 0.5
     return trips * fabric.rtt_us / 1e6, size / _bytes_a_second(fabric)
 
@@ -286,6 +318,11 @@ def handled(strategy: Strategy, nodes: int, servers: int) -> float:
 
     A collective is started once. llama.cpp's client adds up in pairs, log2 N rounds, and in each it
     fetches from every server; of two and four servers in the lab 2 and 8 round trips were counted.
+
+    Args:
+        strategy: how the model is run.
+        nodes: how many.
+        servers: nodes that the client reaches by RPC, all but one that computes beside it.
     """
     return log2(nodes) * servers if _is_rpc(strategy) else 1.0
 
@@ -293,7 +330,7 @@ def handled(strategy: Strategy, nodes: int, servers: int) -> float:
 def exchange(
     strategy: Strategy, nodes: int, servers: int, fabric: FabricFacts, size: float
 ) -> tuple[float, float]:
-    """Seconds of latency and of transfer for the sum of size bytes over all nodes.
+    """Seconds of latency and of transfer for a sum over all nodes.
 
     Ring (MLX's ring): 2(N-1) messages one after the other, each of size/N
     (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). NCCL and RCCL: that or a
@@ -301,6 +338,13 @@ def exchange(
     (https://github.com/NVIDIA/nccl/issues/754). Mesh (JACCL): everyone sends to everyone at once.
     Star (distributed-llama): the root serves one worker after the other, out and back. llama.cpp
     over RPC: all pairs through the client, in as many round trips as it handles.
+
+    Args:
+        strategy: how the model is run.
+        nodes: how many.
+        servers: nodes that the client reaches by RPC, all but one that computes beside it.
+        fabric: the link between the nodes.
+        size: of what is summed, bytes.
     """
     one_way, rate = fabric.rtt_us / 2e6, _bytes_a_second(fabric)
     if collective(strategy) == "star":

@@ -30,7 +30,7 @@ def load() -> None:
 def summary_of(folder: Path) -> Summary:
     """The summary of a run folder, whose records it validates; raises InputError."""
     from nixwulf.report.summary import summarize
-    from nixwulf.results.run_folder import read_folder
+    from nixwulf.results.store import read_folder
 
     return summarize(read_folder(folder))
 

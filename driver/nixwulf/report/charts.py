@@ -62,7 +62,7 @@ class Mark(NamedTuple):
     """A value at x: how far it spreads down and up, how it looks, and words for who points at it.
 
     style is an index into colours and markers, None for grey; kind is that of its record; href is
-    the page that it leads to, if any; predicted stands behind it as a pale bar, along the axis of
+    the page that it leads to, if any; predicted is behind it as a pale bar, along the axis of
     the values.
     """
 
@@ -78,7 +78,7 @@ class Mark(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Points joined by a line; without a style it is grey; a label stands at its end."""
+    """Points joined by a line; without a style it is grey; a label is at its end."""
 
     points: Sequence[tuple[float, float]]
     style: int | None = None
@@ -88,10 +88,10 @@ class Curve(NamedTuple):
 class Chart(NamedTuple):
     """Marks, and lines through some of them.
 
-    unit: of the values, for people; variant: what tells it from others beside its title, may be
-    empty; steps: whether x has few values, each with a tick, a doubling being one step; names: of
-    lines for marks one below the other, y being an index of them, and x the value; xs and ys: what
-    the scales have to hold beside the marks; one: the value of one node.
+    unit: of the values, for people; variant: more of its title, may be empty; steps: whether x has
+    few values, each with a tick, a doubling being one step; names: of lines for marks one below the
+    other, y being an index of them, and x the value; xs and ys: what the scales have to hold beside
+    the marks; one: the value of one node.
     """
 
     title: str
@@ -129,7 +129,13 @@ class LegendEntry(NamedTuple):
 
 
 def entry(style: int | None, words: str, note: str = "") -> LegendEntry:
-    """The entry of a style in the legend of a page."""
+    """The entry of a style in the legend of a page.
+
+    Args:
+        style: place in the list of colours and shapes; None: that of marks without a name.
+        words: what the style means.
+        note: more about it, smaller; may be empty.
+    """
     return LegendEntry(MARKERS[(style or 0) % len(MARKERS)][2], colour(style), words, note)
 
 
@@ -155,7 +161,13 @@ def inline(chart: Chart) -> Markup:
 
 
 def to_file(charts: Sequence[Chart], names: Sequence[str], caption: str) -> str:
-    """Charts side by side on white, under a caption and the names of styles 0, 1, ..."""
+    """Charts side by side on white, as an SVG file.
+
+    Args:
+        charts: at least one.
+        names: of the styles 0, 1, ...
+        caption: above them.
+    """
     return ET.tostring(_drawn(charts, names, caption), "unicode") + "\n"
 
 
@@ -331,7 +343,7 @@ def _draw(axes: Axes, chart: Chart, left: float, parts: _DrawnParts) -> None:
 
 
 def _draw_scales(axes: Axes, chart: Chart) -> str:
-    """The scales of both axes; gives what stands above the chart: the unit of its values."""
+    """The scales of both axes; gives the text above the chart: the unit of its values."""
     points = [mark.x for mark in chart.marks] + [x for x, _ in _points(chart)]
     xs, ys = {*chart.xs, *points}, {*chart.ys, *(mark.y for mark in chart.marks)}
     (xs if chart.names else ys).update(v for mark in chart.marks for v in mark.predicted or ())
@@ -405,7 +417,13 @@ def side_by_side(ends: Sequence[tuple[float, float, str]]) -> list[tuple[float, 
 
 
 def plain_svg(text: bytes, parts: Mapping[str, DrawnPart], label: str) -> ET.Element:
-    """What matplotlib drew as paths and texts with plain attributes; groups are its parts alone."""
+    """What matplotlib drew as paths and texts with plain attributes; groups are its parts alone.
+
+    Args:
+        text: an SVG of matplotlib's backend.
+        parts: by the id of a group, how it is shown.
+        label: what the chart shows, for who cannot see it.
+    """
     root = ET.fromstring(text)  # noqa: S314 - written by matplotlib just now
     shapes = {path.get("id", ""): path.get("d", "") for path in root.iter(f"{_SVG}path")}
     size = {key: root.get(key, "").removesuffix("pt") for key in ("width", "height", "viewBox")}

@@ -68,7 +68,7 @@ class MetricSummary:
     """A metric over the runs of a case that ended ok, in its unit.
 
     deviation is over all samples (n-1), None for one sample; n_samples is 0 where they are not
-    known; percentiles are the 50th, 95th and 99th, None where they tell no more than the mean;
+    known; percentiles are the 50th, 95th and 99th, None where they add nothing to the mean;
     speed_up and efficiency are against one node, None where that was not measured or means nothing.
     """
 
@@ -112,14 +112,30 @@ class MetricSummary:
         return (p50, p95, p99)
 
 
+def metric_summary(row: Mapping[str, Any]) -> MetricSummary:
+    """The value of a row of the tidy table, or of what it is over the runs of a case."""
+    cost = Cost(*(row[name] for name in Cost._fields))
+    return MetricSummary(
+        unit=row["unit"],
+        mean=row.get("mean", row.get("value")),
+        deviation=row["stddev"],
+        n_samples=int(row["n_samples"] or 0),
+        n_runs=row.get("n_runs", 1),
+        percentiles=None if row["p50"] is None else (row["p50"], row["p95"], row["p99"]),
+        speed_up=row.get("speed_up"),
+        efficiency=row.get("efficiency"),
+        cost=cost if cost.watts is not None or cost.price_usd is not None else None,
+    )
+
+
 @dataclass(frozen=True)
 class CaseSummary:
     """One case, and one variant of its conditions, over its repetitions.
 
     rtt_us (microseconds) and bandwidth_gbps (Gbit/s) are medians over the runs that ended ok, or
-    over all where none did; fabrics has what all runs measured on its fabric, of each way that it
-    was shaped; planned is how many runs the plan asks for, None without a plan; axes are the
-    parameters and conditions that tell it from other lines of its setting.
+    over all where none did; fabrics has what all runs measured on its fabric, for each shaping;
+    planned is how many runs the plan asks for, None without a plan; axes are the parameters and
+    conditions that distinguish it from other lines of its setting.
     """
 
     setting: Setting

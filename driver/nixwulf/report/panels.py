@@ -111,7 +111,7 @@ def _measured(section: Section) -> list[CaseSummary]:
 
 
 def _rtt(lines: Sequence[CaseSummary], link: str) -> str:
-    """As the table of fabrics has it: of one that was shaped in several ways, each."""
+    """As the table of fabrics has it: of one with several shapings, each."""
     fabrics = next(line.fabrics for line in lines if line.link == link)
     rtts = dict.fromkeys(f"{microseconds(one.rtt_us)} µs" for one in fabrics if one.rtt_us)
     return ", ".join(rtts) or "not measured"
@@ -151,7 +151,13 @@ def numeric_axes(lines: Sequence[CaseSummary]) -> list[str]:
 
 
 def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Iterator[Chart]:
-    """One panel for each number of nodes, parallelism and other axes; each curve is a fabric."""
+    """One panel for each number of nodes, parallelism and other axes; each curve is a fabric.
+
+    Args:
+        lines: cases of one setting.
+        metric: what is drawn along y.
+        axis: the parameter or condition along x.
+    """
     cases = [line for line in lines if metric.name in line.values and line.axes.get(axis, 0)]
     links = links_of(lines)
     panels: dict[tuple[int, str, str], list[CaseSummary]] = defaultdict(list)
@@ -180,12 +186,18 @@ def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Itera
 
 
 def _others(line: CaseSummary, axis: str) -> str:
-    """What tells a line from others of its case but for one axis."""
+    """What distinguishes a line from others of its case but for one axis."""
     return ", ".join(f"{key} {value}" for key, value in line.axes.items() if key != axis)
 
 
 def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Iterator[Chart]:
-    """One panel a parallelism, all on the same scale; each curve is a fabric, from one node on."""
+    """One panel a parallelism, all on the same scale; each curve is a fabric, from one node on.
+
+    Args:
+        lines: cases of one setting.
+        metric: what is drawn along y.
+        variant: that of the cases, as their lines have it.
+    """
     cases = [line for line in lines if line.variant == variant and metric.name in line.values]
     if len({line.nodes for line in cases}) <= 1:
         return
@@ -213,7 +225,13 @@ def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> I
 
 
 def by_rtt(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Iterator[Chart]:
-    """One panel a parallelism, all on the same scale; each curve is a number of nodes."""
+    """One panel a parallelism, all on the same scale; each curve is a number of nodes.
+
+    Args:
+        lines: cases of one setting.
+        metric: what is drawn along y.
+        variant: that of the cases, as their lines have it.
+    """
     cases = [line for line in lines if line.variant == variant and metric.name in line.values]
     one = [line for line in cases if line.nodes == 1][:1]
     links = links_of(lines)

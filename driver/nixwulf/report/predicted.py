@@ -1,4 +1,4 @@
-"""What the model says of a report's cases: intervals to show behind their values, and why."""
+"""Predictions of a report's cases: intervals to show behind their values, and why."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nixwulf.core.metric import is_predicted
 from nixwulf.core.text import plural
 from nixwulf.report.lines import Band, CaseSummary, MetricSummary
 from nixwulf.results.identity import Setting, case_id, record_setting
-from nixwulf.results.run_folder import RunFolder
+from nixwulf.results.store import RunFolder
 
 if TYPE_CHECKING:
     from nixwulf.perf.explain.explanation import Explained
@@ -24,7 +24,7 @@ class About:
     """Notes of predictions below plots.
 
     inside: how many of the values with a prediction are in its interval, without a full stop and
-    empty without any; why: a sentence for each way to split; why_not: why something, or all of it,
+    empty without any; why: a sentence for each parallelism; why_not: why something, or all of it,
     has no prediction.
     """
 
@@ -48,7 +48,7 @@ class Predicted:
         return replace(line, values=values)
 
     def about(self, lines: Sequence[CaseSummary]) -> About:
-        """What there is to say of the lines of a setting."""
+        """Notes about the lines of a setting."""
         drawn = [
             (value.typical, value.predicted)
             for line in map(self.beside, lines)
@@ -77,7 +77,7 @@ class Predicted:
 
 
 def about(found: Sequence[tuple[str, Explained]], drawn: Sequence[tuple[float, Band]]) -> About:
-    """What there is to say of explained values, each with its name, and of those with a band."""
+    """Notes about explained values, each with its name, and those with a band."""
     inside = sum(band.low <= value <= band.high for value, band in drawn)
     lie = "lies in its" if len(drawn) == 1 else "lie in their"
     return About(
@@ -122,7 +122,7 @@ def _same(line: CaseSummary, one: Explained) -> bool:
 
 
 def _why(found: Sequence[tuple[str, Explained]]) -> tuple[str, ...]:
-    """For each way to split the slowest on most nodes: the bottleneck, and what helps.
+    """For each parallelism the slowest on most nodes: the bottleneck, and what helps.
 
     Of decode, or of prompts where there is no decode.
     """

@@ -10,8 +10,8 @@ from typing import Any
 
 from nixwulf.core.document import Column, Table
 from nixwulf.core.text import format_significant, microseconds
+from nixwulf.results.cost import sources
 from nixwulf.results.fabrics import FabricStats, fabrics_of, rtt_order
-from nixwulf.results.power import sources
 from nixwulf.results.record import Record
 from nixwulf.results.store import Entry
 
@@ -42,7 +42,7 @@ class Example:
 
 
 def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
-    """Pairs of a name and what the records say, in the order in which a reader asks."""
+    """Pairs of a name and what the records state, in the order in which a reader asks."""
     pairs = [
         ("Measured", _measured([record for record in records if record["kind"] == "run"])),
         ("Imported", _imported(records)),
@@ -101,7 +101,7 @@ def _measured(runs: Sequence[Record]) -> str:
 
 
 def _imported(records: Sequence[Record]) -> str:
-    """The files by the tool that wrote them, for the names of the files tell who measured what."""
+    """The files by the tool that wrote them, for the names of the files show who measured what."""
     files: dict[str, set[str]] = {}
     for record in records:
         if record["kind"] == "imported":

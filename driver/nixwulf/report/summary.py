@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.metric import rank
 from nixwulf.core.text import case_name, link_name, plural
-from nixwulf.report.lines import CaseSummary, Cost, MetricKey, MetricSummary
+from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary, metric_summary
 from nixwulf.results import table
+from nixwulf.results.cost import per_watt
 from nixwulf.results.fabrics import (
     FabricKey,
     FabricStats,
@@ -24,10 +25,8 @@ from nixwulf.results.fabrics import (
     rtt_order,
 )
 from nixwulf.results.identity import Setting, canonical, case_id, record_setting, setting_of
-from nixwulf.results.power import per_watt
 from nixwulf.results.record import Record
-from nixwulf.results.run_folder import RunFolder
-from nixwulf.results.store import Entry
+from nixwulf.results.store import Entry, RunFolder
 
 if TYPE_CHECKING:
     from nixwulf.report.predicted import Predicted
@@ -113,7 +112,7 @@ class Summary:
 
     @cached_property
     def predicted(self) -> Predicted:
-        """What the model says of the cases, beside what was measured."""
+        """Predictions of the cases, beside what was measured."""
         from nixwulf.report.predicted import predicted  # asked for by pages alone
 
         return predicted(self.folder)
@@ -158,7 +157,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Section:
-    """What a report shows of one setting; name: what tells it from the others."""
+    """What a report shows of one setting; name: what distinguishes it from the others."""
 
     summary: Summary
     setting: Setting
@@ -263,7 +262,7 @@ def summarize(folder: RunFolder) -> Summary:
 
 
 def _variant_of(record: Record) -> Mapping[str, Any]:
-    """The case of a record; of what is no run with all that tells its numbers from others."""
+    """The case of a record; of what is no run with what distinguishes its numbers."""
     case: dict[str, Any] = record["case"]
     if record["kind"] == "run":
         return case
@@ -304,7 +303,7 @@ def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Settin
 
 
 def _sorted(lines: Sequence[CaseSummary]) -> tuple[CaseSummary, ...]:
-    """By setting, nodes, parallelism, round trip of the fabric, and then what tells them apart."""
+    """By setting, nodes, parallelism, round trip of the fabric, then what distinguishes them."""
 
     def order(line: CaseSummary) -> tuple[Any, ...]:
         link = (min(map(rtt_order, line.fabrics), default=math.inf), line.fabric, line.transport)
@@ -353,7 +352,7 @@ def _lines(
 
 
 def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, MetricSummary]]]:
-    """For each case the values by what tells them apart, as canonical JSON, and by metric.
+    """For each case the values by what distinguishes them, as canonical JSON, and by metric.
 
     Cold and warm are separate where a setting has both.
     """
@@ -372,27 +371,8 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
         if len(states[key[0]]) > 1 and row["state"]:
             axes["state"] = row["state"]
         here = found[key].setdefault(canonical(axes), {})
-        here[row["metric"]] = MetricSummary(
-            unit=row["unit"],
-            mean=row["mean"],
-            deviation=row["stddev"],
-            n_samples=int(row["n_samples"] or 0),
-            n_runs=row["n_runs"],
-            percentiles=_percentiles(row),
-            speed_up=row["speed_up"],
-            efficiency=row["efficiency"],
-            cost=_cost(row),
-        )
+        here[row["metric"]] = metric_summary(row)
     return found
-
-
-def _cost(row: Mapping[str, Any]) -> Cost | None:
-    cost = Cost(*(row[name] for name in Cost._fields))
-    return cost if cost.watts is not None or cost.price_usd is not None else None
-
-
-def _percentiles(row: Mapping[str, Any]) -> tuple[float, float, float] | None:
-    return None if row["p50"] is None else (row["p50"], row["p95"], row["p99"])
 
 
 def _key_of(row: Mapping[str, Any]) -> Key:

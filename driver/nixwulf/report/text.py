@@ -9,148 +9,52 @@ from rich.console import Console
 from rich.text import Text
 
 from nixwulf.core.document import (
-    Cell,
-    Column,
-    Styled,
     Table,
     bullets,
     escaped,
     markdown,
     output,
     pipe_table,
-    rich_table,
+    print_table,
 )
-from nixwulf.core.text import (
-    clean,
-    format_significant,
-    microseconds,
-    percent,
-    plural,
-    round_trip,
-    times,
-    unit_name,
-)
+from nixwulf.core.text import clean, plural
 from nixwulf.report.findings import findings
-from nixwulf.report.lines import CaseSummary, MetricKey
 from nixwulf.report.provenance import fabrics, facts
 from nixwulf.report.summary import Failure, Section, Summary
+from nixwulf.report.tables import cases, costs_of, scaling_heads
 from nixwulf.results.record import Record
 from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
 _PIPE_WIDTH = 100
 _WIDE = 96  # columns from which efficiency has its own
-_OUTCOME_STYLES = {"ok": "green", "not run": "dim"}
-_CASE = ("nodes", "parallelism", "fabric", "conditions", "RTT, µs", "link, Gbit/s")
-_COSTS: tuple[Column | str, ...] = (
-    "case",
-    "metric",
-    *(Column(n, number=True) for n in ("speed", "W", "per W", "J/token", "US$", "per US$")),
-)
 
 
 def to_terminal(summary: Summary, console: Console | None = None) -> None:
     """Print what was measured, setting by setting, then failures, warnings and counts."""
     console = console or output(_PIPE_WIDTH)
+    narrow = console.width < _WIDE
     for section in summary.sections:
-        if section.in_rows:
-            _print_rows(section, console)
-        else:
-            narrow = console.width < _WIDE
-            console.print(rich_table(_table(section, narrow), gap=1 if narrow else 2))
-        if table := costs(section):
-            console.print(rich_table(table))
+        print_table(console, _narrowed(section, narrow), gap=1 if narrow else 2)
+        if table := costs_of(section):
+            print_table(console, table)
             console.print(Text(clean(" ".join(table.notes)), style="dim"))
         console.print()
     for failure in summary.failures:
         console.print(_failure(failure))
-    for sentence, cases in summary.warnings.items():
+    for sentence, named in summary.warnings.items():
         text = Text("warning", style="bold yellow")
-        console.print(text.append(f", {clean('; '.join(cases))}: {clean(sentence)}\n", "default"))
+        console.print(text.append(f", {clean('; '.join(named))}: {clean(sentence)}\n", "default"))
     console.print(Text(clean(summary.counts), style="bold"))
 
 
-def _table(section: Section, narrow: bool) -> Table:
-    """One row a case, one column a metric."""
-    lines = section.lines
-    metrics = section.metrics
-    scaled = next((m for m in reversed(metrics) if _scales(lines, m)), None)
-    units = dict.fromkeys(unit_name(metric.unit) for metric in metrics)
-    variants = any(line.axes for line in lines)
-    several = len(units) > 1
-    numbers = ["RTT µs"]
-    spread = bool(metrics) and metrics[0] in section.spread
-    numbers += [f"{m.words} {unit_name(m.unit)}" if several else m.words for m in metrics]
-    numbers += ["p50", "p95", "p99"] if spread else []
-    numbers += [f"{scaled.words} ×", *([] if narrow else ["eff."])] if scaled else []
-    rows = []
-    for line in lines:
-        cells: list[Cell] = [f"{line.nodes} {line.parallelism}".strip(), line.link]
-        cells += [line.variant] * variants + [microseconds(line.rtt_us)]
-        values = [line.values.get(metric.name) for metric in metrics]
-        cells += [value.text if value else "" for value in values]
-        cells += (values[0].spread if values[0] else ("", "", "")) if spread else ()
-        cells += _scaling(line, scaled)[: 1 if narrow else 2] if scaled else []
-        rows.append([*cells, _outcome(line)])
-    return Table(
-        (
-            Column("nodes", whole=True),
-            "fabric",
-            *(["conditions"] * variants),
-            *(Column(name, number=True, whole=not several) for name in numbers),
-            "outcome",
-        ),
-        rows,
-        title=section.name,
-        caption=_caption(list(units), scaled, section.as_given),
-    )
-
-
-def _caption(units: Sequence[str], scaled: MetricKey | None, as_given: bool) -> str:
-    what = "as the sources give it" if as_given else "± standard deviation of all samples"
-    one = f"{units[0]}{',' if as_given else ''} " if len(units) == 1 else ""
-    against = "; × and eff. against one node" if scaled else ""
-    return f"{one}{what}{against}" if units else ""
-
-
-def _print_rows(section: Section, console: Console) -> None:
-    """One row a metric, under each case, with percentiles."""
-    lines, metrics = section.lines, section.metrics
-    console.print(Text(clean(section.name), style="bold"))
-    scales = any(_scales(lines, metric) for metric in metrics)
-    name_width = max(len(f"{m.words} {unit_name(m.unit)}") for m in metrics) if metrics else 0
-    heads = (("mean ± sd", 17), ("p50", 7), ("p95", 7), ("p99", 7), *([("×", 5)] * scales))
-    columns = (
-        Column("", whole=True, width=name_width + 2),
-        *(Column(head, number=True, whole=True, width=width) for head, width in heads),
-    )
-    for index, line in enumerate(lines):
-        rtt = f", round trip {round_trip(line.rtt_us)}" if line.rtt_us is not None else ""
-        console.print(Text(f"{clean(line.what)}{rtt}: ").append(*_outcome(line)))
-        rows = []
-        for metric in (metric for metric in metrics if metric.name in line.values):
-            value = line.values[metric.name]
-            cells = [f"  {metric.words} {unit_name(metric.unit)}", value.text, *value.spread]
-            rows.append(cells + _scaling(line, metric)[:1] * scales)
-        if rows:
-            console.print(rich_table(Table(columns, rows), show_header=index == 0))
-
-
-def _outcome(line: CaseSummary) -> Styled:
-    style = _OUTCOME_STYLES.get(line.outcome, "yellow" if line.values else "red")
-    return Styled(line.outcome, style)
-
-
-def _scales(lines: Sequence[CaseSummary], metric: MetricKey) -> bool:
-    values = (line.values.get(metric.name) for line in lines if line.nodes > 1)
-    return any(value is not None and value.speed_up is not None for value in values)
-
-
-def _scaling(line: CaseSummary, metric: MetricKey) -> list[str]:
-    value = line.values.get(metric.name)
-    if value is None or value.speed_up is None or value.efficiency is None or line.nodes == 1:
-        return ["", ""]
-    flag = " !" if value.above_linear else ""
-    return [times(value.speed_up).removesuffix(" ×"), percent(value.efficiency) + flag]
+def _narrowed(section: Section, narrow: bool) -> Table:
+    """The cases without what pages have room for: of scaling, that of one metric stays."""
+    table = cases(section)
+    speed_ups = [scaling_heads(metric) for metric in section.metrics]
+    scaled = [heads for heads in speed_ups if heads[0] in table.heads]
+    gone = {head for heads in scaled[:-1] for head in heads}
+    gone |= {heads[1] for heads in scaled if narrow}
+    return table.without({*gone, "link", "n", "eff."})
 
 
 def _failure(failure: Failure) -> Text:
@@ -161,35 +65,6 @@ def _failure(failure: Failure) -> Text:
     if failure.hint:
         text.append(f"  {clean(failure.hint).strip()}\n", style="italic")
     return text
-
-
-def costs(section: Section) -> Table | None:
-    """What speeds cost in watts and US$, beside what it is computed from: a row a case and speed.
-
-    Without columns that would be empty; None where no speed has watts or a price.
-    """
-    rows: list[tuple[str, ...]] = []
-    sources: dict[str, None] = {}
-    for line in section.lines:
-        for metric in section.metrics:
-            value = line.values.get(metric.name)
-            if value is None or value.cost is None:
-                continue
-            cost = value.cost
-            numbers = (
-                *(cost.watts, cost.per_watt, cost.joules_per_token),
-                *(cost.price_usd, cost.per_usd),
-            )
-            texts = ("" if number is None else format_significant(number) for number in numbers)
-            name = f"{metric.words}, {unit_name(metric.unit)}"
-            rows.append((line.what, name, format_significant(value.mean), *texts))
-            if cost.watts_source:
-                sources[f"Watts: {cost.watts_source}."] = None
-            if cost.price_source:
-                sources[f"Price: {cost.price_source}."] = None
-    if not rows:
-        return None
-    return Table(_COSTS, rows, notes=tuple(sources)).filled
 
 
 def to_markdown(summary: Summary) -> str:
@@ -211,16 +86,17 @@ def to_markdown(summary: Summary) -> str:
 
 
 def _section(section: Section) -> list[str]:
-    sentences = findings(section)
-    head, rows = (_rows if section.in_rows else _columns)(section)
-    scaled = any(value.speed_up for line in section.lines for value in line.values.values())
     given = section.as_given
+    scaled = any(value.speed_up for line in section.lines for value in line.values.values())
     note = [
         "Values are as their sources give them."
         if given
         else "Values are means over all samples of all runs that ended ok, ± their standard "
         "deviation; n is samples (runs).",
-        "× is against one node, efficiency is × over the number of nodes." if scaled else "",
+        "× is against one node, efficiency (eff.) is × over the number of nodes; above 100 % it is "
+        "marked !."
+        if scaled
+        else "",
         ""
         if given
         else "RTT is the median round trip measured in those runs, link what one TCP stream "
@@ -228,8 +104,8 @@ def _section(section: Section) -> list[str]:
     ]
     return [
         f"### {escaped(section.name)}",
-        bullets(sentences),
-        pipe_table(Table(head, rows)),
+        bullets(findings(section)),
+        pipe_table(cases(section)),
         " ".join(filter(None, note)),
         *_predicted(section),
         *_costs(section),
@@ -241,7 +117,7 @@ def _predicted(section: Section) -> list[str]:
     if not about.inside:
         return [escaped(about.why_not)]
     text = f"Predicted, not measured: {about.inside}, by Nixwulf's performance model."
-    each = " of each way to split" if len(about.why) > 1 else ""
+    each = " of each parallelism" if len(about.why) > 1 else ""
     text += f" The slowest case{each}:" if about.why else ""
     rows = [
         [line.what, name, value.text, value.predicted.text]
@@ -258,61 +134,10 @@ def _predicted(section: Section) -> list[str]:
 
 
 def _costs(section: Section) -> list[str]:
-    found = costs(section)
+    found = costs_of(section)
     if found is None:
         return []
     return ["#### Watts and US$", pipe_table(found), escaped(" ".join(found.notes))]
-
-
-def _columns(section: Section) -> tuple[list[str], list[list[str]]]:
-    """One row a case, two columns a metric."""
-    lines, metrics = section.lines, section.metrics
-    scaled = {m for m in metrics if any(_scaling_text(line, m.name) for line in lines)}
-    spread = section.spread
-    heads: list[str] = []
-    for m in metrics:
-        heads += [f"{m.words}, {unit_name(m.unit)}"]
-        heads += ["p50", "p95", "p99"] if m in spread else []
-        heads += [f"{m.words} × (efficiency)"] if m in scaled else []
-    rows = []
-    for line in lines:
-        cells: list[str] = []
-        for m in metrics:
-            value = line.values.get(m.name)
-            cells += [value.text if value else ""]
-            cells += (value.spread if value else ("", "", "")) if m in spread else ()
-            cells += [_scaling_text(line, m.name)] if m in scaled else []
-        rows.append([*_case(line), *cells, line.counts, line.outcome])
-    return [*_CASE, *heads, "n", "outcome"], rows
-
-
-def _rows(section: Section) -> tuple[list[str], list[list[str]]]:
-    """One row a case and metric, with percentiles."""
-    rows = []
-    for line in section.lines:
-        for m in section.metrics:
-            if value := line.values.get(m.name):
-                cells = [f"{m.words}, {unit_name(m.unit)}", value.text, *value.spread]
-                cells += [_scaling_text(line, m.name), value.counts, line.outcome]
-                rows.append([*_case(line), *cells])
-        if not line.values:
-            rows.append([*_case(line), *[""] * 7, line.outcome])
-    head = ["metric", "mean ± sd", "p50", "p95", "p99", "× (efficiency)", "n", "outcome"]
-    return [*_CASE, *head], rows
-
-
-def _case(line: CaseSummary) -> list[str]:
-    bandwidth = f"{line.bandwidth_gbps:.3g}" if line.bandwidth_gbps else ""
-    where = [str(line.nodes), line.parallelism, line.link, line.variant]
-    return [*where, microseconds(line.rtt_us), bandwidth]
-
-
-def _scaling_text(line: CaseSummary, metric: str) -> str:
-    value = line.values.get(metric)
-    if value is None or value.speed_up is None or value.efficiency is None or line.nodes == 1:
-        return ""
-    above = ", above 100 %" if value.above_linear else ""
-    return f"{times(value.speed_up)} ({percent(value.efficiency)}{above})"
 
 
 def _warnings(summary: Summary) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a speed costs: the watts while it was measured, and the price of the nodes, with sources.
+"""Watts and US$: what readers of records make of their power, and what a speed costs, with sources.
 
 Computed from records when they are read; nothing of it is stored.
 """
@@ -11,8 +11,64 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from nixwulf.inventory.platforms import load_platform, platform_names
-from nixwulf.results.power import fullest
 from nixwulf.results.record import Record
+
+# Of the sources that a run has, reports show the one with the most of the machine in it.
+_FULLEST_FIRST = ("wall", "powermetrics", "pmic", "nvidia", "amdgpu", "rapl")
+_WHOLE = {"source", "watts", "unit", "value"}
+
+
+def sources(power: dict[str, Any]) -> str:
+    """The sources of watts with their nodes, or why there are none."""
+    if "absent" in power:
+        return str(power["absent"])
+    nodes: dict[str, list[str]] = {}
+    for name, node in power.get("nodes", {}).items():
+        for source in node.get("watts", {}):
+            nodes.setdefault(source, []).append(name)
+    for meter in power.get("meters", ()):
+        if "watts" in meter:
+            nodes.setdefault("wall", []).extend(meter["nodes"])
+    return ", ".join(f"{source} of {', '.join(names)}" for source, names in nodes.items())
+
+
+def warnings(power: dict[str, Any]) -> list[str]:
+    """A sentence for each node and counter that slowed the run down."""
+    return [
+        f"Node {held['node']!r} was slowed down while it was measured: {held['counter']}."
+        for held in power.get("throttled", ())
+    ]
+
+
+def fullest(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The entries of efficiency that have a value, of the source with the most of the machine."""
+    entries = [
+        entry
+        for entry in record.get("power", {}).get("efficiency", ())
+        if entry.keys() >= _WHOLE and entry["metric"] < len(record["metrics"])
+    ]
+    best = min((_rank(entry["source"]) for entry in entries), default=0)
+    return [entry for entry in entries if _rank(entry["source"]) == best]
+
+
+def _rank(source: str) -> int:
+    return _FULLEST_FIRST.index(source) if source in _FULLEST_FIRST else len(_FULLEST_FIRST)
+
+
+def per_watt(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The speeds of a record over its watts, as its metrics are, with the source in the name."""
+    return [
+        {
+            **{key: of[key] for key in ("state", "conditions") if key in of},
+            "name": f"{entry['name']}_per_{entry['source']}_watt",
+            "unit": entry["unit"],
+            "value": entry["value"],
+            "samples": [entry["value"]],
+        }
+        for entry in fullest(record)
+        for of in [record["metrics"][entry["metric"]]]
+    ]
+
 
 SPEEDS = frozenset({"tok/s", "Gflop/s"})
 """Units of metrics that are set against watts and US$."""
@@ -33,7 +89,7 @@ class Watts(NamedTuple):
 
 
 class Price(NamedTuple):
-    """US$ for all nodes together, and who says so."""
+    """US$ for all nodes together, and its source."""
 
     usd: float
     source: str
@@ -65,11 +121,11 @@ def watts_by_metric(record: Record) -> dict[int, Watts]:
 
 
 def _beside(speed: Mapping[str, Any], powers: Sequence[Mapping[str, Any]]) -> Watts | None:
-    """Which watts they are, such as the highest ones, is said in the source."""
-    alike = [power for power in powers if power["conditions"] == speed["conditions"]] or powers
-    if speed["unit"] not in SPEEDS or len(alike) != 1 or not alike[0]["value"]:
+    """The source names the statistic, such as the highest."""
+    found = [power for power in powers if power["conditions"] == speed["conditions"]] or powers
+    if speed["unit"] not in SPEEDS or len(found) != 1 or not found[0]["value"]:
         return None
-    power, value = alike[0], speed["value"]
+    power, value = found[0], speed["value"]
     own = power["conditions"].items() - speed["conditions"].items()
     which = f" ({', '.join(f'{key} {word}' for key, word in sorted(own))})" if own else ""
     return Watts(
@@ -81,10 +137,10 @@ def _beside(speed: Mapping[str, Any], powers: Sequence[Mapping[str, Any]]) -> Wa
 
 
 def price(record: Record) -> Price | None:
-    """What the nodes of a record cost: as the record says, else by the facts of their platforms.
+    """What the nodes of a record cost: as the record states, else by the facts of their platforms.
 
     Nodes alone: no switch, cable or disk. None where a platform has no price, or where it is not
-    said how many nodes are of which platform.
+    stated how many nodes are of which platform.
     """
     cluster = record["cluster"]
     if "price_usd" in cluster:

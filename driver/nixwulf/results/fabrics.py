@@ -35,7 +35,7 @@ FabricKey = tuple[str, str]
 
 
 def fabrics_of(records: Iterable[Record]) -> dict[FabricKey, list[FabricStats]]:
-    """By cluster and fabric, one for each way that it was shaped; the shortest round trip first."""
+    """By cluster and fabric, one for each shaping; the shortest round trip first."""
     found: dict[FabricKey, dict[tuple[str, str], list[dict[str, Any]]]]
     found = defaultdict(lambda: defaultdict(list))
     for record in records:

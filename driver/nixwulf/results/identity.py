@@ -1,7 +1,7 @@
 """Which measurements are of the same conditions: what has to be equal, listed once.
 
 Tables, comparisons, charts and explanations ask `same` or `identity`; each names what it leaves
-out, by one of the sets below, which say why.
+out, by one of the sets below, with the reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OVER_FABRICS = frozenset({"fabric"})
 OVER_OWNERS = frozenset({*OWNER, "engine_version"})
 """A comparison is of two clusters, sources, versions or days: it lists them as differences."""
 OF_ONE_CLUSTER = frozenset({"engine_version", "platform", "machine"})
-"""Runs of one cluster, by its name: its platforms are told by the number of nodes, and an engine
+"""Runs of one cluster, by its name: its platforms follow from the number of nodes, and an engine
 that was updated between two runs does not make its speed on one node another."""
 DRAWN_APART = frozenset({*OWNER, *PLACE, "platform", "engine", "engine_version", "weights"})
 """One chart may hold them, each with marks of its own."""
@@ -74,7 +74,7 @@ def same(
 ) -> Hashable:
     """What two rows of the same conditions have in common, to hold one against the other.
 
-    A condition has one name here, whichever tool named it, and stands for a parameter of its name.
+    A condition has one name here, whichever tool named it, and replaces a parameter of its name.
 
     Args:
         row: as of identity.
@@ -90,7 +90,7 @@ def same(
 
 
 def is_work(condition: str, value: object) -> bool:
-    """Whether it says something: a depth of 0 does, no tokens and no requests do not."""
+    """Whether it is known: a depth of 0 is, no tokens and no requests are not."""
     return condition == "depth" or bool(value)
 
 
@@ -122,7 +122,14 @@ class Setting(NamedTuple):
 
 
 def setting_of(kind: str, cluster: str, platform: str, case: Mapping[str, Any]) -> Setting:
-    """The setting of a case; of one that is no run with its platforms, for it may be of any."""
+    """The setting of a case; of one that is no run with its platforms, for it may be of any.
+
+    Args:
+        kind: of its record: run, imported or published.
+        cluster: name.
+        platform: those of its nodes, joined by '+'.
+        case: its engine, benchmark and model.
+    """
     name = cluster if kind == "run" else f"{cluster}: {platform}"
     return Setting(name, case.get("engine", ""), case["benchmark"], case.get("model", ""))
 
@@ -146,7 +153,7 @@ def case_id(record: Record) -> str:
 def record_key(record: Record) -> tuple[str, str]:
     """What makes it the same record: its id, and of a run also when it started.
 
-    Ids of runs say which pass over which case they are, and come again in every run folder.
+    Ids of runs are of a case and a repetition, and the same in every run folder.
     """
     return str(record["id"]), str(record["started"]) if record["kind"] == "run" else ""
 

@@ -1,4 +1,4 @@
-"""Imports: the records of a tool's output, with what its user says where it says nothing itself."""
+"""Imports: the records of a tool's output, completed by its user where it lacks something."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from nixwulf import __version__
 from nixwulf.core.errors import InputError
 from nixwulf.core.naming import fingerprint, slug
 from nixwulf.core.registry import choose
@@ -17,8 +18,91 @@ from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, present
 from nixwulf.outputs.forms import last_words
 from nixwulf.outputs.without_result import kind_of
-from nixwulf.results.external import foreign_record
-from nixwulf.results.record import Record, validate
+from nixwulf.results.record import SCHEMA_VERSION, Record, sealed, validate
+
+
+def external_record(
+    kind: Literal["imported", "published"],
+    *,
+    source: Mapping[str, Any],
+    case: Mapping[str, Any],
+    cluster: Mapping[str, Any],
+    metrics: Sequence[Mapping[str, Any]],
+    fabric: Mapping[str, Any] | None = None,
+    engine: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    warnings: Sequence[str] = (),
+    name: str | None = None,
+) -> Record:
+    """The sealed record of numbers that are no run, from documents as the record schema has them.
+
+    The case's id is the hash of the case with its platforms, engine and model, so that runs of one
+    case share it. The record's id, unless given, names its subject and ends in a hash of its source
+    and conditions, not of the numbers: one that is corrected keeps its id.
+
+    Args:
+        kind: imported or published.
+        source: the file and tool, or who published it.
+        case: without its id.
+        cluster: name, platforms and machine.
+        metrics: what was measured.
+        fabric: the network between the nodes; None on one node.
+        engine: name and version; None where the machines are measured.
+        model: name, weights and size; None where the machines are measured.
+        warnings: sentences for readers of the numbers.
+        name: the record's id; None: it is made.
+    """
+    coordinates = {
+        **case,
+        "platforms": cluster["platforms"],
+        "engine_document": engine or {},
+        "model_document": model or {},
+    }
+    document: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "kind": kind,
+        "case": {"id": fingerprint(coordinates)[:12], **case},
+        "outcome": "ok",
+        "source": dict(source),
+        "cluster": dict(cluster),
+        "fabric": dict(fabric or {}),
+        "engine": dict(engine or {}),
+        "model": dict(model or {}),
+        "metrics": [dict(metric) for metric in metrics],
+        "warnings": list(warnings),
+    }
+    for key in ("fabric", "engine", "model", "warnings"):
+        if not document[key]:
+            del document[key]
+    name = name or f"{_words(document)}-{fingerprint(_identity(document))[:8]}"
+    return sealed({"id": name, **document, "provenance": {"nixwulf": __version__}})
+
+
+def _identity(document: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("kind", "case", "fabric", "engine", "model")
+    return {
+        **{key: document.get(key) for key in kept},
+        "source": _without(document["source"], "note"),
+        "cluster": _without(document["cluster"], "price_usd"),
+    }
+
+
+def _without(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name != key}
+
+
+def _words(document: Mapping[str, Any]) -> str:
+    """Platform, engine or benchmark, model and nodes, for the eyes: two records may share it."""
+    case = document["case"]
+    names = [
+        *document["cluster"]["platforms"],
+        case.get("engine") or case["benchmark"],
+        case.get("model"),
+        f"{case['nodes']}x" if case["nodes"] > 1 else None,
+        case.get("transport"),
+    ]
+    return slug("-".join(filter(None, names)), 96, also="._")
+
 
 MOST_BYTES = 64_000_000
 _LONGEST_NAME = 40
@@ -35,7 +119,7 @@ _APPLIES = {
 
 @dataclass(frozen=True)
 class UserMetadata:
-    """What the user says of outputs; it may not contradict what they say themselves.
+    """What the user reports about outputs; it may not contradict them.
 
     model and weights are names: they replace those that a tool has for the same thing.
     """
@@ -53,7 +137,16 @@ class UserMetadata:
 
 
 def records_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> list[Record]:
-    """The sealed records of a file, one for each case in it; raises InputError with its name."""
+    """The sealed records of a file, one for each case in it.
+
+    Args:
+        path: an output of a tool.
+        metadata: what the user reports about it.
+        tool: the tool's name; None: the content shows it.
+
+    Raises:
+        InputError: with the file's name, for what cannot be read.
+    """
     content = _content(path)
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
@@ -67,9 +160,9 @@ def records_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> l
             "file": path.name,
             "sha256": hashlib.sha256(content).hexdigest(),
         }
-        alike: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         records = [
-            _record(source, metadata, case, cases, alike) for case in _named(cases, metadata)
+            _record(source, metadata, case, cases, counts) for case in _named(cases, metadata)
         ]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
@@ -119,7 +212,7 @@ def _tool_of(text: str) -> Tool:
         raise ParseError("it is empty; name the output of a benchmark.")
     if kind := kind_of(text):
         raise ParseError(
-            f"it looks like {kind.name!r}, in which no benchmark's result stands; name the "
+            f"it looks like {kind.name!r}, which has no benchmark's result; name the "
             "output of a benchmark."
         )
     raise ParseError(
@@ -144,9 +237,9 @@ def _record(
     metadata: UserMetadata,
     found: Found,
     others: Sequence[Found],
-    alike: Counter[str],
+    counts: Counter[str],
 ) -> Record:
-    """alike: how many cases of the file had each identity so far; this one is counted too."""
+    """counts: how many cases of the file had each identity so far; this one is counted too."""
     nodes = _nodes(source["tool"], metadata, found, others)
     if len(metadata.platforms) > nodes:
         raise ParseError(
@@ -173,16 +266,16 @@ def _record(
                 raise ParseError(f"--parallelism 'single' is of one node, and {nodes} took part.")
     case = present(case) | {"parameters": case["parameters"]}
     identity = fingerprint([source["sha256"], case, engine, model])
-    alike[identity] += 1
-    number, again = alike[identity], ""
+    counts[identity] += 1
+    number, again = counts[identity], ""
     if number > 1:
         # What distinguished them, such as the folder of a model or RPC servers, is in no record.
         identity = fingerprint([identity, number])
-        again = f"case {number} of those in the file that look alike"
+        again = f"case {number} of equal ones in the file"
     called = found.model.get("name")
     names = f"{source['tool']} calls the model {called!r}" if metadata.model and called else ""
     note = "; ".join(filter(None, (found.note, names, again)))
-    return foreign_record(
+    return external_record(
         "imported",
         source=present({**source, "note": note}),
         case=case,
@@ -201,15 +294,15 @@ def _record(
 
 
 def _nodes(tool: str, metadata: UserMetadata, found: Found, others: Sequence[Found]) -> int:
-    """As the output tells or, where it does not, as the user says.
+    """As the output states or, where it does not, as the user reports.
 
-    What the user says may be of another case of the output: of one that does not tell.
+    What the user reports may be about another case of the output, which lacks it.
     """
     reported = found.nodes
     if metadata.nodes is None:
         if reported.reported is None:
             seen = f" ({reported.why})" if reported.why else ""
-            raise ParseError(f"{tool} does not say on how many nodes it ran{seen}; add --nodes N.")
+            raise ParseError(f"{tool} does not state the number of nodes{seen}; add --nodes N.")
         return reported.reported
     if reported.fits(metadata.nodes):
         return metadata.nodes
@@ -234,7 +327,7 @@ def _engine(metadata: UserMetadata, found: Found) -> dict[str, Any]:
 
 
 def _model(metadata: UserMetadata, found: Found) -> dict[str, Any]:
-    """Without a name, nothing else says which model it was."""
+    """Without a name the model is unknown."""
     names = {"name": metadata.model or found.model.get("name")}
     names["weights"] = metadata.weights or found.model.get("weights")
     return present({**found.model, **names}) if names["name"] else {}
@@ -242,5 +335,5 @@ def _model(metadata: UserMetadata, found: Found) -> dict[str, Any]:
 
 def _agreed(option: str, given: str | None, reported: str | None) -> str | None:
     if given and reported and given != reported:
-        raise ParseError(f"{option} {given!r} contradicts the output, which tells of {reported!r}.")
+        raise ParseError(f"{option} {given!r} contradicts the output, which has {reported!r}.")
     return given or reported

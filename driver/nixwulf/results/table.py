@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.metric import adds_up
-from nixwulf.results.cost import SPEEDS, price, watts_by_metric
+from nixwulf.results.cost import SPEEDS, per_watt, price, watts_by_metric
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.identity import COLUMNS, OVER_NODES, canonical, case_id
 from nixwulf.results.pooling import PERCENTILES, pooled
-from nixwulf.results.power import per_watt
 from nixwulf.results.record import Record
 
 if TYPE_CHECKING:
@@ -37,8 +36,8 @@ TIDY_COLUMNS = {
     "repetition": "which pass over the cases, from 0",
     "record": "id of the record",
     "source": "URL or file from which numbers come that are no run's",
-    "engine_version": "version or build of the engine, as it tells it",
-    "started": "when the run started, UTC; empty where a source does not say",
+    "engine_version": "version or build of the engine, as it reports it",
+    "started": "when the run started, UTC; empty where a source does not state it",
     "outcome": "how the run ended; only ok carries metrics",
     "phase": "phase in which a run failed; absent when ok",
     "reason": "why a run failed; absent when ok",
@@ -49,8 +48,8 @@ TIDY_COLUMNS = {
     "metric": "prompt, decode, ttft, bandwidth, ...; absent when the run failed",
     "unit": "unit of value, stddev, p50, p95, p99 and samples: tok/s, Gbit/s, ms, us, Gflop/s, ...",
     "state": "cold or warm",
-    "variant": "those of its conditions that tell it from the run's other metrics of its name, as "
-    "JSON with sorted keys",
+    "variant": "those of its conditions that distinguish it from the run's other metrics of its "
+    "name, as JSON with sorted keys",
     "conditions": "conditions of the metric, as JSON with sorted keys",
     "observed": "what was seen beside the samples, as JSON with sorted keys",
     "n_prompt": "prompt length, tokens",
@@ -61,7 +60,7 @@ TIDY_COLUMNS = {
     "p50": "median of a distribution, nearest rank; absent where the metric is none",
     "p95": "95th percentile of a distribution, nearest rank",
     "p99": "99th percentile of a distribution, nearest rank",
-    "n_samples": "number of samples; absent where a source does not say",
+    "n_samples": "number of samples; absent where a source does not state it",
     "samples": "every sample",
     "watts": "mean of all nodes while it was measured, W; of speeds (tok/s, Gflop/s) only, as are "
     "all that follow",
@@ -230,7 +229,7 @@ def columns_of(record: Record) -> dict[str, Any]:
 
 def _metrics_of(record: Record) -> list[dict[str, Any]]:
     """What each row of a record has besides: one empty row where it failed."""
-    # The schema says the same; a reader that trusts a number checks again.
+    # As the schema; a reader that trusts a number checks again.
     if record["outcome"] != "ok" or not record["metrics"]:
         return [_NO_METRIC]
     of_metrics = [*record["metrics"], *per_watt(record)]

@@ -16,9 +16,9 @@ from nixwulf.nodes.facts import gather
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine
-from nixwulf.plugins.gates import examine, subject_of_run
+from nixwulf.plugins.gates import context_of_run, examine
 from nixwulf.plugins.runtime.run import Run, RunFailure
-from nixwulf.results.power import warnings
+from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record
 from nixwulf.sweep import transport
 from nixwulf.sweep.hints import hint_for
@@ -103,7 +103,7 @@ def run_case(
 
 def _pass_gates(run: Run, found: Findings, model: PlacedModel | None) -> None:
     connections = {node.node.name: node for node in run.nodes}
-    results = examine(subject_of_run(run, model), connections, run.waived)
+    results = examine(context_of_run(run, model), connections, run.waived)
     found.gates = [result.document() for result in results if result.sentences]
     refusals = [result for result in results if result.state == "refused"]
     if refusals:

@@ -16,6 +16,7 @@ from nixwulf.core.query import matches, parse_query
 from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Cluster, parse_cluster
+from nixwulf.llm import Model
 from nixwulf.nodes import container
 from nixwulf.perf.scenarios.candidates import LeftOut, Placement, placements
 from nixwulf.plugins import benchmarks, engines, gates, meters, switches
@@ -25,7 +26,8 @@ from nixwulf.results.store import read_plan
 from nixwulf.sweep.sweep_file import Sweep, parse_sweep
 
 SCHEMA_VERSION = "1.1"
-_COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
+COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
+"""Of a point of a sweep, beside its parameters."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,10 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
     waived = gates.known_names(waived)
     meters.require_known(cluster)
     switches.require_known(cluster)
-    cases, left_out = possible(sweep, cluster)
+    cases, left_out = _possible(sweep, cluster)
     chosen, refused = cases, left_out
     if only:
-        keys = frozenset(_COORDINATES) | {key for case in chosen for key in case.parameters}
+        keys = frozenset(COORDINATES) | {key for case in chosen for key in case.parameters}
         terms = parse_query(only, keys)
         chosen = tuple(c for c in chosen if matches(terms, {**c.parameters, **c.document()}))
         refused = tuple(o for o in refused if matches(terms, {**o.what["parameters"], **o.what}))
@@ -92,14 +94,16 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
     return Plan(sweep, cluster, only, waived, chosen, left_out)
 
 
-def possible(
+def _possible(
     sweep: Sweep, cluster: Cluster
 ) -> tuple[tuple[Case, ...], tuple[LeftOut[dict[str, Any]], ...]]:
     """The points of a sweep that are cases on a cluster, and those that are none."""
     cases: dict[str, Case] = {}
     left_out: list[LeftOut[dict[str, Any]]] = []
     for point, placement in _points(sweep, cluster):
-        reason = _excluded(point, sweep) or _impossible(point, placement, cluster, sweep)
+        reason = _excluded(point, sweep) or impossible(
+            point, placement, cluster, sweep.models.get(point.get("model", ""))
+        )
         if reason:
             left_out.append(LeftOut(point, reason))
         else:
@@ -199,8 +203,8 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
 
 
 def _shared_fabrics(cluster: Cluster, nodes: int) -> list[str]:
-    """The fabrics that so many nodes are on; all where none is, to be left out with the reason."""
-    shared = [name for name in cluster.fabrics if len(cluster.nodes_on(name)) >= nodes]
+    """The fabrics that join so many nodes; all where none does, to be left out with the reason."""
+    shared = [name for name in cluster.fabrics if cluster.joined(name, nodes)]
     return shared or list(cluster.fabrics)
 
 
@@ -260,16 +264,24 @@ def _excluded(point: dict[str, Any], sweep: Sweep) -> str | None:
     return None
 
 
-def _impossible(
-    point: dict[str, Any], placement: Placement, cluster: Cluster, sweep: Sweep
+def impossible(
+    point: Mapping[str, Any], placement: Placement, cluster: Cluster, model: Model | None
 ) -> str | None:
+    """Why a cluster cannot run a point of a sweep, or None.
+
+    Args:
+        point: its coordinates, parameters with their defaults.
+        placement: where it would run.
+        cluster: the cluster.
+        model: its model; None where the benchmark measures the machines themselves.
+    """
     benchmark = benchmarks.find(point["benchmark"])
     if problem := placement.problem(cluster):
         return problem
     if benchmark.engines and point["engine"] not in benchmark.engines:
         return f"{benchmark.name} measures {', '.join(benchmark.engines)} only"
-    if "engine" in point:
-        engine, model = engines.find(point["engine"]), sweep.models[point["model"]]
+    if model:
+        engine = engines.find(point["engine"])
         if model.id and not engine.hub_models:
             return f"{engine.name} reads a file, not a model by its name on Hugging Face"
         known = {**point, "random": model.random}

@@ -68,9 +68,9 @@ def record_path(folder: Path, case: Case, repetition: int) -> Path:
     Args:
         folder: of the sweep.
         case: the point of the matrix.
-        repetition: of the case, from 1.
+        repetition: of the case, from 0.
     """
-    return folder / "records" / f"{case.id}-r{repetition}.json"
+    return folder / "records" / f"{case.run_name(repetition)}.json"
 
 
 def missing_runs(plan: Plan, folder: Path) -> list[tuple[Case, int]]:
@@ -197,7 +197,7 @@ def run_one(
     """
     nodes = tuple(connected.nodes[node.name] for node in case.nodes_of(plan.cluster))
     placed = _placed(connected, plan, case)
-    name = f"{case.id}-r{repetition}"
+    name = case.run_name(repetition)
     run = Run(
         name=name,
         case=case,

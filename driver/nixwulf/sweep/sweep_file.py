@@ -12,6 +12,9 @@ from nixwulf.core.schema import check
 from nixwulf.llm import Model, parse_model
 from nixwulf.plugins.runtime.run import Limits
 
+SEED = 1
+"""Of the random numbers of a case, where a sweep gives none."""
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -63,7 +66,7 @@ def parse_sweep(document: Any, source: str) -> Sweep:
         repetitions=document.get("repetitions", 1),
         samples=document.get("samples", 3),
         warm_up=document.get("warm_up", True),
-        seed=document.get("seed", 1),
+        seed=document.get("seed", SEED),
         limits=Limits(**document.get("limits", {})),
         recover_after_hang=document.get("on_hang") == "recover",
         source=source,

@@ -1,4 +1,4 @@
-"""Goals: what the best strategy is best at, and which number of a record tells it."""
+"""Goals: what the best strategy is best at, and which metric of a record measures it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.forecast import Forecast
 from nixwulf.plugins import engines
-from nixwulf.results.power import fullest
+from nixwulf.results.cost import fullest
 
 SERVE = "serve"
-_LEAST_DEVIATION = 0.02  # of a mean of samples: runs of one way differ by as much
+_LEAST_DEVIATION = 0.02  # of a mean of samples: runs of one strategy differ by as much
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,16 @@ class Measurement:
 def predicted_time(
     goal: Goal, forecast: Forecast, n_prompt: int, n_gen: int
 ) -> PredictedTime | None:
-    """What a prediction says of a goal; None where the reading of prompts is not predicted.
+    """The predicted time of a goal; None where the reading of prompts is not predicted.
 
-    throughput: a token that is generated costs its step, and its share of the prompts
+    Of throughput: a token that is generated costs its step, and its share of the prompts
     (nixwulf.perf.predict.total).
+
+    Args:
+        goal: what the best strategy is best at.
+        forecast: the prediction of a strategy.
+        n_prompt: tokens of a prompt.
+        n_gen: tokens generated after it.
     """
     decode, prompt = forecast.decode, forecast.prompt
     deviation = log(decode.high / decode.value) / QUANTILE_80
@@ -77,14 +83,20 @@ def predicted_time(
 
 
 def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
-    """What measures an engine for a goal; numbers of several engines come from one benchmark."""
+    """The benchmark that measures an engine for a goal.
+
+    Args:
+        goal: what the best strategy is best at.
+        engine: its name.
+        alone: whether it is the only engine; numbers of several come from one benchmark.
+    """
     if goal.metric == "throughput" or (goal.metric == "decode" and not alone):
         return SERVE
     return engines.find(engine).native_benchmark or SERVE
 
 
 def unmeasured(goal: Goal, engine: str) -> str | None:
-    """Why no benchmark tells a goal of an engine, or None."""
+    """Why no benchmark measures a goal for an engine, or None."""
     native = engines.find(engine, "--engine").native_benchmark
     if goal.metric == "prompt" and not native:
         return f"no benchmark measures the reading of prompts of {engine} by itself"
@@ -92,7 +104,7 @@ def unmeasured(goal: Goal, engine: str) -> str | None:
 
 
 def measurement_of(goal: Goal, record: Mapping[str, Any]) -> Measurement | None:
-    """What a record that ended ok says of a goal; None where it has no such metric."""
+    """The measurement of a goal in a record that ended ok; None where it has no such metric."""
     for index, metric in enumerate(record["metrics"]):
         if metric["name"] == goal.metric and metric["unit"] == "tok/s" and metric["value"] > 0:
             spread = metric.get("stddev", 0.0) / metric["value"] / sqrt(len(metric["samples"]))
@@ -103,7 +115,7 @@ def measurement_of(goal: Goal, record: Mapping[str, Any]) -> Measurement | None:
 
 
 def no_watts(record: Mapping[str, Any]) -> str:
-    """Why a record says nothing about efficiency, as a sentence."""
+    """Why a record has no efficiency, as a sentence."""
     power = record.get("power", {})
     reasons = [power.get("absent", "")]
     reasons += [entry.get("absent", "") for entry in power.get("efficiency", ())]

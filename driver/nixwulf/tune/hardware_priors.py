@@ -24,7 +24,7 @@ def widened(
 ) -> tuple[dict[str, float], float]:
     """Deviations of the constants' logarithms there, and the least variance of a strategy's own.
 
-    Of a machine that nobody measured no constant is known better than a factor of e either way.
+    No constant of a machine that nobody measured is known to better than a factor of e.
     """
     if any(lacks(platform, BANDWIDTH) for platform in platforms):
         return {part: max(_UNKNOWN, one) for part, one in deviations.items()}, _OWN

@@ -31,9 +31,17 @@ def measure(
 ) -> Decision:
     """Measure until no other strategy can be better or the time is up; gives why it stopped.
 
-    on_run_end gets the place of each strategy whose run has ended; beside is called while the nodes
-    are brought up, since nothing may run beside what is measured. No run outlives the budget.
-    Raises GateError where nodes cannot be reached.
+    Args:
+        state: the search, which each measurement updates.
+        plan: the cases of its strategies.
+        folder: of the run.
+        budget_s: seconds from when the nodes are up; no run outlives it.
+        observer: shows progress.
+        on_run_end: gets the place of each strategy whose run has ended.
+        beside: called while the nodes are brought up: nothing may run beside a measurement.
+
+    Raises:
+        GateError: where nodes cannot be reached.
     """
     cases = [option.case for option in state.options]
     with ExitStack() as stack:
@@ -64,7 +72,7 @@ def measure(
             state.add(n, record, took)
             on_run_end(n)
             if state.lacks_watts:
-                return Decision(None, "nothing tells watts")
+                return Decision(None, "no meter gives watts")
 
 
 def _leave_out_lacking(state: SearchState, connected: Session) -> None:

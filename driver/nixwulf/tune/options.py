@@ -12,14 +12,14 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster
-from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question
+from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Placement, Question
 from nixwulf.perf.scenarios.facts import stated_links
-from nixwulf.perf.scenarios.forecast import forecast_all
+from nixwulf.perf.scenarios.forecast import answer
 from nixwulf.perf.scenarios.text import how
-from nixwulf.plugins import engines
+from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.runtime.run import Case
-from nixwulf.sweep.plan import possible
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import COORDINATES, impossible
+from nixwulf.sweep.sweep_file import SEED
 from nixwulf.tune.goals import SERVE, Goal, benchmark, unmeasured
 from nixwulf.tune.hardware_priors import missing
 from nixwulf.tune.subject import ModelChoice
@@ -48,11 +48,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Option:
-    """A strategy to run it: its block in a sweep, and its case."""
+    """A strategy to run it, and its case of a sweep."""
 
     engine: str
     candidate: Candidate
-    block: Mapping[str, Any]
     words: str
     case: Case
 
@@ -65,7 +64,13 @@ class Option:
 def question(
     request: Request, engine: str, links: Mapping[str, Mapping[str, float]] | None = None
 ) -> Question:
-    """As the model is asked; links by fabric as they were measured, else those of a lab."""
+    """The request as the performance model takes it.
+
+    Args:
+        request: the request.
+        engine: its name.
+        links: by fabric, rtt_us and bandwidth_gbps as measured; None: those of a lab.
+    """
     return Question(
         request.cluster,
         request.subject.model,
@@ -78,21 +83,20 @@ def question(
 
 
 def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut[str], ...]]:
-    """Ways that fit, or may, and those left out; raises InputError when none is left."""
+    """Strategies that fit, or may, and those left out; raises InputError when none is left."""
     found: list[Option] = []
     out: list[LeftOut[str]] = []
     refused: list[LeftOut[str]] = []
     for engine in request.engines:
         try:
             reason = unmeasured(request.goal, engine)
-            ways = (
-                () if reason else forecast_all(question(request, engine), missing(request.cluster))
-            )
+            asked = question(request, engine)
+            forecasts = () if reason else answer(asked, missing(request.cluster)).forecasts
         except InputError as error:
-            ways, reason = (), error.message.rstrip(".")
+            forecasts, reason = (), error.message.rstrip(".")
         if reason:
             out.append(LeftOut(engine, reason))
-        for one in ways:
+        for one in forecasts:
             words = _words(request, engine, one.candidate)
             nodes, room = one.candidate.nodes, one.plain.room
             if room.fits is False:
@@ -102,11 +106,11 @@ def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut[str], .
             elif len(nodes) == 1 and nodes[0] != request.cluster.nodes[0]:
                 out.append(LeftOut(words, "a case of one node runs on the cluster's first"))
             else:
-                own = block(request, engine, one.candidate)
-                sweep = parse_sweep(sweep_document(request, [own], "tune", 60.0), "nixwulf tune")
-                cases, none = possible(sweep, request.cluster)
-                found += [Option(engine, one.candidate, own, words, case) for case in cases]
-                refused += [LeftOut(words, left.reason) for left in none]
+                option = Option(engine, one.candidate, words, _case(request, engine, one.candidate))
+                if why_not := _impossible(request, option.case):
+                    refused.append(LeftOut(words, why_not))
+                else:
+                    found.append(option)
     left_out = (*out, *refused)
     if not found:
         _refuse(request, left_out)
@@ -114,10 +118,17 @@ def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut[str], .
 
 
 def sweep_document(
-    request: Request, blocks: Sequence[Mapping[str, Any]], name: str, wall_s: float
+    request: Request, cases: Sequence[Case], name: str, wall_s: float
 ) -> dict[str, Any]:
-    """A sweep of the blocks of some strategies, as its YAML has it."""
-    first, *others = map(dict, blocks)
+    """A sweep of some cases, as its YAML has it.
+
+    Args:
+        request: gives the model, the samples and the goal.
+        cases: those of strategies, at least one.
+        name: of the sweep.
+        wall_s: limit of a run, seconds.
+    """
+    first, *others = map(_block, cases)
     subject = request.subject
     return {
         "name": name,
@@ -130,30 +141,48 @@ def sweep_document(
     }
 
 
-def block(request: Request, engine: str, candidate: Candidate) -> Mapping[str, Any]:
-    """The matrix of one way."""
+def _block(case: Case) -> dict[str, Any]:
+    """The matrix of a case: each axis with its one value."""
+    point = case.document()
+    axes = {name: [point[name]] for name in COORDINATES if name in point}
+    return {**axes, "parameters": {name: [value] for name, value in case.parameters.items()}}
+
+
+def _case(request: Request, engine: str, candidate: Candidate) -> Case:
     alone = len(request.engines) == 1
     measures = benchmark(request.goal, engine, alone=alone)
-    parameters: dict[str, list[Any]] = {"n_prompt": [request.n_prompt], "n_gen": [request.n_gen]}
+    plugin = engines.find(engine)
+    known = {**benchmarks.find(measures).parameters, **plugin.parameters}
+    parameters = {name: one.default for name, one in known.items()}
+    parameters |= {"n_prompt": request.n_prompt, "n_gen": request.n_gen}
     if measures == SERVE:
-        parameters["concurrency"] = [request.batch]
-        parameters["requests"] = [REQUESTS_A_SLOT * request.batch]
-        apis = engines.find(engine).apis
-        parameters |= {} if "completions" in apis else {"api": [*apis]}
-    if request.cluster.is_lab and "threads" in engines.find(engine).parameters:
+        parameters["concurrency"] = request.batch
+        parameters["requests"] = REQUESTS_A_SLOT * request.batch
+        if "completions" not in plugin.apis:
+            parameters["api"] = plugin.apis[0]
+    if request.cluster.is_lab and "threads" in plugin.parameters:
         # The lab's nodes share the cores of one machine.
-        parameters["threads"] = [1]
-    matrix: dict[str, Any] = {
-        "engine": [engine],
-        "benchmark": [measures],
-        "model": [request.subject.name],
-        "nodes": [len(candidate.nodes)],
-        "parallelism": [candidate.parallelism],
-        "parameters": parameters,
-    }
-    if candidate.fabric and candidate.transport:
-        matrix |= {"fabric": [candidate.fabric.name], "transport": [candidate.transport]}
-    return matrix
+        parameters["threads"] = 1
+    return Case(
+        engine=engine,
+        benchmark=measures,
+        model=request.subject.name,
+        nodes=len(candidate.nodes),
+        fabric=candidate.fabric.name if candidate.fabric else None,
+        transport=candidate.transport,
+        parallelism=candidate.parallelism,
+        parameters=parameters,
+        seed=SEED,
+        samples=request.samples,
+        warm_up=True,
+        model_digest=request.subject.definition.digest,
+    )
+
+
+def _impossible(request: Request, case: Case) -> str | None:
+    """Why the cluster cannot run it, though the engine could be predicted so."""
+    placement = Placement(case.nodes, case.fabric, case.transport, case.parallelism)
+    return impossible(case.document(), placement, request.cluster, request.subject.definition)
 
 
 def first_of_each_reason(out: Sequence[LeftOut[str]]) -> list[LeftOut[str]]:

@@ -3,8 +3,8 @@
 The logarithm of a time is that of the sum of its parts, each over or times a constant of its
 engine, plus what all strategies on these machines have in common, plus what is its own. Constants
 are known with a deviation (nixwulf.perf.constants), so each measured strategy narrows them for the
-others: one node tells the weights and the dispatch, a pipeline its hops, a split of tensors its
-sums.
+others: one node determines the weights and the dispatch, a pipeline its hops, a split of tensors
+its sums.
 Least squares of the logarithms with the constants' deviations as priors, by Gauss and Newton.
 """
 

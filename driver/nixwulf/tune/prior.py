@@ -76,7 +76,13 @@ class Prior:
 def prior_of(
     request: Request, option: Option, links: Mapping[str, Mapping[str, float]]
 ) -> Prior | None:
-    """What is expected of a strategy; links by fabric as measured. None: not predictable."""
+    """The prior of a strategy; None where it cannot be predicted.
+
+    Args:
+        request: the request.
+        option: the strategy.
+        links: by fabric, rtt_us and bandwidth_gbps as measured.
+    """
     asked = question(request, option.engine, links)
     found = forecast(asked, option.candidate, assumed(request.cluster))
     time = predicted_time(request.goal, found, request.n_prompt, request.n_gen)
@@ -90,7 +96,7 @@ def prior_of(
     model = OptionModel(name, time.parts, deviations, max(least, unexplained(time, published)))
     decode, prompt = found.decode.value, found.prompt.value if found.prompt else None
     passes = request.samples + 1.0
-    if option.block["benchmark"] == [SERVE]:
+    if option.case.benchmark == SERVE:
         # Throughput is of all requests at once, so of each slot's one after the other.
         passes = request.samples * REQUESTS_A_SLOT + 1.0
     batch = request.batch
@@ -104,7 +110,7 @@ def prior_of(
         sequence=(request.n_prompt, request.n_gen),
         passes=passes,
     )
-    # What predict says of an option of its own is of no use here.
+    # predict's own options do not exist here.
     known = (one.partition("; give --what-if")[0] for one in found.assumptions)
     assumptions = dict.fromkeys((*known, *assumption_sentences(platforms)))
     return Prior(model, cost, tuple(assumptions))

@@ -15,7 +15,7 @@ from nixwulf.tune.goals import no_watts
 from nixwulf.tune.options import first_of_each_reason
 from nixwulf.tune.posterior import Estimate
 from nixwulf.tune.search import Decision, Ranked, SearchState, best, order, ranking
-from nixwulf.tune.serving import serving, typed
+from nixwulf.tune.serving import serve_commands, serving
 
 _PIPE_WIDTH = 170
 _MINUTE = 60.0
@@ -38,8 +38,14 @@ def heading(state: SearchState) -> str:
     )
 
 
-def to_rank(console: Console, state: SearchState, budget_s: float) -> None:
-    """The ranking before anything is measured, what was left out, and the order of measuring."""
+def print_ranking(console: Console, state: SearchState, budget_s: float) -> None:
+    """Print the ranking before anything is measured, what was left out, and the order of measuring.
+
+    Args:
+        console: where to.
+        state: the search at its beginning.
+        budget_s: time to measure in, seconds.
+    """
     ranked = state.ranked()
     queue = order(ranked)
     say(console, heading(state))
@@ -63,7 +69,7 @@ def to_rank(console: Console, state: SearchState, budget_s: float) -> None:
         console,
         f"\nThe few that could be best: {len(queue)} of {plural(len(ranked), 'strategy')}, about "
         f"{minutes(needed)}{others}. The budget is {minutes(budget_s)}. Each measurement changes "
-        "what the others should give, so some are dropped on the way.",
+        "what the others should give, so some are dropped during the search.",
     )
     if len(state.request.engines) > 1:
         say(console, "Engines that a node lacks are left out when the nodes are asked.")
@@ -73,8 +79,15 @@ def to_rank(console: Console, state: SearchState, budget_s: float) -> None:
         say(console, f"- {sentence}")
 
 
-def to_tell(console: Console, state: SearchState, n: int, before: Estimate) -> None:
-    """What came of a measurement, beside what was predicted just before it."""
+def print_measurement(console: Console, state: SearchState, n: int, before: Estimate) -> None:
+    """Print the result of a measurement beside its prediction just before it.
+
+    Args:
+        console: where to.
+        state: the search after it.
+        n: place of the strategy.
+        before: what was predicted.
+    """
     words = state.options[n].words
     if n in state.out:
         say(console, f"{words}: {state.out[n]}")
@@ -91,7 +104,7 @@ def to_tell(console: Console, state: SearchState, n: int, before: Estimate) -> N
     )
 
 
-def to_end(
+def print_result(
     console: Console,
     state: SearchState,
     decision: Decision,
@@ -99,7 +112,16 @@ def to_end(
     cluster: str,
     sweep: Path,
 ) -> None:
-    """All strategies as ranked now, the best one, and how to serve it and measure it again."""
+    """Print the final ranking, the best strategy, and how to serve it and measure it again.
+
+    Args:
+        console: where to.
+        state: the search.
+        decision: why it stopped.
+        folder: of the run.
+        cluster: as the command line named it.
+        sweep: the sweep file of the best strategy.
+    """
     ranked = state.ranked()
     estimates = state.estimates()
     top = best(ranked)
@@ -149,8 +171,8 @@ def to_end(
 
 def _to_serve(console: Console, state: SearchState, top: int, cluster: str) -> None:
     """What to type: the commands of its record, over ssh."""
-    way = serving(state.records[top], state.request.cluster, state.request.batch)
-    lines = typed(way, state.request.cluster, cluster)
+    served = serving(state.records[top], state.request.cluster, state.request.batch)
+    lines = serve_commands(served, state.request.cluster, cluster)
     say(console, "\nTo serve it, by the commands of its record:")
     for line in lines.first:
         say(console, f"  {line}", whole=True)
@@ -163,7 +185,7 @@ def _to_serve(console: Console, state: SearchState, top: int, cluster: str) -> N
         say(console, "until Ctrl-C:")
     for line in lines.servers:
         say(console, f"  {line}", whole=True)
-    for note in way.notes:
+    for note in served.notes:
         say(console, note)
     say(console, "To ask it:")
     for line in lines.then:
@@ -172,7 +194,7 @@ def _to_serve(console: Console, state: SearchState, top: int, cluster: str) -> N
         say(console, f"At the end: {line}", whole=True)
 
 
-def to_say_no_watts(console: Console, state: SearchState) -> None:
+def print_no_watts(console: Console, state: SearchState) -> None:
     """Why efficiency cannot be judged."""
     record = next(iter(state.records.values()))
     say(

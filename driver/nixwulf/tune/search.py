@@ -20,7 +20,7 @@ from nixwulf.tune.prior import Prior, correction, prior_of
 
 USED_UP = "the budget is used up"
 _ENDED = "the budget ended before its run"
-_WATTS_DEVIATION = 0.15  # chosen: of a node's watts from one way to another
+_WATTS_DEVIATION = 0.15  # chosen: of a node's watts from one strategy to another
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def best(ranked: Sequence[Ranked]) -> int | None:
 
 
 def contenders(ranked: Sequence[Ranked]) -> list[int]:
-    """Ways to measure that could be best: above the low end of the leader, quickest first."""
+    """Open strategies that could be best: above the low end of the leader, quickest first."""
     alive = [one for one in ranked if not one.out]
     if not alive:
         return []
@@ -100,7 +100,7 @@ def decide(ranked: Sequence[Ranked], left_s: float) -> Decision:
 
 @dataclass
 class SearchState:
-    """Ways of a request, in the order in which they were found; the first view stays as it was."""
+    """The strategies of a request, in the order in which they were found, and all that is known."""
 
     request: Request
     options: tuple[Option, ...]
@@ -172,7 +172,13 @@ class SearchState:
         return found
 
     def add(self, n: int, record: Record, took: float) -> None:
-        """A run of a strategy has ended: what it says of it, of its fabric and of the others."""
+        """Take the record of a strategy: it updates the strategy, its fabric and the others.
+
+        Args:
+            n: place of the strategy.
+            record: of its run, whatever the outcome.
+            took: duration of the run, seconds.
+        """
         self.records[n], self.took[n] = record, took
         found = measurement_of(self.request.goal, record) if record["outcome"] == "ok" else None
         if found is None:
@@ -183,7 +189,7 @@ class SearchState:
         else:
             self.measurements[n] = found
         fabric = self.options[n].candidate.fabric
-        # What is measured is TCP; of RDMA it tells nothing.
+        # What is measured is TCP, and not valid for RDMA.
         if fabric is not None and self.options[n].candidate.transport == "tcp":
             trip, rate = record_rtt_us(record), record_bandwidth_gbps(record)
             known = self.links.setdefault(fabric.name, {})

@@ -1,4 +1,4 @@
-"""How to serve a measured strategy, as the lines that are typed on one's own machine."""
+"""How to serve a measured strategy, as the command lines of the user's machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LAB = "serve"
 
 
 @dataclass(frozen=True)
-class Typed:
+class ServeCommands:
     """Lines in the order of typing; first and last end by themselves, servers run until Ctrl-C."""
 
     first: tuple[str, ...]
@@ -27,16 +27,26 @@ class Typed:
 
 
 def serving(record: Record, cluster: Cluster, slots: int) -> Serving:
-    """How to serve a measured strategy with room for so many requests at once."""
+    """How to serve a measured strategy.
+
+    Args:
+        record: its run.
+        cluster: where it ran.
+        slots: requests that are served at once.
+    """
     engine = engines.find(record["case"]["engine"])
     return engine.serve_commands(measured_run(engine, record, cluster, slots))
 
 
-def typed(way: Serving, cluster: Cluster, named: str) -> Typed:
-    """Over one's own ssh; the head's port comes here with the server that answers.
+def serve_commands(served: Serving, cluster: Cluster, named: str) -> ServeCommands:
+    """The lines to type, over the user's ssh; the head's port comes with the server that answers.
 
-    named: the cluster as a command line names it. A lab is brought up first, for that of the
-    measurements has ended, and its nodes' homes with it.
+    A lab is brought up first, for that of the measurements has ended, and its nodes' homes with it.
+
+    Args:
+        served: how to serve a strategy.
+        cluster: where.
+        named: the cluster as a command line names it.
     """
     targets = {node.name: node.ssh for node in cluster.nodes}
     # Connections that the lab's ssh shares outlive the line, and the port that comes here with it.
@@ -54,15 +64,15 @@ def typed(way: Serving, cluster: Cluster, named: str) -> Typed:
             line = line.replace(f"{HOME}/.cache/nixwulf/", f"{cache_dir()}/")
         return ssh(one.node, line, "-t", *(here if one is answers else ()))
 
-    here = ("-L", f"{way.port}:127.0.0.1:{way.port}")
-    answers = [one for one in way.servers if one.node == way.head][-1]
+    here = ("-L", f"{served.port}:127.0.0.1:{served.port}")
+    answers = [one for one in served.servers if one.node == served.head][-1]
     up = shlex.join(["nixwulf", "lab", "up", "--name", _LAB, "--cluster", named])
-    return Typed(
+    return ServeCommands(
         first=(
             *((up,) if cluster.is_lab else ()),
-            *map(put, way.before),
+            *map(put, served.before),
         ),
-        servers=tuple(map(start, way.servers)),
-        then=way.then,
+        servers=tuple(map(start, served.servers)),
+        then=served.then,
         last=(f"nixwulf lab down --name {_LAB}",) if cluster.is_lab else (),
     )

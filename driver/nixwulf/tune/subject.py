@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
-from nixwulf.llm import random_gguf
+from nixwulf.llm import Model, parse_model, random_gguf
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.perf.scenarios.source import ModelDescription, read_model
 from nixwulf.plugins import engines
@@ -28,14 +28,26 @@ class ModelChoice:
     model: ModelDescription
     engines: tuple[str, ...]
 
+    @property
+    def definition(self) -> Model:
+        """As a sweep that names it defines it."""
+        return parse_model(self.name, dict(self.entry), "nixwulf tune")
+
 
 def read_subject(
     text: str, facts_of: str = "", quant: str = "", size_gib: float = 0.0, tokenizer: str = ""
 ) -> ModelChoice:
-    """The model of a command line; raises InputError.
+    """The model of a command line.
 
-    text: a path on the nodes, a name on Hugging Face, or 'random'. Its facts are those of facts_of,
-    else of the file where this machine has it too, else of the name.
+    Args:
+        text: a path on the nodes, a name on Hugging Face, or 'random'.
+        facts_of: where its facts are; empty: in the file if this machine has it, else by its name.
+        quant: quantization where the name does not give it; may be empty.
+        size_gib: of all its files, GiB; 0: unknown.
+        tokenizer: path on the head of a model that has it in another file; else empty.
+
+    Raises:
+        InputError: for what no engine reads, and for unknown facts.
     """
     known = engines.all_engines()
     path = PurePosixPath(text)
@@ -95,9 +107,15 @@ def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> ModelDescri
 
 
 def engines_for(subject: ModelChoice, asked: tuple[str, ...], *, is_lab: bool) -> tuple[str, ...]:
-    """Those asked for, else all that read the model; of the lab, those that this machine has.
+    """The engines to choose from: those asked for, else all that read the model.
 
-    Raises InputError for one that does not read it.
+    Args:
+        subject: the model.
+        asked: names of engines; empty: all.
+        is_lab: whether only those of this machine count.
+
+    Raises:
+        InputError: for an engine that does not read the model.
     """
     for name in asked:
         engines.find(name, "--engine")

@@ -100,8 +100,8 @@ def test_a_speed_above_the_roof_cannot_be_right(tmp_path):
         ),
         (
             {"gates": [{"gate": "usb4", "node": "n1", "state": "unknown",
-                        "sentences": ["Node 'n1' does not tell the speed of its cable."]}]},
-            "The gate 'usb4' is unknown: Node 'n1' does not tell the speed of its cable.",
+                        "sentences": ["Node 'n1' does not report the speed of its cable."]}]},
+            "The gate 'usb4' is unknown: Node 'n1' does not report the speed of its cable.",
         ),
         (
             {"engine": {"name": "llama.cpp", "backends": "CPU"}},
@@ -210,7 +210,7 @@ def test_in_the_lab_one_node_stands_for_the_machine(tmp_path):
     assert two["predicted"] == pytest.approx(1e6 / (5000 + 2 * (hop + 100)), rel=0.01)
     assert "roof" not in two
     assert two["assumptions"][0].endswith(
-        "the speed of one node measured in this run stands for it"
+        "the speed of one node measured in this run is taken for it"
     )
 
 

@@ -54,7 +54,7 @@ def test_an_rdma_fabric_is_told_by_both_transports():
 def test_cables_that_nothing_tells_apart_are_one_line():
     code, output = predict("--model", "gpt-oss-120b", "--engine", "mlx", cluster="mac-studio-4")
     assert code == 0
-    assert "2 nodes, tensor, cable-ab (and 5 alike), rdma" in output
+    assert "2 nodes, tensor, cable-ab (and 5 equal), rdma" in output
     asked = ("--fabric", "cable-ac", "--fabric", "cable-ad", "--nodes", "2")
     assert len(ways(*SMALL, *asked, "--engine", "mlx", cluster="mac-studio-4")) == 8
 
@@ -235,7 +235,7 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
             ("--model", "Foo-7B"),
             "'Foo-7B' is not known. Give its facts in a TOML file as [[models]]",
         ),
-        (("--model", "Llama-3.1-70B"), "does not say its quantization; give --quant such as"),
+        (("--model", "Llama-3.1-70B"), "names no quantization; give --quant such as"),
         (("--model", "no.gguf"), "no.gguf: No such file or directory; give a GGUF"),
         ((*SMALL, "--quant", "QQ"), "Quantization 'QQ' is not known"),
         (

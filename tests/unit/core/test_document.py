@@ -6,20 +6,23 @@ import pytest
 from rich.console import Console
 
 from nixwulf.core.document import (
+    Cell,
     Column,
-    Styled,
+    RowGroup,
     Table,
     bullets,
     escaped,
     markdown,
     pipe_table,
+    plain_table,
+    print_table,
     rich_table,
     say,
 )
 
 TABLE = Table(
     ("case", Column("tok/s", number=True), "note"),
-    [("one node", "410", ""), ("2 nodes", Styled("80.5", "green"), "")],
+    [("one node", "410", ""), ("2 nodes", Cell("80.5", style="good"), "")],
     notes=("Watts: wall.",),
 )
 
@@ -47,7 +50,7 @@ def test_a_table_has_no_borders_on_a_terminal_and_pipes_in_markdown():
 
 def test_a_table_without_its_empty_columns_keeps_all_else():
     assert TABLE.filled.heads == ["case", "tok/s"]
-    assert TABLE.filled.rows[1][1] == Styled("80.5", "green")
+    assert TABLE.filled.cells[1][1] == Cell("80.5", style="good")
     assert TABLE.filled.notes == TABLE.notes
 
 
@@ -60,6 +63,36 @@ def test_what_a_record_says_is_neither_markup_nor_a_sequence_of_a_terminal():
     assert out.getvalue().count("[red]a|b*c_[/red]<b>") == 3
     assert pipe_table(Table(("x",), [(evil,)])).splitlines()[2].count(" | ") == 0
     assert escaped("a\n b") == "a b"
+
+
+GROUPED = Table(
+    (Column("metric", whole=True), Column("mean", "us", number=True)),
+    [RowGroup("one node", "ok"), ("TTFT", "9.0"), RowGroup("2 nodes", "hang", "bad")],
+)
+
+
+def test_a_group_stands_over_its_rows_on_a_terminal_and_in_markdown():
+    out, console = printed()
+    print_table(console, GROUPED)
+    assert [line.rstrip() for line in out.getvalue().splitlines()] == [
+        "one node: ok",
+        "          mean",
+        "  metric    µs",
+        "  TTFT     9.0",
+        "2 nodes: hang",
+    ]
+    assert pipe_table(GROUPED).splitlines()[2:] == [
+        "| **one node** ok |  |",
+        "| TTFT | 9.0 |",
+        "| **2 nodes** hang |  |",
+    ]
+
+
+def test_plain_text_breaks_no_cell_and_parts_groups_by_an_empty_line():
+    command = "x" * 300
+    plan = Table((Column("", width=7), ""), [RowGroup("n1"), ("command", command), RowGroup("n2")])
+    assert plain_table(plan, indent=2) == f"n1\n  command  {command}\n\nn2"
+    assert plain_table(Table(("gate", "n1"), [("mtu", "ok")])) == "gate  n1\nmtu   ok"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from nixwulf.report.summary import summarize
 from nixwulf.report.text import to_markdown
 from nixwulf.results.compare.comparison import compare_paths
 from nixwulf.results.compare.render import to_markdown as comparison
-from nixwulf.results.run_folder import read_folder
+from nixwulf.results.store import read_folder
 from record_factory import case, metric, ok, write_run
 from site_records import site_of
 

@@ -161,7 +161,7 @@ def test_the_path_of_a_mac_is_probed_by_its_own_options(tmp_path):
         assert on_a_mac(_PROBE, tmp_path, "1472", "10.0.0.2") == expected
 
 
-def subject(found, fabric, rdma=False, **changes):
+def context(found, fabric, rdma=False, **changes):
     """Two Macs with the same facts, but for their addresses and names."""
     at_b = {
         A.fabrics[name].address: B.fabrics[name].address for name in A.fabrics.keys() & B.fabrics
@@ -184,7 +184,7 @@ def test_no_gate_refuses_a_mac_that_is_as_its_cluster_file_says(tmp_path, rdma):
         "disk": "/dev/disk3s5  482797652 193000000 289797652      40% /System/Volumes/Data",
         "path-mtu": f"{B.fabrics['cable-ab'].address} passes",
     }
-    against = subject(
+    against = context(
         facts_of_a_mac(tmp_path),
         CABLE,
         rdma,
@@ -202,7 +202,7 @@ def test_no_gate_refuses_a_mac_that_is_as_its_cluster_file_says(tmp_path, rdma):
 
 def test_a_program_that_ssh_does_not_find_on_a_mac_may_be_there(tmp_path):
     found = dataclasses.replace(facts_of_a_mac(tmp_path), programs={"ping": "/sbin/ping"})
-    assert held("programs", subject(found, CABLE)).sentences == (
+    assert held("programs", context(found, CABLE)).sentences == (
         "Node 'mac-a' lacks 'iperf3' on PATH (ssh sees the PATH of ~/.zshenv), which measures the "
         "link; deploy it or install it.",
     )
@@ -212,17 +212,17 @@ def test_a_clock_that_tells_whole_seconds_refuses_only_what_is_certain(tmp_path)
     found = facts_of_a_mac(tmp_path)
     for theirs, state in (("1800000002.N", "ok"), ("1800000003.N", "refused")):
         answers = {"clock": {A.name: theirs, B.name: "1800000000.N"}}
-        against = subject(found, CABLE, answers=answers, asked=(1800000000.5, 1800000000.5))
+        against = context(found, CABLE, answers=answers, asked=(1800000000.5, 1800000000.5))
         assert held("clock", dataclasses.replace(against, nodes=(B, A))).state == state
 
 
 def test_a_mac_without_its_address_or_mtu_is_told_what_to_run_there(tmp_path):
     other = IFCONFIG.replace("10.50.12.1 ", "169.254.7.7 ")
     found = facts_of_a_mac(tmp_path, PRINTED | {"ifconfig": other})
-    (sentence,) = held("fabric", subject(found, CABLE)).sentences
+    (sentence,) = held("fabric", context(found, CABLE)).sentences
     assert sentence == "Node 'mac-a' does not have the address '10.50.12.1'; see 'ifconfig' there."
     jumbo = dataclasses.replace(CABLE, mtu=9000)
-    (sentence,) = held("fabric", subject(facts_of_a_mac(tmp_path), jumbo)).sentences
+    (sentence,) = held("fabric", context(facts_of_a_mac(tmp_path), jumbo)).sentences
     assert sentence.endswith("run 'sudo networksetup -setMTU en3 9000' there.")
 
 

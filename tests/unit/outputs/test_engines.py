@@ -182,7 +182,7 @@ def test_mlx_launch_tells_nodes_transport_parallelism_and_model(records):
 
 
 def test_mlx_of_one_rank_says_nothing_of_nodes(records):
-    with pytest.raises(InputError, match="does not say on how many nodes it ran; add --nodes N"):
+    with pytest.raises(InputError, match="does not state the number of nodes; add --nodes N"):
         records("mlx/mlx.single.llama.txt")
 
 

@@ -31,7 +31,7 @@ SECONDS, GFLOPS = ROW.split()[5:]
 
 def test_the_hpl_part_of_hpcc_has_what_xhpl_prints():
     (solution,) = hpl.parse(ONE)
-    assert (solution.n, solution.nb, solution.p, solution.q) == (1000, 80, 1, 2)
+    assert solution.problem == hpl.Problem(1000, 80, 1, 2)
     assert (solution.seconds, solution.gflops) == (float(SECONDS), float(GFLOPS))
     flops = 2 / 3 * 1000**3 + 3 / 2 * 1000**2
     assert solution.gflops == pytest.approx(flops / solution.seconds / 1e9, rel=0.05)
@@ -39,7 +39,7 @@ def test_the_hpl_part_of_hpcc_has_what_xhpl_prints():
 
 def test_each_problem_is_a_solution():
     found = hpl.parse(fixture("hpl/two-problems.txt"))
-    assert [(each.n, each.residual < 16) for each in found] == [(1000, True), (1200, True)]
+    assert [(each.problem.n, each.residual < 16) for each in found] == [(1000, True), (1200, True)]
 
 
 SERVER = fixture("iperf3/server-both-ways.txt")

@@ -198,7 +198,7 @@ def test_no_address_and_no_folder_of_an_output_gets_into_a_record(records):
 )
 def test_an_output_without_a_result_is_refused_by_what_it_is(records, text, name):
     assert kind_of(text) in KINDS
-    with pytest.raises(InputError, match=f"it looks like '{name}', in which no benchmark's result"):
+    with pytest.raises(InputError, match=f"looks like '{name}', which has no benchmark's result"):
         records(text)
     for line in WRITTEN:
         assert kind_of(line) is None

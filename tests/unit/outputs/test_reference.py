@@ -303,7 +303,7 @@ def test_a_failed_output_is_one_sentence_that_names_the_file(entry):
 
 @of_file(WITHOUT_RESULT)
 def test_an_output_without_results_is_refused_by_what_it_is(entry):
-    with pytest.raises(InputError, match="in which no benchmark's result stands"):
+    with pytest.raises(InputError, match="which has no benchmark's result"):
         imported(entry)
 
 

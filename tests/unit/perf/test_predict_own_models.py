@@ -15,7 +15,7 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm import random_gguf, random_safetensors
 from nixwulf.llm.catalog import table
 from nixwulf.perf.scenarios.candidates import Question
-from nixwulf.perf.scenarios.forecast import forecast_all
+from nixwulf.perf.scenarios.forecast import answer
 from nixwulf.perf.scenarios.source import read_model
 from predict_command import MOE, SMALL, predict, refused, ways
 
@@ -129,7 +129,7 @@ def test_a_gguf_with_bytes_that_were_lost_is_a_model_or_a_sentence(tmp_path_fact
     said = ""
     try:
         found = read_model(str(folder / "lost.gguf"))
-        forecast_all(Question(load_cluster("framework-2"), found))
+        answer(Question(load_cluster("framework-2"), found))
     except InputError as error:
         said = error.message
     assert "\n" not in said

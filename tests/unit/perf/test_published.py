@@ -56,7 +56,7 @@ def test_the_order_of_rows_does_not_matter():
 
 def test_every_row_is_in_a_record_is_a_price_or_repeats_another_row():
     repeated = [row for row in ROWS if row["same_as"]]
-    prices = [row for row in ROWS if row["metric"] == "price_usd"]
+    prices = [row for row in ROWS if row["metric"] == "price_usd" and not row["same_as"]]
     numbers = sum(len(record["metrics"]) for record in MADE)
     assert len(ROWS) == numbers + len(repeated) + len(prices)
     ids = {row["id"]: row for row in ROWS}
@@ -107,6 +107,9 @@ QWEN = {"model": "qwen3-235b-a22b"}
         ("decode", 25.6, {**MS_S1, "nodes": 2, "transport": "rdma"}),
         ("decode", 29, {**MS_S1, "nodes": 4, "transport": "tcp"}),
         ("decode", 38.3, {**MS_S1, "nodes": 4, "transport": "rdma"}),
+        ("decode", 6.23, {**MS_S1, "nodes": 4, "model": "deepseek-r1-671b", "transport": "rdma"}),
+        ("decode", 5.94, {**MS_S1, "nodes": 4, "model": "deepseek-r1-671b", "transport": None}),
+        ("decode", 48, {**MS_S1, "nodes": 1, "engine": "mesh-llm", "model": "qwen3-8b"}),
         ("power", 187, MS_S1),
         ("bandwidth", 9.33, {**FEVM, "benchmark": "iperf3", "streams": 1}),
         ("bandwidth", 9.47, {**FEVM, "benchmark": "iperf3", "streams": 4}),
@@ -117,6 +120,7 @@ QWEN = {"model": "qwen3-235b-a22b"}
         ("gflops", 1333.2, {**SPARK, "nodes": 2}),
         ("decode", 97.93, {**SPARK, "model": "llama-3.2-3b", "price_usd": 4000}),
         ("bandwidth", 106, {**SPARK, "benchmark": "iperf3"}),
+        ("rdma_latency", 1, {**SPARK, "nodes": 2, "price_usd": 10000}),
         ("rdma_bandwidth", 206, {**SPARK, "transport": "rdma"}),
         ("decode", 20.4, {**STUDIO, **QWEN, "nodes": 1, "engine": "llama.cpp"}),
         ("decode", 17.2, {**STUDIO, **QWEN, "nodes": 2, "engine": "llama.cpp"}),

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from healthy_pair import FW1, FW2, facts_of, held, refusal, subject
+from healthy_pair import FW1, FW2, context, facts_of, held, refusal
 from nixwulf.plugins.engines import find
 from nixwulf.plugins.gates import all_gates
 from tool_outputs import fixture
@@ -35,7 +35,7 @@ def printed(*lines, engine="llama.cpp", **changes):
     # no output: a line of the driver's script before what programs print
     texts = [f"nixwulf-engine:llama.cpp\n{text}" for text in lines]
     answers = {"versions": dict(zip(("fw1", "fw2"), texts, strict=False))}
-    against = subject(engine=engine and find(engine), answers=answers, **changes)
+    against = context(engine=engine and find(engine), answers=answers, **changes)
     return dataclasses.replace(against, nodes=against.nodes[: len(lines)])
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from healthy_pair import CLUSTER, DEVICES, FW1, FW2, facts_of, held, refusal, subject
+from healthy_pair import CLUSTER, DEVICES, FW1, FW2, context, facts_of, held, refusal
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster, parse_cluster
 from nixwulf.inventory.platforms import load_platform, platform_names
@@ -21,8 +21,8 @@ from nixwulf.plugins.gates import (
     GateContext,
     GateResult,
     all_gates,
+    context_of_cluster,
     known_names,
-    subject_of_cluster,
 )
 from nixwulf.plugins.gates.kernel import is_older, table
 from nixwulf.plugins.runtime.run import Case
@@ -38,7 +38,7 @@ def test_nothing_is_wrong_with_a_healthy_pair():
             f"{at.address} passes" for node in CLUSTER.nodes for at in node.fabrics.values()
         ),
     }
-    everything = subject(
+    everything = context(
         answers={gate: {"fw1": text, "fw2": text} for gate, text in answers.items()}
     )
     states = {(g, n.name): held(g, everything, n) for g in all_gates() for n in CLUSTER.nodes}
@@ -69,7 +69,7 @@ def test_nothing_is_wrong_with_a_healthy_pair():
     ],
 )
 def test_a_fact_that_is_wrong_is_refused_with_its_value_and_what_to_do(gate, change, words):
-    against = subject(change)
+    against = context(change)
     if gate == "governor":  # The other node differs from it as well.
         assert words in " ".join(held(gate, against).sentences)
         return
@@ -86,18 +86,18 @@ def test_a_fact_that_is_wrong_is_refused_with_its_value_and_what_to_do(gate, cha
 )
 def test_a_gpu_that_the_user_may_not_open_is_refused(change, words):
     answers = {"gpu": {"fw1": DEVICES.replace(*change), "fw2": DEVICES}}
-    assert words in refusal("gpu", subject(answers=answers))
-    assert held("gpu", subject(answers=answers), FW2).state == "ok"
+    assert words in refusal("gpu", context(answers=answers))
+    assert held("gpu", context(answers=answers), FW2).state == "ok"
 
 
 def test_a_powersave_that_scales_with_the_load_is_none():
     change = ("governor:performance", "governor:powersave")
     both = {"fw1": facts_of(change)["fw1"], "fw2": facts_of(change)["fw1"]}
-    assert held("governor", subject(facts=both)).state == "ok"
+    assert held("governor", context(facts=both)).state == "ok"
     plain = facts_of(change)["fw1"]
     hardware = dataclasses.replace(plain.hardware, governor_driver="acpi-cpufreq")
     both = dict.fromkeys(both, dataclasses.replace(plain, hardware=hardware))
-    assert "governor 'powersave'" in refusal("governor", subject(facts=both))
+    assert "governor 'powersave'" in refusal("governor", context(facts=both))
 
 
 @pytest.mark.parametrize(
@@ -111,19 +111,19 @@ def test_a_powersave_that_scales_with_the_load_is_none():
     ],
 )
 def test_what_a_node_does_not_tell_is_unknown_and_refuses_nothing(gate, change):
-    result = held(gate, subject(change))
+    result = held(gate, context(change))
     assert result.state == "unknown"
-    assert "does not tell" in result.sentences[0]
+    assert "does not report" in result.sentences[0]
 
 
 def test_a_node_that_runs_no_linux_is_unknown():
-    result = held("fabric", subject(("osrelease:6.19.1", "osrelease:")))
+    result = held("fabric", context(("osrelease:6.19.1", "osrelease:")))
     assert result.state == "unknown"
     assert "runs no Linux" in result.sentences[0]
 
 
 def test_a_waived_gate_still_says_what_is_wrong():
-    result = held("kernel", subject(("6.19.1", "6.1.0")), waived=("kernel",))
+    result = held("kernel", context(("6.19.1", "6.1.0")), waived=("kernel",))
     assert result.state == "waived"
     assert "'6.1.0'" in result.sentences[0]
 
@@ -136,19 +136,19 @@ def test_an_unknown_gate_cannot_be_waived():
 
 def test_a_memory_carved_out_by_the_firmware_counts_for_the_gpu():
     change = ("mem_info_vram_total:536870912", f"mem_info_vram_total:{96 * 2**30}")
-    assert held("gtt", subject(change)).state == "ok"
+    assert held("gtt", context(change)).state == "ok"
 
 
 def test_clocks_are_apart_only_by_what_no_round_trip_explains():
     facts = facts_of()
     late = dataclasses.replace(facts["fw2"], clock=Clock(3.0, 3.5))
-    sentence = refusal("clock", subject(facts={**facts, "fw2": late}), FW2)
+    sentence = refusal("clock", context(facts={**facts, "fw2": late}), FW2)
     assert "at least 2.9 s ahead of that of 'fw1'" in sentence
     answers = {"clock": {"fw1": "1000.000000000", "fw2": "997.250000000"}}
-    asked = subject(answers=answers, asked=(1000.0, 1000.5))
+    asked = context(answers=answers, asked=(1000.0, 1000.5))
     assert "at least 2.2 s behind that of 'fw1'" in refusal("clock", asked, FW2)
     vague = dataclasses.replace(facts["fw2"], clock=Clock(-2.0, 3.5))
-    assert held("clock", subject(facts={**facts, "fw2": vague}), FW2).state == "ok"
+    assert held("clock", context(facts={**facts, "fw2": vague}), FW2).state == "ok"
 
 
 # hand-made: no RDMA device is at hand
@@ -179,7 +179,7 @@ def rdma_subject(
     facts = {"fw1": facts_of(extra=first)["fw1"], "fw2": facts_of(extra=second)["fw1"]}
     facts["fw1"] = dataclasses.replace(facts["fw1"], memlock=memlock)
     answers = {"memlock": {"fw1": "infinity", "fw2": "infinity"}}
-    return dataclasses.replace(subject_of_cluster(cluster, facts), answers=answers)
+    return dataclasses.replace(context_of_cluster(cluster, facts), answers=answers)
 
 
 def rdma_held(gate, against, place=0):
@@ -254,7 +254,7 @@ def test_a_case_over_tcp_is_not_concerned_by_rdma():
 
 def test_the_lab_has_no_hardware_to_look_at():
     lab = load_cluster("lab")
-    against = subject_of_cluster(lab, {node.name: facts_of()["fw1"] for node in lab.nodes})
+    against = context_of_cluster(lab, {node.name: facts_of()["fw1"] for node in lab.nodes})
     hardware = ("gpu", "gtt", "kernel", "known-bad", "governor", "throttling", "usb4", "memlock")
     for gate in hardware:
         assert held(gate, against, lab.nodes[0]).state == "not applicable"
@@ -294,17 +294,17 @@ def test_listeners_are_read_and_connections_are_not():
 
 
 def test_a_port_that_is_taken_is_refused_with_whose_it_is():
-    sentence = refusal("ports", subject(answers={"ports": {"fw1": TCP}}))
+    sentence = refusal("ports", context(answers={"ports": {"fw1": TCP}}))
     assert "listens on '10.10.0.1:50151', which the link's measurement needs" in sentence
     taken = TCP.replace("01000A0A:C3E7", "00000000:C384")
     assert "'0.0.0.0:50052', which llama.cpp needs" in refusal(
-        "ports", subject(answers={"ports": {"fw1": taken}})
+        "ports", context(answers={"ports": {"fw1": taken}})
     )
 
 
 def test_a_port_of_another_address_is_not_taken():
     elsewhere = TCP.replace("01000A0A:C3E7", "09000A0A:C384")
-    assert held("ports", subject(answers={"ports": {"fw1": elsewhere}})).state == "ok"
+    assert held("ports", context(answers={"ports": {"fw1": elsewhere}})).state == "ok"
 
 
 def test_packets_that_do_not_pass_are_told_from_a_path_that_is_dead():
@@ -312,18 +312,18 @@ def test_packets_that_do_not_pass_are_told_from_a_path_that_is_dead():
     printed = fixture("linux/path-mtu.txt").splitlines()
     assert [line.split()[1] for line in printed] == ["passes", "small", "silent"]
     office = f"{FW2.fabrics['office'].address} passes\n"
-    small = subject(answers={"path-mtu": {"fw1": f"{office}{address} small"}})
+    small = context(answers={"path-mtu": {"fw1": f"{office}{address} small"}})
     assert f"try 'ping -M do -s 8972 {address}'" in refusal("path-mtu", small)
-    silent = subject(answers={"path-mtu": {"fw1": f"{office}{address} silent"}})
+    silent = context(answers={"path-mtu": {"fw1": f"{office}{address} silent"}})
     assert "No packet came back from 'fw1' to 'fw2'" in refusal("path-mtu", silent)
-    assert held("path-mtu", subject()).state == "unknown"
+    assert held("path-mtu", context()).state == "unknown"
 
 
 def test_a_disk_that_is_nearly_full_is_refused():
     text = re.sub(r"\d+( +\d+% )", r"524288\1", fixture("linux/df.txt"))
-    assert "0.50 GiB free on '/'" in refusal("disk", subject(answers={"disk": {"fw1": text}}))
+    assert "0.50 GiB free on '/'" in refusal("disk", context(answers={"disk": {"fw1": text}}))
     nowhere = fixture("linux/df-nowhere.txt")
-    assert held("disk", subject(answers={"disk": {"fw1": nowhere}})).state == "unknown"
+    assert held("disk", context(answers={"disk": {"fw1": nowhere}})).state == "unknown"
 
 
 PI = load_cluster("pi-cm5-4").nodes[0]

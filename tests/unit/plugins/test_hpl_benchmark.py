@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine_runs import run_of
-from nixwulf.outputs.hpl import parse
+from nixwulf.outputs.hpl import Problem, parse
 from nixwulf.plugins.benchmarks.hpl import (
     BENCHMARK,
     another_problem,
@@ -43,7 +43,7 @@ def test_four_nodes_of_128_gib_get_the_order_that_nix_gives_them():
 
 
 def test_the_input_file_has_each_value_where_hpl_reads_it_and_a_problem_for_each_sample():
-    lines = input_text(1000, 80, (1, 2), 2).splitlines()
+    lines = input_text(Problem(1000, 80, 1, 2), 2).splitlines()
     assert len(lines) == 31
     numbered = {number: row.removesuffix("Ns").split(" ") for number, row in enumerate(lines, 1)}
     assert numbered[5][0] == "2"
@@ -82,8 +82,10 @@ def test_lines_that_came_together_do_not_tell_when_a_problem_was_solved():
 
 def test_hpcc_with_too_few_ranks_solves_another_problem_and_that_is_no_result():
     solved = parse(fixture("hpl/another-problem.txt"))
-    assert another_problem(solved, 1000, 80, (1, 4)).startswith(f"solved n {solved[0].n}, nb 80 on")
-    assert another_problem(parse(fixture("hpl/one-problem.txt")), 1000, 80, (1, 2)) is None
+    assert another_problem(solved, Problem(1000, 80, 1, 4)).startswith(
+        f"solved {solved[0].problem}"
+    )
+    assert another_problem(parse(fixture("hpl/one-problem.txt")), Problem(1000, 80, 1, 2)) is None
 
 
 def sentence(run):

@@ -122,9 +122,9 @@ GATES = (
         holds="the node is not the first one",
         reads="nothing",
         fix="take the file of the test away",
-        concerns=lambda subject, node: True,
-        judge=lambda subject, node: (
-            [refused(f"Node {node.name!r} is the first.")] if node is subject.nodes[0] else []
+        concerns=lambda context, node: True,
+        judge=lambda context, node: (
+            [refused(f"Node {node.name!r} is the first.")] if node is context.nodes[0] else []
         ),
     ),
 )
@@ -252,11 +252,11 @@ def test_preflight_holds_it_against_the_nodes(monkeypatch):
 
 
 def test_the_gate_of_ports_knows_those_of_all():
-    subject = gates.subject_of_cluster(CLUSTER, facts_of())
+    context = gates.context_of_cluster(CLUSTER, facts_of())
     # no output: what `cat /proc/net/tcp` begins with, and a socket on port 50991
     table = "  sl  local_address rem_address   st\n   0: 0100007F:C72F 00000000:0000 0A 0 0 0 0 0\n"
-    subject = gates.GateContext(**{**vars(subject), "answers": {"ports": {FW1.name: table}}})
-    (result,) = [gates.result_of(gates.all_gates()["ports"], subject, FW1, ())]
+    context = gates.GateContext(**{**vars(context), "answers": {"ports": {FW1.name: table}}})
+    (result,) = [gates.result_of(gates.all_gates()["ports"], context, FW1, ())]
     assert any("50991" in text and "tiny-bench" in text for text in result.sentences)
 
 

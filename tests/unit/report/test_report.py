@@ -19,7 +19,7 @@ from nixwulf.report.provenance import fabrics
 from nixwulf.report.summary import summarize
 from nixwulf.report.text import to_markdown, to_terminal
 from nixwulf.results.record import sealed
-from nixwulf.results.run_folder import read_folder
+from nixwulf.results.store import read_folder
 from record_factory import case, failed, metric, ok, plan, write_run
 
 ONE = case(1)
@@ -129,7 +129,7 @@ def test_more_than_linear_is_flagged_as_suspect(tmp_path):
     records = [ok(ONE, {"decode": [10.0]}), ok(NEAR, {"decode": [21.0]})]
     summary = summarize(read_folder(write_run(tmp_path, records)))
     assert line_of(summary, NEAR).values["decode"].above_linear
-    assert "above 100 %" in to_markdown(summary)
+    assert "105 % !" in to_markdown(summary)
     assert "suspect that one node throttled" in to_html(summary)
     assert "105 % !" in printed(summary)
 
@@ -187,7 +187,7 @@ def test_texts_of_a_record_cannot_become_html_or_markdown(tmp_path):
     assert "&lt;script&gt;" in page
     markdown = to_markdown(summary)
     assert not re.search(r"(?<!\\)<", markdown)
-    table = [line for line in markdown.splitlines() if line.startswith("| 2 |")]
+    table = [line for line in markdown.splitlines() if line.startswith("| 2 tensor |")]
     head = next(line for line in markdown.splitlines() if line.startswith("| nodes |"))
     assert len(re.findall(r"(?<!\\)\|", table[0])) == head.count("|")
 
@@ -413,7 +413,9 @@ def test_legend_and_table_of_fabrics_give_the_same_round_trip(tmp_path):
         ok(case(2, "near", model="other"), {"decode": [10.0]}, rtt_us=90.0),
     ]
     summary = summarize(read_folder(write_run(tmp_path, records)))
-    table = {row[0]: row[3].split(" (")[0] for row in fabrics(summary.folder.records).texts}
+    table = {
+        row[0].text: row[3].text.split(" (")[0] for row in fabrics(summary.folder.records).cells
+    }
     assert set(table) == {"near", "far"}
     assert len(summary.sections) == 2
     for section in summary.sections:

@@ -13,7 +13,7 @@ from nixwulf.report.html import to_html
 from nixwulf.report.summary import summarize
 from nixwulf.report.text import to_csv, to_markdown, to_terminal
 from nixwulf.results.record import sealed
-from nixwulf.results.run_folder import read_folder
+from nixwulf.results.store import read_folder
 from record_factory import case, machines, metric, ok, write_run
 
 
@@ -67,7 +67,7 @@ def test_percentiles_stand_beside_the_mean_of_a_distribution(summary):
     assert line.values["ttft"].spread == ("11.0", "11.5", "22.4")
     assert line.values["throughput"].spread == ("", "", "")
     assert re.search(r"TTFT ms +11\.5 ± 2\.5 +11\.0 +11\.5 +22\.4", printed(summary))
-    assert re.search(r"TTFT, ms \| 11\.5 ± 2\.5 \| 11\.0 \| 11\.5 \| 22\.4", to_markdown(summary))
+    assert re.search(r"TTFT ms \| 11\.5 ± 2\.5 \| 11\.0 \| 11\.5 \| 22\.4", to_markdown(summary))
 
 
 def test_only_work_that_nodes_share_has_a_speed_up(summary):

@@ -53,7 +53,9 @@ def test_it_counts_records_says_where_they_are_from_and_claims_no_samples(folder
         assert "samples" not in shown
         assert "None" not in shown
         assert "nan" not in re.sub(r"<svg.*?</svg>", "", shown, flags=re.DOTALL)
-    assert 'href="https://example.org/numbers">Somebody</a>' in page
+    assert (
+        'href="https://example.org/numbers" rel="noopener noreferrer external">Somebody</a>' in page
+    )
     assert "Each point is what its source gives" in page
     assert "| Published | Somebody |" in text
     assert "as their sources give them" in text

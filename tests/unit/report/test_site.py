@@ -205,8 +205,8 @@ def test_watts_and_prices_stand_beside_the_speed_with_what_it_was_divided_by(tmp
     assert "0.250 of 80.0 W" in index  # 20 tok/s over 80 W
     assert "5.00 of 3,999 US$" in index  # 20 tok/s over the platform's price
     record = Page(site / "records" / "one.html").text
-    assert "0.250 tok/s/W of 80.0 W (beside the speed); 4.00 J/token" in record
-    assert "5.00 tok/s for 1000 of 3,999 US$" in record
+    assert "decode, tok/s 20.0 80.0 0.250 4.00 3999 0.00500" in record
+    assert "Watts: beside the speed. Price: platform facts: https" in record
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def column(page, name, table="[data-rest]"):
     """The texts of a column, as a reader sees the rows."""
     heads = page.locator(f"table{table} thead th")
     names = [heads.nth(index).get_attribute("data-column") for index in range(heads.count())]
-    cells = page.locator(f"table{table} tbody td:nth-child({names.index(name) + 1})")
+    cells = page.locator(f"table{table} tbody tr > :nth-child({names.index(name) + 1})")
     return cells.all_inner_texts()
 
 

@@ -103,8 +103,8 @@ def test_equal_predictions_on_one_place_are_drawn_once_so_that_they_stay_pale(tm
     ("conditions", "why"),
     [
         ({"speculative": True}, "Nothing is predicted. It decodes speculatively"),
-        ({"n_gen": "many"}, "Nothing is predicted. The record says n_gen &#39;many&#39;, which is"),
-        ({"n_depth": -1}, "Nothing is predicted. The record says n_depth -1, which is no count."),
+        ({"n_gen": "many"}, "Nothing is predicted. The record has n_gen &#39;many&#39;, which is"),
+        ({"n_depth": -1}, "Nothing is predicted. The record has n_depth -1, which is no count."),
     ],
 )
 def test_what_cannot_be_predicted_has_no_bar_and_its_record_says_why(tmp_path, conditions, why):

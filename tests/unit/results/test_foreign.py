@@ -1,4 +1,4 @@
-from nixwulf.results import external, record
+from nixwulf.results import importing, record
 
 SOURCE = {"name": "somebody", "url": "https://example.org/numbers"}
 CLUSTER = {"name": "somebodys", "platforms": ["dgx-spark"], "lab": False}
@@ -10,7 +10,7 @@ def metric(value):
 
 
 def made(value=12.5, *, source=SOURCE, cluster=CLUSTER, case=CASE, **documents):
-    return external.foreign_record(
+    return importing.external_record(
         "published", source=source, case=case, cluster=cluster, metrics=[metric(value)], **documents
     )
 

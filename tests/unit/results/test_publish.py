@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from nixwulf.cli.main import cli
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.results import record
-from nixwulf.results.publish import kernel
 from nixwulf.results.publish.folder import publication
 from nixwulf.results.publish.identifiers import Word, closed_words
-from nixwulf.results.publish.scrub import Scrubber
-from nixwulf.results.run_folder import RunFolder
-from nixwulf.results.store import Entry
+from nixwulf.results.publish.scrub import Scrubber, split_kernel_parameters
+from nixwulf.results.store import Entry, RunFolder
 from record_factory import case, failed, ok, plan, write_run
 from tool_outputs import reference
 
@@ -131,7 +129,7 @@ def test_what_was_published_once_is_published_again_as_it_is():
 
 
 def test_of_the_kernels_command_line_only_what_tells_of_speed_is_kept():
-    kept, removed = kernel.split(
+    kept, removed = split_kernel_parameters(
         "root=UUID=1 amd_iommu=off pcie_aspm=off hostname=me mitigations=off -- --token x"
     )
     assert kept == ["amd_iommu=off", "pcie_aspm=off", "mitigations=off"]

@@ -9,7 +9,7 @@ from nixwulf.nodes.power.samples import parse
 from nixwulf.outputs import llama_bench
 from nixwulf.plugins.benchmarks.llama_bench import run_times, windows
 from nixwulf.report.provenance import facts
-from nixwulf.results.power import warnings
+from nixwulf.results.cost import warnings
 from nixwulf.results.record import sealed, validate
 from nixwulf.results.table import tidy
 from nixwulf.sweep.power.document import MeterPoints, NodeSamples, document

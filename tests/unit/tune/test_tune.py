@@ -20,7 +20,7 @@ from nixwulf.perf.inputs import Strategy as ModelWay
 from nixwulf.perf.inputs import fabric_facts, platform_facts
 from nixwulf.perf.predict import QUANTILE_80, predict
 from nixwulf.perf.scenarios.candidates import Question
-from nixwulf.perf.scenarios.forecast import forecast_all
+from nixwulf.perf.scenarios.forecast import answer
 from nixwulf.perf.work import PARTS
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -80,7 +80,7 @@ def test_a_dry_run_ranks_the_ways_and_says_what_does_not_fit_and_by_how_much():
 
 def test_what_is_predicted_at_first_is_what_predict_says():
     state = begin(request())
-    told = forecast_all(Question(state.request.cluster, state.request.subject.model))
+    told = answer(Question(state.request.cluster, state.request.subject.model)).forecasts
 
     assert len(told) == len(state.options)
     for one, estimate in zip(told, state.first, strict=True):
@@ -101,14 +101,13 @@ def test_throughput_is_what_the_model_calls_serve():
 
 
 @pytest.mark.slow
-def test_every_way_of_the_ranking_has_a_case_in_the_plan():
+def test_the_plan_of_a_search_has_exactly_the_cases_of_its_strategies():
     for goal in GOALS:
         state = begin(request(goal=goal))
-        document = sweep_document(
-            state.request, [one.block for one in state.options], "tune", 1800.0
-        )
+        cases = tuple(option.case for option in state.options)
+        document = sweep_document(state.request, cases, "tune", 1800.0)
         made = make_plan(parse_sweep(document, "a test"), state.request.cluster)
-        assert len(made.cases) == len(state.options)
+        assert made.cases == cases
         assert made.left_out == ()
 
 
@@ -208,7 +207,7 @@ def test_on_a_narrow_terminal_words_are_whole_and_a_way_is_one_line():
     for width, terminal in ((80, True), (170, False)):
         file = io.StringIO()
         console = Console(file=file, width=width, force_terminal=terminal, color_system=None)
-        render.to_rank(console, state, 60.0)
+        render.print_ranking(console, state, 60.0)
         texts.append(file.getvalue())
     narrow, wide = texts
     assert narrow.split() == wide.split()
@@ -315,7 +314,7 @@ def test_what_the_budget_left_is_one_line_that_says_how_to_go_on():
     state.records[single] |= {"commands": served()}
     text = io.StringIO()
     decision = Decision(None, "the budget is used up")
-    render.to_end(
+    render.print_result(
         Console(file=text, width=170), state, decision, Path("run"), "lab", Path("b.yaml")
     )
     output = text.getvalue()
@@ -437,7 +436,9 @@ def test_a_search_mostly_finds_the_best_way_and_measures_few():
 
 
 def test_the_interval_of_a_prompt_is_that_of_its_own_prediction():
-    told = forecast_all(Question(load_cluster("framework-2"), read_subject(SMALL).model))[0].plain
+    told = (
+        answer(Question(load_cluster("framework-2"), read_subject(SMALL).model)).forecasts[0].plain
+    )
     assert goals.predicted_time(GOALS["prompt"], told, 512, 128) == PredictedTime(
         told.prompt.parts, pytest.approx(log(told.prompt.high / told.prompt.value) / QUANTILE_80)
     )

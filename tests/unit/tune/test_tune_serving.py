@@ -18,7 +18,7 @@ from nixwulf.plugins.engines import (
 )
 from nixwulf.plugins.engines.mlx import ranks
 from nixwulf.plugins.runtime import nccl
-from nixwulf.tune.serving import serving, typed
+from nixwulf.tune.serving import serve_commands, serving
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CLIENTS = ("llama-bench", "benchmark", "generate", "inference", "vllm bench", "--prompt")
@@ -167,7 +167,7 @@ def test_mlx_writes_its_group_on_every_node_then_starts_a_server_a_rank(tmp_path
         way, servers = lines(run, client)
 
     text = ranks.group_text(run)
-    told = typed(way, run.cluster, "mac-studio-4")
+    told = serve_commands(way, run.cluster, "mac-studio-4")
     assert told.first == tuple(
         f"echo {shlex.quote(text)} | ssh {node.node.ssh} 'cat > /tmp/nixwulf-mlx.json'"
         for node in run.nodes
@@ -190,7 +190,7 @@ def test_mlx_over_nccl_has_no_group_to_write_and_no_log(tmp_path, monkeypatch):
     arguments = [*mlx.ENGINE.arguments(run), "--host", "127.0.0.1", "--port", "50054"]
     with ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments):
         way, servers = lines(run)
-    assert typed(way, run.cluster, "dgx-spark-2").first == ()
+    assert serve_commands(way, run.cluster, "dgx-spark-2").first == ()
     assert [node for node, _ in servers] == ["spark2", "spark1"]
     assert "NCCL_HOST_IP=10.100.1.1 NCCL_PORT=50053 MLX_RANK=1 MLX_WORLD_SIZE=2" in servers[0][1]
     assert "NCCL_DEBUG" not in servers[0][1].replace("NCCL_DEBUG_SUBSYS", "")
@@ -239,7 +239,7 @@ def test_mesh_llm_joins_by_the_word_that_its_head_will_print(tmp_path):
     assert "--join TOKEN --split" in servers[1][1]
     assert "of-the-run" not in servers[1][1]
     assert way.notes[0].startswith("TOKEN is what the first line prints")
-    first, second = typed(way, run.cluster, "pi-cm5-4").servers
+    first, second = serve_commands(way, run.cluster, "pi-cm5-4").servers
     assert "-L 9337:127.0.0.1:9337" in first
     assert "-L" not in second
 
@@ -276,7 +276,7 @@ def test_distributed_llama_is_its_workers_and_its_api_whatever_measured_it(tmp_p
 def test_lines_are_typed_over_ones_own_ssh_and_the_heads_port_comes_along(vllm_run):
     run = vllm_run(executor="mp")
     way, servers = lines(run)
-    told = typed(way, run.cluster, "dgx-spark-2")
+    told = serve_commands(way, run.cluster, "dgx-spark-2")
 
     targets = {node.name: node.ssh for node in run.cluster.nodes}
     assert [shlex.split(line) for line in told.servers] == [
@@ -294,7 +294,7 @@ def test_a_lab_is_brought_up_first_and_its_model_is_where_this_machine_keeps_it(
     commands = [ran("n1", "/bin/llama-server", "-m", model, "--host", "/tmp/x", "-c", "8")]
     record = {"case": {"engine": "llama.cpp", "parameters": {}}, "commands": commands}
     cluster = load_cluster("lab")
-    told = typed(serving(record, cluster, 1), cluster, "my lab.toml")
+    told = serve_commands(serving(record, cluster, 1), cluster, "my lab.toml")
 
     assert told.first == ("nixwulf lab up --name serve --cluster 'my lab.toml'",)
     assert told.last == ("nixwulf lab down --name serve",)

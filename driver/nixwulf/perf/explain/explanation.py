@@ -1,7 +1,7 @@
 """Records explained: for each case measured beside predicted, the bottleneck, and what is wrong.
 
-Of machines that no facts tell about, as the lab's nodes, speeds of the same run stand for them: all
-of one node's time is taken as reading weights and cache, or for a prompt as computing. What the
+Machines without published facts, such as the lab's nodes, are described by speeds of the same run:
+all of one node's time is taken as reading weights and cache, or for a prompt as computing. What the
 host adds for each exchange is the model's, or is what another fabric of the run shows.
 """
 
@@ -101,8 +101,10 @@ def explain_records(
     """
     plan_of = {id(record): plan for record, plan in found}
     measured, rest = measured_in([record for record, _ in found])
-    alike = BaselineIndex(measured_in([record for record, _ in beside])[0] if beside else measured)
-    explained = [_explained(one, alike, plan_of[id(one.record)]) for one in measured]
+    baselines = BaselineIndex(
+        measured_in([record for record, _ in beside])[0] if beside else measured
+    )
+    explained = [_explained(one, baselines, plan_of[id(one.record)]) for one in measured]
     return sorted(explained, key=_order), rest
 
 
@@ -121,14 +123,14 @@ def _order(explained: Explained) -> tuple[str, str, int, str, str]:
 
 
 def _explained(
-    one: MeasuredCase, alike: BaselineIndex, plan: Mapping[str, Any] | None
+    one: MeasuredCase, baselines: BaselineIndex, plan: Mapping[str, Any] | None
 ) -> Explained:
     bare = Explained(
         one.record, one.conditions, one.metric, one.value, one.runs, diagnostics=one.diagnostics
     )
     try:
         subject = subject_of(one.record, plan)
-        setting = _setting(one, subject, alike)
+        setting = _setting(one, subject, baselines)
     except InputError as error:
         return replace(bare, why_not=error.message)
     prediction = predict(
@@ -152,7 +154,7 @@ def _explained(
     )
 
 
-def _setting(one: MeasuredCase, subject: CaseInputs, alike: BaselineIndex) -> PredictionInputs:
+def _setting(one: MeasuredCase, subject: CaseInputs, baselines: BaselineIndex) -> PredictionInputs:
     if one.metric == "decode" and "n_gen" not in one.conditions and batch(one.conditions) > 1:
         raise InputError("The record lacks the lengths of the concurrent sequences.")
     strategy = subject.strategy(one.conditions)
@@ -160,7 +162,7 @@ def _setting(one: MeasuredCase, subject: CaseInputs, alike: BaselineIndex) -> Pr
         raise InputError(
             "The record does not state whether the speed is of each sequence or of all."
         )
-    platforms, constants = _machines(one, subject, alike)
+    platforms, constants = _machines(one, subject, baselines)
     if one.metric == "prompt":
         if not strategy.n_prompt:
             raise InputError("The record lacks the length of the prompt.")
@@ -173,7 +175,7 @@ def _setting(one: MeasuredCase, subject: CaseInputs, alike: BaselineIndex) -> Pr
 
 
 def _machines(
-    one: MeasuredCase, subject: CaseInputs, alike: BaselineIndex
+    one: MeasuredCase, subject: CaseInputs, baselines: BaselineIndex
 ) -> tuple[tuple[PlatformFacts, ...], Constants]:
     strategy = subject.strategy(one.conditions)
     if subject.platforms:
@@ -185,14 +187,14 @@ def _machines(
             f"Nobody published facts of {platform!r}: this speed of one node is what several "
             "nodes are held against."
         )
-    alone = alike.on_one_node(one)
+    alone = baselines.on_one_node(one)
     if alone is None:
         raise InputError(
             f"Nobody published facts of {platform!r}, and one node was not measured in this run "
             "with the same parameters; add nodes: [1] to the sweep."
         )
     node, constants = calibrated(platform, subject.model, strategy, one.metric, *alone)
-    other = alike.on_another_fabric(one)
+    other = baselines.on_another_fabric(one)
     if other is not None:
         link = fabric_of(other.record)
         if link is not None:
@@ -217,10 +219,18 @@ def _machines(
 def calibrated(
     name: str, model: ModelFacts, strategy: Strategy, metric: str, speed: float, error: float
 ) -> tuple[PlatformFacts, Constants]:
-    """The platform that gives speed tok/s on one node, and constants that take nothing off it.
+    """The platform that gives a speed on one node, and constants that take nothing off it.
 
-    error: how far off that speed may be, as a share of it. All that stands on it may be as far off.
-    Raises InputError for a speed that no machine has.
+    Args:
+        name: of the platform.
+        model: facts of the model.
+        strategy: how it was run.
+        metric: what the speed is of: decode, prompt or serve.
+        speed: tok/s.
+        error: how far off that speed may be, as a share of it.
+
+    Raises:
+        InputError: for a speed that no machine has.
     """
     if not speed > 0:
         raise InputError(f"One node was measured at {speed!r} tok/s; expected more than 0.")
@@ -229,7 +239,7 @@ def calibrated(
     work, tokens = total([unit], model, alone, None, metric=metric)
     seconds = tokens / speed
     assumption = (
-        f"{name}: no published facts; the speed of one node measured in this run stands for it"
+        f"{name}: no published facts; the speed of one node measured in this run is taken for it"
     )
     if metric == "prompt":
         computed = work.compute + work.attention
@@ -263,7 +273,18 @@ def with_exchanges_of(
     metric: str,
     speed: float,
 ) -> Constants:
-    """The host's time for an exchange such that nodes on a fabric give speed tok/s."""
+    """The host's time for an exchange such that nodes on a fabric give a speed.
+
+    Args:
+        constants: those of the engine, of which this time is replaced.
+        node: facts of each of the nodes.
+        nodes: how many.
+        model: facts of the model.
+        strategy: how it was run.
+        fabric: the link between them.
+        metric: what the speed is of: decode, prompt or serve.
+        speed: tok/s.
+    """
     free = replace(constants, hop_us=0.0, sync_us=0.0)
     cluster = [node] * nodes
     without = predict(cluster, model, strategy, fabric, metric=metric, constants=free)

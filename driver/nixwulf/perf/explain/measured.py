@@ -33,7 +33,7 @@ class MeasuredCase:
     """A metric of all records of one case: mean of the values, tokens a second of all sequences.
 
     record: the first of its runs; conditions: those of the metric; error: standard error of the
-    value as a share of it, 0 where no run says how its samples differ.
+    value as a share of it, 0 where no run has several samples.
     """
 
     record: Record
@@ -71,7 +71,7 @@ class Unmeasured:
 
 
 class BaselineIndex:
-    """Which measured cases are alike but for their nodes or their link."""
+    """Measured cases of the same conditions but for their nodes or their link."""
 
     def __init__(self, measured: Iterable[MeasuredCase]) -> None:
         self._alone: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)

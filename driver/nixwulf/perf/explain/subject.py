@@ -42,7 +42,7 @@ def facts_of(name: str) -> Mapping[str, Any] | None:
 
 @dataclass(frozen=True)
 class CaseInputs:
-    """A case as the model sees it; platforms is None for machines that only a run tells about."""
+    """A case as the model sees it; platforms is None for machines without facts of their own."""
 
     model: ModelFacts
     fabric: FabricFacts | None
@@ -79,17 +79,17 @@ def batch(conditions: Mapping[str, Any]) -> int:
 
 
 def _count(conditions: Mapping[str, Any], key: str) -> int:
-    """A condition is whatever a tool or a source says it is."""
+    """A condition is as a tool or a source states it."""
     value = conditions.get(key) or 0
     if not isinstance(value, int | float) or not 0 <= value < _TOO_MANY or int(value) != value:
-        raise InputError(f"The record says {key} {value!r}, which is no count.")
+        raise InputError(f"The record has {key} {value!r}, which is no count.")
     return int(value)
 
 
 def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
-    """What a record tells; plan is that of its run, and knows the models that the driver made.
+    """The inputs of a record; plan is that of its run, and has the models that the driver made.
 
-    Raises InputError, a sentence that says what is missing.
+    Raises InputError, a sentence that names what is missing.
     """
     case = record["case"]
     if "engine" not in case or "model" not in case:
@@ -195,7 +195,7 @@ def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:
 
 
 def fabric_of(record: Record) -> FabricFacts | None:
-    """Round trips and streams of the run are TCP's: of RDMA they tell nothing."""
+    """Round trips and streams of the run are TCP's, and not valid for RDMA."""
     case, fabric = record["case"], record.get("fabric", {})
     if case["nodes"] == 1:
         return None

@@ -101,7 +101,14 @@ def placements(
     transports: Sequence[str],
     parallelisms: Sequence[str | None],
 ) -> Iterator[Placement]:
-    """Every combination, once: by nodes, then fabric, transport and parallelism."""
+    """Every combination, once: by nodes, then fabric, transport and parallelism.
+
+    Args:
+        nodes: counts of nodes.
+        fabrics: names.
+        transports: tcp, rdma.
+        parallelisms: None stands for what measures the machines.
+    """
     found = (
         Placement(count, None, None, split)
         if count == 1 or split == "single"

@@ -36,11 +36,11 @@ def platform(name: str, changes: Sequence[WhatIf]) -> PlatformFacts:
 
 
 def lacks(name: str, key: str) -> bool:
-    """Whether nothing is known of what a what-if about a platform gives."""
+    """Whether the platform's file lacks a fact that a what-if can give."""
     document = load_platform(name)
     if key == what_if.BANDWIDTH:
         return not {key, "memory_bandwidth_nominal_gbs"} & document.keys()
-    # Of a CPU, HPL tells it.
+    # HPL measures it of a CPU.
     of_hpl = key == "compute_tflops" and kind_of(name) == "cpu" and "hpl_gflops" in document
     return key not in document and not of_hpl
 
@@ -57,7 +57,14 @@ def link(
     measured: Mapping[str, float],
     changes: Sequence[WhatIf],
 ) -> FabricFacts:
-    """Of a fabric; measured: its rtt_us and bandwidth_gbps of TCP, which tell nothing of RDMA."""
+    """Facts of a fabric.
+
+    Args:
+        fabric: as the cluster file has it.
+        transport: tcp or rdma.
+        measured: its rtt_us and bandwidth_gbps of TCP, which hold for TCP alone.
+        changes: what-ifs; those of other facts change nothing.
+    """
     known = dict(measured) if transport == "tcp" else {}
     known |= what_if.of_link(fabric.name, changes)
     return fabric_facts(
@@ -70,7 +77,13 @@ def link(
 
 
 def constants(strategy: Strategy, kind: str, changes: Sequence[WhatIf]) -> Constants | None:
-    """None: those that the model chooses."""
+    """The constants of an engine with what-ifs about it; None: those that the model chooses.
+
+    Args:
+        strategy: how the model is run.
+        kind: the vendor of the device that computes, or cpu.
+        changes: what-ifs; those of other facts change nothing.
+    """
     if not any(one.group == "engine" for one in changes):
         return None
     return what_if.of_constants(strategy.engine, choose(family(strategy, kind), kind), changes)
@@ -92,7 +105,7 @@ def stated_links(cluster: Cluster) -> dict[str, dict[str, float]]:
 def links_of(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:
     """By fabric of a cluster, medians of what its records measured; raises InputError for none.
 
-    They are round trips and streams of TCP: of RDMA they tell nothing.
+    They are round trips and streams of TCP, and not valid for RDMA.
     """
     seen: dict[str, list[tuple[float | None, float | None]]] = {}
     others = set()

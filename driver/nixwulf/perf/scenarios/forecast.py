@@ -9,7 +9,7 @@ from nixwulf.llm.model_facts import ModelFacts, Sizes
 from nixwulf.perf.inputs import PlatformFacts, Strategy
 from nixwulf.perf.predict import Prediction, predict
 from nixwulf.perf.scenarios import facts, what_if
-from nixwulf.perf.scenarios.candidates import Candidate, Question, candidates
+from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question, candidates
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.perf.scenarios.what_if import WhatIf
 from nixwulf.plugins.runtime.memory import Need, TokenDemand, needs
@@ -50,7 +50,13 @@ class Room:
 
 
 def room(platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: Strategy) -> Room:
-    """The node that is short of most, or has least left."""
+    """The memory of the node that lacks most, or has least left.
+
+    Args:
+        platforms: facts of each node, the head first.
+        model: the model, with sizes by layer where its files were read.
+        strategy: how it is run.
+    """
     free = [_free(platform.memory_gib) for platform in platforms]
     parameters = {"n_prompt": strategy.n_prompt, "n_gen": strategy.n_gen, "depth": strategy.depth}
     if strategy.batch > 1:
@@ -119,26 +125,58 @@ class ScenarioForecast:
     changed: Forecast | None = None
 
 
-def forecast_all(question: Question, what_ifs: Sequence[str] = ()) -> tuple[ScenarioForecast, ...]:
-    """All strategies that can be and are asked for; raises InputError when there is none, and why.
+@dataclass(frozen=True)
+class Answer:
+    """A question with the forecasts of its strategies, at least one, and what was left out."""
+
+    question: Question
+    what_ifs: tuple[str, ...]
+    forecasts: tuple[ScenarioForecast, ...]
+    left_out: tuple[LeftOut[Candidate], ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether the what-ifs change something, and are not facts that were missing."""
+        return self.forecasts[0].changed is not None
+
+    @property
+    def fitting(self) -> list[ScenarioForecast]:
+        """Of strategies whose memory is enough, or unknown."""
+        return [one for one in self.forecasts if one.plain.room.fits is not False]
+
+    @property
+    def assumptions(self) -> list[str]:
+        """Of all forecasts, each once."""
+        return list(dict.fromkeys(text for one in self.forecasts for text in one.plain.assumptions))
+
+
+def answer(question: Question, what_ifs: Sequence[str] = ()) -> Answer:
+    """Forecasts of all strategies that are asked for; raises InputError when there is none.
 
     A what-if about what is not known of a platform is no change: it is the missing fact.
     """
-    chosen, _ = candidates(question)
+    chosen, left_out = candidates(question)
     asked = what_if.parse_all(what_ifs, _names(question, chosen))
     given = tuple(one for one in asked if _is_missing(one))
     chosen = _without_alike(question, chosen, asked)
     changed = len(given) < len(asked)
-    return tuple(
+    forecasts = tuple(
         ScenarioForecast(
             one, forecast(question, one, given), forecast(question, one, asked) if changed else None
         )
         for one in chosen
     )
+    return Answer(question, tuple(what_ifs), forecasts, left_out)
 
 
 def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = ()) -> Forecast:
-    """What a strategy should give, with some facts taken to be different."""
+    """What a strategy should give, with some facts changed.
+
+    Args:
+        question: the cluster, the model and the lengths.
+        candidate: the strategy.
+        changes: what-ifs.
+    """
     platforms = [facts.platform(node.platform, changes) for node in candidate.nodes]
     strategy = Strategy(
         question.engine,
@@ -182,7 +220,7 @@ def _is_missing(one: WhatIf) -> bool:
 def _without_alike(
     question: Question, chosen: Sequence[Candidate], changes: Sequence[WhatIf]
 ) -> tuple[Candidate, ...]:
-    """One for all fabrics of which nothing tells them apart: a mesh of cables is six alike."""
+    """One for all fabrics of equal facts: a mesh of cables has six of them."""
     apart = {one.name for one in changes if one.group == "fabric"}
     apart |= {*question.fabrics, *(question.measured or {})}
     kept: dict[object, Candidate] = {}

@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from nixwulf.core.document import (
-    Styled,
+    Cell,
     Table,
     escaped,
     markdown,
@@ -23,8 +23,8 @@ from nixwulf.core.document import (
 )
 from nixwulf.core.text import format_significant
 from nixwulf.perf.predict import Prediction
-from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question
-from nixwulf.perf.scenarios.forecast import Forecast, ScenarioForecast
+from nixwulf.perf.scenarios.candidates import Candidate
+from nixwulf.perf.scenarios.forecast import Answer, Forecast, ScenarioForecast
 from nixwulf.perf.scenarios.text import (
     LETTERS,
     change,
@@ -47,82 +47,66 @@ _HEAD = ("strategy", "decode", "prompt", "memory of a node")
 _UNITS = "~ is a prediction, in tok/s; in brackets is what 80 % of measurements should lie between."
 
 
-def to_terminal(
-    question: Question,
-    answers: Sequence[ScenarioForecast],
-    left_out: Sequence[LeftOut[Candidate]],
-    what_ifs: Sequence[str],
-) -> None:
+def to_terminal(answer: Answer) -> None:
     """Print predictions; plain text where the output is a pipe or a file."""
     console = output(_PIPE_WIDTH)
-    for sentence in (heading(question), *_heads(answers, what_ifs)):
+    for sentence in (heading(answer.question), *_heads(answer)):
         say(console, sentence)
-    _print_table(console, [_plain(one) for one in answers], answers)
-    for number, sentence in enumerate(_beside(answers, left_out)):
+    _print_table(console, [_plain(one) for one in answer.forecasts], answer)
+    for number, sentence in enumerate(_beside(answer)):
         say(console, sentence if number else f"\n{sentence}")
-    if answers[0].changed:
-        say(console, f"\n{_then(what_ifs)}")
-        _print_table(console, [_changed(one) for one in answers], answers)
-    shown = _fitting(answers)
+    if answer.changed:
+        say(console, f"\n{_then(answer)}")
+        _print_table(console, [_changed(one) for one in answer.forecasts], answer)
+    shown = answer.fitting
     for metric, what in (("decode", "a decoded token"), ("prompt", "a token of the prompt")):
         _bars(console, shown, metric, what)
     for number, sentence in enumerate(legend(_sum(shown))):
         say(console, sentence if number else f"\n{sentence}")
     say(console, f"\n{_ASSUMED}")
-    for sentence in _assumptions(answers):
+    for sentence in answer.assumptions:
         # A link stays one where the terminal itself breaks the line.
         say(console, f"- {sentence}", whole=True)
 
 
-def _fitting(answers: Sequence[ScenarioForecast]) -> list[ScenarioForecast]:
-    return [one for one in answers if one.plain.room.fits is not False]
-
-
-def to_markdown(
-    question: Question,
-    answers: Sequence[ScenarioForecast],
-    left_out: Sequence[LeftOut[Candidate]],
-    what_ifs: Sequence[str],
-) -> str:
+def to_markdown(answer: Answer) -> str:
     """Predictions as GitHub Markdown."""
-    then = [_changed(one) for one in answers if one.changed]
+    then = [_changed(one) for one in answer.forecasts if one.changed]
     time = [
         (how(one.candidate), *(percentages(found.parts) if found else "" for found in _both(one)))
-        for one in _fitting(answers)
+        for one in answer.fitting
     ]
     parts = [
-        "  \n".join(map(escaped, (heading(question), *_heads(answers, what_ifs)))),
-        pipe_table(Table(_HEAD, [_plain(one) for one in answers])),
-        *(escaped(sentence) for sentence in _beside(answers, left_out)),
-        *((escaped(_then(what_ifs)), pipe_table(Table(_HEAD, then))) if then else ()),
+        "  \n".join(map(escaped, (heading(answer.question), *_heads(answer)))),
+        pipe_table(Table(_HEAD, [_plain(one) for one in answer.forecasts])),
+        *(escaped(sentence) for sentence in _beside(answer)),
+        *((escaped(_then(answer)), pipe_table(Table(_HEAD, then))) if then else ()),
         *((pipe_table(Table(("where the time goes", "decode", "prompt"), time)),) if time else ()),
-        _listed(answers),
+        _listed(answer),
     ]
     return markdown(parts)
 
 
-def _heads(answers: Sequence[ScenarioForecast], what_ifs: Sequence[str]) -> list[str]:
-    given = what_ifs and not answers[0].changed
-    return [_UNITS, f"Given: {', '.join(what_ifs)}."] if given else [_UNITS]
+def _heads(answer: Answer) -> list[str]:
+    given = answer.what_ifs and not answer.changed
+    return [_UNITS, f"Given: {', '.join(answer.what_ifs)}."] if given else [_UNITS]
 
 
-def _then(what_ifs: Sequence[str]) -> str:
-    return f"With {', '.join(what_ifs)}:"
+def _then(answer: Answer) -> str:
+    return f"With {', '.join(answer.what_ifs)}:"
 
 
-def _beside(
-    answers: Sequence[ScenarioForecast], left_out: Sequence[LeftOut[Candidate]]
-) -> list[str]:
+def _beside(answer: Answer) -> list[str]:
     """Why strategies are left out, a sentence for each reason; and that none of the others fits."""
-    first: dict[str, list[str]] = {}
-    for one in left_out:
-        first.setdefault(one.reason, []).append(how(one.what))
+    by_reason: dict[str, list[str]] = {}
+    for one in answer.left_out:
+        by_reason.setdefault(one.reason, []).append(how(one.what))
     sentence = [
-        f"Left out: {ways[0]}{f' (and {len(ways) - 1} more)' if len(ways) > 1 else ''}: {why}."
-        for why, ways in first.items()
+        f"Left out: {first}{f' (and {len(others)} more)' if others else ''}: {why}."
+        for why, (first, *others) in by_reason.items()
     ]
-    if not _fitting(answers):
-        nearest = min(answers, key=lambda one: one.plain.room.short_gib)
+    if not answer.fitting:
+        nearest = min(answer.forecasts, key=lambda one: one.plain.room.short_gib)
         sentence.append(
             f"It fits in none of these strategies, the nearest being {how(nearest.candidate)} with "
             f"{nearest.plain.room.words}; take a smaller quantization, or more nodes."
@@ -158,17 +142,17 @@ def _changes(before: Forecast, after: Forecast) -> tuple[str, str]:
     return change(before.decode, after.decode), prompt
 
 
-def _print_table(
-    console: Console, rows: Sequence[Sequence[str]], answers: Sequence[ScenarioForecast]
-) -> None:
-    styles = ("dim" if one.plain.room.fits is False else "" for one in answers)
-    cells = [[Styled(cell, style) for cell in row] for row, style in zip(rows, styles, strict=True)]
+def _print_table(console: Console, rows: Sequence[Sequence[str]], answer: Answer) -> None:
+    styles = ("quiet" if one.plain.room.fits is False else "" for one in answer.forecasts)
+    cells = [
+        [Cell(cell, style=style) for cell in row] for row, style in zip(rows, styles, strict=True)
+    ]
     console.print()
     console.print(rich_table(Table(_HEAD, cells)))
 
 
 def _bars(console: Console, answers: Sequence[ScenarioForecast], metric: str, what: str) -> None:
-    """A line a strategy; in a narrow terminal the bar stands below its name."""
+    """A line a strategy; on a narrow terminal the bar is below its name."""
     rows = []
     for one in answers:
         prediction = getattr(one.plain, metric)
@@ -207,21 +191,13 @@ def _sum(answers: Iterable[ScenarioForecast]) -> dict[str, float]:
     return found
 
 
-def _assumptions(answers: Sequence[ScenarioForecast]) -> list[str]:
-    return list(dict.fromkeys(text for one in answers for text in one.plain.assumptions))
+def _listed(answer: Answer) -> str:
+    return "\n".join((_ASSUMED, "", *(f"- {escaped(one)}" for one in answer.assumptions)))
 
 
-def _listed(answers: Sequence[ScenarioForecast]) -> str:
-    return "\n".join((_ASSUMED, "", *(f"- {escaped(one)}" for one in _assumptions(answers))))
-
-
-def to_json(
-    question: Question,
-    answers: Sequence[ScenarioForecast],
-    left_out: Sequence[LeftOut[Candidate]],
-    what_ifs: Sequence[str],
-) -> str:
+def to_json(answer: Answer) -> str:
     """Predictions with all their numbers; times are seconds a token."""
+    question = answer.question
     document = {
         "kind": KIND,
         "cluster": question.cluster.name,
@@ -238,9 +214,9 @@ def to_json(
             "depth": question.depth,
             "batch": question.batch,
         },
-        "what_if": list(what_ifs),
-        "ways": [_way(one) for one in answers],
-        "left_out": [_place(one.what) | {"why": one.reason} for one in left_out],
+        "what_if": list(answer.what_ifs),
+        "ways": [_way(one) for one in answer.forecasts],
+        "left_out": [_place(one.what) | {"why": one.reason} for one in answer.left_out],
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 

@@ -28,9 +28,15 @@ class ModelDescription:
 
 
 def read_model(name: str, quant: str = "", size_gib: float = 0.0) -> ModelDescription:
-    """The model of a name or path; quant and size_gib of its files tell the bits of a weight.
+    """The model of a name or path.
 
-    Raises InputError for what is not known or cannot be read, with what to give instead.
+    Args:
+        name: of a known model, of a GGUF, a TOML file of facts, or a folder of safetensors.
+        quant: quantization where the name does not give it; may be empty.
+        size_gib: of all its files, GiB, for the bits of a weight; 0: unknown.
+
+    Raises:
+        InputError: for what is not known or cannot be read, with what to give instead.
     """
     if not name.strip():
         raise InputError("The name of the model is empty; give one such as gpt-oss-20b, or a GGUF.")
@@ -72,7 +78,7 @@ def _weights(name: str, facts: ModelFacts, quant: str, size_gib: float) -> Weigh
     if own.routed_bits < _NATIVE:
         return weights_of(_FEW_BITS, facts)
     raise InputError(
-        f"Model {name!r} does not say its quantization; give --quant such as Q4_K_M or FP8, "
+        f"Model {name!r} names no quantization; give --quant such as Q4_K_M or FP8, "
         "or --size-gib, the size of its files."
     )
 

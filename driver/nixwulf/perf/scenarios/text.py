@@ -64,7 +64,7 @@ def how(candidate: Candidate) -> str:
     count = plural(len(candidate.nodes), "node")
     if candidate.fabric is None:
         return f"{count}, {candidate.nodes[0].platform}"
-    more = f" (and {candidate.alike} alike)" if candidate.alike else ""
+    more = f" (and {candidate.alike} equal)" if candidate.alike else ""
     name = candidate.fabric.name
     return f"{count}, {candidate.parallelism}, {name}{more}, {candidate.transport}"
 

@@ -100,9 +100,13 @@ def check_sizes(table: parser.NcclTable, wanted: Sequence[int]) -> None:
 
 
 def failure_of(ending: str, output: str, last: str, logs: Mapping[str, str]) -> RunFailure:
-    """Of a test that ended badly: its own words, else the last line, and each node's last warning.
+    """A failure by the error that the test printed, and the last warning of each node's log.
 
-    ending: how the program ended; output: its standard output; logs: NCCL's, by node.
+    Args:
+        ending: how the program ended, with its verb.
+        output: its standard output.
+        last: its last line, where the output has no error.
+        logs: NCCL's, by node.
     """
     warnings = [
         f" NCCL on node {node!r} warned: {warning}."

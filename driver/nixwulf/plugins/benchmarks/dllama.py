@@ -23,7 +23,7 @@ class Dllama(Benchmark):
 
     `prompt` and `decode` (tok/s), and on several nodes `sync_share` (% of the tokens' time in which
     the head exchanged values), `sent` and `received` (KiB of the head a token). dllama prints whole
-    milliseconds: a warning says when tokens are too short for the share.
+    milliseconds: a warning is given when tokens are too short for the share.
     """
 
     name = "dllama"
@@ -82,7 +82,7 @@ def _prompt(run: Run, n_prompt: int) -> str:
 
 
 def _row(number: int, words: int, seed: int) -> str:
-    """Words with a space before each: tokenizers tell a first word without one apart."""
+    """Words with a space before each: tokenizers treat a first word without one differently."""
     return " " + request_load.row(number, words, seed)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import resources
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import mpi
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
-# What stands behind a value is for the reader.
+# The text after a value is for the reader.
 _TEMPLATE = resources.files("nixwulf") / "data" / "HPL.dat"
 _DOUBLE = 8
 _ROUNDED_S = 0.005  # HPL prints hundredths of a second
@@ -90,10 +90,9 @@ class Hpl(Benchmark):
         values = run.case.parameters
         program = _program(run.facts[run.head.node.name].programs) or "xhpl"
         ranks = values["ranks_per_node"]
-        grid = grid_of(ranks * len(run.nodes))
-        n = _order(run)
+        problem = parser.Problem(_order(run), values["nb"], *grid_of(ranks * len(run.nodes)))
         folder = f"/tmp/nixwulf-{run.name}"  # noqa: S108 - on the nodes
-        text = input_text(n, values["nb"], grid, run.case.samples)
+        text = input_text(problem, run.case.samples)
         run.raw.mkdir(parents=True, exist_ok=True)
         (run.raw / _INPUT[program]).write_text(text, "utf-8")
         job = mpi.Job(
@@ -119,7 +118,7 @@ class Hpl(Benchmark):
             raise RunFailure(
                 "failed", f"{program} gave {len(solved)} results, expected {run.case.samples}."
             )
-        if other := another_problem(solved, n, values["nb"], grid):
+        if other := another_problem(solved, problem):
             raise RunFailure("failed", f"{program} {other}")
         speed, time = parser.metrics(solved, program, "warm")
         return [replace(speed, windows=windows(solved, process.stdout_times)), time]
@@ -128,21 +127,18 @@ class Hpl(Benchmark):
 BENCHMARK = Hpl()
 
 
-def another_problem(
-    solved: Sequence[parser.Solution], n: int, nb: int, grid: tuple[int, int]
-) -> str | None:
-    """What was solved in the place of the problem that was asked for; None where it is that one.
+def another_problem(solved: Sequence[parser.Solution], asked: parser.Problem) -> str | None:
+    """What was solved instead of the problem that was asked for, or None.
 
-    hpcc 1.5.0 takes a problem of its own, and passes, where MPI gave it fewer ranks than the grid.
+    hpcc 1.5.0 takes another problem, and passes, where MPI gave it fewer ranks than the grid.
     """
-    for one in solved:
-        if (one.n, one.nb, one.p, one.q) != (n, nb, *grid):
-            return (
-                f"solved n {one.n}, nb {one.nb} on a grid {one.p} x {one.q}, and was asked for n "
-                f"{n}, nb {nb} on {grid[0]} x {grid[1]}; it takes another problem when it has "
-                "fewer ranks, so see 'mpirun -np 2 hostname' there."
-            )
-    return None
+    other = next((one.problem for one in solved if one.problem != asked), None)
+    if other is None:
+        return None
+    return (
+        f"solved {other}, and was asked for {asked}; it takes another problem when it has fewer "
+        "ranks, so see 'mpirun -np 2 hostname' there."
+    )
 
 
 def windows(
@@ -169,23 +165,22 @@ def grid_of(ranks: int) -> tuple[int, int]:
 
 
 def order_of(memory: int, nodes: int, percent: int, nb: int) -> int:
-    """The order of the matrix of doubles for nodes of so much memory, bytes; a multiple of nb."""
+    """The order of the matrix of doubles, a multiple of nb.
+
+    Args:
+        memory: bytes of each node.
+        nodes: how many.
+        percent: share of the memory.
+        nb: block size.
+    """
     n = math.isqrt(int(memory * nodes * percent / 100 / _DOUBLE * _MARGIN**2))
     return n - n % nb
 
 
-def input_text(n: int, nb: int, grid: tuple[int, int], samples: int) -> str:
-    """HPL's input file, read by position: the problem as often as samples are asked for.
-
-    Args:
-        n: Order of the matrix.
-        nb: Block size.
-        grid: P and Q, whose product is the number of ranks.
-        samples: How often the problem is solved.
-    """
-    sizes = " ".join([str(n)] * samples)
-    p, q = grid
-    return _TEMPLATE.read_text("utf-8").format(problems=samples, n=sizes, nb=nb, p=p, q=q)
+def input_text(problem: parser.Problem, samples: int) -> str:
+    """HPL's input file, read by position: the problem as often as samples are asked for."""
+    rows = {**asdict(problem), "n": " ".join([str(problem.n)] * samples)}
+    return _TEMPLATE.read_text("utf-8").format(problems=samples, **rows)
 
 
 def _program(programs: Mapping[str, str]) -> str | None:
@@ -223,7 +218,7 @@ def _order(run: Run) -> int:
 
 
 def _threads(run: Run, node: str) -> dict[str, str]:
-    """OpenBLAS and BLIS both heed it; BLIS takes one thread when nobody says."""
+    """OpenBLAS and BLIS both heed it; BLIS takes one thread by default."""
     values = run.case.parameters
     threads = values["threads"] or max(1, run.facts[node].cpus // values["ranks_per_node"])
     return {"OMP_NUM_THREADS": str(threads)}

@@ -66,7 +66,7 @@ BENCHMARK = MlxLm()
 
 
 def measured(result: mlx.Trials, came: Sequence[float]) -> list[Metric]:
-    """What the trials tell, a sample each; came: the moment of each line, in seconds."""
+    """Metrics of the trials, a sample each; came: the moment of each line, in seconds."""
     when = dict(zip(("prompt", "decode"), windows(result, came), strict=True))
     return [replace(one, windows=when.get(one.name, ())) for one in mlx.metrics(result)]
 

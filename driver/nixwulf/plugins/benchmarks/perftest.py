@@ -48,7 +48,7 @@ class Perftest(Benchmark):
     rdma_known_by = "perftest moves data by RDMA alone"
 
     def measure(self, run: Run) -> list[Metric]:
-        """A metric for each worker and size; its samples are what perftest says of each run."""
+        """A metric for each worker and size; its samples are perftest's result of each run."""
         return [_measure(run, worker, size) for worker in run.workers for size in SIZES]
 
 
@@ -56,7 +56,16 @@ BENCHMARK = Perftest()
 
 
 def arguments(run: Run, node: Connection, size: int) -> list[str]:
-    """The server's command line on a node; the client's has the server's address behind it."""
+    """The server's command line on a node; the client's has the server's address after it.
+
+    Args:
+        run: of the case.
+        node: where it runs.
+        size: bytes of a message.
+
+    Raises:
+        RunFailure: the node has no RDMA device on the fabric, or one that cannot read.
+    """
     values, place = run.case.parameters, run.rdma_place(node)
     device = place.rdma_device or ""
     argv = [f"ib_{values['operation']}_{_TOOLS[values['kind']]}", "-d", device]

@@ -83,7 +83,7 @@ BENCHMARK = Serve()
 
 
 async def _measure(run: Run, endpoint: Endpoint) -> list[Metric]:
-    """The load, and the clocks beside it: a run that stands still ends by them."""
+    """The load, and the clocks beside it, which end a run that makes no progress."""
     clocks = Clocks(run, endpoint.server)
     watching = asyncio.create_task(_watch(endpoint, clocks))
     loading = asyncio.create_task(_load(run, endpoint, clocks.on_event))
@@ -130,10 +130,15 @@ async def _load(run: Run, endpoint: Endpoint, on_event: Callable[[], None]) -> l
 def conditions(
     values: Mapping[str, Any], passes: Sequence[Pass], counting: Counting | None
 ) -> dict[str, Any]:
-    """What the metrics hold for; what nobody has counted is not said in tokens.
+    """What the metrics hold for; a prompt that was not counted has no number of tokens.
 
     ignore_eos holds where it was asked for and no answer ended early: mlx_lm.server, exo and
-    dllama-api take the key, as any other, and end where the model does.
+    dllama-api accept the key, as any other, and end where the model does.
+
+    Args:
+        values: the case's parameters, and whether requests had ignore_eos.
+        passes: all that were measured.
+        counting: how the server counts prompts; None where it does not.
     """
     found = {key: values[key] for key in Serve.parameters}
     answers = [answer for one in passes for answer in one.answers]
@@ -158,12 +163,20 @@ def _keep(run: Run, passes: Sequence[Pass]) -> None:
 
 
 def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -> list[Metric]:
-    """What the answers of all passes say; raises RunFailure when there is nothing between tokens.
+    """The metrics of all passes.
 
     ttft, itl: ms, of each request and between its chunks; decode: tok/s of each request after its
     first token, both left out where an answer came in bulk; throughput: tok/s of each pass, all its
-    tokens over its wall time; the server's own figures where all answers have them; client_busy: %
+    tokens over its wall time; the server's own timings where all answers have them; client_busy: %
     of the time that the client computed.
+
+    Args:
+        passes: at least one.
+        state: "warm" or "cold".
+        conditions: of all metrics.
+
+    Raises:
+        RunFailure: no answer has a time between tokens.
     """
     answers = [answer for one in passes for answer in one.answers]
     rates = [answer.decode for answer in answers if answer.decode is not None]
@@ -212,7 +225,14 @@ def came_in_bulk(answer: Answer) -> bool:
 def warnings(
     passes: Sequence[Pass], n_prompt: int, n_gen: int, counting: Counting | None
 ) -> list[str]:
-    """What a reader of the numbers has to know: counts that disagree, caches, a busy client."""
+    """What a reader of the numbers has to know: counts that disagree, caches, a busy client.
+
+    Args:
+        passes: at least one.
+        n_prompt: tokens of each prompt, as asked for.
+        n_gen: tokens of each answer, as asked for.
+        counting: how the server counts prompts; None where it does not.
+    """
     answers = [answer for one in passes for answer in one.answers]
     total = len(answers)
     found = []
@@ -246,7 +266,7 @@ def warnings(
     if counting is None:
         found.append(
             f"The server does not count prompts: they had {max(NUMBER_WORDS, n_prompt)} words of "
-            "three letters, and nobody knows how many tokens."
+            "three letters, and how many tokens is not known."
         )
     report(
         [answer for answer in answers if answer.counted and answer.prompt_tokens != n_prompt],
@@ -276,7 +296,7 @@ def warnings(
     if together > _TOGETHER_SHARE * len(gaps):
         found.append(
             f"Of {len(gaps)} chunks {together} were read at once with the one before: the server, "
-            "the way or this machine gives several together, so itl is not between tokens."
+            "the network or this machine delivers several together, so itl is not between tokens."
         )
     busy = max(one.client_share for one in passes)
     if busy > _CLIENT_SHARE:

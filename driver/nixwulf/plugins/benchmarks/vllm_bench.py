@@ -55,10 +55,16 @@ BENCHMARK = VllmBench()
 
 
 def arguments(run: Run, seed: int, requests: int, result: str) -> list[str]:
-    """The command line of one pass; each has a seed of its own, so that no cache has its prompts.
+    """The command line of one pass; each has its own seed, so that no cache has its prompts.
 
     Without --num-warmups and the ready check, the default before 0.14: both send the first prompt
     of the pass, which the server then has in its prefix cache (vllm/benchmarks/serve.py).
+
+    Args:
+        run: of the case.
+        seed: of the random prompts.
+        requests: how many are sent.
+        result: path of the JSON that the client writes on the head.
     """
     values = run.case.parameters
     argv = [run.program(ENGINE.name), "bench", "serve", "--backend", ENGINE.name]
@@ -78,7 +84,7 @@ def arguments(run: Run, seed: int, requests: int, result: str) -> list[str]:
 def metrics(
     run: Run, passes: Sequence[parser.ServeResult], windows: Sequence[Window | None]
 ) -> list[Metric]:
-    """What the passes tell, as an import of vLLM's own result has it.
+    """Metrics of the passes, as an import of vLLM's own result has them.
 
     Args:
         run: of the case.
@@ -121,11 +127,16 @@ def warnings(run: Run, passes: Sequence[parser.ServeResult]) -> list[str]:
 
 
 def window(text: str, came: Sequence[float], seconds: float) -> Window | None:
-    """When the requests of a pass were, from the client's output and the moment of each line.
+    """When the requests of a pass were, from the client's output; None where that is not certain.
 
     The client prints a line before the first request, and the next one when it computes its result
     (vllm/benchmarks/serve.py), with queries of the server's own metrics beside: all of that has to
-    be hardly more than the seconds for which the client says that the requests took.
+    be hardly more than the duration that the client reports for the requests.
+
+    Args:
+        text: the client's output.
+        came: when each of its lines came, s.
+        seconds: the duration that it reports.
     """
     last = next((i for i, line in enumerate(text.split("\n")) if line.startswith(_LAST)), None)
     if last is None or last + 1 >= len(came):
@@ -139,7 +150,7 @@ def _pass(
 ) -> tuple[parser.ServeResult, Window | None]:
     label = f"vllm-bench-{name}"
     result = f"/tmp/nixwulf-{run.name}-{label}.json"  # noqa: S108 - on the node
-    # Unbuffered: its lines tell when the requests were.
+    # Unbuffered: the times of its lines are those of the requests.
     variables = {**environment(run, run.head), "PYTHONUNBUFFERED": "1"}
     process = run.execute(run.head, label, arguments(run, seed, requests, result), variables)
     if process.returncode != 0:

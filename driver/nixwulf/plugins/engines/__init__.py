@@ -61,7 +61,10 @@ class Performance:
 
 
 class Engine(ABC):
-    """What the driver asks of an engine; what most have in common need not be said again."""
+    """What the driver asks of an engine.
+
+    Each has a name, programs, `start`, `greedy_tokens` and `endpoint`; the rest has defaults.
+    """
 
     name: str
     also: tuple[str, ...] = ()
@@ -92,7 +95,7 @@ class Engine(ABC):
     rdma_known_by: str = ""
     """How it shows RDMA where no counter does, as after 'because'; empty: it does not."""
     clients: tuple[str, ...] = ()
-    """Beginnings of its command lines that measure or answer once, and serve nobody."""
+    """Beginnings of command lines that are clients: they measure or answer once."""
     measuring_variables: tuple[str, ...] = ()
     """Variables that a server is given because it is measured."""
     local_programs: tuple[str, ...] = ()
@@ -149,7 +152,7 @@ class Engine(ABC):
         return None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
-        """What a node with these programs lacks, or none: any node may be the head."""
+        """What a node with these programs lacks, or None: any node may be the head."""
         return next((repr(name) for name in self.programs if name not in programs), None)
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
@@ -172,7 +175,7 @@ class Engine(ABC):
         """Start what must listen on the nodes and wait until it does; raises RunFailure."""
 
     def transport_problem(self, run: Run) -> str | None:
-        """What the engine's own output says against the case's transport, after a measurement.
+        """What contradicts the case's transport in the engine's own output, after a measurement.
 
         None when it proves the transport, or has no words for it: the counters are judged anyway.
         """
@@ -209,6 +212,6 @@ def find(name: str, source: str = "plan") -> Engine:
 
 @cache
 def performance(name: str) -> Performance:
-    """Of an engine, or of a program that is one inside; the usual of one that nobody knows."""
+    """Of an engine, or of a program that contains one; the default for an unknown name."""
     known = (one for one in all_engines().values() if name in (one.name, *one.also))
     return next((one.performance for one in known), Performance())

@@ -1,4 +1,4 @@
-"""What the Python of an engine's programs says on a node: versions, and what it computes on.
+"""What the Python of an engine's programs reports on a node: versions, and its device.
 
 An engine that sees no GPU takes the CPU without an error.
 """
@@ -57,7 +57,13 @@ def in_python(program: str, code: str, *arguments: str) -> list[str]:
 
 
 def ask(run: Run, program: str, code: str) -> dict[str, str]:
-    """What code prints in the Python of a program, by node; empty where it does not say."""
+    """The device that code prints in the Python of a program, by node; empty where it prints none.
+
+    Args:
+        run: whose nodes are asked, at the same time.
+        program: its name on PATH; a node without it has an empty answer.
+        code: Python that prints MARK and the device.
+    """
 
     def of(node: Connection) -> str:
         place = run.facts[node.node.name].programs.get(program, "")
@@ -79,8 +85,11 @@ def record(run: Run, devices: Mapping[str, str]) -> None:
 def idle_gpu(engine: str, node: Connection, found: str, remedy: str) -> RunFailure:
     """A run that fails because a node's GPU would not compute.
 
-    engine: its name; found: what the engine does instead, with its verb; remedy: a command or a
-    change that helps.
+    Args:
+        engine: its name.
+        node: the node.
+        found: what the engine does instead, with its verb.
+        remedy: a command or a change that helps, as a clause.
     """
     return RunFailure(
         "failed",
@@ -92,7 +101,14 @@ def idle_gpu(engine: str, node: Connection, found: str, remedy: str) -> RunFailu
 def require_gpus(run: Run, engine: Engine, devices: Mapping[str, str], remedy: str) -> None:
     """Record what the engine computes on; a GPU that it has kernels for has to be in use.
 
-    devices: by node, as asked; remedy: what to do on a node where it is not. Raises RunFailure.
+    Args:
+        run: of the case.
+        engine: the engine that was asked.
+        devices: by node, as from `ask`.
+        remedy: what to do on a node whose GPU is not used, as a clause.
+
+    Raises:
+        RunFailure: a node computes on its CPU although its platform has such a GPU.
     """
     record(run, {node.node.name: devices[node.node.name] or "unknown" for node in run.nodes})
     for node in run.nodes:

@@ -164,7 +164,13 @@ def programs_in(
 
 
 def printed(program: Path, option: str, *, errors: bool) -> str:
-    """What a program prints and ends, with its errors if asked; nothing when it cannot start."""
+    """What a program prints before it ends; empty where it cannot start.
+
+    Args:
+        program: its place.
+        option: its only argument.
+        errors: whether standard error is included.
+    """
     try:
         done = subprocess.run(
             [program, option],
@@ -183,7 +189,7 @@ def printed(program: Path, option: str, *, errors: bool) -> str:
 
 @contextmanager
 def _only_one(lock: Path, progress: Progress, waiting: str) -> Iterator[None]:
-    """Hold the lock; the kernel lets it go however the driver ends. waiting: said meanwhile."""
+    """Hold the lock; the kernel lets it go however the driver ends. waiting: reported meanwhile."""
     with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -30,7 +30,7 @@ from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 _API_PORT, _CONSOLE_PORT, _PEER_PORT = 9337, 3131, UDP["mesh-llm"]
 # These join or advertise public meshes, or choose what carries data beside the fabric.
 PUBLIC = ("--auto", "--publish", "--discover", "--nostr-relay", "--relay")
-# Unless told otherwise, a private mesh too signs in at public relays, which then could carry
+# By default, a private mesh too signs in at public relays, which then could carry
 # its data (https://github.com/Mesh-LLM/mesh-llm/blob/0809252/mesh-llm/src/mesh/mod.rs#L1436): here
 # nothing listens, and after five seconds it goes on without.
 _NO_RELAY = "https://127.0.0.1:1/"
@@ -110,7 +110,7 @@ class MeshLlm(Engine):
                 process.stop()
 
     def serve_commands(self, run: MeasuredRun) -> Serving:
-        """The head tells the others the word by which they join."""
+        """The head has the token by which the others join."""
         servers = []
         for one in run.of("mesh-llm"):
             argv = list(one.argv)
@@ -138,7 +138,13 @@ def options_problem(options: str) -> str | None:
 
 
 def argv(run: Run, node: Connection, token: str = "") -> list[str]:
-    """A node's command line; a token joins the mesh of the head."""
+    """A node's command line.
+
+    Args:
+        run: of the case.
+        node: the node.
+        token: of the head's mesh, to join it; empty on the head.
+    """
     values = run.case.parameters
     program = run.program("mesh-llm", node)
     argv = [program, "serve", "--gguf", run.model, "--headless", "--log-format", "json"]
@@ -211,7 +217,7 @@ def invitation(run: Run, head: OwnedProcess) -> str:
 
 
 def status(run: Run, head: OwnedProcess) -> dict[str, Any]:
-    """What the head's management API says of itself, once it answers; raises RunFailure."""
+    """The status in the head's management API, once it answers; raises RunFailure."""
     import httpx
 
     with run.head.forwarded(f"127.0.0.1:{_CONSOLE_PORT}") as local:
@@ -231,7 +237,16 @@ def model_name(run: Run, head: OwnedProcess) -> str:
 
 
 def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
-    """The first event of a name on a node; raises RunFailure when an error or no more comes."""
+    """The first event of a name on a node.
+
+    Args:
+        run: whose clocks limit the wait.
+        process: mesh-llm on the node.
+        name: of the event.
+
+    Raises:
+        RunFailure: an error was printed, the process ended, or a clock ran out.
+    """
     clocks = Clocks(run, process)
     while True:
         ended = not process.running

@@ -130,7 +130,7 @@ def serving(
     """Servers of a run, and a request to try them with.
 
     Args:
-        engine: whose server it is: it tells the port, and what is asked.
+        engine: whose server it is, with its port and APIs.
         run: what was measured.
         servers: in the order of starting.
         model: its name in a request; empty: the server needs none.
@@ -148,5 +148,11 @@ def serving(
 
 
 def post(port: int, path: str, body: Mapping[str, Any] | None) -> str:
-    """A line that sends a body to a server on this machine."""
+    """A line that sends a body to a server on this machine.
+
+    Args:
+        port: of the server.
+        path: of the URL.
+        body: sent as JSON.
+    """
     return f"curl http://127.0.0.1:{port}{path} {_JSON} {shlex.quote(json.dumps(body))}"

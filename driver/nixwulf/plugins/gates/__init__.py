@@ -91,7 +91,7 @@ class GateContext:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate says of a node: refused, or unknown; a sentence why, with the next command."""
+    """A gate's judgement of a node: refused, or unknown; a sentence why, with the next command."""
 
     state: Literal["refused", "unknown"]
     sentence: str
@@ -103,13 +103,13 @@ def refused(sentence: str) -> Verdict:
 
 
 def unknown(sentence: str) -> Verdict:
-    """It cannot be told whether the gate holds."""
+    """Whether the gate holds is not known."""
     return Verdict("unknown", sentence)
 
 
 @dataclass(frozen=True)
 class Gate:
-    """One condition; holds, reads and fix document it, and judge says nothing when it holds.
+    """One condition; holds, reads and fix document it, and judge yields nothing when it holds.
 
     systems: those of which it can read what it judges by, None for any. command: what to run on a
     node before judging, None where the facts are enough.
@@ -121,11 +121,11 @@ class Gate:
     fix: str
     concerns: Callable[[GateContext, Node], bool]
     judge: Callable[[GateContext, Node], Iterable[Verdict]]
-    command: Callable[[GateContext, Node], Sequence[str] | None] = lambda subject, node: None
+    command: Callable[[GateContext, Node], Sequence[str] | None] = lambda context, node: None
     systems: tuple[str, ...] | None = LINUX
 
     def reads_of(self, facts: Facts) -> bool:
-        """Whether it can be judged by what a node of this system tells."""
+        """Whether it can be judged by the facts of a node of this system."""
         return self.systems is None or facts.system in self.systems
 
 
@@ -162,7 +162,7 @@ def known_names(names: Iterable[str], option: str = "--waive") -> tuple[str, ...
     return tuple(sorted(set(names)))
 
 
-def subject_of_run(run: Run, model: PlacedModel | None) -> GateContext:
+def context_of_run(run: Run, model: PlacedModel | None) -> GateContext:
     """What a run's gates are held against."""
     from nixwulf.plugins import benchmarks, engines
 
@@ -179,7 +179,7 @@ def subject_of_run(run: Run, model: PlacedModel | None) -> GateContext:
     )
 
 
-def subject_of_cluster(cluster: Cluster, facts: Mapping[str, Facts]) -> GateContext:
+def context_of_cluster(cluster: Cluster, facts: Mapping[str, Facts]) -> GateContext:
     """All nodes with facts, on all fabrics, and RDMA wherever a fabric carries it."""
     return GateContext(
         nodes=tuple(node for node in cluster.nodes if node.name in facts),
@@ -188,15 +188,22 @@ def subject_of_cluster(cluster: Cluster, facts: Mapping[str, Facts]) -> GateCont
     )
 
 
-def result_of(gate: Gate, subject: GateContext, node: Node, waived: Sequence[str]) -> GateResult:
-    """Judge one gate on one node by what is known."""
-    if not gate.concerns(subject, node):
+def result_of(gate: Gate, context: GateContext, node: Node, waived: Sequence[str]) -> GateResult:
+    """Judge one gate on one node by what is known.
+
+    Args:
+        gate: the gate.
+        context: facts and answers of all nodes.
+        node: the node that is judged.
+        waived: names of gates that may refuse.
+    """
+    if not gate.concerns(context, node):
         return GateResult(gate.name, node.name, "not applicable")
-    if not gate.reads_of(subject.facts[node.name]):
+    if not gate.reads_of(context.facts[node.name]):
         only = " and macOS" if MACOS in (gate.systems or ()) else ""
         why = f"Node {node.name!r} runs no Linux, and nixwulf reads this of Linux{only} only."
         return GateResult(gate.name, node.name, "unknown", (why,))
-    verdicts = list(gate.judge(subject, node))
+    verdicts = list(gate.judge(context, node))
     against = tuple(v.sentence for v in verdicts if v.state == "refused")
     if against:
         state: GateState = "waived" if gate.name in waived else "refused"
@@ -210,48 +217,54 @@ def on_lab(node: Node) -> bool:
     return node.platform == LAB_PLATFORM
 
 
-def pairs(subject: GateContext, node: Node) -> Iterator[tuple[Crossing, Node]]:
+def pairs(context: GateContext, node: Node) -> Iterator[tuple[Crossing, Node]]:
     """Every other node that shares a fabric with a node, with that fabric."""
-    for crossing in subject.crossings_of(node):
-        for other in subject.nodes:
+    for crossing in context.crossings_of(node):
+        for other in context.nodes:
             if other is not node and crossing.fabric.name in other.fabrics:
                 yield crossing, other
 
 
 def examine(
-    subject: GateContext,
+    context: GateContext,
     connections: Mapping[str, Connection],
     waived: Sequence[str],
     gates: Iterable[Gate] | None = None,
 ) -> list[GateResult]:
-    """What every gate says of every node, by gate and then by node.
+    """The result of every gate on every node, by gate and then by node.
 
     Commands are run only where the facts alone refuse nothing that is not waived: a node without
     an address has no path to probe.
+
+    Args:
+        context: the nodes and their facts.
+        connections: to the nodes, by name.
+        waived: names of gates that may refuse.
+        gates: those to judge; None: all.
     """
     chosen = list(all_gates().values() if gates is None else gates)
     commands = {
         (gate.name, node.name): command
         for gate in chosen
-        for node in subject.nodes
-        if _answerable(gate, subject, node) and (command := gate.command(subject, node))
+        for node in context.nodes
+        if _answerable(gate, context, node) and (command := gate.command(context, node))
     }
     results = {
-        (gate.name, node.name): result_of(gate, subject, node, waived)
+        (gate.name, node.name): result_of(gate, context, node, waived)
         for gate in chosen
-        for node in subject.nodes
+        for node in context.nodes
         if (gate.name, node.name) not in commands
     }
     refusal = next((r for r in results.values() if r.state == "refused"), None)
     if refusal is None and commands:
         before = time.time()
-        answers = _ask(subject, connections, commands)
-        subject = replace(subject, answers=answers, asked=(before, time.time()))
+        answers = _ask(context, connections, commands)
+        context = replace(context, answers=answers, asked=(before, time.time()))
     for gate in chosen:
-        for node in subject.nodes:
+        for node in context.nodes:
             if (gate.name, node.name) in commands:
                 results[gate.name, node.name] = (
-                    result_of(gate, subject, node, waived)
+                    result_of(gate, context, node, waived)
                     if refusal is None
                     else GateResult(
                         gate.name,
@@ -260,15 +273,15 @@ def examine(
                         (f"Not asked, because gate {refusal.gate!r} refuses {refusal.node!r}.",),
                     )
                 )
-    return [results[gate.name, node.name] for gate in chosen for node in subject.nodes]
+    return [results[gate.name, node.name] for gate in chosen for node in context.nodes]
 
 
-def _answerable(gate: Gate, subject: GateContext, node: Node) -> bool:
-    return gate.concerns(subject, node) and gate.reads_of(subject.facts[node.name])
+def _answerable(gate: Gate, context: GateContext, node: Node) -> bool:
+    return gate.concerns(context, node) and gate.reads_of(context.facts[node.name])
 
 
 def _ask(
-    subject: GateContext,
+    context: GateContext,
     connections: Mapping[str, Connection],
     commands: Mapping[tuple[str, str], Sequence[str]],
 ) -> dict[str, dict[str, str]]:
@@ -290,7 +303,7 @@ def _ask(
         return {gate: text.strip() for gate, _, text in (part.partition("\n") for part in parts)}
 
     answers: dict[str, dict[str, str]] = {}
-    for node, by_gate in zip(subject.nodes, each(ask, subject.nodes), strict=True):
+    for node, by_gate in zip(context.nodes, each(ask, context.nodes), strict=True):
         for gate, text in by_gate.items():
             answers.setdefault(gate, {})[node.name] = text
     return answers

@@ -25,7 +25,13 @@ from nixwulf.plugins.gates import (
 
 
 def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
-    """What a node's facts say against its place on a fabric, or None."""
+    """What a node's facts have against its place on a fabric, in a sentence, or None.
+
+    Args:
+        node: one that is on the fabric.
+        fabric: the fabric.
+        facts: of the node.
+    """
     name, attachment = node.name, node.fabrics[fabric.name]
     mtu = facts.mtus.get(attachment.interface)
     mac = facts.system == MACOS
@@ -46,9 +52,9 @@ def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
     return None
 
 
-def _judge_fabric(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    for crossing in subject.crossings_of(node):
-        problem = fabric_problem(node, crossing.fabric, subject.facts[node.name])
+def _judge_fabric(context: GateContext, node: Node) -> Iterator[Verdict]:
+    for crossing in context.crossings_of(node):
+        problem = fabric_problem(node, crossing.fabric, context.facts[node.name])
         if problem:
             yield refused(problem)
 
@@ -71,22 +77,22 @@ wait
 """
 
 
-def _command_path_mtu(subject: GateContext, node: Node) -> Sequence[str]:
+def _command_path_mtu(context: GateContext, node: Node) -> Sequence[str]:
     words = []
-    for crossing, other in pairs(subject, node):
+    for crossing, other in pairs(context, node):
         fabric = crossing.fabric
         words += [str(fabric.mtu - _HEADERS), other.fabrics[fabric.name].address]
     return ["sh", "-c", _PROBE, "sh", *words]
 
 
-def _judge_path_mtu(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    text = subject.answer("path-mtu", node)
+def _judge_path_mtu(context: GateContext, node: Node) -> Iterator[Verdict]:
+    text = context.answer("path-mtu", node)
     found = dict(line.split(" ", 1) for line in text.splitlines() if line.count(" ") == 1)
-    for crossing, other in pairs(subject, node):
+    for crossing, other in pairs(context, node):
         fabric = crossing.fabric
         address = other.fabrics[fabric.name].address
         way = f"from {node.name!r} to {other.name!r} over {fabric.name!r}"
-        whole = "-D" if subject.facts[node.name].system == MACOS else "-M do"
+        whole = "-D" if context.facts[node.name].system == MACOS else "-M do"
         ping = f"ping {whole} -s {fabric.mtu - _HEADERS} {address}"
         if found.get(address) == "small":
             yield refused(
@@ -106,26 +112,32 @@ def _judge_path_mtu(subject: GateContext, node: Node) -> Iterator[Verdict]:
 _KINDS = frozenset({"thunderbolt-net", "usb4-rdma"})
 
 
-def _fabrics(subject: GateContext, node: Node) -> list[Fabric]:
-    return [c.fabric for c in subject.crossings_of(node) if c.fabric.kind in _KINDS]
+def _fabrics(context: GateContext, node: Node) -> list[Fabric]:
+    return [c.fabric for c in context.crossings_of(node) if c.fabric.kind in _KINDS]
 
 
-def expected_gbps(subject: GateContext, node: Node, fabric: Fabric) -> float:
-    """Of the slowest USB4 port at either end; the fabric's own where no platform knows."""
-    ends = [node, *(other for crossing, other in pairs(subject, node) if crossing.fabric == fabric)]
+def expected_gbps(context: GateContext, node: Node, fabric: Fabric) -> float:
+    """Gbit/s of the slowest USB4 port at either end; the fabric's own where no platform has them.
+
+    Args:
+        context: with the nodes at the other ends.
+        node: one that is on the fabric.
+        fabric: the fabric.
+    """
+    ends = [node, *(other for crossing, other in pairs(context, node) if crossing.fabric == fabric)]
     speeds = [
         port["speed_gbps"]
         for end in ends
-        for port in subject.platform(end).get("ports", ())
+        for port in context.platform(end).get("ports", ())
         if re.match(r"usb4|thunderbolt", port["kind"], re.IGNORECASE) and "speed_gbps" in port
     ]
     return float(min(speeds, default=fabric.speed_gbps))
 
 
-def _judge_usb4(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    links = subject.facts[node.name].hardware.links
-    for fabric in _fabrics(subject, node):
-        expected = expected_gbps(subject, node, fabric)
+def _judge_usb4(context: GateContext, node: Node) -> Iterator[Verdict]:
+    links = context.facts[node.name].hardware.links
+    for fabric in _fabrics(context, node):
+        expected = expected_gbps(context, node, fabric)
         if not links:
             yield refused(
                 f"Node {node.name!r} has no cable to another host, and is on {fabric.name!r}; see "
@@ -133,7 +145,9 @@ def _judge_usb4(subject: GateContext, node: Node) -> Iterator[Verdict]:
             )
         for name, link in links.items():
             if link is None:
-                yield unknown(f"Node {node.name!r} does not tell the speed of its cable {name!r}.")
+                yield unknown(
+                    f"Node {node.name!r} does not report the speed of its cable {name!r}."
+                )
                 continue
             for way, lane, lanes in (
                 ("sends", link.tx_gbps, link.tx_lanes),
@@ -153,7 +167,7 @@ GATES = (
         holds="the node has its interface, its address and the fabric's MTU",
         reads="`/sys/class/net/*/mtu`, `/proc/net/fib_trie`; `ifconfig` on macOS",
         fix="`ip link set INTERFACE mtu N`, or correct the cluster file",
-        concerns=lambda subject, node: bool(subject.crossings_of(node)),
+        concerns=lambda context, node: bool(context.crossings_of(node)),
         judge=_judge_fabric,
         systems=LINUX_AND_MACOS,
     ),
@@ -162,7 +176,7 @@ GATES = (
         holds="packets of the fabric's MTU pass to every other node, unfragmented",
         reads="`ping -M do -s MTU-28` (macOS: `-D`), each way",
         fix="set the MTU of switches, bridges and routes between them",
-        concerns=lambda subject, node: any(True for _ in pairs(subject, node)),
+        concerns=lambda context, node: any(True for _ in pairs(context, node)),
         judge=_judge_path_mtu,
         command=_command_path_mtu,
         systems=LINUX_AND_MACOS,
@@ -173,7 +187,7 @@ GATES = (
         "ends",
         reads="`{tx,rx}_{speed,lanes}` of `/sys/bus/thunderbolt/devices`, the platform's ports",
         fix="unplug BOTH ends, plug in again; then another cable",
-        concerns=lambda subject, node: not on_lab(node) and bool(_fabrics(subject, node)),
+        concerns=lambda context, node: not on_lab(node) and bool(_fabrics(context, node)),
         judge=_judge_usb4,
     ),
 )

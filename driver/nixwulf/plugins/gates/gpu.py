@@ -9,12 +9,12 @@ from nixwulf.nodes.hardware import AMD
 from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused, unknown
 
 
-def _vendor(subject: GateContext, node: Node) -> str:
-    return str(subject.platform(node).get("gpu", {}).get("vendor", ""))
+def _vendor(context: GateContext, node: Node) -> str:
+    return str(context.platform(node).get("gpu", {}).get("vendor", ""))
 
 
-def _concerns_gpu(subject: GateContext, node: Node) -> bool:
-    return subject.uses_gpu and _vendor(subject, node) in {"amd", "nvidia"}
+def _concerns_gpu(context: GateContext, node: Node) -> bool:
+    return context.uses_gpu and _vendor(context, node) in {"amd", "nvidia"}
 
 
 # A GPU that this user may not open is no GPU, and engines do not say so: they run on the CPU.
@@ -25,28 +25,28 @@ done
 """
 
 
-def _command_gpu(subject: GateContext, node: Node) -> Sequence[str]:
-    if _vendor(subject, node) == "nvidia":
+def _command_gpu(context: GateContext, node: Node) -> Sequence[str]:
+    if _vendor(context, node) == "nvidia":
         return ["nvidia-smi", "-L"]
     return ["sh", "-c", _DEVICES]
 
 
-def _judge_gpu(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    if _vendor(subject, node) == "amd":
-        yield from _judge_amd(subject, node)
+def _judge_gpu(context: GateContext, node: Node) -> Iterator[Verdict]:
+    if _vendor(context, node) == "amd":
+        yield from _judge_amd(context, node)
     else:
-        yield from _judge_nvidia(subject, node)
+        yield from _judge_nvidia(context, node)
 
 
-def _judge_amd(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    hardware = subject.facts[node.name].hardware
+def _judge_amd(context: GateContext, node: Node) -> Iterator[Verdict]:
+    hardware = context.facts[node.name].hardware
     if not any(gpu.vendor == AMD for gpu in hardware.gpus):
         yield refused(
             f"Node {node.name!r} shows no AMD GPU, so engines would run on its CPU; see 'dmesg | "
             "grep amdgpu' there."
         )
         return
-    lines = subject.answer("gpu", node).splitlines()
+    lines = context.answer("gpu", node).splitlines()
     for what, needed_by in (("/dev/dri/renderD", "Vulkan"), ("/dev/kfd", "ROCm")):
         found = [line.split() for line in lines if line.startswith(what)]
         if not found:
@@ -62,9 +62,9 @@ def _judge_amd(subject: GateContext, node: Node) -> Iterator[Verdict]:
             )
 
 
-def _judge_nvidia(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    hardware = subject.facts[node.name].hardware
-    answer = subject.answer("gpu", node)
+def _judge_nvidia(context: GateContext, node: Node) -> Iterator[Verdict]:
+    hardware = context.facts[node.name].hardware
+    answer = context.answer("gpu", node)
     if not hardware.nvidia_driver:
         yield refused(
             f"Node {node.name!r} has no NVIDIA driver loaded, so engines would run on its CPU; run "
@@ -81,16 +81,16 @@ def _judge_nvidia(subject: GateContext, node: Node) -> Iterator[Verdict]:
 _LEAST_SHARE = 0.55
 
 
-def _concerns_gtt(subject: GateContext, node: Node) -> bool:
-    gpu = subject.platform(node).get("gpu", {})
-    return subject.uses_gpu and gpu.get("vendor") == "amd" and bool(gpu.get("shared_memory"))
+def _concerns_gtt(context: GateContext, node: Node) -> bool:
+    gpu = context.platform(node).get("gpu", {})
+    return context.uses_gpu and gpu.get("vendor") == "amd" and bool(gpu.get("shared_memory"))
 
 
-def _judge_gtt(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    facts = subject.facts[node.name]
+def _judge_gtt(context: GateContext, node: Node) -> Iterator[Verdict]:
+    facts = context.facts[node.name]
     gpus = [gpu for gpu in facts.hardware.gpus if gpu.vendor == AMD and gpu.gtt_bytes]
     if not gpus or not facts.memory_total:
-        yield unknown(f"Node {node.name!r} does not tell how much memory its GPU may have.")
+        yield unknown(f"Node {node.name!r} does not report how much memory its GPU may have.")
         return
     gpu = max(gpus, key=lambda gpu: gpu.gtt_bytes)
     whole = facts.memory_total + gpu.vram_bytes

@@ -22,9 +22,9 @@ def is_older(version: str, than: str) -> bool:
     return ours < theirs
 
 
-def _judge_kernel(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    platform = subject.platform(node)
-    kernel, floor = subject.facts[node.name].kernel, platform["kernel_floor"]["value"]
+def _judge_kernel(context: GateContext, node: Node) -> Iterator[Verdict]:
+    platform = context.platform(node)
+    kernel, floor = context.facts[node.name].kernel, platform["kernel_floor"]["value"]
     if not kernel[:1].isdecimal():
         yield unknown(f"Node {node.name!r} has the kernel {kernel!r}, which has no number.")
     elif is_older(kernel, floor):
@@ -46,17 +46,17 @@ def table() -> dict[str, dict[str, Any]]:
     return document
 
 
-def _targets(subject: GateContext, node: Node) -> frozenset[str]:
+def _targets(context: GateContext, node: Node) -> frozenset[str]:
     """The GPUs that the kernel sees; else the one that the platform is sold with."""
-    seen = subject.facts[node.name].hardware.targets
-    sold = subject.platform(node).get("gpu", {}).get("target")
+    seen = context.facts[node.name].hardware.targets
+    sold = context.platform(node).get("gpu", {}).get("target")
     return seen or (frozenset([sold]) if sold else frozenset())
 
 
-def _judge_known_bad(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    facts = subject.facts[node.name]
+def _judge_known_bad(context: GateContext, node: Node) -> Iterator[Verdict]:
+    facts = context.facts[node.name]
     for name, entry in table().items():
-        if entry["gpu"] not in _targets(subject, node):
+        if entry["gpu"] not in _targets(context, node):
             continue
         found = {what: holds(entry, facts) for what, holds in _CONDITIONS.items()}
         if False in found.values():
@@ -64,8 +64,8 @@ def _judge_known_bad(subject: GateContext, node: Node) -> Iterator[Verdict]:
         lacking = [what for what, holds in found.items() if holds is None]
         if lacking:
             yield unknown(
-                f"Node {node.name!r} does not tell its {' nor its '.join(lacking)}, so it is open "
-                f"whether it is {name!r}: {entry['reason']} ({entry['source']})."
+                f"Node {node.name!r} does not report its {' nor its '.join(lacking)}, so whether "
+                f"it is {name!r} is not known: {entry['reason']} ({entry['source']})."
             )
         else:
             yield refused(
@@ -99,7 +99,7 @@ def _mes(entry: Mapping[str, Any], facts: Facts) -> bool | None:
     return entry["mes"] in seen if seen else None
 
 
-# Whether each condition of an entry holds of a node; none where the node does not tell.
+# Whether each condition of an entry holds of a node; None where the node does not report it.
 _CONDITIONS: Mapping[str, Callable[[Mapping[str, Any], Facts], bool | None]] = {
     "kernel": _kernel,
     "linux-firmware release": _firmware,
@@ -124,18 +124,18 @@ GATES = (
         holds="the kernel is not older than the platform's `kernel_floor`",
         reads="`/proc/sys/kernel/osrelease`",
         fix="install a newer kernel and reboot",
-        concerns=lambda subject, node: "kernel_floor" in subject.platform(node),
+        concerns=lambda context, node: "kernel_floor" in context.platform(node),
         judge=_judge_kernel,
     ),
     Gate(
         name="known-bad",
         holds="kernel and GPU firmware are not among `data/known_bad.toml`",
         reads="`osrelease`; the MES in `/sys/class/drm/*/device/fw_version`; the linux-firmware "
-        "release that booted, which only nodes of this flake tell",
+        "release that booted, which only nodes of this flake report",
         fix="take the kernel or firmware that the sentence names",
-        concerns=lambda subject, node: (
+        concerns=lambda context, node: (
             not on_lab(node)
-            and any(entry["gpu"] in _targets(subject, node) for entry in table().values())
+            and any(entry["gpu"] in _targets(context, node) for entry in table().values())
         ),
         judge=_judge_known_bad,
     ),

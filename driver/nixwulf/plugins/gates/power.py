@@ -13,11 +13,11 @@ _SCALING_DRIVERS = frozenset({"intel_pstate", "amd-pstate-epp"})
 _SAVING_PROFILES = frozenset({"low-power", "quiet", "cool"})
 
 
-def _judge_governor(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    hardware = subject.facts[node.name].hardware
+def _judge_governor(context: GateContext, node: Node) -> Iterator[Verdict]:
+    hardware = context.facts[node.name].hardware
     name, governor = node.name, hardware.governor
     if not governor and not hardware.platform_profile:
-        yield unknown(f"Node {name!r} tells neither a governor nor a power profile.")
+        yield unknown(f"Node {name!r} reports neither a governor nor a power profile.")
         return
     if governor == "powersave" and hardware.governor_driver not in _SCALING_DRIVERS:
         yield refused(
@@ -34,8 +34,8 @@ def _judge_governor(subject: GateContext, node: Node) -> Iterator[Verdict]:
             f"Node {name!r} has the power profile {hardware.platform_profile!r}; run 'echo "
             "performance > /sys/firmware/acpi/platform_profile' there."
         )
-    first = next(n for n in subject.nodes if n.platform == node.platform)
-    theirs = subject.facts[first.name].hardware
+    first = next(n for n in context.nodes if n.platform == node.platform)
+    theirs = context.facts[first.name].hardware
     for what, ours, other in (
         ("governor", governor, theirs.governor),
         ("power profile", hardware.platform_profile, theirs.platform_profile),
@@ -61,18 +61,18 @@ _NVIDIA_SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 _NVIDIA = ["nvidia-smi", "--query-gpu=clocks_throttle_reasons.active", "--format=csv,noheader"]
 
 
-def _command_throttling(subject: GateContext, node: Node) -> Sequence[str] | None:
-    if subject.platform(node).get("gpu", {}).get("vendor") == "nvidia":
+def _command_throttling(context: GateContext, node: Node) -> Sequence[str] | None:
+    if context.platform(node).get("gpu", {}).get("vendor") == "nvidia":
         return _NVIDIA
     pi = node.platform.startswith("raspberry-pi")
-    if pi and subject.facts[node.name].hardware.throttled is None:
+    if pi and context.facts[node.name].hardware.throttled is None:
         return ["vcgencmd", "get_throttled"]
     return None
 
 
-def _judge_throttling(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    hardware = subject.facts[node.name].hardware
-    answer = subject.answer("throttling", node)
+def _judge_throttling(context: GateContext, node: Node) -> Iterator[Verdict]:
+    hardware = context.facts[node.name].hardware
+    answer = context.answer("throttling", node)
     bits = re.search(r"0x([0-9a-fA-F]{1,16})\b", answer)
     throttled = hardware.throttled
     if bits and not answer.startswith("throttled="):
@@ -96,7 +96,7 @@ def _judge_throttling(subject: GateContext, node: Node) -> Iterator[Verdict]:
                 "see its fans."
             )
     if throttled is None and not bits and not hardware.slowing:
-        yield unknown(f"Node {node.name!r} does not tell whether it is slowed down.")
+        yield unknown(f"Node {node.name!r} does not report whether it is slowed down.")
 
 
 GATES = (
@@ -105,7 +105,7 @@ GATES = (
         holds="no node saves power, and nodes of one platform have the same governor and profile",
         reads="`cpufreq` of cpu0, `/sys/firmware/acpi/platform_profile`",
         fix="`cpupower frequency-set -g performance`, `tuned-adm profile accelerator-performance`",
-        concerns=lambda subject, node: not on_lab(node),
+        concerns=lambda context, node: not on_lab(node),
         judge=_judge_governor,
     ),
     Gate(
@@ -114,7 +114,7 @@ GATES = (
         reads="processors among `/sys/class/thermal/cooling_device*`; a Raspberry Pi's "
         "`get_throttled`; `nvidia-smi`'s throttle reasons",
         fix="heat sink, fans, power supply; let it cool",
-        concerns=lambda subject, node: not on_lab(node),
+        concerns=lambda context, node: not on_lab(node),
         judge=_judge_throttling,
         command=_command_throttling,
     ),

@@ -15,9 +15,9 @@ from nixwulf.plugins.gates import Gate, GateContext, Verdict, pairs, refused, un
 ROCE = "roce"
 
 
-def _judge_gid(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    devices = subject.facts[node.name].hardware.rdma
-    for crossing in subject.crossings_of(node):
+def _judge_gid(context: GateContext, node: Node) -> Iterator[Verdict]:
+    devices = context.facts[node.name].hardware.rdma
+    for crossing in context.crossings_of(node):
         if not crossing.rdma:
             continue
         name = node.fabrics[crossing.fabric.name].rdma_device
@@ -67,17 +67,17 @@ def _judge_device(node: Node, fabric: Fabric, name: str, device: RdmaDevice) -> 
         )
 
 
-def _judge_memlock(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    login = subject.facts[node.name].memlock
+def _judge_memlock(context: GateContext, node: Node) -> Iterator[Verdict]:
+    login = context.facts[node.name].memlock
     if login is None:
-        yield unknown(f"Node {node.name!r} does not tell how much memory a login may lock.")
+        yield unknown(f"Node {node.name!r} does not report how much memory a login may lock.")
     elif not math.isinf(login):
         yield refused(
             f"A login on node {node.name!r} may lock {login / 1024:.0f} KiB of memory, and RDMA "
             "needs any amount; write '* - memlock unlimited' to /etc/security/limits.conf there, "
             f"and end the shared login by 'ssh -O exit {node.ssh}'."
         )
-    unit = subject.answer("memlock", node)
+    unit = context.answer("memlock", node)
     if unit.isdecimal():
         yield refused(
             f"A unit on node {node.name!r} may lock {int(unit) // 1024} KiB of memory, and RDMA "
@@ -85,22 +85,22 @@ def _judge_memlock(subject: GateContext, node: Node) -> Iterator[Verdict]:
             "/etc/systemd/system.conf there, and reboot."
         )
     elif unit != "infinity":
-        yield unknown(f"Node {node.name!r} does not tell the limit of its units: {unit[:80]!r}.")
+        yield unknown(f"Node {node.name!r} does not report the limit of its units: {unit[:80]!r}.")
 
 
-def _kind(subject: GateContext, node: Node, fabric: Fabric) -> str:
+def _kind(context: GateContext, node: Node, fabric: Fabric) -> str:
     """The PCI vendor; of software, which has none, the letters that its name begins with."""
     name = node.fabrics[fabric.name].rdma_device or ""
-    device = subject.facts[node.name].hardware.rdma.get(name)
+    device = context.facts[node.name].hardware.rdma.get(name)
     return (device.vendor or name.rstrip("0123456789")) if device else ""
 
 
-def _judge_rdma_vendor(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    for crossing in subject.crossings_of(node):
+def _judge_rdma_vendor(context: GateContext, node: Node) -> Iterator[Verdict]:
+    for crossing in context.crossings_of(node):
         fabric = crossing.fabric
-        ours = _kind(subject, node, fabric)
-        first = next(n for n in subject.nodes if fabric.name in n.fabrics)
-        theirs = _kind(subject, first, fabric)
+        ours = _kind(context, node, fabric)
+        first = next(n for n in context.nodes if fabric.name in n.fabrics)
+        theirs = _kind(context, first, fabric)
         if crossing.rdma and ours and theirs and ours != theirs:
             yield refused(
                 f"The RDMA device of node {node.name!r} on {fabric.name!r} is of {ours!r}, and "
@@ -117,7 +117,7 @@ GATES = (
         "the address's",
         reads="`/sys/class/infiniband/DEVICE/ports/1`",
         fix="give the interface its address; correct `rdma_device` and `gid_index`",
-        concerns=lambda subject, node: any(c.rdma for c in subject.crossings_of(node)),
+        concerns=lambda context, node: any(c.rdma for c in context.crossings_of(node)),
         judge=_judge_gid,
     ),
     Gate(
@@ -125,9 +125,9 @@ GATES = (
         holds="for `rdma`: logins and units may lock any amount of memory",
         reads="`ulimit -l` of the login, `systemctl show --property DefaultLimitMEMLOCK`",
         fix="`/etc/security/limits.conf`, `/etc/systemd/system.conf`; log in again",
-        concerns=lambda subject, node: any(c.rdma for c in subject.crossings_of(node)),
+        concerns=lambda context, node: any(c.rdma for c in context.crossings_of(node)),
         judge=_judge_memlock,
-        command=lambda subject, node: [
+        command=lambda context, node: [
             "systemctl",
             "show",
             "--value",
@@ -140,7 +140,7 @@ GATES = (
         holds="for `rdma`: the devices of a fabric are one vendor's",
         reads="`/sys/class/infiniband/DEVICE/device/vendor`",
         fix="use cards of one vendor, or `transport: [tcp]`",
-        concerns=lambda subject, node: any(c.rdma for c, _ in pairs(subject, node)),
+        concerns=lambda context, node: any(c.rdma for c, _ in pairs(context, node)),
         judge=_judge_rdma_vendor,
     ),
 )

@@ -28,27 +28,27 @@ from nixwulf.plugins.runtime import memory
 _LIMIT_S = 1.0
 
 
-def _command_clock(subject: GateContext, node: Node) -> Sequence[str] | None:
-    if all(subject.facts[other.name].clock for other in subject.nodes):
+def _command_clock(context: GateContext, node: Node) -> Sequence[str] | None:
+    if all(context.facts[other.name].clock for other in context.nodes):
         return None
     return ["date", "+%s.%N"]
 
 
-def _clock(subject: GateContext, node: Node) -> Clock | None:
-    answer = subject.answer("clock", node)
+def _clock(context: GateContext, node: Node) -> Clock | None:
+    answer = context.answer("clock", node)
     printed = re.fullmatch(r"([0-9]{1,12})\.(?:([0-9]{9})|%?N)", answer)
     if printed:
-        clock = Clock.of(float(f"{printed[1]}.{printed[2] or 0}"), *subject.asked)
+        clock = Clock.of(float(f"{printed[1]}.{printed[2] or 0}"), *context.asked)
         # A date that knows no %N, as macOS's, is anywhere in its second.
         return clock if printed[2] else Clock(clock.least, clock.most + 1)
-    return subject.facts[node.name].clock
+    return context.facts[node.name].clock
 
 
-def _judge_clock(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    first = subject.nodes[0]
-    ours, theirs = _clock(subject, node), _clock(subject, first)
+def _judge_clock(context: GateContext, node: Node) -> Iterator[Verdict]:
+    first = context.nodes[0]
+    ours, theirs = _clock(context, node), _clock(context, first)
     if ours is None or theirs is None:
-        yield unknown(f"Node {(first if ours else node).name!r} does not tell the time.")
+        yield unknown(f"Node {(first if ours else node).name!r} does not report the time.")
         return
     # What the round trip may explain is taken off: the rest is certain.
     ahead, behind = ours.least - theirs.most, theirs.least - ours.most
@@ -64,11 +64,11 @@ def _judge_clock(subject: GateContext, node: Node) -> Iterator[Verdict]:
 _LEAST_GIB = 1
 
 
-def _judge_disk(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    text = subject.answer("disk", node)
+def _judge_disk(context: GateContext, node: Node) -> Iterator[Verdict]:
+    text = context.answer("disk", node)
     rows = re.findall(r"^.* +\d+ +\d+ +(\d+) +\d+% +(/.*)$", text, re.MULTILINE)
     if not rows:
-        yield unknown(f"Node {node.name!r} does not tell its free space: {text[:80]!r}.")
+        yield unknown(f"Node {node.name!r} does not report its free space: {text[:80]!r}.")
     for free_kib, place in dict.fromkeys(rows):
         free = int(free_kib) / 2**20
         if free < _LEAST_GIB:
@@ -83,25 +83,25 @@ _ANY = {"0.0.0.0", "::"}  # noqa: S104 - what to look for
 _LOOPBACK = "127.0.0.1"
 
 
-def _wanted(subject: GateContext, node: Node) -> dict[int, str]:
+def _wanted(context: GateContext, node: Node) -> dict[int, str]:
     """Ports and whose they are: a case's, or those of all that could run."""
-    users: list[Engine | Benchmark | None] = [subject.engine, subject.benchmark]
-    if not subject.is_case:
+    users: list[Engine | Benchmark | None] = [context.engine, context.benchmark]
+    if not context.is_case:
         users = [*engines.all_engines().values(), *benchmarks.all_benchmarks().values()]
-    wanted = {LINK_PORT: "the link's measurement"} if subject.crossings_of(node) else {}
+    wanted = {LINK_PORT: "the link's measurement"} if context.crossings_of(node) else {}
     for user in users:
         if user:
             wanted |= dict.fromkeys(user.ports, user.name)
     return wanted
 
 
-def _judge_ports(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    text = subject.answer("ports", node)
+def _judge_ports(context: GateContext, node: Node) -> Iterator[Verdict]:
+    text = context.answer("ports", node)
     if "local_address" not in text:
-        yield unknown(f"Node {node.name!r} does not tell what listens: {text[:80]!r}.")
+        yield unknown(f"Node {node.name!r} does not report what listens: {text[:80]!r}.")
     taken = listeners(text)
-    ours = {node.fabrics[c.fabric.name].address for c in subject.crossings_of(node)}
-    for port, user in _wanted(subject, node).items():
+    ours = {node.fabrics[c.fabric.name].address for c in context.crossings_of(node)}
+    for port, user in _wanted(context, node).items():
         for address in sorted({*_ANY, _LOOPBACK, *ours}):
             if (address, port) in taken:
                 yield refused(
@@ -110,25 +110,25 @@ def _judge_ports(subject: GateContext, node: Node) -> Iterator[Verdict]:
                 )
 
 
-def _concerns_programs(subject: GateContext, node: Node) -> bool:
-    return subject.is_case or bool(subject.crossings_of(node))
+def _concerns_programs(context: GateContext, node: Node) -> bool:
+    return context.is_case or bool(context.crossings_of(node))
 
 
-def _judge_programs(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    programs = subject.facts[node.name].programs
+def _judge_programs(context: GateContext, node: Node) -> Iterator[Verdict]:
+    programs = context.facts[node.name].programs
     # zsh reads no other file for what ssh starts.
-    mac = subject.facts[node.name].system == MACOS
+    mac = context.facts[node.name].system == MACOS
     seen = " (ssh sees the PATH of ~/.zshenv)" if mac else ""
-    lacking = subject.engine.missing(programs) if subject.engine else None
-    if subject.engine and lacking:
+    lacking = context.engine.missing(programs) if context.engine else None
+    if context.engine and lacking:
         yield refused(
             f"Node {node.name!r} lacks {lacking} on PATH{seen}; deploy it or install "
-            f"{subject.engine.name}."
+            f"{context.engine.name}."
         )
-    lacking = subject.benchmark.missing(programs) if subject.benchmark else None
+    lacking = context.benchmark.missing(programs) if context.benchmark else None
     if lacking:
         yield refused(f"Node {node.name!r} lacks {lacking}{seen}.")
-    for name in PROGRAMS if subject.crossings_of(node) else ():
+    for name in PROGRAMS if context.crossings_of(node) else ():
         if name not in programs:
             yield refused(
                 f"Node {node.name!r} lacks {name!r} on PATH{seen}, which measures the link; "
@@ -136,8 +136,8 @@ def _judge_programs(subject: GateContext, node: Node) -> Iterator[Verdict]:
             )
 
 
-def _judge_model(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    model = subject.model
+def _judge_model(context: GateContext, node: Node) -> Iterator[Verdict]:
+    model = context.model
     if model and model.bytes is None and model.missing_on == node.name:
         what = "tokenizer" if model.path == model.model.tokenizer else "model"
         yield refused(
@@ -146,15 +146,15 @@ def _judge_model(subject: GateContext, node: Node) -> Iterator[Verdict]:
         )
 
 
-def _concerns_memory(subject: GateContext, node: Node) -> bool:
-    has_sizes = subject.model is not None and subject.model.sizes is not None
-    return has_sizes and node is subject.nodes[0]
+def _concerns_memory(context: GateContext, node: Node) -> bool:
+    has_sizes = context.model is not None and context.model.sizes is not None
+    return has_sizes and node is context.nodes[0]
 
 
-def _judge_memory(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    if subject.case and subject.model and subject.model.sizes:
-        sizes = subject.model.sizes
-        problem = memory.problem(sizes, subject.case, subject.nodes, subject.facts)
+def _judge_memory(context: GateContext, node: Node) -> Iterator[Verdict]:
+    if context.case and context.model and context.model.sizes:
+        sizes = context.model.sizes
+        problem = memory.problem(sizes, context.case, context.nodes, context.facts)
         if problem:
             yield refused(problem)
 
@@ -166,7 +166,7 @@ GATES = (
         reads="the shell's `$EPOCHREALTIME`, else `date`, against the driver's clock before and "
         "after",
         fix="run NTP on all nodes",
-        concerns=lambda subject, node: len(subject.nodes) > 1,
+        concerns=lambda context, node: len(context.nodes) > 1,
         judge=_judge_clock,
         command=_command_clock,
         systems=LINUX_AND_MACOS,
@@ -176,9 +176,9 @@ GATES = (
         holds=f"at least {_LEAST_GIB} GiB is free below the home folder and /tmp",
         reads="`df -Pk`",
         fix="remove what is not needed, or move models to another disk",
-        concerns=lambda subject, node: True,
+        concerns=lambda context, node: True,
         judge=_judge_disk,
-        command=lambda subject, node: ["sh", "-c", 'df -Pk "$HOME" /tmp'],
+        command=lambda context, node: ["sh", "-c", 'df -Pk "$HOME" /tmp'],
         systems=None,
     ),
     Gate(
@@ -186,9 +186,9 @@ GATES = (
         holds="nothing listens on the ports of the engine, the benchmark and the link",
         reads="`/proc/net/tcp`, `/proc/net/tcp6`",
         fix="end what `ss -ltnp` shows",
-        concerns=lambda subject, node: bool(_wanted(subject, node)),
+        concerns=lambda context, node: bool(_wanted(context, node)),
         judge=_judge_ports,
-        command=lambda subject, node: ["cat", "/proc/net/tcp", "/proc/net/tcp6"],
+        command=lambda context, node: ["cat", "/proc/net/tcp", "/proc/net/tcp6"],
     ),
     Gate(
         name="programs",
@@ -204,7 +204,7 @@ GATES = (
         holds="the model is on the nodes that read it",
         reads="the size of the file or folder",
         fix="copy it there, or correct the path in the sweep",
-        concerns=lambda subject, node: subject.model is not None,
+        concerns=lambda context, node: context.model is not None,
         judge=_judge_model,
         systems=None,
     ),

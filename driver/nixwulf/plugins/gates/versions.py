@@ -18,27 +18,27 @@ _STORE = "/nix/store/"
 _MARK = "nixwulf-engine:"
 
 
-def _concerns(subject: GateContext, node: Node) -> bool:
+def _concerns(context: GateContext, node: Node) -> bool:
     # Images are named by digest, and so are one build.
-    return (subject.case is None or subject.case.image is None) and bool(_engines(subject, node))
+    return (context.case is None or context.case.image is None) and bool(_engines(context, node))
 
 
-def _engines(subject: GateContext, node: Node) -> list[Engine]:
+def _engines(context: GateContext, node: Node) -> list[Engine]:
     """The case's; without a case all that are on the node's PATH."""
     from nixwulf.plugins.engines import all_engines
 
-    if subject.engine is not None:
-        return [subject.engine]
-    if subject.case is not None:
+    if context.engine is not None:
+        return [context.engine]
+    if context.case is not None:
         return []
-    programs = subject.facts[node.name].programs
+    programs = context.facts[node.name].programs
     return [engine for engine in all_engines().values() if engine.version_command(programs)]
 
 
-def _command(subject: GateContext, node: Node) -> Sequence[str] | None:
-    programs = subject.facts[node.name].programs
+def _command(context: GateContext, node: Node) -> Sequence[str] | None:
+    programs = context.facts[node.name].programs
     script = ""
-    for engine in _engines(subject, node):
+    for engine in _engines(context, node):
         command = engine.version_command(programs)
         place = next((programs[name] for name in engine.programs if name in programs), None)
         if command and place:
@@ -47,33 +47,33 @@ def _command(subject: GateContext, node: Node) -> Sequence[str] | None:
     return ["sh", "-c", script] if script else None
 
 
-def _judge(subject: GateContext, node: Node) -> Iterator[Verdict]:
-    for engine in _engines(subject, node):
-        lacking = engine.missing(subject.facts[node.name].programs)
-        if lacking and subject.engine is None:  # of a case the gate 'programs' says so
+def _judge(context: GateContext, node: Node) -> Iterator[Verdict]:
+    for engine in _engines(context, node):
+        lacking = engine.missing(context.facts[node.name].programs)
+        if lacking and context.engine is None:  # of a case the gate 'programs' reports it
             yield refused(
                 f"Node {node.name!r} has a part of {engine.name} and lacks {lacking} on PATH; "
                 "deploy it, or install all of it."
             )
-        others = [other for other in subject.nodes if engine in _engines(subject, other)]
-        yield from _compare(subject, node, others[0], engine)
-        text = _answer(subject, node, engine.name)
-        problem = upstream.problem(engine.name, text, _given(subject))
+        others = [other for other in context.nodes if engine in _engines(context, other)]
+        yield from _compare(context, node, others[0], engine)
+        text = _answer(context, node, engine.name)
+        problem = upstream.problem(engine.name, text, _given(context))
         problem = problem or engine.build_problem(text, several=len(others) > 1)
         if problem:
             yield refused(f"Node {node.name!r} has {problem}")
 
 
-def _given(subject: GateContext) -> dict[str, str]:
-    if subject.case is not None:
-        return upstream.of_case(subject.case)
-    return upstream.of_cluster(len(subject.nodes))
+def _given(context: GateContext) -> dict[str, str]:
+    if context.case is not None:
+        return upstream.of_case(context.case)
+    return upstream.of_cluster(len(context.nodes))
 
 
-def _compare(subject: GateContext, node: Node, first: Node, engine: Engine) -> Iterator[Verdict]:
+def _compare(context: GateContext, node: Node, first: Node, engine: Engine) -> Iterator[Verdict]:
     if node is first:
         return
-    ours, theirs = (_build(subject, each, engine.name) for each in (node, first))
+    ours, theirs = (_build(context, each, engine.name) for each in (node, first))
     if not ours or not theirs:
         silent = (node if theirs else first).name
         yield unknown(f"{engine.name} prints no version on {silent!r}.")
@@ -84,18 +84,18 @@ def _compare(subject: GateContext, node: Node, first: Node, engine: Engine) -> I
         )
 
 
-def _answer(subject: GateContext, node: Node, engine: str) -> str:
+def _answer(context: GateContext, node: Node, engine: str) -> str:
     """What a node printed of an engine: the place of its program, then its version."""
-    text = subject.answer("versions", node)
+    text = context.answer("versions", node)
     parts = (part.partition("\n") for part in f"\n{text}".split(f"\n{_MARK}")[1:])
     return next((lines.strip() for name, _, lines in parts if name == engine), "")
 
 
-def _build(subject: GateContext, node: Node, engine: str) -> str:
+def _build(context: GateContext, node: Node, engine: str) -> str:
     """The version; the store path itself where every node has the same one."""
-    own = _answer(subject, node, engine)
+    own = _answer(context, node, engine)
     place, _, printed = own.partition("\n")
-    answers = (_answer(subject, other, engine) for other in subject.nodes)
+    answers = (_answer(context, other, engine) for other in context.nodes)
     if place.startswith(_STORE) and {text.partition("\n")[0] for text in answers} <= {place, ""}:
         return place
     lines = [line.strip() for line in printed.splitlines()]

@@ -36,7 +36,7 @@ class MeterError(NixwulfError):
 class MeterKind:
     """A kind of wall meter; path and watts are by the channel that is asked for.
 
-    path: the path and query that are asked. watts: what an answer that was JSON says; raises
+    path: the path and query that are asked. watts: the power in an answer that was JSON; raises
     MeterError, or KeyError, IndexError, TypeError or AttributeError where it has no power.
     """
 
@@ -74,7 +74,7 @@ def watts_of(meter: Meter, answer: Any) -> float:
         or not isinstance(value, int | float)
         or not 0 <= value < _MOST_WATTS
     ):
-        raise MeterError(f"says {value!r}, expected watts")
+        raise MeterError(f"reports {value!r}, expected watts")
     return float(value)
 
 
@@ -103,7 +103,7 @@ def make_client() -> httpx.Client:
 
 
 def complaints(nodes: Iterable[Node]) -> list[str]:
-    """A sentence for each meter of these nodes that tells no watts now."""
+    """A sentence for each meter of these nodes that reports no watts now."""
     fed: dict[Meter, list[str]] = {}
     for node in nodes:
         if node.meter:
@@ -124,7 +124,7 @@ def complaints(nodes: Iterable[Node]) -> list[str]:
 
 
 class MeterReader:
-    """A thread that asks one meter once a second and keeps what it says.
+    """A thread that reads one meter once a second and keeps the points.
 
     points are in seconds of the driver's monotonic clock and watts; error is the last complaint;
     answered is set once there is one or the other.

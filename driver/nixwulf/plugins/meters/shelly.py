@@ -15,7 +15,7 @@ from nixwulf.plugins.meters import MeterError, MeterKind
 def _watts(answer: Any, channel: int) -> Any:
     found = answer["emeters" if answer.get("emeters") else "meters"][channel]
     if found.get("is_valid") is False:
-        raise MeterError("says itself that its power is not valid")
+        raise MeterError("reports that its power is not valid")
     return found["power"]
 
 

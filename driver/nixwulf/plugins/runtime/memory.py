@@ -83,9 +83,14 @@ def needs(
 ) -> tuple[Need, ...]:
     """What each node needs, the head first, when a model is split over nodes.
 
-    memories: bytes of each node. A pipeline gives layers, and the output as one more, in
-    proportion to them (llama_model::load_tensors); tensors are cut into equal parts. The head
-    keeps the embedding.
+    A pipeline gives layers, and the output as one more, in proportion to the nodes' memory
+    (llama_model::load_tensors); tensors are cut into equal parts. The head keeps the embedding.
+
+    Args:
+        sizes: bytes of the model's parts.
+        work: tokens kept and computed at once.
+        parallelism: "single", "pipeline" or "tensor".
+        memories: bytes of each node, the head first.
     """
     nodes = len(memories)
     cache = [_cache(sizes, work, layer) for layer in range(len(sizes.layers))]
@@ -164,8 +169,13 @@ def capacity(case: Case, node: Node, facts: Facts) -> int:
     """Bytes that a case can have on a node; 0 where that is not known.
 
     A GPU that shares the machine's memory has no more than the kernel lets it map (amdgpu's GTT)
-    beside its own; how much a GPU with memory of its own has, only amdgpu tells. Nodes of a lab
+    beside its own; how much a GPU with memory of its own has, only amdgpu reports. Nodes of a lab
     share one machine.
+
+    Args:
+        case: with the number of nodes and the back end.
+        node: the node.
+        facts: of the node.
     """
     if node.platform == LAB_PLATFORM:
         return facts.memory_available // case.nodes
@@ -182,9 +192,16 @@ def capacity(case: Case, node: Node, facts: Facts) -> int:
 def problem(
     sizes: Sizes, case: Case, nodes: Sequence[Node], facts: Mapping[str, Facts]
 ) -> str | None:
-    """By how much the model does not fit a node, in one sentence; None when it fits or is unknown.
+    """By how much the model does not fit, in one sentence that names the worst node.
 
-    The worst node is named.
+    Args:
+        sizes: bytes of the model's parts.
+        case: how it is split, and its parameters.
+        nodes: of the case, the head first.
+        facts: by node.
+
+    Returns:
+        None where it fits, or where a node's capacity is not known.
     """
     names = [node.name for node in nodes]
     has = [capacity(case, node, facts[node.name]) for node in nodes]

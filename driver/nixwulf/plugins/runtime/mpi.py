@@ -63,7 +63,13 @@ def execute(run: Run, job: Job) -> OwnedProcess:
 
 
 def arguments(run: Run, job: Job, major: int) -> list[str]:
-    """The command line of mpirun; major is Open MPI's version."""
+    """The command line of mpirun.
+
+    Args:
+        run: of the case; its fabric is the only network that MPI uses.
+        job: what runs.
+        major: version of Open MPI; from 5 on its options have other names.
+    """
     prrte = major >= _PRRTE_MAJOR
     hosts = ",".join(f"{run.data_address(node)}:{job.ranks_per_node}" for node in run.nodes)
     argv = ["mpirun", "-np", str(job.ranks_per_node * len(run.nodes)), "--host", hosts]
@@ -125,9 +131,17 @@ def shares_cores(run: Run, ranks_per_node: int) -> bool:
 def signs_of_life(
     run: Run, job: Job, launchers: Sequence[OwnedProcess]
 ) -> Callable[[], tuple[float, ...]]:
-    """Traffic, and the CPU time of the rank that used least: one that stopped tells.
+    """Traffic, and the CPU time of the rank that used least: one that stopped shows there.
 
-    Only time that the kernel's does not outweigh: a rank that waits polls its sockets for ever.
+    User time less kernel time counts: a rank that waits polls its sockets for ever.
+
+    Args:
+        run: of the case.
+        job: what runs.
+        launchers: mpirun and its daemons, which have the ranks.
+
+    Returns:
+        What observes both, each growing by 1 or more while the job works.
     """
     program = job.argv[0].rpartition("/")[2][:_COMM]
     nodes = {node.node.name: node for node in run.nodes}

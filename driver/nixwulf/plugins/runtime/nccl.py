@@ -61,7 +61,7 @@ def collect_logs(run: Run, label: str) -> None:
     """Move what NCCL logged on each node into the run's raw folder, below nccl/ and its name."""
     answers = run_all(run.nodes, ["sh", "-c", _MOVE, "sh", _log_file(run)])
     for node, answer in zip(run.nodes, answers, strict=True):
-        # The log of a node that is lost is lost with it; the run says so by itself.
+        # The log of a node that is lost is lost with it; the run reports that by itself.
         text = "" if isinstance(answer, Unreachable) else answer.stdout
         folder = run.raw / "nccl" / node.node.name
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,9 +89,9 @@ def last_warning(log: str) -> str | None:
 
 
 def wrong_network(transport: str, log: str) -> str | None:
-    """What a node's log says against the transport that was asked for, or None.
+    """What contradicts the transport that was asked for in a node's log, or None.
 
-    A log without channels says nothing against tcp: Gloo, which has no other, writes none.
+    A log without channels does not contradict tcp: Gloo, which has no other, writes none.
     """
     found = networks(log)
     if transport == "rdma" and found != {"IB"}:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import httpx
 
 GREEDY = "The quick brown fox jumps over the lazy dog."
-"""What engines go on from for the tokens that tell whether their text is right."""
+"""The prompt whose continuation shows whether an engine's text is right."""
 _BASE_URL = "http://head"
 # Tokens of a slot beyond prompt and generation: what a server adds to a short prompt by itself.
 MARGIN = 128

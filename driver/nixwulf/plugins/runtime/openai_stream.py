@@ -40,8 +40,14 @@ class Refused(StreamError):
     """An endpoint that answered a request with an HTTP status other than 200."""
 
     def __init__(self, status: int, path: str, body: str) -> None:
-        """Keep the status beside the sentence."""
-        super().__init__(f"The endpoint answered {status} to POST {path}: {_said(body)}.")
+        """Keep the status beside the sentence.
+
+        Args:
+            status: of HTTP.
+            path: of the request's URL.
+            body: of the answer.
+        """
+        super().__init__(f"The endpoint answered {status} to POST {path}: {_message(body)}.")
         self.status = status
 
 
@@ -51,7 +57,7 @@ class Answer:
 
     sent: when the request was sent; came: when each chunk with text came; both in seconds of this
     machine's monotonic clock. prompt_tokens, tokens and cached_tokens are the server's own counts
-    (usage). Where it streams no usage, prompt_tokens is none and tokens are the chunks with text.
+    (usage). Where it streams no usage, prompt_tokens is None and tokens are the chunks with text.
     finish is why it ended; timings are its own figures where it gives any (llama-server).
     """
 
@@ -92,7 +98,15 @@ class Answer:
 
 
 def body(api: str, model: str, prompt: str, n_gen: int, seed: int) -> dict[str, Any]:
-    """A greedy request of an API of PATHS that asks for a stream with usage at its end."""
+    """A greedy request for a stream with usage at its end.
+
+    Args:
+        api: of PATHS.
+        model: its name for the server.
+        prompt: the text.
+        n_gen: tokens of the answer at most.
+        seed: of the case.
+    """
     asked = {"messages": [{"role": "user", "content": prompt}]} if api == "chat" else {}
     return {
         "model": model,
@@ -108,9 +122,17 @@ def body(api: str, model: str, prompt: str, n_gen: int, seed: int) -> dict[str, 
 async def ask(
     client: httpx.AsyncClient, path: str, request: Mapping[str, Any], on_event: Callable[[], None]
 ) -> Answer:
-    """Send a request and read its stream to the end; on_event is called whenever something comes.
+    """Send a request and read its stream to the end.
 
-    Raises Refused, and StreamError for anything else that is not a whole answer.
+    Args:
+        client: of the endpoint.
+        path: of the URL.
+        request: the body, sent as JSON.
+        on_event: called whenever something comes.
+
+    Raises:
+        Refused: the endpoint answered with another status than 200.
+        StreamError: anything else that is not a whole answer.
     """
     import httpx
 
@@ -136,7 +158,13 @@ async def ask(
 async def count_prompt(
     client: httpx.AsyncClient, path: str, request: Mapping[str, Any]
 ) -> int | None:
-    """The tokens of a request's prompt by the usage of an unstreamed answer; None without one."""
+    """The tokens of a request's prompt by the usage of an unstreamed answer; None without one.
+
+    Args:
+        client: of the endpoint.
+        path: of the URL.
+        request: as for a stream.
+    """
     import httpx
 
     whole = {key: value for key, value in request.items() if not key.startswith("stream")}
@@ -148,7 +176,7 @@ async def count_prompt(
 
 
 class StreamReader:
-    """What the events of one stream have said so far; came is as in an Answer."""
+    """What the events of one stream have reported so far; came is as in an Answer."""
 
     def __init__(self, path: str) -> None:
         """Begin a stream of a path, which errors name."""
@@ -242,7 +270,7 @@ class _Usage(NamedTuple):
     cached_tokens: int
 
 
-def _said(text: str) -> str:
+def _message(text: str) -> str:
     """The message of an error in JSON, else the text, quoted."""
     try:
         return _words(json.loads(text))

@@ -57,9 +57,14 @@ class Counting:
         return self.own + NUMBER_WORDS * self.word
 
     def prompt(self, number: int, tokens: int, seed: int) -> str:
-        """The prompt of a request by its number in the run; tokens is not less than the least.
+        """The prompt of a request.
 
         What is left after whole words is letters: where a word is several tokens, a letter is one.
+
+        Args:
+            number: of the request in the run; no two begin alike.
+            tokens: its length, not less than `least`.
+            seed: of the case.
         """
         words, letters = divmod(tokens - self.own, self.word)
         return row(number, words, seed) + "x" * letters
@@ -73,7 +78,13 @@ def counting(few: int, many: int) -> Counting | None:
 
 
 def row(number: int, words: int, seed: int) -> str:
-    """Words that differ from those of any other number, the first ones surely."""
+    """Words that differ from those of any other number, the first two for certain.
+
+    Args:
+        number: of the request in the run.
+        words: how many, at least NUMBER_WORDS.
+        seed: of the case.
+    """
     stream = random.Random(f"{seed}/{number}")  # noqa: S311 - the same on every machine
     digits = [number % len(WORDS), number // len(WORDS) % len(WORDS)]
     first = [WORDS[digit] for digit in digits]
@@ -159,9 +170,16 @@ class Load:
         return found
 
     async def send(self, counting: Counting | None, requests: int, slots: int, n_gen: int) -> Pass:
-        """Send requests, each as soon as one of the slots is free; raises StreamError.
+        """Send requests, each as soon as one of the slots is free.
 
-        Without a counting, prompts are rows of n_prompt words.
+        Args:
+            counting: how the server counts prompts; None: prompts are rows of n_prompt words.
+            requests: how many.
+            slots: in flight at once.
+            n_gen: tokens of each answer.
+
+        Raises:
+            StreamError: an answer is not whole.
         """
         prompt = counting.prompt if counting else row
         numbers = list(itertools.islice(self._numbers, requests))

@@ -21,7 +21,7 @@ from nixwulf.nodes.ssh import Connection, Unreachable, each
 
 # A silent run whose fabric still carries this much is loading a model, not hanging: a stopped
 # peer leaves only retransmissions and window probes, a few kilobytes a minute. One node has no
-# fabric, and llama-bench says nothing inside a sample; there CPU time tells.
+# fabric, and llama-bench prints nothing inside a sample; there CPU time shows progress.
 _PROGRESS_BYTES = 1_000_000
 PROGRESS_CPU_S = 0.5
 _POLL_S = 0.02
@@ -51,8 +51,12 @@ class Case:
 
     @property
     def id(self) -> str:
-        """12 hexadecimal digits that stand for all coordinates and the model's definition."""
+        """12 hexadecimal digits that identify all coordinates and the model's definition."""
         return fingerprint(asdict(self))[:12]
+
+    def run_name(self, repetition: int) -> str:
+        """The id of its run of that index, from 0, and the file name of what the run leaves."""
+        return f"{self.id}-r{repetition}"
 
     def document(self) -> dict[str, Any]:
         """As in a plan and a record: what has no value is absent."""
@@ -186,7 +190,15 @@ class Run:
     ) -> OwnedProcess:
         """Start a program that goes on until it ends, is stopped, or the run is torn down.
 
-        In the case's toolbox, if it has one. after: what the node runs once it has ended.
+        In the case's toolbox, if it has one.
+
+        Args:
+            node: where it runs.
+            name: of the process in the run's raw folder.
+            argv: its command line.
+            environment: variables beside those of a login.
+            background: whether it is there for others, so that its end is an error.
+            after: what the node runs once it has ended.
         """
         full_name = f"{name}-{node.node.name}"
         toolbox = self.toolboxes.get(node.node.name)
@@ -201,7 +213,17 @@ class Run:
         return process
 
     def output(self, node: Connection, script: str, *arguments: str, timeout_s: float = 60) -> str:
-        """What a short script prints where the engine's programs are; raises NixwulfError."""
+        """What a short script prints where the engine's programs are.
+
+        Args:
+            node: where it runs.
+            script: for sh.
+            arguments: $1, $2, ...
+            timeout_s: seconds that it may take.
+
+        Raises:
+            NixwulfError: it failed or took longer.
+        """
         toolbox = self.toolboxes.get(node.node.name)
         if not toolbox:
             return node.script(script, *arguments, timeout_s=timeout_s)
@@ -216,7 +238,17 @@ class Run:
     def execute(
         self, node: Connection, name: str, argv: Sequence[str], environment: Mapping[str, str]
     ) -> OwnedProcess:
-        """Run a program to its end under both clocks; raises RunFailure timeout or hang."""
+        """Run a program to its end under both clocks.
+
+        Args:
+            node: where it runs.
+            name: of the process in the run's raw folder.
+            argv: its command line.
+            environment: variables beside those of a login.
+
+        Raises:
+            RunFailure: `timeout` or `hang`.
+        """
         process = self.start(node, name, argv, environment)
         self.watch(process)
         return process
@@ -226,7 +258,7 @@ class Run:
     ) -> None:
         """Wait until a process ends; stops it and raises RunFailure at either limit.
 
-        life: signs of life of a program that works without a word, where its node does not tell.
+        life: signs of life of a program that works silently, where its node shows none.
         """
         clocks = Clocks(self, process, life)
         while process.running:
@@ -282,7 +314,14 @@ class Clocks:
         process: OwnedProcess,
         life: Callable[[], tuple[float, ...]] | None = None,
     ) -> None:
-        """Start the progress clock; the wall clock has run since the run began."""
+        """Start the progress clock; the wall clock has run since the run began.
+
+        Args:
+            run: with both limits.
+            process: what is watched, and stopped at a limit.
+            life: signs of life of a silent program, each growing by 1 or more while it works; None:
+                those of the run.
+        """
         self._run = run
         self._process = process
         self._signs = life or (lambda: run.signs_of_life(process))
@@ -291,7 +330,7 @@ class Clocks:
         self._life: tuple[float, ...] | None = None
 
     def on_event(self) -> None:
-        """Something came from the process by another way than its output, such as a socket."""
+        """Something came from the process beside its output, such as over a socket."""
         self._event_at = time.monotonic()
 
     def check(self) -> None:

@@ -62,8 +62,13 @@ def families() -> tuple[Family, ...]:
 def problem(engine: str, printed: str, given: Mapping[str, str]) -> str | None:
     """Why an engine of the version that a node printed cannot be driven, or None.
 
-    given: what is known of the cases, by the names in a row's `when`. A development build, and a
-    text without a version, are taken: their number does not say what is in them.
+    A development build, and a text without a version, are accepted: their number does not show
+    what is in them.
+
+    Args:
+        engine: its name.
+        printed: what its version command printed.
+        given: what is known of the cases, by the names in a row's `when`.
     """
     found = (_problem(each, printed, given) for each in families() if each.engine == engine)
     return next(filter(None, found), None)

@@ -1,4 +1,4 @@
-"""Which charts a set of rows gives, what joins their marks, and what stands side by side.
+"""Which charts a set of rows gives, what joins their marks, and what is side by side.
 
 A line joins rows that differ in x alone: the same platform, engine and its version, model and
 weights, conditions, and who measured. What differs otherwise may stand in one chart, with other
@@ -88,7 +88,7 @@ _KINDS = (
         "Against watts",
         "Speed over the power that the same record gives of all nodes.",
         "power of all nodes, W",
-        lambda row: row.cost.watts,
+        lambda row: row.watts,
         lambda row: adds_up(row.unit),
         "nothing",
     ),
@@ -103,18 +103,18 @@ _KINDS = (
 )
 
 
-def figures(rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str) -> list[Figure]:
-    """The figures of a page's rows; name is the page's own model or platform, for no title.
+def figures(rows: Sequence[SiteRow], name: str) -> list[Figure]:
+    """The figures of a page; kinds that would be empty are left out.
 
-    href gives the page of a row's record. Kinds that would be empty are left out.
+    Args:
+        rows: those of the page.
+            name: the model or platform that the page is about, which no title repeats.
     """
-    found = (_figure(kind, rows, href, name) for kind in _KINDS)
+    found = (_figure(kind, rows, name) for kind in _KINDS)
     return [figure for figure in found if figure]
 
 
-def _figure(
-    kind: _Kind, rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str
-) -> Figure | None:
+def _figure(kind: _Kind, rows: Sequence[SiteRow], name: str) -> Figure | None:
     panels: dict[Hashable, list[SiteRow]] = defaultdict(list)
     for row in rows:
         if row.value and kind.x(row) and kind.wanted(row):
@@ -126,7 +126,7 @@ def _figure(
     if not drawn:
         return None
     look = Look([row for own, _ in drawn for row in own])
-    charts = [_chart(kind, own, lines, look, href, name) for own, lines in drawn]
+    charts = [_chart(kind, own, lines, look, name) for own, lines in drawn]
     return Figure(
         heading=kind.heading,
         about=kind.about,
@@ -162,7 +162,7 @@ def _lines(kind: _Kind, rows: Sequence[SiteRow]) -> list[list[SiteRow]]:
 def _joins(kind: _Kind, rows: Sequence[SiteRow]) -> bool:
     """Whether they are at two places apart, and repeat nothing but runs.
 
-    Two published values at one place differ in something that their sources do not say, and so
+    Two published values at one place differ in something that their sources do not state, and so
     they may differ in it from those at another.
     """
     places = {kind.place(row) for row in rows}
@@ -182,7 +182,6 @@ def _chart(
     rows: Sequence[SiteRow],
     lines: Sequence[Sequence[SiteRow]],
     look: Look,
-    href: Callable[[SiteRow], str],
     name: str,
 ) -> Chart:
     first = rows[0]
@@ -192,7 +191,7 @@ def _chart(
         unit=first.unit_and_work,
         over=kind.over,
         steps=kind.by_nodes,
-        marks=[look.mark(row, kind.x(row) or 0.0, row.value or 0.0, href(row)) for row in rows],
+        marks=[look.mark(row, kind.x(row) or 0.0, row.value or 0.0) for row in rows],
         curves=[_line(kind, own, look, several) for own in lines[:MOST_MARKS]],
     )
 
@@ -224,33 +223,39 @@ def _means(kind: _Kind, rows: Sequence[SiteRow]) -> list[tuple[float, float]]:
     )
 
 
-def by_machines(
-    rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str
-) -> Figure | None:
-    """Of a model: machines, and how many of them."""
+def by_machines(rows: Sequence[SiteRow], name: str) -> Figure | None:
+    """The chart of a model over machines and numbers of them; None where there is one only.
+
+    Args:
+        rows: those of the page.
+            name: the model or platform that the page is about, which no title repeats.
+    """
     return _strips(
         "By machines",
-        "The same model and, as far as sources say it, the same work in each chart; what else "
-        "differs, the marks tell.",
+        "The same model and, as far as sources state it, the same work in each chart; marks show "
+        "what else differs.",
         rows,
         lambda row: row.panel,
         lambda row: f"{row.nodes} × {'+'.join(row.platforms)}",
         ("platform",),
-        href,
         name,
     )
 
 
-def by_models(rows: Sequence[SiteRow], href: Callable[[SiteRow], str], name: str) -> Figure | None:
-    """Of a platform: models with their weights on one node."""
+def by_models(rows: Sequence[SiteRow], name: str) -> Figure | None:
+    """The chart of a platform over models on one node; None where there is one only.
+
+    Args:
+        rows: those of the page.
+            name: the model or platform that the page is about, which no title repeats.
+    """
     return _strips(
         "Models on one node",
-        "As far as sources say it, the same work in each chart; what else differs, the marks tell.",
+        "As far as sources state it, the same work in each chart; marks show what else differs.",
         [row for row in rows if row.model and row.nodes == 1],
         lambda row: same(row.columns, without=DRAWN_APART | {"model"}, conditions=WORK),
         _model,
         ("weights",),
-        href,
         name,
     )
 
@@ -268,12 +273,11 @@ def _strips(
     panel: Callable[[SiteRow], Hashable],
     line: Callable[[SiteRow], str],
     known: Collection[str],
-    href: Callable[[SiteRow], str],
     name: str,
 ) -> Figure | None:
     """Charts of rows with the same panel, in which rows with the same line stand side by side.
 
-    known: what the names of the lines tell of their marks.
+    known: what the names of the lines show of their marks.
     """
     panels: dict[Hashable, dict[str, list[SiteRow]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
@@ -290,7 +294,7 @@ def _strips(
     for lines in shown:
         first = next(iter(lines.values()))[0]
         marks = [
-            look.mark(row, row.value or 0.0, index, href(row))
+            look.mark(row, row.value or 0.0, index)
             for index, own in enumerate(lines.values())
             for row in own
         ]

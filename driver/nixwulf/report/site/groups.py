@@ -59,7 +59,7 @@ def groups(rows: Sequence[SiteRow]) -> list[Group]:
 
 
 def fabric_name(row: SiteRow) -> str:
-    """The page of a row's fabric: its kind, or that a source does not say."""
+    """The page of a row's fabric: its kind, or 'not stated'."""
     return row.fabric_kind or NOT_STATED
 
 
@@ -153,7 +153,7 @@ def _platform(name: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
 def _facts_of(name: str) -> dict[str, Any]:
     try:
         return load_platform(name)
-    except InputError:  # a site is about records; a broken platform file is validate's to tell
+    except InputError:  # a site is about records; 'nixwulf validate' reports a broken platform file
         return {}
 
 

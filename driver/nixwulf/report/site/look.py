@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from nixwulf.core.text import microseconds, plural
+from nixwulf.core.text import microseconds, plural, unit_name
 from nixwulf.report.charts import LegendEntry, Mark, entry
 from nixwulf.report.predicted import About
 from nixwulf.report.site.rows import SiteRow, shorten
@@ -24,7 +24,7 @@ _LONGEST_TITLE = 44
 class Figure:
     """Charts of one kind, ready for the page, each with the rows of its marks.
 
-    note: what is not drawn; prediction_notes: what the model says of the rows.
+    note: what is not drawn; prediction_notes: about the predictions of the rows.
     """
 
     heading: str
@@ -72,7 +72,7 @@ class Look:
     """Colours and shapes of a figure's marks, by what its rows differ in."""
 
     def __init__(self, rows: Sequence[SiteRow], known: Collection[str] = ()) -> None:
-        """Known: which of the parts the chart tells otherwise."""
+        """Known: which of the parts the chart shows otherwise."""
         parts = [_parts(row) for row in rows]
         self._shown = [
             name for name in parts[0] if name not in known and len({p[name] for p in parts}) > 1
@@ -89,8 +89,14 @@ class Look:
         """The style of a row's mark; None where there are too many."""
         return self._styles.get(self._words(row))
 
-    def mark(self, row: SiteRow, x: float, y: float, href: str) -> Mark:
-        """The mark of a row at a place."""
+    def mark(self, row: SiteRow, x: float, y: float) -> Mark:
+        """The mark of a row, with a link from a page of a folder to that of its record.
+
+        Args:
+            row: the row.
+            x: place along x, in the chart's unit.
+            y: place along y, in the row's unit or a line's place.
+        """
         band = row.predicted
         return Mark(
             x,
@@ -98,7 +104,7 @@ class Look:
             self.style(row),
             shorten(mark_words(row), _LONGEST_WORDS),
             kind=row.kind,
-            href=href,
+            href=f"../records/{row.source.page}.html",
             predicted=band,
             predicted_words=f"predicted, not measured: {band.text}" if band else "",
         )
@@ -117,7 +123,7 @@ class Look:
 
 
 def _parts(row: SiteRow) -> dict[str, str]:
-    """What may tell marks apart, the most important first."""
+    """What may distinguish marks, the most important first."""
     return {
         "platform": "+".join(row.platforms),
         "program": row.program,
@@ -131,7 +137,7 @@ def title_of(row: SiteRow, name: str) -> str:
     """The title of a row's chart: its metric, and its model where the page is not about that."""
     about = row.model or row.benchmark
     named = about in {name, row.metric}
-    words = row.metric_words if named else f"{row.metric_words}, {about}"
+    words = row.key.words if named else f"{row.key.words}, {about}"
     return shorten(words[:1].upper() + words[1:], _LONGEST_TITLE)
 
 
@@ -143,7 +149,7 @@ def mark_words(row: SiteRow) -> str:
         filter(
             None,
             (
-                f"{row.number} {row.unit_words} {row.metric_words} ({row.kind})",
+                f"{row.number} {unit_name(row.unit)} {row.key.words} ({row.kind})",
                 row.model + weights,
                 f"{plural(row.nodes, 'node')} of {'+'.join(row.platforms)}",
                 row.link,

@@ -12,8 +12,10 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from nixwulf.core.text import clean, format_significant, plural, unbroken
+from nixwulf.core.document import Column
+from nixwulf.core.text import clean, plural, unbroken, unit_name
 from nixwulf.report.html import environment
+from nixwulf.report.markup import html_head, html_rows, html_table
 from nixwulf.report.site.figures import by_machines, by_models, figures
 from nixwulf.report.site.groups import Group, count_words, fabric_name, groups
 from nixwulf.report.site.look import Figure, within
@@ -25,8 +27,17 @@ from nixwulf.report.site.rows import (
     by_value,
     rows_of,
     scalar,
-    shorten,
     web_address,
+)
+from nixwulf.report.site.tables import (
+    COLUMNS,
+    LIST_COLUMNS,
+    Links,
+    brief,
+    cells,
+    costs_of,
+    of_group,
+    values,
 )
 from nixwulf.results.identity import record_key
 from nixwulf.results.store import Entry
@@ -34,26 +45,10 @@ from nixwulf.results.store import Entry
 if TYPE_CHECKING:
     import jinja2
 
-COLUMNS = (
-    "model",
-    "metric",
-    "value",
-    "per W",
-    "per 1000 US$",
-    "nodes",
-    "platform",
-    "fabric",
-    "engine",
-    "conditions",
-    "kind",
-    "source",
-)
 FOLDERS = {"models": "model", "platforms": "platform", "fabrics": "fabric"}
 MOST_BYTES = 500_000
 """Of any page; a record whose page would be longer leaves its details to its JSON."""
 _FIGURES_BYTES = 180_000  # beside 250,000 of rows
-_LIST_COLUMNS = ("name", "values", "kinds", "best decode", "where")
-_LONGEST_CELL = 100
 _MOST_WAYS = 12
 _MOST_EXPLAINED = 12
 _MOST_OPTIONS = 300
@@ -67,7 +62,7 @@ _FACETS: dict[str, Callable[[SiteRow], Sequence[str]]] = {
     "model": lambda row: (row.model,),
     "engine": lambda row: (row.program,),
     "nodes": lambda row: (str(row.nodes),),
-    "metric": lambda row: (row.metric_words or "no number",),
+    "metric": lambda row: (row.key.words or "no number",),
 }
 
 
@@ -83,13 +78,14 @@ class Site:
         self.groups = groups(self.rows)
 
     @cached_property
-    def columns(self) -> list[str]:
+    def columns(self) -> list[Column]:
         """The columns of tables of rows; those of watts and prices where any row has them."""
+        costs = [row.measured.cost for row in self.rows if row.measured and row.measured.cost]
         empty = {
-            "per W": all(row.cost.per_watt is None for row in self.rows),
-            "per 1000 US$": all(row.cost.per_usd is None for row in self.rows),
+            "per W": all(cost.per_watt is None for cost in costs),
+            "per 1000 US$": all(cost.per_usd is None for cost in costs),
         }
-        return [column for column in COLUMNS if not empty.get(column)]
+        return [column for column in COLUMNS if not empty.get(column.head)]
 
     @cached_property
     def pages(self) -> dict[str, dict[str, str]]:
@@ -118,24 +114,27 @@ class Site:
         found.filters.update(
             brief=brief,
             clean=clean,
-            figure=format_significant,
-            fabric_name=fabric_name,
             scalar=scalar,
             unbroken=unbroken,
             web_address=web_address,
         )
-        found.globals.update(plural=plural, pages=self.pages, records=len(self.sources), root="../")
+        found.globals.update(
+            plural=plural,
+            pages=self.pages,
+            records=len(self.sources),
+            root="../",
+            html_head=html_head,
+            html_table=html_table,
+        )
         return found
 
     def _render(self, template: str, **context: Any) -> str:
         return self._environment.get_template(template).render(context)
 
-    def _table(self, rows: Iterable[SiteRow], columns: Sequence[str], root: str) -> list[Markup]:
-        template = self._environment.get_template("row.html.j2")
-        return [
-            Markup(template.render(row=row, columns=columns, root=root))  # noqa: S704 - Jinja's
-            for row in rows
-        ]
+    def _table(self, rows: Iterable[SiteRow], columns: Sequence[Column], root: str) -> list[Markup]:
+        links = Links(root, self.pages)
+        found = (cells(row, links) for row in rows)
+        return html_rows(columns, ([own[column.head] for column in columns] for own in found))
 
     def _index(self) -> Iterator[tuple[str, str]]:
         parts = paged("index", [("", self._table(self.rows, self.columns, "./"))])
@@ -182,17 +181,9 @@ class Site:
 
     def _list(self, folder: str) -> Iterator[tuple[str, str]]:
         own = [group for group in self.groups if group.folder == folder]
-        template = self._environment.get_template("list_row.html.j2")
-        rows = []
-        for group in own:
-            kinds = Counter(row.kind for row in group.rows)
-            text = template.render(
-                group=group,
-                values=sum(row.value is not None for row in group.rows),
-                kinds=", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
-                best=best_decode(group.rows),
-            )
-            rows.append(Markup(text))  # noqa: S704 - Jinja's
+        links = Links("../", self.pages)
+        found = (of_group(group, best_decode(group.rows), links) for group in own)
+        rows = html_rows(LIST_COLUMNS, found)
         parts = paged("index", [("", rows)])
         for number, part in enumerate(parts, 1):
             yield (
@@ -203,7 +194,7 @@ class Site:
                     files=[part.file for part in parts],
                     number=number,
                     total=len(own),
-                    columns=_LIST_COLUMNS,
+                    columns=LIST_COLUMNS,
                     rows=part.rows,
                 ),
             )
@@ -212,7 +203,7 @@ class Site:
         own = FOLDERS[group.folder]
         # A platform's and a fabric's own column stay: they say what they worked with.
         left_out = {"metric", "model"} if own == "model" else {"metric"}
-        columns = [name for name in self.columns if name not in left_out]
+        columns = [column for column in self.columns if column.head not in left_out]
         tables: dict[str, list[SiteRow]] = defaultdict(list)
         for row in sorted(group.rows, key=by_value):
             tables[_heading(row)].append(row)
@@ -248,7 +239,8 @@ class Site:
                 "record": source.record,
                 "title": own[0].model or own[0].program,
                 "what": own[0].on,
-                "rows": [row for row in own if row.value is not None],
+                "values": values(own),
+                "costs": costs_of(own),
                 "explained": words(own)[:_MOST_EXPLAINED],
                 "why_not": why_not(own),
                 "platform": own[0].platforms[0],
@@ -264,34 +256,25 @@ class Site:
             yield f"records/{source.page}.html", text
 
 
-def brief(text: str, longest: int = _LONGEST_CELL) -> str:
-    """Text for a cell: one line, no control characters, not too long."""
-    return shorten(text, longest)
-
-
 def best_decode(rows: Iterable[SiteRow]) -> SiteRow | None:
     """The fastest decode of one stream among rows."""
     decode = [row for row in rows if row.metric == "decode" and row.unit == "tok/s"]
     return max(decode, key=lambda row: row.value or 0.0, default=None)
 
 
-def _record_href(row: SiteRow) -> str:
-    return f"../records/{row.source.page}.html"
-
-
 def _figures(group: Group) -> list[Figure]:
     """The figures of a page: what is fast first, then what it depends on."""
     first = {"models": by_machines, "platforms": by_models}.get(group.folder)
-    overview = first(group.rows, _record_href, group.name) if first else None
-    rest = figures(group.rows, _record_href, group.name)
+    overview = first(group.rows, group.name) if first else None
+    rest = figures(group.rows, group.name)
     return with_words(within([overview, *rest] if overview else rest, _FIGURES_BYTES))
 
 
 def _heading(row: SiteRow) -> str:
     if row.value is None:
         return "Without a number"
-    words = row.metric_words
-    return f"{words[:1].upper()}{words[1:]}, {row.unit_words}"
+    words = row.key.words
+    return f"{words[:1].upper()}{words[1:]}, {unit_name(row.unit)}"
 
 
 def _options(

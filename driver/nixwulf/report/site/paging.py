@@ -86,7 +86,7 @@ def page_names(names: Iterable[str]) -> dict[str, str]:
 
     It has lower case letters, digits, '.', '_' and '-' only, so that it is one file on every file
     system and nothing else in a URL. A name that had to be changed ends in 8 digits of its
-    sha256, and in all 64 where even those do not tell it from another.
+    sha256, and in all 64 where another has the same.
     """
     distinct = sorted(set(names))
     counts = Counter(map(_name, distinct))

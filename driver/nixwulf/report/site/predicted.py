@@ -1,4 +1,4 @@
-"""What the model says beside the values of a site."""
+"""Predictions beside the values of a site."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nixwulf.results.store import PLAN, read_plan
 
 
 def explained(rows: Iterable[SiteRow], sources: Iterable[Source]) -> list[SiteRow]:
-    """Rows, each with what the model says of it; a run folder is explained as a whole."""
+    """Rows, each with its explanation; a run folder is explained as a whole."""
     folders: defaultdict[Path, list[Source]] = defaultdict(list)
     for source in sources:
         folders[_folder(source)].append(source)
@@ -34,7 +34,7 @@ def explained(rows: Iterable[SiteRow], sources: Iterable[Source]) -> list[SiteRo
 def words(rows: Sequence[SiteRow]) -> list[tuple[str, list[str]]]:
     """For each value that has a prediction to show, both in words and the sentences beside it."""
     return [
-        (f"{row.metric_words}: {measured(row.explained)}", list(sentences(row.explained)))
+        (f"{row.key.words}: {measured(row.explained)}", list(sentences(row.explained)))
         for row in rows
         if row.explained and row.predicted
     ]
@@ -65,7 +65,7 @@ def _about(rows: Sequence[SiteRow]) -> About:
 
 
 def _speed(row: SiteRow) -> Explained | None:
-    """What the model says of a row of what it predicts."""
+    """The explanation of a row, if its metric can be predicted."""
     return row.explained if is_predicted(row.metric, row.unit) else None
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from nixwulf.core.metric import better, rank, short_name
-from nixwulf.core.text import clean, decimals, format_significant, link_name, plural, unit_name
-from nixwulf.report.lines import Band, Cost
+from nixwulf.core.metric import better, rank
+from nixwulf.core.text import clean, link_name, plural, unit_name
+from nixwulf.report.lines import Band, MetricKey, MetricSummary, metric_summary
 from nixwulf.report.predicted import band_of
 from nixwulf.results.identity import DRAWN_APART, OVER_NODES, WORK, is_work, one_name, same
 from nixwulf.results.record import Record
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 NOT_STATED = "not stated"
 _TOKENS = {"n_prompt": "prompt", "n_gen": "generate", "depth": "depth"}
 _URL = re.compile(r"https?://[^\s<>\"'`\\]+")
-_MOST_DECIMALS = 4
 _KIND_ORDER = {"run": 0, "imported": 1, "published": 2}
 
 
@@ -56,8 +55,9 @@ class Source:
 class SiteRow:
     """A value with everything that is shown beside it; without a value of a run that failed.
 
-    columns: of the tidy table, with the machine as its source calls it; conditions: parameters of
-    the case and conditions of the metric, by one name each; explained: the prediction beside it.
+    columns: of the tidy table, with the machine as its source calls it; measured: as a report has
+    it of a case; conditions: parameters of the case and conditions of the metric, by one name each;
+    explained: the prediction beside it.
     """
 
     source: Source
@@ -80,15 +80,11 @@ class SiteRow:
     metric: str
     unit: str
     state: str
-    value: float | None
-    stddev: float | None
-    percentiles: tuple[float, float, float] | None
-    n_samples: int | None
+    measured: MetricSummary | None
     conditions: Mapping[str, Any]
     rtt_us: float | None
     bandwidth_gbps: float | None
     speed_gbps: float | None
-    cost: Cost
     explained: Explained | None = None
 
     @property
@@ -97,8 +93,18 @@ class SiteRow:
         return str(self.columns["machine"])
 
     @property
+    def value(self) -> float | None:
+        """What was measured, in the unit."""
+        return self.measured.mean if self.measured else None
+
+    @property
+    def watts(self) -> float | None:
+        """Of all nodes together, W."""
+        return self.measured.cost.watts if self.measured and self.measured.cost else None
+
+    @property
     def predicted(self) -> Band | None:
-        """Between what 80 % of measurements should lie, in the unit; None where nothing says it."""
+        """Between what 80 % of measurements should lie, in the unit; None without a prediction."""
         return band_of(self.explained) if self.explained else None
 
     @cached_property
@@ -124,49 +130,14 @@ class SiteRow:
         return self.engine or self.benchmark
 
     @property
-    def metric_words(self) -> str:
-        """The metric for people."""
-        return short_name(self.metric)
-
-    @property
-    def unit_words(self) -> str:
-        """The unit for people."""
-        return unit_name(self.unit)
+    def key(self) -> MetricKey:
+        """The metric and its unit."""
+        return MetricKey(self.metric, self.unit)
 
     @property
     def number(self) -> str:
         """The value with its deviation; empty where there is none."""
-        if self.value is None or self.stddev is None:
-            return "" if self.value is None else format_significant(self.value)
-        places = decimals(float(f"{self.value:.3g}"))
-        if 0 < self.stddev < 0.5 * 0.1**places:  # it would read as ± 0
-            places = min(_MOST_DECIMALS, decimals(self.stddev) - 2)
-        return f"{self.value:.{places}f} ± {self.stddev:.{places}f}"
-
-    @property
-    def spread(self) -> str:
-        """Percentiles of a distribution in words; empty where there are none."""
-        if self.percentiles is None:
-            return ""
-        return "p50 {}, p95 {}, p99 {}".format(*map(format_significant, self.percentiles))
-
-    @property
-    def costs(self) -> str:
-        """The speed over watts and price in words, each with what it was divided by."""
-        words, cost = [], self.cost
-        if cost.per_watt is not None and cost.watts:
-            words.append(
-                f"{format_significant(cost.per_watt)} {self.unit_words}/W of "
-                f"{format_significant(cost.watts)} W ({cost.watts_source})"
-            )
-        if cost.joules_per_token is not None:
-            words.append(f"{format_significant(cost.joules_per_token)} J/token")
-        if cost.per_usd is not None and cost.price_usd:
-            words.append(
-                f"{format_significant(1000 * cost.per_usd)} {self.unit_words} for 1000 of "
-                f"{cost.price_usd:,.0f} US$ ({cost.price_source})"
-            )
-        return "; ".join(words)
+        return self.measured.text if self.measured else ""
 
     @property
     def on(self) -> str:
@@ -210,15 +181,13 @@ class SiteRow:
 
     @property
     def unit_and_work(self) -> str:
-        """What stands over a chart of such rows; of tokens also that the work is not known."""
-        unit = self.unit_words + (
-            ", less is better" if better(self.metric, self.unit) == "less" else ""
-        )
+        """The unit and the work of a chart of such rows; of tokens also that it is not stated."""
+        unit = unit_name(self.unit) + (", less is better" if self.key.better == "less" else "")
         unknown = "lengths not stated" if self.unit == "tok/s" else ""
         return "; ".join(filter(None, (unit, self.work or unknown)))
 
 
-# What a row has of the tidy table as it stands there.
+# What a row takes from the tidy table as it is there.
 _MADE = {"source", "conditions"}
 _OF_TABLE = sorted({one.name for one in fields(SiteRow)} & TIDY_COLUMNS.keys() - _MADE)
 
@@ -238,7 +207,7 @@ def web_address(text: str) -> str:
 def rows_of(sources: Iterable[Source]) -> list[SiteRow]:
     """The rows of records: models in alphabetic order, of each metric the best first."""
     by_page = {source.page: source for source in sources}
-    # A page's name tells runs of one case apart, which have one id in every run folder.
+    # Runs of one case have one id in every run folder, but pages of their own.
     table = tidy({**source.record, "id": page} for page, source in by_page.items())
     rows = [_row(by_page[row["record"]], row) for row in as_rows(table)]
     return sorted(rows, key=_by_model)
@@ -247,17 +216,15 @@ def rows_of(sources: Iterable[Source]) -> list[SiteRow]:
 def _row(source: Source, row: Mapping[str, Any]) -> SiteRow:
     record, case = source.record, source.record["case"]
     fabric = record.get("fabric", {})
-    spread = tuple(row[name] for name in ("p50", "p95", "p99"))
     return SiteRow(
         **{name: row[name] for name in _OF_TABLE},
         source=source,
         columns={**row, "machine": record["cluster"].get("machine", "")},
         platforms=tuple(dict.fromkeys(record["cluster"]["platforms"])),
         fabric_kind=fabric.get("kind", "") if case["nodes"] > 1 else "",
-        percentiles=None if None in spread else spread,
+        measured=None if row["value"] is None else metric_summary(row),
         conditions=one_name(case["parameters"], json.loads(row["conditions"] or "{}")),
         speed_gbps=fabric.get("speed_gbps"),
-        cost=Cost(*(row[name] for name in Cost._fields)),
     )
 
 

@@ -38,7 +38,7 @@ class Comparison:
 
     @property
     def unjudged(self) -> tuple[Pair, ...]:
-        """Pairs of which too few samples tell nothing."""
+        """Pairs with too few samples for an interval."""
         return tuple(pair for pair in self.pairs if pair.interval is None)
 
     def below(self, limit: float) -> tuple[Pair | Ending, ...]:
@@ -60,7 +60,16 @@ class Comparison:
 
 
 def compare(a: Side, b: Side, over: Sequence[str] = ()) -> Comparison:
-    """Compare equal conditions of two sides; raises InputError when there are none."""
+    """Compare equal conditions of two sides.
+
+    Args:
+        a: what is compared with.
+        b: what is compared.
+        over: names of conditions that need not be equal.
+
+    Raises:
+        InputError: when the sides have no equal conditions.
+    """
     found = pair_up(a, b, over)
     return Comparison(
         a,
@@ -74,7 +83,17 @@ def compare(a: Side, b: Side, over: Sequence[str] = ()) -> Comparison:
 
 
 def compare_paths(a: str, b: str, folder: Path, over: Sequence[str] = ()) -> Comparison:
-    """Compare what two paths or queries name; queries choose from the folder."""
+    """Compare what two paths or queries name.
+
+    Args:
+        a: a path, or a query of the folder's records: what is compared with.
+        b: the same for what is compared.
+        folder: where queries choose from.
+        over: names of conditions that need not be equal.
+
+    Raises:
+        InputError: for what names no record, and when the sides have no equal conditions.
+    """
     return compare(read_side(a, folder), read_side(b, folder), over)
 
 

@@ -42,16 +42,23 @@ class Interval:
 
 
 def typical(samples: Sequence[float], distribution: bool) -> float:
-    """The one number that stands for samples: the median of a distribution, else the mean."""
+    """The typical value of samples: the median of a distribution, else the mean."""
     return percentile(samples, 50) if distribution else math.fsum(samples) / len(samples)
 
 
 def ratio_interval(a: Runs, b: Runs, distribution: bool) -> Interval | None:
-    """The interval of B over A; None where a side has under 3 samples, or none above 0.
+    """The 95 % confidence interval of B over A.
 
-    Each side is the samples of its runs. Several runs are resampled first, then the samples in each
-    of them, for samples of one run are correlated; of one run, its samples are. The same numbers
-    always give the same interval.
+    Several runs are resampled first, then the samples in each of them, for samples of one run are
+    correlated; of one run, its samples are. The same numbers always give the same interval.
+
+    Args:
+        a: the samples of each run of one side.
+        b: those of the other.
+        distribution: whether the median is compared, and not the mean.
+
+    Returns:
+        None where a side has under 3 samples, or none above 0.
     """
     spreads = [_spread(side, distribution) for side in (a, b)]
     if None in spreads:

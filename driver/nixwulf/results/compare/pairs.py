@@ -121,9 +121,17 @@ class Pairing:
 
 
 def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
-    """Pair what is equal in all but the keys of over; raises InputError when nothing is.
+    """Pair what is equal in all but the keys of over.
 
-    Where one side has several values of a key of over, it is not compared: which one is meant?
+    Where a side has several values of such a key, it is not compared: which of them is meant?
+
+    Args:
+        a: what is compared with.
+        b: what is compared.
+        over: names of conditions that need not be equal.
+
+    Raises:
+        InputError: when nothing is equal.
     """
     _check_over(over, (*a.rows, *b.rows))
     metrics_a, metrics_b = (_grouped((r.identity, r) for r in s.rows if r.ok) for s in (a, b))
@@ -262,7 +270,7 @@ def _metric(identity: Shared) -> str:
 
 
 def _nearest(a: list[Shared], b: list[Shared]) -> dict[str, tuple[str, str]]:
-    """The keys in which the two most alike differ, each with its two values."""
+    """The keys in which the two most similar differ, each with its two values."""
     best: dict[str, tuple[str, str]] = {}
     for one in map(dict, a):
         for two in map(dict, b):

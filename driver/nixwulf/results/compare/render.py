@@ -10,8 +10,8 @@ from rich.text import Text
 from nixwulf.core.document import (
     Cell,
     Column,
-    Styled,
     Table,
+    Value,
     escaped,
     markdown,
     output,
@@ -32,19 +32,21 @@ _COLUMNS: tuple[Column | str, ...] = (
     Column("B is", whole=True),
 )
 _UNNAMED = ("", Column("", whole=True), *_COLUMNS[2:])
-_STYLES = {"better": "green", "worse": "red", "": "dim"}
+_STYLES = {"better": "good", "worse": "bad", "": "quiet"}
 
 
 def to_terminal(comparison: Comparison, limit: float | None) -> None:
-    """Print a comparison; a case stands at the first of its metrics."""
+    """Print a comparison; a case is named at the first of its metrics."""
     console = output(_PIPE_WIDTH)
     names = Names(comparison)
     for head in _heads(comparison, names):
         console.print(Text(head))
-    rows: list[list[Cell]] = []
+    rows: list[list[Value]] = []
     last = None
     for (case, *cells, word), pair in zip(pairs(comparison, names), comparison.pairs, strict=True):
-        rows.append([case if case != last else "", *cells, Styled(word, _STYLES[pair.judgement])])
+        rows.append(
+            [case if case != last else "", *cells, Cell(word, style=_STYLES[pair.judgement])]
+        )
         last = case
     if rows:
         console.print()

@@ -11,7 +11,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.query import Term, matches, parse_query
 from nixwulf.results.identity import COLUMNS, OVER_OWNERS, QUANTITY, Identity, Key, identity
 from nixwulf.results.record import Record, load
-from nixwulf.results.run_folder import read_folder
+from nixwulf.results.store import read_folder
 from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
 # Records of 1.1 and before have among their conditions what was seen, which no two runs share.
@@ -41,7 +41,7 @@ class ComparedRow:
 
     @property
     def case(self) -> Identity:
-        """Its identity without what tells the metrics of a run apart."""
+        """Its identity without what distinguishes the metrics of a run."""
         return {
             key: value
             for key, value in self.identity.items()

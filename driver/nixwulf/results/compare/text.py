@@ -1,4 +1,4 @@
-"""The words of a comparison: what its pairs have in common, and what tells them apart."""
+"""The words of a comparison: what its pairs have in common, and what distinguishes them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Names:
 
     @property
     def common(self) -> str:
-        """The conditions that all pairs have, without parameters that conditions tell too."""
+        """The conditions that all pairs have, without parameters that are conditions too."""
         shown = {
             key: value
             for key, value in self._pairs[0].items()
@@ -47,11 +47,11 @@ class Names:
         return ", ".join(texts)
 
     def case(self, identity: Identity) -> str:
-        """What tells it from the other pairs: '2 nodes, tensor, lan, depth 8192'."""
+        """What distinguishes it from the other pairs: '2 nodes, tensor, lan, depth 8192'."""
         return self._case(identity, self._of_pairs)
 
     def alone(self, identity: Identity) -> str:
-        """What tells it from all others, those that were not compared too."""
+        """What distinguishes it from all others, those that were not compared too."""
         return self._case(identity, self._of_all)
 
     def _case(self, identity: Identity, varying: set[Key]) -> str:
@@ -92,7 +92,13 @@ def pairs(comparison: Comparison, names: Names) -> list[tuple[str, ...]]:
 
 
 def sentences(comparison: Comparison, names: Names, limit: float | None) -> list[str]:
-    """Sentences below the pairs: failures, what was left out, what is below the limit."""
+    """Sentences below the pairs: failures, what was left out, what is below the limit.
+
+    Args:
+        comparison: the comparison.
+        names: how its cases are named.
+        limit: share of A that B must reach; None: not asked.
+    """
     sentences = [f"{names.case(e.shared)}: {_ending(e)}." for e in comparison.endings]
     sentences += _alone(comparison.alone, names)
     unjudged = comparison.unjudged
@@ -175,14 +181,14 @@ def _verdict(comparison: Comparison, names: Names, limit: float) -> list[str]:
 
 
 def _asked(key: Key, identity: Identity) -> str:
-    """A parameter that a condition of its name differs from: each way of a test in both ways."""
+    """A parameter that a condition of its name differs from: each direction of a test of both."""
     other = identity.get(Key("conditions", key.name))
     differs = other is not None and other != identity[key]
     return "asked " if differs and key.group == "parameters" else ""
 
 
 def _telling(measured: Sequence[Identity], endings: Sequence[Identity]) -> set[Key]:
-    """The keys that tell some apart; what all of one metric have tells none of them."""
+    """The keys that distinguish some; what all of one metric have is none of them."""
     keys = differing([*map(_without_conditions, measured), *endings])
     by_metric: dict[str, list[Identity]] = defaultdict(list)
     for one in measured:

@@ -19,7 +19,7 @@ from nixwulf.results import record as records_of
 from nixwulf.results.publish.identifiers import closed_words, known_words
 from nixwulf.results.publish.scrub import Finding, Scrubber
 from nixwulf.results.record import Record
-from nixwulf.results.run_folder import RunFolder
+from nixwulf.results.store import RunFolder
 from nixwulf.results.table import as_rows, by_case, tidy
 
 _HEAD = ("what", "platform", "case", "parameters", "metric", "value", "samples (runs)")
@@ -83,10 +83,18 @@ def publication(
     users: Iterable[str] = (),
     hosts: Iterable[str] = (),
 ) -> Publication:
-    """A run folder made fit for others; raises InputError when two records become one.
+    """A run folder made fit for others.
 
-    names: of engines and benchmarks, which tell of nobody; keep: kinds that stay; others: more
-    words to take out; users and hosts: those of the machine that the driver ran on.
+    Args:
+        folder: the run.
+        names: of engines and benchmarks, which identify nobody.
+        keep: kinds of private texts that stay.
+        others: more words to take out.
+        users: of the machine that the driver ran on.
+        hosts: names of that machine.
+
+    Raises:
+        InputError: when two records become one.
     """
     cluster = folder.plan["cluster"]["document"] if folder.plan else {}
     closed = closed_words(names)

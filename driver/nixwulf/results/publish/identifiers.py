@@ -13,7 +13,7 @@ from nixwulf.inventory.platforms import platform_names
 from nixwulf.results.publish.patterns import HOST_TEXTS, SERIAL_TEXTS, USER_TEXTS, Kind
 from nixwulf.results.record import Record
 
-# Names that many machines and users have tell of nobody.
+# Names that many machines and users have identify nobody.
 _EVERYBODYS = frozenset(
     {
         *("root", "nixos", "nobody", "admin", "ubuntu", "debian", "user", "builder", "runner"),
@@ -60,8 +60,15 @@ def known_words(
 ) -> Words:
     """The private words of a run: of its records, its cluster file, and of the driver's machine.
 
-    None is among the closed words. Nodes become n1, n2, ... in the order of the cluster file, else
-    of the largest run.
+    Nodes become n1, n2, ... in the order of the cluster file, else of the largest run.
+
+    Args:
+        records: those of the run.
+        cluster: its cluster file as the plan has it; may be empty.
+        closed: words that are never private.
+        users: of the driver's machine.
+        hosts: names of the driver's machine.
+        others: more words, of the user.
     """
     kept = sorted(records, key=lambda r: (-len(r.get("nodes", ())), r["id"]))
     texts = [text for record in kept for text in strings(record)]
@@ -115,7 +122,13 @@ class _Private:
         self.closed |= _EVERYBODYS
 
     def add(self, word: str, kind: Kind, instead: str) -> None:
-        """Keep a word, unless it tells of nobody."""
+        """Keep a word as private, unless it identifies nobody.
+
+        Args:
+            word: as it occurs.
+            kind: what it is.
+            instead: what replaces it.
+        """
         bare = word.strip().rstrip(".").lower()
         if len(bare) >= _SHORTEST and not bare.isdecimal() and bare not in self.closed:
             self.words[bare] = Word(kind, instead)

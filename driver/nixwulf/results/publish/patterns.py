@@ -28,7 +28,7 @@ _USER_AT_HOST = re.compile(r"(?<![\w.+-])[\w.+-]+@(?P<host>\[host\]|[A-Za-z0-9][
 
 @dataclass(frozen=True)
 class Pattern:
-    """A kind of private text; the group 'it', or the whole, is what goes, unless spare says not."""
+    """A kind of private text; the group 'it', or the whole, is taken out, unless spared."""
 
     kind: Kind
     expression: re.Pattern[str]
@@ -158,7 +158,7 @@ HOST_TEXTS = tuple(
         r"(?<!\w)[A-Za-z_][\w.+-]*@(?!entry|plt|sha256|GLIBC)([A-Za-z][\w-]*)(?![\w.-])",
     )
 )
-"""Where programs tell the names of hosts: Open MPI, HPCC, NCCL, NixOS, prompts and logins."""
+"""Where programs print the names of hosts: Open MPI, HPCC, NCCL, NixOS, prompts and logins."""
 
 USER_TEXTS = tuple(
     re.compile(expression)

@@ -9,10 +9,38 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nixwulf.core.schema import schema
-from nixwulf.results.publish import kernel
 from nixwulf.results.publish.identifiers import Word, Words
 from nixwulf.results.publish.patterns import PATTERNS, ipv6_spans
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
+
+# What has to do with memory, devices, clocks and cores; all others, known or not, are taken out:
+# root=UUID=..., ip=..., resume=, rd.luks.uuid=, systemd.machine_id=, and what init is given.
+_KEPT = re.compile(
+    r"""
+    (amd|intel)_(iommu|pstate|idle)(\..*)? | iommu(\..*)? | amdgpu\..* | amdttm\..* | ttm\..*
+    | nvidia.* | nouveau\..* | i915\..* | xe\..* | thunderbolt\..* | usbcore\..* | thunderbolt_.*
+    | pci | pcie_.* | pcie_aspm(\..*)? | (default_)?hugepages(z)? | transparent_hugepage
+    | numa.* | cma | swiotlb | mitigations | spec.* | nopti | pti | l1tf | mds | tsx.*
+    | isolcpus | nohz.* | rcu.* | threadirqs | preempt | skew_tick | nosmt | maxcpus | nr_cpus
+    | processor\..* | cpufreq\..* | cpuidle.* | haltpoll\..* | idle | tsc | clocksource | hpet
+    | mce | nmi_watchdog | nowatchdog | psi | zswap\..* | init_on_(alloc|free) | slab_nomerge
+    | (modprobe\.|module_|initcall_)blacklist | panic | quiet | splash | loglevel
+    """,
+    re.VERBOSE,
+)
+
+
+def split_kernel_parameters(command_line: str) -> tuple[list[str], list[str]]:
+    """The parameters that are kept, and those that are not; what follows ' -- ' goes to init."""
+    kernel, dashes, init = command_line.partition(" -- ")
+    kept: list[str] = []
+    removed = ["--", *init.split()] if dashes else []
+    for word in kernel.split():
+        (kept if _KEPT.fullmatch(word.partition("=")[0].replace("-", "_")) else removed).append(
+            word
+        )
+    return kept, removed
+
 
 _CLUSTER_NAME = "cluster"
 # Ignoring case, an s is also the long one, whose small letter is none of the word.
@@ -93,7 +121,7 @@ class Scrubber:
         return self._replace(path, system.kind, system.spans(path), system.instead)
 
     def _patterns(self, text: str) -> str:
-        # Known words go first: they say more of what was there, but do not cut keys and ids apart.
+        # Known words go first: they are more specific, but do not cut keys and ids apart.
         for pattern in PATTERNS:
             if pattern.kind == "user name":
                 break
@@ -146,7 +174,7 @@ class Scrubber:
         return value
 
     def _command(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Without the values of options and variables whose names say that they are secret."""
+        """Without the values of options and variables whose names are those of secrets."""
         argv = list(command["argv"])
         for place, word in enumerate(argv[:-1], 1):
             if word.startswith("-") and _SECRET_NAME.search(word):
@@ -168,7 +196,7 @@ class Scrubber:
         line = node.get("facts", {}).get("command_line")
         if not isinstance(line, str):
             return node
-        kept, removed = kernel.split(line)
+        kept, removed = split_kernel_parameters(line)
         for word in removed:
             self._note("kernel parameter", word, "")
         return {**node, "facts": {**node["facts"], "command_line": " ".join(kept)}}

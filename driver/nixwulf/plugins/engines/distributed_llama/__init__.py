@@ -194,13 +194,33 @@ def root_arguments(run: Run) -> list[str]:
 
 
 def infer_argv(run: Run, prompt: str, steps: int) -> list[str]:
-    """An inference's command line; steps: tokens of the prompt and after it, together."""
+    """The command line of an inference.
+
+    Args:
+        run: of the case.
+        prompt: the text.
+        steps: tokens of the prompt and after it, together.
+    """
     inference = [run.program("dllama"), "inference", "--prompt", prompt, "--steps", str(steps)]
     return [*inference, *root_arguments(run)]
 
 
 def infer(run: Run, name: str, prompt: str, steps: int) -> tuple[dllama.Inference, OwnedProcess]:
-    """Run one inference to its end; its process has ended. Raises RunFailure, ParseError."""
+    """Run one inference to its end.
+
+    Args:
+        run: of the case; its workers are waited for.
+        name: of the process among those of the run.
+        prompt: the text.
+        steps: tokens of the prompt and after it, together.
+
+    Returns:
+        The inference, and its process, which has ended.
+
+    Raises:
+        RunFailure: root or worker ended with an error, or did not use the GPU.
+        ParseError: the output is not a whole inference.
+    """
     wait_until_listening(run)
     label = f"{name}-{len(run.owned)}"
     environment = devices.environment(run, run.head)
@@ -214,7 +234,7 @@ def infer(run: Run, name: str, prompt: str, steps: int) -> tuple[dllama.Inferenc
 def wait_until_listening(run: Run) -> None:
     """Until every worker listens, which it does again each time after a root has left.
 
-    By what its node says: a worker ends when somebody connects who is no root.
+    Its node is asked, because a worker ends when anything but a root connects.
     """
     limit = min(run.deadline, time.monotonic() + _START_LIMIT_S)
     for node, worker in zip(run.workers, _workers(run), strict=True):

@@ -92,7 +92,16 @@ def environment(run: Run, node: Connection) -> dict[str, str]:
 
 
 def require(run: Run, node: Connection, process: OwnedProcess) -> None:
-    """A process on a node that computes on a GPU must have named it; raises RunFailure fallback."""
+    """Require that a process on a node that computes on a GPU printed the GPU's name.
+
+    Args:
+        run: of the case.
+        node: where the process runs.
+        process: a root or a worker.
+
+    Raises:
+        RunFailure: `fallback` where it printed none, or one in software.
+    """
     if not uses_gpu(run, node):
         return
     limit = time.monotonic() + _PRINTED_WITHIN_S
@@ -104,7 +113,7 @@ def require(run: Run, node: Connection, process: OwnedProcess) -> None:
 
 
 def device_problem(platform: str, device: str) -> str | None:
-    """What is wrong with the device that a process named, empty when it named none; or none."""
+    """What is wrong with the device that a process named, empty when it named none; or None."""
     if not device:
         return "does not print the 'Device: ...' that it computes on, as it does with a GPU"
     if platform != LAB_PLATFORM and _SOFTWARE.search(device):

@@ -19,8 +19,8 @@ from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
 
 _API_PORT = 52415
-# Nodes tell each other their memory a while after they have met; before, nothing can be placed. And
-# what the master cannot place it only logs: no instance comes, and no answer says so.
+# Nodes exchange their memory a while after they have met; before, nothing can be placed. And
+# what the master cannot place it only logs: no instance comes, and no answer reports it.
 _SETTLE_S = 60.0
 _REMOVE_S = 10.0
 _POLL_S = 0.2
@@ -34,7 +34,7 @@ class Exo(Engine):
     """exo, which runs MLX.
 
     Each run is alone in a namespace `nixwulf-RUN`, with `EXO_OFFLINE=true`; the head has
-    `--force-master`, the others `--no-api`. `exo --help` on every node tells its release:
+    `--force-master`, the others `--no-api`. `exo --help` on every node shows its release:
     `--zenoh-port` (commit 09f9ea3 or later) or `--libp2p-port` (v1.0.71). Through the API on the
     head: topology until all have met, previews until the placement is possible, `POST
     /place_instance`, runners and downloads until each part is ready, `DELETE` at the end.
@@ -70,7 +70,7 @@ class Exo(Engine):
         return super().unsupported(point) or rdma_problem(point)
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """It has no option that tells it."""
+        """It has no option that prints it."""
         return devices.version_command(programs.get("exo"), "exo", "mlx", "mlx-lm")
 
     def start(self, run: Run) -> None:
@@ -147,7 +147,13 @@ ENGINE = Exo()
 
 
 def argv(run: Run, node: Connection, joined: Network) -> list[str]:
-    """A node's command line: the head answers and leads."""
+    """A node's command line: the head answers and leads.
+
+    Args:
+        run: of the case.
+        node: the node.
+        joined: how the nodes of the run find each other.
+    """
     role = ["--force-master"] if node is run.head else ["--no-api"]
     return [run.program("exo", node), *role, *joined.arguments]
 

@@ -64,20 +64,33 @@ def previews(model: str) -> ExoRequest:
 
 
 def placement(model: str, case: Case) -> ExoRequest:
-    """Place the model as the case says."""
+    """Place the model as the case asks."""
     return placement_of(model, case.parallelism, case.transport, case.nodes)
 
 
 def placement_of(
     model: str, parallelism: str | None, transport: str | None, nodes: int
 ) -> ExoRequest:
-    """Place the model on so many nodes, split and joined so."""
+    """The request that places a model.
+
+    Args:
+        model: its name on Hugging Face.
+        parallelism: "single", "pipeline" or "tensor".
+        transport: "tcp" or "rdma"; None on one node.
+        nodes: how many.
+    """
     body = {"model_id": model, **_split(parallelism, transport, nodes)}
     return ExoRequest("POST", "/place_instance", body)
 
 
 def greedy(model: str, seed: int, count: int) -> ExoRequest:
-    """A chat whose tokens come back."""
+    """A chat whose tokens come back.
+
+    Args:
+        model: its name on Hugging Face.
+        seed: of the case.
+        count: tokens of the answer.
+    """
     body = {
         "model": model,
         "messages": [{"role": "user", "content": GREEDY}],
@@ -96,7 +109,16 @@ def deletion(instance: str) -> ExoRequest:
 
 
 def require_placement(model: str, case: Case, answer: Any) -> None:
-    """Raise RunFailure when exo's previews have not the placement that a case asks for."""
+    """Require that exo's previews have the placement that a case asks for.
+
+    Args:
+        model: its name on Hugging Face.
+        case: with parallelism, transport and nodes.
+        answer: to `previews`.
+
+    Raises:
+        RunFailure: there is no such preview, with exo's reason where it gives one.
+    """
     wanted = _split(case.parallelism, case.transport, case.nodes)
     reason = ""
     try:
@@ -115,7 +137,16 @@ def require_placement(model: str, case: Case, answer: Any) -> None:
 
 
 def placed_instance(model: str, before: Collection[str], answer: Any) -> Instance:
-    """The instance of a model among the instances of exo, but for those before; or RunFailure."""
+    """The instance of a model that is new among the instances of exo.
+
+    Args:
+        model: its name on Hugging Face.
+        before: ids of the instances before it was placed.
+        answer: to INSTANCES.
+
+    Raises:
+        RunFailure: there is none.
+    """
     try:
         for id_, instance in answer.items():
             found = _read(instance)

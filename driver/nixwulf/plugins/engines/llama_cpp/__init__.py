@@ -40,7 +40,7 @@ class LlamaCpp(Engine):
 
     Every device is named on the command line, asked of each build by `--list-devices`. All layers
     are asked for (`-ngl 999`): with 99 the last 28 of Llama 3.1 405B stayed on the CPU. `--fit off`
-    keeps llama-server from changing what the case says; repacked weights are off everywhere,
+    keeps llama-server from changing the case's options; repacked weights are off everywhere,
     because RPC servers never use them.
 
     The device is proved by llama-bench's `devices` and `n_gpu_layers`, by each RPC server's list
@@ -89,7 +89,7 @@ class LlamaCpp(Engine):
         return None if _rpc_server(programs) else repr(RPC_SERVER_NAMES[0])
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """llama-server tells commit and build number, llama-bench whether it has --rpc."""
+        """llama-server prints commit and build number, llama-bench whether it has --rpc."""
         if "llama-server" not in programs:
             return []
         places = [programs["llama-server"], programs.get("llama-bench", "llama-bench")]

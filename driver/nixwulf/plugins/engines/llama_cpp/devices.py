@@ -55,7 +55,7 @@ def look(run: Run) -> None:
 
     Raises RunFailure: `skipped` where a node lists no device of the back end that the case names,
     and where the head's build has no RPC; `failed` where the case names no back end and a
-    platform's GPU would stand idle.
+    platform's GPU would be idle.
     """
     for node, answer in zip(run.nodes, run.outputs(_LOOK), strict=True):
         versions, _, listing = answer.partition("--\n")
@@ -156,10 +156,16 @@ def _record_devices(run: Run) -> None:
 def transport_problem(
     transport: str, client_node: str, client: str, servers: Mapping[str, str]
 ) -> str | None:
-    """What the output of a client and, by node, of the RPC servers says against a transport.
+    """What llama.cpp's output has against a transport, in a sentence, or None.
 
     A server activates RDMA with the queue pair that the client sent it, so its line proves both
     sides; the client's is compared with it where there is one.
+
+    Args:
+        transport: "tcp" or "rdma".
+        client_node: the node of the client.
+        client: its output.
+        servers: output of the RPC servers, by node.
     """
     if transport == "tcp":
         for node, text in {client_node: client, **servers}.items():
@@ -197,7 +203,14 @@ def _silent(node: str, text: str) -> str:
 def bench_problem(
     asked: Sequence[str], layers: int, node: str, row: Mapping[str, Any]
 ) -> str | None:
-    """What a row of llama-bench's JSON says against the devices and layers that it was given."""
+    """What a row of llama-bench's JSON has against devices and layers that were asked for.
+
+    Args:
+        asked: devices; empty: the CPU.
+        layers: how many were to run on them.
+        node: where it ran.
+        row: keys and values of the row.
+    """
     backends = str(row.get("backends", ""))
     ran = str(row.get("devices", "")), row.get("n_gpu_layers")
     lacking = next((d for d in asked if not _built_in(d, backends)), None)
@@ -211,7 +224,13 @@ def bench_problem(
 
 
 def server_problem(asked: Sequence[str], node: str, log: str) -> str | None:
-    """What a llama-server's log says against the devices that it was given, where it says any."""
+    """What a llama-server's log has against the devices that it was given, or None.
+
+    Args:
+        asked: devices; empty: the CPU.
+        node: where it runs.
+        log: its output so far; one that names no device proves nothing.
+    """
     meta = _META.search(log)
     used = {meta[0]} if meta else set(_USING.findall(log))
     if meta and int(meta[1]) == len(asked):
@@ -231,7 +250,13 @@ def server_problem(asked: Sequence[str], node: str, log: str) -> str | None:
 
 
 def rpc_server_problem(asked: Sequence[str], node: str, output: str) -> str | None:
-    """What an RPC server's list of its devices says against those that it was to offer."""
+    """What an RPC server's list of its devices has against those that it was to offer, or None.
+
+    Args:
+        asked: devices.
+        node: where it runs.
+        output: its output so far; one without the list proves nothing.
+    """
     devices = _OFFERS.findall(output)
     if not devices or set(devices) == set(asked):
         return None

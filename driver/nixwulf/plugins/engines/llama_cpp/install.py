@@ -110,7 +110,13 @@ def download_arguments(work: Path) -> list[str]:
 
 
 def configure_arguments(source: Path, tree: Path, generator: str | None) -> list[str]:
-    """CMake's command line that prepares a build."""
+    """CMake's command line that prepares a build.
+
+    Args:
+        source: folder of llama.cpp's source.
+        tree: folder of the build.
+        generator: CMake's name of a build tool; None: its default.
+    """
     chosen = ["-G", generator] if generator else []
     return ["cmake", "-S", str(source), "-B", str(tree), *chosen, *BUILD_OPTIONS]
 

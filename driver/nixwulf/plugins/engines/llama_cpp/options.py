@@ -120,7 +120,7 @@ def of_server(parameters: Mapping[str, Any], flags: Collection[str]) -> list[str
     return [
         *_both("llama-server", parameters, flags, _LOAD_OF_SERVER),
         *(["--no-repack"] if "--no-repack" in flags else []),
-        # It is on by default, and would change what the case says to make it fit.
+        # It is on by default, and would change the case's options to make it fit.
         *(["--fit", "off"] if "--fit" in flags else []),
     ]
 
@@ -151,10 +151,15 @@ def _both(
 def environment(
     parameters: Mapping[str, Any], transport: str | None, attachment: Attachment | None
 ) -> dict[str, str]:
-    """Of every program on a node.
+    """Variables of every program on a node.
 
     RDMA is negotiated silently, so tcp has to forbid it: builds before August 2026 do not know
     GGML_RPC_NO_RDMA, and all on Linux skip every device whose name is not that of GGML_RDMA_DEV.
+
+    Args:
+        parameters: of the case.
+        transport: "tcp" or "rdma"; None on one node.
+        attachment: the node's place on the fabric; None on one node.
     """
     # Without the first a backtrace of the debugger lands on stdout, between the results.
     variables = {"GGML_NO_BACKTRACE": "1"}

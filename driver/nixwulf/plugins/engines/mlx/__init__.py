@@ -60,7 +60,7 @@ class Mlx(Engine):
     gpus = ("apple", "nvidia")
     # Of MLX's backends jaccl alone finds what it needs then, and its data cross RDMA alone.
     rdma_known_by = (
-        "MLX was told of RDMA devices and of nothing else, and a rank that finds no group works "
+        "MLX was given RDMA devices and nothing else, and a rank that finds no group works "
         "alone and is seen"
     )
 
@@ -92,7 +92,7 @@ class Mlx(Engine):
         return None
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """Its programs take seconds to tell theirs."""
+        """Its programs take seconds to print theirs."""
         return devices.version_command(programs.get(self.programs[0]), "mlx", "mlx-lm")
 
     def start(self, run: Run) -> None:
@@ -106,14 +106,14 @@ class Mlx(Engine):
                 ranks.group_text(run)
 
     def transport_problem(self, run: Run) -> str | None:
-        """A rank without a group serves by itself, as rank 0; of its backends NCCL alone tells."""
+        """A rank without a group serves by itself, as rank 0; of its backends only NCCL logs it."""
         alone = ranks.alone(run.owned)
         if alone or run.engine_facts.get("backends") != "nccl":
             return alone
         return nccl.transport_problem(run.case.transport, nccl.logs(run))
 
     def arguments(self, run: Run) -> list[str]:
-        """What every program of mlx-lm takes to run a case; it splits by tensors unless told."""
+        """What every program of mlx-lm takes to run a case; it splits by tensors by default."""
         split = ["--pipeline"] if run.case.parallelism == "pipeline" else []
         return ["--model", run.model, *split]
 

@@ -35,7 +35,7 @@ _POLL_S = 0.02
 _NO_PIPELINE = "does not support pipelining"
 _LISTENS = "Starting httpd"
 _PEER_LOST = "connection to a peer was lost"
-# The last line of a Python traceback, or what the server says of one.
+# The last line of a Python traceback, or the server's summary of one.
 _ERROR = re.compile(r"^(?:\w+(?:Error|Exception)|.*generation thread died): (.+)", re.MULTILINE)
 
 # $1 is the name of the file and $2 its text; the folder is that of the owned processes.
@@ -90,7 +90,16 @@ def group_problem(point: Mapping[str, Any]) -> str | None:
 
 
 def ask(run: Run, engine: Engine, program: str) -> None:
-    """Ask MLX on each node what it computes on; raises RunFailure for a GPU that is not used."""
+    """Ask MLX on each node what it computes on, and keep it for `backend`.
+
+    Args:
+        run: of the case.
+        engine: MLX, or another engine on it.
+        program: one whose Python has MLX.
+
+    Raises:
+        RunFailure: a node's GPU would not be used.
+    """
     found = devices.ask(run, program, _TELL)
     devices.require_gpus(run, engine, found, _REMEDY)
     for name, device in found.items():
@@ -123,11 +132,21 @@ def _has_cuda(run: Run, node: Node) -> bool:
 
 
 def device_matrix(cluster: Cluster, nodes: Sequence[Node], fabric: str) -> list[list[str | None]]:
-    """For each node a row with the device towards each node, none towards itself.
+    """For each node a row with its device towards each node, None towards itself.
 
     A pair's device is that of the case's fabric where both nodes have one on it, else of a fabric
     that carries RDMA between the two: a Thunderbolt cable between two Macs is a fabric of its own.
-    Raises RunFailure `unsupported` for a pair without one: jaccl has no hops.
+
+    Args:
+        cluster: with all fabrics.
+        nodes: n of them, in the order of the ranks.
+        fabric: of the case.
+
+    Returns:
+        n rows of n device names.
+
+    Raises:
+        RunFailure: `unsupported` for a pair without a device: jaccl has no hops.
     """
     ordered = sorted(cluster.fabrics, key=lambda name: name != fabric)
     shared = [name for name in ordered if cluster.fabrics[name].kind in RDMA_KINDS]
@@ -184,15 +203,22 @@ class Ranks:
 def started(
     run: Run, label: str, program: str, of_rank: Callable[[int], Sequence[str]]
 ) -> Iterator[Ranks]:
-    """A program on every node, stopped when the block ends; of_rank: the arguments of a rank.
+    """A program on every node, stopped when the block ends.
 
-    Raises RunFailure; `unsupported` when the program says that it cannot split the model so.
+    Args:
+        run: of the case.
+        label: of the processes among those of the run.
+        program: its name on PATH.
+        of_rank: the arguments of a rank.
+
+    Raises:
+        RunFailure: a rank failed; `unsupported` where the program cannot split the model so.
     """
     label = f"{label}-{len(run.owned)}"
     processes: list[OwnedProcess] = []
     with _group(run, label) as environments:
         try:
-            # Rank 0 comes last: what it prints first then says that it waits for nobody.
+            # Rank 0 comes last: its first output then shows that all others are there.
             for rank in reversed(range(len(run.nodes))):
                 node = run.nodes[rank]
                 argv = [run.program(program, node), *of_rank(rank)]
@@ -201,7 +227,7 @@ def started(
                 processes.insert(0, process)
             yield Ranks(tuple(processes))
         except RunFailure as failure:
-            raise _told(failure, processes) from None
+            raise _with_cause(failure, processes) from None
         finally:
             for process in reversed(processes):  # a rank that is left alone ends by itself
                 process.stop()
@@ -214,7 +240,17 @@ def group_text(run: Run) -> str:
 
 
 def group(cluster: Cluster, nodes: Sequence[Node], fabric: str, transport: str | None) -> str:
-    """The text of a group: addresses for ring, RDMA devices for jaccl; raises RunFailure."""
+    """The text of a group: addresses for ring, RDMA devices for jaccl.
+
+    Args:
+        cluster: with all fabrics.
+        nodes: in the order of the ranks.
+        fabric: of the case.
+        transport: "tcp" (ring) or "rdma" (jaccl).
+
+    Raises:
+        RunFailure: two nodes share no RDMA device.
+    """
     if transport == "rdma":
         return json.dumps(device_matrix(cluster, nodes, fabric))
     return json.dumps([[f"{node.fabrics[fabric].address}:{PORT}"] for node in nodes])
@@ -240,7 +276,13 @@ def nccl_environment(run: Run, rank: int) -> dict[str, str]:
 
 
 def group_environment(run: Run, rank: int, path: str) -> dict[str, str]:
-    """The variables by which a rank finds its group without NCCL; PATH holds the group's text."""
+    """The variables by which a rank finds its group without NCCL.
+
+    Args:
+        run: of the case.
+        rank: from 0, the head's.
+        path: file with the group's text on the rank's node.
+    """
     if run.case.transport == "rdma":
         coordinator = f"{run.data_address(run.head)}:{PORT}"
         return {
@@ -294,8 +336,8 @@ def _path(node: Connection, answer: object) -> str:
     return path
 
 
-def _told(failure: RunFailure, processes: Sequence[OwnedProcess]) -> RunFailure:
-    """The same failure in the words of the rank that caused it, where one has told an error."""
+def _with_cause(failure: RunFailure, processes: Sequence[OwnedProcess]) -> RunFailure:
+    """The same failure with the error of the rank that caused it, where one printed an error."""
     for process in reversed(processes):
         text = process.errors
         if _NO_PIPELINE in text:

@@ -144,7 +144,7 @@ class Vllm(Engine):
                 ray.start(run, {n.node.name: environment(run, n) for n in run.nodes})
 
     def transport_problem(self, run: Run) -> str | None:
-        """What NCCL says on each node that it crossed, against the case's transport."""
+        """What contradicts the case's transport in NCCL's logs of the nodes."""
         if run.fabric is None:
             return None
         logs = {node.node.name: _log(run, node) for node in run.nodes}
@@ -279,7 +279,7 @@ def _stop_servers(run: Run) -> None:
 
 
 def _log(run: Run, node: Connection) -> str:
-    """What the ranks of a node said; Ray brings the workers' lines to the head, with addresses."""
+    """What a node's ranks printed; Ray brings the workers' lines to the head, with addresses."""
     by_ray = run.case.parameters["executor"] == "ray"
     source = run.head if by_ray else node
     ranks = [p for p in run.owned if p.node == source.node.name and _is(p, run, _server_name(run))]

@@ -1,0 +1,159 @@
+"""The tables of a site, of the columns that reports have too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from nixwulf.core.document import Cell, Column, Table, Value
+from nixwulf.core.text import format_significant, unit_name
+from nixwulf.report.markup import html_link
+from nixwulf.report.site.groups import Group, fabric_name
+from nixwulf.report.site.rows import SiteRow, shorten
+from nixwulf.report.tables import METRIC_COLUMNS, PERCENTILES, costs, metric_cells
+
+_LONGEST_CELL = 100
+_MOST_VALUES = 200
+
+COLUMNS = (
+    Column("model", whole=True),
+    Column("metric", whole=True),
+    Column("value", number=True),
+    Column("per W", number=True),
+    Column("per 1000 US$", number=True),
+    Column("nodes", number=True),
+    Column("platform", whole=True),
+    Column("fabric", whole=True),
+    Column("engine", whole=True),
+    Column("conditions"),
+    Column("kind", whole=True),
+    Column("source", whole=True),
+)
+LIST_COLUMNS = (
+    Column("name", whole=True),
+    Column("values", number=True),
+    Column("kinds", whole=True),
+    Column("best decode", number=True),
+    Column("where"),
+)
+
+
+class Links(NamedTuple):
+    """Addresses of pages: root is that of the site, pages the file names by folder and name."""
+
+    root: str
+    pages: Mapping[str, Mapping[str, str]]
+
+    def page(self, folder: str, name: str) -> str:
+        """Of a model, a platform or a kind of fabric."""
+        return f"{self.root}{folder}/{self.pages[folder][name]}.html"
+
+    def record(self, row: SiteRow) -> str:
+        """Of the record of a row."""
+        return f"{self.root}records/{row.source.page}.html"
+
+
+def brief(text: str, longest: int = _LONGEST_CELL) -> str:
+    """Text for a cell: one line, no control characters, not too long."""
+    return shorten(text, longest)
+
+
+def cells(row: SiteRow, links: Links) -> dict[str, Value]:
+    """The cells of a row by the heads of COLUMNS."""
+    cost = row.measured.cost if row.measured else None
+    per_watt = per_usd = Cell("")
+    if cost and cost.per_watt is not None and cost.watts:
+        of = f"of {format_significant(cost.watts)} W"
+        per_watt = Cell(format_significant(cost.per_watt), of)
+    if cost and cost.per_usd is not None and cost.price_usd:
+        of = f"of {cost.price_usd:,.0f} US$"
+        per_usd = Cell(format_significant(1000 * cost.per_usd), of)
+    crossed = row.nodes > 1
+    fabric = links.page("fabrics", fabric_name(row)) if crossed else ""
+    spread = row.measured.spread if row.measured and row.measured.percentiles else ("", "", "")
+    percentiles = ", ".join(
+        f"{name} {text}" for name, text in zip(PERCENTILES, spread, strict=True) if text
+    )
+    return {
+        "model": Cell(
+            brief(row.model),
+            brief(row.weights),
+            href=links.page("models", row.model) if row.model else "",
+        ),
+        "metric": brief(row.key.words) if row.metric else "no number",
+        "value": _value(row, links),
+        "per W": per_watt,
+        "per 1000 US$": per_usd,
+        "nodes": str(row.nodes),
+        "platform": Cell(
+            Markup(" + ").join(
+                html_link(links.page("platforms", name), brief(name)) for name in row.platforms
+            ),
+            brief(row.machines),
+        ),
+        "fabric": Cell(brief(row.link), row.parallelism if crossed else "", href=fabric),
+        "engine": Cell(brief(row.program), _version(row)),
+        "conditions": Cell(
+            brief(row.condition_words if row.measured else row.reason),
+            percentiles,
+        ),
+        "kind": row.kind,
+        "source": Cell(brief(row.source.name) or row.started[:10], href=row.source.url),
+    }
+
+
+def _value(row: SiteRow, links: Links) -> Cell:
+    if row.measured is None:
+        return Cell(row.outcome, style=f"kind {row.kind} bad", href=links.record(row))
+    unit = unit_name(row.unit)
+    return Cell(row.number, unit, style=f"kind {row.kind}", href=links.record(row))
+
+
+def _version(row: SiteRow) -> str:
+    if not (row.engine or row.engine_version):
+        return ""
+    version = brief(row.engine_version) or "version not stated"
+    shown = row.engine and row.benchmark not in {row.engine, "llama-bench"}
+    return f"{version}, {brief(row.benchmark)}" if shown else version
+
+
+def of_group(group: Group, best: SiteRow | None, links: Links) -> list[Value]:
+    """The cells of LIST_COLUMNS.
+
+    Args:
+        group: the subject of a page.
+        best: its fastest decode; None without any.
+        links: addresses as seen from the list.
+    """
+    kinds = Counter(row.kind for row in group.rows)
+    return [
+        Cell(brief(group.name), brief(group.about), href=links.page(group.folder, group.name)),
+        str(sum(row.value is not None for row in group.rows)),
+        brief(", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))),
+        _value(best, links) if best else "",
+        f"{best.kind}: {brief(best.where)}" if best else "",
+    ]
+
+
+def values(rows: Iterable[SiteRow]) -> Table:
+    """What a record measured."""
+    found: list[Sequence[Value]] = [
+        [
+            *metric_cells(row.key, row.measured),
+            brief(row.condition_words),
+            str(row.measured.n_samples or "not stated"),
+        ]
+        for row in rows
+        if row.measured
+    ]
+    columns = (*METRIC_COLUMNS, Column("conditions"), Column("samples", whole=True))
+    return Table(columns, found[:_MOST_VALUES]).filled
+
+
+def costs_of(rows: Iterable[SiteRow]) -> Table | None:
+    """What the speeds of a record cost in watts and US$."""
+    measured = [(row.condition_words, row.key, row.measured) for row in rows if row.measured]
+    return costs(((brief(what), key, value) for what, key, value in measured), "conditions")

@@ -1,0 +1,266 @@
+"""The tables of a report, each described once for pages, a terminal and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from nixwulf.core.document import Cell, Column, RowGroup, Table, Value
+from nixwulf.core.text import (
+    format_significant,
+    microseconds,
+    percent,
+    plural,
+    round_trip,
+    times,
+    unit_name,
+    with_deviation,
+)
+from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary
+from nixwulf.report.markup import html_link
+from nixwulf.report.summary import Section
+from nixwulf.results.store import Entry
+
+PERCENTILES = ("p50", "p95", "p99")
+_STYLES = {"ok": "good", "not run": "quiet"}
+
+
+def _number(head: str, unit: str = "") -> Column:
+    return Column(head, unit, number=True, whole=True)
+
+
+METRIC_COLUMNS = (
+    Column("metric", whole=True),
+    *map(_number, ("mean ± sd", *PERCENTILES)),
+)
+"""Of tables with a row for each metric; metric_cells fills them."""
+_COSTS = (
+    Column("metric"),
+    _number("speed"),
+    _number("W"),
+    _number("per W"),
+    _number("J/token"),
+    _number("US$"),
+    _number("per US$"),
+)
+
+
+def metric_cells(metric: MetricKey, value: MetricSummary) -> list[Value]:
+    """A metric and its value: the cells of METRIC_COLUMNS."""
+    return [Cell(metric.words, unit_name(metric.unit)), value.text, *value.spread]
+
+
+def cases(section: Section) -> Table:
+    """The cases of a setting with all that was measured of them."""
+    return (_metrics_in_rows if section.in_rows else _metrics_in_columns)(section).filled
+
+
+def _metrics_in_columns(section: Section) -> Table:
+    """One row a case; numbers of nodes are set apart."""
+    metrics: list[Column] = []
+    units = {metric.unit for metric in section.metrics}
+    for metric in section.metrics:
+        spread = PERCENTILES if metric in section.spread else ()
+        heads = (*spread, *scaling_heads(metric))
+        first = _number(metric.words, metric.unit)._replace(whole=len(units) == 1)
+        metrics += [first, *map(_number, heads)]
+    rows: list[list[Value] | RowGroup] = []
+    before = None
+    for line in section.lines:
+        cells: list[Value] = [f"{line.nodes} {line.parallelism}".strip(), line.link, line.variant]
+        cells += [microseconds(line.rtt_us), _bandwidth(line)]
+        for metric in section.metrics:
+            value = line.values.get(metric.name)
+            cells.append(value.text if value else "")
+            if metric in section.spread:
+                cells += value.spread if value else ("", "", "")
+            cells += _scaling_cells(line, value)
+        rows += [] if before in {None, line.nodes} else [RowGroup()]
+        rows.append([*cells, line.counts, Cell(line.outcome, style=_style(line))])
+        before = line.nodes
+    return Table(
+        (
+            Column("nodes", whole=True),
+            "fabric",
+            "conditions",
+            _number("RTT", "µs"),
+            _number("link", "Gbit/s"),
+            *metrics,
+            _number("n"),
+            "outcome",
+        ),
+        rows,
+        title=section.name,
+        caption=_caption(section),
+    )
+
+
+def _metrics_in_rows(section: Section) -> Table:
+    """One row a metric, under its case."""
+    rows: list[list[Value] | RowGroup] = []
+    for line in section.lines:
+        trip = f"round trip {round_trip(line.rtt_us)}" if line.rtt_us is not None else ""
+        link = f"{_bandwidth(line)} Gbit/s" if line.bandwidth_gbps else ""
+        note = "; ".join(filter(None, (trip, link, line.outcome)))
+        rows.append(RowGroup(line.what, note, _style(line)))
+        for metric in section.metrics:
+            value = line.values.get(metric.name)
+            if value:
+                scaling = _scaling_cells(line, value)
+                rows.append([*metric_cells(metric, value), *scaling, value.counts])
+    columns = (*METRIC_COLUMNS, _number("×"), _number("eff."), _number("n"))
+    return Table(columns, rows, title=section.name)
+
+
+def scaling_heads(metric: MetricKey) -> tuple[str, str]:
+    """Heads of a metric's speed-up against one node and its efficiency."""
+    return f"{metric.words} ×", f"{metric.words} eff."
+
+
+def _scaling_cells(line: CaseSummary, value: MetricSummary | None) -> tuple[str, str]:
+    if value is None or value.speed_up is None or value.efficiency is None or line.nodes == 1:
+        return "", ""
+    flag = " !" if value.above_linear else ""
+    return times(value.speed_up).removesuffix(" ×"), percent(value.efficiency) + flag
+
+
+def _style(line: CaseSummary) -> str:
+    return _STYLES.get(line.outcome, "warning" if line.values else "bad")
+
+
+def _bandwidth(line: CaseSummary) -> str:
+    return format_significant(line.bandwidth_gbps) if line.bandwidth_gbps else ""
+
+
+def _caption(section: Section) -> str:
+    if not section.metrics:
+        return ""
+    what = "as the sources give it" if section.as_given else "± standard deviation of all samples"
+    scaled = any(value.speed_up for line in section.lines for value in line.values.values())
+    return f"{what}; × and eff. (efficiency) against one node" if scaled else what
+
+
+def scaling(section: Section) -> Table:
+    """Speed-up and efficiency of each metric, variant and parallelism: fabrics by nodes."""
+    counts = sorted({line.nodes for line in section.lines if line.nodes > 1})
+    found: dict[tuple[int, str, str], dict[str, dict[int, Cell]]] = {}
+    trips: dict[str, str] = {}
+    for line in section.lines:
+        for rank, metric in enumerate(section.metrics):
+            speed_up, efficiency = _scaling_cells(line, line.values.get(metric.name))
+            if speed_up:
+                by_link = found.setdefault((rank, line.variant, line.parallelism), {})
+                by_link.setdefault(line.link, {})[line.nodes] = Cell(f"{speed_up} ×", efficiency)
+                trips.setdefault(line.link, microseconds(line.rtt_us))
+    rows: list[list[Value] | RowGroup] = []
+    for (rank, variant, parallelism), by_link in sorted(found.items(), key=lambda one: one[0][0]):
+        name = ", ".join(filter(None, (section.metrics[rank].words, variant)))
+        rows.append(RowGroup())
+        rows += [
+            [name, parallelism, link, trips[link], *(cells.get(n, "") for n in counts)]
+            for link, cells in by_link.items()
+        ]
+    columns = (
+        Column("metric"),
+        Column("parallelism", whole=True),
+        Column("fabric", whole=True),
+        _number("RTT", "µs"),
+        *(_number(f"{count} nodes") for count in counts),
+    )
+    return Table(columns, rows).filled
+
+
+def costs(
+    values: Iterable[tuple[str, MetricKey, MetricSummary]], what: str = "case"
+) -> Table | None:
+    """What speeds cost in watts and US$, beside what it is computed from.
+
+    Without columns that would be empty; None where no speed has watts or a price.
+
+    Args:
+        values: each with the name of its case, and its metric.
+        what: the head of those names.
+    """
+    rows: list[tuple[str, ...]] = []
+    sources: dict[str, None] = {}
+    for name, metric, value in values:
+        cost = value.cost
+        if cost is None:
+            continue
+        numbers = (
+            *(value.mean, cost.watts, cost.per_watt, cost.joules_per_token),
+            *(cost.price_usd, cost.per_usd),
+        )
+        texts = ("" if number is None else format_significant(number) for number in numbers)
+        rows.append((name, f"{metric.words}, {unit_name(metric.unit)}", *texts))
+        if cost.watts_source:
+            sources[f"Watts: {cost.watts_source}."] = None
+        if cost.price_source:
+            sources[f"Price: {cost.price_source}."] = None
+    return Table((what, *_COSTS), rows, notes=tuple(sources)).filled if rows else None
+
+
+def costs_of(section: Section) -> Table | None:
+    """As costs, of the cases of a setting."""
+    return costs(
+        (line.what, metric, line.values[metric.name])
+        for line in section.lines
+        for metric in section.metrics
+        if metric.name in line.values
+    )
+
+
+def runs(section: Section) -> Table:
+    """Every run of a setting, with links to its record and to what it left."""
+    from_runs = any("source" not in entry.record for entry in section.entries)
+    rows = [
+        [
+            Cell(entry.record["id"], href=href(entry.path.as_posix())),
+            section.summary.name_of(entry),
+            Cell(entry.record["outcome"], style="" if entry.record["outcome"] == "ok" else "bad"),
+            *(_of_run(entry, metric) for metric in section.headline),
+            _origin(entry),
+            _raw(entry),
+        ]
+        for entry in section.entries
+    ]
+    origin = Column("started", "UTC", whole=True) if from_runs else Column("source", whole=True)
+    metrics = (_number(metric.words, metric.unit) for metric in section.headline)
+    before = (Column("record"), Column("case", whole=True), Column("outcome"))
+    columns = (*before, *metrics, origin, Column("raw output"))
+    return Table(columns, rows)
+
+
+def _of_run(entry: Entry, wanted: MetricKey) -> str:
+    if entry.record["outcome"] != "ok":
+        return ""
+    return "; ".join(
+        with_deviation(metric["value"], metric.get("stddev"))
+        for metric in entry.record["metrics"]
+        if metric["name"] == wanted.name
+    )
+
+
+def _origin(entry: Entry) -> Value:
+    source = entry.record.get("source")
+    if source is None:
+        return entry.started[:19].replace("T", " ")
+    if "url" in source:
+        return Cell(source.get("name", "source"), href=source["url"])
+    return str(source.get("file", ""))
+
+
+def _raw(entry: Entry) -> Markup:
+    if entry.record["kind"] != "run" or not entry.raw:
+        return Markup()
+    links = (html_link(href(raw.as_posix()), raw.name) for raw in entry.raw)
+    return Markup("<details><summary>{}</summary>{}</details>").format(
+        plural(len(entry.raw), "file"), Markup("<br>").join(links)
+    )
+
+
+def href(path: str) -> str:
+    """A path relative to the page as a link; './' keeps a name with a colon from being a scheme."""
+    return "./" + quote(path)
