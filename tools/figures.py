@@ -1,6 +1,6 @@
 """Print the figures that Nixwulf holds itself to, as this machine gives them.
 
-Usage: .venv/bin/python tools/figures.py [help] [overhead] [facts] [stream] [models]
+Usage: .venv/bin/python tools/figures.py [help] [overhead] [facts] [stream] [models] [cluster]
 
 help      nixwulf --help against python -c 'import click': median of 15 runs each, in turn
 overhead  wall time of sweeps/smoke.yaml that is not the engines' own, and where it goes
@@ -8,6 +8,7 @@ facts     facts of 16 lab nodes in parallel against sixteen plain 'ssh NODE true
 stream    chunks a second that the client of serve reads over a forwarded socket, and what it costs
 models    models push to 8 lab nodes at 0.5 Gbit/s, after a kill too, and flipped bits that are
           found; MODELS_MIB=1024 is the size, which the nodes need in memory eight times
+cluster   'cluster new' on 16 lab nodes with 4 fabrics, from the command to the file: median of 3
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -128,6 +130,35 @@ def figure_facts() -> None:
     print(
         f"facts: 16 nodes {ours * 1e3:.0f} ms, sixteen 'ssh NODE true' {theirs * 1e3:.0f} ms: "
         f"{ours / theirs:.2f} times (at most 1.5)"
+    )
+
+
+def figure_cluster() -> None:
+    """A cluster file of sixteen nodes."""
+    common = {"kind": "ethernet", "speed_gbps": 10, "mtu": 1500}
+    fabrics = {f"f{index}": {**common, "subnet": f"10.90.{index}.0/24"} for index in range(4)}
+    document = {"name": "figures", "lab": {"nodes": 16}, "fabrics": fabrics}
+    up = lab.up(parse_cluster(document, "figures"), name="figures", lifeline=True)
+    command = [str(NIXWULF), "cluster", "new", "--from", str(up.ssh_config)]
+    written: list[str] = []
+
+    def new() -> None:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        written.append(done.stdout)
+
+    try:
+        wall = statistics.median(seconds(new) for _ in range(3))
+    finally:
+        up.down()
+    found = parse_cluster(tomllib.loads(written[-1]), "figures")
+    right = sum(
+        end in ours.fabrics.values()
+        for ours, theirs in zip(found.nodes, up.cluster.nodes, strict=True)
+        for end in theirs.fabrics.values()
+    )
+    print(
+        f"cluster: a file of 16 nodes in {wall:.1f} s (at most 5), {right} of 64 attachments "
+        f"right; load average {os.getloadavg()[0]:.1f}"
     )
 
 
@@ -268,6 +299,7 @@ if __name__ == "__main__":
         "facts": figure_facts,
         "stream": figure_stream,
         "models": figure_models,
+        "cluster": figure_cluster,
     }
     for name in sys.argv[1:] or figures:
         figures[name]()

@@ -6,6 +6,8 @@ netstat -ibn: https://github.com/shirou/gopsutil/blob/master/net/net_darwin.go a
 a link without an address (lo0, utun, gif) has one column less, and rows of addresses say '-'.
 vm_stat: vm_stat(1), https://github.com/apple-oss-distributions/system_cmds. ifconfig: ifconfig(8).
 sysctl: sysctl(8); iogpu.wired_limit_mb is 0 for the system's own choice.
+networksetup, system_profiler, ibv_devinfo: captured from two Macs with a cable, macOS 27, in the tests
+of https://github.com/osaurus-ai/osaurus (DistributedFixtures.swift).
 """
 
 # ruff: noqa: E501 - rows are as wide as netstat makes them
@@ -85,8 +87,70 @@ en3        1500  <Link#14>   02:00:5e:00:53:13      100     3       5000      20
 en3        1500  10.50.12/30   10.50.12.1           100     -       5000      200     -        300     -
 utun0      1380  <Link#16>                            7     0        700        9     0        900     0
 """
+# hand-made: no Mac is at hand (form: networksetup(8), and what the docstring names)
+HARDWARE_PORTS = """\
+Hardware Port: Ethernet
+Device: en0
+Ethernet Address: 02:00:5e:00:53:10
+
+Hardware Port: Wi-Fi
+Device: en1
+Ethernet Address: 02:00:5e:00:53:11
+
+Hardware Port: Thunderbolt Bridge
+Device: bridge0
+Ethernet Address: 02:00:5e:00:53:12
+
+Hardware Port: Thunderbolt 1
+Device: en2
+Ethernet Address: 02:00:5e:00:53:12
+
+Hardware Port: Thunderbolt 2
+Device: en3
+Ethernet Address: 02:00:5e:00:53:13
+
+VLAN Configurations
+===================
+"""
+# hand-made: no Mac is at hand (form: system_profiler(8), and what the docstring names)
+THUNDERBOLT = """\
+{"SPThunderboltDataType": [
+  {"_name": "thunderboltusb4_bus_1", "device_name_key": "Mac Studio",
+   "domain_uuid_key": "00000004-0000-4000-8000-00000000000A",
+   "receptacle_1_tag": {"current_speed_key": "80 Gb/s", "receptacle_id_key": "2",
+                        "receptacle_status_key": "receptacle_connected"},
+   "_items": [{"_name": "Mac Studio", "device_name_key": "Mac15,14",
+               "domain_uuid_key": "00000004-0000-4000-8000-00000000000B"}]},
+  {"_name": "thunderboltusb4_bus_0", "device_name_key": "Mac Studio",
+   "domain_uuid_key": "00000004-0000-4000-8000-00000000000C",
+   "receptacle_1_tag": {"current_speed_key": "Up to 80 Gb/s", "receptacle_id_key": "1",
+                        "receptacle_status_key": "receptacle_no_devices_connected"}}
+]}
+"""
+# hand-made: no Mac is at hand (form: ibv_devinfo(1), and what the docstring names)
+RDMA_PORTS = """\
+hca_id:\trdma_en2
+\ttransport:\t\t\tThunderbolt (100)
+\t\tport:\t1
+\t\t\tstate:\t\t\tPORT_DOWN (1)
+\t\t\tlink_layer:\t\tThunderbolt
+
+hca_id:\trdma_en3
+\ttransport:\t\t\tThunderbolt (100)
+\t\tport:\t1
+\t\t\tstate:\t\t\tPORT_ACTIVE (4)
+\t\t\tlink_layer:\t\tThunderbolt
+"""
 # no output: the texts above by program
-PRINTED = {"sysctl": SYSCTL, "vm_stat": VM_STAT, "ifconfig": IFCONFIG, "netstat": NETSTAT}
+PRINTED = {
+    "sysctl": SYSCTL,
+    "vm_stat": VM_STAT,
+    "ifconfig": IFCONFIG,
+    "netstat": NETSTAT,
+    "networksetup": HARDWARE_PORTS,
+    "system_profiler": THUNDERBOLT,
+    "ibv_devinfo": RDMA_PORTS,
+}
 
 
 def on_a_mac(script, folder, *arguments, printed=PRINTED, linux=False, **environment):
@@ -95,9 +159,14 @@ def on_a_mac(script, folder, *arguments, printed=PRINTED, linux=False, **environ
     The stand-ins are for macOS's own tools only. linux: those files are where they are.
     """
     folder.mkdir(exist_ok=True)
-    for name, text in (printed | {"uname": "Darwin\n"}).items():
+    for name, text in printed.items():
         (folder / f"{name}.txt").write_text(text)
         put(folder, name, f'exec cat "{folder}/{name}.txt"')
+    put(
+        folder,
+        "uname",
+        "case $1 in -m) echo arm64 ;; -n) echo mac-a.local ;; *) echo Darwin ;; esac",
+    )
     text = script if linux else script.replace("/proc/", "/no-proc/").replace("/sys/", "/no-sys/")
     done = subprocess.run(
         ["/bin/bash", "--posix", "-c", text, "sh", *arguments],

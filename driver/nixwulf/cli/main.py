@@ -15,6 +15,7 @@ from nixwulf.core.errors import EXIT_INTERRUPTED
 
 _COMMANDS = {
     "bench": "Run a sweep on a cluster, or on the lab, and report on it.",
+    "cluster": "Write a cluster file of what machines say, or check one.",
     "compare": "Compare two sets of records where all conditions are equal.",
     "deploy": "Image the nodes of a cluster, after a plan and a typed name.",
     "engines": "Show which engines are found where, and what would be built.",
@@ -35,7 +36,7 @@ _COMMANDS = {
 
 
 # Earlier names of commands, with the module and name of what they are now: help does not list them.
-_ALIASES = {"plan": ("tune", "tune"), "cluster": ("preflight", "cluster")}
+_ALIASES = {"plan": ("tune", "tune")}
 
 
 class _LazyGroup(click.Group):

@@ -56,7 +56,7 @@ def preflight(
     if only == "file":
         from nixwulf.inventory.cluster import load_cluster
 
-        _print_file(load_cluster(cluster) if cluster else find_cluster(None)[0])
+        print_file(load_cluster(cluster) if cluster else find_cluster(None)[0])
         return
     found, config = find_cluster(cluster)
     names = [node.name for node in choose(found, chosen)]
@@ -64,17 +64,18 @@ def preflight(
     if only:
         fine = {"status": _print_status, "facts": _print_facts}[only](reached)
     else:
-        fine = _hold(found, reached, gates, waive, form)
+        fine = hold(found, reached, gates, waive, form)
     ctx.exit(0 if fine else EXIT_GATE)
 
 
-def _hold(
+def hold(
     cluster: Cluster,
     connections: Mapping[str, Connection],
     gates: Sequence[str],
     waive: Sequence[str],
     form: str,
 ) -> bool:
+    """Hold gates and print what they say; whether none of them refuses."""
     from nixwulf.ops.preflight import preflight, table_of
     from nixwulf.plugins.gates import known_names
 
@@ -91,7 +92,8 @@ def _hold(
     return not found.of("refused")
 
 
-def _print_file(found: Cluster) -> None:
+def print_file(found: Cluster) -> None:
+    """Print a line of what a cluster file has."""
     click.echo(
         f"{found.source}: cluster {found.name!r}, {len(found.nodes)} nodes, fabrics "
         f"{', '.join(found.fabrics)}."
@@ -117,27 +119,3 @@ def _print_facts(connections: Mapping[str, Connection]) -> bool:
     texts = [facts_text(one.node, machines[name]) for name, one in connections.items()]
     click.echo("\n\n".join(texts))
     return not any(isinstance(machine, str) for machine in machines.values())
-
-
-@click.group(hidden=True)
-def cluster() -> None:
-    """Check cluster files: the earlier name of 'nixwulf preflight'."""
-
-
-@cluster.command()
-@click.argument("file")
-@click.option("--offline", is_flag=True, help="Check the file only; reach no node.")
-@click.pass_context
-def check(ctx: click.Context, file: str, offline: bool) -> None:
-    """Hold the gates of fabrics and versions; the nodes of a lab are not reached."""
-    from nixwulf.inventory.cluster import load_cluster
-
-    found = load_cluster(file)
-    _print_file(found)
-    if offline or found.is_lab:
-        return
-    from nixwulf.nodes.ssh import connections
-
-    if not _hold(found, connections(found), ["fabric", "versions"], (), "text"):
-        ctx.exit(EXIT_GATE)
-    click.echo(f"All {len(found.nodes)} nodes answer and are on their fabrics.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -35,3 +36,36 @@ def load_platform(name_or_path: str | Path) -> dict[str, Any]:
     if document["name"] != path.stem:
         raise InputError(f"{path}: name is {document['name']!r}, expected {path.stem!r}.")
     return document
+
+
+@cache
+def _all() -> dict[str, dict[str, Any]]:
+    return {name: load_platform(name) for name in platform_names()}
+
+
+def platforms_of(product: str) -> list[str]:
+    """The platforms whose machines the firmware calls so; more than one would be a mistake."""
+    products = {name: facts.get("install", {}).get("product") for name, facts in _all().items()}
+    return [
+        name
+        for name, pattern in products.items()
+        if pattern and product and re.search(pattern, product)
+    ]
+
+
+def platforms_like(system: str, vendor: str, target: str | None) -> list[str]:
+    """The platforms that a machine may be whose product is not known, by its GPU.
+
+    Args:
+        system: what Nix calls it, such as 'x86_64-linux'.
+        vendor: who made its GPU, as in a platform's facts; empty where there is none.
+        target: the GPU as LLVM names it, None where nothing says it.
+    """
+    found = []
+    for name, facts in _all().items():
+        gpu = facts.get("gpu", {})
+        unnamed = "product" not in facts.get("install", {}) and facts["system"] == system
+        same = vendor and gpu.get("vendor") == vendor
+        if unnamed and same and (target is None or gpu.get("target", target) == target):
+            found.append(name)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -219,6 +220,15 @@ def _rdma(first: Mapping[str, str]) -> dict[str, RdmaDevice]:
         state = files.get("ports/1/state", "").rpartition(": ")[2]
         devices[name] = RdmaDevice(files.get("device/vendor", ""), state, gids)
     return devices
+
+
+def ipv4_of_gid(gid: str) -> str | None:
+    """The IPv4 address that a GID is made of, or None."""
+    try:
+        mapped = ipaddress.IPv6Address(gid).ipv4_mapped
+    except ValueError:
+        return None
+    return str(mapped) if mapped else None
 
 
 def _slowing(first: Mapping[str, str]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shlex
 import subprocess
 import tempfile
@@ -17,6 +18,7 @@ from threading import Event
 from typing import TypeVar
 
 from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.files import read_text
 from nixwulf.inventory.cluster import Cluster, Node
 
 CONNECT_TIMEOUT_S = 10
@@ -219,6 +221,11 @@ def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, C
     if lab_config is not None:
         lab = ("-F", str(lab_config))
         return {node.name: Connection(node, lab) for node in cluster.nodes}
+    return connect(cluster.nodes)
+
+
+def connect(nodes: Iterable[Node], config: Path | None = None) -> dict[str, Connection]:
+    """A connection for each node, not yet open; config: an ssh config in place of the user's."""
     folder = _socket_folder()
     settings = {
         "BatchMode": "yes",
@@ -227,10 +234,45 @@ def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, C
         "ControlPersist": "60",
         "ServerAliveInterval": str(KEEPALIVE_S),
     }
-    return {
-        node.name: Connection(node, as_options(settings | pin(node, folder)))
-        for node in cluster.nodes
-    }
+    found = {}
+    for node in nodes:
+        own: Mapping[str, str] = pin(node, folder)
+        words: tuple[str, ...] = ()
+        if config is not None:
+            # What ssh makes of %C does not tell one file's host from another's of the same name.
+            name = hashlib.sha256(f"{config.resolve()} {node.ssh}".encode()).hexdigest()[:40]
+            own, words = {"ControlPath": str(folder / name)}, ("-F", str(config))
+        found[node.name] = Connection(node, (*words, *as_options({**settings, **own})))
+    return found
+
+
+_KEYWORD = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.+)")
+
+
+def hosts_of(config: Path) -> list[str]:
+    """The hosts that an ssh config names, without patterns; raises InputError where it has none."""
+    found = list(dict.fromkeys(_hosts_of(config)))
+    if not found:
+        raise InputError(
+            f"{config} names no host, for a pattern such as 'Host *' is none; give the hosts on "
+            "the command line."
+        )
+    return found
+
+
+def _hosts_of(config: Path) -> Iterator[str]:
+    for line in read_text(config).splitlines():
+        match = _KEYWORD.match(line)
+        if match is None or match[1].lower() not in {"host", "include"}:
+            continue
+        for word in shlex.split(match[2], comments=True):
+            if match[1].lower() == "host":
+                if not re.search(r"[*?!]", word):
+                    yield word
+            else:
+                place = Path.home() / ".ssh" / Path(word).expanduser()
+                for file in sorted(place.parent.glob(place.name)):
+                    yield from _hosts_of(file)
 
 
 def as_options(settings: Mapping[str, str]) -> tuple[str, ...]:

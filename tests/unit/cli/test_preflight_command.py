@@ -43,9 +43,7 @@ def test_what_holds_no_gate_takes_no_option_of_gates():
     assert "--only facts holds no gate; leave out --gate, --waive, --format." in result.output
 
 
-@pytest.mark.parametrize(
-    ("group", "name"), [((), "cluster"), (("nodes",), "status"), (("deploy",), "facts")]
-)
+@pytest.mark.parametrize(("group", "name"), [(("nodes",), "status"), (("deploy",), "facts")])
 def test_earlier_commands_for_it_are_not_in_the_help(group, name):
     shown = CliRunner().invoke(cli, [*group, "--help"]).output
     assert "preflight" in shown if group != ("nodes",) else "exec" in shown

@@ -6,9 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macos_tools import IFCONFIG, NETSTAT, PRINTED, SYSCTL, VM_STAT, on_a_mac
+from macos_tools import (
+    HARDWARE_PORTS,
+    IFCONFIG,
+    NETSTAT,
+    PRINTED,
+    RDMA_PORTS,
+    SYSCTL,
+    THUNDERBOLT,
+    VM_STAT,
+    on_a_mac,
+)
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import counters, facts, link, macos
+from nixwulf.nodes.interfaces import Cable, RdmaPort
 from nixwulf.plugins.gates import Crossing, GateContext, all_gates, result_of
 from nixwulf.plugins.gates.fabric import _PROBE
 from stand_in import put
@@ -218,3 +229,46 @@ def test_a_mac_without_its_address_or_mtu_is_told_what_to_run_there(tmp_path):
 def test_another_system_is_no_mac():
     found = facts.parse_facts("--\n" + SYSCTL.replace("Darwin", "FreeBSD"))
     assert (found.system, found.kernel) == ("", "")
+
+
+def test_a_macs_interfaces_are_told_apart_by_its_programs():
+    found = {
+        one.name: one for one in macos.interfaces(IFCONFIG, HARDWARE_PORTS, THUNDERBOLT, RDMA_PORTS)
+    }
+    assert found.keys() == {"gif0", "en0", "en3", "utun0"}
+    assert {name: one.medium for name, one in found.items()} == {
+        "gif0": "tunnel",
+        "en0": "ethernet",
+        "en3": "thunderbolt",
+        "utun0": "tunnel",
+    }
+    office, cable = found["en0"], found["en3"]
+    assert (office.speed_gbps, office.rdma, office.cable) == (10, (), None)
+    assert [str(one) for one in office.addresses] == ["192.168.1.51/24"]
+    assert [str(one) for one in cable.addresses] == ["10.50.12.1/30"]
+    assert (cable.speed_gbps, cable.carrier, cable.mac) == (80, True, "02:00:5e:00:53:13")
+    assert cable.rdma == (RdmaPort("rdma_en3", "ACTIVE"),)
+    ours, theirs = (f"00000004-0000-4000-8000-00000000000{end}" for end in "ab")
+    assert cable.cable == Cable(ours, theirs, "Mac15,14")
+
+
+def test_a_thunderbolt_bridge_is_known_by_its_members():
+    # hand-made: no Mac is at hand (form: ifconfig(8))
+    bridge = """\
+bridge0: flags=8863<UP,BROADCAST,SMART,RUNNING,SIMPLEX,MULTICAST> mtu 1500
+	inet 10.0.0.1 netmask 0xffffff00 broadcast 10.0.0.255
+	member: en2 flags=3<LEARNING,DISCOVER>
+	member: en3 flags=3<LEARNING,DISCOVER>
+	status: active
+bridge100: flags=8a63<UP,BROADCAST,SMART,RUNNING,ALLMULTI,SIMPLEX,MULTICAST> mtu 1500
+	inet 192.168.64.1 netmask 0xffffff00 broadcast 192.168.64.255
+	member: vmenet0 flags=3<LEARNING,DISCOVER>
+	status: active
+"""
+    found = macos.interfaces(bridge, HARDWARE_PORTS, "", "")
+    assert [one.medium for one in found] == ["thunderbolt", "virtual"]
+
+
+@given(st.text(), st.text(), st.text(), st.text())
+def test_no_output_of_a_mac_breaks_the_reader_of_its_interfaces(ifconfig, listed, cables, rdma):
+    macos.interfaces(ifconfig + IFCONFIG, HARDWARE_PORTS + listed, cables, RDMA_PORTS + rdma)

@@ -5,12 +5,11 @@ Mixed devices of two vendors were slower than one node.
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Fabric, Node
-from nixwulf.nodes.hardware import RdmaDevice
+from nixwulf.nodes.hardware import RdmaDevice, ipv4_of_gid
 from nixwulf.plugins.gates import Gate, GateContext, Verdict, pairs, refused, unknown
 
 ROCE = "roce"
@@ -53,7 +52,7 @@ def _judge_device(node: Node, fabric: Fabric, name: str, device: RdmaDevice) -> 
     gids = device.gids.values() if index is None else [device.gids[index]]
     # RoCE's packets are IP's, with the address that the GID is made of: peers know the fabric's.
     checked = index if fabric.kind == ROCE else None
-    right = [i for i, gid in sorted(device.gids.items()) if _ipv4(gid) == address]
+    right = [i for i, gid in sorted(device.gids.items()) if ipv4_of_gid(gid) == address]
     if (checked is None or not right) and not any(gid.strip("0:") for gid in gids):
         yield refused(
             f"The GID {'' if index is None else f'{index} '}of {name!r} on node {node.name!r} is "
@@ -66,15 +65,6 @@ def _judge_device(node: Node, fabric: Fabric, name: str, device: RdmaDevice) -> 
             f"GID {checked} of {name!r} on node {node.name!r} is {device.gids[checked]!r}, which "
             f"is not of the address {address!r}; {others}; correct gid_index."
         )
-
-
-def _ipv4(gid: str) -> str | None:
-    """The IPv4 address that a GID is made of, or None."""
-    try:
-        mapped = ipaddress.IPv6Address(gid).ipv4_mapped
-    except ValueError:
-        return None
-    return str(mapped) if mapped else None
 
 
 def _judge_memlock(context: GateContext, node: Node) -> Iterator[Verdict]:

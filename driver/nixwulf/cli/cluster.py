@@ -1,0 +1,222 @@
+"""nixwulf cluster: write a cluster file of what machines say, or hold one against them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nixwulf.core.errors import EXIT_GATE, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nixwulf.inventory.cluster import Cluster
+    from nixwulf.nodes.ssh import Connection
+    from nixwulf.ops.survey.draft import Draft
+    from nixwulf.ops.survey.machines import Surveyed
+
+
+@click.group()
+def cluster() -> None:
+    """Write a cluster file of what machines say, or hold one against them."""
+
+
+@cluster.command()
+@click.argument("hosts", metavar="[HOST]...", nargs=-1)
+@click.option(
+    "--from",
+    "config",
+    metavar="SSH_CONFIG",
+    type=click.Path(path_type=Path),
+    help="Reach hosts by this ssh config; without HOST all that it names.",
+)
+@click.option("--name", help="Of the cluster (default: the output's, or 'mine').")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write to this file and not to standard output.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the output without asking.")
+@click.option("--check", "existing", metavar="FILE", help="Write nothing: as 'cluster check FILE'.")
+@click.pass_context
+def new(
+    ctx: click.Context,
+    hosts: tuple[str, ...],
+    config: Path | None,
+    name: str | None,
+    output: Path | None,
+    force: bool,
+    existing: str | None,
+) -> None:
+    """Write a cluster file of what the machines say, reached by ssh as HOST: an address or alias.
+
+    Each interface with its address, its speed as linked and the MTU that passes, who reaches whom
+    on it (by pings in both directions), RDMA devices and GIDs, disks as comments. What is uncertain
+    has a comment with the reason, and what is left out is listed at the end. Needs no root; nothing
+    is changed on the machines. The order of hosts is that of the nodes: the first is the head.
+
+    \b
+    Examples:
+      nixwulf cluster new you@192.168.1.21 you@192.168.1.22 --output mine.toml
+      nixwulf cluster new --from ~/.ssh/config fw1 fw2
+      nixwulf cluster new --check mine.toml
+    """
+    if existing is not None:
+        if hosts or config or name or output or force:
+            raise click.UsageError("--check reads a file and its nodes; leave out all else.")
+        ctx.invoke(check, file=existing)
+        return
+    if output is not None:
+        _may_write(output, force=force)
+    named = name or (re.sub(r"[^A-Za-z0-9._-]", "-", output.stem) if output else "mine")
+    written = _survey(hosts, config, named)
+    if output is None:
+        click.echo(written, nl=False)
+        return
+    from nixwulf.core.files import write_atomically
+
+    write_atomically(output, written)
+    click.echo(f"Wrote {output}; go on with 'nixwulf preflight --cluster {output}'.", err=True)
+
+
+@cluster.command()
+@click.argument("file")
+@click.option("--offline", is_flag=True, help="Check the file only; reach no node.")
+@click.pass_context
+def check(ctx: click.Context, file: str, offline: bool) -> None:
+    """Hold a cluster file against its machines: the gates 'fabric' and 'versions', then the rest.
+
+    The rest is what 'cluster new' would write: platforms, who reaches whom, kinds, speeds as
+    linked, MTUs that pass, RDMA devices, GIDs, disks. The exit code is 0 when all agree, else 3;
+    the nodes of a lab are not reached. 'nixwulf preflight' holds every gate.
+
+    \b
+    Examples:
+      nixwulf cluster check clusters/mine.toml
+    """
+    from nixwulf.cli.preflight import hold, print_file
+    from nixwulf.inventory.cluster import load_cluster
+    from nixwulf.nodes.ssh import connections
+    from nixwulf.ops.survey.differences import additions, differences
+
+    found = load_cluster(file)
+    print_file(found)
+    if offline or found.is_lab:
+        return
+    reached = connections(found)
+    if not hold(found, reached, ["fabric", "versions"], (), "text"):
+        ctx.exit(EXIT_GATE)
+    machines, real = _survey_of(found, reached)
+    wrong = differences(found, machines, real)
+    for sentence in [*wrong, *additions(found, real)]:
+        click.echo(sentence)
+    if wrong:
+        ctx.exit(EXIT_GATE)
+    click.echo(f"All {len(found.nodes)} nodes answer and are on their fabrics.")
+
+
+def _may_write(output: Path, *, force: bool) -> None:
+    if output.is_dir():
+        raise InputError(f"{str(output)!r} is a folder; give a file such as 'mine.toml'.")
+    if output.exists() and not force:
+        if not _is_terminal():
+            raise InputError(
+                f"{str(output)!r} exists and is not overwritten; give another --output, or --force."
+            )
+        click.confirm(f"{str(output)!r} exists. Overwrite it?", abort=True, err=True)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _survey(hosts: Sequence[str], config: Path | None, name: str) -> str:
+    """The text of a cluster file; what is noteworthy goes to standard error."""
+    from nixwulf.inventory.cluster import Node
+    from nixwulf.nodes.ssh import connect, hosts_of
+    from nixwulf.ops.survey.inquiry import inquire, renamed
+    from nixwulf.ops.survey.machines import check_different, node_names, survey
+    from nixwulf.ops.survey.render import render
+
+    other = config if config and config.expanduser() != Path.home() / ".ssh" / "config" else None
+    if config is not None and not hosts:
+        hosts = hosts_of(config.expanduser())
+    _check_hosts(hosts)
+    reached = connect([Node(host, "", host) for host in hosts], other)
+    try:
+        _step(f"Asking {len(hosts)} machines what they are.")
+        machines = survey(list(reached.values()))
+        check_different(machines)
+        names = node_names(machines)
+        machines = renamed(machines, names)
+        by_name = dict(zip(names, reached.values(), strict=True))
+        found = inquire(name, machines, by_name, _step)
+    finally:
+        if other is not None:
+            for connection in reached.values():
+                connection.close()
+    text = render(found)
+    _read(text)
+    _say_of(found, other)
+    return text
+
+
+def _read(text: str) -> Cluster:
+    """The cluster of a text, as all commands will read it."""
+    import tomllib
+
+    from nixwulf.core.schema import check as check_schema
+    from nixwulf.inventory.cluster import parse_cluster
+
+    document = tomllib.loads(text)
+    check_schema(document, "cluster", "What the machines say")
+    return parse_cluster(document, "What the machines say")
+
+
+def _survey_of(
+    cluster: Cluster, reached: dict[str, Connection]
+) -> tuple[Sequence[Surveyed], Cluster]:
+    from nixwulf.ops.survey.inquiry import inquire
+    from nixwulf.ops.survey.machines import survey
+    from nixwulf.ops.survey.render import render
+
+    machines = survey([reached[node.name] for node in cluster.nodes])
+    return machines, _read(render(inquire(cluster.name, machines, reached, _step)))
+
+
+def _check_hosts(hosts: Sequence[str]) -> None:
+    from nixwulf.core.schema import schema
+
+    if not hosts:
+        raise click.UsageError("Name the machines, such as you@192.168.1.21, or give --from.")
+    ssh = schema("cluster")["properties"]["nodes"]["items"]["properties"]["ssh"]
+    for host in hosts:
+        if not re.fullmatch(ssh["pattern"], host):
+            raise InputError(f"{host!r} is no host, expected {ssh['description']}.")
+        if hosts.count(host) > 1:
+            raise InputError(f"{host!r} is named twice; a machine is one node.")
+
+
+def _say_of(found: Draft, config: Path | None) -> None:
+    fabrics = found.document["fabrics"]
+    if not fabrics and len(found.document["nodes"]) > 1:
+        _step(
+            "Warning: no two of these machines reach each other on a wire, so that the file has no "
+            "fabric; its last comments say why of each interface."
+        )
+    if found.uncertain:
+        _step(f"{len(found.uncertain)} values are uncertain: the comments above them say why.")
+    if config is not None:
+        _step(
+            f"The hosts are known to {config}; put 'Include {config.resolve()}' at the top of "
+            "~/.ssh/config, for the other commands read that alone."
+        )
+
+
+def _step(words: str) -> None:
+    click.echo(words, err=True)

@@ -1,0 +1,1 @@
+"""What machines say of themselves and of the wires between them, as a cluster file."""

@@ -1,0 +1,277 @@
+"""The fabrics of a cluster file, of wires: their tables, each node's place, what is uncertain."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nixwulf.core.text import format_significant, plural
+from nixwulf.inventory.cluster import RDMA_KINDS
+from nixwulf.nodes.interfaces import Interface, RdmaPort
+from nixwulf.ops.survey.reach import Endpoint
+from nixwulf.ops.survey.text import some
+from nixwulf.ops.survey.wires import Wire, meshes, own_subnets
+
+# Where nothing says a speed: what is usual, and a comment that it is only that.
+_USUAL_GBPS = {"ethernet": 1, "thunderbolt": 20, "infiniband": 100}
+_LONGEST_NAME = 40
+
+Devices = tuple[RdmaPort, ...]
+
+
+@dataclass(frozen=True)
+class FabricDraft:
+    """A fabric of the file; several wires are cables of one mesh.
+
+    table: its keys. places: each node's part of it. headline: what is said above the table; notes:
+    above each key.
+    """
+
+    wires: tuple[Wire, ...]
+    table: dict[str, Any]
+    places: dict[str, dict[str, Any]]
+    headline: tuple[str, ...]
+    notes: dict[str, tuple[str, ...]]
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Who is on it."""
+        return frozenset(self.places)
+
+
+def fabric_drafts(wires: Sequence[Wire], reached: set[str]) -> dict[str, FabricDraft]:
+    """The fabrics by name, the fastest first; reached: addresses that ssh came to, last of equals.
+
+    Cables that make a mesh are one fabric where each has a subnet of its own, else one each.
+    """
+    groups = sorted(
+        meshes(wires), key=lambda group: (_is_sshs(group[0], reached), -(group[0].speed_gbps or 0))
+    )
+    found: list[FabricDraft] = []
+    for group in groups:
+        if own_subnets(group):
+            found.append(_mesh(group, reached))
+        else:
+            found += [_network(wire, group, reached) for wire in group]
+    named = dict(zip(_names(found), found, strict=True))
+    return {name: _with_control(fabric, named) for name, fabric in named.items()}
+
+
+def _network(wire: Wire, group: Sequence[Wire], reached: set[str]) -> FabricDraft:
+    devices = _devices(wire)
+    table = _table(wire, devices)
+    return FabricDraft(
+        (wire,),
+        table,
+        {
+            end.node: _place(end, ports, table["kind"])
+            for end, ports in zip(wire.members, devices, strict=True)
+        },
+        tuple(_headline(wire, group, reached)),
+        _notes(wire, table["kind"], devices),
+    )
+
+
+def _mesh(group: Sequence[Wire], reached: set[str]) -> FabricDraft:
+    cables = [_network(wire, [wire], reached) for wire in group]
+    links: dict[str, dict[str, Any]] = defaultdict(dict)
+    notes: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    for cable in cables:
+        (one, other) = (end.node for end in cable.wires[0].members)
+        links[one][other], links[other][one] = cable.places[one], cable.places[other]
+        for key, texts in cable.notes.items():
+            notes[key] = tuple(dict.fromkeys([*notes[key], *texts]))
+    around, prefix = own_subnets(group) or (group[0].network, 0)
+    kinds = Counter(cable.table["kind"] for cable in cables)
+    if len(kinds) > 1:
+        notes["kind"] += (f"Its cables differ: {', '.join(kinds)}.",)
+    return FabricDraft(
+        tuple(group),
+        {
+            **cables[0].table,
+            "kind": kinds.most_common(1)[0][0],
+            "subnet": str(around),
+            "link_prefix": prefix,
+        },
+        {node: {"links": ends} for node, ends in links.items()},
+        (f"{plural(len(group), 'cable')} between each two of {', '.join(links)}.",)
+        if len(group) * 2 == len(links) * (len(links) - 1)
+        else (f"{plural(len(group), 'cable')}, of which each joins two of {', '.join(links)}.",),
+        dict(notes),
+    )
+
+
+def _with_control(fabric: FabricDraft, named: dict[str, FabricDraft]) -> FabricDraft:
+    """With the network over which ranks on cables find each other: of those, the slowest."""
+    if "link_prefix" not in fabric.table:
+        return fabric
+    networks = [
+        name
+        for name, other in named.items()
+        if "link_prefix" not in other.table and fabric.nodes <= other.nodes
+    ]
+    if networks:
+        return replace(fabric, table={**fabric.table, "control": networks[-1]})
+    why = "No network joins all of its nodes, so that it has no control for vLLM and jaccl."
+    return replace(fabric, headline=(*fabric.headline, why))
+
+
+def _devices(wire: Wire) -> list[Devices]:
+    """Each end's RDMA devices, that of its address first; none where only one end has any."""
+    found = [
+        tuple(
+            sorted(
+                (port for port in one.rdma if not port.software),
+                key=lambda port: (_gid_index(end, port) is None, port.state != "ACTIVE"),
+            )
+        )
+        for end, one in zip(wire.members, wire.interfaces, strict=True)
+    ]
+    return found if sum(map(bool, found)) > 1 else [()] * len(found)
+
+
+def _gid_index(end: Endpoint, port: RdmaPort) -> int | None:
+    wanted = str(end.address.ip)
+    return next((index for index, address in port.gids.items() if address == wanted), None)
+
+
+def _table(wire: Wire, devices: Sequence[Devices]) -> dict[str, Any]:
+    speed = wire.speed_gbps or float(_USUAL_GBPS[wire.interfaces[0].medium])
+    return {
+        "kind": _kind(wire, devices),
+        "speed_gbps": int(speed) if speed == int(speed) else speed,
+        "mtu": wire.mtu,
+        "subnet": str(wire.network),
+    }
+
+
+def _kind(wire: Wire, devices: Sequence[Devices]) -> str:
+    if "infiniband" in {one.medium for one in wire.interfaces}:
+        return "infiniband"
+    names = [port.device for ports in devices for port in ports]
+    if not wire.is_thunderbolt:
+        return "roce" if names else "ethernet"
+    if not names:
+        return "thunderbolt-net"
+    macs = all(name.startswith("rdma_en") for name in names)
+    return "thunderbolt5-rdma" if macs else "usb4-rdma"
+
+
+def _place(end: Endpoint, ports: Devices, kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"interface": end.interface, "address": str(end.address.ip)}
+    if ports:
+        names = [port.device for port in ports]
+        found["rdma_device"] = names[0] if len(names) == 1 else names
+        index = 0 if kind == "infiniband" else _gid_index(end, ports[0])
+        if index is not None and kind != "thunderbolt5-rdma":
+            found["gid_index"] = index
+    return found
+
+
+def _is_sshs(wire: Wire, reached: set[str]) -> bool:
+    return any(str(end.address.ip) in reached for end in wire.members)
+
+
+def _headline(wire: Wire, group: Sequence[Wire], reached: set[str]) -> Iterable[str]:
+    if wire.is_cable:
+        ends = [f"{end.node} ({end.interface})" for end in wire.members]
+        yield f"A cable from {' to '.join(ends)}."
+    else:
+        yield f"{plural(len(wire.members), 'node')} that reach each other both ways."
+    if len(group) > 1 and wire is group[0]:
+        yield (
+            f"It and {plural(len(group) - 1, 'other cable')} hang together: with a subnet of its "
+            "own for each they would be one fabric (link_prefix)."
+        )
+    if _is_sshs(wire, reached):
+        yield "ssh takes this network too."
+
+
+def _notes(wire: Wire, kind: str, devices: Sequence[Devices]) -> dict[str, tuple[str, ...]]:
+    found = {
+        "kind": tuple(_kind_notes(wire, kind, devices)),
+        "speed_gbps": tuple(_speed_notes(wire)),
+        "mtu": tuple(_mtu_notes(wire)),
+        "subnet": wire.crossed,
+    }
+    return {key: texts for key, texts in found.items() if texts}
+
+
+def _kind_notes(wire: Wire, kind: str, devices: Sequence[Devices]) -> Iterable[str]:
+    media = sorted({one.medium for one in wire.interfaces})
+    if len(media) > 1:
+        yield f"Its ends differ: {' and '.join(media)}."
+    for end, one, ports in zip(wire.members, wire.interfaces, devices, strict=True):
+        yield from _rdma_notes(end, one, ports, kind)
+
+
+def _rdma_notes(end: Endpoint, one: Interface, ports: Devices, kind: str) -> Iterable[str]:
+    if not ports and kind in RDMA_KINDS:
+        yield f"{end.node} has no RDMA device on {end.interface} and takes part by tcp."
+    elif not ports and one.rdma:
+        why = "no other end has RDMA"
+        if all(port.software for port in one.rdma):
+            why = "RDMA in software"
+        yield f"{', '.join(port.device for port in one.rdma)} of {end.node} is left out: {why}."
+    for port in ports:
+        if port.state != "ACTIVE":
+            yield f"The port of {port.device} on {end.node} is {port.state or 'in no state'}."
+    if ports and kind in {"roce", "usb4-rdma"} and _gid_index(end, ports[0]) is None:
+        yield (
+            f"No GID of {ports[0].device} on {end.node} is of RoCE v2 and {end.address.ip}: its "
+            "gid_index is not known."
+        )
+
+
+def _speed_notes(wire: Wire) -> Iterable[str]:
+    speeds: dict[float, list[str]] = defaultdict(list)
+    for end, one in zip(wire.members, wire.interfaces, strict=True):
+        speeds[one.speed_gbps or 0.0].append(end.node)
+    unknown = speeds.pop(0.0, [])
+    if not speeds:
+        yield "Nothing says the speed: this is what is usual; 'nixwulf bench links' measures it."
+    elif unknown:
+        yield f"The speed of {some(unknown)} is not known."
+    if len(speeds) > 1:
+        parts = [
+            f"{some(nodes)} {format_significant(one)}" for one, nodes in sorted(speeds.items())
+        ]
+        yield f"Ends are linked at unlike speeds, Gbit/s: {'; '.join(parts)}."
+
+
+def _mtu_notes(wire: Wire) -> Iterable[str]:
+    mtus: dict[int, list[str]] = defaultdict(list)
+    for end in wire.members:
+        mtus[end.mtu].append(end.node)
+    if not wire.mtu_known:
+        yield "Small packets pass; of which size whole ones do could not be tried."
+    elif wire.mtu < min(mtus):
+        yield f"The interfaces have MTU {min(mtus)}; what is between them passes {wire.mtu}."
+    if len(mtus) > 1:
+        parts = [f"{some(nodes)} {mtu}" for mtu, nodes in sorted(mtus.items())]
+        yield f"MTUs of the interfaces differ: {'; '.join(parts)}."
+
+
+def _names(drafts: Sequence[FabricDraft]) -> list[str]:
+    """A name for each, of its kind; of several that are alike with the interface or both ends."""
+    bases = [_base(one) for one in drafts]
+    found: list[str] = []
+    for one, base in zip(drafts, bases, strict=True):
+        wire = one.wires[0]
+        interfaces = {end.interface for end in wire.members}
+        ends = [end.node for end in wire.members] if wire.is_cable else sorted(interfaces)
+        plain = base if bases.count(base) == 1 else f"{base}-{'-'.join(ends)}"
+        clear = plain == base or (base == "cable" or (base != "mesh" and len(interfaces) == 1))
+        options = [plain] if clear and len(plain) <= _LONGEST_NAME else []
+        options += [f"{base}-{number}" for number in range(1, len(drafts) + 1)]
+        found.append(next(option for option in options if option not in found))
+    return found
+
+
+def _base(one: FabricDraft) -> str:
+    if len(one.wires) > 1:
+        return "mesh"
+    kind: str = one.table["kind"]
+    return "cable" if one.wires[0].is_cable else "lan" if kind == "ethernet" else kind

@@ -1,0 +1,116 @@
+"""What machines say of themselves: one script, one round trip a machine, all at the same time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from nixwulf.core.errors import GateError, InputError
+from nixwulf.inventory.cluster import Node
+from nixwulf.nodes import hardware, interfaces, macos
+from nixwulf.nodes.hardware import Hardware
+from nixwulf.nodes.interfaces import Interface
+from nixwulf.nodes.ssh import Connection, each, open_all
+from nixwulf.ops.deploy.machine import Machine, parse_machine
+
+_SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "survey" / "survey.sh"
+_LIMIT_S = 60
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A machine as it answered; reached_at: its address that ssh came to, empty where unknown."""
+
+    node: Node
+    machine: Machine
+    hardware: Hardware
+    interfaces: tuple[Interface, ...]
+    reached_at: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its node's name."""
+        return self.node.name
+
+    @property
+    def identity(self) -> frozenset[tuple[str, str, str]]:
+        """What no other machine shares: addresses of its network cards, and when it was booted."""
+        return frozenset(
+            (self.machine.boot, one.name, one.mac)
+            for one in self.interfaces
+            if one.mac.strip("0:") and one.medium != "virtual"
+        )
+
+
+def survey(connections: Sequence[Connection]) -> list[Surveyed]:
+    """Ask machines, in their order; raises GateError where one does not answer."""
+    failures = list(open_all(connections).values())
+    if failures:
+        raise GateError(" ".join(failures))
+    asked = script()
+    texts = each(lambda one: one.script(asked, timeout_s=_LIMIT_S), connections)
+    return [parse(one.node, text) for one, text in zip(connections, texts, strict=True)]
+
+
+def script() -> str:
+    """What is run on a machine, with the globs of the files that it prints."""
+    globs = " ".join((*hardware.FILES, *interfaces.FILES))
+    return _SCRIPT.read_text("utf-8").replace('"$@"', globs)
+
+
+def parse(node: Node, text: str) -> Surveyed:
+    """A machine of the script's output; what is not understood is left out."""
+    sections = {
+        name: content.strip("\n")
+        for name, _, content in (part.partition("\n") for part in f"\n{text}".split("\n== ")[1:])
+    }
+    lines: dict[str, list[str]] = {}
+    for line in sections.get("files", "").splitlines():
+        path, _, content = line.partition(":")
+        lines.setdefault(path, []).append(content)
+    found = hardware.parse_hardware(lines)
+    ports = interfaces.parse_interfaces(
+        sections.get("addresses", ""), lines, found, sections.get("folders", "").splitlines()
+    )
+    if sections.get("kernel", "").strip() == macos.SYSTEM:
+        ports = macos.interfaces(
+            *(
+                sections.get(name, "")
+                for name in ("interfaces", "ports", "thunderbolt", "rdma-ports")
+            )
+        )
+    session = sections.get("ssh", "").split()
+    reached_at = session[2] if len(session) == 4 else ""  # noqa: PLR2004 - both ends' address and port
+    return Surveyed(node, parse_machine(text), found, ports, reached_at)
+
+
+def check_different(machines: Sequence[Surveyed]) -> None:
+    """Raise InputError where two names lead to one machine."""
+    for index, one in enumerate(machines):
+        for other in machines[:index]:
+            if one.identity & other.identity:
+                raise InputError(
+                    f"{other.node.ssh!r} and {one.node.ssh!r} are one machine, "
+                    f"{one.machine.hostname!r}, by its network cards; leave one of them out."
+                )
+
+
+_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 40
+
+
+def node_names(machines: Sequence[Surveyed]) -> list[str]:
+    """A name for each: its host name, or where two have the same, what ssh calls it."""
+    hosts = [_plain(one.machine.hostname) for one in machines]
+    called = [_plain(one.node.ssh.rpartition("@")[2]) for one in machines]
+    return [
+        host if host and hosts.count(host) == 1 and host not in called[:index] else name
+        for index, (host, name) in enumerate(zip(hosts, called, strict=True))
+    ]
+
+
+def _plain(text: str) -> str:
+    return _NAME.sub("-", text).strip("._-")[:_LONGEST_NAME]

@@ -1,0 +1,283 @@
+"""The wires that machines are on, of what they said and of who reached whom: pure functions."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nixwulf.nodes.interfaces import Interface, Medium
+from nixwulf.ops.survey.machines import Surveyed
+from nixwulf.ops.survey.reach import Endpoint, Reach, groups
+
+_NO_WIRE: Mapping[Medium, str] = {
+    "tunnel": "a VPN or tunnel, which is no wire of its own",
+    "virtual": "of containers or virtual machines, and no cable leads there",
+    "wifi": "Wi-Fi, whose speed nothing can be compared by",
+}
+# A cable of two has a subnet of at most four addresses, or addresses that nobody gave.
+_CABLE_PREFIX = 30
+# What holds all cables of a mesh is at most all of 10.0.0.0.
+_WIDEST_PREFIX = 8
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What a machine has and the cluster file has not, with the reason."""
+
+    node: str
+    interface: str
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A network that machines reach each other on, one interface each.
+
+    mtu: bytes of the largest packet that passed between all of them, or the least MTU of their
+    interfaces where mtu_known is False.
+    """
+
+    members: tuple[Endpoint, ...]
+    interfaces: tuple[Interface, ...]
+    mtu: int
+    mtu_known: bool
+    crossed: tuple[str, ...] = ()
+
+    @property
+    def network(self) -> ipaddress.IPv4Network:
+        """Its subnet."""
+        return self.members[0].network
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The machines on it."""
+        return frozenset(end.node for end in self.members)
+
+    @property
+    def is_thunderbolt(self) -> bool:
+        """Whether it is made of Thunderbolt or USB4 at every end."""
+        return all(one.medium == "thunderbolt" for one in self.interfaces)
+
+    @property
+    def is_cable(self) -> bool:
+        """Whether it joins two machines and can join no third."""
+        narrow = self.network.prefixlen >= _CABLE_PREFIX or self.network.is_link_local
+        return len(self.members) == len("ab") and (narrow or self.is_thunderbolt)
+
+    @property
+    def speed_gbps(self) -> float | None:
+        """Of its slowest end that says a speed."""
+        return min((one.speed_gbps for one in self.interfaces if one.speed_gbps), default=None)
+
+
+def candidates(machines: Sequence[Surveyed]) -> tuple[list[Endpoint], list[LeftOut]]:
+    """Addresses that others may be reached from, at most one an interface; and all others."""
+    left: list[LeftOut] = []
+    possible: list[tuple[Endpoint, Interface]] = []
+    for machine in machines:
+        for one in machine.interfaces:
+            reason = _NO_WIRE.get(one.medium) or ("" if one.carrier else "nothing is plugged in")
+            if not one.addresses and (one.cable or one.rdma) and not reason:
+                what = f"a cable to {one.cable.peer!r}" if one.cable else "a cable"
+                left.append(LeftOut(machine.name, one.name, what, "no IPv4 address"))
+            for address in one.addresses:
+                if reason:
+                    left.append(LeftOut(machine.name, one.name, str(address), reason))
+                else:
+                    mac = one.mac
+                    end = Endpoint(machine.name, one.name, address, one.mtu, mac)
+                    possible.append((end, one))
+    ends = [end for end, _ in possible]
+    ends, same = _without_shared(ends)
+    chosen, second = _one_an_interface(ends)
+    chosen, alone = _with_peers(chosen)
+    return chosen, left + same + second + alone
+
+
+def _without_shared(ends: Sequence[Endpoint]) -> tuple[list[Endpoint], list[LeftOut]]:
+    """A machine that has an address itself answers for every other that has it too."""
+    owners: dict[ipaddress.IPv4Address, list[str]] = defaultdict(list)
+    for end in ends:
+        owners[end.address.ip].append(end.node)
+    reason = "the same address on several machines, each of which means itself by it"
+    shared = {address for address, nodes in owners.items() if len(set(nodes)) > 1}
+    return [end for end in ends if end.address.ip not in shared], [
+        LeftOut(end.node, end.interface, str(end.address), reason)
+        for end in ends
+        if end.address.ip in shared
+    ]
+
+
+def _one_an_interface(ends: Sequence[Endpoint]) -> tuple[list[Endpoint], list[LeftOut]]:
+    """Of several addresses on one wire the one in whose subnet most machines are, or the first."""
+    nodes: dict[ipaddress.IPv4Network, set[str]] = defaultdict(set)
+    for end in ends:
+        nodes[end.network].add(end.node)
+    places: dict[tuple[str, str], list[Endpoint]] = defaultdict(list)
+    for end in ends:
+        places[end.node, end.interface].append(end)
+    chosen, left = [], []
+    for here in places.values():
+        best = max(here, key=lambda end: len(nodes[end.network]))
+        chosen.append(best)
+        reason = "a second address on one wire, and a fabric has one an interface"
+        left += [
+            LeftOut(end.node, end.interface, str(end.address), reason)
+            for end in here
+            if end is not best
+        ]
+    return chosen, left
+
+
+def _with_peers(ends: Sequence[Endpoint]) -> tuple[list[Endpoint], list[LeftOut]]:
+    nodes: dict[ipaddress.IPv4Network, set[str]] = defaultdict(set)
+    for end in ends:
+        nodes[end.network].add(end.node)
+    reason = "no other machine has an address in this subnet"
+    return [end for end in ends if len(nodes[end.network]) > 1], [
+        LeftOut(end.node, end.interface, str(end.address), reason)
+        for end in ends
+        if len(nodes[end.network]) == 1
+    ]
+
+
+def wires(
+    machines: Sequence[Surveyed], endpoints: Sequence[Endpoint], reach: Reach
+) -> tuple[list[Wire], list[LeftOut]]:
+    """The wires between machines that reach each other in both directions; and who is on none."""
+    interfaces = {(m.name, one.name): one for m in machines for one in m.interfaces}
+    found, left = [], []
+    for group in groups(endpoints, reach):
+        members, second = _one_a_machine(group, interfaces)
+        members, silent = _all_reached(members, reach)
+        left += second + silent
+        if len(members) > 1:
+            found.append(_wire(members, interfaces, reach))
+        else:
+            left += [_unreached(end, endpoints, reach) for end in members]
+    return found, left
+
+
+def _one_a_machine(
+    group: Sequence[Endpoint], interfaces: Mapping[tuple[str, str], Interface]
+) -> tuple[list[Endpoint], list[LeftOut]]:
+    """Of two interfaces of a machine on one network the faster, then the first."""
+    chosen: dict[str, Endpoint] = {}
+    for end in group:
+        speeds = [
+            interfaces[one.node, one.interface].speed_gbps or 0.0
+            for one in (end, chosen.get(end.node, end))
+        ]
+        if end.node not in chosen or speeds[0] > speeds[1]:
+            chosen[end.node] = end
+    return [end for end in group if end in chosen.values()], [
+        LeftOut(
+            end.node,
+            end.interface,
+            str(end.address),
+            f"{chosen[end.node].interface} is on the same network, so that packets may take either",
+        )
+        for end in group
+        if end not in chosen.values()
+    ]
+
+
+def _all_reached(members: Sequence[Endpoint], reach: Reach) -> tuple[list[Endpoint], list[LeftOut]]:
+    """Without those whom others do not reach, as few as can be: the worst first."""
+    kept, left = list(members), list[LeftOut]()
+    while True:
+        failing = {
+            end: [other for other in kept if other is not end and reach.both(end, other) == 0]
+            for end in kept
+        }
+        worst = max(reversed(kept), key=lambda end: len(failing[end]))
+        if not failing[worst]:
+            return kept, left
+        kept.remove(worst)
+        names = ", ".join(_one_way(worst, other, reach) for other in failing[worst])
+        left.append(LeftOut(worst.node, worst.interface, str(worst.address), names))
+
+
+def _one_way(end: Endpoint, other: Endpoint, reach: Reach) -> str:
+    if reach.bytes.get((end, other)):
+        return f"reaches {other.node}, which does not reach it"
+    if reach.bytes.get((other, end)):
+        return f"does not reach {other.node}, which reaches it"
+    return f"does not reach {other.node}"
+
+
+def _unreached(end: Endpoint, endpoints: Sequence[Endpoint], reach: Reach) -> LeftOut:
+    peers = [other for other in endpoints if (end, other) in reach.bytes]
+    reason = ", ".join(_one_way(end, other, reach) for other in peers)
+    return LeftOut(end.node, end.interface, str(end.address), reason or "was not tried")
+
+
+def _wire(
+    members: Sequence[Endpoint], interfaces: Mapping[tuple[str, str], Interface], reach: Reach
+) -> Wire:
+    pairs = [(one, other) for one in members for other in members if one is not other]
+    sizes = [size for pair in pairs if (size := reach.both(*pair)) is not None]
+    known = bool(sizes) and min(sizes) > 1
+    crossed = [
+        f"{other.address.ip} of {other.node} is answered to {one.node} by another card than "
+        f"{other.interface}: cables that are crossed, or two of its ports on one switch"
+        for one, other in pairs
+        if other.mac and reach.answered_by.get((one, other), other.mac) != other.mac
+    ]
+    return Wire(
+        members=tuple(members),
+        interfaces=tuple(interfaces[end.node, end.interface] for end in members),
+        mtu=min(sizes) if known else min(end.mtu for end in members),
+        mtu_known=known,
+        crossed=tuple(crossed),
+    )
+
+
+def meshes(found: Sequence[Wire]) -> list[list[Wire]]:
+    """Wires in groups: cables that hang together and are alike are one, each other wire is one.
+
+    Macs whose Thunderbolt ports are joined in pairs are the case: what a switch would be is a mesh
+    of cables. Of two cables between the same two machines the second is of another mesh.
+    """
+    grouped: list[list[Wire]] = []
+    for wire in found:
+        joined = [group for group in grouped if any(_hang_together(wire, other) for other in group)]
+        grouped = [group for group in grouped if group not in joined]
+        grouped.append([*(other for group in joined for other in group), wire])
+    ordered = [sorted(group, key=found.index) for group in grouped]
+    layers = [layer for group in ordered for layer in _one_a_pair(group)]
+    return sorted(layers, key=lambda layer: found.index(layer[0]))
+
+
+def _hang_together(one: Wire, other: Wire) -> bool:
+    kinds = [(w.is_cable, w.is_thunderbolt, w.speed_gbps, w.mtu) for w in (one, other)]
+    return one.is_cable and kinds[0] == kinds[1] and bool(one.nodes & other.nodes)
+
+
+def _one_a_pair(group: Sequence[Wire]) -> list[list[Wire]]:
+    layers: list[list[Wire]] = []
+    for wire in group:
+        free = (layer for layer in layers if all(wire.nodes != other.nodes for other in layer))
+        layer = next(free, None)
+        if layer is None:
+            layers.append([wire])
+        else:
+            layer.append(wire)
+    return layers
+
+
+def own_subnets(group: Sequence[Wire]) -> tuple[ipaddress.IPv4Network, int] | None:
+    """What holds the subnets of all cables of a mesh, and the prefix of each.
+
+    None where they are no fabric of cables: two share a subnet, or they differ in size.
+    """
+    networks = [wire.network for wire in group]
+    prefixes = {network.prefixlen for network in networks}
+    around = networks[0]
+    while not all(network.subnet_of(around) for network in networks) and around.prefixlen:
+        around = around.supernet()
+    alike = len(prefixes) == 1 and len(set(networks)) == len(networks) > 1
+    return (around, prefixes.pop()) if alike and around.prefixlen >= _WIDEST_PREFIX else None
