@@ -199,9 +199,10 @@ def _modules(cluster: Cluster, node: Node) -> list[str]:
     host = node.ssh.rpartition("@")[2]
     kinds = {
         cluster.fabrics[name].kind
-        for name, attachment in node.fabrics.items()
-        if attachment.address != host
+        for name in node.fabric_names
+        for end in node.ends(name)
+        if end.address != host
     }
-    if "usb4-rdma" in {cluster.fabrics[name].kind for name in node.fabrics}:
+    if "usb4-rdma" in {cluster.fabrics[name].kind for name in node.fabric_names}:
         return []
     return sorted(_MODULES[kind] for kind in kinds if kind in _MODULES)

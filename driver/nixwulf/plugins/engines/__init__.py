@@ -24,6 +24,7 @@ from nixwulf.plugins.engines.local import (
     make_once,
     programs_in,
 )
+from nixwulf.plugins.runtime.cables import OverCables, cables_problem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +86,8 @@ class Engine(ABC):
     """How it can split a model over nodes."""
     transports: tuple[str, ...] = ("tcp", "rdma")
     """By what it can cross a fabric."""
+    over_cables: ClassVar[Mapping[str, OverCables]] = {}
+    """By transport, what it asks of cables where more than two nodes take part."""
     model_suffixes: tuple[str, ...] = ()
     """Of the model files that it reads; empty: it reads folders of Hugging Face's form."""
     tokenizer_apart: bool = False
@@ -139,8 +142,9 @@ class Engine(ABC):
 
         Args:
             point: Its coordinates and `parameters`. `random` is its RandomModel and `fabric_kind`
-                the kind of its fabric, or None; `gpus` are the vendors of its nodes' GPUs, with an
-                empty one where a platform has none.
+                the kind of its fabric, or None; `cables` and `control` are as for `cables_problem`;
+                `gpus` are the vendors of its nodes' GPUs, with an empty one where a platform has
+                none.
         """
         if point["nodes"] > 1 and point["parallelism"] not in self.parallelisms:
             return f"{self.name} splits a model by {' and '.join(self.parallelisms)} only"
@@ -149,7 +153,7 @@ class Engine(ABC):
         api = self.apis[0]
         if point["parameters"].get("api", api) not in self.apis:
             return f"{self.name} answers {api} only; give the parameter api: [{api}]"
-        return None
+        return cables_problem(self.name, self.over_cables, point)
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """What a node with these programs lacks, or None: any node may be the head."""
