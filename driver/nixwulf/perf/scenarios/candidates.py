@@ -22,6 +22,8 @@ from nixwulf.plugins.engines import Engine
 
 _NO_GPU = ""
 TRANSPORTS = ("tcp", "rdma")
+NO_SPLIT = "single is for one node, other splits are for several"
+"""Of points that no cluster could run: not worth a line where others are left."""
 T = TypeVar("T")
 
 
@@ -53,10 +55,8 @@ class Placement:
 
     def problem(self, cluster: Cluster) -> str | None:
         """Why a cluster has no such placement, whatever runs, or None."""
-        if self.nodes == 1 and self.parallelism not in {None, "single"}:
-            return f"{self.parallelism} needs more than one node"
-        if self.nodes > 1 and self.parallelism == "single":
-            return "single runs on one node only"
+        if self.parallelism and (self.nodes == 1) != (self.parallelism == "single"):
+            return NO_SPLIT
         if self.nodes > len(cluster.nodes):
             return f"the cluster has {len(cluster.nodes)} nodes, not {self.nodes}"
         if self.fabric:
