@@ -37,6 +37,8 @@ class Benchmark(ABC):
     """Whether it needs more than one node."""
     transports: tuple[str, ...] = ("tcp", "rdma")
     """By what it can cross a fabric."""
+    linux_only = False
+    """Whether Macs lack what it needs."""
     over_cables: ClassVar[Mapping[str, OverCables]] = {}
     """Of the machines: by transport, what it asks of cables between more than two nodes."""
     ports: tuple[int, ...] = ()
