@@ -91,7 +91,7 @@ def test_more_nodes_than_the_cables_join_are_left_out_with_one_reason(pairs):
     assert {case.nodes for case in plan.cases} == {1, 2}
     assert {left.reason for left in plan.left_out if left.what["nodes"] == 4} == {
         "the cables of mesh join no 4 nodes each to each or in a ring",
-        "single runs on one node only",
+        "single is for one node, other splits are for several",
     }
 
 
