@@ -99,17 +99,17 @@ def _metrics(record: Record, expected: Expectation) -> list[dict[str, Any]]:
 def _verdict(
     expected: Expectation, metrics: Sequence[Mapping[str, Any]]
 ) -> tuple[str, float, Interval | None]:
-    """Outside is what is so with its whole interval."""
+    """Outside: beyond the tolerance, and shown to differ where there is an interval."""
     sides = (expected.samples, [one.get("samples") or [one["value"]] for one in metrics])
     values = (expected.value, fmean(one["value"] for one in metrics))
     if better(expected.metric, expected.unit) == "less":
         sides, values = (sides[1], sides[0]), (values[1], values[0])
     ratio = values[1] / values[0]
     interval = ratio_interval(*sides, distribution=False)
-    low, high = (interval.low, interval.high) if interval else (ratio, ratio)
-    if max(ratio, high) < 1 - expected.tolerance:
-        return SLOWER, ratio, interval
-    return FASTER if min(ratio, low) > 1 + expected.tolerance else INSIDE, ratio, interval
+    shown = interval is None or interval.shows_difference
+    if not shown or abs(ratio - 1) <= expected.tolerance:
+        return INSIDE, ratio, interval
+    return FASTER if ratio > 1 else SLOWER, ratio, interval
 
 
 def _left_out(expected: Expectation, plan: Plan) -> str:

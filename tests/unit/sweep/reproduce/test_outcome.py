@@ -53,10 +53,10 @@ def plan(base):
         ([9.5, 9.6, 9.55], INSIDE),
         ([5.0, 5.1, 4.9], SLOWER),
         ([15.0, 15.1, 14.9], FASTER),
-        ([4.0, 8.0, 13.0], INSIDE),  # its interval reaches the tolerance: nothing is shown
+        ([4.0, 8.0, 13.0], INSIDE),  # its interval has 1 in it: nothing is shown
     ],
 )
-def test_outside_is_what_is_so_with_its_whole_interval(plan, samples, verdict):
+def test_outside_is_what_is_beyond_the_tolerance_and_shown_to_differ(plan, samples, verdict):
     (repeat,) = repeats(plan, [of(plan, samples)])
     assert repeat.verdict == verdict
     assert repeat.expected.value == pytest.approx(10.0)
