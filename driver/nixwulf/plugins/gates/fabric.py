@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from nixwulf.inventory.cluster import Fabric, Node
+from nixwulf.inventory.fabric_kinds import TRAINED_KINDS
 from nixwulf.nodes.facts import Facts
 from nixwulf.plugins.gates import (
     LINUX_AND_MACOS,
@@ -109,11 +110,8 @@ def _judge_path_mtu(context: GateContext, node: Node) -> Iterator[Verdict]:
             yield unknown(f"{node.name!r} could not be asked for the path to {other.name!r}.")
 
 
-_KINDS = frozenset({"thunderbolt-net", "usb4-rdma"})
-
-
 def _fabrics(context: GateContext, node: Node) -> list[Fabric]:
-    return [c.fabric for c in context.crossings_of(node) if c.fabric.kind in _KINDS]
+    return [c.fabric for c in context.crossings_of(node) if c.fabric.kind in TRAINED_KINDS]
 
 
 def expected_gbps(context: GateContext, node: Node, fabric: Fabric) -> float:
