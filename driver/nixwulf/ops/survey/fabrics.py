@@ -14,7 +14,7 @@ from nixwulf.ops.survey.reach import WireEnd
 from nixwulf.ops.survey.text import some
 from nixwulf.ops.survey.wires import Wire, meshes, own_subnets
 
-# Where nothing says a speed: what is usual, and a comment that it is only that.
+# Where no speed is known: what is usual, and a comment that it is only that.
 _USUAL_GBPS = {"ethernet": 1, "thunderbolt": 20, "infiniband": 100}
 _LONGEST_NAME = 40
 
@@ -25,7 +25,7 @@ Devices = tuple[RdmaPort, ...]
 class FabricDraft:
     """A fabric of the file; several wires are cables of one mesh.
 
-    table: its keys. places: each node's part of it. headline: what is said above the table; notes:
+    table: its keys. places: each node's part of it. headline: the comment above the table; notes:
     above each key.
     """
 
@@ -230,7 +230,7 @@ def _speed_notes(wire: Wire) -> Iterable[str]:
         speeds[one.speed_gbps or 0.0].append(end.node)
     unknown = speeds.pop(0.0, [])
     if not speeds:
-        yield "Nothing says the speed: this is what is usual; 'nixwulf bench links' measures it."
+        yield "Its speed is not known: this is what is usual; 'nixwulf bench links' measures it."
     elif unknown:
         yield f"The speed of {some(unknown)} is not known."
     if len(speeds) > 1:

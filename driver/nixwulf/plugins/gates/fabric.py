@@ -1,6 +1,6 @@
-"""Gates: the fabric is as its file says, cables trained at full speed, and whole packets pass.
+"""Gates: the fabric is as its file has it, cables trained at full speed, and whole packets pass.
 
-A cable at half of its speed goes unnoticed otherwise: ethtool says 40 Gbit/s of any
+A cable at half of its speed goes unnoticed otherwise: ethtool shows 40 Gbit/s for any
 (https://blog.hellas.ai/blog/thunderbolt-ibverbs/2-scaling/).
 """
 
@@ -48,7 +48,7 @@ def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
             setting = f"sudo networksetup -setMTU {attachment.interface} {fabric.mtu}"
         return (
             f"Node {name!r} has MTU {mtu} on {attachment.interface!r}, and the fabric "
-            f"{fabric.name!r} says {fabric.mtu}; run '{setting}' there."
+            f"{fabric.name!r} has {fabric.mtu}; run '{setting}' there."
         )
     return None
 
