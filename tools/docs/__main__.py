@@ -1,4 +1,4 @@
-"""Write the reference in docs/reference from what holds the facts, or check that it is up to date.
+"""Write docs/reference and docs/published.svg from what holds the facts, or check them.
 
 Usage: .venv/bin/python tools/docs [--check | --words]
 
@@ -22,6 +22,7 @@ import model
 import options
 import parameters
 import ports
+import published
 import runs
 import schemas
 import troubleshooting
@@ -69,6 +70,11 @@ def reference(*, with_options: bool) -> dict[Path, str]:
     return {_FOLDER / name: _NOTE + text for name, text in made.items()}
 
 
+def _differs(path: Path, text: str) -> bool:
+    same = published.same_words if path.suffix == ".svg" else str.__eq__
+    return not same(path.read_text(), text)
+
+
 def main() -> int:
     """Write the pages, or with --check compare them; the exit code."""
     if "--words" in sys.argv:
@@ -76,7 +82,8 @@ def main() -> int:
         return 0
     checking = "--check" in sys.argv
     made = reference(with_options=not checking) | runs.pages(_ROOT)
-    stale = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
+    made[_FOLDER.parent / published.NAME] = published.picture()
+    stale = [path for path, text in made.items() if not path.exists() or _differs(path, text)]
     old = {path for path in _FOLDER.glob("*.md") if path not in made and path.name != "options.md"}
     for path in sorted({*stale, *old}):
         print(

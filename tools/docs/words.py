@@ -6,7 +6,8 @@ from pathlib import Path
 
 from runs import without_runs
 
-MOST_IN_README = 700
+# Two commands, a picture, and a file that works as it stands: 700 had no place for them.
+MOST_IN_README = 800
 MOST_IN_DOCS = 12_000
 MOST_PAGES = 16
 # Made by tools/what_ran.py and by tools/docs.

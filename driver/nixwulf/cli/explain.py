@@ -20,10 +20,11 @@ def explain(path: Path, form: str) -> None:
       nixwulf explain runs/first
       nixwulf explain results/published/records/NAME.json
     """
+    from nixwulf.core.files import find_results
     from nixwulf.perf.explain import text
     from nixwulf.perf.explain.explanation import explain as explain_path
 
-    explained, rest = explain_path(path)
+    explained, rest = explain_path(find_results(path))
     if form == "table":
         text.to_terminal(explained, rest)
     else:

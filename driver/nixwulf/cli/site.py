@@ -25,10 +25,11 @@ def site(paths: tuple[Path, ...], out: Path) -> None:
       nixwulf site results/ --out site
       nixwulf site results/ runs/first --out site
     """
+    from nixwulf.core.files import find_results
     from nixwulf.core.text import plural
     from nixwulf.report.site import make
 
-    made = make(paths, out)
+    made = make(list(map(find_results, paths)), out)
     if made.unscrubbed:
         click.echo(
             f"{plural(made.unscrubbed, 'run')} in it may hold addresses and host names: before "

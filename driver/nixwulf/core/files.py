@@ -23,7 +23,7 @@ def cache_dir() -> Path:
 
 
 def shipped(package: Path) -> Path:
-    """Where the driver's clusters/ and sweeps/ lie: share/nixwulf, or the checkout."""
+    """Where the driver's clusters/, sweeps/ and results/ lie: share/nixwulf, or the checkout."""
     home = package.parent
     if home.name in {"site-packages", "dist-packages"}:
         return home.parents[2] / "share" / "nixwulf"
@@ -56,6 +56,15 @@ def find_input(name_or_path: str, folder: str, suffix: str) -> Path:
     raise InputError(
         f"No {folder}/{name_or_path}{suffix}; give a file, or one of: {', '.join(known) or 'none'}."
     )
+
+
+def find_results(path: Path) -> Path:
+    """A path, such as 'results/published': where it is not here, the one that came with the driver.
+
+    Where there is neither, the path as it is.
+    """
+    own = shipped(Path(__file__).parents[1]) / path
+    return own if path.parts[:1] == ("results",) and not path.exists() and own.exists() else path
 
 
 def read_text(path: Path) -> str:

@@ -214,9 +214,11 @@ def _drawn(charts: Sequence[Chart], names: Sequence[str], caption: str) -> ET.El
             )
             _draw(sheet.add_axes(place), chart, left, parts)
         if names:
-            keys = [_key(number, name) for number, name in enumerate(names)]
+            kinds = {mark.kind for chart in charts for mark in chart.marks}
+            kind = kinds.pop() if len(kinds) == 1 else "run"
+            keys = [_key(name, **_marker(number, kind)) for number, name in enumerate(names)]
             if any(mark.predicted for chart in charts for mark in chart.marks):
-                keys.append(_key(None, "predicted (80 %)", **_band(None)))
+                keys.append(_key("predicted (80 %)", **_band(None)))
             legend = sheet.legend(handles=keys, ncols=columns, loc="upper left")
             legend.set(title=caption, alignment="left")
         out = io.BytesIO()
@@ -225,10 +227,10 @@ def _drawn(charts: Sequence[Chart], names: Sequence[str], caption: str) -> ET.El
     return plain_svg(out.getvalue(), parts, "; ".join(chart.label for chart in charts))
 
 
-def _key(number: int | None, name: str, **look: Any) -> Any:
+def _key(name: str, **look: Any) -> Any:
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], label=clean(name), **(look or _marker(number, "run")))
+    return Line2D([], [], label=clean(name), **look)
 
 
 @cache

@@ -4,7 +4,7 @@ import pytest
 
 from nixwulf.core import files
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import find_input, shipped
+from nixwulf.core.files import find_input, find_results, shipped
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,18 @@ def test_an_unknown_name_is_refused_with_the_names_that_there_are(installed):
     with pytest.raises(InputError) as caught:
         find_input("dmo", "sweeps", ".yaml")
     assert caught.value.message == "No sweeps/dmo.yaml; give a file, or one of: demo, lab/gpu."
+
+
+def test_results_that_are_not_here_are_those_of_an_installation(installed):
+    brought = installed.parent / "results" / "published"
+    brought.mkdir(parents=True)
+    assert find_results(Path("results")) == brought.parent
+    assert find_results(Path("results/published")) == brought
+    assert find_results(Path("results/other")) == Path("results/other")
+    assert find_results(Path("sweeps")) == Path("sweeps")
+
+
+def test_results_of_the_user_come_before_those_of_an_installation(installed):
+    (installed.parent / "results").mkdir()
+    Path("results").mkdir()
+    assert find_results(Path("results")) == Path("results")

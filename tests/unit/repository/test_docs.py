@@ -17,11 +17,13 @@ from nixwulf.ops.deploy.plan import make_plan
 from nixwulf.ops.deploy.text import plan_text
 from nixwulf.plugins.benchmarks import all_benchmarks
 from nixwulf.plugins.engines import all_engines
+from nixwulf.report.predicted import band_of
 from nixwulf.sweep.hints import hint_for
 from nixwulf.sweep.sweep_file import parse_sweep
 from record_factory import case, ok, write_run
 
 sys.path.append("tools/docs")
+import published
 import runs
 import words
 
@@ -40,6 +42,10 @@ mini1  root@192.168.1.31  generic-x86_64: installed over ssh (kexec)
 
 REFUSED: clusters/mini-3.toml: you have no public key in ~/.ssh, so you would be locked out.
 """
+
+
+def words_of(page):
+    return " ".join(Path(page).read_text().split())
 
 
 def blocks(path, language):
@@ -104,6 +110,25 @@ def test_the_model_s_figures_in_the_page_are_those_of_its_scores():
     figures = re.findall(r"\b(\d+\.\d) %", page) + re.findall(r"\d+ of \d+ pairs", page)
     assert len(figures) > 5
     assert [figure for figure in figures if figure not in scores] == []
+
+
+def test_the_picture_of_published_speeds_is_described_as_it_is():
+    bands = [
+        (one.measured, band_of(one))
+        for each in published.COMPARISONS
+        for one in published.decodes(each)
+    ]
+    inside = sum(band.low <= measured <= band.high for measured, band in bands)
+    assert f"{inside} of these {len(bands)} speeds lie in their interval" in words_of("README.md")
+    drawn = Path("docs/published.svg").read_text()
+    assert drawn.count("tok/s</title>") == 2 * len(bands)
+
+
+def test_pictures_with_the_same_texts_are_the_same_whatever_draws_them():
+    assert published.same_words(
+        '<g x="1"><title>2 nodes</title></g>', "<g><title>2 nodes</title></g>"
+    )
+    assert not published.same_words("<title>2 nodes</title>", "<title>3 nodes</title>")
 
 
 def test_a_place_for_a_run_is_filled_from_its_records(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import find_results
 from nixwulf.core.query import Term, matches, parse_query
 from nixwulf.results.identity import COLUMNS, OVER_OWNERS, QUANTITY, Identity, Key, identity
 from nixwulf.results.record import Record, load
@@ -60,7 +61,7 @@ class Side:
 
 def read_side(text: str, folder: Path) -> Side:
     """The records of a path, or of a query among those in a folder; raises InputError."""
-    path = Path(text)
+    path, folder = find_results(Path(text)), find_results(folder)
     if path.exists():
         return side_of(text, _read(path))
     if not any(sign in text for sign in "=<>"):
