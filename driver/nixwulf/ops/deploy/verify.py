@@ -98,8 +98,8 @@ def machine_problems(node: Node, machine: Machine, expected_path: str | None) ->
         ]
     if expected_path and machine.system_path != expected_path:
         return [
-            f"Node {name!r} runs {machine.system_path!r} and the flake makes {expected_path!r}; run "
-            "'nixwulf update'."
+            f"Node {name!r} runs {machine.system_path!r} and the flake makes {expected_path!r}; "
+            "run 'nixwulf update'."
         ]
     return []
 

@@ -98,7 +98,7 @@ def entry_of(listing: Document, model: str) -> Document:
 def _source(
     cluster: Cluster, nodes: Mapping[str, Connection], model: str, entries: Mapping[str, Document]
 ) -> tuple[str, str, int]:
-    """Who sends, the digest of the manifest, and bytes; a copy of this machine decides which is right.
+    """Who sends, the manifest's digest, and bytes; a copy of this machine decides what is right.
 
     A node that has the same sends it rather than this machine, which may not be on the fabric.
     """
