@@ -98,10 +98,9 @@ def _kind(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> K
             f"Node {name!r} cannot build {engine} without {state.missing.replace(' ', ', ')}"
             f"{others}; run {state.tools!r} on one of them and repeat this."
         )
-    # Of equals the first: one that has it.
-    offers = {**built, **{n: build for n, build in able.items() if build not in built.values()}}
-    first = max(offers, key=lambda name: len(offers[name].split()))
-    builds = first not in built or built[first] != offers[first]
+    offers = {n: max(built.get(n, ""), able.get(n, ""), key=_abilities) for n in {**built, **able}}
+    first = max(offers, key=lambda n: (_abilities(offers[n]), offers[n] == built.get(n)))
+    builds = offers[first] != built.get(first)
     if builds and states[first].free_kib < recipe.free_kib:
         raise GateError(
             f"Node {first!r} has {states[first].free_kib / 2**20:.2f} GiB free in "
@@ -111,3 +110,7 @@ def _kind(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> K
     wanted = offers[first]
     copies = (n for n, s in states.items() if n != first and s.build != wanted)
     return Kind(first, builds, wanted, tuple(states), tuple(copies))
+
+
+def _abilities(build: str) -> int:
+    return len(build.split())

@@ -114,13 +114,6 @@ def _concerns_programs(context: GateContext, node: Node) -> bool:
     return context.is_case or bool(context.crossings_of(node))
 
 
-def _fix(context: GateContext) -> str:
-    engine, cluster = context.engine, context.cluster
-    if engine and engine.node_build() and cluster:
-        return f"deploy it, or run 'nixwulf engines install --cluster {cluster.source}'"
-    return f"deploy it or install {engine.name if engine else 'it'}"
-
-
 def _judge_programs(context: GateContext, node: Node) -> Iterator[Verdict]:
     programs = context.facts[node.name].programs
     # zsh reads no other file for what ssh starts.
@@ -128,7 +121,10 @@ def _judge_programs(context: GateContext, node: Node) -> Iterator[Verdict]:
     seen = " (ssh sees the PATH of ~/.zshenv)" if mac else ""
     lacking = context.engine.missing(programs) if context.engine else None
     if context.engine and lacking:
-        yield refused(f"Node {node.name!r} lacks {lacking} on PATH{seen}; {_fix(context)}.")
+        yield refused(
+            f"Node {node.name!r} lacks {lacking} on PATH{seen}; deploy it or "
+            f"{context.installing(context.engine)}."
+        )
     lacking = context.benchmark.missing(programs) if context.benchmark else None
     if lacking:
         yield refused(f"Node {node.name!r} lacks {lacking}{seen}.")
