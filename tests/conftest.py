@@ -23,7 +23,7 @@ MARKS = {
     "lab": "lab",
     "nix": "nix",
     "sandbox": "slow",
-    "unit/report/test_site_browser.py": "browser",
+    "unit/report/site/test_site_browser.py": "browser",
 }
 
 

@@ -146,10 +146,12 @@ def test_the_package_is_built_and_its_check_phase_passes(build):
     marks = " and ".join(f"not ({mark})" for mark in SOURCE["without_marks"])
     left_out = " ".join(f"--ignore-glob={module}" for module in SOURCE["without"])
     pytest_ = f"python3 -m pytest {SOURCE['tests']} {left_out} -m '{marks}'"
-    outside = """(cd "$(mktemp -d)" && PATH=/build/out/bin:$PATH && nixwulf preflight --cluster lab --only file
+    outside = """cd "$(mktemp -d)"
+      PATH=/build/out/bin:$PATH
+      nixwulf preflight --cluster lab --only file
       nixwulf bench smoke --cluster framework-2 --dry-run
-      nixwulf predict --cluster framework-2 --model gpt-oss-120b)"""
-    done = build(f"{BUILD}\n{pytest_} -p no:cacheprovider\n{outside}")
+      nixwulf predict --cluster framework-2 --model gpt-oss-120b"""
+    done = build(f"{BUILD}\n{pytest_} -p no:cacheprovider\n({outside})")
     print(done.stdout[-20000:])
     assert done.returncode == 0, done.stderr[-4000:]
     assert " passed" in done.stdout

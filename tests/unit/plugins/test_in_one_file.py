@@ -274,8 +274,8 @@ def test_a_cluster_file_names_it_and_its_watts_are_read(tmp_path):
 
 
 def test_a_cluster_file_names_it_and_it_turns_the_power_off_and_on(tmp_path):
-    # no output: a cluster file
     mark = tmp_path / "mark"
+    # no output: a cluster file
     more = f'name = "fw1"\npower_switch = {{ kind = "tiny-switch", command = ["{mark}"] }}\n'
     path = tmp_path / "mine.toml"
     path.write_text(Path(CLUSTER.source).read_text().replace('name = "fw1"\n', more))

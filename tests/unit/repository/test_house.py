@@ -1,5 +1,7 @@
 """The layout of the driver: what tools/house.py measures is kept where it is reached."""
 
+from pathlib import Path
+
 import house
 
 # Still above what they are to become.
@@ -9,6 +11,13 @@ OPEN = {"lines of Python", "files of it"}
 def test_the_figures_of_the_layout_are_within_their_limits():
     above = {figure.name: figure for figure in house.figures() if figure.value > figure.most}
     assert above.keys() <= OPEN, above
+
+
+def test_folders_of_unit_tests_are_packages_of_the_driver():
+    unit = Path("tests/unit")
+    folders = {path.parent.relative_to(unit) for path in unit.rglob("test_*.py")}
+    packages = {path.parent.relative_to(house.PACKAGE) for path in house.PACKAGE.rglob("*.py")}
+    assert folders - packages == {Path("repository")}
 
 
 def test_an_engine_is_found_where_a_module_matches_it_by_name():

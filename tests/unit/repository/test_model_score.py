@@ -21,7 +21,7 @@ from nixwulf.perf.constants import NAMES
 from nixwulf.perf.inputs import FabricFacts, platform_facts
 from nixwulf.perf.predict import predict
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path()
 ROW = dict.fromkeys(published.COLUMNS, "") | {
     "id": "x1",
     "platform": "Framework Desktop (Strix Halo)",

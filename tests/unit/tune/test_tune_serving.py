@@ -20,7 +20,7 @@ from nixwulf.plugins.engines.mlx import ranks
 from nixwulf.plugins.runtime import nccl
 from nixwulf.tune.serving import serve_commands, serving
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+FIXTURES = Path("tests/fixtures")
 CLIENTS = ("llama-bench", "benchmark", "generate", "inference", "vllm bench", "--prompt")
 
 

@@ -71,6 +71,7 @@ def test_a_node_says_which_boot_it_is_in_and_what_runs_there():
     assert parse("mac", "boot { sec = 5 }").sentence() == "mac: up"
 
 
+# no output: a stand-in for ssh
 # Refuses a few times, as a machine does whose sshd has not started, and then runs the command here.
 BOOTING = """
 echo refused >>"$0.calls"

@@ -37,7 +37,7 @@ CLUSTER = {
         for number in (1, 2)
     ],
 }
-BUILD = Path(__file__).parents[2] / "fixtures" / "llama.cpp" / "0.7.0-build-11669-commit-Debian"
+BUILD = Path("tests/fixtures/llama.cpp/0.7.0-build-11669-commit-Debian")
 NEW_BENCH = (BUILD / "llama-bench.help.txt").read_text()
 NEW_SERVER = (BUILD / "llama-server.help.txt").read_text()
 # hand-made: builds of 2025, whose programs are not on PyPI or in Debian any more

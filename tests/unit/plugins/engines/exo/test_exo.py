@@ -17,7 +17,7 @@ from nixwulf.plugins.engines.exo.api import network
 from nixwulf.plugins.runtime.run import RunFailure
 
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "exo"
+FIXTURES = Path("tests/fixtures/exo")
 RELEASES = ("v1.0.71", "b5375f8")
 CHECKOUT = os.environ.get("NIXWULF_EXO_CHECKOUT")
 
@@ -113,7 +113,7 @@ def test_the_driver_asks_each_node_for_its_help_before_it_starts_anything(tmp_pa
     not CHECKOUT, reason="NIXWULF_EXO_CHECKOUT names no checkout of exo with its dependencies"
 )
 def test_the_fixtures_are_what_exos_own_classes_print(tmp_path):
-    script = Path(__file__).parents[3] / "tools" / "fixtures" / "exo.py"
+    script = Path("tools/fixtures/exo.py")
     made = [sys.executable, script, tmp_path, CHECKOUT]
     subprocess.run(made, check=True, timeout=300)
     (release,) = tmp_path.iterdir()

@@ -1,7 +1,9 @@
 from nixwulf.results import importing, record
 
 SOURCE = {"name": "somebody", "url": "https://example.org/numbers"}
+# no output: a cluster
 CLUSTER = {"name": "somebodys", "platforms": ["dgx-spark"], "lab": False}
+# no output: a case
 CASE = {"benchmark": "hpl", "nodes": 2, "transport": "tcp", "parameters": {"n": 1000}}
 
 

@@ -15,7 +15,7 @@ from nixwulf.plugins.engines.llama_cpp.devices import (
     transport_problem,
 )
 
-BUILDS = Path(__file__).parents[2] / "fixtures" / "llama.cpp"
+BUILDS = Path("tests/fixtures/llama.cpp")
 VULKAN = BUILDS / "0.7.0-build-11669-commit-Debian"
 DEVICES = ("RPC0", "Vulkan0")
 

@@ -9,7 +9,7 @@ from nixwulf.plugins.engines.llama_cpp import ENGINE, devices
 from nixwulf.plugins.engines.llama_cpp.options import listed_devices
 from nixwulf.plugins.runtime.run import RunFailure
 
-BUILDS = Path(__file__).parents[2] / "fixtures" / "llama.cpp"
+BUILDS = Path("tests/fixtures/llama.cpp")
 NO_GPU = (BUILDS / "0.5.0-dev-build-0-commit-0c1e570" / "list-devices.txt").read_text()
 SOFTWARE_GPU = (BUILDS / "0.7.0-build-11669-commit-Debian" / "list-devices.txt").read_text()
 VERSION = (BUILDS / "0.7.0-build-11669-commit-Debian" / "version.txt").read_text()

@@ -218,7 +218,7 @@ def test_every_word_of_the_launch_plans_of_other_engines_is_its_programs(tmp_pat
         assert words - known("mesh-llm", program=program) == set()
     exo = halo | {"engine": ["exo"], "fabric": ["office"], "parameters": {"api": ["chat"]}}
     run = planned(tmp_path, "mac-studio-4", {"id": "a/b"}, exo, exo="/opt/exo")
-    helps = sorted((Path(__file__).parents[2] / "fixtures" / "exo").glob("*/help.txt"))
+    helps = sorted(Path("tests/fixtures/exo").glob("*/help.txt"))
     networks = [network({"mac-a": each.read_text()}, "nixwulf-run") for each in helps]
     assert len({each.arguments for each in networks}) > 1
     for each in networks:

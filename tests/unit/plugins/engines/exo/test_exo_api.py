@@ -13,7 +13,7 @@ from nixwulf.plugins.engines.exo.api import ExoRequest, Instance
 from nixwulf.plugins.runtime.run import Case, RunFailure
 
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "exo"
+FIXTURES = Path("tests/fixtures/exo")
 RELEASES = ("v1.0.71", "b5375f8")
 PLACED = Instance(
     "00000000-0000-0000-0000-000000000003",
