@@ -13,7 +13,7 @@ from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import cache_dir
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection, each
-from nixwulf.ops.engines.kinds import BuildState, Kind, kinds_of, parse
+from nixwulf.ops.engines.kinds import BuildState, NodeKind, kinds_of, parse
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.local import NodeBuild
 
@@ -64,7 +64,7 @@ def install(nodes: Sequence[Connection], engine: Engine, observer: Observer) -> 
     by_name = {node.node.name: node for node in nodes}
     stop = Event()
 
-    def carry_out(kind: Kind) -> list[Installed]:
+    def carry_out(kind: NodeKind) -> list[Installed]:
         first, state = by_name[kind.first], states[kind.first]
         if kind.builds:
             first.put(archive, f"{state.root}/{engine.name}.source")
@@ -142,7 +142,7 @@ def _build(
     node: Connection,
     engine: Engine,
     recipe: NodeBuild,
-    kind: Kind,
+    kind: NodeKind,
     observer: Observer,
     stop: Event,
 ) -> None:

@@ -36,7 +36,7 @@ class BuildState:
 
 
 @dataclass(frozen=True)
-class Kind:
+class NodeKind:
     """Nodes of a kind: the first builds, or has the build already, and others get copies of it."""
 
     first: str
@@ -63,7 +63,7 @@ def parse(text: str) -> BuildState:
     )
 
 
-def kinds_of(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> list[Kind]:
+def kinds_of(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> list[NodeKind]:
     """The kinds of nodes; a build that is there serves, where a new one would offer no more.
 
     Args:
@@ -85,7 +85,7 @@ def kinds_of(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -
     return [_kind(group, recipe, engine) for group in groups.values()]
 
 
-def _kind(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> Kind:
+def _kind(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> NodeKind:
     alike = next(iter(states.values())).kind
     digest = fingerprint([recipe.sha256, recipe.options, recipe.script, alike])[:_DIGITS]
     source = f"{recipe.version}-{digest}"
@@ -109,7 +109,7 @@ def _kind(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> K
         )
     wanted = offers[first]
     copies = (n for n, s in states.items() if n != first and s.build != wanted)
-    return Kind(first, builds, wanted, tuple(states), tuple(copies))
+    return NodeKind(first, builds, wanted, tuple(states), tuple(copies))
 
 
 def _abilities(build: str) -> int:
