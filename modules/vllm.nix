@@ -203,7 +203,7 @@ in
       type = types.bool;
       default = true;
       description = ''
-        Whether to capture no graphs: that freezes on APUs in several nodes, and is worth 1-3 %
+        Whether to capture no graphs: that freezes on APUs in several nodes, and was worth 1-3 % there
         (https://github.com/kyuz0/amd-strix-halo-vllm-toolboxes/blob/main/rdma_cluster/setup_guide.md).
       '';
     };

@@ -26,6 +26,11 @@ def gpu_vendor(platform: str | Path) -> str:
     return str(load_platform(platform).get("gpu", {}).get("vendor", ""))
 
 
+def is_macos(platform: str | Path) -> bool:
+    """Whether machines of a platform run macOS."""
+    return str(load_platform(platform)["system"]).endswith("-darwin")
+
+
 def load_platform(name_or_path: str | Path) -> dict[str, Any]:
     """The facts of a platform, by name or by file; raises InputError."""
     path = Path(name_or_path)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.metric import rank
 from nixwulf.core.text import case_name, link_name, plural
+from nixwulf.perf.scenarios.candidates import NO_SPLIT
 from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary, metric_summary
 from nixwulf.results import table
 from nixwulf.results.cost import per_watt
@@ -125,7 +126,11 @@ class Summary:
     def left_out(self) -> tuple[ExcludedPoints, ...]:
         """Points that the plan made no case of, by reason."""
         plan = self.folder.plan or {"cases": (), "left_out": ()}
-        left = [(entry["reason"], _coordinates(entry["case"])) for entry in plan["left_out"]]
+        left = [
+            (entry["reason"], _coordinates(entry["case"]))
+            for entry in plan["left_out"]
+            if entry["reason"] != NO_SPLIT
+        ]
         values: dict[str, set[str]] = defaultdict(set)
         for point in (*map(_coordinates, plan["cases"]), *(point for _, point in left)):
             for key, value in point.items():

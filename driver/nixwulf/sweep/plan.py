@@ -16,6 +16,7 @@ from nixwulf.core.query import matches, parse_query
 from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Cluster, parse_cluster
+from nixwulf.inventory.platforms import is_macos
 from nixwulf.llm import Model
 from nixwulf.nodes import container
 from nixwulf.perf.scenarios.candidates import LeftOut, Placement, placements
@@ -130,7 +131,7 @@ def load_plan(path: Path) -> Plan:
     sweep = parse_sweep(document["sweep"]["document"], document["sweep"]["source"])
     cluster = parse_cluster(document["cluster"]["document"], document["cluster"]["source"])
     plan = make_plan(sweep, cluster, document.get("only", ""), document.get("waived", ()))
-    if plan.document()["digest"] != document["digest"]:
+    if plan.document()["cases"] != document["cases"]:
         raise InputError(
             f"{path}: this version of nixwulf plans other cases than the one that started the run; "
             "resume it with that version, or start a new run."
@@ -278,13 +279,18 @@ def impossible(
     benchmark = benchmarks.find(point["benchmark"])
     if problem := placement.problem(cluster):
         return problem
+    if benchmark.linux_only and any(
+        is_macos(node.platform) for node in placement.nodes_of(cluster)
+    ):
+        return f"{benchmark.name} runs on Linux only, not on Macs"
     if benchmark.engines and point["engine"] not in benchmark.engines:
         return f"{benchmark.name} measures {', '.join(benchmark.engines)} only"
     if model:
         engine = engines.find(point["engine"])
         if model.id and not engine.hub_models:
             return f"{engine.name} reads a file, not a model by its name on Hugging Face"
-        known = {**point, "random": model.random}
+        heads = model.random.heads if model.random else 0
+        known = {**point, "random": model.random, "heads": heads}
         reason = placement.refusal(engine, cluster, placement.nodes_of(cluster), known)
         if reason:
             return reason

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from nixwulf.core.document import Column, Table, output, rich_table
 from nixwulf.core.text import plural
+from nixwulf.perf.scenarios.candidates import NO_SPLIT
 from nixwulf.sweep.plan import Plan, by_reason
 
 _PIPE_WIDTH = 80
@@ -30,7 +31,8 @@ def print_plan(plan: Plan) -> None:
     console.print(Text(f"All cases: {pairs(same)}."))
     console.print(rich_table(Table([Column("case", whole=True), *columns], cells)))
     for reason, points in by_reason(plan.left_out).items():
-        console.print(Text(f"Left out {points}: {reason}."))
+        if reason != NO_SPLIT:
+            console.print(Text(f"Left out {points}: {reason}."))
     counts = plural(cases, "case"), plural(repetitions, "repetition")
     console.print(Text(f"{', '.join(counts)}, {plural(cases * repetitions, 'run')}."))
 

@@ -290,6 +290,11 @@ def test_ways_that_the_engine_cannot_run_are_left_out_with_the_reason():
     document = json.loads(predict(*asked, "--format", "json", cluster="dgx-spark-2")[1])
     assert [one["parallelism"] for one in document["left_out"]] == ["pipeline"] * 4
     assert "by NCCL, for which it has no send" in document["left_out"][0]["why"]
+    asked32 = ("--model", "Qwen3-32B", "--quant", "Q8_0", "--engine", "vllm", "--nodes", "3")
+    assert {one["parallelism"] for one in ways(*asked32, cluster="ms-s1-max-4")} == {"pipeline"}
+    assert "gives each node as many heads, and 3 do not divide 64" in predict(
+        *asked32, cluster="ms-s1-max-4"
+    )[1].replace("\n", " ")
     macs = ways(*asked, "--nodes", "2", "--fabric", "cable-ab", cluster="mac-studio-4")
     assert {one["transport"] for one in macs} == {"tcp", "rdma"}
 

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from nixwulf.core.errors import InputError
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.cluster import load_cluster
+from nixwulf.perf.scenarios.candidates import NO_SPLIT
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine
+from nixwulf.results.record import sealed
 from nixwulf.sweep.plan import load_plan, make_plan, plan_to_resume, save_plan
 from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
 
@@ -89,8 +91,7 @@ def test_an_engine_that_would_compute_beside_the_gpu_is_left_out():
 def test_cases_that_cannot_be_are_left_out_with_the_reason(lab):
     plan = make_plan(sweep_with(nodes=[1, 2, 8]), lab)
     reasons = {left.reason for left in plan.left_out}
-    assert "tensor needs more than one node" in reasons
-    assert "single runs on one node only" in reasons
+    assert NO_SPLIT in reasons
     assert "the cluster has 4 nodes, not 8" in reasons
 
 
@@ -232,6 +233,19 @@ def test_a_plan_edited_by_hand_is_refused(lab, tmp_path):
     document["repetitions"] = 5
     path.write_text(json.dumps(document))
     with pytest.raises(InputError, match="the plan was edited"):
+        load_plan(path)
+
+
+def test_a_plan_of_the_same_cases_goes_on_whatever_the_reasons_were_called_then(lab, tmp_path):
+    document = make_plan(sweep_with(), lab).document()
+    document.pop("digest")
+    document["left_out"][0]["reason"] = "what an older version said"
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(sealed(document)))
+    assert load_plan(path).cases == make_plan(sweep_with(), lab).cases
+    document["cases"].pop()
+    path.write_text(json.dumps(sealed(document)))
+    with pytest.raises(InputError, match="plans other cases than the one that started the run"):
         load_plan(path)
 
 

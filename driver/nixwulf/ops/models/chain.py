@@ -41,7 +41,7 @@ mktemp -u "$state/models.XXXXXX"
 
 
 @dataclass(frozen=True)
-class Source:
+class Origin:
     """Who sends first: a node or HERE, its folder, the digest of the manifest and all bytes."""
 
     name: str
@@ -75,7 +75,7 @@ class Broken(Exception):
 def copy(
     cluster: Cluster,
     connections: Mapping[str, Connection],
-    source: Source,
+    source: Origin,
     names: Sequence[str],
     fabric: Fabric | None,
     done: Pushed,
@@ -102,7 +102,7 @@ def copy(
         done.seconds = time.monotonic() - begin
 
 
-def _source_fault(source: Source, broken: Broken, model: str) -> str:
+def _source_fault(source: Origin, broken: Broken, model: str) -> str:
     words = broken.faults.get(source.name, "it cannot be reached over the fabric")
     where = source.name if source.name == HERE else f"node {source.name!r}"
     return f"{model!r} cannot be copied from {where}: {words}."
@@ -179,7 +179,7 @@ def route(fabric: Fabric, nodes: Sequence[Node]) -> dict[str, str] | None:
 def _chain(
     cluster: Cluster,
     connections: Mapping[str, Connection],
-    source: Source,
+    source: Origin,
     names: Sequence[str],
     fabric: Fabric | None,
     model: str,

@@ -8,7 +8,7 @@ from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.models import store
-from nixwulf.ops.models.chain import Observer, Pushed, Source, copy, route
+from nixwulf.ops.models.chain import Observer, Origin, Pushed, copy, route
 from nixwulf.ops.models.machines import HERE, folder_here, here, on_node
 from nixwulf.ops.models.store import Document, Place, Refusal
 from nixwulf.plugins import engines
@@ -85,7 +85,7 @@ def push(
     members = [by_name[name] for name in (source, *todo) if name in by_name]
     crossed = _fabric(cluster, members, fabric)
     done.fabric = crossed.name if crossed else None
-    start = Source(source, str(folder_here()) if source == HERE else cluster.models, digest, size)
+    start = Origin(source, str(folder_here()) if source == HERE else cluster.models, digest, size)
     copy(cluster, connections, start, todo, crossed, done, observer)
     return done
 

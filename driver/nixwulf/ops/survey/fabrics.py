@@ -10,7 +10,7 @@ from typing import Any
 from nixwulf.core.text import format_significant, plural
 from nixwulf.inventory.cluster import RDMA_KINDS
 from nixwulf.nodes.interfaces import Interface, RdmaPort
-from nixwulf.ops.survey.reach import Endpoint
+from nixwulf.ops.survey.reach import WireEnd
 from nixwulf.ops.survey.text import some
 from nixwulf.ops.survey.wires import Wire, meshes, own_subnets
 
@@ -132,7 +132,7 @@ def _devices(wire: Wire) -> list[Devices]:
     return found if sum(map(bool, found)) > 1 else [()] * len(found)
 
 
-def _gid_index(end: Endpoint, port: RdmaPort) -> int | None:
+def _gid_index(end: WireEnd, port: RdmaPort) -> int | None:
     wanted = str(end.address.ip)
     return next((index for index, address in port.gids.items() if address == wanted), None)
 
@@ -159,7 +159,7 @@ def _kind(wire: Wire, devices: Sequence[Devices]) -> str:
     return "thunderbolt5-rdma" if macs else "usb4-rdma"
 
 
-def _place(end: Endpoint, ports: Devices, kind: str) -> dict[str, Any]:
+def _place(end: WireEnd, ports: Devices, kind: str) -> dict[str, Any]:
     found: dict[str, Any] = {"interface": end.interface, "address": str(end.address.ip)}
     if ports:
         names = [port.device for port in ports]
@@ -207,7 +207,7 @@ def _kind_notes(wire: Wire, kind: str, devices: Sequence[Devices]) -> Iterable[s
         yield from _rdma_notes(end, one, ports, kind)
 
 
-def _rdma_notes(end: Endpoint, one: Interface, ports: Devices, kind: str) -> Iterable[str]:
+def _rdma_notes(end: WireEnd, one: Interface, ports: Devices, kind: str) -> Iterable[str]:
     if not ports and kind in RDMA_KINDS:
         yield f"{end.node} has no RDMA device on {end.interface} and takes part by tcp."
     elif not ports and one.rdma:

@@ -56,8 +56,8 @@ exit 0
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """An address of a machine on one of its interfaces, of which mtu and mac are."""
+class WireEnd:
+    """An end of a wire: an address of a machine on one interface, whose mtu and mac these are."""
 
     node: str
     interface: str
@@ -71,7 +71,7 @@ class Endpoint:
         return self.address.network
 
 
-Pair = tuple[Endpoint, Endpoint]
+Pair = tuple[WireEnd, WireEnd]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Reach:
     bytes: Mapping[Pair, int] = field(default_factory=dict)
     answered_by: Mapping[Pair, str] = field(default_factory=dict)
 
-    def both(self, one: Endpoint, other: Endpoint) -> int | None:
+    def both(self, one: WireEnd, other: WireEnd) -> int | None:
         """The largest packet that passes in both directions; None where it was not tried."""
         ways = [self.bytes.get((one, other)), self.bytes.get((other, one))]
         known = [size for size in ways if size is not None]
@@ -96,7 +96,7 @@ class Reach:
         return Reach({**self.bytes, **more.bytes}, {**self.answered_by, **more.answered_by})
 
 
-def pairs_to_try(endpoints: Sequence[Endpoint]) -> list[Pair]:
+def pairs_to_try(endpoints: Sequence[WireEnd]) -> list[Pair]:
     """The pairs that are tried first, each once.
 
     On a subnet with one interface a machine everyone is on one wire as a rule, and it is enough
@@ -120,7 +120,7 @@ def pairs_to_try(endpoints: Sequence[Endpoint]) -> list[Pair]:
     return found
 
 
-def pairs_between(groups: Sequence[Sequence[Endpoint]], tried: Reach) -> list[Pair]:
+def pairs_between(groups: Sequence[Sequence[WireEnd]], tried: Reach) -> list[Pair]:
     """The pairs of different groups of a subnet that were not tried yet."""
     return [
         (one, other)
@@ -131,8 +131,8 @@ def pairs_between(groups: Sequence[Sequence[Endpoint]], tried: Reach) -> list[Pa
     ]
 
 
-def _by_network(endpoints: Iterable[Endpoint]) -> dict[ipaddress.IPv4Network, list[Endpoint]]:
-    found: dict[ipaddress.IPv4Network, list[Endpoint]] = defaultdict(list)
+def _by_network(endpoints: Iterable[WireEnd]) -> dict[ipaddress.IPv4Network, list[WireEnd]]:
+    found: dict[ipaddress.IPv4Network, list[WireEnd]] = defaultdict(list)
     for one in endpoints:
         found[one.network].append(one)
     return found
@@ -195,7 +195,7 @@ def _cards(text: str) -> dict[tuple[str, str], str]:
     }
 
 
-def groups(endpoints: Sequence[Endpoint], reach: Reach) -> list[list[Endpoint]]:
+def groups(endpoints: Sequence[WireEnd], reach: Reach) -> list[list[WireEnd]]:
     """Endpoints that reach each other, maybe over others; one that reaches none is alone."""
     group = {one: [one] for one in endpoints}
     for one, other in reach.bytes:

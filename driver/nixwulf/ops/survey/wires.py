@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nixwulf.nodes.interfaces import Interface, Medium
 from nixwulf.ops.survey.machines import Surveyed
-from nixwulf.ops.survey.reach import Endpoint, Reach, groups
+from nixwulf.ops.survey.reach import Reach, WireEnd, groups
 
 _NO_WIRE: Mapping[Medium, str] = {
     "tunnel": "a VPN or tunnel, which is no wire of its own",
@@ -40,7 +40,7 @@ class Wire:
     interfaces where mtu_known is False.
     """
 
-    members: tuple[Endpoint, ...]
+    members: tuple[WireEnd, ...]
     interfaces: tuple[Interface, ...]
     mtu: int
     mtu_known: bool
@@ -73,10 +73,10 @@ class Wire:
         return min((one.speed_gbps for one in self.interfaces if one.speed_gbps), default=None)
 
 
-def candidates(machines: Sequence[Surveyed]) -> tuple[list[Endpoint], list[LeftOut]]:
+def candidates(machines: Sequence[Surveyed]) -> tuple[list[WireEnd], list[LeftOut]]:
     """Addresses that others may be reached from, at most one an interface; and all others."""
     left: list[LeftOut] = []
-    possible: list[tuple[Endpoint, Interface]] = []
+    possible: list[tuple[WireEnd, Interface]] = []
     for machine in machines:
         for one in machine.interfaces:
             reason = _NO_WIRE.get(one.medium) or ("" if one.carrier else "nothing is plugged in")
@@ -88,7 +88,7 @@ def candidates(machines: Sequence[Surveyed]) -> tuple[list[Endpoint], list[LeftO
                     left.append(LeftOut(machine.name, one.name, str(address), reason))
                 else:
                     mac = one.mac
-                    end = Endpoint(machine.name, one.name, address, one.mtu, mac)
+                    end = WireEnd(machine.name, one.name, address, one.mtu, mac)
                     possible.append((end, one))
     ends = [end for end, _ in possible]
     ends, same = _without_shared(ends)
@@ -97,7 +97,7 @@ def candidates(machines: Sequence[Surveyed]) -> tuple[list[Endpoint], list[LeftO
     return chosen, left + same + second + alone
 
 
-def _without_shared(ends: Sequence[Endpoint]) -> tuple[list[Endpoint], list[LeftOut]]:
+def _without_shared(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOut]]:
     """A machine that has an address itself answers for every other that has it too."""
     owners: dict[ipaddress.IPv4Address, list[str]] = defaultdict(list)
     for end in ends:
@@ -111,12 +111,12 @@ def _without_shared(ends: Sequence[Endpoint]) -> tuple[list[Endpoint], list[Left
     ]
 
 
-def _one_an_interface(ends: Sequence[Endpoint]) -> tuple[list[Endpoint], list[LeftOut]]:
+def _one_an_interface(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOut]]:
     """Of several addresses on one wire the one in whose subnet most machines are, or the first."""
     nodes: dict[ipaddress.IPv4Network, set[str]] = defaultdict(set)
     for end in ends:
         nodes[end.network].add(end.node)
-    places: dict[tuple[str, str], list[Endpoint]] = defaultdict(list)
+    places: dict[tuple[str, str], list[WireEnd]] = defaultdict(list)
     for end in ends:
         places[end.node, end.interface].append(end)
     chosen, left = [], []
@@ -132,7 +132,7 @@ def _one_an_interface(ends: Sequence[Endpoint]) -> tuple[list[Endpoint], list[Le
     return chosen, left
 
 
-def _with_peers(ends: Sequence[Endpoint]) -> tuple[list[Endpoint], list[LeftOut]]:
+def _with_peers(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOut]]:
     nodes: dict[ipaddress.IPv4Network, set[str]] = defaultdict(set)
     for end in ends:
         nodes[end.network].add(end.node)
@@ -145,7 +145,7 @@ def _with_peers(ends: Sequence[Endpoint]) -> tuple[list[Endpoint], list[LeftOut]
 
 
 def wires(
-    machines: Sequence[Surveyed], endpoints: Sequence[Endpoint], reach: Reach
+    machines: Sequence[Surveyed], endpoints: Sequence[WireEnd], reach: Reach
 ) -> tuple[list[Wire], list[LeftOut]]:
     """The wires between machines that reach each other in both directions; and who is on none."""
     interfaces = {(m.name, one.name): one for m in machines for one in m.interfaces}
@@ -162,10 +162,10 @@ def wires(
 
 
 def _one_a_machine(
-    group: Sequence[Endpoint], interfaces: Mapping[tuple[str, str], Interface]
-) -> tuple[list[Endpoint], list[LeftOut]]:
+    group: Sequence[WireEnd], interfaces: Mapping[tuple[str, str], Interface]
+) -> tuple[list[WireEnd], list[LeftOut]]:
     """Of two interfaces of a machine on one network the faster, then the first."""
-    chosen: dict[str, Endpoint] = {}
+    chosen: dict[str, WireEnd] = {}
     for end in group:
         speeds = [
             interfaces[one.node, one.interface].speed_gbps or 0.0
@@ -185,7 +185,7 @@ def _one_a_machine(
     ]
 
 
-def _all_reached(members: Sequence[Endpoint], reach: Reach) -> tuple[list[Endpoint], list[LeftOut]]:
+def _all_reached(members: Sequence[WireEnd], reach: Reach) -> tuple[list[WireEnd], list[LeftOut]]:
     """Without those whom others do not reach, as few as can be: the worst first."""
     kept, left = list(members), list[LeftOut]()
     while True:
@@ -201,7 +201,7 @@ def _all_reached(members: Sequence[Endpoint], reach: Reach) -> tuple[list[Endpoi
         left.append(LeftOut(worst.node, worst.interface, str(worst.address), names))
 
 
-def _one_way(end: Endpoint, other: Endpoint, reach: Reach) -> str:
+def _one_way(end: WireEnd, other: WireEnd, reach: Reach) -> str:
     if reach.bytes.get((end, other)):
         return f"reaches {other.node}, which does not reach it"
     if reach.bytes.get((other, end)):
@@ -209,14 +209,14 @@ def _one_way(end: Endpoint, other: Endpoint, reach: Reach) -> str:
     return f"does not reach {other.node}"
 
 
-def _unreached(end: Endpoint, endpoints: Sequence[Endpoint], reach: Reach) -> LeftOut:
+def _unreached(end: WireEnd, endpoints: Sequence[WireEnd], reach: Reach) -> LeftOut:
     peers = [other for other in endpoints if (end, other) in reach.bytes]
     reason = ", ".join(_one_way(end, other, reach) for other in peers)
     return LeftOut(end.node, end.interface, str(end.address), reason or "was not tried")
 
 
 def _wire(
-    members: Sequence[Endpoint], interfaces: Mapping[tuple[str, str], Interface], reach: Reach
+    members: Sequence[WireEnd], interfaces: Mapping[tuple[str, str], Interface], reach: Reach
 ) -> Wire:
     pairs = [(one, other) for one in members for other in members if one is not other]
     sizes = [size for pair in pairs if (size := reach.both(*pair)) is not None]

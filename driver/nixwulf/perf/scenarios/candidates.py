@@ -22,6 +22,8 @@ from nixwulf.plugins.engines import Engine
 
 _NO_GPU = ""
 TRANSPORTS = ("tcp", "rdma")
+NO_SPLIT = "single is for one node, other splits are for several"
+"""Of points that no cluster could run: not worth a line where others are left."""
 T = TypeVar("T")
 
 
@@ -53,10 +55,8 @@ class Placement:
 
     def problem(self, cluster: Cluster) -> str | None:
         """Why a cluster has no such placement, whatever runs, or None."""
-        if self.nodes == 1 and self.parallelism not in {None, "single"}:
-            return f"{self.parallelism} needs more than one node"
-        if self.nodes > 1 and self.parallelism == "single":
-            return "single runs on one node only"
+        if self.parallelism and (self.nodes == 1) != (self.parallelism == "single"):
+            return NO_SPLIT
         if self.nodes > len(cluster.nodes):
             return f"the cluster has {len(cluster.nodes)} nodes, not {self.nodes}"
         if self.fabric:
@@ -76,7 +76,7 @@ class Placement:
             engine: the engine.
             cluster: one that has such a placement.
             nodes: those that are placed.
-            point: what else is known: 'benchmark', 'parameters' and 'random'.
+            point: what else is known: 'benchmark', 'parameters', 'random' and 'heads'.
         """
         for node in nodes:
             if gpu_vendor(node.platform) not in {*engine.gpus, _NO_GPU}:
@@ -222,5 +222,6 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
 def _unsupported(question: Question, candidate: Candidate, placement: Placement) -> str | None:
     engine = engines.find(question.engine, "--engine")
     defaults = {name: one.default for name, one in engine.parameters.items()}
-    point = {"benchmark": "", "random": None, "parameters": defaults}
+    heads = question.model.facts.heads
+    point = {"benchmark": "", "random": None, "heads": heads, "parameters": defaults}
     return placement.refusal(engine, question.cluster, candidate.nodes, point)

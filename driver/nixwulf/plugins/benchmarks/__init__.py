@@ -36,6 +36,8 @@ class Benchmark(ABC):
     """Whether it needs more than one node."""
     transports: tuple[str, ...] = ("tcp", "rdma")
     """By what it can cross a fabric."""
+    linux_only = False
+    """Whether Macs lack what it needs."""
     ports: tuple[int, ...] = ()
     """TCP ports of the nodes on which it listens."""
     rdma_known_by: str = ""

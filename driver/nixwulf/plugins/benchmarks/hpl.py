@@ -77,6 +77,7 @@ class Hpl(Benchmark):
     programs = ("mpirun", *_INPUT)
     required: ClassVar = {"mpirun": mpi.INSTALL}
     transports = ("tcp",)
+    linux_only = True
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Open MPI, and one of the two programs."""

@@ -109,6 +109,8 @@ class Engine(ABC):
     """Whether each node reads the model, and not the head alone."""
     hub_models: bool = False
     """Whether it takes a model by its name on Hugging Face."""
+    even_heads: bool = False
+    """Whether by tensors each node has to get as many attention heads."""
     gpus: tuple[str, ...] = ("amd", "nvidia", "apple")
     """Vendors whose GPUs it has kernels for; beside any other's it computes on the CPU."""
 
@@ -144,9 +146,13 @@ class Engine(ABC):
 
         Args:
             point: Its coordinates and `parameters`. `random` is its RandomModel and `fabric_kind`
-                the kind of its fabric, or None; `gpus` are the vendors of its nodes' GPUs, with an
-                empty one where a platform has none.
+                the kind of its fabric, or None; `heads` are the model's, 0 where they are not
+                known; `gpus` are the vendors of its nodes' GPUs, with an empty one where a
+                platform has none.
         """
+        heads, nodes = point.get("heads", 0), point["nodes"]
+        if self.even_heads and point["parallelism"] == "tensor" and heads % nodes:
+            return f"{self.name} gives each node as many heads, and {nodes} do not divide {heads}"
         if point["nodes"] > 1 and point["parallelism"] not in self.parallelisms:
             return f"{self.name} splits a model by {' and '.join(self.parallelisms)} only"
         if point.get("transport", "tcp") not in (None, *self.transports):

@@ -82,8 +82,12 @@ PATTERNS = (
     _pattern("key", r"SHA256:[0-9A-Za-z+/]{43}(?![0-9A-Za-z+/])", "[key]"),
     _pattern(
         "key",
-        r"(?<![A-Za-z0-9])(?:hf_|gh[opsu]_|github_pat_|glpat-|sk-|xox[abp]-|AKIA)[A-Za-z0-9_-]{16,}",
+        r"(?<![A-Za-z0-9])(?:hf_|gh[opsu]_|github_pat_|glpat-|sk-|xox[abp]-|AKIA|nvapi-|tskey-)[A-Za-z0-9_-]{16,}",
         "[key]",
+    ),
+    # A JSON Web Token: two JSON objects in base64, and a signature.
+    _pattern(
+        "key", r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*", "[key]"
     ),
     _pattern(
         "key",
@@ -93,7 +97,8 @@ PATTERNS = (
     _pattern("key", r"://(?P<it>[^/\s:@]+:[^/\s@]+)@", "[key]"),
     _pattern(
         "key",
-        r"(?i:api[_-]?key|token|secret|passw(?:or)?d|passphrase)s?[\"']?\s*[:=]\s*[\"']?(?P<it>[^\s\"',;\[]+)",
+        r"(?:(?i:api[_-]?key|token|secret|passw(?:or)?d|passphrase)s?[\"']?\s*[:=]\s*"
+        r"|--[a-z-]*(?:api-key|token|secret|password|passphrase)\s+)[\"']?(?P<it>[^\s\"',;\[]+)",
         "[key]",
         spare=_no_secret,
     ),

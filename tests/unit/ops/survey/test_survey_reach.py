@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.ops.survey import reach
-from nixwulf.ops.survey.reach import Endpoint, groups, pairs_between, pairs_to_try
+from nixwulf.ops.survey.reach import WireEnd, groups, pairs_between, pairs_to_try
 from survey_factory import tried
 from tool_outputs import fixture
 
 
 def test_on_many_nodes_each_tries_some_and_all_are_tried_where_groups_stand_apart():
-    ends = [Endpoint(f"n{i}", "eth0", IPv4Interface(f"10.0.0.{i}/24")) for i in range(1, 17)]
+    ends = [WireEnd(f"n{i}", "eth0", IPv4Interface(f"10.0.0.{i}/24")) for i in range(1, 17)]
     pairs = pairs_to_try(ends)
     assert len(pairs) == len(set(pairs)) == 16 * 7 / 2
     together = tried(pairs, [{(end.node, "eth0") for end in ends}])
@@ -23,8 +23,8 @@ def test_on_many_nodes_each_tries_some_and_all_are_tried_where_groups_stand_apar
 
 
 def test_answers_of_real_pings_are_read_with_the_cards_behind_them():
-    source = Endpoint("n1", "eth1", IPv4Interface("10.77.1.11/24"))
-    there, nobody = (Endpoint("n2", "eth1", IPv4Interface(f"10.77.1.{end}/24")) for end in (12, 99))
+    source = WireEnd("n1", "eth1", IPv4Interface("10.77.1.11/24"))
+    there, nobody = (WireEnd("n2", "eth1", IPv4Interface(f"10.77.1.{end}/24")) for end in (12, 99))
     probes = [(source, there), (source, nobody)]
     found = reach.parse(fixture("linux/reach.txt"), probes)
     assert found.bytes == {(source, there): 1500, (source, nobody): 0}

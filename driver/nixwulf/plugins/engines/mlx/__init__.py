@@ -54,6 +54,7 @@ class Mlx(Engine):
     native_benchmark = "mlx_lm.benchmark"
     clients = ("mlx_lm.benchmark", "mlx_lm.generate")
     measuring_variables = nccl.LOGGING
+    even_heads = True
     performance = Performance(family="mlx", collective="ring")
     model_on_every_node = True
     hub_models = True
@@ -86,7 +87,7 @@ class Mlx(Engine):
             if model.layers < nodes:
                 return f"{model.layers} layers are too few for {nodes} nodes"
             return None
-        for key in ("heads", "kv_heads", "feed_forward"):
+        for key in ("kv_heads", "feed_forward"):
             if getattr(model, key) % nodes:
                 return f"mlx-lm splits evenly, and {key} {getattr(model, key)} is no multiple"
         return None

@@ -71,7 +71,7 @@ class Vllm(Engine):
             choices=("ray", "mp"),
             help="what starts the ranks: Ray, or mp, vLLM's own multi-node mode without daemons",
         ),
-        # Graph capture freezes on APUs in several nodes, and is worth 1-3 % (the same page).
+        # Graph capture freezes on APUs in several nodes, and was worth 1-3 % there (the same page).
         "eager": Parameter(
             default=True,
             help="no capture of graphs, which freezes APUs in several nodes",
@@ -106,6 +106,7 @@ class Vllm(Engine):
     measuring_variables = (*nccl.LOGGING, ray.WHOLE_LOGS)
     # Without graphs it is another engine: starting kernels one by one is most of its time. Across
     # nodes of AMD APUs it runs so by default, because capture hangs there.
+    even_heads = True
     performance = Performance(family="vllm", eager_family="vllm-eager", eager_on=("amd",))
 
     def find_local(self) -> Installation | None:

@@ -341,7 +341,7 @@ def test_a_server_that_listens_where_rank_0_is_not_ran_alone(tmp_path, rank):
     ("random", "nodes", "parallelism", "reason"),
     [
         ({"architecture": "llama"}, 2, "pipeline", "splits a llama by tensors only"),
-        ({"hidden": 400, "heads": 10, "kv_heads": 10}, 4, "tensor", "heads 10 is no multiple"),
+        ({"hidden": 400, "heads": 10, "kv_heads": 10}, 4, "tensor", "4 do not divide 10"),
         (
             {"architecture": "qwen3moe", "experts": 2, "experts_used": 1, "layers": 2},
             3,
