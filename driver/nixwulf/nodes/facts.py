@@ -17,9 +17,13 @@ from nixwulf.nodes import macos
 from nixwulf.nodes.hardware import FILES, Hardware, parse_hardware
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 
-# $@ are the programs to look for; what comes before grep is built into the shell, because a process
-# more a node is a tenth of the time. Only some shells have the time of day.
+# $@ are the programs to look for, first where 'nixwulf engines install' puts them; what comes
+# before grep is built into the shell, because a process more a node is a tenth of the time. Only
+# some shells have the time of day.
 _SCRIPT = f"""
+for folder in "${{XDG_CACHE_HOME:-$HOME/.cache}}"/nixwulf/engines/*/bin; do
+  [ ! -d "$folder" ] || PATH=$folder:$PATH
+done
 for program; do command -v "$program"; done
 echo "--"
 export LC_ALL=C

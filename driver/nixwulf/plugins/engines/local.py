@@ -78,6 +78,25 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class NodeBuild:
+    """How an engine's programs are built on a node that has none, from a source of this machine's.
+
+    version: of the source, one word; sha256: of its archive; folder: inside of it; archive: gets
+    it, and raises NixwulfError. script: sh's, called with `probe` and with `build SOURCE TREE BIN`
+    and the options; what the first prints is read by ops/engines. free_kib: of the disk.
+    """
+
+    version: str
+    sha256: str
+    folder: str
+    archive: Callable[[Progress], Path]
+    script: str
+    options: tuple[str, ...]
+    free_kib: int
+    share_done: Callable[[str], float | None]
+
+
+@dataclass(frozen=True)
 class Making:
     """A recipe that is being carried out."""
 
