@@ -18,7 +18,7 @@ _COMMANDS = {
     "cluster": "Write a cluster file of what machines say, or check one.",
     "compare": "Compare two sets of records where all conditions are equal.",
     "deploy": "Image the nodes of a cluster, after a plan and a typed name.",
-    "engines": "Show which engines are found where, and what would be built.",
+    "engines": "Show the engines of this machine; install one on nodes, remove it.",
     "explain": "Say why records are as fast as they are, and what would help.",
     "import": "Turn outputs of benchmarks that somebody ran into records.",
     "lab": "Bring a cluster of namespaces on this machine up and down.",

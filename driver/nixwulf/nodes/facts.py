@@ -35,9 +35,13 @@ while IFS=: read -r _ kinds place; do
 done </proc/self/cgroup
 """
 
-# $@ are the programs to look for; what comes before grep is built into the shell, because a process
-# more a node is a tenth of the time. Only some shells have the time of day.
+# $@ are the programs to look for, first where 'nixwulf engines install' puts them; what comes
+# before grep is built into the shell, because a process more a node is a tenth of the time. Only
+# some shells have the time of day.
 _SCRIPT = f"""
+for folder in "${{XDG_CACHE_HOME:-$HOME/.cache}}"/nixwulf/engines/*/bin; do
+  [ ! -d "$folder" ] || PATH=$folder:$PATH
+done
 for program; do command -v "$program"; done
 echo "--"
 export LC_ALL=C
