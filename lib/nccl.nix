@@ -15,7 +15,7 @@ let
   overRdma =
     parts.rdma
     // lib.optionalAttrs (fabric.gidIndex != null) parts.gid
-    // lib.optionalAttrs (fabric.kind == "infiniband") parts.infiniband
+    // parts.${fabric.kind} or { }
     // lib.optionalAttrs (lib.length fabric.rdmaDevices > 1) parts.several
     // lib.optionalAttrs (fabric.cable != null) parts.cables;
 in

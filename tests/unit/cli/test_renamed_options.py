@@ -18,7 +18,6 @@ def renamed(group=cli, words=()):
         command = group.get_command(context, name)
         if isinstance(command, click.Group):
             yield from renamed(command, (*words, name))
-            continue
         for option in command.params:
             if isinstance(option, RenamedOption):
                 yield (*words, name), option

@@ -41,6 +41,8 @@ def parse(group, words):
     while isinstance(group, click.Group):
         if not words:
             return
+        if words[0].startswith("-") and group.invoke_without_command:
+            break
         name, group, words = group.resolve_command(context, words)
         if isinstance(group, click.Group):
             context = click.Context(group, info_name=name, parent=context)

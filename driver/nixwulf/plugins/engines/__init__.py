@@ -19,6 +19,7 @@ from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.registry import choose, discover
 from nixwulf.plugins.engines.local import (
     Installation,
+    NodeBuild,
     Progress,
     Recipe,
     make_once,
@@ -118,6 +119,10 @@ class Engine(ABC):
 
     def recipe(self) -> Recipe | None:
         """How its programs are made on this machine; None: they are only looked for on PATH."""
+        return None
+
+    def node_build(self) -> NodeBuild | None:
+        """How its programs are built on a node; None: they have to be there."""
         return None
 
     def find_local(self) -> Installation | None:

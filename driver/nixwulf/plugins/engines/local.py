@@ -16,7 +16,7 @@ from typing import Literal
 from nixwulf.core.errors import NixwulfError
 
 Progress = Callable[[str, float], None]
-"""Told the step that goes on and the share of it that is done, 0 to 1."""
+"""Called with the step that goes on and the share of it that is done, 0 to 1."""
 _QUOTED_LINES = 8
 _PROBE_SECONDS = 20
 
@@ -75,6 +75,25 @@ class Recipe:
         found = programs_in(folders, self.programs)
         version = self.version(found) if found else None
         return Installation(origin, found, version) if found and version else None
+
+
+@dataclass(frozen=True)
+class NodeBuild:
+    """How an engine's programs are built on a node that has none, from a source of this machine's.
+
+    version: of the source, one word; sha256: of its archive; folder: inside of it; archive: gets
+    it, and raises NixwulfError. script: sh's, called with `probe` and with `build SOURCE TREE BIN`
+    and the options; what the first prints is read by ops/engines. free_kib: of the disk.
+    """
+
+    version: str
+    sha256: str
+    folder: str
+    archive: Callable[[Progress], Path]
+    script: str
+    options: tuple[str, ...]
+    free_kib: int
+    share_done: Callable[[str], float | None]
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,12 @@ class GateContext:
         """The facts of a node's platform."""
         return _platform(node.platform)
 
+    def installing(self, engine: Engine) -> str:
+        """What brings one version of an engine to the nodes, as a clause."""
+        if engine.node_build() and self.cluster:
+            return f"run 'nixwulf engines install --cluster {self.cluster.source}'"
+        return f"install one version of {engine.name}"
+
     @property
     def is_case(self) -> bool:
         """Whether a case is about to run."""
@@ -191,6 +197,7 @@ def context_of_cluster(cluster: Cluster, facts: Mapping[str, Facts]) -> GateCont
     return GateContext(
         nodes=tuple(node for node in cluster.nodes if node.name in facts),
         facts=facts,
+        cluster=cluster,
         crossings=tuple(Crossing(f, "rdma" in f.transports) for f in cluster.fabrics.values()),
     )
 

@@ -123,8 +123,8 @@ def _judge_programs(context: GateContext, node: Node) -> Iterator[Verdict]:
     lacking = context.engine.missing(programs) if context.engine else None
     if context.engine and lacking:
         yield refused(
-            f"Node {node.name!r} lacks {lacking} on PATH{seen}; deploy it or install "
-            f"{context.engine.name}."
+            f"Node {node.name!r} lacks {lacking} on PATH{seen}; deploy it or "
+            f"{context.installing(context.engine)}."
         )
     lacking = context.benchmark.missing(programs) if context.benchmark else None
     if lacking:

@@ -53,7 +53,7 @@ def _judge(context: GateContext, node: Node) -> Iterator[Verdict]:
         if lacking and context.engine is None:  # of a case the gate 'programs' reports it
             yield refused(
                 f"Node {node.name!r} has a part of {engine.name} and lacks {lacking} on PATH; "
-                "deploy it, or install all of it."
+                f"deploy it or {context.installing(engine)}."
             )
         others = [other for other in context.nodes if engine in _engines(context, other)]
         yield from _compare(context, node, others[0], engine)
@@ -80,7 +80,7 @@ def _compare(context: GateContext, node: Node, first: Node, engine: Engine) -> I
     elif ours != theirs:
         yield refused(
             f"Node {node.name!r} has {engine.name} {ours!r} and {first.name!r} has {theirs!r}; "
-            "deploy both from one flake, or install one version."
+            f"deploy both from one flake or {context.installing(engine)}."
         )
 
 

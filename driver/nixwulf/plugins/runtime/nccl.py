@@ -43,13 +43,13 @@ def environment(run: Run, node: Connection) -> dict[str, str]:
         nodes = [one.node for one in run.nodes]
         chosen = {
             "gid": len(indexes) == 1 and None not in indexes,
-            "infiniband": run.fabric.kind == "infiniband",
+            run.fabric.kind: True,
             "several": len(devices) > 1,
             "cables": run.fabric.link_prefix is not None,
             "ring": run.on_cables and not joins_all(run.fabric.name, nodes),
         }
         for part in (name for name, holds in chosen.items() if holds):
-            variables |= parts[part]
+            variables |= parts.get(part, {})
     places = {
         "interface": run.meeting_end(node).interface,
         "rdma_device": ",".join(devices),

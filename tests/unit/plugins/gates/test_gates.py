@@ -77,6 +77,16 @@ def test_a_fact_that_is_wrong_is_refused_with_its_value_and_what_to_do(gate, cha
     assert held(gate, against, FW2).state == "ok"
 
 
+def test_an_engine_that_a_node_lacks_is_brought_by_the_command_that_the_refusal_names():
+    without = context(engine=find("llama.cpp"), case=object(), answers={})
+    assert refusal("programs", without).endswith(
+        "lacks 'llama-bench' on PATH; deploy it or run 'nixwulf engines install --cluster "
+        f"{CLUSTER.source}'."
+    )
+    other = context(engine=find("exo"), case=object(), answers={})
+    assert "deploy it or install one version of exo." in refusal("programs", other)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

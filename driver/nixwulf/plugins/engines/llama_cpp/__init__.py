@@ -17,7 +17,7 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, Performance
 from nixwulf.plugins.engines.llama_cpp import devices, install, options
 from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
-from nixwulf.plugins.engines.local import Recipe
+from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.cables import OverCables
@@ -78,6 +78,10 @@ class LlamaCpp(Engine):
     def recipe(self) -> Recipe:
         """On PATH, else built once."""
         return install.recipe()
+
+    def node_build(self) -> NodeBuild:
+        """From the same source as on this machine."""
+        return install.node_build()
 
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""

@@ -18,16 +18,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nixwulf.inventory.platforms import load_platform
-from nixwulf.nodes.ssh import Connection
+from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import devices
 from nixwulf.plugins.engines.llama_cpp import options
 from nixwulf.plugins.engines.llama_cpp.options import DEVICE_PREFIXES
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
+# $1 is llama-server, $2 llama-bench.
 _LOOK = """
-llama-server --version 2>&1
+"$1" --version 2>&1
 echo "--"
-llama-bench --list-devices 2>/dev/null
+"$2" --list-devices 2>/dev/null
 exit 0
 """
 _DEVICES = "devices"
@@ -57,7 +58,12 @@ def look(run: Run) -> None:
     and where the head's build has no RPC; `failed` where the case names no back end and a
     platform's GPU would be idle.
     """
-    for node, answer in zip(run.nodes, run.outputs(_LOOK), strict=True):
+
+    def ask(node: Connection) -> str:
+        places = [run.program(name, node) for name in ("llama-server", "llama-bench")]
+        return run.output(node, _LOOK, *places)
+
+    for node, answer in zip(run.nodes, each(ask, run.nodes), strict=True):
         versions, _, listing = answer.partition("--\n")
         version = re.search(r"^version: (.*)", versions, re.MULTILINE)
         if version and node is run.head:

@@ -5,6 +5,8 @@ They are built from the source in an sdist on PyPI.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import os
 import platform
 import re
@@ -12,12 +14,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import cache_dir
 from nixwulf.core.naming import fingerprint
-from nixwulf.plugins.engines.local import Making, Recipe, printed
+from nixwulf.plugins.engines.local import Making, NodeBuild, Progress, Recipe, printed
 
 # The RPC server's name changed over time and between distributions.
 RPC_SERVER_NAMES = ("ggml-rpc-server", "rpc-server", "llama-rpc-server")
@@ -29,8 +32,14 @@ PROGRAMS = {
 
 SDIST = "llama-cpp-python"
 SDIST_VERSION = "0.3.36"
-# pip refuses any other file, before anything in it runs.
+# Any other file is refused, before anything in it runs.
 SDIST_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
+# Where there is no pip, as in environments that uv makes.
+SDIST_URL = (
+    "https://files.pythonhosted.org/packages/ec/e9/"
+    "e7de2b0463ea3ffbf0ede6cb21b58c1258a8f6521aae45ca773a59fe7cf3/llama_cpp_python-0.3.36.tar.gz"
+)
+_SDIST_FOLDER = "llama_cpp_python-0.3.36"
 # Of the source that the sdist vendors, as its own copy of the submodule says.
 SOURCE_COMMIT = "0c1e570"
 BUILD_OPTIONS = (
@@ -56,6 +65,7 @@ BUILD_TARGETS = ("llama-bench", "llama-server", "ggml-rpc-server")
 BUILT_FROM = f"PyPI's {SDIST} {SDIST_VERSION} (llama.cpp {SOURCE_COMMIT}), in 10 CPU minutes"
 SOURCE_FOLDER = "vendor/llama.cpp"
 PACKAGES = "apt-get install cmake g++ ninja-build"
+_TIMEOUT_S = 60
 _NINJA = re.compile(r"\[\s*(\d+)/(\d+)\]")
 _MAKE = re.compile(r"\[\s*(\d+)%\]")
 
@@ -109,6 +119,63 @@ def download_arguments(work: Path) -> list[str]:
     return [*argv, "--requirement", str(work / "requirements.txt")]
 
 
+def node_build() -> NodeBuild:
+    """How it is built on a node, with the options of a build on this machine."""
+    script = resources.files("nixwulf") / "plugins" / "engines" / "llama_cpp" / "node.sh"
+    return NodeBuild(
+        SDIST_VERSION,
+        SDIST_SHA256,
+        f"{_SDIST_FOLDER}/{SOURCE_FOLDER}",
+        _archive,
+        script.read_text("utf-8"),
+        (*BUILD_OPTIONS, "--", *BUILD_TARGETS),
+        2 * 2**20,
+        share_done,
+    )
+
+
+def _archive(progress: Progress) -> Path:
+    """The sdist in the cache, downloaded where it is not there or is another."""
+    kept = cache_dir() / "llama.cpp" / f"{_SDIST_FOLDER}.tar.gz"
+    if kept.exists() and _sha256(kept) == SDIST_SHA256:
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".source-") as place:
+        return _download(Making(recipe(), progress), Path(place)).replace(kept)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _download(making: Making, work: Path) -> Path:
+    """The sdist in a folder, by pip where this Python has it; raises NixwulfError."""
+    step = "Download the source of llama.cpp"
+    sdist = work / f"{_SDIST_FOLDER}.tar.gz"
+    if importlib.util.find_spec("pip"):
+        (work / "requirements.txt").write_text(
+            f"{SDIST}=={SDIST_VERSION} --hash=sha256:{SDIST_SHA256}\n", encoding="utf-8"
+        )
+        making.run(step, download_arguments(work))
+        return sdist
+    import httpx
+
+    making.progress(step, 0.0)
+    try:
+        with httpx.stream("GET", SDIST_URL, timeout=_TIMEOUT_S) as answer, sdist.open("wb") as file:
+            answer.raise_for_status()
+            for piece in answer.iter_bytes():
+                file.write(piece)
+    except httpx.HTTPError as error:
+        raise NixwulfError(f"{step}: {SDIST_URL!r}: {error}; {making.recipe.instead}.") from None
+    if (found := _sha256(sdist)) != SDIST_SHA256:
+        raise NixwulfError(
+            f"{step}: {SDIST_URL!r} has the sha256 {found}, expected {SDIST_SHA256}."
+        )
+    return sdist
+
+
 def configure_arguments(source: Path, tree: Path, generator: str | None) -> list[str]:
     """CMake's command line that prepares a build.
 
@@ -144,13 +211,8 @@ def _build(making: Making) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=temporary) as place:
         work = Path(place)
         tree = work / "tree"
-        (work / "requirements.txt").write_text(
-            f"{SDIST}=={SDIST_VERSION} --hash=sha256:{SDIST_SHA256}\n", encoding="utf-8"
-        )
-        making.run("Download the source of llama.cpp", download_arguments(work))
-        (sdist,) = work.glob("*.tar.gz")
-        shutil.unpack_archive(sdist, work)
-        source = sdist.with_name(sdist.name.removesuffix(".tar.gz")) / SOURCE_FOLDER
+        shutil.unpack_archive(_download(making, work), work)
+        source = work / _SDIST_FOLDER / SOURCE_FOLDER
         generator = "Ninja" if shutil.which("ninja") else None
         making.run("Configure llama.cpp", configure_arguments(source, tree, generator))
         making.run("Build llama.cpp", compile_arguments(tree, os.cpu_count() or 1))
