@@ -11,8 +11,8 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Fabric
-from nixwulf.inventory.links import Attachment
 from nixwulf.nodes.ssh import Unreachable, run_all
 from nixwulf.plugins.runtime.run import Run
 
