@@ -33,6 +33,7 @@ class Sweep:
     recover_after_hang: bool
     source: str
     document: dict[str, Any]
+    expect: tuple[dict[str, Any], ...] = ()
 
 
 def load_sweep(name_or_path: str | Path) -> Sweep:
@@ -71,4 +72,5 @@ def parse_sweep(document: Any, source: str) -> Sweep:
         recover_after_hang=document.get("on_hang") == "recover",
         source=source,
         document=document,
+        expect=tuple(document.get("expect", ())),
     )
