@@ -12,8 +12,8 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_input, read_toml
 from nixwulf.core.schema import check
+from nixwulf.inventory.attachments import Attachment, Ends, cable_all, ends_problem
 from nixwulf.inventory.fabric_kinds import KINDS
-from nixwulf.inventory.links import Attachment, Ends, cable_all, ends_problem
 from nixwulf.inventory.platforms import platform_names
 
 LAB_PLATFORM = "lab"

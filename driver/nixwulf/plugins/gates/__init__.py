@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.registry import discover
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Fabric, Node
-from nixwulf.inventory.links import Attachment
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.nodes import macos
 from nixwulf.nodes.facts import Facts

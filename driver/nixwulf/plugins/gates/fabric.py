@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Fabric, Node
 from nixwulf.inventory.fabric_kinds import TRAINED_KINDS
-from nixwulf.inventory.links import Attachment
 from nixwulf.nodes.facts import Facts
 from nixwulf.plugins.gates import (
     LINUX_AND_MACOS,
