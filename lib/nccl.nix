@@ -14,6 +14,6 @@ let
   overRdma =
     parts.rdma
     // lib.optionalAttrs (fabric.gidIndex != null) parts.gid
-    // lib.optionalAttrs (fabric.kind == "infiniband") parts.infiniband;
+    // parts.${fabric.kind} or { };
 in
 lib.mapAttrs (_: fill) (parts.always // (if transport == "rdma" then overRdma else parts.tcp))

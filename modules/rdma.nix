@@ -12,12 +12,10 @@ let
   inherit (config.nixwulf) cluster fabrics;
   inherit (import ../lib/fabric-service.nix { inherit lib utils config; }) hardening;
 
+  # The driver reads the same file.
+  kinds = fromTOML (builtins.readFile ../driver/nixwulf/data/fabric_kinds.toml);
   ofKinds = kinds: lib.filterAttrs (_: fabric: lib.elem fabric.kind kinds) fabrics;
-  rdma = ofKinds [
-    "roce"
-    "infiniband"
-    "usb4-rdma"
-  ];
+  rdma = lib.filterAttrs (_: fabric: kinds.${fabric.kind}.rdma or false) fabrics;
   infiniband = lib.attrNames (ofKinds [ "infiniband" ]);
   roce = ofKinds [ "roce" ] != { };
 

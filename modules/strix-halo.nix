@@ -28,12 +28,10 @@ let
   ) config.boot.kernelParams;
   leftGiB = pages: cfg.memoryGiB - pages / pagesPerGiB;
 
+  # The driver reads the same file. What is no Thunderbolt is a card in the slot.
+  kinds = fromTOML (builtins.readFile ../driver/nixwulf/data/fabric_kinds.toml);
   nicHost = lib.any (
-    fabric:
-    lib.elem fabric.kind [
-      "roce"
-      "infiniband"
-    ]
+    fabric: (kinds.${fabric.kind}.rdma or false) && kinds.${fabric.kind}.medium != "thunderbolt"
   ) (lib.attrValues config.nixwulf.fabrics);
 in
 {

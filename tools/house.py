@@ -1,8 +1,9 @@
 """The figures of the driver's layout, from the tree as it is, beside what they are to become.
 
-Usage: .venv/bin/python tools/house.py [--names]
+Usage: .venv/bin/python tools/house.py [--names] [--lines]
 
 --names lists public classes that share their name, and files that name an engine outside of it.
+--lines counts the lines of each package: code, docstrings, comments, blank.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import ast
 import re
 import statistics
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,35 @@ def shared_names(texts: dict[str, str]) -> dict[str, list[str]]:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 files[node.name].append(path)
     return {name: found for name, found in sorted(files.items()) if len(found) > 1}
+
+
+def lines_by_kind(text: str) -> Counter[str]:
+    """How many lines of a module are code, docstrings, comments or blank."""
+    documents = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and ast.get_docstring(node) is not None
+        for line in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
+    }
+    kinds: Counter[str] = Counter()
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.strip()
+        plain = "comments" if words.startswith("#") else "code" if words else "blank"
+        kinds["docstrings" if number in documents else plain] += 1
+    return kinds
+
+
+def print_lines(texts: dict[str, str]) -> None:
+    """A row a package, two folders deep at the most, and their sum."""
+    rows: dict[str, Counter[str]] = defaultdict(Counter)
+    for path, text in texts.items():
+        for package in ("/".join(path.split("/")[:-1][:2]) or "nixwulf", "all"):
+            rows[package] += lines_by_kind(text) + Counter(files=1, lines=text.count("\n"))
+    columns = ("files", "lines", "code", "docstrings", "comments", "blank")
+    print(f"\n{'package':22}" + "".join(f"{column:>12}" for column in columns))
+    for package, row in sorted(rows.items()):
+        print(f"{package:22}" + "".join(f"{row[column]:12,}" for column in columns))
 
 
 def strings(text: str) -> Iterator[str]:
@@ -104,9 +134,10 @@ def figures() -> list[Figure]:
 
 
 def main() -> None:
-    """Print the table; with --names, what is behind two of its figures."""
+    """Print the table; with --names and --lines, what is behind its figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--names", action="store_true", help="list the classes and files too")
+    parser.add_argument("--lines", action="store_true", help="count each package's lines by kind")
     arguments = parser.parse_args()
     for figure in figures():
         print(f"{figure.name:42} {figure.value:7,} (at most {figure.most:,})")
@@ -114,6 +145,8 @@ def main() -> None:
         texts = modules(PACKAGE)
         for name, files in {**shared_names(texts), **naming_engines(texts)}.items():
             print(f"{name}: {', '.join(files)}")
+    if arguments.lines:
+        print_lines(modules(PACKAGE))
 
 
 if __name__ == "__main__":

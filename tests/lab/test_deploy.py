@@ -275,7 +275,7 @@ def test_verify_says_what_is_not_as_expected(bench):
     assert "Node 'n1' has MTU 1500 on 'cable'" in wrong.stderr
     bench.shell("n1", "ln -sfn /nix/store/old /run/current-system")
     old = bench.nixwulf("deploy", "--cluster", bench.cluster(), "--phase", "verify")
-    assert "Node 'n1' runs '/nix/store/old' and the flake says '" in old.stderr
+    assert "Node 'n1' runs '/nix/store/old' and the flake makes '" in old.stderr
     swapped = bench.cluster(ssh=("n2", "n1"))
     other = bench.nixwulf("deploy", "--cluster", swapped, "--phase", "verify")
     assert "Node 'n1' answers as 'n2'; deploy it, or correct its ssh address." in other.stderr

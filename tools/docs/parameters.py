@@ -50,7 +50,7 @@ def _parameters() -> str:
 
 
 def _what(one: Any) -> str:
-    """What its module says in a line, which begins with its name, and what its class says more."""
+    """Its module's docstring in a line, which begins with its name, and more of its class's."""
     module = sys.modules[type(one).__module__].__doc__ or ""
     line = " ".join(module.partition("\n\n")[0].split()).partition(": ")[2]
     more = inspect.cleandoc(type(one).__doc__ or "").partition("\n\n")[2]

@@ -28,6 +28,7 @@ _COMMANDS = {
     "preflight": "Say whether a cluster is fine: its file, its nodes, every gate.",
     "publish": "Take what is private out of a run, so that others may see it.",
     "report": "Make the report of a run again, in any format.",
+    "reproduce": "Repeat published numbers on your cluster, and say what is slow.",
     "site": "Make a static site of records: tables, plots, a page for each.",
     "tune": "Find the best configuration for a model: predict all, measure few.",
     "update": "Switch deployed nodes to what the flake defines, or back.",

@@ -40,7 +40,9 @@ def models() -> None:
 @click.argument("source")
 @click.option("--only", metavar="PATTERN", help="Files of a hub's repository, e.g. '*Q4_K_M*'.")
 @click.option("--revision", help="Commit, tag or branch on the hub (default: main).")
-@click.option("--sha256", metavar="HEX", help="What a file has to be; of a hub's, the hub says it.")
+@click.option(
+    "--sha256", metavar="HEX", help="What a file has to be; of a hub's, the hub gives it."
+)
 def get(source: str, only: str | None, revision: str | None, sha256: str | None) -> None:
     """Get a model into this machine's folder: from a hub, a URL or a path.
 

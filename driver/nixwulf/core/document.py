@@ -55,7 +55,7 @@ class Cell(NamedTuple):
 
     @property
     def words(self) -> str:
-        """All that it says."""
+        """All of its text."""
         return " ".join(filter(None, (self.text, self.note)))
 
 

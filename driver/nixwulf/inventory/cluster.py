@@ -12,12 +12,12 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_input, read_toml
 from nixwulf.core.schema import check
-from nixwulf.inventory.links import Attachment, Ends, cable_all, ends_problem
+from nixwulf.inventory.attachments import Attachment, Ends, cable_all, ends_problem
+from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.inventory.platforms import platform_names
 
 LAB_PLATFORM = "lab"
 PRIVATE = "PRIVATE KEY-----"
-RDMA_KINDS = frozenset({"usb4-rdma", "roce", "infiniband", "thunderbolt5-rdma"})
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Fabric:
     @property
     def transports(self) -> tuple[str, ...]:
         """The transports that can cross this fabric."""
-        return ("tcp", "rdma") if self.kind in RDMA_KINDS else ("tcp",)
+        return KINDS[self.kind].transports
 
 
 @dataclass(frozen=True)

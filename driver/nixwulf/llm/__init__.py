@@ -31,7 +31,8 @@ class Model:
 
     random: weights that the driver makes; path: a file or folder on the nodes, and
     tokenizer: the file beside it of engines that want one; id: a name on Hugging Face, which the
-    engine itself fetches or finds in its cache.
+    engine itself fetches or finds in its cache. hub, sha256: the repository that a file is from,
+    and what it should be.
     """
 
     name: str
@@ -39,6 +40,8 @@ class Model:
     path: str | None = None
     id: str | None = None
     tokenizer: str | None = None
+    hub: str | None = None
+    sha256: str | None = None
 
     @property
     def digest(self) -> str:
@@ -97,7 +100,8 @@ def parse_model(name: str, values: dict[str, Any], source: str) -> Model:
         InputError: random weights that cannot be made.
     """
     if "path" in values or "id" in values:
-        return Model(name, None, values.get("path"), values.get("id"), values.get("tokenizer"))
+        keys = ("path", "id", "tokenizer", "hub", "sha256")
+        return Model(name, None, *(values.get(key) for key in keys))
     return Model(name, random=parse_random_model(values["random"], f"{source}.random"))
 
 

@@ -17,6 +17,24 @@ from nixwulf.nodes import macos
 from nixwulf.nodes.hardware import FILES, Hardware, parse_hardware
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 
+# Of this login's control group and those above it, quota and period in microseconds; the first case
+# is version 2, the second version 1.
+_QUOTAS = """
+while IFS=: read -r _ kinds place; do
+  case $kinds in
+    '') root=/sys/fs/cgroup ;;
+    cpu | cpu,*) root=/sys/fs/cgroup/cpu ;;
+    *) continue ;;
+  esac
+  while :; do
+    { read -r quota period <"$root$place/cpu.max" && echo "quota:$quota $period"; } 2>/dev/null
+    { read -r quota <"$root$place/cpu.cfs_quota_us" &&
+      read -r period <"$root$place/cpu.cfs_period_us" && echo "quota:$quota $period"; } 2>/dev/null
+    case $place in */?*) place=${place%/*} ;; *) break ;; esac
+  done
+done </proc/self/cgroup
+"""
+
 # $@ are the programs to look for, first where 'nixwulf engines install' puts them; what comes
 # before grep is built into the shell, because a process more a node is a tenth of the time. Only
 # some shells have the time of day.
@@ -30,12 +48,21 @@ export LC_ALL=C
 ulimit -l
 echo "clock:${{EPOCHREALTIME:-}}"
 if ! [ -e /proc/meminfo ]; then {macos.FACTS}; exit 0; fi
+{_QUOTAS}
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
   /etc/os-release /sys/class/dmi/id/product_name /sys/class/dmi/id/bios_version \
-  /sys/devices/system/cpu/online /sys/class/net/*/mtu /proc/net/fib_trie \
+  /sys/devices/system/cpu/online /sys/class/net/*/mtu /proc/net/fib_trie /proc/self/status \
   {" ".join(FILES)} /proc/cpuinfo -m 2000
 """
 
+_LOOK_S = 0.1
+# Seconds since the boot and seconds that all CPUs idled, twice; macOS has neither.
+_IDLE = (
+    "read -r began idle </proc/uptime || exit 0; sleep "
+    f'{_LOOK_S:g}; read -r ended idled </proc/uptime; echo "$began $idle $ended $idled"'
+)
+
+_ALLOWED = "Cpus_allowed_list"
 _CPU_FIELDS = {"model name", "Model"}
 
 
@@ -65,6 +92,8 @@ class Facts:
     system is 'Linux' or 'Darwin'; of any other only the programs are known, and it is empty.
     memlock is what a process of this login may lock, infinite where there is no limit. time_of_day,
     in seconds since 1970, is of the shells that have it; clock is the same against the driver's.
+    Of its CPUs a process of this login may run on cpus_allowed, and has the time of cpu_quota
+    (None: no limit); busy_cpus were busy while nothing of the driver ran (None: nobody looked).
     """
 
     hostname: str
@@ -84,6 +113,9 @@ class Facts:
     time_of_day: float | None = None
     clock: Clock | None = None
     system: str = ""
+    cpus_allowed: int = 0
+    cpu_quota: float | None = None
+    busy_cpus: float | None = None
 
     def document(self) -> dict[str, Any]:
         """What a record keeps: nothing that changes from one second to the next but memory."""
@@ -94,6 +126,9 @@ class Facts:
             "memory_available_bytes": self.memory_available,
             "cpu": self.cpu,
             "cpus": self.cpus,
+            **({"cpus_allowed": self.cpus_allowed} if 0 < self.cpus_allowed < self.cpus else {}),
+            **({} if self.cpu_quota is None else {"cpu_quota": round(self.cpu_quota, 3)}),
+            **({} if self.busy_cpus is None else {"busy_cpus": round(self.busy_cpus, 2)}),
             "os": self.os,
             **({} if self.memlock is None else {"memlock": _words_of(self.memlock)}),
             **self.hardware.document(),
@@ -116,6 +151,25 @@ def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[s
             found = replace(found, clock=Clock.of(found.time_of_day, before, after))
         facts[node.node.name] = found
     return facts
+
+
+def busy_cpus(connections: Iterable[Connection], facts: Mapping[str, Facts]) -> dict[str, Facts]:
+    """The facts with how many CPUs of each node are busy now, over a tenth of a second.
+
+    Args:
+        connections: the nodes, on which the driver runs nothing now.
+        facts: of these nodes, by name.
+    """
+    nodes = list(connections)
+    found = dict(facts)
+    for node, answer in zip(nodes, run_all(nodes, ["sh", "-c", _IDLE], timeout_s=30), strict=True):
+        text = "" if isinstance(answer, Unreachable) else answer.stdout
+        if re.fullmatch(r"([0-9]{1,12}\.[0-9]{1,9}\s){4}", text):
+            began, idle, ended, idled = map(float, text.split())
+            known = facts[node.node.name]
+            busy = known.cpus - (idled - idle) / max(ended - began, _LOOK_S)
+            found[node.node.name] = replace(known, busy_cpus=max(0.0, busy))
+    return found
 
 
 def parse_facts(text: str) -> Facts:
@@ -153,6 +207,8 @@ def parse_facts(text: str) -> Facts:
         memlock=_memlock(lines[0] if lines else ""),
         time_of_day=_seconds(first.get("clock", "")),
         system="Linux" if kernel else "",
+        cpus_allowed=_count(dict(_pairs(files.get("/proc/self/status", []))).get(_ALLOWED, "")),
+        cpu_quota=min(map(_quota, files.get("quota", [])), default=None, key=_or_infinite),
     )
 
 
@@ -196,6 +252,16 @@ def _seconds(text: str) -> float | None:
 
 def _words_of(memlock: float) -> str:
     return "unlimited" if math.isinf(memlock) else f"{memlock / 1024:.0f} KiB"
+
+
+def _quota(text: str) -> float | None:
+    """CPUs of 'QUOTA PERIOD' in microseconds; None for 'max' and -1, which are no limit."""
+    match = re.fullmatch(r"([0-9]{1,15}) ([1-9][0-9]{0,14})", text)
+    return int(match[1]) / int(match[2]) if match else None
+
+
+def _or_infinite(quota: float | None) -> float:
+    return math.inf if quota is None else quota
 
 
 def _pairs(lines: Iterable[str]) -> Iterable[tuple[str, str]]:

@@ -65,7 +65,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface; speed_gbps is as linked, None where nothing says it.
+    """A network interface; speed_gbps is as linked, None where it is not known.
 
     carrier: something is at the other end. mac: lower case, empty where it has none.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-# The fourth column (proc_net_tcp in the kernel's documentation), and what it says of listeners.
+# The fourth column (proc_net_tcp in the kernel's documentation), and its value for listeners.
 _STATE = 3
 _LISTEN = "0A"
 

@@ -41,7 +41,7 @@ _VALUE = re.compile(rf"({'|'.join(map(re.escape, _VALUES))}): (.*)")
 _PAGE_SIZE = re.compile(r"Mach Virtual Memory Statistics: \(page size of ([0-9]{1,9}) bytes\)")
 _PAGES = re.compile(r'"?([A-Z][a-zA-Z -]+)"?:\s+([0-9]{1,18})\.')
 # Memory that a program may have without anything being paged out: what is free, what only repeats
-# files (as in Linux's MemAvailable), and what programs have said may be thrown away. vm_stat counts
+# files (as in Linux's MemAvailable), and what programs have marked as purgeable. vm_stat counts
 # speculative pages, which repeat files too, as file-backed and not as free.
 _AVAILABLE = frozenset({"Pages free", "File-backed pages", "Pages purgeable"})
 _INTERFACE = re.compile(r"([^\s:]+): flags=\S+ mtu ([0-9]{1,9})\b")
@@ -73,7 +73,7 @@ class Port:
     details: tuple[tuple[str, str], ...] = ()
 
     def detail(self, name: str) -> str:
-        """What a line such as 'status: active' says; of several lines all, empty without one."""
+        """The value of a line such as 'status: active'; of several lines all, empty without one."""
         return " ".join(value for key, value in self.details if key == name)
 
 

@@ -29,8 +29,8 @@ _ERROR = re.compile(r"\b(?:error|failed|invalid|cannot|unknown)\b", re.IGNORECAS
 _SIGNAL_BASE = 128
 _EXIT_MARK = b"nixwulf-exit:"
 
-# A process number alone could by now be a stranger's: the start time (proc(5), field 22) tells;
-# macOS, which has no /proc, tells it to the second.
+# A process number alone could by now be a stranger's: the start time (proc(5), field 22) decides;
+# macOS, which has no /proc, gives it to the second.
 _STARTED = """
 started() {
   if read -r line 2>/dev/null <"/proc/$1/stat"; then
@@ -62,7 +62,7 @@ owned() {{
 
 # Launchers such as MPI's give each child a process group of its own, inside the session of the
 # process that is owned (proc(5), field 6): what is left of the session at the end is ours too.
-# macOS tells nobody of sessions, so there such a child is not found.
+# macOS shows no sessions, so there such a child is not found.
 _SESSION = """
 session() {
   for found in /proc/[0-9]*/stat; do

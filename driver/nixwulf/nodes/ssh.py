@@ -39,7 +39,7 @@ _SILENCE = (
 
 
 class Unreachable(NixwulfError):
-    """A node did not answer over ssh; the message has ssh's own, because 255 alone says nothing."""
+    """A node did not answer over ssh; its message has ssh's own: 255 alone explains nothing."""
 
     @property
     def may_be_booting(self) -> bool:

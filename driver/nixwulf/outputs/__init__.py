@@ -7,11 +7,11 @@ A module has an object TOOL of the class below, and is two pure functions:
 
 Beside them a module may have what the benchmark of its tool shares with an import: parse, of rows
 with the units that the tool prints, and metrics, of rows. Where the output is always of one engine,
-the module says which: ENGINE.
+the module names it: ENGINE.
 
 Readers raise ParseError and nothing else, on any text at all: where the tool failed, where its
 output ends too early to hold a result, and where a number is none. What was printed whole before
-a crash is kept; whether a run ended well is for its exit status to say.
+a crash is kept; whether a run ended well is known by its exit status.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil, log2
 
+from nixwulf.inventory.fabric_kinds import MAC_RDMA_KINDS
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
@@ -352,7 +353,7 @@ def exchange(
         return 4 * (nodes - 1) * one_way, 2 * (nodes - 1) * packed / nodes / rate
     if _is_rpc(strategy):
         return 2 * handled(strategy, nodes, servers) * one_way, 2 * (nodes - 1) * size / rate
-    if fabric.kind == "thunderbolt5-rdma":
+    if fabric.kind in MAC_RDMA_KINDS:
         return one_way, size / rate
     ring = 2 * (nodes - 1) * one_way, 2 * (nodes - 1) / nodes * size / rate
     if collective(strategy) == "ring":

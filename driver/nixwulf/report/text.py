@@ -129,7 +129,7 @@ def _predicted(section: Section) -> list[str]:
         pipe_table(Table(("case", "tok/s of", "measured", "predicted (80 %)"), rows)),
         text,
         bullets(about.why),
-        f"{escaped(about.why_not)} `nixwulf explain` says more, of every case.".strip(),
+        f"{escaped(about.why_not)} `nixwulf explain` has more, of every case.".strip(),
     ]
 
 

@@ -12,7 +12,7 @@ from nixwulf.core.errors import NixwulfError
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes import container, link
 from nixwulf.nodes.counters import Counters
-from nixwulf.nodes.facts import gather
+from nixwulf.nodes.facts import busy_cpus, gather
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine
@@ -38,6 +38,7 @@ def run_case(
     references: References,
     shaped_by: str | None,
     observer: Observer,
+    judged: bool = False,
 ) -> Record:
     """Take a run through its phases; each outcome is a record.
 
@@ -50,6 +51,7 @@ def run_case(
         references: tokens of earlier runs, which the text is compared with.
         shaped_by: what shapes the fabric of a lab, None on machines.
         observer: called with the name of each phase as it starts.
+        judged: whether its speed is held against an expected one, so that other load is looked for.
     """
     started = datetime.now(UTC)
     engine = engines.find(run.case.engine) if run.case.engine else None
@@ -74,6 +76,8 @@ def run_case(
             wanted = (*(engine.programs if engine else ()), *benchmark.programs, *link.PROGRAMS)
             run.facts = gather(run.nodes, wanted)
             _open_toolboxes(run, engine)
+            if judged:
+                run.facts = busy_cpus(run.nodes, run.facts)
         with timed("gates"):
             _pass_gates(run, found, model)
         watch.start()

@@ -228,7 +228,9 @@ def run_one(
     )
     shutil.rmtree(run.raw, ignore_errors=True)
     shaped_by = connected.lab.shaping(case.fabric) if connected.lab and case.fabric else None
-    return run_case(run, placed, repetition, References(folder / "references"), shaped_by, observer)
+    references = References(folder / "references")
+    judged = bool(plan.sweep.expect)
+    return run_case(run, placed, repetition, references, shaped_by, observer, judged)
 
 
 def _placed(connected: Session, plan: Plan, case: Case) -> PlacedModel | None:

@@ -34,6 +34,7 @@ class Sweep:
     recover_after_hang: bool
     source: str
     document: dict[str, Any]
+    expect: tuple[dict[str, Any], ...] = ()
 
     @property
     def toolboxes(self) -> set[str]:
@@ -78,4 +79,5 @@ def parse_sweep(document: Any, source: str) -> Sweep:
         recover_after_hang=document.get("on_hang") == "recover",
         source=source,
         document=document,
+        expect=tuple(document.get("expect", ())),
     )

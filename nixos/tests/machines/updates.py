@@ -2,13 +2,10 @@ def boots() -> list[str]:
     """The kernel parameters of the entry that the loader prefers; if it is not there, of all, for it takes any."""
     preferred = node1.succeed("sed -n 's/^preferred //p' /boot/loader/loader.conf").strip()
     # A name ends in +TRIES until the entry is known to be good.
-    entry = preferred.removesuffix(".conf") + "{,+*}.conf"
-    shown = "sed -n 's/^options //p' /boot/loader/entries/"
-    status, options = node1.execute(
-        f"shopt -s nullglob; ls /boot/loader/entries/{entry} && {shown}{entry}"
-    )
+    entries = f"/boot/loader/entries/{preferred.removesuffix('.conf')}*.conf"
+    status, options = node1.execute(f"sed -n 's/^options //p' {entries}")
     if status:
-        options = node1.succeed(f"{shown}*.conf")
+        options = node1.succeed("sed -n 's/^options //p' /boot/loader/entries/*.conf")
     return [line for line in options.splitlines() if "init=" in line]
 
 

@@ -4,13 +4,18 @@ from pathlib import Path
 
 import house
 
-# Still above what they are to become.
-OPEN = {"lines of Python", "files of it"}
+# Above what they were to become, and held where they are. Of 36,063 lines in 310 files (c9955f0)
+# 36,556 in 239 were left by the rooms (0a1ac18): 26,550 of code, 3,866 of docstrings, the rest
+# comments and blank. What came after was asked for: 1,833 lines of docstrings (shapes, units,
+# Raises), `nixwulf models` (1,908 lines in 9 files) and `nixwulf cluster new` (1,694 in 12).
+# `tools/house.py --lines` counts today's.
+REACHED = {"lines of Python": 45_000, "files of it": 280}
 
 
 def test_the_figures_of_the_layout_are_within_their_limits():
-    above = {figure.name: figure for figure in house.figures() if figure.value > figure.most}
-    assert above.keys() <= OPEN, above
+    limits = {figure.name: figure.most for figure in house.figures()} | REACHED
+    above = [figure for figure in house.figures() if figure.value > limits[figure.name]]
+    assert not above
 
 
 def test_folders_of_unit_tests_are_packages_of_the_driver():
@@ -18,6 +23,11 @@ def test_folders_of_unit_tests_are_packages_of_the_driver():
     folders = {path.parent.relative_to(unit) for path in unit.rglob("test_*.py")}
     packages = {path.parent.relative_to(house.PACKAGE) for path in house.PACKAGE.rglob("*.py")}
     assert folders - packages == {Path("repository")}
+
+
+def test_lines_are_of_code_docstrings_comments_or_blank():
+    text = '"""A module\n\nof two paragraphs."""\n\n# why\nX = """\n\nno docstring"""\n'
+    assert house.lines_by_kind(text) == {"docstrings": 3, "comments": 1, "code": 2, "blank": 2}
 
 
 def test_an_engine_is_found_where_a_module_matches_it_by_name():

@@ -23,6 +23,11 @@ PAIRS = [
     pytest.param(sweep, cluster, id=f"{sweep.stem}-{cluster.stem}")
     for sweep, cluster in itertools.product(ANYWHERE, CLUSTERS)
 ]
+SEEDS = sorted(Path("sweeps/seeds").glob("*.yaml"))
+SEED_PAIRS = [
+    pytest.param(sweep, cluster, id=f"seeds/{sweep.stem}-{cluster.stem}")
+    for sweep, cluster in itertools.product(SEEDS, CLUSTERS)
+]
 LAB_PAIRS = [
     pytest.param(sweep, cluster, id=f"lab/{sweep.stem}-{cluster.stem}")
     for sweep, cluster in itertools.product(FOR_THE_LAB, CLUSTERS)
@@ -76,7 +81,18 @@ def test_a_sweep_for_the_lab_plans_cases_there_and_names_the_lab_s_fabric_elsewh
         assert done.output.count("\n") == 1
 
 
-@pytest.mark.parametrize("sweep", ANYWHERE, ids=lambda path: path.stem)
+@pytest.mark.parametrize(("sweep", "cluster"), SEED_PAIRS)
+def test_a_seed_plans_cases_on_a_cluster_or_says_in_one_line_why_it_has_none(sweep, cluster):
+    done = dry_run(sweep, cluster)
+    assert max(map(len, done.output.splitlines())) <= WIDTH or done.exit_code == 2
+    assert "…" not in done.output
+    if done.exit_code != 0:
+        assert done.exit_code == 2
+        assert done.output.startswith(f"Error: {sweep}: the sweep yields no case on cluster")
+        assert done.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("sweep", ANYWHERE + SEEDS, ids=lambda path: path.stem)
 def test_no_sweep_for_all_clusters_names_a_fabric_or_counts_threads(sweep):
     document = load_sweep(sweep).document
     for block in (document["matrix"], *document.get("include", ()), *document.get("exclude", ())):
@@ -103,7 +119,7 @@ def test_a_dry_run_cuts_nothing_at_eighty_columns(sweep, cluster):
         assert row.split()[1:] == shown
 
 
-@pytest.mark.parametrize(("sweep", "cluster"), PAIRS + LAB_PAIRS)
+@pytest.mark.parametrize(("sweep", "cluster"), PAIRS + LAB_PAIRS + SEED_PAIRS)
 def test_a_reason_is_printed_once_with_its_points_and_json_has_every_one(sweep, cluster):
     done = dry_run(sweep, cluster)
     if done.exit_code != 0:

@@ -87,6 +87,7 @@ def _checked(result: int, what: str) -> None:
 
 # Private to each node, or its processes would meet those of other nodes there.
 PRIVATE_FOLDERS = (Path("/run"), Path("/tmp"), Path("/dev/shm"))  # noqa: S108
+_GROUPS = Path("/sys/fs/cgroup")  # limits of what runs in a lab are those of who brought it up
 FILES_OF_ETC = ("hosts", "hostname", "passwd", "shadow")
 
 
@@ -172,6 +173,7 @@ def _mount_private(own: Path, hidden: Sequence[Path], shown: Sequence[str]) -> N
     # Folders below /run or /tmp vanish behind the private ones; open, they can be bound back.
     kept = {path: os.open(path, os.O_PATH) for path in shown if _is_covered(Path(path))}
     kept[str(NODE_FOLDER)] = os.open(own, os.O_PATH)
+    groups = os.open(_GROUPS, os.O_PATH) if _GROUPS.is_dir() else None
     # NixOS reaches its programs through links in /run.
     links = {path: path.readlink() for path in Path("/run").iterdir() if path.is_symlink()}
     covers = [path for path in PRIVATE_FOLDERS if path.is_dir()]
@@ -192,6 +194,9 @@ def _mount_private(own: Path, hidden: Sequence[Path], shown: Sequence[str]) -> N
     mount("proc", Path("/proc"), "proc", Mount.NOSUID | Mount.NODEV)
     # /sys shows the interfaces of the network namespace that mounted it.
     mount("sysfs", Path("/sys"), "sysfs", Mount.NOSUID | Mount.NODEV)
+    if groups is not None:
+        mount(f"/proc/self/fd/{groups}", _GROUPS, "", Mount.BIND | Mount.REC)
+        os.close(groups)
     Path("/run/sshd").mkdir(mode=0o755)
 
 

@@ -11,7 +11,7 @@ Window = tuple[float, float]
 """Begin and end, seconds of the clock of the points."""
 
 PEAK_S = 1.0
-# An average over fewer points than this says more about the moments of sampling.
+# An average over fewer points than this depends more on the moments of sampling.
 LEAST_POINTS = 5
 _LEAST_SHARE = 0.9
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import PRIVATE, Cluster, Node
+from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.nodes.ssh import Connection
 from nixwulf.ops.deploy.flake import Layout
 from nixwulf.ops.deploy.machine import Disk, Machine
@@ -19,8 +20,6 @@ from nixwulf.ops.deploy.machine import Disk, Machine
 _KEXEC_MEMORY = 3.5e9
 _SMALLEST_DISK = 16e9
 _INSTALLER_PROGRAMS = ("tar", "cpio", "setsid", "ip", "awk")
-# Of these a machine has the interface before a cable is in it, and before anything is configured.
-_BUILT_IN_KINDS = {"ethernet", "roce", "infiniband"}
 
 
 def refusals(
@@ -172,7 +171,8 @@ def absent_interfaces(
         return
     known = {*machine.interfaces, *layout.interfaces}
     for name, place in node.fabrics.items():
-        if cluster.fabrics[name].kind in _BUILT_IN_KINDS and place.interface not in known:
+        kind = KINDS[cluster.fabrics[name].kind]
+        if not kind.by_cable and place.interface not in known:
             there = ", ".join(name for name in machine.interfaces if name != "lo")
             yield (
                 f"Node {node.name!r} has no interface {place.interface!r}, which {cluster.source} "

@@ -81,7 +81,7 @@ def _facts(machine: Machine) -> Iterator[Row]:
     yield "machine", ", ".join(filter(None, own))
     if machine.rdma or machine.rdma_devices:
         devices = ", ".join(machine.rdma_devices) or "no devices"
-        yield "RDMA", f"{machine.rdma or 'rdma_ctl says nothing'}; {devices}"
+        yield "RDMA", f"{machine.rdma or 'rdma_ctl prints nothing'}; {devices}"
 
 
 def _disk(disk: Disk, node: Node) -> str:

@@ -271,6 +271,6 @@ def sentence(update: Update) -> str:
         "system.",
         "lost": f"Node {name!r} does not answer{because}; reboot it: it boots the old system.",
         "lost-late": f"Node {name!r} does not answer, and may have kept its new system{because}; "
-        "when it answers again, update again: that says which system it runs.",
+        "when it answers again, update again: that shows which system it runs.",
         "refused": f"Node {name!r} is not switched{because}",
     }.get(update.state, f"Node {name!r}: {update.state}{because}")

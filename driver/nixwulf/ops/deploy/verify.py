@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Cluster, Node
+from nixwulf.inventory.fabric_kinds import MAC_RDMA_KINDS
 from nixwulf.nodes.facts import Facts, gather
 from nixwulf.nodes.ssh import Connection
 from nixwulf.ops.deploy.machine import Machine, gather_machines
@@ -97,8 +98,8 @@ def machine_problems(node: Node, machine: Machine, expected_path: str | None) ->
         ]
     if expected_path and machine.system_path != expected_path:
         return [
-            f"Node {name!r} runs {machine.system_path!r} and the flake says {expected_path!r}; run "
-            "'nixwulf update'."
+            f"Node {name!r} runs {machine.system_path!r} and the flake makes {expected_path!r}; "
+            "run 'nixwulf update'."
         ]
     return []
 
@@ -132,7 +133,7 @@ def _fabric_problems(cluster: Cluster, connection: Connection) -> list[str]:
 def _rdma_problems(cluster: Cluster, node: Node, machine: Machine) -> list[str]:
     """Apple TN3205: RDMA is enabled in macOS Recovery only, and then ibv_devices lists rdma_en*."""
     kinds = {cluster.fabrics[name].kind for name in node.fabrics}
-    if "thunderbolt5-rdma" not in kinds or machine.rdma_devices:
+    if machine.rdma_devices or not kinds & MAC_RDMA_KINDS:
         return []
     return [
         f"Node {node.name!r} has no RDMA device; run 'rdma_ctl enable' in macOS Recovery there, "

@@ -110,7 +110,7 @@ def _source_fault(source: Origin, broken: Broken, model: str) -> str:
 
 @dataclass
 class _Link:
-    """One machine of a chain and what it has said so far; this machine's work is in a thread."""
+    """One machine of a chain and what it has reported; this machine's work is in a thread."""
 
     name: str
     process: OwnedProcess | None = None

@@ -59,7 +59,7 @@ def look(repository: str, revision: str | None) -> Repository:
 def fetch(repository: str, commit: str, file: File, folder: Path) -> Path:
     """A file of a repository below a folder; goes on where an earlier attempt was cut off.
 
-    The library's own download begins anew in each process, so it only says whether the file may be
+    The library's own download begins anew in each process, so it only shows whether the file may be
     had, and fetches what the hub gives to nobody else.
     """
     with _errors(repository, commit):
@@ -137,7 +137,7 @@ def download(
     Args:
         url: where it is; redirections are followed, and other hosts get no Authorization.
         path: where it goes.
-        require_room: called with its size in bytes, where the server says it.
+        require_room: called with its size in bytes, where the server gives it.
         headers: of the request.
 
     Returns:
@@ -164,7 +164,7 @@ def download(
             goes_on = answer.status_code == httpx.codes.PARTIAL_CONTENT
             length = int(answer.headers.get("Content-Length", 0))
             require_room(length + (have if goes_on else 0))
-            # Only a strong tag says that the bytes are the same.
+            # Only a strong tag means that the bytes are the same.
             strong = answer.headers.get("ETag", "")
             tag.write_text("" if strong.startswith("W/") else strong, "utf-8")
             if not tag.stat().st_size:

@@ -53,7 +53,7 @@ class Lost(Refusal):
 
 
 class Wrong(Refusal):
-    """The machine that sends has other data than it said: the fault is there."""
+    """The machine that sends has other data than it announced: the fault is there."""
 
 
 class Peer:

@@ -19,7 +19,7 @@ _GIB = 2**30
 def readers(cluster: Cluster, model: str, engine: str | None) -> list[str]:
     """The nodes that read a model: llama.cpp's RPC servers get theirs from the head.
 
-    Without an engine the model's form says which: a GGUF is llama.cpp's, a folder is read by all.
+    Without an engine the model's form decides: a GGUF is llama.cpp's, a folder is read by all.
     """
     known = engines.all_engines()
     of_form = [name for name, one in known.items() if model.endswith(one.model_suffixes or "/")]
@@ -98,7 +98,7 @@ def entry_of(listing: Document, model: str) -> Document:
 def _source(
     cluster: Cluster, nodes: Mapping[str, Connection], model: str, entries: Mapping[str, Document]
 ) -> tuple[str, str, int]:
-    """Who sends, the digest of the manifest, and bytes; a copy of this machine says which is right.
+    """Who sends, the manifest's digest, and bytes; a copy of this machine decides what is right.
 
     A node that has the same sends it rather than this machine, which may not be on the fabric.
     """

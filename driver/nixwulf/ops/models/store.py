@@ -165,7 +165,7 @@ def manifest_of(place: Place) -> Document:
 
 
 def wrong_chunks(path: Path, file: Document) -> list[int]:
-    """The chunks of a file that are not as its manifest says, all of one that is not there."""
+    """The chunks of a file that differ from its manifest, all of one that is not there."""
     hashes = chunks_of(file)
     if not path.is_file():
         return list(range(len(hashes)))
@@ -206,7 +206,7 @@ def list_models(folder: str) -> Document:
 
 
 def _entry(place: Place) -> Document:
-    """One model: complete as its manifest says, incomplete, damaged, or 'unread' so far."""
+    """One model: complete by its manifest, incomplete, damaged, or 'unread' so far."""
     side = place.read_side()
     manifest = side.get("manifest") or {"bytes": 0, "files": []}
     entry: Document = {"name": place.name, "bytes": manifest["bytes"]}
@@ -285,7 +285,7 @@ def remove(folder: str, name: str) -> Document:
 
 
 def sentence(error: OSError) -> str:
-    """What the system says of a failure, and of what."""
+    """The system's words for a failure, and of what."""
     return f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
 
 

@@ -11,6 +11,7 @@ from threading import Event
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Cluster
+from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.nodes.process import LIST_OWNED
 from nixwulf.nodes.ssh import Connection, Unreachable, each
 
@@ -86,19 +87,14 @@ def _duration(seconds: int) -> str:
     return f"{seconds} s"
 
 
-_PAIRED = "usb4-rdma"
-
-
 def groups(cluster: Cluster, names: Iterable[str]) -> list[tuple[str, ...]]:
     """The nodes of these names, and with each those that have to go down when it does.
 
-    Both hosts of a USB4 RDMA link have to: rebooting one after the other wedges the link
-    (https://github.com/hellas-ai/thunderbolt-ibverbs). Each node is in one group, in the cluster's
-    order.
+    Both hosts of a USB4 RDMA link have to. Each node is in one group, in the cluster's order.
     """
     neighbours: dict[str, set[str]] = {node.name: {node.name} for node in cluster.nodes}
     for fabric in cluster.fabrics.values():
-        if fabric.kind == _PAIRED:
+        if KINDS[fabric.kind].paired:
             linked = {node.name for node in cluster.nodes_on(fabric.name)}
             for name in linked:
                 neighbours[name] |= linked

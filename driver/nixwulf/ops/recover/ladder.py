@@ -9,6 +9,7 @@ from threading import Event
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Node
+from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.nodes.process import stop_owned
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.preflight import preflight
@@ -18,9 +19,6 @@ from nixwulf.plugins import switches
 from nixwulf.plugins.gates import all_gates
 
 STEPS = ("stop", "reset", "reboot", "power")
-# The module that a link of a kind can do with loaded anew. Not USB4 RDMA's: unloading it on one
-# host wedges the other.
-_MODULES = {"thunderbolt-net": "thunderbolt_net"}
 _SETTLE_S = {"stop": 5.0, "reset": 30.0}
 # Desk-side machines take one to two minutes from power to sshd.
 _BOOT_S = 120.0
@@ -197,11 +195,8 @@ def _cycle(node: Connection) -> None:
 def _modules(cluster: Cluster, node: Node) -> list[str]:
     """Modules of a node's links that may be loaded anew: ssh must not cross the link."""
     host = node.ssh.rpartition("@")[2]
-    kinds = {
-        cluster.fabrics[name].kind
-        for name, attachment in node.fabrics.items()
-        if attachment.address != host
-    }
-    if "usb4-rdma" in {cluster.fabrics[name].kind for name in node.fabrics}:
+    kinds = {name: KINDS[cluster.fabrics[name].kind] for name in node.fabrics}
+    if any(kind.paired for kind in kinds.values()):
         return []
-    return sorted(_MODULES[kind] for kind in kinds if kind in _MODULES)
+    others = [kind for name, kind in kinds.items() if node.fabrics[name].address != host]
+    return sorted({kind.module for kind in others if kind.module})

@@ -1,4 +1,4 @@
-"""What a cluster file says otherwise than its machines: for files that exist already."""
+"""Where a cluster file differs from what its machines report: for files that exist already."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Cluster, Fabric
-from nixwulf.inventory.links import Attachment
 from nixwulf.ops.survey.draft import UNKNOWN_PLATFORM
 from nixwulf.ops.survey.machines import Surveyed
 
@@ -52,7 +52,7 @@ def differences(cluster: Cluster, machines: Sequence[Surveyed], real: Cluster) -
 
     Args:
         cluster: the file's.
-        machines: what its nodes said, in their order.
+        machines: what its nodes reported, in their order.
         real: the cluster that would be written of them.
     """
     sentences = list(_of_machines(cluster, machines, real))
@@ -64,7 +64,7 @@ def differences(cluster: Cluster, machines: Sequence[Surveyed], real: Cluster) -
             who = ", ".join(sorted({node for node, _, _ in apart}))
             sentences.append(
                 f"{wire.name}: {who} and the other nodes do not reach each other on it; "
-                "'nixwulf cluster new' with these nodes says why."
+                "'nixwulf cluster new' with these nodes writes why."
             )
         elif len(wire.ends) > 1 and best:
             sentences += _of_wire(wire, best)
@@ -88,7 +88,7 @@ def _of_machines(cluster: Cluster, machines: Sequence[Surveyed], real: Cluster) 
         if found.platform not in {UNKNOWN_PLATFORM, node.platform}:
             yield (
                 f"Node {node.name!r} is a {machine.machine.product!r}, of the platform "
-                f"{found.platform!r}, and the file says {node.platform!r}."
+                f"{found.platform!r}, and the file has {node.platform!r}."
             )
         if node.disk is not None and machine.machine.disks and not machine.machine.disk(node.disk):
             yield (

@@ -1,4 +1,4 @@
-"""A cluster file's content of what machines said: its document, and what is uncertain about it."""
+"""A cluster file's content, from what machines reported, and what is uncertain about it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Draft:
 
     @property
     def uncertain(self) -> list[str]:
-        """The comments above keys: each says why a value may be wrong."""
+        """The comments above keys: each gives the reason why a value may be wrong."""
         return [text for place, texts in self.notes.items() if len(place) > 2 for text in texts]  # noqa: PLR2004
 
 
@@ -93,7 +93,7 @@ def _disks(machine: Surveyed) -> Iterable[str]:
 
 
 def _sentences(left: Iterable[LeftOut], machines: Sequence[Surveyed]) -> Iterable[str]:
-    """A line for each reason and interface: what is the same on many machines is said once."""
+    """A line for each reason and interface: what is the same on many machines has one line."""
     grouped: dict[tuple[str, str], list[LeftOut]] = defaultdict(list)
     for one in left:
         grouped[one.interface, one.reason].append(one)

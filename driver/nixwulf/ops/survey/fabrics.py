@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.text import format_significant, plural
-from nixwulf.inventory.cluster import RDMA_KINDS
+from nixwulf.inventory.fabric_kinds import MAC_RDMA_KINDS, RDMA_KINDS, kind_of
 from nixwulf.nodes.interfaces import Interface, RdmaPort
 from nixwulf.ops.survey.reach import WireEnd
 from nixwulf.ops.survey.text import some
 from nixwulf.ops.survey.wires import Wire, meshes, own_subnets
 
-# Where nothing says a speed: what is usual, and a comment that it is only that.
+# Where no speed is known: what is usual, and a comment that it is only that.
 _USUAL_GBPS = {"ethernet": 1, "thunderbolt": 20, "infiniband": 100}
 _LONGEST_NAME = 40
 
@@ -25,7 +25,7 @@ Devices = tuple[RdmaPort, ...]
 class FabricDraft:
     """A fabric of the file; several wires are cables of one mesh.
 
-    table: its keys. places: each node's part of it. headline: what is said above the table; notes:
+    table: its keys. places: each node's part of it. headline: the comment above the table; notes:
     above each key.
     """
 
@@ -148,15 +148,14 @@ def _table(wire: Wire, devices: Sequence[Devices]) -> dict[str, Any]:
 
 
 def _kind(wire: Wire, devices: Sequence[Devices]) -> str:
-    if "infiniband" in {one.medium for one in wire.interfaces}:
-        return "infiniband"
+    media = {one.medium for one in wire.interfaces}
+    medium = "thunderbolt" if wire.is_thunderbolt else "ethernet"
     names = [port.device for ports in devices for port in ports]
-    if not wire.is_thunderbolt:
-        return "roce" if names else "ethernet"
-    if not names:
-        return "thunderbolt-net"
-    macs = all(name.startswith("rdma_en") for name in names)
-    return "thunderbolt5-rdma" if macs else "usb4-rdma"
+    return kind_of(
+        "infiniband" if "infiniband" in media else medium,
+        rdma=bool(names),
+        macos=all(name.startswith("rdma_en") for name in names),
+    )
 
 
 def _place(end: WireEnd, ports: Devices, kind: str) -> dict[str, Any]:
@@ -165,7 +164,7 @@ def _place(end: WireEnd, ports: Devices, kind: str) -> dict[str, Any]:
         names = [port.device for port in ports]
         found["rdma_device"] = names[0] if len(names) == 1 else names
         index = 0 if kind == "infiniband" else _gid_index(end, ports[0])
-        if index is not None and kind != "thunderbolt5-rdma":
+        if index is not None and kind not in MAC_RDMA_KINDS:
             found["gid_index"] = index
     return found
 
@@ -231,7 +230,7 @@ def _speed_notes(wire: Wire) -> Iterable[str]:
         speeds[one.speed_gbps or 0.0].append(end.node)
     unknown = speeds.pop(0.0, [])
     if not speeds:
-        yield "Nothing says the speed: this is what is usual; 'nixwulf bench links' measures it."
+        yield "Its speed is not known: this is what is usual; 'nixwulf bench links' measures it."
     elif unknown:
         yield f"The speed of {some(unknown)} is not known."
     if len(speeds) > 1:

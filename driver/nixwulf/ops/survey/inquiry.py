@@ -23,7 +23,7 @@ def inquire(
 
     Args:
         name: of the cluster.
-        machines: what they said, with the names that the file gives them.
+        machines: what they reported, with the names that the file gives them.
         connections: to each, by that name.
         on_step: is called with what is done next.
     """

@@ -12,7 +12,7 @@ from nixwulf.ops.survey.draft import Draft, Place
 
 _WIDTH = 118
 _HEAD = (
-    "What the machines said to 'nixwulf cluster new'. Prices, meters and [deploy] are yours to "
+    "What the machines reported to 'nixwulf cluster new'. Prices, meters and [deploy] are yours to "
     "add: docs/reference/cluster-file.md."
 )
 

@@ -1,4 +1,4 @@
-"""The wires that machines are on, of what they said and of who reached whom: pure functions."""
+"""The wires that machines are on, from what they reported and who reached whom: pure."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Wire:
 
     @property
     def speed_gbps(self) -> float | None:
-        """Of its slowest end that says a speed."""
+        """Of its slowest end whose speed is known."""
         return min((one.speed_gbps for one in self.interfaces if one.speed_gbps), default=None)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from nixwulf.core.text import format_significant
-from nixwulf.inventory.cluster import RDMA_KINDS
+from nixwulf.inventory.fabric_kinds import RDMA_KINDS, TRAINED_KINDS
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.perf.explain.subject import facts_of
 from nixwulf.perf.inputs import FabricFacts, fabric_facts
@@ -17,7 +17,6 @@ from nixwulf.results.record import Record
 _HALF = 0.5
 _SLOW = 3.0
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) Gb/s")
-_CABLES = frozenset({"thunderbolt-net", "usb4-rdma"})
 _GPU_BACKENDS = ("CUDA", "ROCm", "HIP", "Vulkan", "Metal", "MTL", "SYCL", "RPC")
 
 
@@ -33,7 +32,7 @@ def diagnostics(record: Record) -> list[str]:
 
 def _trained(record: Record) -> Iterator[str]:
     """Cables that run below the speed of the platform's ports, where the fabric is of such."""
-    if record.get("fabric", {}).get("kind") not in _CABLES:
+    if record.get("fabric", {}).get("kind") not in TRAINED_KINDS:
         return
     for node in record.get("nodes", ()):
         expected = _port_gbps(node["platform"])

@@ -16,7 +16,7 @@ from typing import Literal
 from nixwulf.core.errors import NixwulfError
 
 Progress = Callable[[str, float], None]
-"""Told the step that goes on and the share of it that is done, 0 to 1."""
+"""Called with the step that goes on and the share of it that is done, 0 to 1."""
 _QUOTED_LINES = 8
 _PROBE_SECONDS = 20
 

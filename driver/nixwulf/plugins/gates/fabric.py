@@ -1,6 +1,6 @@
-"""Gates: the fabric is as its file says, cables trained at full speed, and whole packets pass.
+"""Gates: the fabric is as its file has it, cables trained at full speed, and whole packets pass.
 
-A cable at half of its speed goes unnoticed otherwise: ethtool says 40 Gbit/s of any
+A cable at half of its speed goes unnoticed otherwise: ethtool shows 40 Gbit/s for any
 (https://blog.hellas.ai/blog/thunderbolt-ibverbs/2-scaling/).
 """
 
@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from nixwulf.inventory.cluster import Fabric, Node
+from nixwulf.inventory.fabric_kinds import TRAINED_KINDS
 from nixwulf.nodes.facts import Facts
 from nixwulf.plugins.gates import (
     LINUX_AND_MACOS,
@@ -47,7 +48,7 @@ def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
             setting = f"sudo networksetup -setMTU {attachment.interface} {fabric.mtu}"
         return (
             f"Node {name!r} has MTU {mtu} on {attachment.interface!r}, and the fabric "
-            f"{fabric.name!r} says {fabric.mtu}; run '{setting}' there."
+            f"{fabric.name!r} has {fabric.mtu}; run '{setting}' there."
         )
     return None
 
@@ -109,11 +110,8 @@ def _judge_path_mtu(context: GateContext, node: Node) -> Iterator[Verdict]:
             yield unknown(f"{node.name!r} could not be asked for the path to {other.name!r}.")
 
 
-_KINDS = frozenset({"thunderbolt-net", "usb4-rdma"})
-
-
 def _fabrics(context: GateContext, node: Node) -> list[Fabric]:
-    return [c.fabric for c in context.crossings_of(node) if c.fabric.kind in _KINDS]
+    return [c.fabric for c in context.crossings_of(node) if c.fabric.kind in TRAINED_KINDS]
 
 
 def expected_gbps(context: GateContext, node: Node, fabric: Fabric) -> float:

@@ -9,10 +9,9 @@ import math
 from collections.abc import Iterator
 
 from nixwulf.inventory.cluster import Fabric, Node
+from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.nodes.hardware import RdmaDevice, ipv4_of_gid
 from nixwulf.plugins.gates import Gate, GateContext, Verdict, pairs, refused, unknown
-
-ROCE = "roce"
 
 
 def _judge_gid(context: GateContext, node: Node) -> Iterator[Verdict]:
@@ -51,7 +50,7 @@ def _judge_device(node: Node, fabric: Fabric, name: str, device: RdmaDevice) -> 
     address = node.fabrics[fabric.name].address
     gids = device.gids.values() if index is None else [device.gids[index]]
     # RoCE's packets are IP's, with the address that the GID is made of: peers know the fabric's.
-    checked = index if fabric.kind == ROCE else None
+    checked = index if KINDS[fabric.kind].medium == "ethernet" else None
     right = [i for i, gid in sorted(device.gids.items()) if ipv4_of_gid(gid) == address]
     if (checked is None or not right) and not any(gid.strip("0:") for gid in gids):
         yield refused(

@@ -11,8 +11,8 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Fabric
-from nixwulf.inventory.links import Attachment
 from nixwulf.nodes.ssh import Unreachable, run_all
 from nixwulf.plugins.runtime.run import Run
 
@@ -37,8 +37,8 @@ def environment(fabric: Fabric, attachment: Attachment, transport: str) -> dict[
     variables = parts["always"] | parts[transport]
     if transport == "rdma" and attachment.gid_index is not None:
         variables |= parts["gid"]
-    if transport == "rdma" and fabric.kind == "infiniband":
-        variables |= parts["infiniband"]
+    if transport == "rdma":
+        variables |= parts.get(fabric.kind, {})
     places = vars(attachment) | {"rdma_device": ",".join(attachment.rdma_devices)}
     return {name: value.format_map(places) for name, value in variables.items()}
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.naming import fingerprint
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
-from nixwulf.inventory.links import Attachment
 from nixwulf.nodes import container
 from nixwulf.nodes.container import Toolbox
 from nixwulf.nodes.counters import Counters, read

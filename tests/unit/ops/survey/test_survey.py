@@ -171,7 +171,7 @@ def test_a_speed_is_that_of_the_slowest_end_and_one_that_nothing_says_is_a_guess
     )
     found = surveyed(lan(speed_gbps=None), LAN)
     assert found.document["fabrics"]["lan"]["speed_gbps"] == 1
-    assert "Nothing says the speed" in found.notes["fabrics", "lan", "speed_gbps"][0]
+    assert "Its speed is not known" in found.notes["fabrics", "lan", "speed_gbps"][0]
 
 
 def pair(*others, first=(), second=(), **shared):

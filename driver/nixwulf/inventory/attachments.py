@@ -1,4 +1,4 @@
-"""Cables between each two nodes of a fabric: what is wrong with their ends, and those of a lab."""
+"""Where nodes are attached to a fabric: one network, or cables, each between two of them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,125 @@
+"""nixwulf reproduce: published numbers and earlier runs repeated, and what slows a repeat."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
+
+if TYPE_CHECKING:
+    from nixwulf.inventory.cluster import Cluster
+    from nixwulf.sweep.sweep_file import Sweep
+
+_SEEDS = "sweeps/seeds"
+
+
+@click.command()
+@click.argument("target", metavar="[SYSTEM|RECORD|RUN]", required=False)
+@click.option("--cluster", metavar="FILE|NAME", help="The cluster to repeat it on.")
+@click.option("--model", default="", metavar="PATH|ID", help="Of a RECORD: the model on the nodes.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder (default: in runs/).")
+@click.option("--dry-run", is_flag=True, help="Print the plan and the numbers, and do nothing.")
+@click.option(
+    "--resume", type=click.Path(path_type=Path), help="Run what is missing in this folder."
+)
+@click.option(
+    "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
+)
+@click.option("--fetch", is_flag=True, help="First push models that nodes lack, as 'models push'.")
+@click.pass_context
+def reproduce(
+    ctx: click.Context,
+    target: str | None,
+    cluster: str | None,
+    model: str,
+    out: Path | None,
+    dry_run: bool,
+    resume: Path | None,
+    waive: tuple[str, ...],
+    fetch: bool,
+) -> None:
+    """Repeat published numbers, or an earlier run, and say what makes a repeat slow.
+
+    SYSTEM is one of sweeps/seeds; RECORD the id of a published record, whose model is taken from
+    --model; RUN a folder of 'nixwulf bench'. With --cluster alone it lists the published records
+    that this cluster could repeat. It ends with the measured beside the published and predicted
+    numbers; exit 1: one is slower than its tolerance allows, or was not measured.
+
+    \b
+    Examples:
+      nixwulf reproduce --cluster framework-4
+      nixwulf reproduce framework-4 --cluster mine.toml --dry-run
+      nixwulf reproduce runs/first --cluster mine.toml
+    """
+    from nixwulf.cli.bench import check_new
+    from nixwulf.inventory.cluster import load_cluster
+    from nixwulf.report import load, summary_of, write
+    from nixwulf.results.store import read_folder
+    from nixwulf.sweep.plan import load_plan, make_plan, save_plan
+    from nixwulf.sweep.progress import make_progress
+    from nixwulf.sweep.render import print_plan
+    from nixwulf.sweep.reproduce import render
+    from nixwulf.sweep.reproduce.conditions import repeatable
+    from nixwulf.sweep.reproduce.expected import expectations
+    from nixwulf.sweep.reproduce.outcome import FASTER, INSIDE, repeats
+    from nixwulf.sweep.session import run_plan
+
+    if resume is not None:
+        folder, plan = resume, load_plan(resume / "plan.json")
+    elif cluster is None:
+        raise InputError("No cluster to repeat anything on; name it with --cluster.")
+    elif target is None:
+        render.list_repeatable(repeatable(load_cluster(cluster)), cluster)
+        return
+    else:
+        machines = load_cluster(cluster)
+        plan = make_plan(_sweep(target, machines, model), machines, "", waive)
+        started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        folder = out or Path("runs") / f"{started}-{plan.sweep.name}-{machines.name}"
+    expectations(plan.sweep)  # a record that is not there is found before anything runs
+    if dry_run:
+        print_plan(plan)
+        render.expected(repeats(plan, ()), plan)
+        return
+    if resume is None:
+        check_new(folder)
+        save_plan(plan, folder / "plan.json")
+    with make_progress() as progress:
+        run_plan(plan, folder, progress, load, fetch=fetch)
+    click.echo(f"Report: {write(summary_of(folder))}")
+    found = repeats(plan, read_folder(folder).records)
+    render.to_terminal(found, str(folder))
+    good = all(repeat.verdict in {INSIDE, FASTER} for repeat in found)
+    ctx.exit(EXIT_OK if good else EXIT_RUN_FAILED)
+
+
+def _sweep(target: str, cluster: Cluster, model: str) -> Sweep:
+    """The sweep of a seed, a run or a published record; raises InputError."""
+    from nixwulf.core.files import find_input
+    from nixwulf.results.store import read_folder
+    from nixwulf.sweep.reproduce.conditions import fitted, sweep_of_record, sweep_of_run
+    from nixwulf.sweep.reproduce.expected import published, reference
+    from nixwulf.sweep.sweep_file import load_sweep
+
+    path = Path(target)
+    if path.is_dir():
+        return sweep_of_run(read_folder(path))
+    if target in published():
+        (record,) = reference(target, "reproduce")
+        try:
+            return sweep_of_record(record, cluster, model)
+        except InputError as error:
+            raise InputError(
+                f"{target!r} cannot be repeated on {cluster.name!r}: {error.message}; list what "
+                f"can by 'nixwulf reproduce --cluster {cluster.source}'."
+            ) from None
+    try:
+        return fitted(load_sweep(find_input(target, _SEEDS, ".yaml")), cluster)
+    except InputError as error:
+        if path.suffix != ".yaml":
+            reference(target, error.message.rstrip("."))
+        raise

@@ -1,0 +1,1 @@
+"""Repeating published records and earlier runs: their sweep, the verdict, and what slowed it."""

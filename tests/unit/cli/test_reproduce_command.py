@@ -1,0 +1,52 @@
+"""nixwulf reproduce, without a node."""
+
+import pytest
+from click.testing import CliRunner
+
+from nixwulf.cli.main import cli
+
+
+def reproduce(*words):
+    done = CliRunner().invoke(cli, ["reproduce", *words], env={"COLUMNS": "120"})
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def test_with_a_cluster_alone_it_lists_the_records_that_can_be_repeated_there():
+    done = reproduce("--cluster", "pi-cm5-10")
+    assert done.exit_code == 0
+    assert "raspberry-pi-cm5-hpl-10x-tcp-e9c0719e" in done.output
+    assert "1 record of these machines left out: memory-bandwidth is no benchmark" in done.output
+    assert "nixwulf reproduce RECORD --cluster pi-cm5-10" in done.output
+
+
+@pytest.mark.parametrize("name", ["framework-4", "ms-s1-max-4", "fa-ex9-2", "pi-cm5-10"])
+def test_a_dry_run_of_a_system_plans_all_of_its_numbers(name):
+    done = reproduce(name, "--cluster", name, "--dry-run")
+    assert done.exit_code == 0, done.output
+    said = done.output.splitlines()[-1]
+    count = int(said.split()[0])
+    assert said == f"{count} of {count} numbers can be repeated on {name!r}."
+
+
+def test_a_dry_run_names_the_command_that_gets_a_model_and_what_nothing_sets():
+    done = reproduce("pi-cm5-10", "--cluster", "pi-cm5-10", "--dry-run")
+    assert "nixwulf models get bartowski/Llama-3.3-70B-Instruct-GGUF --only" in done.output
+    assert "--sha256 32df3bac" in done.output
+    assert "nothing here sets: program HPL 2.3" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "No cluster to repeat anything on; name it with --cluster."),
+        (("nothing", "--cluster", "lab"), "there is no published record 'nothing'"),
+        (("framework-desktop-hpl-4x-tcp-689aea35", "--cluster", "lab"), "of other machines"),
+        (("sweeps/smoke.yaml", "--cluster", "lab"), "run it by 'nixwulf bench sweeps/smoke.yaml'"),
+        (("docs", "--cluster", "lab"), "holds no record"),
+    ],
+)
+def test_what_cannot_be_repeated_is_refused_in_a_sentence(words, message):
+    done = reproduce(*words)
+    assert done.exit_code == 2
+    assert message in done.output
