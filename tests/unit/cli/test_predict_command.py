@@ -247,8 +247,9 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
         ((*SMALL, "--engine", "foo"), "unknown engine 'foo'; known: "),
         (
             (*SMALL, "--nodes", "1", "--parallelism", "tensor"),
-            "No strategy to run 'gpt-oss-20b' is left",
+            "No strategy to run 'gpt-oss-20b' is left: single is for one node, other splits are",
         ),
+        ((*SMALL, "--nodes", "1", "--fabric", "cable"), "left: one node crosses no fabric; leave"),
         (
             (*SMALL, "--engine", "distributed-llama", "--parallelism", "pipeline"),
             "splits a model by tensor only",
@@ -257,6 +258,12 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
 )
 def test_bad_input_is_one_sentence(given, why):
     assert why in refused(*given)
+
+
+def test_four_nodes_that_share_no_rdma_fabric_are_refused_with_the_reasons():
+    given = (*SMALL, "--engine", "mlx", "--transport", "rdma", "--nodes", "4")
+    sentence = predict(*given, cluster="mac-studio-4")[1]
+    assert "the fabric office (ethernet) carries no rdma; 2 nodes are on the fabric" in sentence
 
 
 def in_terminal(width, *arguments, cluster="framework-2"):
