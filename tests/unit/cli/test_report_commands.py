@@ -106,7 +106,7 @@ def test_validate_knows_a_file_of_facts_of_models_by_its_content(tmp_path):
     assert run(validate, path).output == "1 models file: valid.\n"
     bad = tmp_path / "bad.toml"
     bad.write_text(path.read_text().replace("layers =", "storeys ="))
-    assert "'storeys'" in run(validate, bad).output
+    assert "unknown key 'moe_storeys'" in run(validate, bad).output
 
 
 def test_validate_names_every_problem_on_a_line_of_its_own(tmp_path):
