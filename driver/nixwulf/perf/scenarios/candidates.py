@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import plural
-from nixwulf.inventory.cluster import Cluster, Fabric, Node
+from nixwulf.inventory.cluster import Cluster, Fabric, Node, joins_all
 from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.perf.inputs import PARALLELISMS
 from nixwulf.perf.scenarios.source import ModelDescription
@@ -50,9 +50,10 @@ class Placement:
     parallelism: str | None
 
     def nodes_of(self, cluster: Cluster) -> tuple[Node, ...]:
-        """The first ones that are on its fabric, the head first; fewer where there are fewer."""
-        possible = cluster.nodes_on(self.fabric) if self.fabric else cluster.nodes
-        return possible[: self.nodes]
+        """The first ones that its fabric joins, the head first; none where there are none."""
+        return (
+            cluster.joined(self.fabric, self.nodes) if self.fabric else cluster.nodes[: self.nodes]
+        )
 
     def problem(self, cluster: Cluster) -> str | None:
         """Why a cluster has no such placement, whatever runs, or None."""
@@ -61,12 +62,31 @@ class Placement:
         if self.nodes > len(cluster.nodes):
             return f"the cluster has {len(cluster.nodes)} nodes, not {self.nodes}"
         if self.fabric:
-            fabric, there = cluster.fabrics[self.fabric], len(self.nodes_of(cluster))
+            fabric, there = cluster.fabrics[self.fabric], len(cluster.nodes_on(self.fabric))
             if there < self.nodes:
                 return f"{there} nodes are on the fabric {fabric.name}, not {self.nodes}"
+            if not self.nodes_of(cluster):
+                return (
+                    f"the cables of {fabric.name} join no {self.nodes} nodes each to each or in a "
+                    "ring"
+                )
             if self.transport not in fabric.transports:
                 return f"the fabric {fabric.name} ({fabric.kind}) carries no {self.transport}"
         return None
+
+    def crossing(self, cluster: Cluster) -> dict[str, Any]:
+        """What an engine or benchmark has to know of the fabric, to see whether it can cross it.
+
+        fabric_kind; cables: where more than two nodes are on cables 'pairs' or 'ring', else None;
+        control: whether they have a network over which ranks find each other.
+        """
+        if self.fabric is None:
+            return {"fabric_kind": None}
+        fabric, nodes = cluster.fabrics[self.fabric], self.nodes_of(cluster)
+        cables = None
+        if fabric.link_prefix and len(nodes) > 2:  # noqa: PLR2004 - a cable joins two
+            cables = "pairs" if joins_all(fabric.name, nodes) else "ring"
+        return {"fabric_kind": fabric.kind, "cables": cables, "control": bool(fabric.control)}
 
     def refusal(
         self, engine: Engine, cluster: Cluster, nodes: Sequence[Node], point: Mapping[str, Any]
@@ -90,7 +110,7 @@ class Placement:
             {
                 **point,
                 **place,
-                "fabric_kind": cluster.fabrics[self.fabric].kind if self.fabric else None,
+                **self.crossing(cluster),
                 "gpus": {gpu_vendor(node.platform) for node in nodes},
             }
         )
