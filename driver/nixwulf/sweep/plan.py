@@ -108,7 +108,7 @@ def _possible(
         if reason:
             left_out.append(LeftOut(point, reason))
         else:
-            case = _case(point, sweep)
+            case = _case(point, sweep, cluster)
             cases.setdefault(case.id, case)
     return tuple(cases.values()), tuple(left_out)
 
@@ -310,7 +310,7 @@ def impossible(
     return benchmark.unsupported({**point, **placement.crossing(cluster)})
 
 
-def _case(point: dict[str, Any], sweep: Sweep) -> Case:
+def _case(point: dict[str, Any], sweep: Sweep, cluster: Cluster) -> Case:
     toolbox = point["parameters"].get(container.NAME)
     return Case(
         engine=point.get("engine"),
@@ -325,5 +325,5 @@ def _case(point: dict[str, Any], sweep: Sweep) -> Case:
         samples=sweep.samples,
         warm_up=sweep.warm_up,
         model_digest=sweep.models[point["model"]].digest if "model" in point else None,
-        image=container.resolve(toolbox, sweep.source) if toolbox else None,
+        image=container.resolve(toolbox, sweep.source, cluster.source) if toolbox else None,
     )

@@ -263,8 +263,9 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
         ((*SMALL, "--engine", "foo"), "unknown engine 'foo'; known: "),
         (
             (*SMALL, "--nodes", "1", "--parallelism", "tensor"),
-            "No strategy to run 'gpt-oss-20b' is left",
+            "No strategy to run 'gpt-oss-20b' is left: single is for one node, other splits are",
         ),
+        ((*SMALL, "--nodes", "1", "--fabric", "cable"), "left: one node crosses no fabric; leave"),
         (
             (*SMALL, "--engine", "distributed-llama", "--parallelism", "pipeline"),
             "splits a model by tensor only",
@@ -273,6 +274,18 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
 )
 def test_bad_input_is_one_sentence(given, why):
     assert why in refused(*given)
+
+
+def test_nodes_that_no_fabric_joins_are_refused_with_the_reasons(tmp_path):
+    """Of the shipped Macs each is cabled to each; here to the last one no cable leads."""
+    before, last = Path("clusters/mac-studio-4.toml").read_text().split('name = "mac-d"')
+    before = re.sub(r"fabrics\.mesh\.links\.mac-d .*\n", "", before)
+    path = tmp_path / "mine.toml"
+    path.write_text(before + 'name = "mac-d"' + re.sub(r"fabrics\.mesh\.links.*\n", "", last))
+    given = (*SMALL, "--engine", "mlx", "--transport", "rdma", "--nodes", "4")
+    code, sentence = predict(*given, cluster=path)
+    assert (code, sentence.count("\n")) == (2, 1)
+    assert "is left: the fabric office (ethernet) carries no rdma; 3 nodes are on the" in sentence
 
 
 def in_terminal(width, *arguments, cluster="framework-2"):

@@ -21,6 +21,7 @@ from nixwulf.plugins import engines
 from nixwulf.plugins.engines import Engine
 
 _NO_GPU = ""
+_REASONS = 3  # of one sentence; a mesh has one for each cable
 TRANSPORTS = ("tcp", "rdma")
 NO_SPLIT = "single is for one node, other splits are for several"
 """Of points that no cluster could run: not worth a line where others are left."""
@@ -184,8 +185,8 @@ def candidates(question: Question) -> tuple[tuple[Candidate, ...], tuple[LeftOut
         else:
             found.append(candidate)
     if not found:
-        why = f": {out[0].reason}" if out else "; leave out one of the options"
-        raise InputError(f"No strategy to run {question.model.name!r} is left{why}.")
+        why = out[0].reason if out else _none_placed(question)
+        raise InputError(f"No strategy to run {question.model.name!r} is left: {why}.")
     return tuple(found), tuple(out)
 
 
@@ -218,13 +219,28 @@ def _check(question: Question) -> None:
                 )
 
 
-def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
-    """Those that the cluster has, each with its placement."""
+def _none_placed(question: Question) -> str:
+    """Why the cluster has none of the placements; what no cluster has, if only that."""
+    if set(question.nodes) == {1} and (question.fabrics or question.transports):
+        return "one node crosses no fabric; leave out --fabric and --transport"
+    problems = (placement.problem(question.cluster) for placement in _placements(question))
+    found = [problem for problem in dict.fromkeys(problems) if problem]
+    return "; ".join([problem for problem in found if problem != NO_SPLIT][:_REASONS] or found)
+
+
+def _placements(question: Question) -> Iterator[Placement]:
+    """All that are asked for."""
     cluster = question.cluster
     counts = sorted(set(question.nodes)) or range(1, len(cluster.nodes) + 1)
     fabrics = [name for name in cluster.fabrics if name in (question.fabrics or cluster.fabrics)]
     transports = [name for name in TRANSPORTS if name in (question.transports or TRANSPORTS)]
-    for placement in placements(counts, fabrics, transports, question.parallelisms or PARALLELISMS):
+    return placements(counts, fabrics, transports, question.parallelisms or PARALLELISMS)
+
+
+def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
+    """Those that the cluster has, each with its placement."""
+    cluster = question.cluster
+    for placement in _placements(question):
         if placement.problem(cluster):
             continue
         if placement.fabric:
