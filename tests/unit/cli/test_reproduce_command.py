@@ -36,6 +36,14 @@ def test_a_dry_run_names_the_command_that_gets_a_model_and_what_nothing_sets():
     assert "nothing here sets: program HPL 2.3" in done.output
 
 
+def test_a_published_record_may_be_named_by_its_file():
+    name = "framework-desktop-hpl-4x-tcp-689aea35"
+    by_id = reproduce(name, "--cluster", "framework-4", "--dry-run")
+    file = f"results/published/records/{name}.json"
+    assert reproduce(file, "--cluster", "framework-4", "--dry-run").output == by_id.output
+    assert "1 of 1 number can be repeated on 'framework-4'." in by_id.output
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -1,5 +1,6 @@
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,32 @@ def test_facts_of_hardware_have_its_place_in_their_name():
     assert facts.mtus["thunderbolt0"] == 9000
     assert facts.other["thunderbolt 0-2 rx_speed"] == "20.0 Gb/s"
     assert facts.other["card1 mem_info_gtt_total"] == "133143986176"
+
+
+@pytest.mark.parametrize(
+    ("printed", "cpus"),
+    [
+        ("quota:max 100000\n", None),
+        ("quota:-1 100000\n", None),
+        ("quota:50000 100000\n", 0.5),
+        ("quota:max 100000\nquota:400000 100000\nquota:150000 100000\n", 1.5),
+        ("quota:50000 0\n", None),
+    ],
+)
+def test_the_least_quota_of_a_login_s_control_groups_limits_it(printed, cpus):
+    facts = parse_facts(OUTPUT.replace("--\n", f"--\n8192\n{printed}", 1))
+    assert facts.cpu_quota == cpus
+    assert facts.document().get("cpu_quota") == cpus
+
+
+def test_fewer_cpus_than_there_are_is_a_fact_and_all_of_them_is_none():
+    allowed = "/proc/self/status:Cpus_allowed_list:\t0-0\n"
+    online = "/sys/devices/system/cpu/online:0-3\n"
+    facts = parse_facts(f"--\n8192\n{online}{allowed}")
+    assert (facts.cpus, facts.cpus_allowed, facts.document()["cpus_allowed"]) == (4, 1, 1)
+    facts = parse_facts(f"--\n8192\n{online}{allowed.replace('0-0', '0-3')}")
+    assert facts.cpus_allowed == 4
+    assert "cpus_allowed" not in facts.document()
 
 
 @given(st.text())

@@ -32,7 +32,7 @@ def test_each_number_of_a_seed_is_planned_on_its_cluster_over_a_fabric_like_its_
     sweep = seed(name)
     plan = make_plan(fitted(sweep, cluster), cluster)
     cases = {e: [case for case in plan.cases if e.of(case)] for e in map(frozen, expected(sweep))}
-    assert sum(not found for found in cases.values()) == NOT_YET.get(name, 0)
+    assert sum(not found for found in cases.values()) <= NOT_YET.get(name, 0)
     for one, found in cases.items():
         assert len(found) <= 1, "one case each: one fabric, one set of parameters"
         for case in found:
