@@ -28,14 +28,14 @@ ROOT = Path(__file__).parents[1]
 SWEEP = """
 name: slow-downs
 models:
-  tiny: {random: {layers: 4}}
+  tiny: {random: {layers: 2}}
 matrix:
   model: [tiny]
   nodes: [2, 3]
   fabric: [gbe5]
   parallelism: [tensor]
-  parameters: {n_prompt: [512], n_gen: [16], threads: [1]}
-repetitions: 2
+  parameters: {n_prompt: [256], n_gen: [8], threads: [1]}
+repetitions: 1
 samples: 5
 """
 GROUP = "nixwulf-slow-downs"
@@ -89,7 +89,7 @@ _JOIN = (
 PLANTS = {
     "CPU quota": Plant("a quota gives it", before=("sh", "-c", _JOIN, "sh"),
                        beside=lambda: group(30000)),
-    "rate": Plant("carried", (SHAPE, "delay_us = 250, rate_gbps = 0.1")),
+    "rate": Plant("carried", (SHAPE, "delay_us = 250, rate_gbps = 0.235")),
     "+500 us": Plant("a round trip", (SHAPE, "delay_us = 750, rate_gbps = 4.7")),
     "threads": Plant("its processes may run on", before=("taskset", "-c", "0")),
     "other load": Plant("other load", beside=busy),
