@@ -27,7 +27,7 @@ def pages() -> dict[str, str]:
         [
             each.name,
             each.engine or "",
-            upstream.range_of(each),
+            _range_of(each),
             "; ".join(_more(each)),
             f"{each.read[0]} to {each.read[-1]}",
         ]
@@ -41,7 +41,16 @@ def _more(family: Family) -> Iterator[str]:
     """What single cases need beyond that."""
     whens = [dict(row.when) for row in family.rows if row.when and not row.optional]
     for number, when in enumerate(whens):
-        wanted = upstream.range_of(family, **when)
-        if when not in whens[:number] and wanted != upstream.range_of(family):
+        wanted = _range_of(family, **when)
+        if when not in whens[:number] and wanted != _range_of(family):
             (pair,) = when.items()
             yield f"{code(f'{pair[0]}: {pair[1]}')}: {wanted}"
+
+
+def _range_of(family: Family, **when: str) -> str:
+    """The versions that have what the cases of a `when` need, such as '0.11.1 or later'."""
+    rows = upstream.needed(family.rows, when)
+    first, last = upstream.first_of(rows), upstream.last_of(rows)
+    bounds = [f"{first.since} or later"] if first else []
+    bounds += [f"{last.until} or earlier"] if last else []
+    return " and ".join(bounds) or "any"

@@ -1,1 +1,1 @@
-"""Cluster files, platforms, and the ports of their fabrics."""
+"""Cluster files, platforms, and fabrics: their kinds, ports, and what is attached to them."""

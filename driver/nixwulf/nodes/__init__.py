@@ -1,1 +1,1 @@
-"""What is reached over ssh: processes, facts, counters, links, containers."""
+"""What is reached over ssh: processes, facts, counters, links, containers, power; and the lab."""

@@ -1,1 +1,1 @@
-"""Nodes deployed, updated, brought back, checked; models brought to them."""
+"""Nodes surveyed, deployed, updated, checked, brought back; engines and models brought to them."""

@@ -11,7 +11,7 @@ the module names it: ENGINE.
 
 Readers raise ParseError and nothing else, on any text at all: where the tool failed, where its
 output ends too early to hold a result, and where a number is none. What was printed whole before
-a crash is kept; whether a run ended well is for its exit status to say.
+a crash is kept; whether a run ended well is known by its exit status.
 """
 
 from __future__ import annotations

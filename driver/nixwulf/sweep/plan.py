@@ -294,7 +294,7 @@ def impossible(
         reason = placement.refusal(engine, cluster, placement.nodes_of(cluster), known)
         if reason:
             return reason
-    return benchmark.unsupported(point)
+    return benchmark.unsupported({**point, **placement.crossing(cluster)})
 
 
 def _case(point: dict[str, Any], sweep: Sweep) -> Case:

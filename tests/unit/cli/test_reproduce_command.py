@@ -6,6 +6,9 @@ from click.testing import CliRunner
 from nixwulf.cli.main import cli
 
 
+SYSTEMS = ["fa-ex9-2", "framework-4", "mac-studio-4", "ms-s1-max-4", "pi-cm5-10"]
+
+
 def reproduce(*words):
     done = CliRunner().invoke(cli, ["reproduce", *words], env={"COLUMNS": "120"})
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
@@ -20,7 +23,7 @@ def test_with_a_cluster_alone_it_lists_the_records_that_can_be_repeated_there():
     assert "nixwulf reproduce RECORD --cluster pi-cm5-10" in done.output
 
 
-@pytest.mark.parametrize("name", ["framework-4", "ms-s1-max-4", "fa-ex9-2", "pi-cm5-10"])
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_a_dry_run_of_a_system_plans_all_of_its_numbers(name):
     done = reproduce(name, "--cluster", name, "--dry-run")
     assert done.exit_code == 0, done.output

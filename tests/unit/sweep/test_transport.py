@@ -2,7 +2,7 @@
 
 import pytest
 
-from nixwulf.inventory.links import Attachment
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.nodes import counters
 from nixwulf.nodes.counters import Counters, RdmaCounters
 from nixwulf.plugins.benchmarks import all_benchmarks
@@ -98,7 +98,7 @@ def reading(data, management, rdma=None, names=("eth1", "eth0")):
 
 
 def moved(attachment, before, after):
-    return {"n1": transport.traffic(attachment, before, after)}
+    return {"n1": transport.traffic([attachment], before, after)}
 
 
 def test_tcp_is_proved_by_the_interface_of_the_fabric():
@@ -203,7 +203,7 @@ def test_rdma_without_a_device_or_a_counter_is_not_proved():
 
 def test_a_counter_that_was_reset_has_carried_nothing():
     nodes = moved(DATA, reading(9 * MB, 0), reading(500, 0))
-    assert nodes["n1"] == Traffic("eth1", 0, "eth0", 0)
+    assert nodes["n1"] == Traffic(("eth1",), 0, "eth0", 0)
 
 
 KNOWN = "the engine says so"
@@ -216,7 +216,7 @@ def on_macs(carried):
         for moved in ({}, carried)
     )
     at = Attachment("en3", "10.50.12.1", ("rdma_en3",))
-    return {name: transport.traffic(at, before, after) for name in ("mac-a", "mac-b")}
+    return {name: transport.traffic([at], before, after) for name in ("mac-a", "mac-b")}
 
 
 def test_tcp_between_macs_is_proved_like_any_other():

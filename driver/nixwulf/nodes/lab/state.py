@@ -16,8 +16,8 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_json
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Cluster, Fabric, Node, Shape
-from nixwulf.inventory.links import Attachment
 from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE
 
 # A unix socket's path holds 107 bytes, and ssh adds 17 characters while it makes one.
@@ -169,8 +169,9 @@ def _cluster(document: dict[str, Any]) -> Cluster:
 
 
 def _ends(document: dict[str, Any]) -> dict[str, Attachment]:
-    """A lab has no RDMA devices, whose tuple JSON makes a list."""
-    return {key: Attachment(**{**end, "rdma_devices": ()}) for key, end in document.items()}
+    """A lab has no RDMA devices and no twins, whose tuples JSON makes lists."""
+    none: dict[str, Any] = {"rdma_devices": (), "twins": ()}
+    return {key: Attachment(**{**end, **none}) for key, end in document.items()}
 
 
 def _fabric(document: dict[str, Any]) -> Fabric:

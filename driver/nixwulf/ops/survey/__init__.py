@@ -1,1 +1,1 @@
-"""What machines say of themselves and of the wires between them, as a cluster file."""
+"""A cluster file made of what machines report of themselves and of the wires between them."""

@@ -122,15 +122,6 @@ def last_of(rows: Iterable[VersionRow]) -> VersionRow | None:
     return min(gone, key=lambda row: number(row.until or ""), default=None)
 
 
-def range_of(family: Family, **when: str) -> str:
-    """The versions that have what the cases of a `when` need, such as '0.11.1 or later'."""
-    rows = needed(family.rows, when)
-    first, last = first_of(rows), last_of(rows)
-    bounds = [f"{first.since} or later"] if first else []
-    bounds += [f"{last.until} or earlier"] if last else []
-    return " and ".join(bounds) or "any"
-
-
 def _problem(family: Family, printed: str, given: Mapping[str, str]) -> str | None:
     version = version_in(family, printed)
     if version is None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from nixwulf.core.registry import Parameter
-from nixwulf.inventory.links import Attachment
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.plugins.runtime.run import RunFailure
 
 # What the names of a back end's devices begin with, as --list-devices prints them; a build with

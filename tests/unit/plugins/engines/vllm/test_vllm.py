@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launch_plan import planned
-from nixwulf.inventory.links import Attachment
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.outputs import vllm
 from nixwulf.outputs.vllm import parse_serve
 from nixwulf.plugins.benchmarks import vllm_bench
