@@ -5,7 +5,6 @@ from click.testing import CliRunner
 
 from nixwulf.cli.main import cli
 
-
 SYSTEMS = ["fa-ex9-2", "framework-4", "mac-studio-4", "ms-s1-max-4", "pi-cm5-10"]
 
 
