@@ -276,10 +276,16 @@ def test_bad_input_is_one_sentence(given, why):
     assert why in refused(*given)
 
 
-def test_four_nodes_that_share_no_rdma_fabric_are_refused_with_the_reasons():
+def test_nodes_that_no_fabric_joins_are_refused_with_the_reasons(tmp_path):
+    """Of the shipped Macs each is cabled to each; here to the last one no cable leads."""
+    before, last = Path("clusters/mac-studio-4.toml").read_text().split('name = "mac-d"')
+    before = re.sub(r"fabrics\.mesh\.links\.mac-d .*\n", "", before)
+    path = tmp_path / "mine.toml"
+    path.write_text(before + 'name = "mac-d"' + re.sub(r"fabrics\.mesh\.links.*\n", "", last))
     given = (*SMALL, "--engine", "mlx", "--transport", "rdma", "--nodes", "4")
-    sentence = predict(*given, cluster="mac-studio-4")[1]
-    assert "the fabric office (ethernet) carries no rdma; 2 nodes are on the fabric" in sentence
+    code, sentence = predict(*given, cluster=path)
+    assert (code, sentence.count("\n")) == (2, 1)
+    assert "is left: the fabric office (ethernet) carries no rdma; 3 nodes are on the" in sentence
 
 
 def in_terminal(width, *arguments, cluster="framework-2"):
