@@ -114,6 +114,28 @@ def test_in_a_ring_runs_what_has_to_reach_its_neighbours_only():
     assert {f"mlx by rdma {needs}", f"llama.cpp by tcp {needs}"} <= reasons
 
 
+def test_without_nodes_a_benchmark_of_machines_takes_all_that_each_fabric_joins():
+    sweep = parse_sweep({"name": "x", "matrix": {"benchmark": ["iperf3"]}}, "x.yaml")
+    found = {
+        (name, case.fabric, case.nodes)
+        for name in ("mac-studio-4", "dgx-spark-2")
+        for case in make_plan(sweep, load_cluster(name)).cases
+    }
+    assert found == {
+        *(("mac-studio-4", fabric, 4) for fabric in ("office", "mesh")),
+        *(("dgx-spark-2", fabric, 2) for fabric in ("qsfp-a", "qsfp-b")),
+    }
+    pairs = make_plan(sweep, macs_cabled("ab", "bc", "cd"))
+    assert [case.nodes for case in pairs.cases] == [2]
+
+
+def test_what_measures_an_engine_needs_a_number_of_nodes():
+    document = copy.deepcopy(SWEEP)
+    del document["matrix"]["nodes"]
+    with pytest.raises(InputError, match=r"measures an engine; add nodes: \[\.\.\.\]"):
+        make_plan(parse_sweep(document, "mine.yaml"), load_cluster("lab"))
+
+
 def test_an_engine_that_would_compute_beside_the_gpu_is_left_out():
     document = copy.deepcopy(SWEEP)
     document["matrix"] |= {

@@ -249,7 +249,7 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
             split, transport = str(placement.parallelism), placement.transport
             yield Candidate(nodes, split, fabric, transport), placement
         elif not (question.fabrics or question.transports):
-            # Nodes of one platform are one way.
+            # Nodes of one platform are one strategy.
             first = {node.platform: node for node in reversed(cluster.nodes)}
             nodes = tuple(node for node in cluster.nodes if node in first.values())
             yield from ((Candidate((node,), "single"), placement) for node in nodes)

@@ -14,8 +14,6 @@ from nixwulf.sweep.reproduce.expected import expectations
 from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
 
 SEEDS = sorted(path.stem for path in Path("sweeps/seeds").glob("*.yaml"))
-# No fabric of the shipped file joins all four Macs by RDMA.
-NOT_YET = {"mac-studio-4": 3}
 
 
 def seed(name):
@@ -32,7 +30,7 @@ def test_each_number_of_a_seed_is_planned_on_its_cluster_over_a_fabric_like_its_
     sweep = seed(name)
     plan = make_plan(fitted(sweep, cluster), cluster)
     cases = {e: [case for case in plan.cases if e.of(case)] for e in map(frozen, expected(sweep))}
-    assert sum(not found for found in cases.values()) == NOT_YET.get(name, 0)
+    assert all(cases.values())
     for one, found in cases.items():
         assert len(found) <= 1, "one case each: one fabric, one set of parameters"
         for case in found:
