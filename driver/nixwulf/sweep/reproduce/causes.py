@@ -21,7 +21,7 @@ _RATE = 0.5
 _TRIPS, _TRIP_US = 1.5, 100.0
 _SIZE = 0.02
 _CLOCK = 0.9
-_FAR = 0.25
+_SCARCE, _FAR = 0.55, 0.25
 _OTHER = 0.9
 """What a difference of unknown effect is taken to cost, to sort by."""
 _GIB = 2**30
@@ -50,11 +50,10 @@ def causes(
         model: as the sweep names it, with its sha256 where that is known.
         source: the cluster's file, for the commands.
     """
-    limits = [*_limits(record, reference)]
-    starved = min((cause.left for cause in limits), default=0.0)
+    cpus = [*_limits(record, reference), *_load(record)]
+    starved = min((cause.left for cause in cpus if cause.left <= _SCARCE), default=0.0)
     found = [
-        *limits,
-        *_load(record),
+        *cpus,
         *_threads(record, reference),
         *(_beside(cause, starved) for cause in _link(record, reference, source)),
         *_model(record, reference, model),
