@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from nixwulf.results.compare.sides import Side
     from nixwulf.results.store import RunFolder
+    from nixwulf.sweep.progress import TerminalProgress
 
 
 @click.command()
@@ -74,7 +76,7 @@ def bench(
     from nixwulf.sweep.plan import make_plan, plan_to_resume, save_plan
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
-    from nixwulf.sweep.session import record_path, run_plan
+    from nixwulf.sweep.session import builds, record_path, run_plan
     from nixwulf.sweep.sweep_file import load_sweep
 
     _require_companions(ctx.params)
@@ -101,7 +103,8 @@ def bench(
         click.echo(sentence, err=True)
     try:
         with make_progress() as progress:
-            run_plan(plan, folder, progress, load, fetch=fetch)
+            beside = partial(_show_while_building, progress) if builds(plan) else load
+            run_plan(plan, folder, progress, beside, fetch=fetch)
     except KeyboardInterrupt:
         done = sum(record_path(folder, *run).exists() for run in plan.runs())
         planned = plan.sweep.repetitions * len(plan.cases)
@@ -121,6 +124,15 @@ def bench(
     if failures:
         ctx.exit(EXIT_GATE if all(phase == "gates" for phase in failures) else EXIT_RUN_FAILED)
     ctx.exit(code)
+
+
+def _show_while_building(progress: TerminalProgress) -> None:
+    """Show speeds before there is one of this run, and load the report as beside other runs."""
+    from nixwulf.report import load
+    from nixwulf.report.published import to_rich
+
+    progress.show(to_rich())
+    load()
 
 
 def _require_companions(given: Mapping[str, Any]) -> None:
