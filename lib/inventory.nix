@@ -11,6 +11,34 @@ let
     in
     if parts == null then toString file else lib.head parts;
 
+  # A node's ports on the fabrics: one on a network, and on cables one or more for each node at the other end, whose entry
+  # in nixwulf.fabrics has that node's name too.
+  portsOf =
+    fabrics:
+    concatMap (
+      fabric:
+      let
+        place = fabrics.${fabric};
+        port = other: number: end: {
+          inherit fabric other end;
+          # Of a cable seen from its other end, whose name there has this node's.
+          nameTo = node: entryOf fabric (if other == null then null else node) number;
+          name = entryOf fabric other number;
+          # What the address is called in /etc/hosts.
+          label = fabric + nth number;
+        };
+      in
+      if place ? links then
+        concatMap (other: lib.imap1 (port other) (lib.toList place.links.${other})) (
+          lib.attrNames place.links
+        )
+      else
+        [ (port null 1 place) ]
+    ) (lib.attrNames fabrics);
+
+  nth = number: lib.optionalString (number > 1) "-${toString number}";
+  entryOf = fabric: other: number: if other == null then fabric else "${fabric}-${other}${nth number}";
+
   nodeOf =
     document: values:
     {
@@ -24,6 +52,7 @@ let
       facts = platformFacts.${values.platform} or null;
       # Nix images machines of clusters that say how; a lab's nodes are namespaces, and plain ssh machines stay as they are.
       managed = document ? deploy && facts != null && facts.system != "any";
+      ports = portsOf (values.fabrics or { });
       system = if facts == null then null else facts.system;
     };
 
@@ -39,18 +68,20 @@ let
     ) "node '${node.name}' has the unknown platform '${node.platform}'; known: ${knownPlatforms}."
     ++ concatMap (
       name:
-      let
-        attachment = node.fabrics.${name};
-      in
       optional (!cluster.fabrics ? ${name})
         "node '${node.name}' is on the fabric '${name}', which is not among [fabrics]; add [fabrics.${name}]."
       ++
-        optional (!attachment ? address)
-          "node '${node.name}' has no address on the fabric '${name}'; add address = \"...\" from its subnet."
-      ++
-        optional (!attachment ? interface)
-          "node '${node.name}' has no interface on the fabric '${name}'; add interface = \"...\" ('ip link' there)."
+        optional ((cluster.fabrics.${name} or { }) ? link_prefix != node.fabrics.${name} ? links)
+          "node '${node.name}' on '${name}': 'links' of a node and 'link_prefix' of [fabrics.${name}] belong together, and one of them is missing."
     ) (lib.attrNames node.fabrics)
+    ++ concatMap (
+      port:
+      optional (!port.end ? address)
+        "node '${node.name}' has no address on the fabric '${port.fabric}'; add address = \"...\" from its subnet."
+      ++
+        optional (!port.end ? interface)
+          "node '${node.name}' has no interface on the fabric '${port.fabric}'; add interface = \"...\" ('ip link' there)."
+    ) node.ports
     ++ lib.optionals node.managed (
       optional (
         builtins.match "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?" node.name == null
@@ -89,7 +120,7 @@ rec {
     ++ map (address: "two nodes have the address '${address}'; change one.") (
       duplicates (
         concatMap (
-          node: concatMap (a: optional (a ? address) a.address) (lib.attrValues node.fabrics)
+          node: concatMap (port: optional (port.end ? address) port.end.address) node.ports
         ) cluster.nodes
       )
     )

@@ -5,15 +5,18 @@ let
   parts = fromTOML (builtins.readFile ../driver/nixwulf/data/nccl.toml);
   fill =
     builtins.replaceStrings
-      [ "{interface}" "{rdma_device}" "{gid_index}" ]
+      [ "{interface}" "{rdma_device}" "{gid_index}" "{link_prefix}" ]
       (map toString [
         fabric.interface
-        fabric.rdmaDevice
+        (lib.concatStringsSep "," (lib.sort lib.lessThan fabric.rdmaDevices))
         fabric.gidIndex
+        fabric.prefixLength
       ]);
   overRdma =
     parts.rdma
     // lib.optionalAttrs (fabric.gidIndex != null) parts.gid
-    // parts.${fabric.kind} or { };
+    // parts.${fabric.kind} or { }
+    // lib.optionalAttrs (lib.length fabric.rdmaDevices > 1) parts.several
+    // lib.optionalAttrs (fabric.cable != null) parts.cables;
 in
 lib.mapAttrs (_: fill) (parts.always // (if transport == "rdma" then overRdma else parts.tcp))

@@ -24,7 +24,11 @@ let
     node:
     lib.mapAttrs (
       fabric: _:
-      lib.optional (fabric == plainFabric node.addresses) node.name ++ [ "${node.name}-${fabric}" ]
+      let
+        # Of its own cables a node has an address each.
+        label = if node.name == cluster.node then fabric else fabrics.${fabric}.label or fabric;
+      in
+      lib.optional (fabric == plainFabric node.addresses) node.name ++ [ "${node.name}-${label}" ]
     ) node.addresses;
 in
 {

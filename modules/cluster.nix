@@ -76,7 +76,7 @@ in
             addresses = mkOption {
               type = types.attrsOf types.str;
               default = { };
-              description = "The node's address on each fabric.";
+              description = "The node's address on each of this node's `nixwulf.fabrics`.";
             };
             memoryGiB = mkOption {
               type = types.nullOr types.number;
@@ -91,10 +91,24 @@ in
 
   options.nixwulf.fabrics = mkOption {
     default = { };
-    description = "This node's place on each fabric.";
+    description = ''
+      This node's place on each fabric. A fabric of cables has an entry for each cable, `FABRIC-NODE` with the node at the
+      other end, and where a cable is several ports `FABRIC-NODE-2` and so on.
+    '';
     type = types.attrsOf (
-      types.submodule {
+      types.submodule ({ config, name, ... }: {
         options = {
+          label = mkOption {
+            type = types.str;
+            internal = true;
+            default = name;
+            description = "What comes after a node's name in `/etc/hosts`.";
+          };
+          cable = mkOption {
+            type = types.nullOr types.str;
+            default = null;
+            description = "The node at the other end of the cable; null on a network.";
+          };
           kind = mkOption {
             type = types.enum kinds;
             description = "What the fabric is made of.";
@@ -122,7 +136,13 @@ in
           rdmaDevice = mkOption {
             type = types.nullOr types.str;
             default = null;
-            description = "RDMA device, by its exact name.";
+            description = "RDMA device of the address, by its exact name.";
+          };
+          rdmaDevices = mkOption {
+            type = types.listOf types.str;
+            default = lib.optional (config.rdmaDevice != null) config.rdmaDevice;
+            defaultText = lib.literalMD "`rdmaDevice` alone";
+            description = "All RDMA devices of the interface, or of the cable's ports, which NCCL takes.";
           };
           gidIndex = mkOption {
             type = types.nullOr types.ints.unsigned;
@@ -130,7 +150,7 @@ in
             description = "Index of the GID that RDMA uses.";
           };
         };
-      }
+      })
     );
   };
 }

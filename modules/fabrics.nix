@@ -4,6 +4,7 @@ let
   inherit (config.nixwulf) fabrics;
   inherit (config.networking) nftables;
   interfaces = lib.unique (lib.mapAttrsToList (_: fabric: fabric.interface) fabrics);
+  isLan = fabric: fabric.kind == "ethernet" && fabric.cable == null;
   withIpv6 = fabrics != { } && config.networking.enableIPv6;
 in
 {
@@ -20,13 +21,13 @@ in
           MTUBytes = toString fabric.mtu;
           # The boot waits for no cable. What asks for network-online.target waits for any link that is required; where
           # none is, for two minutes and in vain (https://github.com/systemd/systemd/blob/main/src/network/wait-online/manager.c).
-          RequiredForOnline = if fabric.kind == "ethernet" then "routable" else false;
+          RequiredForOnline = if isLan fabric then "routable" else false;
         };
         address = [ "${fabric.address}/${toString fabric.prefixLength}" ];
         networkConfig = {
           # An office LAN has a router that the management address, the route and DNS come from; a cable has none.
-          DHCP = if fabric.kind == "ethernet" then "ipv4" else "no";
-          LinkLocalAddressing = if fabric.kind == "ethernet" then "ipv6" else "no";
+          DHCP = if isLan fabric then "ipv4" else "no";
+          LinkLocalAddressing = if isLan fabric then "ipv6" else "no";
           # RDMA's GIDs vanish with the address when a peer reboots and the carrier drops.
           ConfigureWithoutCarrier = true;
           IgnoreCarrierLoss = true;

@@ -8,6 +8,7 @@ and no compiler runs for minutes.
 import gzip
 import hashlib
 import io
+import json
 import os
 import shutil
 import signal
@@ -22,7 +23,7 @@ from lab_under_test import cluster_of
 from nixwulf.inventory.cluster import Shape
 from nixwulf.nodes.facts import gather
 from nixwulf.nodes.ssh import connections, open_all
-from nixwulf.plugins.engines.llama_cpp import install
+from nixwulf.plugins.engines.llama_cpp import ENGINE, install
 from nixwulf.results.record import load
 from stand_in import put
 
@@ -110,11 +111,6 @@ def command(machines, file, tmp_path):
     environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
 
     def prepare(*words, cmake=CMAKE):
-        """cmake: the stand-in's project file; None: the real source."""
-        main = [sys.executable, "-c", MAIN]
-        if cmake is None:
-            argv = [*main, install.SDIST_SHA256, *words, "--cluster", str(file)]
-            return {"args": argv, "env": environment}
         archive = tmp_path / "cache/nixwulf/llama.cpp/llama_cpp_python-0.3.36.tar.gz"
         archive.parent.mkdir(parents=True, exist_ok=True)
         folder = f"llama_cpp_python-0.3.36/{install.SOURCE_FOLDER}"
@@ -127,7 +123,7 @@ def command(machines, file, tmp_path):
                 tar.addfile(entry, io.BytesIO(text.encode()))
         archive.write_bytes(gzip.compress(plain.getvalue(), mtime=0))
         sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
-        argv = [*main, sha256, *words, "--cluster", str(file)]
+        argv = [sys.executable, "-c", MAIN, sha256, *words, "--cluster", str(file)]
         return {"args": argv, "env": environment}
 
     return prepare
@@ -137,7 +133,7 @@ def command(machines, file, tmp_path):
 def nixwulf(command):
     def run(*words, expect=0, **options):
         done = subprocess.run(
-            **command(*words, **options), capture_output=True, text=True, timeout=1700, check=False
+            **command(*words, **options), capture_output=True, text=True, timeout=200, check=False
         )
         assert done.returncode == expect, done.stdout + done.stderr
         return done
@@ -211,19 +207,24 @@ def test_a_node_without_a_compiler_gets_a_copy_and_a_kind_without_is_refused(nix
     assert "n2: built there" in done.stdout
 
 
-def test_a_build_that_is_killed_or_fails_leaves_nothing_and_the_next_one_goes_on(
-    command, nixwulf, nodes
-):
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_a_build_whose_driver_is_stopped_leaves_nothing_on_the_node(command, nodes, how, code):
     # no output: a line of a project file
     slow = CMAKE.replace("COMMAND", "COMMAND sleep 300 COMMAND", 1)
     with subprocess.Popen(
         **command("engines", "install", cmake=slow), stderr=subprocess.PIPE, text=True
-    ) as killed:
-        while "Build" not in killed.stderr.readline():
-            assert killed.poll() is None
+    ) as driver:
+        while "Build" not in driver.stderr.readline():
+            assert driver.poll() is None
         wait_for(nodes["n1"], "pgrep -x sleep")
-        os.kill(killed.pid, signal.SIGKILL)
-    wait_for(nodes["n1"], "! pgrep -x sleep")
+        os.kill(driver.pid, how)
+        driver.communicate()
+    assert driver.returncode == code
+    wait_for(nodes["n1"], "! pgrep -x sleep && [ ! -e ~/.cache/nixwulf/engines/.llama.cpp ]")
+    assert left(nodes["n1"]) == {"lock"}
+
+
+def test_a_build_that_fails_says_why_and_the_next_one_goes_on(nixwulf, nodes):
     # no output: a line of a project file
     broken = CMAKE + '    message(FATAL_ERROR "the stand-in is broken")\n'
     done = nixwulf("engines", "install", "--node", "n1", cmake=broken, expect=1)
@@ -271,21 +272,51 @@ def test_one_version_on_the_path_of_all_is_kept_and_several_are_not_used(nixwulf
             (own / name).unlink()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_the_real_source_is_built_and_its_copies_run_a_case(nixwulf, nodes, tmp_path):
-    two = ("--node", "n1", "--node", "n2")
-    done = nixwulf("engines", "install", *two, cmake=None)
-    lines = done.stdout.splitlines()
-    assert all(line.endswith(f"commit {install.SOURCE_COMMIT})") for line in lines)
-    assert lines[1].startswith("n2: copied from n1")
-    sweep = tmp_path / "own.yaml"
+def test_a_case_runs_by_programs_that_were_copied(nixwulf, nodes, tmp_path):
+    """The stand-in builds by copying this machine's llama.cpp, which takes minutes to compile."""
+    built = ENGINE.install_local(lambda step, share: None).programs.values()
+    cmake = CMAKE.split("foreach", maxsplit=1)[0]
+    for name, place in zip(NAMES, map(str, built), strict=True):
+        # no output: a line of a project file
+        cmake += f"""add_custom_target({name} COMMAND ${{CMAKE_COMMAND}} -E copy {place}
+          ${{CMAKE_BINARY_DIR}}/bin/{name})
+"""
+    done = nixwulf("engines", "install", "--node", "n1", "--node", "n2", cmake=cmake)
+    assert "n2: copied from n1, for cpu" in done.stdout
+    sweep, out = tmp_path / "own.yaml", tmp_path / "out"
     sweep.write_text(SWEEP)
-    out = tmp_path / "out"
-    nixwulf("bench", str(sweep), "--out", str(out), cmake=None)
+    nixwulf("bench", str(sweep), "--out", str(out))
     (record,) = [load(path) for path in (out / "records").glob("*.json")]
     assert record["outcome"] == "ok"
-    assert "/nixwulf/engines/llama.cpp/bin/" in record["engine"]["origin"]
+    assert record["engine"]["origin"].endswith("/.cache/nixwulf/engines/llama.cpp/bin/llama-bench")
+    engines = [c["argv"][0] for c in record["commands"] if "llama" in c["argv"][0]]
+    assert len(engines) >= 2
+    assert all("/nixwulf/engines/llama.cpp/bin/" in engine for engine in engines)
+
+
+def test_a_toolbox_is_held_to_a_digest_and_pulled_by_it_on_all_nodes(nixwulf, nodes, own, file):
+    """podman is a stand-in that keeps its command lines: this machine need not have it."""
+    digest = f"sha256:{'a' * 64}"
+    image = "docker.io/me/box"
+    lock = file.with_name("mine.lock.json")
+    entry = {"image": image, "tag": "new", "digest": digest}
+    lock.write_text(json.dumps({"version": 1, "images": {"box": {**entry, "tag": None}}}))
+    script = 'echo "$*" >>/tmp/podman; case "$1" in run) echo /usr/bin/llama-bench ;; esac'
+    put(own, "podman", script)
+    try:
+        done = nixwulf("engines", "install", "--toolbox", "box")
+        assert done.stdout.splitlines() == [
+            f"{name}: {image}@{digest} has llama-bench" for name in nodes
+        ]
+        for node in nodes.values():
+            asked = node.script("cat /tmp/podman; rm /tmp/podman").splitlines()
+            assert asked[0] == f"pull --quiet {image}@{digest}"
+        assert nixwulf("engines", "remove", "--toolbox", "box").stdout.count(": removed") == 3
+        assert f"image rm {image}@{digest}" in nodes["n3"].script("cat /tmp/podman")
+    finally:
+        (own / "podman").unlink()
+    done = nixwulf("engines", "install", "--toolbox", "box", expect=1)
+    assert "lacks podman; install it, or leave out --toolbox." in done.stderr
 
 
 def hide_in(node, folder):

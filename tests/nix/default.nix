@@ -124,7 +124,7 @@ let
         node:
         builtins.toJSON {
           inherit (node) platform options;
-          fabrics = lib.mapAttrs (_: place: removeAttrs place [ "address" ]) node.fabrics;
+          ends = map (port: removeAttrs port.end [ "address" ]) node.ports;
         };
       firsts = cluster: map lib.head (lib.attrValues (lib.groupBy kind cluster.nodes));
     in

@@ -38,23 +38,30 @@ def test_both_see_the_same_nodes_addresses_and_fabrics(inventories, path):
         for node in seen["nodes"]
     ] == [(node.name, node.platform, node.ssh, node.disk, node.host_key) for node in nodes]
     assert [
-        {
-            name: (
-                place["interface"],
-                place["address"],
-                place.get("rdma_device"),
-                place.get("gid_index"),
-            )
-            for name, place in node["fabrics"].items()
-        }
+        [
+            (fabric, other, port["interface"], port["address"], *_rdma(port))
+            for fabric, place in sorted(node["fabrics"].items())
+            for other, end in sorted(place.get("links", {"": place}).items())
+            for port in (end if isinstance(end, list) else [end])
+        ]
         for node in seen["nodes"]
     ] == [
-        {
-            name: (place.interface, place.address, place.rdma_device, place.gid_index)
-            for name, place in node.fabrics.items()
-        }
+        [
+            (fabric, other, port.interface, port.address, port.rdma_device, port.gid_index)
+            for fabric in sorted(node.fabric_names)
+            for other, end in sorted(_ends(node, fabric).items())
+            for port in end.ports
+        ]
         for node in nodes
     ]
+
+
+def _rdma(port):
+    return port.get("rdma_device"), port.get("gid_index")
+
+
+def _ends(node, fabric):
+    return node.links.get(fabric) or {"": node.fabrics[fabric]}
 
 
 def test_both_know_the_same_platforms(flake):

@@ -20,8 +20,9 @@ head's loopback, but exo's (52415), which listens on all its addresses.
 """
 _IMAGES = """# Container images
 
-Names that the parameter `toolbox` and the option `nixwulf.toolboxes.names` take. One without a
-digest is refused: `nix run .#refresh-toolboxes` asks the registry for those of today.
+Names that the parameter `toolbox` and the option `nixwulf.toolboxes.names` take. Of one without a
+digest a sweep holds that of its first use, beside the cluster file; the option refuses it until
+`nix run .#refresh-toolboxes` has asked the registry.
 
 """
 _KNOWN_BAD = """# Kernels and firmware that are refused

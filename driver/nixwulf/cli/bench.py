@@ -16,9 +16,11 @@ from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_F
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from nixwulf.inventory.cluster import Cluster
     from nixwulf.results.compare.sides import Side
     from nixwulf.results.store import RunFolder
     from nixwulf.sweep.progress import TerminalProgress
+    from nixwulf.sweep.sweep_file import Sweep
 
 
 @click.command()
@@ -77,7 +79,6 @@ def bench(
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
     from nixwulf.sweep.session import builds, record_path, run_plan
-    from nixwulf.sweep.sweep_file import load_sweep
 
     _require_companions(ctx.params)
     before = None if baseline is None else read_side(baseline, Path("results"))
@@ -85,7 +86,7 @@ def bench(
     if resume is None or sweep or cluster or only or waive:
         machines = load_cluster(cluster or "lab")
         name = sweep or ("lab/demo" if machines.is_lab else "smoke")
-        named = make_plan(load_sweep(name), machines, only, waive)
+        named = make_plan(_loaded(name, machines, hold=not dry_run), machines, only, waive)
     if resume is not None or named is None:
         folder = resume or Path()
         plan = plan_to_resume(folder, named)
@@ -133,6 +134,17 @@ def _show_while_building(progress: TerminalProgress) -> None:
 
     progress.show(to_rich())
     load()
+
+
+def _loaded(name: str, cluster: Cluster, *, hold: bool) -> Sweep:
+    """A sweep; hold: tags of toolboxes that have no digest yet are held to that of today."""
+    from nixwulf.ops.engines import toolboxes
+    from nixwulf.sweep.sweep_file import load_sweep
+
+    sweep = load_sweep(name)
+    for sentence in toolboxes.hold(sweep.toolboxes if hold else (), cluster.source):
+        click.echo(sentence, err=True)
+    return sweep
 
 
 def _require_companions(given: Mapping[str, Any]) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nixwulf.cli.options import choose, find_cluster, json_format, machines, only_nodes
-from nixwulf.core.errors import GateError
+from nixwulf.core.errors import GateError, InputError
 
 if TYPE_CHECKING:
+    from nixwulf.inventory.cluster import Cluster
     from nixwulf.nodes.ssh import Connection
 
 _PERCENT_STEP = 10
@@ -42,7 +43,9 @@ def engines(ctx: click.Context, form: str) -> None:
 @engines.command()
 @machines
 @only_nodes
-def install(name: str, chosen: tuple[str, ...]) -> None:
+@click.option("--toolbox", metavar="NAME", help="Pull this image instead; sweeps name it so.")
+@click.option("--accept", is_flag=True, help="Hold the toolbox's tag to its digest of today.")
+def install(name: str, chosen: tuple[str, ...], toolbox: str | None, accept: bool) -> None:
     """Bring llama.cpp to nodes that are not deployed, one build for all of a kind.
 
     It is built once on a node of each kind (CPU, GPU, distribution), 10 CPU minutes and more for a
@@ -52,14 +55,25 @@ def install(name: str, chosen: tuple[str, ...]) -> None:
     CUDA, ROCm, Vulkan and RDMA are built in where their headers and compilers are on the node.
     Where all nodes have one version on PATH, that is kept.
 
+    With --toolbox podman pulls a container image, for sweeps with the parameter `toolbox`: a name
+    of the list, IMAGE:TAG or IMAGE@sha256:DIGEST. A tag is looked up once and its digest kept
+    beside the cluster file (mine.lock.json); where the tag has another one later, this refuses.
+
     \b
     Examples:
       nixwulf engines install --cluster clusters/mine.toml
+      nixwulf engines install --cluster mine.toml --toolbox llama-vulkan-radv
     """
     from nixwulf.ops.engines.install import install as bring
     from nixwulf.plugins.engines import DEFAULT, find
 
-    for one in bring(_nodes(name, chosen), find(DEFAULT), _progress()):
+    cluster, nodes = _nodes(name, chosen)
+    if toolbox:
+        _pull(toolbox, cluster, nodes, accept=accept)
+        return
+    if accept:
+        raise InputError("--accept is of a toolbox; name it with --toolbox.")
+    for one in bring(nodes, find(DEFAULT), _progress()):
         click.echo(f"{one.node}: {one.how}; {one.version}")
         if one.idle:
             click.echo(
@@ -72,26 +86,47 @@ def install(name: str, chosen: tuple[str, ...]) -> None:
 @engines.command()
 @machines
 @only_nodes
-def remove(name: str, chosen: tuple[str, ...]) -> None:
+@click.option("--toolbox", metavar="NAME", help="Remove this image instead.")
+def remove(name: str, chosen: tuple[str, ...], toolbox: str | None) -> None:
     """Remove what 'nixwulf engines install' brought, and nothing else.
 
     \b
     Examples:
       nixwulf engines remove --cluster clusters/mine.toml --node n2
     """
+    from nixwulf.nodes import container
     from nixwulf.nodes.ssh import each
-    from nixwulf.ops.engines.install import remove as take_away
+    from nixwulf.ops.engines import install, toolboxes
     from nixwulf.plugins.engines import DEFAULT, find
 
-    engine, nodes = find(DEFAULT), _nodes(name, chosen)
-    removed = each(lambda node: take_away(node, engine), nodes)
+    engine, (cluster, nodes) = find(DEFAULT), _nodes(name, chosen)
+    if toolbox:
+        image = container.resolve(toolbox, "--toolbox", cluster.source)
+        removed = each(lambda node: toolboxes.remove(node, image), nodes)
+    else:
+        removed = each(lambda node: install.remove(node, engine), nodes)
     for node, was_there in zip(nodes, removed, strict=True):
         words = "removed" if was_there else "had none that was installed"
         click.echo(f"{node.node.name}: {words}")
 
 
-def _nodes(name: str, chosen: tuple[str, ...]) -> list[Connection]:
-    """Open connections to the chosen nodes; raises GateError."""
+def _pull(name: str, cluster: Cluster, nodes: list[Connection], *, accept: bool) -> None:
+    """Hold a toolbox to a digest, and bring its image to nodes."""
+    from nixwulf.nodes import container
+    from nixwulf.ops.engines import toolboxes
+
+    held = [*toolboxes.hold([name], cluster.source)]
+    if not held and "@" not in name:
+        held = [*filter(None, [toolboxes.hold_again(name, cluster.source, accept=accept)])]
+    for sentence in held:
+        click.echo(sentence, err=True)
+    image = container.resolve(name, "--toolbox", cluster.source)
+    for node, programs in toolboxes.pull(nodes, image, _progress()).items():
+        click.echo(f"{node}: {image} has {', '.join(programs) or 'no program of an engine'}")
+
+
+def _nodes(name: str, chosen: tuple[str, ...]) -> tuple[Cluster, list[Connection]]:
+    """A cluster and open connections to its chosen nodes; raises GateError."""
     from nixwulf.nodes.ssh import connections, open_all
 
     cluster, config = find_cluster(name)
@@ -99,7 +134,7 @@ def _nodes(name: str, chosen: tuple[str, ...]) -> list[Connection]:
     nodes = [found[node.name] for node in choose(cluster, chosen)]
     for words in open_all(nodes).values():
         raise GateError(words)
-    return nodes
+    return cluster, nodes
 
 
 def _progress() -> Callable[[str, str, float], None]:

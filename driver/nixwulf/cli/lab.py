@@ -81,7 +81,7 @@ def status(ctx: click.Context, name: str, form: str) -> None:
     elif found.is_up:
         click.echo(f"Lab {name!r} is up; ssh -F {found.ssh_config} NODE")
         for node in found.cluster.nodes:
-            places = (f"{key} {value.address}" for key, value in node.fabrics.items())
+            places = (f"{key} {end.address}" for key in node.fabric_names for end in node.ends(key))
             click.echo(f"  {node.name}: {', '.join(places)}")
         for fabric, values in fabrics.items():
             counted = _counted(values)
@@ -190,7 +190,13 @@ def _counted(values: dict[str, Any]) -> str:
 
 def _document(found: Lab, fabrics: dict[str, Any]) -> dict[str, Any]:
     nodes = {
-        node.name: {key: value.address for key, value in node.fabrics.items()}
+        node.name: {
+            **{key: end.address for key, end in node.fabrics.items()},
+            **{
+                key: {other: end.address for other, end in ends.items()}
+                for key, ends in node.links.items()
+            },
+        }
         for node in found.cluster.nodes
     }
     return {

@@ -20,7 +20,7 @@ from nixwulf.results.store import PLAN, Identities, record_paths
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
 def validate(paths: tuple[Path, ...]) -> None:
-    """Check records, run folders, clusters (.toml), sweeps (.yaml) and platforms (.toml).
+    """Check records, run folders, sweeps (.yaml), clusters, platforms and models (.toml).
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def _check(path: Path, known: Identities) -> str:
     if path.suffix not in kinds:
         raise InputError(
             f"{str(path)!r} is not a .json, .toml or .yaml file; name a record, a run folder, a "
-            "cluster, a platform or a sweep."
+            "cluster, a platform, facts of models or a sweep."
         )
     return kinds[path.suffix](path)
 
@@ -82,11 +82,16 @@ def _json(path: Path, known: Identities) -> str:
 def _toml(path: Path) -> str:
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.inventory.platforms import load_platform
+    from nixwulf.llm.catalog import table
     from nixwulf.plugins import meters, switches
 
-    if "system" in read_toml(path):
+    document = read_toml(path)
+    if "system" in document:
         load_platform(path)
         return "platform"
+    if isinstance(document.get("models"), list):
+        table(path)
+        return "models file"
     cluster = load_cluster(path)
     meters.require_known(cluster)
     switches.require_known(cluster)

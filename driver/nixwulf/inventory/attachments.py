@@ -12,18 +12,25 @@ from itertools import combinations
 class Attachment:
     """A node's end of what joins it to other nodes of a fabric: a network, or one cable.
 
-    rdma_devices: that of the address first; several where one cable is several devices.
+    rdma_devices: that of the address first; several where one interface is several devices. twins:
+    the other ports of the same cable, each with an interface and a subnet of its own.
     """
 
     interface: str
     address: str
     rdma_devices: tuple[str, ...] = ()
     gid_index: int | None = None
+    twins: tuple[Attachment, ...] = ()
 
     @property
     def rdma_device(self) -> str | None:
         """The device of the address, for programs that take one; None: tcp only."""
         return self.rdma_devices[0] if self.rdma_devices else None
+
+    @property
+    def ports(self) -> tuple[Attachment, ...]:
+        """Itself and its twins."""
+        return (self, *self.twins)
 
 
 Ends = Mapping[str, Mapping[str, Attachment]]
@@ -39,33 +46,42 @@ def ends_problem(ends: Ends, subnet: ipaddress.IPv4Network, prefix: int) -> str 
     """
     if prefix <= subnet.prefixlen:
         return f"link_prefix is {prefix}, and the subnet {subnet} has no room for one of those"
-    owners: dict[ipaddress.IPv4Network, frozenset[str]] = {}
+    owners: dict[ipaddress.IPv4Network, tuple[list[str], int]] = {}
     for node, own in ends.items():
-        interfaces = [end.interface for end in own.values()]
+        interfaces = [port.interface for end in own.values() for port in end.ports]
         for other, end in own.items():
-            pair, link = frozenset({node, other}), _subnet(end, prefix)
             if node == other or node not in ends.get(other, {}):
                 return (
                     f"node {node!r} has a cable to {other!r}, and {other!r} has none to {node!r}; "
                     f"add links.{node} to {other!r}"
                 )
-            if interfaces.count(end.interface) > 1:
-                return f"node {node!r} has two cables on the interface {end.interface!r}"
-            if prefix < 31 and end.address in {str(link[0]), str(link[-1])}:  # noqa: PLR2004
+            theirs = ends[other][node].ports
+            if len(end.ports) != len(theirs):
                 return (
-                    f"node {node!r} has the address {end.address!r}, which in {link} is no node's"
+                    f"the cable of {node!r} and {other!r} has {len(end.ports)} ports at one end "
+                    f"and {len(theirs)} at the other"
                 )
-            if _subnet(ends[other][node], prefix) != link:
-                return (
-                    f"the ends of the cable of {node!r} and {other!r} are {end.address!r} and "
-                    f"{ends[other][node].address!r}, not in one subnet with a prefix of {prefix}"
-                )
-            if owners.setdefault(link, pair) != pair:
-                others = " and ".join(map(repr, sorted(owners[link])))
-                return (
-                    f"the cables of {others} and of {node!r} and {other!r} are both in {link}; "
-                    "give each its own subnet"
-                )
+            for number, (port, peer) in enumerate(zip(end.ports, theirs, strict=True)):
+                link = _subnet(port, prefix)
+                pair, taken = owners.setdefault(link, (sorted((node, other)), number))
+                if interfaces.count(port.interface) > 1:
+                    return f"node {node!r} has two cables on the interface {port.interface!r}"
+                if prefix < 31 and port.address in {str(link[0]), str(link[-1])}:  # noqa: PLR2004
+                    return (
+                        f"node {node!r} has the address {port.address!r}, which in {link} is no "
+                        "node's"
+                    )
+                if _subnet(peer, prefix) != link:
+                    return (
+                        f"the ends of the cable of {node!r} and {other!r} are {port.address!r} and "
+                        f"{peer.address!r}, not in one subnet with a prefix of {prefix}"
+                    )
+                if (pair, taken) != (sorted((node, other)), number):
+                    others = " and ".join(map(repr, pair))
+                    return (
+                        f"the cables of {others} and of {node!r} and {other!r} are both in {link}; "
+                        "give each its own subnet"
+                    )
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path, PurePosixPath
@@ -108,20 +108,29 @@ class Node:
         return (*self.fabrics, *self.links)
 
     def end_to(self, fabric: str, other: str) -> Attachment | None:
-        """Its end of what joins it to another node on a fabric; None where nothing does."""
+        """Its end of what joins it to another node on a fabric; None where nothing does.
+
+        Of a cable with several ports the first.
+        """
         return self.fabrics.get(fabric) or self.links.get(fabric, {}).get(other)
 
     def ends(self, fabric: str, others: Iterable[str] | None = None) -> tuple[Attachment, ...]:
-        """Its ends on a fabric, of cables those to `others`, else to all."""
+        """Its ports on a fabric, of cables those to `others`, else to all."""
         if fabric in self.fabrics:
             return (self.fabrics[fabric],)
         own = self.links.get(fabric, {})
-        return tuple(own[name] for name in (own if others is None else others) if name in own)
+        chosen = (own[name] for name in (own if others is None else others) if name in own)
+        return tuple(port for end in chosen for port in end.ports)
 
     @property
     def all_ends(self) -> tuple[Attachment, ...]:
         """Its ends on all fabrics."""
         return tuple(end for fabric in self.fabric_names for end in self.ends(fabric))
+
+
+def joins_all(fabric: str, nodes: Sequence[Node]) -> bool:
+    """Whether a fabric joins each two of some nodes."""
+    return all(one.end_to(fabric, other.name) for one, other in combinations(nodes, 2))
 
 
 @dataclass(frozen=True)
@@ -144,10 +153,27 @@ class Cluster:
         return tuple(node for node in self.nodes if fabric in node.fabric_names)
 
     def joined(self, fabric: str, count: int) -> tuple[Node, ...]:
-        """The first so many nodes on a fabric that it joins each to each; empty: there are none."""
+        """The first so many nodes on a fabric that it joins each to each, or in a ring.
+
+        Of a ring in its order. Empty: there are none.
+        """
         for nodes in combinations(self.nodes_on(fabric), count):
-            if all(one.end_to(fabric, other.name) for one, other in combinations(nodes, 2)):
+            if joins_all(fabric, nodes):
                 return nodes
+        if count <= 3:  # noqa: PLR2004 - three in a ring are joined each to each
+            return ()
+        rings = (self._ring(fabric, (one,), count) for one in self.nodes_on(fabric))
+        return next(filter(None, rings), ())
+
+    def _ring(self, fabric: str, path: tuple[Node, ...], count: int) -> tuple[Node, ...]:
+        """The first ring of so many nodes that begins with a path; empty: there is none."""
+        if len(path) == count:
+            return path if path[-1].end_to(fabric, path[0].name) else ()
+        for name in path[-1].links.get(fabric, {}):
+            if all(name != one.name for one in path):
+                node = next(node for node in self.nodes if node.name == name)
+                if ring := self._ring(fabric, (*path, node), count):
+                    return ring
         return ()
 
     def model_name(self, path: str) -> str | None:
@@ -293,7 +319,12 @@ def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> No
     )
 
 
-def _end(values: dict[str, Any], fabric: Fabric, node: str, source: str) -> Attachment:
+def _end(
+    values: dict[str, Any] | list[dict[str, Any]], fabric: Fabric, node: str, source: str
+) -> Attachment:
+    if isinstance(values, list):
+        first, *twins = (_end(one, fabric, node, source) for one in values)
+        return replace(first, twins=tuple(twins))
     try:
         address = ipaddress.IPv4Address(values["address"])
     except ValueError as error:

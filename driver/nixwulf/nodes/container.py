@@ -1,7 +1,8 @@
 """Toolboxes: an engine's programs in a container on each node, run by podman from a pinned image.
 
 What is written here for a run, modules/toolboxes.nix writes for a user: the same image by the same
-digest (data/toolboxes.lock.json), devices, limits and caches.
+digest (data/toolboxes.lock.json), devices, limits and caches. A tag without one is held to that of
+its first use, in a file of the same form beside the cluster file.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ NAME = "toolbox"
 NONE = "none"
 PARAMETER = Parameter(
     default=NONE,
-    help="the engine's programs from an image: a name of the lock file, or IMAGE@sha256:DIGEST",
+    help="the engine's programs from an image: a name of the list, IMAGE:TAG, IMAGE@sha256:DIGEST",
 )
 _LOCK = Path(str(resources.files("nixwulf"))) / "data" / "toolboxes.lock.json"
 _REFERENCE = re.compile(r"\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+@sha256:[0-9a-f]{64}")
+_TAGGED = re.compile(r"(\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+):([\w.-]+)")
 _PROBE_S = 120
 # $1 is the image, $2 the model or nothing, the rest the programs to look for inside. What the node
 # has comes first, a word a line; the places inside follow the two dashes.
@@ -97,23 +99,61 @@ def removal(name: str) -> list[str]:
     return ["podman", "rm", "--force", "--ignore", "--time=0", name]
 
 
-def resolve(name: str, source: str) -> str:
-    """The image of a toolbox, by its digest; raises InputError for a tag or an unknown name."""
+def lock_beside(cluster: str) -> Path:
+    """The file beside a cluster file that holds tags to the digests that they had at first use."""
+    return Path(cluster).with_suffix(".lock.json")
+
+
+def image_of(name: str, source: str, cluster: str) -> dict[str, Any]:
+    """The `image`, `tag` and `digest` of a toolbox; a digest is None where none is known yet.
+
+    Args:
+        name: of the lock file that is shipped, or IMAGE:TAG.
+        source: what named it, for the message.
+        cluster: the cluster file; what is held beside it goes before what is shipped.
+
+    Raises:
+        InputError: it is neither, or what is held was edited.
+    """
+    lock = lock_beside(cluster)
+    held = read_json(lock) if lock.exists() else {}
+    images = held.get("images", {}) if isinstance(held, dict) else {}
+    if name in images:
+        entry: dict[str, Any] = images[name] if isinstance(images[name], dict) else {}
+        if not _REFERENCE.fullmatch(f"{entry.get('image')}@{entry.get('digest')}"):
+            raise InputError(f"{lock}: {name!r} has no image with a digest; remove its entry.")
+        return entry
+    if name in _images():
+        return _images()[name]
+    if tagged := _TAGGED.fullmatch(name):
+        return {"image": tagged[1], "tag": tagged[2], "digest": None}
+    raise InputError(
+        f"{source}: the toolbox {name!r} is neither IMAGE:TAG nor IMAGE@sha256:DIGEST nor one of: "
+        f"{', '.join(_images())}."
+    )
+
+
+def resolve(name: str, source: str, cluster: str) -> str:
+    """The image of a toolbox, by its digest.
+
+    Args:
+        name: of the lock file that is shipped, IMAGE:TAG or IMAGE@sha256:DIGEST.
+        source: what named it, for the message.
+        cluster: the cluster file.
+
+    Raises:
+        InputError: it is unknown, or a tag that is held to no digest yet.
+    """
     if _REFERENCE.fullmatch(name):
         return name
-    images = _images()
-    if name not in images:
+    entry = image_of(name, source, cluster)
+    if entry["digest"] is None:
         raise InputError(
-            f"{source}: the toolbox {name!r} is neither IMAGE@sha256:DIGEST (see 'podman image "
-            f"inspect --format {{{{.RepoDigests}}}} IMAGE') nor one of: {', '.join(images)}."
+            f"{source}: the toolbox {name!r} has no digest yet and its tag is rebuilt without "
+            f"notice; run 'nixwulf engines install --cluster {cluster} --toolbox {name}', which "
+            f"keeps today's in {str(lock_beside(cluster))!r}."
         )
-    digest = images[name]["digest"]
-    if digest is None:
-        raise InputError(
-            f"{source}: the toolbox {name!r} has no digest in {_LOCK.name} and its tag is rebuilt "
-            "without notice; run 'nix run .#refresh-toolboxes', or give IMAGE@sha256:DIGEST."
-        )
-    return f"{images[name]['image']}@{digest}"
+    return f"{entry['image']}@{entry['digest']}"
 
 
 def look(node: Connection, image: str, model: str, programs: Iterable[str]) -> Toolbox | str:

@@ -127,7 +127,12 @@ def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Pa
     Raises:
         NixwulfError: with iperf3's own words.
     """
-    address = target.node.fabrics[fabric.name].address
+    end = target.node.end_to(fabric.name, source.node.name)
+    if end is None:
+        raise NixwulfError(
+            f"No cable of {fabric.name!r} joins {source.node.name!r} and {target.node.name!r}."
+        )
+    address = end.address
     volume = max(1_000_000, int(fabric.speed_gbps * 1e9 / 8 * _STREAM_S))
     server = OwnedProcess.start(
         target, f"iperf3-{target.node.name}", iperf3_server(address), {}, folder

@@ -134,6 +134,13 @@ HINTS = (
         "check that RAY_memory_monitor_refresh_ms=0 is in the record's commands of every node",
     ),
     Hint(
+        "ibv_modify_qp failed with 110 Connection timed out",
+        "ibv_modify_qp failed with (error )?(110|Connection timed out|Network is unreachable)",
+        "NCCL took a port that does not lead to the peer, as it does on cables before 2.30.7 "
+        "(https://github.com/eugr/spark-vllm-docker/issues/252), or the cable carries nothing",
+        "see 'NCCL version' in the log, and ping over each cable",
+    ),
+    Hint(
         "EngineCore encountered a fatal error",
         "EngineCore encountered|Engine core initialization failed",
         "a rank of vLLM died, on any node",

@@ -153,20 +153,21 @@ def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> N
 
 
 def _probe(run: Run, found: Findings, moment: str) -> None:
-    """Round trips from the head to each worker, and before the run the bandwidth too."""
-    for index, worker in enumerate(run.workers):
+    """Round trips over each link, and before the run its bandwidth too."""
+    for index, (source, target) in enumerate(run.links):
         if moment == "rtt_before":
-            found.links.append({"from": run.head.node.name, "to": worker.node.name})
-        trips = link.round_trips(run.head, run.data_address(worker), system=run.head_system)
+            found.links.append({"from": source.node.name, "to": target.node.name})
+        address = run.data_address(target, source)
+        trips = link.round_trips(source, address, system=run.facts[source.node.name].system)
         if trips is None:
             raise RunFailure(
                 "failed",
-                f"No packet from {run.head.node.name!r} to {worker.node.name!r} came back over the "
+                f"No packet from {source.node.name!r} to {target.node.name!r} came back over the "
                 f"fabric {run.case.fabric!r}.",
             )
         found.links[index][moment] = trips.document()
         if moment == "rtt_before" and run.fabric is not None:
-            stream = link.bandwidth(run.head, worker, run.fabric, run.raw)
+            stream = link.bandwidth(source, target, run.fabric, run.raw)
             found.links[index]["bandwidth"] = stream.document()
 
 
@@ -194,7 +195,7 @@ def _check_transport(
     after = run.counters()
     nodes = {
         node.node.name: transport.traffic(
-            node.node.fabrics[fabric], before[node.node.name], after[node.node.name]
+            run.ends(node), before[node.node.name], after[node.node.name]
         )
         for node in run.nodes
     }

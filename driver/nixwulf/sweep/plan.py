@@ -108,7 +108,7 @@ def _possible(
         if reason:
             left_out.append(LeftOut(point, reason))
         else:
-            case = _case(point, sweep)
+            case = _case(point, sweep, cluster)
             cases.setdefault(case.id, case)
     return tuple(cases.values()), tuple(left_out)
 
@@ -182,10 +182,10 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
             parameters = {key: given.get(key, [known.default]) for key, known in own.items()}
             found = [
                 place
-                for count in block["nodes"]
+                for count, fabrics in _counts(block, cluster)
                 for place in placements(
                     [count],
-                    block.get("fabric") or _shared_fabrics(cluster, count),
+                    fabrics,
                     block.get("transport", ["tcp"]),
                     block["parallelism"] if engine else [None],
                 )
@@ -203,6 +203,19 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
                     yield point, place
 
 
+def _counts(block: Mapping[str, Any], cluster: Cluster) -> Iterator[tuple[int, Sequence[str]]]:
+    """The numbers of nodes of a block, each with the fabrics between them."""
+    fabrics = block.get("fabric")
+    for count in block.get("nodes", ()):
+        yield count, fabrics or _shared_fabrics(cluster, count)
+    if "nodes" not in block:
+        for fabric in fabrics or cluster.fabrics:
+            on_it = range(len(cluster.nodes_on(fabric)), 0, -1)
+            yield next((n for n in on_it if cluster.joined(fabric, n)), 1), [fabric]
+        if not cluster.fabrics:
+            yield 1, []
+
+
 def _shared_fabrics(cluster: Cluster, nodes: int) -> list[str]:
     """The fabrics that join so many nodes; all where none does, to be left out with the reason."""
     shared = [name for name in cluster.fabrics if cluster.joined(name, nodes)]
@@ -213,7 +226,7 @@ def _of_machines(benchmark: str, block: dict[str, Any], source: str) -> bool:
     """Whether a benchmark measures the machines; what measures an engine needs more axes."""
     if benchmarks.find(benchmark, source).engines == ():
         return True
-    for key in ("model", "parallelism"):
+    for key in ("model", "nodes", "parallelism"):
         if key not in block:
             raise InputError(f"{source}: {benchmark!r} measures an engine; add {key}: [...].")
     return False
@@ -294,10 +307,10 @@ def impossible(
         reason = placement.refusal(engine, cluster, placement.nodes_of(cluster), known)
         if reason:
             return reason
-    return benchmark.unsupported(point)
+    return benchmark.unsupported({**point, **placement.crossing(cluster)})
 
 
-def _case(point: dict[str, Any], sweep: Sweep) -> Case:
+def _case(point: dict[str, Any], sweep: Sweep, cluster: Cluster) -> Case:
     toolbox = point["parameters"].get(container.NAME)
     return Case(
         engine=point.get("engine"),
@@ -312,5 +325,5 @@ def _case(point: dict[str, Any], sweep: Sweep) -> Case:
         samples=sweep.samples,
         warm_up=sweep.warm_up,
         model_digest=sweep.models[point["model"]].digest if "model" in point else None,
-        image=container.resolve(toolbox, sweep.source) if toolbox else None,
+        image=container.resolve(toolbox, sweep.source, cluster.source) if toolbox else None,
     )

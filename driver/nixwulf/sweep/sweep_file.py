@@ -10,6 +10,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_input, read_yaml
 from nixwulf.core.schema import check
 from nixwulf.llm import Model, parse_model
+from nixwulf.nodes import container
 from nixwulf.plugins.runtime.run import Limits
 
 SEED = 1
@@ -34,6 +35,12 @@ class Sweep:
     source: str
     document: dict[str, Any]
     expect: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def toolboxes(self) -> set[str]:
+        """Those that its cases name."""
+        given = (block.get("parameters", {}).get(container.NAME, ()) for block in self.blocks)
+        return {str(name) for names in given for name in names}
 
 
 def load_sweep(name_or_path: str | Path) -> Sweep:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,22 +18,33 @@ CHATTER_BYTES = 1_000_000
 class Traffic:
     """Bytes that crossed a node while measuring; none is what could not be read.
 
+    interface_bytes and rdma: sums over the node's interfaces and devices on the fabric.
     busiest: where the node's system has no counters of RDMA devices, as macOS, the interface that
     carried most, and its bytes; None where it has.
     """
 
-    interface: str
+    interfaces: tuple[str, ...]
     interface_bytes: int
     management: str | None
     management_bytes: int | None
-    device: str | None = None
+    devices: tuple[str, ...] = ()
     rdma: RdmaCounters | None = None
     busiest: tuple[str, int] | None = None
 
     @property
     def shared(self) -> bool:
-        """Whether the fabric's interface is also the one by which ssh reaches the node."""
-        return self.management == self.interface
+        """Whether an interface of the fabric is also the one by which ssh reaches the node."""
+        return self.management in self.interfaces
+
+    @property
+    def interface(self) -> str:
+        """The names of its interfaces on the fabric."""
+        return ", ".join(self.interfaces)
+
+    @property
+    def device(self) -> str:
+        """The names of its RDMA devices on the fabric; empty without one."""
+        return ", ".join(self.devices)
 
     def carried(self, transport: str) -> int:
         """Bytes by a transport; of an RDMA device that counts packets only, at most so many."""
@@ -48,7 +59,7 @@ class Traffic:
         }
         if self.management is not None and self.management_bytes is not None:
             document["management"] = {"interface": self.management, "bytes": self.management_bytes}
-        if self.device is not None and self.rdma is not None:
+        if self.devices and self.rdma is not None:
             counted = {"bytes": self.rdma.bytes, "packets": self.rdma.packets}
             document["rdma"] = {
                 "device": self.device,
@@ -58,23 +69,24 @@ class Traffic:
         return document
 
 
-def traffic(attachment: Attachment, before: Counters, after: Counters) -> Traffic:
+def traffic(ends: Sequence[Attachment], before: Counters, after: Counters) -> Traffic:
     """What crossed a node between two readings; a counter that was reset has moved by nothing.
 
     Args:
-        attachment: the node's interface and RDMA device on the fabric.
+        ends: the node's ports on the fabric.
         before: the node's counters at the first reading.
         after: those at the second.
     """
-    interface, management = attachment.interface, after.management
-    device = attachment.rdma_device
+    interfaces, management = tuple(end.interface for end in ends), after.management
+    devices = tuple(name for end in ends for name in end.rdma_devices)
+    moved = (_grown(before.interfaces.get(n), after.interfaces.get(n)) for n in interfaces)
     return Traffic(
-        interface,
-        _grown(before.interfaces.get(interface), after.interfaces.get(interface)) or 0,
+        interfaces,
+        sum(filter(None, moved)),
         management,
         _grown(before.interfaces.get(management or ""), after.interfaces.get(management or "")),
-        device,
-        _rdma(before.rdma.get(device or ""), after.rdma.get(device or "")),
+        devices,
+        _sum([_rdma(before.rdma.get(name), after.rdma.get(name)) for name in devices]),
         None if after.counts_rdma else _busiest(before.interfaces, after.interfaces),
     )
 
@@ -97,6 +109,18 @@ def _rdma(before: RdmaCounters | None, after: RdmaCounters | None) -> RdmaCounte
         return None
     return RdmaCounters(
         after.driver, _grown(before.bytes, after.bytes), _grown(before.packets, after.packets)
+    )
+
+
+def _sum(devices: Sequence[RdmaCounters | None]) -> RdmaCounters | None:
+    """Of devices that carried together; a counter that any has is the sum of those that have it."""
+    known = [device for device in devices if device is not None]
+    if not known:
+        return None
+    sizes = [device.bytes for device in known if device.bytes is not None]
+    packets = [device.packets for device in known if device.packets is not None]
+    return RdmaCounters(
+        known[0].driver, sum(sizes) if sizes else None, sum(packets) if packets else None
     )
 
 
@@ -141,7 +165,7 @@ def _tcp_problem(fabric: str, name: str, moved: Traffic, least: int) -> str | No
 
 
 def _rdma_problem(fabric: str, name: str, moved: Traffic, least: int) -> str | None:
-    if moved.device is None:
+    if not moved.devices:
         return (
             f"Node {name!r} has no rdma_device on the fabric {fabric!r} in the cluster file, so no "
             "counter can prove rdma."
@@ -149,7 +173,8 @@ def _rdma_problem(fabric: str, name: str, moved: Traffic, least: int) -> str | N
     if moved.rdma is None or (moved.rdma.bytes is None and moved.rdma.packets is None):
         return (
             f"The RDMA device {moved.device!r} of node {name!r} has no counter that can be read, "
-            f"so nothing proves rdma; see 'ls /sys/class/infiniband/{moved.device}/ports/1/' there."
+            "so nothing proves rdma; see "
+            f"'ls /sys/class/infiniband/{moved.devices[0]}/ports/1/' there."
         )
     if moved.carried("rdma") < least:
         return (

@@ -51,12 +51,28 @@ def test_an_rdma_fabric_is_told_by_both_transports():
     assert found["rdma"]["decode"]["predicted"] > found["tcp"]["decode"]["predicted"]
 
 
-def test_cables_that_nothing_tells_apart_are_one_line():
+def test_four_macs_on_cables_are_predicted_over_rdma():
     code, output = predict("--model", "gpt-oss-120b", "--engine", "mlx", cluster="mac-studio-4")
     assert code == 0
-    assert "2 nodes, tensor, cable-ab (and 5 equal), rdma" in output
-    asked = ("--fabric", "cable-ac", "--fabric", "cable-ad", "--nodes", "2")
-    assert len(ways(*SMALL, *asked, "--engine", "mlx", cluster="mac-studio-4")) == 8
+    assert "4 nodes, tensor, mesh, rdma" in output
+    asked = ("--fabric", "mesh", "--nodes", "4")
+    found = ways(*SMALL, *asked, "--engine", "mlx", cluster="mac-studio-4")
+    assert {one["transport"] for one in found} == {"tcp", "rdma"}
+
+
+def test_fabrics_that_nothing_tells_apart_are_one_line():
+    code, output = predict("--model", "gpt-oss-120b", "--engine", "vllm", cluster="dgx-spark-2")
+    assert code == 0
+    assert "2 nodes, tensor, qsfp-a (and 1 equal), rdma" in output
+
+
+def test_sockets_of_nccl_do_not_cross_cables_of_three_nodes():
+    asked = ("--engine", "vllm", "--nodes", "3", "--fabric", "ring")
+    found = ways(*SMALL, *asked, cluster="dgx-spark-3")
+    assert {one["transport"] for one in found} == {"rdma"}
+    _, output = predict(*SMALL, *asked, cluster="dgx-spark-3")
+    words = " ".join(output.split())
+    assert words.count("vllm by tcp gives a node one address for all others") == 1
 
 
 def test_a_speed_has_an_interval_and_a_sign_that_it_is_no_measurement():
@@ -247,8 +263,9 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
         ((*SMALL, "--engine", "foo"), "unknown engine 'foo'; known: "),
         (
             (*SMALL, "--nodes", "1", "--parallelism", "tensor"),
-            "No strategy to run 'gpt-oss-20b' is left",
+            "No strategy to run 'gpt-oss-20b' is left: single is for one node, other splits are",
         ),
+        ((*SMALL, "--nodes", "1", "--fabric", "cable"), "left: one node crosses no fabric; leave"),
         (
             (*SMALL, "--engine", "distributed-llama", "--parallelism", "pipeline"),
             "splits a model by tensor only",
@@ -257,6 +274,18 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
 )
 def test_bad_input_is_one_sentence(given, why):
     assert why in refused(*given)
+
+
+def test_nodes_that_no_fabric_joins_are_refused_with_the_reasons(tmp_path):
+    """Of the shipped Macs each is cabled to each; here to the last one no cable leads."""
+    before, last = Path("clusters/mac-studio-4.toml").read_text().split('name = "mac-d"')
+    before = re.sub(r"fabrics\.mesh\.links\.mac-d .*\n", "", before)
+    path = tmp_path / "mine.toml"
+    path.write_text(before + 'name = "mac-d"' + re.sub(r"fabrics\.mesh\.links.*\n", "", last))
+    given = (*SMALL, "--engine", "mlx", "--transport", "rdma", "--nodes", "4")
+    code, sentence = predict(*given, cluster=path)
+    assert (code, sentence.count("\n")) == (2, 1)
+    assert "is left: the fabric office (ethernet) carries no rdma; 3 nodes are on the" in sentence
 
 
 def in_terminal(width, *arguments, cluster="framework-2"):
@@ -295,7 +324,7 @@ def test_ways_that_the_engine_cannot_run_are_left_out_with_the_reason():
     assert "gives each node as many heads, and 3 do not divide 64" in predict(
         *asked32, cluster="ms-s1-max-4"
     )[1].replace("\n", " ")
-    macs = ways(*asked, "--nodes", "2", "--fabric", "cable-ab", cluster="mac-studio-4")
+    macs = ways(*asked, "--nodes", "2", "--fabric", "mesh", cluster="mac-studio-4")
     assert {one["transport"] for one in macs} == {"tcp", "rdma"}
 
 
@@ -326,9 +355,14 @@ def test_a_sweep_of_mlx_over_another_rdma_than_thunderbolt_leaves_it_out():
     assert "jaccl, MLX's RDMA, crosses thunderbolt5-rdma" in plan.left_out[0].reason
 
 
-def test_a_fabric_that_not_all_nodes_are_on_is_named():
-    told = refused(*SMALL, "--nodes", "4", "--fabric", "cable-ab", cluster="mac-studio-4")
-    assert "2 nodes of 4 are on the fabric 'cable-ab', not 4; give fewer nodes or another" in told
+def test_a_fabric_that_not_all_nodes_are_on_is_named(tmp_path):
+    *pair, third, fourth = Path("clusters/mac-studio-4.toml").read_text().split("[[nodes]]")
+    pair = [re.sub("fabrics.mesh.links.mac-[cd].*", "", part) for part in pair]
+    others = [re.sub("fabrics.mesh.*", "", part) for part in (third, fourth)]
+    file = tmp_path / "macs.toml"
+    file.write_text("[[nodes]]".join([*pair, *others]))
+    told = refused(*SMALL, "--nodes", "4", "--fabric", "mesh", cluster=file)
+    assert "2 nodes of 4 are on the fabric 'mesh', not 4; give fewer nodes or another" in told
 
 
 def test_a_memory_that_is_not_known_is_asked_for_and_taken_as_it_is_given():

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -97,6 +98,15 @@ def test_validate_counts_what_is_valid(folder, tmp_path):
         0,
         "1 cluster, 1 plan, 1 platform, 1 record, 1 sweep: valid.\n",
     )
+
+
+def test_validate_knows_a_file_of_facts_of_models_by_its_content(tmp_path):
+    shipped, path = Path("driver/nixwulf/data/model/models.toml"), tmp_path / "foo.toml"
+    path.write_text("[[models]]" + shipped.read_text().split("[[models]]")[1])
+    assert run(validate, path).output == "1 models file: valid.\n"
+    bad = tmp_path / "bad.toml"
+    bad.write_text(path.read_text().replace("layers =", "storeys ="))
+    assert "unknown key 'moe_storeys'" in run(validate, bad).output
 
 
 def test_validate_names_every_problem_on_a_line_of_its_own(tmp_path):

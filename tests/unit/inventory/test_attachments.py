@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 import pytest
@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.schema import check
-from nixwulf.inventory.cluster import Cluster, parse_cluster, with_lab_nodes
+from nixwulf.inventory.cluster import (
+    Cluster,
+    joins_all,
+    load_cluster,
+    parse_cluster,
+    with_lab_nodes,
+)
 
 Document = dict[str, Any]
 NAMES = "abcdef"
@@ -82,6 +88,19 @@ def test_a_list_of_devices_begins_with_that_of_the_address() -> None:
     assert (end.rdma_devices, end.rdma_device) == (("mlx5_0", "mlx5_2"), "mlx5_0")
 
 
+def test_a_cable_may_be_several_ports_each_with_a_subnet_of_its_own() -> None:
+    first, second, _ = load_cluster("dgx-spark-3").nodes
+    end = first.end_to("ring", "spark2")
+    assert end is not None
+    assert [port.interface for port in end.ports] == ["enp1s0f0np0", "enP2p1s0f0np0"]
+    assert [port.rdma_device for port in end.ports] == ["rocep1s0f0", "roceP2p1s0f0"]
+    assert [port.address for port in second.ends("ring", ["spark1"])] == [
+        "192.168.0.2",
+        "192.168.1.2",
+    ]
+    assert len(first.ends("ring")) == 4
+
+
 def test_of_a_chain_two_nodes_are_joined() -> None:
     chain = cluster_of([("a", "b"), ("b", "c")])
     assert [node.name for node in chain.joined("mesh", 2)] == ["a", "b"]
@@ -95,20 +114,28 @@ def test_nodes_that_are_not_first_are_taken_where_the_first_are_not_cabled() -> 
 
 
 @given(st.sets(st.sampled_from(list(combinations(NAMES, 2))), min_size=1), st.integers(1, 6))
-def test_joined_nodes_have_exactly_one_cable_for_each_pair(
+def test_joined_nodes_are_cabled_each_to_each_or_else_in_a_ring(
     pairs: set[tuple[str, str]], count: int
 ) -> None:
     cluster = cluster_of(sorted(pairs), NAMES)
     nodes = cluster.joined("mesh", count)
-    for one, other in combinations(nodes, 2):
-        ends = one.end_to("mesh", other.name), other.end_to("mesh", one.name)
-        assert None not in ends
-        assert (one.name, other.name) in pairs
+    cabled = pairs | {(other, one) for one, other in pairs}
+    on_it = sorted({name for pair in pairs for name in pair})
+    if joins_all("mesh", nodes):
+        assert all((a.name, b.name) in cabled for a, b in combinations(nodes, 2))
+    else:
+        assert all(
+            (a.name, b.name) in cabled for a, b in zip(nodes, nodes[1:] + nodes[:1], strict=True)
+        )
     complete = any(
-        all(pair in pairs for pair in combinations(group, 2))
-        for group in combinations(sorted({name for pair in pairs for name in pair}), count)
+        cabled.issuperset(combinations(group, 2)) for group in combinations(on_it, count)
     )
-    assert bool(nodes) == complete
+    ring = count > 3 and any(
+        cabled.issuperset(zip(group, group[1:] + group[:1], strict=True))
+        for group in permutations(on_it, count)
+    )
+    assert bool(nodes) == (complete or ring)
+    assert not complete or joins_all("mesh", nodes)
 
 
 def test_lab_nodes_have_a_cable_between_each_two() -> None:
@@ -177,6 +204,26 @@ def _link(made: Document, node: int, other: str) -> Document:
         (
             lambda made: made["nodes"][0]["fabrics"]["office"].pop("interface"),
             "nodes.0.fabrics.office lacks the key 'interface'",
+        ),
+        (
+            lambda made: made["nodes"][0]["fabrics"]["mesh"]["links"].update(
+                b=[_link(made, 0, "b"), {"interface": "en9", "address": "10.50.9.1"}]
+            ),
+            "the cable of 'a' and 'b' has 2 ports at one end and 1 at the other",
+        ),
+        (
+            lambda made: [
+                made["nodes"][node]["fabrics"]["mesh"]["links"].update(
+                    {
+                        other: [
+                            _link(made, node, other),
+                            {**_link(made, node, other), "interface": "en9"},
+                        ]
+                    }
+                )
+                for node, other in ((0, "b"), (1, "a"))
+            ],
+            "the cables of 'a' and 'b' and of 'a' and 'b' are both in 10.50.0.0/30; give each",
         ),
         (_small, "fabrics.mesh.subnet is '10.50.0.0/29', too small for a cable between each two"),
     ],

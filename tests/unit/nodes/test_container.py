@@ -1,3 +1,4 @@
+import json
 import re
 
 import pytest
@@ -86,25 +87,39 @@ def test_what_a_node_lacks_is_said_with_the_fix(node, answer, reason):
 def test_a_name_is_the_digest_that_the_lock_file_pins():
     assert re.fullmatch(
         r"docker\.io/kyuz0/vllm-therock-gfx1151@sha256:[0-9a-f]{64}",
-        container.resolve("vllm", "s.yaml"),
+        container.resolve("vllm", "s.yaml", "mine.toml"),
     )
-    assert container.resolve(IMAGE, "s.yaml") == IMAGE
+    assert container.resolve(IMAGE, "s.yaml", "mine.toml") == IMAGE
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("docker.io/kyuz0/vllm-therock-gfx1151:stable", "is neither IMAGE@sha256:DIGEST"),
+        ("docker.io/kyuz0/vllm-therock-gfx1151:stable", "has no digest yet"),
         ("vlm", "nor one of: llama-vulkan-radv"),
-        ("llama-vulkan-radv", "has no digest in toolboxes.lock.json"),
-        ("-v/host@sha256:" + "0" * 64, "is neither IMAGE@sha256:DIGEST"),
+        ("llama-vulkan-radv", "engines install --cluster mine.toml --toolbox llama-"),
+        ("-v/host@sha256:" + "0" * 64, "is neither IMAGE:TAG nor IMAGE@sha256:DIGEST"),
+        ("-v/host:tag", "is neither IMAGE:TAG"),
     ],
 )
 def test_a_tag_is_refused_with_the_fix(name, message):
     with pytest.raises(InputError) as caught:
-        container.resolve(name, "s.yaml")
+        container.resolve(name, "s.yaml", "mine.toml")
     assert caught.value.message.startswith("s.yaml: the toolbox")
     assert message in caught.value.message
+
+
+def test_what_is_held_beside_the_cluster_file_goes_before_what_is_shipped(tmp_path):
+    cluster = str(tmp_path / "mine.toml")
+    image, digest = "docker.io/kyuz0/amd-strix-halo-toolboxes", f"sha256:{'b' * 64}"
+    entry = {"image": image, "tag": "vulkan-radv", "digest": digest}
+    lock = tmp_path / "mine.lock.json"
+    lock.write_text(json.dumps({"version": 1, "images": {"llama-vulkan-radv": entry}}))
+    assert container.resolve("llama-vulkan-radv", "s.yaml", cluster) == f"{image}@{digest}"
+    assert container.resolve("vllm", "s.yaml", cluster).startswith("docker.io/kyuz0/vllm")
+    lock.write_text(json.dumps({"images": {"vllm": {**entry, "digest": "latest"}}}))
+    with pytest.raises(InputError, match=r"mine.lock.json: 'vllm' has no image with a digest"):
+        container.resolve("vllm", "s.yaml", cluster)
 
 
 def sweep(**parameters):
@@ -120,7 +135,7 @@ def test_a_sweep_varies_the_toolbox_beside_none():
     assert [case.image for case in plan.cases] == [None, IMAGE]
     assert [case.parameters.get("toolbox") for case in plan.cases] == [None, IMAGE]
     assert plan.cases[0].id == make_plan(sweep(), lab).cases[0].id
-    with pytest.raises(InputError, match="has no digest"):
+    with pytest.raises(InputError, match="has no digest yet"):
         make_plan(sweep(toolbox=["llama-vulkan-radv"]), lab)
 
 
@@ -134,7 +149,7 @@ def test_vllm_in_a_toolbox_takes_its_own_ranks_and_not_ray(tmp_path):
         "parameters": {"toolbox": ["vllm"], "executor": ["mp"]},
     }
     run = planned(tmp_path, "dgx-spark-2", {"id": "org/m"}, matrix)
-    assert run.case.image == container.resolve("vllm", "s.yaml")
+    assert run.case.image == container.resolve("vllm", "s.yaml", "mine.toml")
     matrix["parameters"]["executor"] = ["ray"]
     with pytest.raises(InputError, match="Ray is not driven in toolboxes"):
         planned(tmp_path, "dgx-spark-2", {"id": "org/m"}, matrix)

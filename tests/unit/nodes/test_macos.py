@@ -26,7 +26,7 @@ from stand_in import put
 
 MACS = load_cluster("mac-studio-4")
 A, B = MACS.nodes[:2]
-CABLE, OFFICE = MACS.fabrics["cable-ab"], MACS.fabrics["office"]
+CABLE, OFFICE = MACS.fabrics["mesh"], MACS.fabrics["office"]
 FREE = (28_000_000 + 1_500_000 + 500) * 16384
 
 
@@ -182,7 +182,7 @@ def test_no_gate_refuses_a_mac_that_is_as_its_cluster_file_says(tmp_path, rdma):
     answers = {
         "clock": "1800000000.N",
         "disk": "/dev/disk3s5  482797652 193000000 289797652      40% /System/Volumes/Data",
-        "path-mtu": f"{B.fabrics['cable-ab'].address} passes",
+        "path-mtu": f"{B.end_to('mesh', A.name).address} passes",
     }
     against = context(
         facts_of_a_mac(tmp_path),

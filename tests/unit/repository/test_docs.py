@@ -164,6 +164,7 @@ def test_the_python_in_the_documents_runs_as_it_is_written(tmp_path, monkeypatch
         ("tensor 'blk.0.attn_k.weight' data is not within the file bounds", "cut short"),
         ("RPC server version mismatch", "different builds"),
         ("RuntimeError: NCCL error: ncclCommInitRank failed: internal error", "no rdma device"),
+        ("NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out", "2.30.7"),
         ("On node 'spark2' NCCL crossed NET/Socket, not NET/IB.", "took tcp"),
         ("ValueError: Free memory is less than desired GPU memory utilization", "do not fit"),
         ("(EngineCore pid=45) ERROR EngineCore encountered a fatal error.", "died"),

@@ -7,9 +7,10 @@ import house
 # Above what they were to become, and held where they are. Of 36,063 lines in 310 files (c9955f0)
 # 36,556 in 239 were left by the rooms (0a1ac18): 26,550 of code, 3,866 of docstrings, the rest
 # comments and blank. What came after was asked for: 1,833 lines of docstrings (shapes, units,
-# Raises), `nixwulf models` (1,908 lines in 9 files) and `nixwulf cluster new` (1,694 in 12).
+# Raises), `nixwulf models` (1,910 lines in 9 files), `cluster new` (1,693 in 12), `reproduce` (941
+# in 7), `engines install` on nodes (465 in 4), cables in rings.
 # `tools/house.py --lines` counts today's.
-REACHED = {"lines of Python": 45_000, "files of it": 280}
+REACHED = {"lines of Python": 46_000, "files of it": 285}
 
 
 def test_the_figures_of_the_layout_are_within_their_limits():

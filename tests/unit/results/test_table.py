@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nixwulf.report.text import to_csv, to_json
+from nixwulf.results.fabrics import fabrics_of
 from nixwulf.results.record import sealed
 from nixwulf.results.table import (
     CASE_KEYS,
@@ -143,6 +144,16 @@ def test_a_distribution_is_compared_by_its_median():
 def test_a_metric_that_is_no_distribution_has_no_percentiles():
     table = tidy([ok(ONE, {"decode": [1.0, 2.0]})])
     assert table[["p50", "p95", "p99"]].isna().all(axis=None)
+
+
+def test_of_cables_the_round_trip_is_that_of_the_slowest():
+    record = ok(case(3), {"decode": [1.0]})
+    fast, slow, last = link(50.0, 9.0), link(300.0, 2.0), link(60.0, 9.0)
+    links = [fast, slow, {**last, "from": "another"}]
+    changed = {**record, "fabric": {**record["fabric"], "links": links}}
+    assert record_rtt_us(changed) == 300.0
+    ((stats,),) = fabrics_of([changed]).values()
+    assert set(stats.rtts_us) == {300.0}
 
 
 def test_a_round_trip_is_the_median_over_links_of_those_before_and_after():

@@ -60,18 +60,80 @@ def test_without_fabrics_a_case_takes_every_one_that_as_many_nodes_share():
     macs = load_cluster("mac-studio-4")
     plan = make_plan(parse_sweep(document, "mine.yaml"), macs)
     fabrics = {n: {case.fabric for case in plan.cases if case.nodes == n} for n in (2, 4)}
-    assert fabrics == {2: set(macs.fabrics), 4: {"office"}}
+    assert fabrics == {2: set(macs.fabrics), 4: set(macs.fabrics)}
     assert not [left for left in plan.left_out if "are on the fabric" in left.reason]
 
 
-def test_more_nodes_than_any_fabric_joins_are_left_out_with_the_reason():
+def macs_cabled(*pairs):
+    """The shipped Macs on cables alone, those between these pairs of their letters."""
     macs = load_cluster("mac-studio-4")
-    cables = {name: fabric for name, fabric in macs.fabrics.items() if name != "office"}
+    nodes = tuple(
+        replace(
+            node,
+            links={
+                "mesh": {
+                    other: end
+                    for other, end in node.links["mesh"].items()
+                    if "".join(sorted(node.name[-1] + other[-1])) in pairs
+                }
+            },
+        )
+        for node in macs.nodes
+    )
+    return replace(macs, nodes=nodes, fabrics={"mesh": macs.fabrics["mesh"]})
+
+
+@pytest.mark.parametrize("pairs", [("ab", "bc", "cd"), ("ab", "ac", "ad"), ("ab", "cd")])
+def test_more_nodes_than_the_cables_join_are_left_out_with_one_reason(pairs):
     document = copy.deepcopy(SWEEP)
     del document["matrix"]["fabric"]
-    plan = make_plan(parse_sweep(document, "mine.yaml"), replace(macs, fabrics=cables))
+    plan = make_plan(parse_sweep(document, "mine.yaml"), macs_cabled(*pairs))
     assert {case.nodes for case in plan.cases} == {1, 2}
-    assert "2 nodes are on the fabric cable-ab, not 4" in {x.reason for x in plan.left_out}
+    assert {left.reason for left in plan.left_out if left.what["nodes"] == 4} == {
+        "the cables of mesh join no 4 nodes each to each or in a ring",
+        "single is for one node, other splits are for several",
+    }
+
+
+def test_in_a_ring_runs_what_has_to_reach_its_neighbours_only():
+    document = copy.deepcopy(SWEEP)
+    document["matrix"] |= {
+        "engine": ["mlx", "llama.cpp"],
+        "benchmark": ["serve"],
+        "nodes": [4],
+        "fabric": ["mesh"],
+        "transport": ["tcp", "rdma"],
+        "parallelism": ["tensor"],
+    }
+    ring = macs_cabled("ab", "bc", "cd", "ad")
+    plan = make_plan(parse_sweep(document, "mine.yaml"), ring)
+    assert {(case.engine, case.transport) for case in plan.cases} == {("mlx", "tcp")}
+    assert [node.name[-1] for node in plan.cases[0].nodes_of(ring)] == ["a", "b", "c", "d"]
+    needs = "needs a cable between each two nodes, and these are in a ring"
+    reasons = {left.reason for left in plan.left_out}
+    assert {f"mlx by rdma {needs}", f"llama.cpp by tcp {needs}"} <= reasons
+
+
+def test_without_nodes_a_benchmark_of_machines_takes_all_that_each_fabric_joins():
+    sweep = parse_sweep({"name": "x", "matrix": {"benchmark": ["iperf3"]}}, "x.yaml")
+    found = {
+        (name, case.fabric, case.nodes)
+        for name in ("mac-studio-4", "dgx-spark-2")
+        for case in make_plan(sweep, load_cluster(name)).cases
+    }
+    assert found == {
+        *(("mac-studio-4", fabric, 4) for fabric in ("office", "mesh")),
+        *(("dgx-spark-2", fabric, 2) for fabric in ("qsfp-a", "qsfp-b")),
+    }
+    pairs = make_plan(sweep, macs_cabled("ab", "bc", "cd"))
+    assert [case.nodes for case in pairs.cases] == [2]
+
+
+def test_what_measures_an_engine_needs_a_number_of_nodes():
+    document = copy.deepcopy(SWEEP)
+    del document["matrix"]["nodes"]
+    with pytest.raises(InputError, match=r"measures an engine; add nodes: \[\.\.\.\]"):
+        make_plan(parse_sweep(document, "mine.yaml"), load_cluster("lab"))
 
 
 def test_an_engine_that_would_compute_beside_the_gpu_is_left_out():

@@ -98,7 +98,7 @@ def reading(data, management, rdma=None, names=("eth1", "eth0")):
 
 
 def moved(attachment, before, after):
-    return {"n1": transport.traffic(attachment, before, after)}
+    return {"n1": transport.traffic([attachment], before, after)}
 
 
 def test_tcp_is_proved_by_the_interface_of_the_fabric():
@@ -201,9 +201,27 @@ def test_rdma_without_a_device_or_a_counter_is_not_proved():
     )
 
 
+def test_what_several_ports_carried_is_summed():
+    ends = [Attachment(f"eth{n}", f"10.0.{n}.1", (f"mlx5_{n}",)) for n in (1, 2)]
+    before, after = (
+        Counters(
+            {"eth1": 0, "eth2": 0, "eth0": 0},
+            "eth0",
+            {f"mlx5_{n}": RdmaCounters("mlx5_core", moved * n, None) for n in (1, 2)},
+        )
+        for moved in (0, 10 * MB)
+    )
+    nodes = {"n1": transport.traffic(ends, before, after)}
+    assert nodes["n1"].carried("rdma") == 30 * MB
+    assert transport.problem("ring", "rdma", nodes, 25 * MB) is None
+    counters = transport.document("rdma", nodes, None)["counters"]["n1"]
+    assert counters["rdma"]["device"] == "mlx5_1, mlx5_2"
+    assert counters["fabric"]["interface"] == "eth1, eth2"
+
+
 def test_a_counter_that_was_reset_has_carried_nothing():
     nodes = moved(DATA, reading(9 * MB, 0), reading(500, 0))
-    assert nodes["n1"] == Traffic("eth1", 0, "eth0", 0)
+    assert nodes["n1"] == Traffic(("eth1",), 0, "eth0", 0)
 
 
 KNOWN = "the engine says so"
@@ -216,7 +234,7 @@ def on_macs(carried):
         for moved in ({}, carried)
     )
     at = Attachment("en3", "10.50.12.1", ("rdma_en3",))
-    return {name: transport.traffic(at, before, after) for name in ("mac-a", "mac-b")}
+    return {name: transport.traffic([at], before, after) for name in ("mac-a", "mac-b")}
 
 
 def test_tcp_between_macs_is_proved_like_any_other():

@@ -158,7 +158,7 @@ def test_vllm_on_one_node_is_its_server_alone(vllm_run):
 def test_mlx_writes_its_group_on_every_node_then_starts_a_server_a_rank(tmp_path, monkeypatch):
     monkeypatch.setattr(ranks, "_path", lambda node, answer: "/run/of-the-run.json")
     monkeypatch.setattr(ranks, "run_all", lambda nodes, command: [None for _ in nodes])
-    way = matrix("mlx", "tensor", "rdma", fabric=["cable-ab"])
+    way = matrix("mlx", "tensor", "rdma", fabric=["mesh"])
     programs = {"mlx_lm.server": "/sw/bin/mlx_lm.server"}
     run = planned(tmp_path, "mac-studio-4", {"path": "/models/m"}, way, **programs)
     arguments = [*mlx.ENGINE.arguments(run), "--host", "127.0.0.1", "--port", "50054"]
@@ -208,7 +208,7 @@ def test_exo_meets_in_one_namespace_and_is_asked_to_place_the_model(
     tmp_path, release, meets, transport
 ):
     model = {"id": "mlx-community/Llama-3.3-70B-Instruct-4bit"}
-    asked = matrix("exo", "tensor", transport, fabric=["cable-ab"], parameters={"api": "chat"})
+    asked = matrix("exo", "tensor", transport, fabric=["mesh"], parameters={"api": "chat"})
     run = planned(tmp_path, "mac-studio-4", model, asked, exo="/bin/exo")
     help_text = (FIXTURES / "exo" / release / "help.txt").read_text()
     network = exo.api.network({"mac-a": help_text}, "nixwulf-of-the-run")

@@ -343,15 +343,16 @@ class FabricMeasurement:
 
 
 def measure(lab: Lab, fabric_name: str) -> FabricMeasurement | None:
-    """Measure a fabric; None when fewer than two nodes are on it."""
+    """Measure a fabric, of cables the first; None when it joins no two nodes."""
     fabric, shape = lab.cluster.fabrics[fabric_name], lab.shape(fabric_name)
-    attached = [node for node in lab.cluster.nodes if fabric_name in node.fabrics][:2]
-    if len(attached) < 2:  # noqa: PLR2004
+    attached = lab.cluster.joined(fabric_name, 2)
+    if not attached:
         return None
     reached = connections(lab.cluster, lab.ssh_config)
     source, target = (reached[node.name] for node in attached)
     open_all([source, target])
-    trips = round_trips(source, attached[1].fabrics[fabric_name].address)
+    end = attached[1].end_to(fabric_name, attached[0].name)
+    trips = round_trips(source, end.address) if end else None
     if trips is None:
         return FabricMeasurement(None, "")
     if shutil.which("iperf3") is None:

@@ -5,6 +5,8 @@ in the hub, so that shaping can change while the interface keeps its address, MT
 
     node: eth0 == f0n1 - (bridge u0n1) - v0n1 == w0n1 - (bridge b0) - w0n2 == ...
 
+A cable is a bridge b0c1 of its own, with two ports.
+
 The queue of v0n1 is the node's uplink, the queue of f0n1 its downlink. The userspace switch takes
 frames at f0n1, which is then in no bridge.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import ipaddress
 import subprocess
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 from nixwulf.core.errors import InputError, NixwulfError
@@ -33,11 +36,17 @@ NETEM_LIMIT_PACKETS = 100_000
 
 @dataclass(frozen=True)
 class LabPort:
-    """A node's place on one fabric, as the hub sees it; names of links in the hub."""
+    """A node's interface on one fabric, as the hub sees it; names of links in the hub.
+
+    number: from 1, another for each port of the fabric; cable: that it is of, from 1, 0 of a
+    network.
+    """
 
     node: str
     fabric: int
     number: int
+    interface: str = ""
+    cable: int = 0
 
     @property
     def link(self) -> str:
@@ -55,19 +64,37 @@ class LabPort:
         return f"v{self.fabric}n{self.number}"
 
     @property
+    def trunk_bridge(self) -> str:
+        """The bridge between all ports of the network or cable."""
+        return f"b{self.fabric}c{self.cable}" if self.cable else f"b{self.fabric}"
+
+    @property
     def trunk(self) -> str:
-        """The end in the fabric's bridge."""
+        """The end in that bridge."""
         return f"w{self.fabric}n{self.number}"
 
 
-def ports(cluster: Cluster, fabric: str) -> list[LabPort]:
-    """The ports of a fabric, in the order of the nodes."""
+def segments(cluster: Cluster, fabric: str) -> list[list[LabPort]]:
+    """The ports of a fabric in the order of the nodes: all of a network, or those of each cable."""
     index = list(cluster.fabrics).index(fabric)
-    return [
-        LabPort(node.name, index, number)
-        for number, node in enumerate(cluster.nodes, start=1)
-        if fabric in node.fabrics
-    ]
+    if cluster.fabrics[fabric].link_prefix is None:
+        places = [
+            LabPort(node.name, index, number, node.fabrics[fabric].interface)
+            for number, node in enumerate(cluster.nodes, start=1)
+            if fabric in node.fabrics
+        ]
+        return [places]
+    found: list[list[LabPort]] = []
+    for pair in combinations(cluster.nodes, 2):
+        ends = [(one, one.end_to(fabric, two.name)) for one, two in (pair, pair[::-1])]
+        cable = len(found) + 1
+        ports = [
+            LabPort(node.name, index, 2 * cable - 1 + second, end.interface, cable)
+            for second, (node, end) in enumerate(ends)
+            if end
+        ]
+        found += [ports] if ports else []
+    return found
 
 
 def management_subnet(cluster: Cluster) -> ipaddress.IPv4Network:
@@ -107,22 +134,23 @@ def hub_links(
         peer = [MANAGEMENT_INTERFACE, "netns", str(process_ids[node.name])]
         commands.append(["link", "add", link, "type", "veth", "peer", "name", *peer])
         commands.append(["link", "set", link, "master", "mgmt", "up"])
-    for index, (name, fabric) in enumerate(cluster.fabrics.items()):
+    for name, fabric in cluster.fabrics.items():
         mtu = str(fabric.mtu)
-        commands.append(_bridge(f"b{index}"))
-        for port in ports(cluster, name):
-            interface = cluster.nodes[port.number - 1].fabrics[name].interface
-            peer = [interface, "mtu", mtu, "netns", str(process_ids[port.node])]
+        parts = segments(cluster, name)
+        bridges = dict.fromkeys(port.trunk_bridge for part in parts for port in part)
+        commands += [_bridge(bridge) for bridge in bridges]
+        for port in (port for part in parts for port in part):
+            peer = [port.interface, "mtu", mtu, "netns", str(process_ids[port.node])]
             trunk = ["type", "veth", "peer", "name", port.trunk, "mtu", mtu]
             commands += [
                 ["link", "add", port.link, "mtu", mtu, "type", "veth", "peer", "name", *peer],
                 ["link", "add", port.uplink, "mtu", mtu, *trunk],
                 _bridge(port.bridge),
                 ["link", "set", port.uplink, "master", port.bridge, "up"],
-                ["link", "set", port.trunk, "master", f"b{index}", "up"],
+                ["link", "set", port.trunk, "master", port.trunk_bridge, "up"],
                 ["link", "set", port.link, "up"],
             ]
-        commands.append(["link", "set", f"b{index}", "up"])
+        commands += [["link", "set", bridge, "up"] for bridge in bridges]
     commands.append(["link", "set", "mgmt", "up"])
     return commands
 
@@ -146,13 +174,14 @@ def node_links(cluster: Cluster, subnet: ipaddress.IPv4Network, number: int) -> 
         ["addr", "add", f"{subnet[number]}/{subnet.prefixlen}", "dev", MANAGEMENT_INTERFACE],
         ["link", "set", MANAGEMENT_INTERFACE, "up"],
     ]
-    for name, attachment in node.fabrics.items():
-        subnet_bits = cluster.fabrics[name].subnet.prefixlen
-        interface = attachment.interface
-        commands += [
-            ["addr", "add", f"{attachment.address}/{subnet_bits}", "dev", interface],
-            ["link", "set", interface, "up"],
-        ]
+    for name in node.fabric_names:
+        fabric = cluster.fabrics[name]
+        bits = fabric.link_prefix or fabric.subnet.prefixlen
+        for end in node.ends(name):
+            commands += [
+                ["addr", "add", f"{end.address}/{bits}", "dev", end.interface],
+                ["link", "set", end.interface, "up"],
+            ]
     return commands
 
 

@@ -169,8 +169,9 @@ def _cluster(document: dict[str, Any]) -> Cluster:
 
 
 def _ends(document: dict[str, Any]) -> dict[str, Attachment]:
-    """A lab has no RDMA devices, whose tuple JSON makes a list."""
-    return {key: Attachment(**{**end, "rdma_devices": ()}) for key, end in document.items()}
+    """A lab has no RDMA devices and no twins, whose tuples JSON makes lists."""
+    none: dict[str, Any] = {"rdma_devices": (), "twins": ()}
+    return {key: Attachment(**{**end, **none}) for key, end in document.items()}
 
 
 def _fabric(document: dict[str, Any]) -> Fabric:

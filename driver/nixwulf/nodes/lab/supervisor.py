@@ -17,6 +17,7 @@ import socket
 import sys
 import time
 import traceback
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ from nixwulf.nodes.lab.node import Spawned, spawn
 from nixwulf.nodes.lab.state import Definition, StateFolder, read_definition
 
 
-class ShapedFabric:
-    """One fabric of a running lab."""
+class ShapedLink:
+    """One network of a running lab, or one cable."""
 
     def __init__(self, ports: list[LabPort], *, kernel_has_netem: bool) -> None:
         self.ports = ports
@@ -89,7 +90,7 @@ class Supervisor:
         self.state = state
         self.definition = definition
         self.nodes: list[Spawned] = []
-        self.fabrics: dict[str, ShapedFabric] = {}
+        self.fabrics: dict[str, list[ShapedLink]] = {}
 
     def start(self) -> None:
         """Make nodes, links and shapes; returns when each node's sshd has answered."""
@@ -110,9 +111,11 @@ class Supervisor:
             node.start.close()
         netem = links.kernel_has_netem()
         for name, fabric in cluster.fabrics.items():
-            shaped = ShapedFabric(links.ports(cluster, name), kernel_has_netem=netem)
-            shaped.set_shape(fabric.shape or Shape())
-            self.fabrics[name] = shaped
+            self.fabrics[name] = [
+                ShapedLink(ports, kernel_has_netem=netem) for ports in links.segments(cluster, name)
+            ]
+            for link in self.fabrics[name]:
+                link.set_shape(fabric.shape or Shape())
         for name, address in links.management_addresses(cluster, subnet).items():
             self._wait_for_sshd(name, address)
 
@@ -163,15 +166,9 @@ class Supervisor:
         if request["do"] == "down":
             raise Ended
         if request["do"] == "link":
-            self.fabrics[request["fabric"]].set_shape(Shape(**request["shape"]))
-        return {
-            name: {
-                "shape": dataclasses.asdict(fabric.shape),
-                "shaping": fabric.shaping,
-                **fabric.counters(),
-            }
-            for name, fabric in self.fabrics.items()
-        }
+            for link in self.fabrics[request["fabric"]]:
+                link.set_shape(Shape(**request["shape"]))
+        return {name: _status(fabric) for name, fabric in self.fabrics.items()}
 
     def end(self) -> None:
         """End every process of the lab but this one, then remove the state folder."""
@@ -182,6 +179,15 @@ class Supervisor:
             while True:
                 os.wait()
         self.state.remove()
+
+
+def _status(fabric: list[ShapedLink]) -> dict[str, Any]:
+    """The shape of its links, which have one, and the sum of what they counted."""
+    counted: Counter[str] = Counter()
+    for link in fabric:
+        counted.update(link.counters())
+    first = fabric[0]
+    return {"shape": dataclasses.asdict(first.shape), "shaping": first.shaping, **counted}
 
 
 def _answers(address: str) -> bool:

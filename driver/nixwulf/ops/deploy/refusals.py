@@ -170,7 +170,7 @@ def absent_interfaces(
     if layout.interfaces is None or not machine.interfaces or machine.driverless_cards:
         return
     known = {*machine.interfaces, *layout.interfaces}
-    for name, place in node.fabrics.items():
+    for name, place in ((key, end) for key in node.fabric_names for end in node.ends(key)):
         kind = KINDS[cluster.fabrics[name].kind]
         if not kind.by_cable and place.interface not in known:
             there = ", ".join(name for name in machine.interfaces if name != "lo")

@@ -98,7 +98,7 @@ def verified_text(found: Sequence[Verified]) -> str:
         state = "verified" if not one.problems else "NOT AS EXPECTED"
         words = "not reached"
         if one.machine is not None:
-            fabrics = ", ".join(one.node.fabrics) or "no fabric"
+            fabrics = ", ".join(one.node.fabric_names) or "no fabric"
             words = f"{one.machine.os or one.machine.kernel}; {fabrics}"
         rows.append((one.node.name, state, words))
     return plain_table(Table(("", Column("", width=15), ""), rows))

@@ -126,13 +126,17 @@ def _fabric_problems(cluster: Cluster, connection: Connection) -> list[str]:
         facts: Facts = gather([connection], ())[node.name]
     except NixwulfError as error:
         return [error.message]
-    found = (fabric_problem(node, cluster.fabrics[name], facts) for name in node.fabrics)
+    found = (
+        fabric_problem(node, cluster.fabrics[name], end, facts)
+        for name in node.fabric_names
+        for end in node.ends(name)
+    )
     return [problem for problem in found if problem]
 
 
 def _rdma_problems(cluster: Cluster, node: Node, machine: Machine) -> list[str]:
     """Apple TN3205: RDMA is enabled in macOS Recovery only, and then ibv_devices lists rdma_en*."""
-    kinds = {cluster.fabrics[name].kind for name in node.fabrics}
+    kinds = {cluster.fabrics[name].kind for name in node.fabric_names}
     if machine.rdma_devices or not kinds & MAC_RDMA_KINDS:
         return []
     return [

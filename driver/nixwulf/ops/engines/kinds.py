@@ -96,7 +96,8 @@ def _kind(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> N
         others = f", nor can {', '.join(list(states)[1:])}" if len(states) > 1 else ""
         raise GateError(
             f"Node {name!r} cannot build {engine} without {state.missing.replace(' ', ', ')}"
-            f"{others}; run {state.tools!r} on one of them and repeat this."
+            f"{others}; run {state.tools!r} on one of them and repeat this, or take an image by "
+            "--toolbox."
         )
     offers = {n: max(built.get(n, ""), able.get(n, ""), key=_abilities) for n in {**built, **able}}
     first = max(offers, key=lambda n: (_abilities(offers[n]), offers[n] == built.get(n)))

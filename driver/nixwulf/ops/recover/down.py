@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from itertools import permutations
 from pathlib import Path
 from threading import Event
 
@@ -95,9 +96,9 @@ def groups(cluster: Cluster, names: Iterable[str]) -> list[tuple[str, ...]]:
     neighbours: dict[str, set[str]] = {node.name: {node.name} for node in cluster.nodes}
     for fabric in cluster.fabrics.values():
         if KINDS[fabric.kind].paired:
-            linked = {node.name for node in cluster.nodes_on(fabric.name)}
-            for name in linked:
-                neighbours[name] |= linked
+            for one, other in permutations(cluster.nodes_on(fabric.name), 2):
+                if one.end_to(fabric.name, other.name):
+                    neighbours[one.name].add(other.name)
     found: list[tuple[str, ...]] = []
     left = dict.fromkeys(names)
     while left:

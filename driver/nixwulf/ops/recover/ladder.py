@@ -195,8 +195,10 @@ def _cycle(node: Connection) -> None:
 def _modules(cluster: Cluster, node: Node) -> list[str]:
     """Modules of a node's links that may be loaded anew: ssh must not cross the link."""
     host = node.ssh.rpartition("@")[2]
-    kinds = {name: KINDS[cluster.fabrics[name].kind] for name in node.fabrics}
+    kinds = {name: KINDS[cluster.fabrics[name].kind] for name in node.fabric_names}
     if any(kind.paired for kind in kinds.values()):
         return []
-    others = [kind for name, kind in kinds.items() if node.fabrics[name].address != host]
+    others = [
+        kind for name, kind in kinds.items() if any(end.address != host for end in node.ends(name))
+    ]
     return sorted({kind.module for kind in others if kind.module})

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import plural
-from nixwulf.inventory.cluster import Cluster, Fabric, Node
+from nixwulf.inventory.cluster import Cluster, Fabric, Node, joins_all
 from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.perf.inputs import PARALLELISMS
 from nixwulf.perf.scenarios.source import ModelDescription
@@ -21,6 +21,7 @@ from nixwulf.plugins import engines
 from nixwulf.plugins.engines import Engine
 
 _NO_GPU = ""
+_REASONS = 3  # of one sentence; a mesh has one for each cable
 TRANSPORTS = ("tcp", "rdma")
 NO_SPLIT = "single is for one node, other splits are for several"
 """Of points that no cluster could run: not worth a line where others are left."""
@@ -49,9 +50,10 @@ class Placement:
     parallelism: str | None
 
     def nodes_of(self, cluster: Cluster) -> tuple[Node, ...]:
-        """The first ones that are on its fabric, the head first; fewer where there are fewer."""
-        possible = cluster.nodes_on(self.fabric) if self.fabric else cluster.nodes
-        return possible[: self.nodes]
+        """The first ones that its fabric joins, the head first; none where there are none."""
+        return (
+            cluster.joined(self.fabric, self.nodes) if self.fabric else cluster.nodes[: self.nodes]
+        )
 
     def problem(self, cluster: Cluster) -> str | None:
         """Why a cluster has no such placement, whatever runs, or None."""
@@ -60,12 +62,31 @@ class Placement:
         if self.nodes > len(cluster.nodes):
             return f"the cluster has {len(cluster.nodes)} nodes, not {self.nodes}"
         if self.fabric:
-            fabric, there = cluster.fabrics[self.fabric], len(self.nodes_of(cluster))
+            fabric, there = cluster.fabrics[self.fabric], len(cluster.nodes_on(self.fabric))
             if there < self.nodes:
                 return f"{there} nodes are on the fabric {fabric.name}, not {self.nodes}"
+            if not self.nodes_of(cluster):
+                return (
+                    f"the cables of {fabric.name} join no {self.nodes} nodes each to each or in a "
+                    "ring"
+                )
             if self.transport not in fabric.transports:
                 return f"the fabric {fabric.name} ({fabric.kind}) carries no {self.transport}"
         return None
+
+    def crossing(self, cluster: Cluster) -> dict[str, Any]:
+        """What an engine or benchmark has to know of the fabric, to see whether it can cross it.
+
+        fabric_kind; cables: where more than two nodes are on cables 'pairs' or 'ring', else None;
+        control: whether they have a network over which ranks find each other.
+        """
+        if self.fabric is None:
+            return {"fabric_kind": None}
+        fabric, nodes = cluster.fabrics[self.fabric], self.nodes_of(cluster)
+        cables = None
+        if fabric.link_prefix and len(nodes) > 2:  # noqa: PLR2004 - a cable joins two
+            cables = "pairs" if joins_all(fabric.name, nodes) else "ring"
+        return {"fabric_kind": fabric.kind, "cables": cables, "control": bool(fabric.control)}
 
     def refusal(
         self, engine: Engine, cluster: Cluster, nodes: Sequence[Node], point: Mapping[str, Any]
@@ -89,7 +110,7 @@ class Placement:
             {
                 **point,
                 **place,
-                "fabric_kind": cluster.fabrics[self.fabric].kind if self.fabric else None,
+                **self.crossing(cluster),
                 "gpus": {gpu_vendor(node.platform) for node in nodes},
             }
         )
@@ -164,8 +185,8 @@ def candidates(question: Question) -> tuple[tuple[Candidate, ...], tuple[LeftOut
         else:
             found.append(candidate)
     if not found:
-        why = f": {out[0].reason}" if out else "; leave out one of the options"
-        raise InputError(f"No strategy to run {question.model.name!r} is left{why}.")
+        why = out[0].reason if out else _none_placed(question)
+        raise InputError(f"No strategy to run {question.model.name!r} is left: {why}.")
     return tuple(found), tuple(out)
 
 
@@ -198,13 +219,28 @@ def _check(question: Question) -> None:
                 )
 
 
-def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
-    """Those that the cluster has, each with its placement."""
+def _none_placed(question: Question) -> str:
+    """Why the cluster has none of the placements; what no cluster has, if only that."""
+    if set(question.nodes) == {1} and (question.fabrics or question.transports):
+        return "one node crosses no fabric; leave out --fabric and --transport"
+    problems = (placement.problem(question.cluster) for placement in _placements(question))
+    found = [problem for problem in dict.fromkeys(problems) if problem]
+    return "; ".join([problem for problem in found if problem != NO_SPLIT][:_REASONS] or found)
+
+
+def _placements(question: Question) -> Iterator[Placement]:
+    """All that are asked for."""
     cluster = question.cluster
     counts = sorted(set(question.nodes)) or range(1, len(cluster.nodes) + 1)
     fabrics = [name for name in cluster.fabrics if name in (question.fabrics or cluster.fabrics)]
     transports = [name for name in TRANSPORTS if name in (question.transports or TRANSPORTS)]
-    for placement in placements(counts, fabrics, transports, question.parallelisms or PARALLELISMS):
+    return placements(counts, fabrics, transports, question.parallelisms or PARALLELISMS)
+
+
+def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
+    """Those that the cluster has, each with its placement."""
+    cluster = question.cluster
+    for placement in _placements(question):
         if placement.problem(cluster):
             continue
         if placement.fabric:
@@ -213,7 +249,7 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
             split, transport = str(placement.parallelism), placement.transport
             yield Candidate(nodes, split, fabric, transport), placement
         elif not (question.fabrics or question.transports):
-            # Nodes of one platform are one way.
+            # Nodes of one platform are one strategy.
             first = {node.platform: node for node in reversed(cluster.nodes)}
             nodes = tuple(node for node in cluster.nodes if node in first.values())
             yield from ((Candidate((node,), "single"), placement) for node in nodes)

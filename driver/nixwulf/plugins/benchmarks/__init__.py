@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter, choose, discover
+from nixwulf.plugins.runtime.cables import OverCables, cables_problem
 
 if TYPE_CHECKING:
     from nixwulf.plugins.runtime.run import Run
@@ -38,6 +39,8 @@ class Benchmark(ABC):
     """By what it can cross a fabric."""
     linux_only = False
     """Whether Macs lack what it needs."""
+    over_cables: ClassVar[Mapping[str, OverCables]] = {}
+    """Of the machines: by transport, what it asks of cables between more than two nodes."""
     ports: tuple[int, ...] = ()
     """TCP ports of the nodes on which it listens."""
     rdma_known_by: str = ""
@@ -56,7 +59,7 @@ class Benchmark(ABC):
             requests, slots = (point["parameters"][key] for key in ("requests", "concurrency"))
             if requests < slots:
                 return f"{requests} requests cannot be {slots} at once"
-        return None
+        return cables_problem(self.name, self.over_cables, point) if self.engines == () else None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """What a node with these programs lacks, and how to get it, or None."""

@@ -44,6 +44,7 @@ class Collectives(Benchmark):
         _PROGRAM: "build nccl-tests or rccl-tests with MPI=1",
     }
     measures_fabric = True
+    over_cables = nccl.OVER_CABLES
 
     def measure(self, run: Run) -> list[Metric]:
         """Time and bus bandwidth of each size; the samples are as many runs as are asked for."""
@@ -81,11 +82,9 @@ def environment_of(run: Run, node: Connection) -> dict[str, str]:
     """
     if run.fabric is None:
         return {}
-    place = node.node.fabrics[run.fabric.name]
     if run.case.transport == "rdma":
-        place = run.rdma_place(node)
-    variables = nccl.environment(run.fabric, place, run.case.transport or "")
-    return {**variables, **nccl.log_environment(run)}
+        run.require_rdma(node)
+    return {**nccl.environment(run, node), **nccl.log_environment(run)}
 
 
 def check_sizes(table: parser.NcclTable, wanted: Sequence[int]) -> None:

@@ -36,7 +36,7 @@ class Hpl(Benchmark):
     `gflops` (Gflop/s) and `time` (s), a sample a solution, by `xhpl`, else Debian's `hpcc`. mpirun
     runs on the head, and the driver starts its daemons over its own ssh connections: nodes need no
     keys to each other. They need the same Open MPI, 4 or 5, and its ephemeral ports open on the
-    fabric. Ranks are not bound.
+    fabric. Ranks are not bound. On Linux only.
     """
 
     name = "hpl"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
@@ -14,6 +14,7 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import iperf3
 from nixwulf.outputs.iperf3 import Flow, IntervalRow, whole
 from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _INTERVALS = 10
@@ -51,11 +52,12 @@ class Iperf3(Benchmark):
     required: ClassVar = {"iperf3": "install it"}
     measures_fabric = True
     transports = ("tcp",)
+    over_cables: ClassVar = {"tcp": OverCables(pairs=False)}
     proof_bytes = 1_000_000
 
     def measure(self, run: Run) -> list[Metric]:
-        """A metric for each worker and direction; its samples are intervals as received."""
-        return [metric for worker in run.workers for metric in _to_worker(run, worker)]
+        """A metric for each link and direction; its samples are intervals as received."""
+        return [metric for joined in run.links for metric in _to_worker(run, *joined)]
 
 
 BENCHMARK = Iperf3()
@@ -75,26 +77,28 @@ def _interval_s(run: Run) -> float:
     return max(_SHORTEST_INTERVAL_S, min(_LONGEST_INTERVAL_S, round(seconds / _INTERVALS, 1)))
 
 
-def _to_worker(run: Run, worker: Connection) -> list[Metric]:
-    name, address = worker.node.name, run.data_address(worker)
+def _to_worker(run: Run, source: Connection, worker: Connection) -> list[Metric]:
+    name, address = worker.node.name, run.data_address(worker, source)
     listen = [*link.iperf3_server(address), "-f", "k", "-i", f"{_interval_s(run):g}"]
     server = run.start(worker, "iperf3-server", listen, {}, background=True)
     link.wait_for_line(server, "listening")
     try:
-        client = run.execute(run.head, f"iperf3-{name}", client_arguments(run, address), {})
+        client = run.execute(source, f"iperf3-{name}", client_arguments(run, address), {})
     except RunFailure as failure:
-        stdout = (run.raw / f"iperf3-{name}-{run.head.node.name}.stdout").read_text("utf-8")
+        stdout = (run.raw / f"iperf3-{name}-{source.node.name}.stdout").read_text("utf-8")
         unfinished = iperf3.parse_unfinished(stdout).values()
         stalled = next(filter(None, (stalls(flow.rows) for flow in unfinished)), "")
         words = f" It carried nothing in {stalled}." if stalled else ""
-        raise RunFailure(failure.outcome, f"{failure.reason}{words} {_ping(run, worker)}") from None
+        pinged = _ping(run, source, worker)
+        raise RunFailure(failure.outcome, f"{failure.reason}{words} {pinged}") from None
     sent = iperf3.parse(client.output or client.last_line())
     received = {**sent, **_received_by(server)}
     flows = {direction: received[direction] for direction in _FLOWS[_direction(run)]}
     for direction, flow in flows.items():
-        _check(run, worker, direction, whole(flow.rows, _interval_s(run)))
+        _check(run, source, worker, direction, whole(flow.rows, _interval_s(run)))
     return [
-        _metric(run, name, direction, flow, sent[direction]) for direction, flow in flows.items()
+        _metric(run, run.link_conditions(source, worker), direction, flow, sent[direction])
+        for direction, flow in flows.items()
     ]
 
 
@@ -112,15 +116,17 @@ def _received_by(server: OwnedProcess) -> dict[str, Flow]:
     return {direction: flow for direction, flow in flows.items() if direction == "forward"}
 
 
-def _check(run: Run, worker: Connection, direction: str, rows: Sequence[IntervalRow]) -> None:
+def _check(
+    run: Run, source: Connection, worker: Connection, direction: str, rows: Sequence[IntervalRow]
+) -> None:
     """A test that ends in a stall has lost its link, whatever its sum is."""
     fastest = max((row.gbps for row in rows), default=0.0)
     if fastest and rows[-1].gbps >= fastest * _STALLED:
         return
-    pair = f"{run.head.node.name!r} and {worker.node.name!r}"
+    pair = f"{source.node.name!r} and {worker.node.name!r}"
     reason = (
         f"iperf3 {direction} between {pair} carried nothing in {stalls(rows) or 'any interval'}, "
-        f"to its end. {_ping(run, worker)}"
+        f"to its end. {_ping(run, source, worker)}"
     )
     raise RunFailure("hang", reason)
 
@@ -139,16 +145,16 @@ def stalls(rows: Sequence[IntervalRow]) -> str:
     return ", ".join(f"{start:.1f}-{end:.1f} s" for start, end in spans)
 
 
-def _ping(run: Run, worker: Connection) -> str:
-    address = run.data_address(worker)
-    trips = link.round_trips(run.head, address, count=10, system=run.head_system)
+def _ping(run: Run, source: Connection, worker: Connection) -> str:
+    address, system = run.data_address(worker, source), run.facts[source.node.name].system
+    trips = link.round_trips(source, address, count=10, system=system)
     name = worker.node.name
     if trips is None:
         return f"No ping to {name!r} came back after it: the link is down."
     return f"{len(trips.samples)} of 10 pings to {name!r} came back after it."
 
 
-def _metric(run: Run, worker: str, direction: str, flow: Flow, sent: Flow) -> Metric:
+def _metric(run: Run, joined: Mapping[str, str], direction: str, flow: Flow, sent: Flow) -> Metric:
     rows = whole(flow.rows, _interval_s(run))
     stalled = stalls(rows)
     return Metric(
@@ -157,7 +163,7 @@ def _metric(run: Run, worker: str, direction: str, flow: Flow, sent: Flow) -> Me
         samples=tuple(row.gbps for row in rows),
         state="warm" if run.case.warm_up else "cold",
         conditions={
-            "worker": worker,
+            **joined,
             "direction": direction,
             "interval_s": _interval_s(run),
         },

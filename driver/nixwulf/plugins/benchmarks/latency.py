@@ -15,6 +15,7 @@ from nixwulf.nodes import link
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import ping, sockperf
 from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # A token's hidden state is some KiB; the smallest is what is left of a collective.
@@ -30,6 +31,8 @@ _PORT = TCP["sockperf"]
 
 class Latency(Benchmark):
     """ping and sockperf (TCP) with 64 B and 4 KiB, from the head to one worker after another.
+
+    On cables over one after another; a metric has `from` where the head sends nothing.
 
     iperf3 and qperf give means only; netperf has percentiles but is not free, and a program of our
     own would need an interpreter on every node. sockperf logs each round trip and is packaged.
@@ -54,61 +57,65 @@ class Latency(Benchmark):
     required: ClassVar = {"ping": "install it"}
     measures_fabric = True
     transports = ("tcp",)
+    over_cables: ClassVar = {"tcp": OverCables(pairs=False)}
     ports = (_PORT,)
 
     def measure(self, run: Run) -> list[Metric]:
-        """A metric for each worker, method and size; its samples are round trips in us."""
+        """A metric for each link, method and size; its samples are round trips in us."""
         method = run.case.parameters["method"]
         metrics = []
-        for worker in run.workers:
+        for joined in run.links:
             if method != "tcp":
-                metrics += [_ping(run, worker, size) for size in _SIZES]
+                metrics += [_ping(run, *joined, size) for size in _SIZES]
             if method != "ping":
-                metrics += _tcp(run, worker)
+                metrics += _tcp(run, *joined)
         return metrics
 
 
 BENCHMARK = Latency()
 
 
-def _ping(run: Run, worker: Connection, size: int) -> Metric:
-    count = run.case.parameters["count"]
-    argv = link.ping_arguments(run.data_address(worker), count, size, run.head_system)
-    process = run.execute(run.head, f"ping-{size}-{worker.node.name}", argv, {})
+def _ping(run: Run, source: Connection, worker: Connection, size: int) -> Metric:
+    count, system = run.case.parameters["count"], run.facts[source.node.name].system
+    argv = link.ping_arguments(run.data_address(worker, source), count, size, system)
+    process = run.execute(source, f"ping-{size}-{worker.node.name}", argv, {})
     replies = ping.parse(process.output or process.last_line())
     if not replies.samples:
         raise RunFailure(
             "failed",
-            f"None of {replies.lost} pings of {size} bytes from {run.head.node.name!r} to "
+            f"None of {replies.lost} pings of {size} bytes from {source.node.name!r} to "
             f"{worker.node.name!r} came back.",
         )
-    return ping.metric(replies, {"worker": worker.node.name, "bytes": size}, "warm")
+    conditions = {**run.link_conditions(source, worker), "bytes": size}
+    return ping.metric(replies, conditions, "warm")
 
 
-def _tcp(run: Run, worker: Connection) -> list[Metric]:
-    for node in (run.head, worker):
+def _tcp(run: Run, source: Connection, worker: Connection) -> list[Metric]:
+    for node in (source, worker):
         if "sockperf" not in run.facts[node.node.name].programs:
             raise RunFailure(
                 "skipped",
                 f"Node {node.node.name!r} lacks 'sockperf' on PATH; install it, or set the "
                 "parameter method to ping.",
             )
-    address = run.data_address(worker)
+    address = run.data_address(worker, source)
     endpoint = ["--tcp", "-i", address, "-p", str(_PORT)]
     server = run.start(
         worker, "sockperf-server", ["sockperf", "server", *endpoint], {}, background=True
     )
     try:
         link.wait_for_line(server, "to block on socket")
-        return [_exchange(run, worker, endpoint, size) for size in _SIZES]
+        return [_exchange(run, source, worker, endpoint, size) for size in _SIZES]
     finally:
         server.stop()
 
 
-def _exchange(run: Run, worker: Connection, endpoint: list[str], size: int) -> Metric:
+def _exchange(
+    run: Run, source: Connection, worker: Connection, endpoint: list[str], size: int
+) -> Metric:
     argv = ["sockperf", "ping-pong", *endpoint, "-m", str(size), "-t", str(_SECONDS)]
     argv += ["--mps", str(_EXCHANGES_A_SECOND), "--full-rtt", "--full-log", "/dev/stdout"]
-    process = run.execute(run.head, f"sockperf-{size}-{worker.node.name}", argv, {})
+    process = run.execute(source, f"sockperf-{size}-{worker.node.name}", argv, {})
     found = sockperf.parse(process.output)
     if found.span_s < _LOGGED_S / 2:
         raise RunFailure(
@@ -119,5 +126,5 @@ def _exchange(run: Run, worker: Connection, endpoint: list[str], size: int) -> M
     # Evenly over the whole time: the first ones alone would show one mood of the machine.
     step = max(1, len(found.samples) // run.case.parameters["count"])
     kept = found.samples[::step][: run.case.parameters["count"]]
-    conditions = {"worker": worker.node.name, "bytes": size}
+    conditions = {**run.link_conditions(source, worker), "bytes": size}
     return sockperf.metric(found, kept, conditions=conditions, state="warm")

@@ -13,6 +13,7 @@ from nixwulf.outputs import ParseError
 from nixwulf.outputs import perftest as parser
 from nixwulf.outputs.perftest import BandwidthRow, LatencyRow
 from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 _OPERATIONS = ("write", "read", "send")
@@ -45,28 +46,31 @@ class Perftest(Benchmark):
     required: ClassVar = dict.fromkeys(programs, "install perftest")
     measures_fabric = True
     transports = ("rdma",)
+    over_cables: ClassVar = {"rdma": OverCables(pairs=False)}
     rdma_known_by = "perftest moves data by RDMA alone"
 
     def measure(self, run: Run) -> list[Metric]:
-        """A metric for each worker and size; its samples are perftest's result of each run."""
-        return [_measure(run, worker, size) for worker in run.workers for size in SIZES]
+        """A metric for each link and size; its samples are perftest's result of each run."""
+        return [_measure(run, *joined, size) for joined in run.links for size in SIZES]
 
 
 BENCHMARK = Perftest()
 
 
-def arguments(run: Run, node: Connection, size: int) -> list[str]:
+def arguments(run: Run, node: Connection, other: Connection, size: int) -> list[str]:
     """The server's command line on a node; the client's has the server's address after it.
 
     Args:
         run: of the case.
         node: where it runs.
+        other: the node at the other end.
         size: bytes of a message.
 
     Raises:
         RunFailure: the node has no RDMA device on the fabric, or one that cannot read.
     """
-    values, place = run.case.parameters, run.rdma_place(node)
+    run.require_rdma(node)
+    values, place = run.case.parameters, run.end(node, other)
     device = place.rdma_device or ""
     argv = [f"ib_{values['operation']}_{_TOOLS[values['kind']]}", "-d", device]
     argv += [] if place.gid_index is None else ["-x", str(place.gid_index)]
@@ -84,22 +88,23 @@ def arguments(run: Run, node: Connection, size: int) -> list[str]:
     return argv
 
 
-def _measure(run: Run, worker: Connection, size: int) -> Metric:
-    rows = [_once(run, worker, size) for _ in range(run.case.samples)]
+def _measure(run: Run, source: Connection, worker: Connection, size: int) -> Metric:
+    rows = [_once(run, source, worker, size) for _ in range(run.case.samples)]
     conditions = {
-        "worker": worker.node.name,
+        **run.link_conditions(source, worker),
         "operation": run.case.parameters["operation"],
         "bytes": size,
     }
     return parser.metric(rows, conditions, "warm")
 
 
-def _once(run: Run, worker: Connection, size: int) -> LatencyRow | BandwidthRow:
-    listen = arguments(run, worker, size)
-    connect = [*arguments(run, run.head, size), run.data_address(worker)]
+def _once(run: Run, source: Connection, worker: Connection, size: int) -> LatencyRow | BandwidthRow:
+    listen = arguments(run, worker, source, size)
+    connect = [*arguments(run, source, worker, size), run.data_address(worker, source)]
     server = run.start(worker, f"perftest-server-{size}", listen, {}, background=True)
     try:
-        client = _connected(run, server, f"perftest-{size}-{worker.node.name}", connect)
+        name = f"perftest-{size}-{worker.node.name}"
+        client = _connected(run, server, source, name, connect)
     finally:
         server.stop()
     output = client.output + client.errors
@@ -111,11 +116,13 @@ def _once(run: Run, worker: Connection, size: int) -> LatencyRow | BandwidthRow:
     return rows[0]
 
 
-def _connected(run: Run, server: OwnedProcess, name: str, argv: list[str]) -> OwnedProcess:
+def _connected(
+    run: Run, server: OwnedProcess, source: Connection, name: str, argv: list[str]
+) -> OwnedProcess:
     """The client that ran to its end; a server does not say when it listens, so it tries again."""
     until = time.monotonic() + _CONNECT_LIMIT_S
     while True:
-        client = run.execute(run.head, name, argv, {})
+        client = run.execute(source, name, argv, {})
         refused = "Couldn't connect" in client.output + client.errors
         if not refused or not server.running or time.monotonic() > until:
             return client

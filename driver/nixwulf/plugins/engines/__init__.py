@@ -25,6 +25,7 @@ from nixwulf.plugins.engines.local import (
     make_once,
     programs_in,
 )
+from nixwulf.plugins.runtime.cables import OverCables, cables_problem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,6 +87,8 @@ class Engine(ABC):
     """How it can split a model over nodes."""
     transports: tuple[str, ...] = ("tcp", "rdma")
     """By what it can cross a fabric."""
+    over_cables: ClassVar[Mapping[str, OverCables]] = {}
+    """By transport, what it asks of cables where more than two nodes take part."""
     model_suffixes: tuple[str, ...] = ()
     """Of the model files that it reads; empty: it reads folders of Hugging Face's form."""
     tokenizer_apart: bool = False
@@ -146,9 +149,9 @@ class Engine(ABC):
 
         Args:
             point: Its coordinates and `parameters`. `random` is its RandomModel and `fabric_kind`
-                the kind of its fabric, or None; `heads` are the model's, 0 where they are not
-                known; `gpus` are the vendors of its nodes' GPUs, with an empty one where a
-                platform has none.
+                the kind of its fabric, or None; `cables` and `control` are as for `cables_problem`;
+                `heads` are the model's, 0 where they are not known; `gpus` are the vendors of its
+                nodes' GPUs, with an empty one where a platform has none.
         """
         heads, nodes = point.get("heads", 0), point["nodes"]
         if self.even_heads and point["parallelism"] == "tensor" and heads % nodes:
@@ -160,7 +163,7 @@ class Engine(ABC):
         api = self.apis[0]
         if point["parameters"].get("api", api) not in self.apis:
             return f"{self.name} answers {api} only; give the parameter api: [{api}]"
-        return None
+        return cables_problem(self.name, self.over_cables, point)
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """What a node with these programs lacks, or None: any node may be the head."""

@@ -23,6 +23,7 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.llama_cpp import LlamaCpp
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
+from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
@@ -76,6 +77,7 @@ class MeshLlm(Engine):
     api_port = _API_PORT
     parallelisms = ("pipeline",)
     transports = ("tcp",)  # its QUIC
+    over_cables: ClassVar = {"tcp": OverCables()}
     model_on_every_node = True
     model_suffixes = (".gguf",)
     performance = LlamaCpp.performance

@@ -86,8 +86,10 @@ class MeasuredRun:
 
     @property
     def head(self) -> str:
-        """The node that answers: the first that is on its fabric."""
-        nodes = self.cluster.nodes_on(self.fabric) if self.fabric else self.cluster.nodes
+        """The node that answers: the first of those that its fabric joins."""
+        nodes = self.cluster.nodes
+        if self.fabric:
+            nodes = self.cluster.joined(self.fabric, int(self.case["nodes"]))
         return nodes[0].name
 
     def of(self, *programs: str) -> tuple[Started, ...]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.registry import discover
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Fabric, Node
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.nodes import macos
@@ -67,7 +68,11 @@ class GateContext:
 
     def crossings_of(self, node: Node) -> tuple[Crossing, ...]:
         """The fabrics that a node is on."""
-        return tuple(c for c in self.crossings if c.fabric.name in node.fabrics)
+        return tuple(c for c in self.crossings if c.fabric.name in node.fabric_names)
+
+    def ends_of(self, node: Node, fabric: Fabric) -> tuple[Attachment, ...]:
+        """A node's ports on a fabric, of cables those that lead to nodes of the context."""
+        return node.ends(fabric.name, [other.name for other in self.nodes if other is not node])
 
     def answer(self, gate: str, node: Node) -> str:
         """What a gate's command printed on a node; empty where it was not run."""
@@ -227,10 +232,10 @@ def on_lab(node: Node) -> bool:
 
 
 def pairs(context: GateContext, node: Node) -> Iterator[tuple[Crossing, Node]]:
-    """Every other node that shares a fabric with a node, with that fabric."""
+    """Every other node that a fabric joins with a node, with that fabric."""
     for crossing in context.crossings_of(node):
         for other in context.nodes:
-            if other is not node and crossing.fabric.name in other.fabrics:
+            if other is not node and other.end_to(crossing.fabric.name, node.name):
                 yield crossing, other
 
 

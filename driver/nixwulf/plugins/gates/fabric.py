@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Fabric, Node
 from nixwulf.inventory.fabric_kinds import TRAINED_KINDS
 from nixwulf.nodes.facts import Facts
@@ -25,15 +26,16 @@ from nixwulf.plugins.gates import (
 )
 
 
-def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
-    """What a node's facts have against its place on a fabric, in a sentence, or None.
+def fabric_problem(node: Node, fabric: Fabric, end: Attachment, facts: Facts) -> str | None:
+    """What a node's facts have against a port of it on a fabric, in a sentence, or None.
 
     Args:
         node: one that is on the fabric.
         fabric: the fabric.
+        end: the port.
         facts: of the node.
     """
-    name, attachment = node.name, node.fabrics[fabric.name]
+    name, attachment = node.name, end
     mtu = facts.mtus.get(attachment.interface)
     mac = facts.system == MACOS
     if mtu is None:
@@ -55,9 +57,10 @@ def fabric_problem(node: Node, fabric: Fabric, facts: Facts) -> str | None:
 
 def _judge_fabric(context: GateContext, node: Node) -> Iterator[Verdict]:
     for crossing in context.crossings_of(node):
-        problem = fabric_problem(node, crossing.fabric, context.facts[node.name])
-        if problem:
-            yield refused(problem)
+        for end in context.ends_of(node, crossing.fabric):
+            problem = fabric_problem(node, crossing.fabric, end, context.facts[node.name])
+            if problem:
+                yield refused(problem)
 
 
 # IPv4's and ICMP's headers, bytes.
@@ -81,17 +84,20 @@ wait
 def _command_path_mtu(context: GateContext, node: Node) -> Sequence[str]:
     words = []
     for crossing, other in pairs(context, node):
-        fabric = crossing.fabric
-        words += [str(fabric.mtu - _HEADERS), other.fabrics[fabric.name].address]
+        for end in other.ends(crossing.fabric.name, [node.name]):
+            words += [str(crossing.fabric.mtu - _HEADERS), end.address]
     return ["sh", "-c", _PROBE, "sh", *words]
 
 
 def _judge_path_mtu(context: GateContext, node: Node) -> Iterator[Verdict]:
     text = context.answer("path-mtu", node)
     found = dict(line.split(" ", 1) for line in text.splitlines() if line.count(" ") == 1)
-    for crossing, other in pairs(context, node):
-        fabric = crossing.fabric
-        address = other.fabrics[fabric.name].address
+    ends = (
+        (crossing.fabric, other, end.address)
+        for crossing, other in pairs(context, node)
+        for end in other.ends(crossing.fabric.name, [node.name])
+    )
+    for fabric, other, address in ends:
         way = f"from {node.name!r} to {other.name!r} over {fabric.name!r}"
         whole = "-D" if context.facts[node.name].system == MACOS else "-M do"
         ping = f"ping {whole} -s {fabric.mtu - _HEADERS} {address}"
@@ -162,7 +168,7 @@ def _judge_usb4(context: GateContext, node: Node) -> Iterator[Verdict]:
 GATES = (
     Gate(
         name="fabric",
-        holds="the node has its interface, its address and the fabric's MTU",
+        holds="the node has its interface, its address and the fabric's MTU, of cables each",
         reads="`/sys/class/net/*/mtu`, `/proc/net/fib_trie`; `ifconfig` on macOS",
         fix="`ip link set INTERFACE mtu N`, or correct the cluster file",
         concerns=lambda context, node: bool(context.crossings_of(node)),

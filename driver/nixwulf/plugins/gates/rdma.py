@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Fabric, Node
 from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.nodes.hardware import RdmaDevice, ipv4_of_gid
@@ -17,37 +18,42 @@ from nixwulf.plugins.gates import Gate, GateContext, Verdict, pairs, refused, un
 def _judge_gid(context: GateContext, node: Node) -> Iterator[Verdict]:
     devices = context.facts[node.name].hardware.rdma
     for crossing in context.crossings_of(node):
-        if not crossing.rdma:
-            continue
-        name = node.fabrics[crossing.fabric.name].rdma_device
-        if name is None:
-            yield unknown(
-                f"The cluster file names no RDMA device of node {node.name!r} on "
-                f"{crossing.fabric.name!r}; add rdma_device, as 'rdma link' shows it there."
-            )
-        elif name not in devices:
-            yield refused(
-                f"Node {node.name!r} has no RDMA device {name!r}; it has: "
-                f"{', '.join(devices) or 'none'}; see 'rdma link' there."
-            )
-        else:
-            yield from _judge_device(node, crossing.fabric, name, devices[name])
+        for end in context.ends_of(node, crossing.fabric) if crossing.rdma else ():
+            if end.rdma_device is None:
+                yield unknown(
+                    f"The cluster file names no RDMA device of node {node.name!r} on "
+                    f"{crossing.fabric.name!r}; add rdma_device, as 'rdma link' shows it there."
+                )
+            for name in end.rdma_devices:
+                if name not in devices:
+                    yield refused(
+                        f"Node {node.name!r} has no RDMA device {name!r}; it has: "
+                        f"{', '.join(devices) or 'none'}; see 'rdma link' there."
+                    )
+                else:
+                    yield from _judge_port(node, name, devices[name])
+                    if name == end.rdma_device:
+                        yield from _judge_address(node, crossing.fabric, end, devices[name])
 
 
-def _judge_device(node: Node, fabric: Fabric, name: str, device: RdmaDevice) -> Iterator[Verdict]:
+def _judge_port(node: Node, name: str, device: RdmaDevice) -> Iterator[Verdict]:
     if device.state != "ACTIVE":
         yield refused(
             f"The port of {name!r} on node {node.name!r} is {device.state!r}, not 'ACTIVE'; see "
             "the cable, and 'rdma link' there."
         )
-    index = node.fabrics[fabric.name].gid_index
+
+
+def _judge_address(
+    node: Node, fabric: Fabric, end: Attachment, device: RdmaDevice
+) -> Iterator[Verdict]:
+    name, index, address = end.rdma_device, end.gid_index, end.address
     if index is not None and index not in device.gids:
         yield refused(
             f"{name!r} on node {node.name!r} has no GID {index}; it has "
             f"{', '.join(map(str, sorted(device.gids))) or 'none'}; correct gid_index."
         )
         return
-    address = node.fabrics[fabric.name].address
     gids = device.gids.values() if index is None else [device.gids[index]]
     # RoCE's packets are IP's, with the address that the GID is made of: peers know the fabric's.
     checked = index if KINDS[fabric.kind].medium == "ethernet" else None
@@ -56,7 +62,7 @@ def _judge_device(node: Node, fabric: Fabric, name: str, device: RdmaDevice) -> 
         yield refused(
             f"The GID {'' if index is None else f'{index} '}of {name!r} on node {node.name!r} is "
             f"zero, so its interface has no address yet; run 'ip addr add "
-            f"{address}/{fabric.subnet.prefixlen} dev {node.fabrics[fabric.name].interface}' there."
+            f"{address}/{fabric.link_prefix or fabric.subnet.prefixlen} dev {end.interface}' there."
         )
     elif checked is not None and checked not in right:
         others = f"GID {' and '.join(map(str, right))} is" if right else "no GID is"
@@ -89,7 +95,8 @@ def _judge_memlock(context: GateContext, node: Node) -> Iterator[Verdict]:
 
 def _kind(context: GateContext, node: Node, fabric: Fabric) -> str:
     """The PCI vendor; of software, which has none, the letters that its name begins with."""
-    name = node.fabrics[fabric.name].rdma_device or ""
+    ends = context.ends_of(node, fabric)
+    name = next((end.rdma_device for end in ends if end.rdma_device), "")
     device = context.facts[node.name].hardware.rdma.get(name)
     return (device.vendor or name.rstrip("0123456789")) if device else ""
 
@@ -98,7 +105,7 @@ def _judge_rdma_vendor(context: GateContext, node: Node) -> Iterator[Verdict]:
     for crossing in context.crossings_of(node):
         fabric = crossing.fabric
         ours = _kind(context, node, fabric)
-        first = next(n for n in context.nodes if fabric.name in n.fabrics)
+        first = next(n for n in context.nodes if fabric.name in n.fabric_names)
         theirs = _kind(context, first, fabric)
         if crossing.rdma and ours and theirs and ours != theirs:
             yield refused(

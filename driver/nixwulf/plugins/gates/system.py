@@ -100,7 +100,8 @@ def _judge_ports(context: GateContext, node: Node) -> Iterator[Verdict]:
     if "local_address" not in text:
         yield unknown(f"Node {node.name!r} does not report what listens: {text[:80]!r}.")
     taken = listeners(text)
-    ours = {node.fabrics[c.fabric.name].address for c in context.crossings_of(node)}
+    crossed = (c.fabric for c in context.crossings_of(node))
+    ours = {end.address for fabric in crossed for end in context.ends_of(node, fabric)}
     for port, user in _wanted(context, node).items():
         for address in sorted({*_ANY, _LOOPBACK, *ours}):
             if (address, port) in taken:

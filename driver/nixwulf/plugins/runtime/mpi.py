@@ -71,13 +71,13 @@ def arguments(run: Run, job: Job, major: int) -> list[str]:
         major: version of Open MPI; from 5 on its options have other names.
     """
     prrte = major >= _PRRTE_MAJOR
-    hosts = ",".join(f"{run.data_address(node)}:{job.ranks_per_node}" for node in run.nodes)
+    hosts = ",".join(f"{run.meeting_address(node)}:{job.ranks_per_node}" for node in run.nodes)
     argv = ["mpirun", "-np", str(job.ranks_per_node * len(run.nodes)), "--host", hosts]
     # Open MPI binds each of one or two ranks to a single core, and with it all of BLAS' threads.
     argv += ["--map-by", "slot", "--bind-to", "none", "--wdir", job.folder]
     argv += ["--mca", "pml", "ob1"]
-    if run.fabric is not None:
-        subnet = str(run.fabric.subnet)
+    if run.meeting_subnet is not None:
+        subnet = str(run.meeting_subnet)
         argv += ["--mca", "btl", "self,sm,tcp" if prrte else "self,vader,tcp"]
         argv += ["--mca", "btl_tcp_if_include", subnet]
         # From 1024 on by default, where the flake's firewall is closed and ranks wait for ever.
@@ -167,7 +167,7 @@ def _environment(node: Connection, job: Job) -> Mapping[str, str]:
 
 def _start_daemons(run: Run, job: Job, process: OwnedProcess) -> list[OwnedProcess]:
     """Start the daemon of each worker as soon as mpirun has printed its command."""
-    waiting = {run.data_address(worker): worker for worker in run.workers}
+    waiting = {run.meeting_address(worker): worker for worker in run.workers}
     daemons: list[OwnedProcess] = []
     while waiting and process.running and time.monotonic() < run.deadline:
         for line in process.output.splitlines():

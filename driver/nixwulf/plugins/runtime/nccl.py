@@ -11,12 +11,14 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 
-from nixwulf.inventory.attachments import Attachment
-from nixwulf.inventory.cluster import Fabric
-from nixwulf.nodes.ssh import Unreachable, run_all
+from nixwulf.inventory.cluster import joins_all
+from nixwulf.nodes.ssh import Connection, Unreachable, run_all
+from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.run import Run
 
 _DATA = resources.files("nixwulf") / "data" / "nccl.toml"
+OVER_CABLES = {"rdma": OverCables(pairs=False, control=True)}
+"""Its sockets know no subnets: of each peer they take any address."""
 # What makes it log while it is measured.
 LOGGING = ("NCCL_DEBUG", "NCCL_DEBUG_FILE")
 _CHANNEL = re.compile(r"\bvia NET/(?P<network>\w+)")
@@ -25,21 +27,35 @@ _MOVE = 'cat "$1".* 2>/dev/null; rm -f "$1".*'
 _WARNING = re.compile(r"\bNCCL WARN (?P<text>.+)")
 
 
-def environment(fabric: Fabric, attachment: Attachment, transport: str) -> dict[str, str]:
+def environment(run: Run, node: Connection) -> dict[str, str]:
     """What every process on a node has to have: a variable that one lacks is a silent fallback.
 
-    Args:
-        fabric: The fabric that is crossed; its kind decides the protocol.
-        attachment: The node's place on the fabric; with rdma it names an RDMA device.
-        transport: "tcp" or "rdma".
+    Empty on one node. With rdma the node's ends name RDMA devices.
     """
-    parts = _parts()
-    variables = parts["always"] | parts[transport]
-    if transport == "rdma" and attachment.gid_index is not None:
-        variables |= parts["gid"]
-    if transport == "rdma":
-        variables |= parts.get(fabric.kind, {})
-    places = vars(attachment) | {"rdma_device": ",".join(attachment.rdma_devices)}
+    if run.fabric is None:
+        return {}
+    ends, parts = run.ends(node), _parts()
+    variables = parts["always"] | parts[run.case.transport or ""]
+    # In one order, whichever node is at the other end: Ray gives the head's to all.
+    devices = sorted({name for end in ends for name in end.rdma_devices})
+    indexes = {end.gid_index for end in ends}
+    if run.case.transport == "rdma":
+        nodes = [one.node for one in run.nodes]
+        chosen = {
+            "gid": len(indexes) == 1 and None not in indexes,
+            run.fabric.kind: True,
+            "several": len(devices) > 1,
+            "cables": run.fabric.link_prefix is not None,
+            "ring": run.on_cables and not joins_all(run.fabric.name, nodes),
+        }
+        for part in (name for name, holds in chosen.items() if holds):
+            variables |= parts.get(part, {})
+    places = {
+        "interface": run.meeting_end(node).interface,
+        "rdma_device": ",".join(devices),
+        "gid_index": next(iter(indexes)),
+        "link_prefix": run.fabric.link_prefix,
+    }
     return {name: value.format_map(places) for name, value in variables.items()}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from ipaddress import IPv4Network
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +67,10 @@ class Case:
         return {key: value for key, value in values.items() if value is not None}
 
     def nodes_of(self, cluster: Cluster) -> tuple[Node, ...]:
-        """The nodes it takes: the first ones that are on its fabric, the head first."""
-        possible = cluster.nodes if self.fabric is None else cluster.nodes_on(self.fabric)
-        return possible[: self.nodes]
+        """The nodes it takes: the first ones that its fabric joins, the head first."""
+        if self.fabric is None:
+            return cluster.nodes[: self.nodes]
+        return cluster.joined(self.fabric, self.nodes)
 
 
 @dataclass(frozen=True)
@@ -163,20 +166,84 @@ class Run:
             raise RunFailure("failed", f"Node {where!r} lacks {name!r} on PATH; install it there.")
         return place
 
-    def data_address(self, node: Connection) -> str:
-        """A node's address on the case's fabric, or loopback when one node runs alone."""
-        return node.node.fabrics[self.case.fabric].address if self.case.fabric else "127.0.0.1"
+    @property
+    def links(self) -> tuple[tuple[Connection, Connection], ...]:
+        """What joins its nodes: the head with each worker; of cables each, with both ends."""
+        if self.fabric is None or self.fabric.link_prefix is None:
+            return tuple((self.head, worker) for worker in self.workers)
+        pairs = combinations(self.nodes, 2)
+        name = self.fabric.name
+        return tuple((one, two) for one, two in pairs if one.node.end_to(name, two.node.name))
 
-    def rdma_place(self, node: Connection) -> Attachment:
-        """A node's place on the fabric with its RDMA device; raises RunFailure without one."""
-        place = node.node.fabrics[self.case.fabric or ""]
-        if place.rdma_device is None:
+    def link_conditions(self, source: Connection, target: Connection) -> dict[str, str]:
+        """Of a metric of one link: the worker, and who sends where that is not the head."""
+        sender = {} if source is self.head else {"from": source.node.name}
+        return {**sender, "worker": target.node.name}
+
+    def data_address(self, node: Connection, other: Connection | None = None) -> str:
+        """A node's address on the case's fabric, or loopback when one node runs alone.
+
+        Args:
+            node: whose address it is.
+            other: who reaches it by that; None: the head, or of the head's own the first worker.
+        """
+        return self.end(node, other).address if self.case.fabric else "127.0.0.1"
+
+    def end(self, node: Connection, other: Connection | None = None) -> Attachment:
+        """A node's end of what joins it to another on the fabric, as of `data_address`.
+
+        Raises:
+            RunFailure: no cable joins them.
+        """
+        other = other or (self.head if node is not self.head else self.workers[0])
+        end = node.node.end_to(self.case.fabric or "", other.node.name)
+        if end is None:
+            raise RunFailure(
+                "unsupported",
+                f"No cable of {self.case.fabric!r} joins {node.node.name!r} and "
+                f"{other.node.name!r}; take nodes that are cabled each to each.",
+            )
+        return end
+
+    def ends(self, node: Connection) -> tuple[Attachment, ...]:
+        """All of a node's ports on the fabric that lead to nodes of the run."""
+        others = [other.node.name for other in self.nodes if other is not node]
+        return node.node.ends(self.case.fabric or "", others)
+
+    def meeting_end(self, node: Connection) -> Attachment:
+        """Where all other nodes of the run reach a node: of cables on their control network."""
+        if self.on_cables and self.fabric and self.fabric.control:
+            return node.node.fabrics[self.fabric.control]
+        return self.end(node)
+
+    def meeting_address(self, node: Connection) -> str:
+        """The same as an address, or loopback when one node runs alone."""
+        return self.meeting_end(node).address if self.case.fabric else "127.0.0.1"
+
+    @property
+    def meeting_subnet(self) -> IPv4Network | None:
+        """The network on which the nodes of a run meet; None on one node."""
+        if self.fabric is None:
+            return None
+        if self.on_cables and self.fabric.control:
+            return self.cluster.fabrics[self.fabric.control].subnet
+        if self.fabric.link_prefix is None:
+            return self.fabric.subnet
+        return IPv4Network((self.end(self.head).address, self.fabric.link_prefix), strict=False)
+
+    @property
+    def on_cables(self) -> bool:
+        """Whether more than two nodes are on cables, so that a node has no one address."""
+        return self.fabric is not None and bool(self.fabric.link_prefix) and len(self.nodes) > 2  # noqa: PLR2004
+
+    def require_rdma(self, node: Connection) -> None:
+        """Raise RunFailure where one of a node's ends on the fabric has no RDMA device."""
+        if not all(end.rdma_devices for end in self.ends(node)):
             raise RunFailure(
                 "skipped",
                 f"Node {node.node.name!r} has no rdma_device on the fabric {self.case.fabric!r}; "
                 "add it to the cluster file ('rdma link' lists them).",
             )
-        return place
 
     def start(
         self,
@@ -294,10 +361,10 @@ class Run:
         counters = read(self.workers)
         carried = 0
         for node in self.workers:
-            attachment, counted = node.node.fabrics[self.fabric.name], counters[node.node.name]
-            device = counted.rdma.get(attachment.rdma_device or "")
-            carried += counted.interfaces.get(attachment.interface, 0)
-            carried += device.carried if device else 0
+            counted, ends = counters[node.node.name], self.ends(node)
+            devices = [counted.rdma.get(name) for end in ends for name in end.rdma_devices]
+            carried += sum(counted.interfaces.get(end.interface, 0) for end in ends)
+            carried += sum(device.carried for device in devices if device)
         return (carried / _PROGRESS_BYTES,)
 
     def counters(self) -> dict[str, Counters]:

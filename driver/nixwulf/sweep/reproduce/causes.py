@@ -15,8 +15,8 @@ from nixwulf.perf.explain.diagnostics import diagnostics, slow_links
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.record import Record
 
-_BUSY = 0.3
-"""CPUs of a node: less is the noise of ticks, of the login itself and of timers."""
+_BUSY, _BUSY_SHARE = 0.5, 0.05
+"""CPUs of a node, and share of them: less is the noise of ticks, of the login and of timers."""
 _RATE = 0.5
 _TRIPS, _TRIP_US = 1.5, 100.0
 _SIZE = 0.02
@@ -80,10 +80,10 @@ def _cpus(record: Record, reference: Record) -> Iterator[Cause]:
                 text = f"{words} {facts[key]:g} of {facts['cpus']} CPUs on node {name!r}"
                 yield Cause(text, f"ssh {name} '{command}'", facts[key] / all_of_them)
                 break  # one node is enough: the others wait for it
-    busiest = max(_facts(record).items(), key=lambda one: one[1].get("busy_cpus", 0), default=None)
-    if busiest and busiest[1].get("busy_cpus", 0) >= _BUSY:
-        name, facts = busiest
-        busy, count = facts["busy_cpus"], facts["cpus"]
+    loads = ((facts.get("busy_cpus", 0), name) for name, facts in _facts(record).items())
+    busy, name = max(loads, default=(0, ""))
+    count = _facts(record).get(name, {}).get("cpus", 0)
+    if busy >= max(_BUSY, _BUSY_SHARE * count):
         text = f"other load: {busy:g} of {count} CPUs of node {name!r} were busy before the run"
         yield Cause(text, f"ssh {name} 'top -bn1 | head -15'", count / (count + busy))
 
@@ -161,14 +161,20 @@ def _build(engine: Mapping[str, str]) -> str:
 
 
 def _clocks(record: Record, reference: Record) -> Iterator[Cause]:
-    before = [_mhz(node) for node in reference.get("power", {}).get("nodes", {}).values()]
-    for name, node in record.get("power", {}).get("nodes", {}).items():
-        mhz, was = _mhz(node), min(filter(None, before), default=0.0)
-        if mhz and mhz < _CLOCK * was:
-            text = f"the processor of node {name!r} ran at {mhz:.0f} MHz, for the record {was:.0f}"
+    """The lowest mean clock of each unit: the processor and each GPU."""
+    before = _mhz(reference)
+    for unit, (mhz, name) in _mhz(record).items():
+        was, _ = before.get(unit, (0.0, ""))
+        if mhz < _CLOCK * was:
+            text = (
+                f"the clock of {unit} on node {name!r} was {mhz:.0f} MHz, for the record {was:.0f}"
+            )
             yield Cause(text, f"ssh {name} 'grep MHz /proc/cpuinfo'", mhz / was)
-            return
 
 
-def _mhz(node: Mapping[str, Any]) -> float:
-    return float(node.get("mhz", {}).get("cpu", {}).get("average", 0.0))
+def _mhz(record: Record) -> dict[str, tuple[float, str]]:
+    found: dict[str, tuple[float, str]] = {}
+    for name, node in record.get("power", {}).get("nodes", {}).items():
+        for unit, clock in node.get("mhz", {}).items():
+            found[unit] = min(found.get(unit, (clock["average"], name)), (clock["average"], name))
+    return found

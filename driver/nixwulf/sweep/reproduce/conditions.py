@@ -10,6 +10,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.metric import better
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.cluster import Cluster, Fabric
+from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.results.identity import one_name
 from nixwulf.results.record import Record, load
@@ -23,12 +24,6 @@ TOLERANCE = 0.15
 _SERVE = "serve"
 # What a source calls the measurement, where it is not the benchmark's own name.
 _SAME = {"bandwidth": "iperf3"}
-_MEDIUM = {
-    "roce": "ethernet",
-    "thunderbolt-net": "cable",
-    "usb4-rdma": "cable",
-    "thunderbolt5-rdma": "cable",
-}
 _LIMITS = {"wall_s": 14400, "progress_s": 3600}
 _COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
 
@@ -115,7 +110,7 @@ def _fabric(record: Record, cluster: Cluster, nodes: int, transport: str) -> Fab
     kind, speed = there.get("kind", ""), there.get("speed_gbps", 0.0)
 
     def distance(fabric: Fabric) -> tuple[bool, float]:
-        alike = _MEDIUM.get(fabric.kind, fabric.kind) == _MEDIUM.get(kind, kind)
+        alike = kind in KINDS and KINDS[fabric.kind].medium == KINDS[kind].medium
         apart = abs(math.log(fabric.speed_gbps / speed)) if speed else -fabric.speed_gbps
         return bool(kind) and not alike, apart
 

@@ -66,7 +66,7 @@ def test_a_node_without_compiler_is_no_builder_and_a_kind_of_such_is_refused():
         kinds(a=LACKING, b=LACKING, c=replace(NODE, kind="arm"))
     assert caught.value.message == (
         "Node 'a' cannot build llama.cpp without cmake, c++, nor can b; run 'sudo apt-get install "
-        "cmake g++ make' on one of them and repeat this."
+        "cmake g++ make' on one of them and repeat this, or take an image by --toolbox."
     )
 
 

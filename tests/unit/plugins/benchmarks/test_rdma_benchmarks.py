@@ -24,7 +24,7 @@ n1:15718:15718 [0] misc/ibvwrap.cc:94 NCCL WARN Failed to open libibverbs.so[.1]
 
 def perftest_line(tmp_path, cluster, size, **options):
     run = run_of(tmp_path, "perftest", cluster, transport="rdma", **options)
-    return " ".join(perftest.arguments(run, run.head, size))
+    return " ".join(perftest.arguments(run, run.head, run.workers[0], size))
 
 
 def test_a_spark_gets_its_device_and_gid(tmp_path):
@@ -135,6 +135,6 @@ def test_what_a_node_lacks_is_said_with_the_way_to_get_it(benchmark):
 
 
 def test_the_clusters_that_these_tests_name_have_rdma():
-    for name in ("dgx-spark-2", "mac-studio-4"):
+    for name in ("dgx-spark-2", "dgx-spark-3", "mac-studio-4"):
         fabrics = load_cluster(name).fabrics.values()
         assert any("rdma" in fabric.transports for fabric in fabrics)

@@ -229,6 +229,26 @@ def test_a_gid_that_is_not_of_the_roce_fabrics_address_is_refused_with_the_one_t
     assert "which is not of the address '10.10.0.1'; GID 0 is; correct" in result.sentences[0]
 
 
+def test_every_port_of_every_cable_needs_its_device_and_its_address():
+    sparks = load_cluster("dgx-spark-3")
+    # no output: the lines of RDMA, for each port of the first node
+    devices = "".join(
+        RDMA.replace("mlx5_0", port.rdma_device).replace("0a0a:0001", f"c0a8:0{net}01")
+        for net, port in enumerate(sparks.nodes[0].ends("ring"))
+    )
+
+    def gid(text):
+        facts = dict.fromkeys((node.name for node in sparks.nodes), facts_of(extra=text)["fw1"])
+        return held("gid", context_of_cluster(sparks, facts), sparks.nodes[0])
+
+    assert gid(devices).state == "ok"
+    (sentence,) = gid(devices.replace("rocep1s0f1", "other")).sentences
+    assert "has no RDMA device 'rocep1s0f1'" in sentence
+    (sentence,) = gid(devices.replace("c0a8:0301", "c0a8:0901")).sentences
+    assert "'roceP2p1s0f1'" in sentence
+    assert "is not of the address '192.168.3.1'" in sentence
+
+
 def test_an_infiniband_gid_has_no_address():
     """The zero GID is refused there too, and a port's own GUID is what it shall have."""
     found = rdma_held("gid", rdma_subject(kind="infiniband", gid_index=0))

@@ -4,20 +4,29 @@ from dataclasses import replace
 import pytest
 
 from machine_runs import run_of
-from nixwulf.inventory.attachments import Attachment
-from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins.runtime import nccl
 
-SPARK = Attachment("enp1s0f0np0", "10.100.1.1", ("mlx5_0",), 3)
+FABRICS = {"dgx-spark-2": "qsfp-a", "dgx-spark-3": "ring"}
 
 
 @pytest.fixture
-def roce():
-    return load_cluster("dgx-spark-2").fabrics["qsfp-a"]
+def variables(tmp_path):
+    """Those of a case's head; `change` is made to its fabric, and to all places on it."""
+
+    def make(transport, cluster="dgx-spark-2", nodes=2, node=0, change=(), **place):
+        axes = {"nodes": nodes, "transport": transport, "fabric": FABRICS[cluster]}
+        run = run_of(tmp_path, "collectives", cluster, **axes)
+        fabric = replace(run.fabric, **dict(change))
+        run.cluster = replace(run.cluster, fabrics={**run.cluster.fabrics, fabric.name: fabric})
+        for one in run.nodes if place else ():
+            one.node.fabrics[fabric.name] = replace(one.node.fabrics[fabric.name], **place)
+        return nccl.environment(run, run.nodes[node])
+
+    return make
 
 
-def test_tcp_forbids_rdma_and_names_the_interface_exactly(roce):
-    assert nccl.environment(roce, SPARK, "tcp") == {
+def test_tcp_forbids_rdma_and_names_the_interface_exactly(variables):
+    assert variables("tcp") == {
         "NCCL_SOCKET_IFNAME": "=enp1s0f0np0",
         "GLOO_SOCKET_IFNAME": "enp1s0f0np0",
         "NCCL_NET_GDR_LEVEL": "0",
@@ -27,23 +36,46 @@ def test_tcp_forbids_rdma_and_names_the_interface_exactly(roce):
     }
 
 
-def test_rdma_names_one_device_exactly_and_its_gid(roce):
-    variables = nccl.environment(roce, SPARK, "rdma")
-    assert variables["NCCL_IB_DISABLE"] == "0"
-    assert variables["NCCL_IB_HCA"] == "=mlx5_0"
-    assert variables["NCCL_IB_GID_INDEX"] == "3"
-    assert "NCCL_PROTO" not in variables
+def test_rdma_names_one_device_exactly_and_its_gid(variables):
+    found = variables("rdma")
+    assert found["NCCL_IB_DISABLE"] == "0"
+    assert found["NCCL_IB_HCA"] == "=mlx5_0"
+    assert found["NCCL_IB_GID_INDEX"] == "3"
+    assert not {"NCCL_PROTO", "NCCL_IB_MERGE_NICS"} & found.keys()
 
 
-def test_infiniband_takes_the_protocol_that_works_on_it(roce):
-    infiniband = replace(roce, kind="infiniband")
-    assert nccl.environment(infiniband, SPARK, "rdma")["NCCL_PROTO"] == "LL"
-    assert "NCCL_PROTO" not in nccl.environment(infiniband, SPARK, "tcp")
+def test_several_devices_of_a_node_on_a_network_are_one_to_nccl(variables):
+    found = variables("rdma", rdma_devices=("mlx5_1", "mlx5_0"))
+    assert found["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert found["NCCL_IB_MERGE_NICS"] == "1"
 
 
-def test_without_an_index_nccl_looks_for_the_gid_itself(roce):
-    attachment = replace(SPARK, gid_index=None)
-    assert "NCCL_IB_GID_INDEX" not in nccl.environment(roce, attachment, "rdma")
+@pytest.mark.parametrize("node", range(3))
+def test_on_cables_nccl_takes_all_ports_each_for_the_peer_on_its_subnet(variables, node):
+    found = variables("rdma", "dgx-spark-3", nodes=3, node=node)
+    assert found["NCCL_IB_HCA"] == "=roceP2p1s0f0,roceP2p1s0f1,rocep1s0f0,rocep1s0f1"
+    assert found["NCCL_SOCKET_IFNAME"] == "=enP7s7"
+    assert found["NCCL_IB_GID_INDEX"] == "3"
+    assert found["NCCL_IB_MERGE_NICS"] == "0"
+    assert found["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
+    assert found["NCCL_IB_SUBNET_PREFIX_LEN"] == "24"
+    assert "NCCL_ALGO" not in found
+
+
+def test_two_nodes_on_a_cable_meet_there_and_take_its_ports_alone(variables):
+    found = variables("rdma", "dgx-spark-3")
+    assert found["NCCL_SOCKET_IFNAME"] == "=enp1s0f0np0"
+    assert found["NCCL_IB_HCA"] == "=roceP2p1s0f0,rocep1s0f0"
+
+
+def test_infiniband_takes_the_protocol_that_works_on_it(variables):
+    infiniband = {"kind": "infiniband"}
+    assert variables("rdma", change=infiniband)["NCCL_PROTO"] == "LL"
+    assert "NCCL_PROTO" not in variables("tcp", change=infiniband)
+
+
+def test_without_an_index_nccl_looks_for_the_gid_itself(variables):
+    assert "NCCL_IB_GID_INDEX" not in variables("rdma", gid_index=None)
 
 
 # hand-made: NCCL writes it with GPUs in two nodes (form: INFO in

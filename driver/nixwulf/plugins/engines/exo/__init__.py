@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import Engine, devices
@@ -15,6 +15,7 @@ from nixwulf.plugins.engines.exo.api import ExoRequest, Instance, Network
 from nixwulf.plugins.engines.mlx import Mlx
 from nixwulf.plugins.engines.mlx.ranks import rdma_problem
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, post, serving
+from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
 
@@ -58,6 +59,7 @@ class Exo(Engine):
     model_on_every_node = True
     hub_models = True
     gpus = ("apple",)
+    over_cables: ClassVar = {"tcp": OverCables(), "rdma": OverCables()}
     # Its mlx_distributed_init: an MlxJacclInstance initialises jaccl strictly.
     rdma_known_by = (
         "exo was asked for an instance of MlxJaccl, which starts MLX with jaccl or not at all"

@@ -20,6 +20,7 @@ from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import openai
+from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
@@ -63,6 +64,7 @@ class LlamaCpp(Engine):
     rdma_known_by = "llama.cpp's RPC servers say that they activated it with their client"
     ports = (_RPC_PORT,)
     api_port = 8080
+    over_cables: ClassVar = {"tcp": OverCables(), "rdma": OverCables()}
     # A tile of a product of matrices is as wide as the chunk, up to 128 on CUDA, HIP
     # (https://github.com/ggml-org/llama.cpp/pull/26977) and Vulkan, and 32 on Metal.
     performance = Performance(
@@ -133,8 +135,11 @@ class LlamaCpp(Engine):
     def environment(self, run: Run, node: Connection) -> dict[str, str]:
         """Of every program of llama.cpp on a node of a run."""
         case = run.case
-        attachment = node.node.fabrics[case.fabric] if case.fabric else None
-        return options.environment(case.parameters, case.transport, attachment)
+        # The head of several cables needs another device for each: without a name, llama.cpp takes
+        # the one that has the address of the connection.
+        several = node is run.head and run.on_cables
+        end = run.end(node) if case.fabric and not several else None
+        return options.environment(case.parameters, case.transport, end)
 
     def arguments(self, run: Run) -> list[str]:
         """What every client of llama.cpp takes to run a case."""

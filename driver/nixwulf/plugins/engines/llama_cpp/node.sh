@@ -11,15 +11,23 @@ have() { command -v "$1" >/dev/null; }
 
 header() { [ -e "/usr/include/$1" ]; }
 
+library() { [ -n "$(ls /usr/lib*/"lib$1.so" /usr/lib/*/"lib$1.so" 2>/dev/null)" ]; }
+
+# ROCm is often there in part, and what CMake misses ends the whole build.
+rocm() {
+  place=$(hipconfig -R 2>/dev/null)/include
+  [ -e "$place/hipblas/hipblas.h" ] && [ -e "$place/rocblas/rocblas.h" ]
+}
+
 features() {
   found=cpu
   if [ -e /dev/nvidia0 ] && have nvcc; then found="$found cuda"; fi
-  if [ -e /dev/kfd ] && have hipconfig; then found="$found rocm"; fi
+  if [ -e /dev/kfd ] && rocm; then found="$found rocm"; fi
   if ls /dev/dri/renderD* >/dev/null 2>&1 && have glslc && header vulkan/vulkan.h &&
-    header spirv/unified1/spirv.h; then
+    library vulkan && header spirv/unified1/spirv.h; then
     found="$found vulkan"
   fi
-  if header infiniband/verbs.h; then found="$found rdma"; fi
+  if header infiniband/verbs.h && library ibverbs; then found="$found rdma"; fi
   echo "$found"
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from nixwulf.llm import random_safetensors
 from nixwulf.llm.random_model import RandomModel
@@ -16,6 +16,7 @@ from nixwulf.plugins.engines.local import Recipe
 from nixwulf.plugins.engines.mlx import install, ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
 from nixwulf.plugins.runtime import nccl
+from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -59,6 +60,10 @@ class Mlx(Engine):
     model_on_every_node = True
     hub_models = True
     gpus = ("apple", "nvidia")
+    over_cables: ClassVar = {
+        "tcp": OverCables(pairs=False),
+        "rdma": OverCables(control=True),
+    }
     # Of MLX's backends jaccl alone finds what it needs then, and its data cross RDMA alone.
     rdma_known_by = (
         "MLX was given RDMA devices and nothing else, and a rank that finds no group works "
@@ -155,8 +160,8 @@ class Mlx(Engine):
         ]  # fmt: skip
         before: list[Written] = []
         if any(name in one.environment for one in servers for name in _GROUP_FILES):
-            nodes = run.cluster.nodes_on(run.fabric)[: len(servers)]
-            text = ranks.group(run.cluster, nodes, run.fabric, run.case.get("transport"))
+            nodes = run.cluster.joined(run.fabric, len(servers))
+            text = ranks.group(nodes, run.fabric, run.case.get("transport"))
             before = [Written(node.name, _GROUP, text) for node in nodes]
         return serving(self, run, grouped, _LOADED, before)
 

@@ -16,14 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from nixwulf.inventory.cluster import Cluster, Node
-from nixwulf.inventory.fabric_kinds import MAC_RDMA_KINDS, RDMA_KINDS
+from nixwulf.inventory.cluster import Node
+from nixwulf.inventory.fabric_kinds import MAC_RDMA_KINDS
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 from nixwulf.plugins.engines import Engine, devices
 from nixwulf.plugins.runtime import nccl
+from nixwulf.plugins.runtime.cables import cables_problem
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
 PORT = TCP["mlx"]
@@ -86,7 +87,8 @@ def group_problem(point: Mapping[str, Any]) -> str | None:
         return None
     gpus = point.get("gpus", set())
     if "nvidia" in gpus:
-        return _nccl_problem(gpus == {"nvidia"}, point["parallelism"])
+        problem = _nccl_problem(gpus == {"nvidia"}, point["parallelism"])
+        return problem or cables_problem("MLX over NCCL", nccl.OVER_CABLES, point)
     return rdma_problem(point)
 
 
@@ -132,14 +134,10 @@ def _has_cuda(run: Run, node: Node) -> bool:
     return device == "cuda" if device else gpu_vendor(node.platform) == "nvidia"
 
 
-def device_matrix(cluster: Cluster, nodes: Sequence[Node], fabric: str) -> list[list[str | None]]:
+def device_matrix(nodes: Sequence[Node], fabric: str) -> list[list[str | None]]:
     """For each node a row with its device towards each node, None towards itself.
 
-    A pair's device is that of the case's fabric where both nodes have one on it, else of a fabric
-    that carries RDMA between the two: a Thunderbolt cable between two Macs is a fabric of its own.
-
     Args:
-        cluster: with all fabrics.
         nodes: n of them, in the order of the ranks.
         fabric: of the case.
 
@@ -149,22 +147,20 @@ def device_matrix(cluster: Cluster, nodes: Sequence[Node], fabric: str) -> list[
     Raises:
         RunFailure: `unsupported` for a pair without a device: jaccl has no hops.
     """
-    ordered = sorted(cluster.fabrics, key=lambda name: name != fabric)
-    shared = [name for name in ordered if cluster.fabrics[name].kind in RDMA_KINDS]
     return [
-        [None if one is other else _device(one, other, shared) for other in nodes] for one in nodes
+        [None if one is other else _device(one, other, fabric) for other in nodes] for one in nodes
     ]
 
 
-def _device(one: Node, other: Node, fabrics: Sequence[str]) -> str:
-    for name in fabrics:
-        ends = [node.fabrics[name].rdma_device for node in (one, other) if name in node.fabrics]
-        if len(ends) > 1 and all(ends):
-            return str(ends[0])
+def _device(one: Node, other: Node, fabric: str) -> str:
+    ends = one.end_to(fabric, other.name), other.end_to(fabric, one.name)
+    found = [end.rdma_device for end in ends if end is not None and end.rdma_device]
+    if len(found) == len(ends):
+        return found[0]
     raise RunFailure(
         "unsupported",
-        f"Nodes {one.name!r} and {other.name!r} share no fabric on which both have an rdma_device: "
-        "jaccl needs a link between each two nodes; cable them, or take fewer nodes.",
+        f"Nodes {one.name!r} and {other.name!r} have no rdma_device towards each other on "
+        f"{fabric!r}: jaccl needs a link between each two nodes; cable them, or take fewer nodes.",
     )
 
 
@@ -237,24 +233,28 @@ def started(
 def group_text(run: Run) -> str:
     """What the ranks of a run read of their group; raises RunFailure."""
     nodes = [connection.node for connection in run.nodes]
-    return group(run.cluster, nodes, run.case.fabric or "", run.case.transport)
+    return group(nodes, run.case.fabric or "", run.case.transport)
 
 
-def group(cluster: Cluster, nodes: Sequence[Node], fabric: str, transport: str | None) -> str:
+def group(nodes: Sequence[Node], fabric: str, transport: str | None) -> str:
     """The text of a group: addresses for ring, RDMA devices for jaccl.
 
+    A node's address is that by which the one before it in the ring connects.
+
     Args:
-        cluster: with all fabrics.
         nodes: in the order of the ranks.
         fabric: of the case.
         transport: "tcp" (ring) or "rdma" (jaccl).
 
     Raises:
-        RunFailure: two nodes share no RDMA device.
+        RunFailure: no cable joins two nodes, or one without RDMA devices.
     """
     if transport == "rdma":
-        return json.dumps(device_matrix(cluster, nodes, fabric))
-    return json.dumps([[f"{node.fabrics[fabric].address}:{PORT}"] for node in nodes])
+        return json.dumps(device_matrix(nodes, fabric))
+    ends = [node.end_to(fabric, nodes[rank - 1].name) for rank, node in enumerate(nodes)]
+    if None in ends:
+        raise RunFailure("unsupported", f"The nodes are in no ring on the fabric {fabric!r}.")
+    return json.dumps([[f"{end.address}:{PORT}"] for end in ends if end])
 
 
 def nccl_environment(run: Run, rank: int) -> dict[str, str]:
@@ -263,17 +263,14 @@ def nccl_environment(run: Run, rank: int) -> dict[str, str]:
     They are those of mlx.launch, which like this gives a node's first GPU to a node's only rank.
     """
     variables = {
-        "NCCL_HOST_IP": run.data_address(run.head),
+        "NCCL_HOST_IP": run.meeting_address(run.head),
         "NCCL_PORT": str(PORT),
         "MLX_RANK": str(rank),
         "MLX_WORLD_SIZE": str(len(run.nodes)),
         "CUDA_VISIBLE_DEVICES": "0",
         **nccl.log_environment(run),
     }
-    if run.fabric is None:
-        return variables
-    place = run.nodes[rank].node.fabrics[run.fabric.name]
-    return variables | nccl.environment(run.fabric, place, run.case.transport or "")
+    return variables | nccl.environment(run, run.nodes[rank])
 
 
 def group_environment(run: Run, rank: int, path: str) -> dict[str, str]:
@@ -285,7 +282,7 @@ def group_environment(run: Run, rank: int, path: str) -> dict[str, str]:
         path: file with the group's text on the rank's node.
     """
     if run.case.transport == "rdma":
-        coordinator = f"{run.data_address(run.head)}:{PORT}"
+        coordinator = f"{run.meeting_address(run.head)}:{PORT}"
         return {
             "MLX_IBV_DEVICES": path,
             "MLX_JACCL_COORDINATOR": coordinator,

@@ -101,6 +101,7 @@ class Vllm(Engine):
     hub_models = True
     gpus = ("amd", "nvidia")
     ports = (_PORT, _MASTER_PORT, ray.PORT)
+    over_cables = nccl.OVER_CABLES
     api_port = _PORT
     clients = ("vllm bench",)
     measuring_variables = (*nccl.LOGGING, ray.WHOLE_LOGS)
@@ -242,17 +243,16 @@ def environment(run: Run, node: Connection) -> dict[str, str]:
         variables["HF_HUB_OFFLINE"] = "1"
     if run.fabric is None:
         return variables
-    attachment = node.node.fabrics[run.fabric.name]
     return {
         **variables,
-        "VLLM_HOST_IP": attachment.address,
-        **nccl.environment(run.fabric, attachment, run.case.transport or ""),
+        "VLLM_HOST_IP": run.meeting_address(node),
+        **nccl.environment(run, node),
         **(ray.environment(run) if run.case.parameters["executor"] == "ray" else {}),
     }
 
 
 def _rank(run: Run, rank: int) -> list[str]:
-    head = run.data_address(run.head)
+    head = run.meeting_address(run.head)
     meeting = ["--master-addr", head, "--master-port", str(_MASTER_PORT)]
     return ["--nnodes", str(run.case.nodes), "--node-rank", str(rank), *meeting]
 
@@ -286,7 +286,9 @@ def _log(run: Run, node: Connection) -> str:
     ranks = [p for p in run.owned if p.node == source.node.name and _is(p, run, _server_name(run))]
     text = "\n".join(words for rank in ranks for words in (rank.output, rank.errors))
     return (
-        ray.lines_of(text, None if node is run.head else run.data_address(node)) if by_ray else text
+        ray.lines_of(text, None if node is run.head else run.meeting_address(node))
+        if by_ray
+        else text
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
+from nixwulf.plugins.runtime import nccl
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
 PORT = TCP["ray"]
@@ -67,7 +68,7 @@ def lines_of(log: str, address: str | None) -> str:
 
 
 def _address(run: Run) -> str:
-    return f"{run.data_address(run.head)}:{PORT}"
+    return f"{run.meeting_address(run.head)}:{PORT}"
 
 
 def _daemon(
@@ -78,7 +79,7 @@ def _daemon(
 ) -> OwnedProcess:
     ray = run.program("ray", node)
     argv = [ray, "start", *(["--head"] if node is run.head else []), *role]
-    argv += [f"--node-ip-address={run.data_address(node)}", "--num-gpus=1"]
+    argv += [f"--node-ip-address={run.meeting_address(node)}", "--num-gpus=1"]
     argv += ["--disable-usage-stats", "--block"]
     after = [ray, "stop", "--force"]
     return run.start(node, "ray", argv, environments[node.node.name], background=True, after=after)
@@ -103,15 +104,12 @@ def _require_one_environment(run: Run) -> None:
     It is the default of vLLM 0.32 and all that 0.33 has (vllm/v1/executor/ray_utils.py there); with
     0.16 a worker has the environment of its node's daemon.
     """
-    fabric = run.case.fabric or ""
-    places = [node.node.fabrics[fabric] for node in run.nodes]
-    kinds = {(place.interface, place.rdma_device, place.gid_index) for place in places}
-    if len(kinds) > 1:
+    if len({tuple(nccl.environment(run, node).items()) for node in run.nodes}) > 1:
         raise RunFailure(
             "unsupported",
             f"vLLM gives the head's NCCL variables to all of Ray's workers, and the nodes' places "
-            f"on {fabric!r} differ; name interface, rdma_device and gid_index alike, or use "
-            "executor: [mp].",
+            f"on {run.case.fabric!r} differ; name interface, rdma_device and gid_index alike, or "
+            "use executor: [mp].",
         )
 
 

@@ -28,7 +28,7 @@ def help_of(release):
 
 @pytest.fixture
 def plan(tmp_path):
-    def make(transport="rdma", parallelism="tensor", nodes=2, fabric="cable-ab"):
+    def make(transport="rdma", parallelism="tensor", nodes=2, fabric="mesh"):
         matrix = {
             "engine": ["exo"],
             "benchmark": ["serve"],
@@ -97,7 +97,7 @@ def test_the_driver_asks_each_node_for_its_help_before_it_starts_anything(tmp_pa
         "engine": ["exo"],
         "benchmark": ["serve"],
         "nodes": [2],
-        "fabric": ["cable-ab"],
+        "fabric": ["mesh"],
         "transport": ["tcp"],
         "parallelism": ["pipeline"],
         "parameters": {"api": ["chat"]},

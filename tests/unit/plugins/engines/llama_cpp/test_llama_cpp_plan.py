@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from launch_plan import planned
 from nixwulf.inventory.cluster import parse_cluster
 from nixwulf.nodes.facts import parse_facts
 from nixwulf.nodes.process import OwnedProcess
@@ -106,6 +107,26 @@ def test_over_rdma_each_node_gets_its_own_device_and_gid_and_the_client_is_verbo
         "GGML_RDMA_GID": "3",
     }
     assert ENGINE.bench_arguments(run)[-1] == "-v"
+
+
+def test_on_cables_each_server_is_reached_over_its_own_and_the_head_finds_the_device(tmp_path):
+    matrix = {
+        "engine": ["llama.cpp"],
+        "nodes": [3],
+        "fabric": ["ring"],
+        "transport": ["rdma"],
+        "parallelism": ["pipeline"],
+        "parameters": {},
+    }
+    programs = {name: f"/bin/{name}" for name in ("llama-bench", "llama-server", "rpc-server")}
+    run = planned(tmp_path, "dgx-spark-3", {"path": "/m.gguf"}, matrix, **programs)
+    run.engine_found |= {("devices", node.node.name): ("CUDA0",) for node in run.nodes}
+    assert [ENGINE.rpc_server_argv(run, node)[2] for node in run.workers] == [
+        "192.168.0.2",
+        "192.168.2.2",
+    ]
+    own = [ENGINE.environment(run, node).get("GGML_RDMA_DEV") for node in run.nodes]
+    assert own == [None, "rocep1s0f1", "rocep1s0f0"]
 
 
 def test_a_gpu_of_the_head_computes_without_an_rpc_server():

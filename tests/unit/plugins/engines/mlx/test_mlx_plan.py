@@ -5,14 +5,13 @@ jaccl was not yet run on hardware by this project: its commands are asserted her
 
 import json
 import subprocess
-import tomllib
 from array import array
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nixwulf.inventory.cluster import load_cluster, parse_cluster
+from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.facts import parse_facts
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
@@ -108,16 +107,6 @@ def run_of(cluster, tmp_path, **matrix):
     return Planned("r", case, cluster, nodes, "/models/m", limits, tmp_path, 1e18, facts)
 
 
-def macs_in_a_mesh():
-    """The four Macs of clusters/mac-studio-4.toml with the fabric that docs/fabrics.md adds."""
-    document = tomllib.loads(Path("clusters/mac-studio-4.toml").read_text())
-    office = document["fabrics"]["office"]
-    document["fabrics"]["mesh"] = {**office, "kind": "thunderbolt5-rdma", "speed_gbps": 80}
-    for node in document["nodes"]:
-        node["fabrics"]["mesh"] = dict(node["fabrics"]["office"])
-    return parse_cluster(document, "macs.toml")
-
-
 def test_a_ring_is_one_program_a_node_with_the_addresses_of_the_fabric(sent, tmp_path):
     run = run_of(load_cluster("lab"), tmp_path, nodes=[3], fabric=["thunderbolt"])
     find("mlx_lm.benchmark").measure(run)
@@ -171,7 +160,6 @@ def test_nvidias_nodes_meet_over_nccl_with_the_variables_of_vllm(sent, tmp_path,
     assert run.engine_facts["devices"] == "spark1: cuda, spark2: cuda"
     worker, head = run.owned
     for rank, process in enumerate((head, worker)):
-        place = run.nodes[rank].node.fabrics["qsfp-a"]
         assert process.environment == {
             "PYTHONUNBUFFERED": "1",
             "HF_HUB_OFFLINE": "1",
@@ -181,7 +169,7 @@ def test_nvidias_nodes_meet_over_nccl_with_the_variables_of_vllm(sent, tmp_path,
             "MLX_WORLD_SIZE": "2",
             "CUDA_VISIBLE_DEVICES": "0",
             "NCCL_DEBUG_FILE": "/tmp/nixwulf-r-nccl.%p",
-            **nccl.environment(run.fabric, place, "rdma"),
+            **nccl.environment(run, run.nodes[rank]),
         }
     assert sent == []
     assert [command[-1] for command in logs] == ["/tmp/nixwulf-r-nccl"]
@@ -267,7 +255,7 @@ def test_the_plan_knows_the_gpus_of_a_clusters_nodes():
 
 def test_jaccl_on_two_macs_takes_the_cable_between_them(sent, tmp_path):
     cluster = load_cluster("mac-studio-4")
-    run = run_of(cluster, tmp_path, fabric=["cable-bc"], transport=["rdma"])
+    run = run_of(cluster, tmp_path, fabric=["mesh"], transport=["rdma"])
     ENGINE.start(run)
     find("mlx_lm.benchmark").measure(run)
     assert run.engine_facts["backends"] == "jaccl"
@@ -278,17 +266,19 @@ def test_jaccl_on_two_macs_takes_the_cable_between_them(sent, tmp_path):
                 "PYTHONUNBUFFERED": "1",
                 "HF_HUB_OFFLINE": "1",
                 "MLX_IBV_DEVICES": f"{PLACE}/group",
-                "MLX_JACCL_COORDINATOR": "10.50.23.1:50053",
+                "MLX_JACCL_COORDINATOR": "10.50.12.1:50053",
                 "MLX_RANK": rank,
             },
         )
-        for name, rank in (("mac-c", "1"), ("mac-b", "0"))
+        for name, rank in (("mac-b", "1"), ("mac-a", "0"))
     ]
-    assert json.loads(sent[0][1][-1]) == [[None, "rdma_en4"], ["rdma_en4", None]]
+    assert json.loads(sent[0][1][-1]) == [[None, "rdma_en3"], ["rdma_en3", None]]
 
 
 def test_jaccl_on_four_macs_finds_the_cable_of_each_pair(sent, tmp_path):
-    run = run_of(macs_in_a_mesh(), tmp_path, nodes=[4], fabric=["mesh"], transport=["rdma"])
+    run = run_of(
+        load_cluster("mac-studio-4"), tmp_path, nodes=[4], fabric=["mesh"], transport=["rdma"]
+    )
     find("mlx_lm.benchmark").measure(run)
     assert json.loads(sent[0][1][-1]) == [
         [None, "rdma_en3", "rdma_en4", "rdma_en5"],
@@ -299,15 +289,24 @@ def test_jaccl_on_four_macs_finds_the_cable_of_each_pair(sent, tmp_path):
     assert run.owned[-1].environment["MLX_JACCL_COORDINATOR"] == "192.168.1.51:50053"
 
 
-def test_jaccl_without_a_cable_between_two_nodes_is_unsupported_and_names_them(tmp_path):
-    cluster = macs_in_a_mesh()
-    without = [
-        replace(node, fabrics={k: v for k, v in node.fabrics.items() if k != "cable-bd"})
-        for node in cluster.nodes
+def test_a_ring_over_cables_has_the_address_to_which_the_node_before_it_connects(sent, tmp_path):
+    run = run_of(load_cluster("mac-studio-4"), tmp_path, nodes=[4], fabric=["mesh"])
+    find("mlx_lm.benchmark").measure(run)
+    assert [address for (address,) in json.loads(sent[0][1][-1])] == [
+        f"10.50.{cable}:50053" for cable in ("14.1", "12.2", "23.2", "34.2")
     ]
-    cluster = replace(cluster, nodes=tuple(without))
+
+
+def test_jaccl_without_a_device_between_two_nodes_is_unsupported_and_names_them(tmp_path):
+    cluster = load_cluster("mac-studio-4")
+    *others, last = cluster.nodes
+    cables = last.links["mesh"]
+    bare = replace(
+        last, links={"mesh": {**cables, "mac-b": replace(cables["mac-b"], rdma_devices=())}}
+    )
+    cluster = replace(cluster, nodes=(*others, bare))
     run = run_of(cluster, tmp_path, nodes=[4], fabric=["mesh"], transport=["rdma"])
-    with pytest.raises(RunFailure, match="'mac-b' and 'mac-d' share no fabric") as failure:
+    with pytest.raises(RunFailure, match="'mac-b' and 'mac-d' have no rdma_device") as failure:
         ENGINE.start(run)
     assert failure.value.outcome == "unsupported"
 
@@ -325,7 +324,7 @@ def test_a_rank_that_printed_results_ran_alone_and_is_a_fallback(sent, tmp_path,
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_server_that_listens_where_rank_0_is_not_ran_alone(tmp_path, rank):
-    run = run_of(load_cluster("mac-studio-4"), tmp_path, fabric=["cable-ab"], transport=["rdma"])
+    run = run_of(load_cluster("mac-studio-4"), tmp_path, fabric=["mesh"], transport=["rdma"])
     for number, node in enumerate(run.nodes):
         process = run.start(node, "mlx-server", ["/bin/mlx_lm.server"], {}, background=number > 0)
         text = (STREAMS / "mlx_lm.server.log").read_text() if number == rank else ""

@@ -22,6 +22,8 @@ from record_factory import make_record
 MODEL = {"path": "/models/Qwen3-8B"}
 RAY = Path("tests/fixtures/ray")
 TWO_NODES = (RAY / "status-2-nodes.txt").read_text()
+# no output: the lines of two nodes, twice
+THREE_NODES = TWO_NODES + TWO_NODES
 
 
 @pytest.fixture
@@ -82,6 +84,20 @@ def test_without_ray_each_node_has_a_rank_and_only_the_head_serves(plan):
     assert "--pipeline-parallel-size 2" in " ".join(worker.argv)
     assert head.node == "spark1"
     assert " ".join(head.argv).endswith(f"--nnodes 2 --node-rank 0 {meeting}")
+
+
+def test_three_sparks_on_cables_meet_on_their_network_and_cross_every_port(plan):
+    on_ring = {"cluster": "dgx-spark-3", "nodes": 3, "fabric": "ring", "parallelism": "pipeline"}
+    run = plan(transport="rdma", executor="mp", **on_ring)
+    ENGINE.launch(run, "vllm-3-pipeline")
+    assert [started.node for started in run.started] == ["spark2", "spark3", "spark1"]
+    for started in run.started:
+        assert "--master-addr 10.20.0.1 --master-port 29501" in " ".join(started.argv)
+        assert started.environment["VLLM_HOST_IP"] == f"10.20.0.{started.node[-1]}"
+        assert started.environment["NCCL_IB_HCA"].count(",") == 3
+    by_ray = plan(transport="rdma", executor="ray", **on_ring, answers={"status": THREE_NODES})
+    ENGINE.start(by_ray)
+    assert "--address=10.20.0.1:6379" in by_ray.started[1].argv
 
 
 def test_every_daemon_rank_and_client_of_a_node_has_the_same_environment(plan):
