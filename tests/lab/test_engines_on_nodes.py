@@ -207,19 +207,24 @@ def test_a_node_without_a_compiler_gets_a_copy_and_a_kind_without_is_refused(nix
     assert "n2: built there" in done.stdout
 
 
-def test_a_build_that_is_killed_or_fails_leaves_nothing_and_the_next_one_goes_on(
-    command, nixwulf, nodes
-):
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_a_build_whose_driver_is_stopped_leaves_nothing_on_the_node(command, nodes, how, code):
     # no output: a line of a project file
     slow = CMAKE.replace("COMMAND", "COMMAND sleep 300 COMMAND", 1)
     with subprocess.Popen(
         **command("engines", "install", cmake=slow), stderr=subprocess.PIPE, text=True
-    ) as killed:
-        while "Build" not in killed.stderr.readline():
-            assert killed.poll() is None
+    ) as driver:
+        while "Build" not in driver.stderr.readline():
+            assert driver.poll() is None
         wait_for(nodes["n1"], "pgrep -x sleep")
-        os.kill(killed.pid, signal.SIGKILL)
-    wait_for(nodes["n1"], "! pgrep -x sleep")
+        os.kill(driver.pid, how)
+        driver.communicate()
+    assert driver.returncode == code
+    wait_for(nodes["n1"], "! pgrep -x sleep && [ ! -e ~/.cache/nixwulf/engines/.llama.cpp ]")
+    assert left(nodes["n1"]) == {"lock"}
+
+
+def test_a_build_that_fails_says_why_and_the_next_one_goes_on(nixwulf, nodes):
     # no output: a line of a project file
     broken = CMAKE + '    message(FATAL_ERROR "the stand-in is broken")\n'
     done = nixwulf("engines", "install", "--node", "n1", cmake=broken, expect=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster
     from nixwulf.results.compare.sides import Side
     from nixwulf.results.store import RunFolder
+    from nixwulf.sweep.progress import TerminalProgress
     from nixwulf.sweep.sweep_file import Sweep
 
 
@@ -76,7 +78,7 @@ def bench(
     from nixwulf.sweep.plan import make_plan, plan_to_resume, save_plan
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
-    from nixwulf.sweep.session import record_path, run_plan
+    from nixwulf.sweep.session import builds, record_path, run_plan
 
     _require_companions(ctx.params)
     before = None if baseline is None else read_side(baseline, Path("results"))
@@ -102,7 +104,8 @@ def bench(
         click.echo(sentence, err=True)
     try:
         with make_progress() as progress:
-            run_plan(plan, folder, progress, load, fetch=fetch)
+            beside = partial(_show_while_building, progress) if builds(plan) else load
+            run_plan(plan, folder, progress, beside, fetch=fetch)
     except KeyboardInterrupt:
         done = sum(record_path(folder, *run).exists() for run in plan.runs())
         planned = plan.sweep.repetitions * len(plan.cases)
@@ -122,6 +125,15 @@ def bench(
     if failures:
         ctx.exit(EXIT_GATE if all(phase == "gates" for phase in failures) else EXIT_RUN_FAILED)
     ctx.exit(code)
+
+
+def _show_while_building(progress: TerminalProgress) -> None:
+    """Show speeds before there is one of this run, and load the report as beside other runs."""
+    from nixwulf.report import load
+    from nixwulf.report.published import to_rich
+
+    progress.show(to_rich())
+    load()
 
 
 def _loaded(name: str, cluster: Cluster, *, hold: bool) -> Sweep:

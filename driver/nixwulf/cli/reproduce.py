@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
+from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster
@@ -77,7 +77,8 @@ def reproduce(
         return
     else:
         machines = load_cluster(cluster)
-        plan = make_plan(_sweep(target, machines, model), machines, "", waive)
+        sweep, only = _sweep(target, machines, model)
+        plan = make_plan(sweep, machines, only, waive)
         started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         folder = out or Path("runs") / f"{started}-{plan.sweep.name}-{machines.name}"
     expectations(plan.sweep)  # a record that is not there is found before anything runs
@@ -88,8 +89,13 @@ def reproduce(
     if resume is None:
         check_new(folder)
         save_plan(plan, folder / "plan.json")
-    with make_progress() as progress:
-        run_plan(plan, folder, progress, load, fetch=fetch)
+    try:
+        with make_progress() as progress:
+            run_plan(plan, folder, progress, load, fetch=fetch)
+    except KeyboardInterrupt:
+        go_on = f"Interrupted; go on with 'nixwulf reproduce --resume {folder}'."
+        click.echo(go_on, err=True)
+        ctx.exit(EXIT_INTERRUPTED)
     click.echo(f"Report: {write(summary_of(folder))}")
     found = repeats(plan, read_folder(folder).records)
     render.to_terminal(found, str(folder))
@@ -97,8 +103,8 @@ def reproduce(
     ctx.exit(EXIT_OK if good else EXIT_RUN_FAILED)
 
 
-def _sweep(target: str, cluster: Cluster, model: str) -> Sweep:
-    """The sweep of a seed, a run or a published record; raises InputError."""
+def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:
+    """The sweep of a seed, a run or a published record, and a run's --only; raises InputError."""
     from nixwulf.core.files import find_input
     from nixwulf.results.store import read_folder
     from nixwulf.sweep.reproduce.conditions import fitted, sweep_of_record, sweep_of_run
@@ -107,18 +113,20 @@ def _sweep(target: str, cluster: Cluster, model: str) -> Sweep:
 
     path = Path(target)
     if path.is_dir():
-        return sweep_of_run(read_folder(path))
+        folder = read_folder(path)
+        return sweep_of_run(folder), folder.plan.get("only", "") if folder.plan else ""
+    target = path.stem if path.suffix == ".json" else target
     if target in published():
         (record,) = reference(target, "reproduce")
         try:
-            return sweep_of_record(record, cluster, model)
+            return sweep_of_record(record, cluster, model), ""
         except InputError as error:
             raise InputError(
                 f"{target!r} cannot be repeated on {cluster.name!r}: {error.message}; list what "
                 f"can by 'nixwulf reproduce --cluster {cluster.source}'."
             ) from None
     try:
-        return fitted(load_sweep(find_input(target, _SEEDS, ".yaml")), cluster)
+        return fitted(load_sweep(find_input(target, _SEEDS, ".yaml")), cluster), ""
     except InputError as error:
         if path.suffix != ".yaml":
             reference(target, error.message.rstrip("."))

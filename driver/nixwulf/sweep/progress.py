@@ -9,7 +9,7 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Column
+from rich.table import Column, Table
 
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import Record
@@ -66,6 +66,10 @@ class TerminalProgress:
         if not self._console.is_terminal and (step, tenth := int(share * 10)) != self._built:
             self._built = (step, tenth)
             self._print(f"{step}: {share:.0%}")
+
+    def show(self, table: Table) -> None:
+        """Print a table above the live line."""
+        self._console.print(table)
 
     def sweep_starts(self, runs: Sequence[tuple[Case, int]]) -> None:
         """Keep what is to come: the time that is left is estimated from it."""

@@ -80,6 +80,13 @@ def record_path(folder: Path, case: Case, repetition: int) -> Path:
     return folder / "records" / f"{case.run_name(repetition)}.json"
 
 
+def builds(plan: Plan) -> bool:
+    """Whether an engine of the plan is not on this machine and is made for the lab's nodes."""
+    names = {case.engine for case in plan.cases if case.engine} if plan.cluster.is_lab else ()
+    needed = [engines.find(name) for name in names]
+    return any(engine.recipe() and not engine.find_local() for engine in needed)
+
+
 def missing_runs(plan: Plan, folder: Path) -> list[tuple[Case, int]]:
     """The runs of a plan that have no record yet; raises InputError for an invalid record."""
     missing = []

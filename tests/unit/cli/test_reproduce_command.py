@@ -5,6 +5,8 @@ from click.testing import CliRunner
 
 from nixwulf.cli.main import cli
 
+SYSTEMS = ["fa-ex9-2", "framework-4", "mac-studio-4", "ms-s1-max-4", "pi-cm5-10"]
+
 
 def reproduce(*words):
     done = CliRunner().invoke(cli, ["reproduce", *words], env={"COLUMNS": "120"})
@@ -20,7 +22,7 @@ def test_with_a_cluster_alone_it_lists_the_records_that_can_be_repeated_there():
     assert "nixwulf reproduce RECORD --cluster pi-cm5-10" in done.output
 
 
-@pytest.mark.parametrize("name", ["framework-4", "ms-s1-max-4", "fa-ex9-2", "pi-cm5-10"])
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_a_dry_run_of_a_system_plans_all_of_its_numbers(name):
     done = reproduce(name, "--cluster", name, "--dry-run")
     assert done.exit_code == 0, done.output
@@ -34,6 +36,14 @@ def test_a_dry_run_names_the_command_that_gets_a_model_and_what_nothing_sets():
     assert "nixwulf models get bartowski/Llama-3.3-70B-Instruct-GGUF --only" in done.output
     assert "--sha256 32df3bac" in done.output
     assert "nothing here sets: program HPL 2.3" in done.output
+
+
+def test_a_published_record_may_be_named_by_its_file():
+    name = "framework-desktop-hpl-4x-tcp-689aea35"
+    by_id = reproduce(name, "--cluster", "framework-4", "--dry-run")
+    file = f"results/published/records/{name}.json"
+    assert reproduce(file, "--cluster", "framework-4", "--dry-run").output == by_id.output
+    assert "1 of 1 number can be repeated on 'framework-4'." in by_id.output
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,15 @@ HARDWARE = """\
 /sys/class/drm/card1/device/mem_info_gtt_total:133143986176
 /sys/bus/thunderbolt/devices/0-2/rx_speed:20.0 Gb/s
 /sys/class/net/thunderbolt0/mtu:9000
+"""
+# hand-made: control groups of both versions are on no one machine
+# (form: https://docs.kernel.org/admin-guide/cgroup-v2.html and
+# https://man7.org/linux/man-pages/man5/proc_pid_status.5.html)
+LIMITS = """\
+--
+8192
+/sys/devices/system/cpu/online:0-3
+/proc/self/status:Cpus_allowed_list:\t0-0
 """
 
 
@@ -44,6 +54,30 @@ def test_facts_of_hardware_have_its_place_in_their_name():
     assert facts.mtus["thunderbolt0"] == 9000
     assert facts.other["thunderbolt 0-2 rx_speed"] == "20.0 Gb/s"
     assert facts.other["card1 mem_info_gtt_total"] == "133143986176"
+
+
+@pytest.mark.parametrize(
+    ("quotas", "cpus"),
+    [
+        (["max 100000"], None),
+        (["-1 100000"], None),
+        (["50000 100000"], 0.5),
+        (["max 100000", "400000 100000", "150000 100000"], 1.5),
+        (["50000 0"], None),
+    ],
+)
+def test_the_least_quota_of_a_login_s_control_groups_limits_it(quotas, cpus):
+    facts = parse_facts("\n".join([LIMITS, *(f"quota:{quota}" for quota in quotas)]))
+    assert facts.cpu_quota == cpus
+    assert facts.document().get("cpu_quota") == cpus
+
+
+def test_fewer_cpus_than_there_are_is_a_fact_and_all_of_them_is_none():
+    facts = parse_facts(LIMITS)
+    assert (facts.cpus, facts.cpus_allowed, facts.document()["cpus_allowed"]) == (4, 1, 1)
+    facts = parse_facts(LIMITS.replace("0-0", "0-3"))
+    assert facts.cpus_allowed == 4
+    assert "cpus_allowed" not in facts.document()
 
 
 @given(st.text())

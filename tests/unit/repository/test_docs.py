@@ -18,6 +18,7 @@ from nixwulf.ops.deploy.text import plan_text
 from nixwulf.plugins.benchmarks import all_benchmarks
 from nixwulf.plugins.engines import all_engines
 from nixwulf.report.predicted import band_of
+from nixwulf.report.published import COMPARISONS, decodes
 from nixwulf.sweep.hints import hint_for
 from nixwulf.sweep.sweep_file import parse_sweep
 from record_factory import case, ok, write_run
@@ -113,11 +114,7 @@ def test_the_model_s_figures_in_the_page_are_those_of_its_scores():
 
 
 def test_the_picture_of_published_speeds_is_described_as_it_is():
-    bands = [
-        (one.measured, band_of(one))
-        for each in published.COMPARISONS
-        for one in published.decodes(each)
-    ]
+    bands = [(one.measured, band_of(one)) for each in COMPARISONS for one in decodes(each)]
     inside = sum(band.low <= measured <= band.high for measured, band in bands)
     assert f"{inside} of these {len(bands)} speeds lie in their interval" in words_of("README.md")
     drawn = Path("docs/published.svg").read_text()

@@ -29,14 +29,6 @@ def test_a_wheel_brings_clusters_sweeps_and_results_where_the_driver_looks_for_t
     assert {f"share/nixwulf/{path}" for path in BROUGHT} <= brought
 
 
-def test_pip_which_fetches_the_engines_comes_with_the_driver():
-    """A virtual environment of uv, pipx with uv, has none."""
-    dependencies = tomllib.loads(Path("driver/pyproject.toml").read_text())["project"][
-        "dependencies"
-    ]
-    assert any(one.startswith("pip>") for one in dependencies)
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """The program of a wheel that was built from a copy, in an environment of its own.

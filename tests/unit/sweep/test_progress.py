@@ -13,7 +13,8 @@ from nixwulf.sweep.sweep_file import load_sweep
 
 
 def printed(only, seconds):
-    plan = make_plan(load_sweep("lab/demo"), load_cluster("lab"), only)
+    sweep = replace(load_sweep("lab/demo"), repetitions=2)
+    plan = make_plan(sweep, load_cluster("lab"), only)
     runs = list(plan.runs())
     out = io.StringIO()
     with TerminalProgress(Console(file=out, width=40)) as progress:

@@ -19,6 +19,7 @@ from nixwulf.sweep.reproduce.causes import Cause, causes
 from nixwulf.sweep.reproduce.expected import Expectation, expectations, metrics_of
 
 INSIDE, SLOWER, FASTER, MISSING = "inside", "slower", "faster", "not measured"
+_RUNS = 3
 Predicted = Mapping[tuple[str, str, str], Prediction | None]
 
 
@@ -105,11 +106,17 @@ def _verdict(
     if better(expected.metric, expected.unit) == "less":
         sides, values = (sides[1], sides[0]), (values[1], values[0])
     ratio = values[1] / values[0]
-    interval = ratio_interval(*sides, distribution=False)
+    before, now = map(_pooled, sides)
+    interval = ratio_interval(before, now, distribution=False)
     shown = interval is None or interval.shows_difference
     if not shown or abs(ratio - 1) <= expected.tolerance:
         return INSIDE, ratio, interval
     return FASTER if ratio > 1 else SLOWER, ratio, interval
+
+
+def _pooled(runs: Sequence[Sequence[float]]) -> list[Sequence[float]]:
+    """Two runs tell nothing of how runs differ: their samples are then taken as of one."""
+    return list(runs) if len(runs) >= _RUNS else [[sample for run in runs for sample in run]]
 
 
 def _left_out(expected: Expectation, plan: Plan) -> str:

@@ -25,7 +25,7 @@ def run(*, facts=None, rtt_us=100.0, gbps=9.4, threads=8, **parts):
 PLANTED = [
     ("quota", {"facts": {"cpu_quota": 2.0}}, "a quota gives it the time of 2 of 8 CPUs"),
     ("affinity", {"facts": {"cpus_allowed": 4}}, "its processes may run on 4 of 8 CPUs"),
-    ("load", {"facts": {"busy_cpus": 6.4}}, "other load: 6.4 of 8 CPUs of node 'n1' were busy"),
+    ("load", {"facts": {"busy_cpus": 6.4}}, "other load: 6.4 of 8 CPUs of node 'n2' were busy"),
     ("rate", {"gbps": 0.47}, "'lan' carried 0.470 Gbit/s, for the record 9.40"),
     ("delay", {"rtt_us": 1100.0}, "a round trip on 'lan' took 1100 us, for the record 100"),
     ("threads", {"threads": 2}, "it computed with 2 threads, the record with 8"),
@@ -37,12 +37,18 @@ PLANTED = [
     ("back end", {"engine": {"backends": "CPU"}}, "its back ends are CPU, the record's Vulkan"),
     ("size", {"model": {"bytes": 8 << 30}}, "the model has 8 GiB, the record's 4"),
     ("weights", {"model": {"weights": "f32"}}, "its weights are f32, the record's f16"),
+    (
+        "clock",
+        {"power": {"nodes": {"n1": {"mhz": {"nvidia:0": {"average": 800.0, "lowest": 700.0}}}}}},
+        "the clock of nvidia:0 on node 'n1' was 800 MHz, for the record 2000",
+    ),
     ("MTU", {"fabric": {"mtu": 1500}}, "'lan' has 1500 bytes of MTU, the record's fabric 9000"),
 ]
 GOOD = {
     "engine": {"version": "b1", "build_commit": "0c1e", "backends": "Vulkan"},
     "model": {"bytes": 4 << 30, "weights": "f16"},
     "fabric": {"mtu": 9000},
+    "power": {"nodes": {"n1": {"mhz": {"nvidia:0": {"average": 2000.0, "lowest": 1900.0}}}}},
 }
 
 
@@ -73,6 +79,17 @@ def test_what_costs_most_comes_first():
     found = [cause.left for cause in causes(slowed(planted), slowed({}))]
     assert found == sorted(found)
     assert "carried" in causes(slowed(planted), slowed({}))[0].what
+
+
+def test_a_lack_of_cpus_comes_before_the_packets_that_it_delays_unless_a_link_is_far_worse():
+    for facts, words in (({"cpus_allowed": 4}, "may run on 4 of 8"), ({"busy_cpus": 8.0}, "load")):
+        first, second = causes(slowed({"facts": facts, "rtt_us": 300.0}), slowed({}))
+        assert words in first.what
+        assert "a round trip" in second.what
+        first, _ = causes(slowed({"facts": facts, "gbps": 0.47}), slowed({}))
+        assert "carried" in first.what
+    first, _ = causes(slowed({"facts": {"busy_cpus": 2.0}, "rtt_us": 300.0}), slowed({}))
+    assert "a round trip" in first.what, "a quarter of the CPUs delays no packets"
 
 
 def test_another_file_than_the_sweep_s_is_known_by_its_sha256():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.naming import fingerprint
 from nixwulf.plugins.engines.llama_cpp import install
 from nixwulf.plugins.engines.llama_cpp.install import (
     build_folder,
@@ -98,6 +100,29 @@ def test_the_build_is_static_has_rpc_and_fetches_nothing():
         "-DLLAMA_USE_PREBUILT_UI=OFF",
     ):
         assert option in argv
+
+
+def test_what_a_build_is_made_of_is_in_its_version():
+    """Raise LOCAL_BUILD with any change of options, targets or flags: records tell them apart."""
+    digest = fingerprint(install.local_recipe())[:12]
+    assert (install.LOCAL_BUILD, digest) == (1, "11d6deb8f40c")
+    argv = configure_arguments(Path("/source"), Path("/tree"), None)
+    assert [each for each in argv if "BUILD_NUMBER" in each][-1] == "-DLLAMA_BUILD_NUMBER=1"
+
+
+def test_another_recipe_has_another_folder(monkeypatch):
+    before = build_folder()
+    monkeypatch.setattr(install, "LOCAL_BUILD", install.LOCAL_BUILD + 1)
+    assert build_folder() != before
+
+
+def test_what_computes_tensors_is_built_as_upstream_has_it():
+    """No target of ggml, and not llama, which builds each token's graph."""
+    (targets,) = re.findall(r"foreach\(target (.*)\)", install._CHEAPER.read_text())
+    assert set(targets.split()) == {
+        *("llama-common", "server-context", "llama-server-impl", "llama-bench-impl"),
+        *("mtmd", "cpp-httplib"),
+    }
 
 
 def test_only_the_programs_that_are_needed_are_built():
