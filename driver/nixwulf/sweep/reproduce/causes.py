@@ -6,7 +6,7 @@ A fact that both have alike is no cause. Each cause has the command that looks c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.text import format_significant
@@ -21,6 +21,7 @@ _RATE = 0.5
 _TRIPS, _TRIP_US = 1.5, 100.0
 _SIZE = 0.02
 _CLOCK = 0.9
+_SCARCE, _FAR = 0.55, 0.25
 _OTHER = 0.9
 """What a difference of unknown effect is taken to cost, to sort by."""
 _GIB = 2**30
@@ -49,10 +50,12 @@ def causes(
         model: as the sweep names it, with its sha256 where that is known.
         source: the cluster's file, for the commands.
     """
+    cpus = [*_limits(record, reference), *_load(record)]
+    starved = min((cause.left for cause in cpus if cause.left <= _SCARCE), default=0.0)
     found = [
-        *_cpus(record, reference),
+        *cpus,
         *_threads(record, reference),
-        *_link(record, reference, source),
+        *(_beside(cause, starved) for cause in _link(record, reference, source)),
         *_model(record, reference, model),
         *_engine(record, reference, source),
         *_clocks(record, reference),
@@ -62,12 +65,18 @@ def causes(
     return sorted(found, key=lambda cause: cause.left)
 
 
+def _beside(link: Cause, starved: float) -> Cause:
+    """A link's cause after a lack of CPUs, which delays its packets too, unless it is far worse."""
+    far_worse = link.left < _FAR * starved
+    return link if far_worse else replace(link, left=max(link.left, starved))
+
+
 def _facts(record: Record) -> dict[str, Mapping[str, Any]]:
     return {node["name"]: node.get("facts", {}) for node in record.get("nodes", ())}
 
 
-def _cpus(record: Record, reference: Record) -> Iterator[Cause]:
-    """Fewer CPUs than there are, than before, or shared with others."""
+def _limits(record: Record, reference: Record) -> Iterator[Cause]:
+    """Fewer CPUs than there are, or than before."""
     before = list(_facts(reference).values())
     for key, words, command in (
         ("cpu_quota", "a quota gives it the time of", "grep . /sys/fs/cgroup/cpu.max"),
@@ -80,6 +89,10 @@ def _cpus(record: Record, reference: Record) -> Iterator[Cause]:
                 text = f"{words} {facts[key]:g} of {facts['cpus']} CPUs on node {name!r}"
                 yield Cause(text, f"ssh {name} '{command}'", facts[key] / all_of_them)
                 break  # one node is enough: the others wait for it
+
+
+def _load(record: Record) -> Iterator[Cause]:
+    """CPUs that others used."""
     loads = ((facts.get("busy_cpus", 0), name) for name, facts in _facts(record).items())
     busy, name = max(loads, default=(0, ""))
     count = _facts(record).get(name, {}).get("cpus", 0)

@@ -106,7 +106,8 @@ def _verdict(
     if better(expected.metric, expected.unit) == "less":
         sides, values = (sides[1], sides[0]), (values[1], values[0])
     ratio = values[1] / values[0]
-    interval = ratio_interval(*map(_pooled, sides), distribution=False)
+    before, now = map(_pooled, sides)
+    interval = ratio_interval(before, now, distribution=False)
     shown = interval is None or interval.shows_difference
     if not shown or abs(ratio - 1) <= expected.tolerance:
         return INSIDE, ratio, interval

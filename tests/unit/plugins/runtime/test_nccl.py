@@ -1,5 +1,7 @@
+import re
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +62,22 @@ def test_on_cables_nccl_takes_all_ports_each_for_the_peer_on_its_subnet(variable
     assert found["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
     assert found["NCCL_IB_SUBNET_PREFIX_LEN"] == "24"
     assert "NCCL_ALGO" not in found
+
+
+def test_in_a_ring_of_four_nccl_makes_no_tree(tmp_path):
+    across = {"a": "c", "b": "d", "c": "a", "d": "b"}
+    parts = Path("clusters/mac-studio-4.toml").read_text().split("[[nodes]]")
+    for number, (name, other) in enumerate(across.items(), start=1):
+        assert f'name = "mac-{name}"' in parts[number]
+        parts[number] = re.sub(f"fabrics.mesh.links.mac-{other}.*", "", parts[number])
+    file = tmp_path / "ring.toml"
+    file.write_text("[[nodes]]".join(parts).replace("thunderbolt5-rdma", "roce"))
+    run = run_of(tmp_path, "collectives", file, nodes=4, transport="rdma", fabric="mesh")
+    assert [node.node.name[-1] for node in run.nodes] == ["a", "b", "c", "d"]
+    found = nccl.environment(run, run.nodes[0])
+    assert found["NCCL_ALGO"] == "Ring"
+    assert found["NCCL_IB_HCA"] == "=rdma_en3,rdma_en5"
+    assert found["NCCL_SOCKET_IFNAME"] == "=en0"
 
 
 def test_two_nodes_on_a_cable_meet_there_and_take_its_ports_alone(variables):

@@ -81,6 +81,17 @@ def test_what_costs_most_comes_first():
     assert "carried" in causes(slowed(planted), slowed({}))[0].what
 
 
+def test_a_lack_of_cpus_comes_before_the_packets_that_it_delays_unless_a_link_is_far_worse():
+    for facts, words in (({"cpus_allowed": 4}, "may run on 4 of 8"), ({"busy_cpus": 8.0}, "load")):
+        first, second = causes(slowed({"facts": facts, "rtt_us": 300.0}), slowed({}))
+        assert words in first.what
+        assert "a round trip" in second.what
+        first, _ = causes(slowed({"facts": facts, "gbps": 0.47}), slowed({}))
+        assert "carried" in first.what
+    first, _ = causes(slowed({"facts": {"busy_cpus": 2.0}, "rtt_us": 300.0}), slowed({}))
+    assert "a round trip" in first.what, "a quarter of the CPUs delays no packets"
+
+
 def test_another_file_than_the_sweep_s_is_known_by_its_sha256():
     record = run(model={"file": "/models/m.gguf", "sha256": "a" * 64})
     model = Model("m", path="/models/m.gguf", sha256="b" * 64)
