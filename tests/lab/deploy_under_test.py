@@ -146,7 +146,8 @@ class Desk:
         for socket in runtime.glob("nixwulf-ssh/*"):
             command = ["ssh", "-o", f"ControlPath={socket}", "-O", "exit", "node"]
             subprocess.run(command, capture_output=True, check=False)
-        shutil.rmtree(runtime)
+        # A connection that ends removes its socket itself, which shutil.rmtree does not expect.
+        subprocess.run(["rm", "-rf", runtime], check=True)
 
     def nixwulf(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Run the driver here, without a terminal."""

@@ -101,7 +101,7 @@ def test_nodes_of_the_same_version_that_can_be_driven_pass(nixwulf, print_versio
             ("9842 (c1c3d15)", "9843 (aaaaaaa)"),
             True,
             "Node 'n2' has llama.cpp 'version: 9843 (aaaaaaa)' and 'n1' has 'version: 9842 "
-            "(c1c3d15)'; deploy both from one flake, or install one version.",
+            "(c1c3d15)'; deploy both from one flake or run 'nixwulf engines install --cluster ",
         ),
         (
             ("6521 (3a4a4f3)", "6521 (3a4a4f3)"),
