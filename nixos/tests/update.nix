@@ -78,9 +78,9 @@ in
           begin("good", SOON_S)
           node1.wait_until_succeeds("systemctl is-active nixwulf-rollback.timer", timeout=limit(60))
           # In brackets, or the shell that runs this would be one; Nix calls the driver .nixwulf-wrapped.
-          driver = "[n]ixwulf.* update --cluster"
-          desk.succeed(f"pkill -KILL -f '{driver}'")
-          desk.wait_until_fails(f"pgrep -f '{driver}'", timeout=limit(5))
+          command = "[n]ixwulf.* update --cluster"
+          desk.succeed(f"pkill -KILL -f '{command}'")
+          desk.wait_until_fails(f"pgrep -f '{command}'", timeout=limit(5))
           # A oneshot unit that runs is not active but activating.
           node1.wait_until_succeeds(
               "! systemctl is-active nixwulf-rollback.timer"

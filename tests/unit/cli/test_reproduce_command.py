@@ -53,7 +53,7 @@ def test_a_published_record_may_be_named_by_its_file():
         (("nothing", "--cluster", "lab"), "there is no published record 'nothing'"),
         (("framework-desktop-hpl-4x-tcp-689aea35", "--cluster", "lab"), "of other machines"),
         (("sweeps/smoke.yaml", "--cluster", "lab"), "run it by 'nixwulf bench sweeps/smoke.yaml'"),
-        (("docs", "--cluster", "lab"), "holds no record"),
+        (("clusters", "--cluster", "lab"), "holds no record"),
     ],
 )
 def test_what_cannot_be_repeated_is_refused_in_a_sentence(words, message):

@@ -139,6 +139,7 @@ def alive():
         one.kill()
 
 
+@pytest.mark.repository
 def test_what_still_runs_is_listed_and_what_has_ended_is_not(state, alive):
     (state / "alive.pid").write_text(f"{alive}\n\n")
     (state / "ended.pid").write_text(f"{alive} of another process\n\n")
@@ -148,6 +149,7 @@ def test_what_still_runs_is_listed_and_what_has_ended_is_not(state, alive):
     assert not {"ended", "empty"} & set(found)
 
 
+@pytest.mark.repository
 @pytest.mark.skipif(os.getuid() != 0, reason="only root reads another user's files")
 def test_root_sees_what_runs_of_another_user(alive):
     folder = Path("/tmp/nixwulf-65533")
