@@ -87,8 +87,11 @@ class Peer:
             threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         begin = monotonic()
         work = self._thread(self._receive if "source" in self.job else self._open)
-        while work.is_alive():
+        at_work = True
+        while at_work:
             work.join(_PROGRESS_S)
+            # Asked before the report: work that ends at once is reported too.
+            at_work = work.is_alive()
             report(read=self.read, present=self.present, received=self.received)
         if not self.failure:
             report(done=True, seconds=round(monotonic() - begin, 3))

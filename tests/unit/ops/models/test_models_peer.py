@@ -77,6 +77,19 @@ def test_a_copy_is_what_was_sent_and_a_second_one_is_not_sent(sender, tmp_path):
     assert (tmp_path / "copy" / NAME).read_bytes() == (tmp_path / "source" / NAME).read_bytes()
 
 
+def test_work_that_ends_before_it_is_looked_at_is_reported_too(sender, tmp_path, monkeypatch):
+    started = Peer._thread
+
+    def ended(self, *arguments):
+        thread = started(self, *arguments)
+        thread.join()
+        return thread
+
+    monkeypatch.setattr(Peer, "_thread", ended)
+    monkeypatch.setattr(Peer, "_receive", lambda self: None)
+    assert received(receiver(sender, tmp_path / "copy"))["received"] == 0
+
+
 def test_what_was_there_before_a_cut_is_not_sent_again(sender, tmp_path):
     job = receiver(sender, tmp_path / "copy")
     part = tmp_path / "copy" / store.SIDE / "incoming" / NAME
