@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from nixwulf.cli.main import cli
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import lab
 from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.results import record
 from nixwulf.results.store import read_folder
 from nixwulf.sweep.sweep_file import load_sweep
+from nixwulf.tune import measure
 from nixwulf.tune.serving import serve_commands, serving
 
 SHORT = ("--engine", "llama.cpp", "--n-prompt", "16", "--n-gen", "8", "--samples", "1")
@@ -177,3 +180,20 @@ def test_an_interrupted_search_keeps_what_it_measured_and_says_the_best_of_it(tm
     assert records(folder)
     assert "it was interrupted" in output
     assert "Best measured: " in output
+
+
+def test_an_interrupt_right_when_a_record_is_kept_loses_nothing(tmp_path, monkeypatch):
+    def save_and_interrupt(*arguments):
+        record.save(*arguments)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(measure, "save", save_and_interrupt)
+    folder = tmp_path / "run"
+    done = CliRunner().invoke(
+        cli, ["tune", "--model", "random", *SHORT, "--goal", "prompt", "--out", str(folder)]
+    )
+
+    assert done.exit_code == 130, done.output
+    assert len(records(folder)) == 1
+    assert "it was interrupted" in done.output
+    assert "Best measured: " in done.output

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from nixwulf.core.interrupts import held_back
 from nixwulf.nodes.facts import gather
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.run import Case, Limits
@@ -65,11 +66,12 @@ def measure(
             within = replace(plan, sweep=replace(plan.sweep, limits=limits))
             begin = time.monotonic()
             record = run_one(connected, within, folder, cases[n], 0, observer.phase_starts)
-            save(record, record_path(folder, cases[n], 0))
             took = time.monotonic() - begin
+            with held_back():  # a record in the folder that the search does not know is lost
+                save(record, record_path(folder, cases[n], 0))
+                state.add(n, record, took)
             done.append((cases[n], 0))
             observer.run_ends(record, took)
-            state.add(n, record, took)
             on_run_end(n)
             if state.lacks_watts:
                 return Decision(None, "no meter gives watts")
