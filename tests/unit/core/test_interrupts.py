@@ -11,9 +11,13 @@ from nixwulf.core.interrupts import held_back
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_belongs_together_is_done_before_the_interrupt_comes(number):
     done = []
-    with pytest.raises(KeyboardInterrupt), held_back():
+
+    def interrupted_in_the_middle():
         os.kill(os.getpid(), number)
         done.append("the rest of it")
+
+    with pytest.raises(KeyboardInterrupt), held_back():
+        interrupted_in_the_middle()
     assert done == ["the rest of it"]
 
 
