@@ -113,7 +113,7 @@ def test_every_attachment_of_sixteen_nodes_is_right_and_none_is_invented(machine
         assert len(found.nodes_on(fabric.name)) == 16
 
 
-def test_what_is_left_out_is_said_with_the_reason(written):
+def test_what_is_left_out_is_listed_with_the_reason(written):
     file, said = written
     comments = " ".join(
         line.removeprefix("# ") for line in file.read_text().splitlines() if line.startswith("#")

@@ -70,7 +70,7 @@ def interfaces(**entries):
     return {one.name: one for one in found}
 
 
-def test_a_wire_and_what_is_none_are_told_apart_on_a_linux_machine():
+def test_a_wire_and_what_is_none_are_distinguished_on_a_linux_machine():
     found = {one.name: one for one in SURVEYED.interfaces}
     assert "lo" not in found
     assert {name: one.medium for name, one in found.items()} == {

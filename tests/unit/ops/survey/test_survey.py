@@ -59,7 +59,7 @@ def test_machines_on_a_switch_are_on_one_fabric():
         (interface("wlan0", "10.7.0.1/24", medium="wifi"), "Wi-Fi, whose speed"),
     ],
 )
-def test_what_is_no_wire_is_left_out_with_the_reason_said_once(decoy, reason):
+def test_what_is_no_wire_is_left_out_with_the_reason_once(decoy, reason):
     everywhere = [{(name, decoy.name) for name in "abc"}]
     found = surveyed(lan(decoy), LAN + everywhere)
     assert attachments(found) == {frozenset(LAN[0])}
@@ -113,7 +113,7 @@ def test_subnets_of_the_same_numbers_on_two_switches_are_two_fabrics():
     assert attachments(surveyed(machines, wired)) == set(map(frozenset, wired))
 
 
-def test_who_does_not_answer_the_others_is_left_out_and_said_in_which_direction():
+def test_who_does_not_answer_the_others_is_left_out_with_the_direction():
     machines = lan()
     endpoints, _ = candidates(machines)
     a, b, c = endpoints
@@ -333,7 +333,7 @@ def test_only_cables_that_are_alike_and_hang_together_are_a_mesh():
     assert [len(group) for group in meshes(apart)] == [1, 1]
 
 
-def test_a_card_that_answers_for_another_is_said():
+def test_a_card_that_answers_for_another_is_reported():
     machines = pair()
     endpoints, _ = candidates(machines)
     found = tried(pairs_to_try(endpoints), CABLE)

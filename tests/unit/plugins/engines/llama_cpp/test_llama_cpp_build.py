@@ -217,7 +217,7 @@ def test_what_a_killed_driver_left_is_removed(sdist):
     assert not abandoned.exists()
 
 
-def test_a_machine_without_tools_is_told_what_to_install(tmp_path, monkeypatch):
+def test_a_machine_without_tools_is_refused_with_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
