@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.text import format_significant, plural
-from nixwulf.inventory.fabric_kinds import MAC_RDMA_KINDS, RDMA_KINDS, kind_of
+from nixwulf.inventory.fabric_kinds import KINDS, kind_of
 from nixwulf.nodes.interfaces import Interface, RdmaPort
 from nixwulf.ops.survey.reach import WireEnd
 from nixwulf.ops.survey.text import some
 from nixwulf.ops.survey.wires import Wire, meshes, own_subnets
 
-# Where no speed is known: what is usual, and a comment that it is only that.
-_USUAL_GBPS = {"ethernet": 1, "thunderbolt": 20, "infiniband": 100}
 _LONGEST_NAME = 40
 
 Devices = tuple[RdmaPort, ...]
@@ -138,9 +136,10 @@ def _gid_index(end: WireEnd, port: RdmaPort) -> int | None:
 
 
 def _table(wire: Wire, devices: Sequence[Devices]) -> dict[str, Any]:
-    speed = wire.speed_gbps or float(_USUAL_GBPS[wire.interfaces[0].medium])
+    kind = _kind(wire, devices)
+    speed = wire.speed_gbps or KINDS[kind].usual_gbps
     return {
-        "kind": _kind(wire, devices),
+        "kind": kind,
         "speed_gbps": int(speed) if speed == int(speed) else speed,
         "mtu": wire.mtu,
         "subnet": str(wire.network),
@@ -163,8 +162,8 @@ def _place(end: WireEnd, ports: Devices, kind: str) -> dict[str, Any]:
     if ports:
         names = [port.device for port in ports]
         found["rdma_device"] = names[0] if len(names) == 1 else names
-        index = 0 if kind == "infiniband" else _gid_index(end, ports[0])
-        if index is not None and kind not in MAC_RDMA_KINDS:
+        index = {"first": 0, "address": _gid_index(end, ports[0])}.get(KINDS[kind].gid)
+        if index is not None:
             found["gid_index"] = index
     return found
 
@@ -207,7 +206,7 @@ def _kind_notes(wire: Wire, kind: str, devices: Sequence[Devices]) -> Iterable[s
 
 
 def _rdma_notes(end: WireEnd, one: Interface, ports: Devices, kind: str) -> Iterable[str]:
-    if not ports and kind in RDMA_KINDS:
+    if not ports and KINDS[kind].rdma:
         yield f"{end.node} has no RDMA device on {end.interface} and takes part by tcp."
     elif not ports and one.rdma:
         why = "no other end has RDMA"
@@ -217,7 +216,7 @@ def _rdma_notes(end: WireEnd, one: Interface, ports: Devices, kind: str) -> Iter
     for port in ports:
         if port.state != "ACTIVE":
             yield f"The port of {port.device} on {end.node} is {port.state or 'in no state'}."
-    if ports and kind in {"roce", "usb4-rdma"} and _gid_index(end, ports[0]) is None:
+    if ports and KINDS[kind].gid == "address" and _gid_index(end, ports[0]) is None:
         yield (
             f"No GID of {ports[0].device} on {end.node} is of RoCE v2 and {end.address.ip}: its "
             "gid_index is not known."
@@ -272,5 +271,5 @@ def _names(drafts: Sequence[FabricDraft]) -> list[str]:
 def _base(one: FabricDraft) -> str:
     if len(one.wires) > 1:
         return "mesh"
-    kind: str = one.table["kind"]
-    return "cable" if one.wires[0].is_cable else "lan" if kind == "ethernet" else kind
+    kind = KINDS[one.table["kind"]]
+    return "cable" if one.wires[0].is_cable else kind.name if kind.rdma or kind.by_cable else "lan"
