@@ -67,7 +67,7 @@ def nixwulf(machines, tmp_path):
     path = put(tmp_path / "bin", "ssh", script).parent
 
     def run(*arguments):
-        command = [sys.executable, "-m", "nixwulf.cli.main", *map(str, arguments)]
+        command = [sys.executable, "-m", "nixwulf", *map(str, arguments)]
         environment = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}"}
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=240, check=False
@@ -82,7 +82,7 @@ def written(machines, tmp_path_factory):
     file = tmp_path_factory.mktemp("new") / "mine.toml"
     command = ["cluster", "new", "--from", str(machines.lab.ssh_config), "--output", str(file)]
     done = subprocess.run(
-        [sys.executable, "-m", "nixwulf.cli.main", *command],
+        [sys.executable, "-m", "nixwulf", *command],
         capture_output=True,
         text=True,
         timeout=240,

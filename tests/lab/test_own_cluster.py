@@ -45,7 +45,7 @@ def nixwulf(machines, tmp_path):
     environment = {**os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
 
     def run(*arguments):
-        command = [sys.executable, "-m", "nixwulf.cli.main", *map(str, arguments)]
+        command = [sys.executable, "-m", "nixwulf", *map(str, arguments)]
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=120, check=False
         )

@@ -66,7 +66,7 @@ def test_the_same_records_always_give_the_same_output(tmp_path):
     arguments = [
         sys.executable,
         "-m",
-        "nixwulf.cli.main",
+        "nixwulf",
         "compare",
         tmp_path / "a",
         tmp_path / "b",
