@@ -1,22 +1,19 @@
 """What a cluster file is made of: who is on which wire, its figures, and what is left out."""
 
-import tomllib
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nixwulf.core.schema import check
-from nixwulf.inventory.cluster import parse_cluster
 from nixwulf.nodes.hardware import AMD, Gpu, Hardware
 from nixwulf.nodes.interfaces import Cable, RdmaPort
 from nixwulf.ops.deploy.machine import Disk
 from nixwulf.ops.survey.draft import draft, platform_of
 from nixwulf.ops.survey.machines import check_different, node_names
+from nixwulf.ops.survey.meshes import meshes
 from nixwulf.ops.survey.reach import Reach, pairs_to_try
 from nixwulf.ops.survey.render import render
-from nixwulf.ops.survey.wires import candidates, meshes, wires
-from survey_factory import attachments, interface, machine, surveyed, tried, with_reach
+from nixwulf.ops.survey.wires import candidates, wires
+from survey_factory import attachments, interface, loaded, machine, surveyed, tried, with_reach
 
 LAN = [{("a", "eth0"), ("b", "eth0"), ("c", "eth0")}]
 
@@ -27,14 +24,6 @@ def lan(*more, **others):
         machine(name, interface("eth0", f"10.1.0.{index}/24", **others), *more)
         for index, name in enumerate("abc", start=1)
     ]
-
-
-def loaded(found):
-    """The cluster that a draft's file is, read as every command reads it."""
-    document = tomllib.loads(render(found))
-    assert document == found.document
-    check(document, "cluster", "mine.toml")
-    return parse_cluster(document, "mine.toml")
 
 
 def test_machines_on_a_switch_are_on_one_fabric():
