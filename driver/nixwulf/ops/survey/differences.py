@@ -109,8 +109,8 @@ def _of_wire(wire: _Wire, real: _Wire) -> Iterable[str]:
         yield f"{wire.name}: its kind is {fabric.kind!r} in the file, and {found.kind!r} by itself."
     if found.speed_gbps < fabric.speed_gbps:
         yield (
-            f"{wire.name}: its speed is {fabric.speed_gbps:g} Gbit/s in the file, and it has "
-            f"{found.speed_gbps:g} as linked; see the cable and the ports."
+            f"{wire.name}: its speed is {fabric.speed_gbps:g} Gbit/s in the file, and "
+            f"{found.speed_gbps:g} by what the machines report; see the cable and the ports."
         )
     if found.mtu < fabric.mtu:
         yield f"{wire.name}: its mtu is {fabric.mtu}, and at most {found.mtu} bytes pass."

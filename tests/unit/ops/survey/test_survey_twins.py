@@ -75,7 +75,7 @@ def test_both_ports_of_the_cable_of_two_sparks_are_fabrics_that_share_its_speed(
     assert [fabric.speed_gbps for fabric in ports] == [100, 100]
     assert [fabric.speed_gbps for fabric in example.fabrics.values()] == [100, 100]
     assert (
-        render(found).count("# It is one of 2 fabrics of the same physical ports, which share") == 2
+        render(found).count("# It is one of 2 fabrics of the same physical ports and shares") == 2
     )
 
 
@@ -83,7 +83,7 @@ def test_both_interfaces_of_ports_on_a_switch_share_their_speed():
     names = ("spark1", "spark2", "spark3")
     machines, wired = [], [{(name, twin) for name in names} for twin in PORTS[0]]
     for number, name in enumerate(names, start=1):
-        card = dict(speed_gbps=200.0, physical_port=f"card of {name} p0")
+        card = {"speed_gbps": 200.0, "physical_port": f"card of {name} p0"}
         rdma = [(RdmaPort(f"mlx5_{twin}", "ACTIVE"),) for twin in range(2)]
         machines.append(
             machine(
