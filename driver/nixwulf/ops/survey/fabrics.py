@@ -213,7 +213,7 @@ def _headline(wire: Wire, ports: Ports, group: Sequence[Ports], reached: set[str
     else:
         yield f"{plural(len(wire.members), 'node')} that reach each other both ways."
     if len(ports) > 1:
-        yield f"It is one of {len(ports)} fabrics of the same physical ports and shares their speed."
+        yield f"It is one of {len(ports)} fabrics of the same physical ports; they share the speed."
     if len(group) > 1 and wire is group[0][0]:
         yield (
             f"It and {plural(len(group) - 1, 'other cable')} hang together: with a subnet of its "

@@ -75,7 +75,7 @@ def test_both_ports_of_the_cable_of_two_sparks_are_fabrics_that_share_its_speed(
     assert [fabric.speed_gbps for fabric in ports] == [100, 100]
     assert [fabric.speed_gbps for fabric in example.fabrics.values()] == [100, 100]
     assert (
-        render(found).count("# It is one of 2 fabrics of the same physical ports and shares") == 2
+        render(found).count("# It is one of 2 fabrics of the same physical ports; they share") == 2
     )
 
 
