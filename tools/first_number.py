@@ -1,4 +1,4 @@
-"""Time the path of the README from two machines to the first number, with nodes of a lab as machines.
+"""Time README's path from two machines to the first number; nodes of a lab stand for the machines.
 
 Usage: .venv/bin/python tools/first_number.py
 
