@@ -99,7 +99,7 @@ PLANTS = {
 
 def nixwulf(*arguments: str | Path, before: tuple[str, ...] = ()) -> None:
     """Run it; a repeat with a number that is slower ends with 1."""
-    command = [*before, sys.executable, "-m", "nixwulf.cli.main", *map(str, arguments)]
+    command = [*before, sys.executable, "-m", "nixwulf", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode not in {0, 1}:
         raise SystemExit(done.stderr)

@@ -65,7 +65,7 @@
 
     with subtest("a disk that is absent does not keep the node off the network"):
         is_reached()
-        node1.succeed("journalctl -b --unit data.mount | grep 'Dependency failed for /data'")
+        node1.succeed("journalctl -b --unit data.mount | grep \"Job data.mount/start failed with result 'dependency'\"")
         node1.succeed("systemctl is-system-running --wait")
         good = running()
 

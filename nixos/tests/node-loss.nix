@@ -35,7 +35,12 @@
             " >/tmp/log 2>&1 &"
         )
         # With the number of tokens: the driver also asks llama-bench for its version and devices before the run.
-        node1.wait_until_succeeds("pgrep -f '[l]lama-bench.* 4096'", timeout=400)
+        retry(
+            lambda _: node1.execute("pgrep -f '[l]lama-bench.* 4096'")[0] == 0
+            or desk.execute("test -s /tmp/done")[0] == 0,
+            timeout_seconds=limit(60),
+        )
+        desk.fail("test -s /tmp/done && cat /tmp/log >&2")
         node2.crash()
         # limits.progress_s and 90 s (docs/nix.md), and as much again for the run that comes after.
         desk.wait_until_succeeds("test -s /tmp/done", timeout=300)

@@ -138,7 +138,7 @@ class Desk:
 
     def command(self, *arguments: object) -> list[str]:
         """The driver's command line."""
-        return [sys.executable, "-m", "nixwulf.cli.main", *map(str, arguments)]
+        return [sys.executable, "-m", "nixwulf", *map(str, arguments)]
 
     def close(self) -> None:
         """End the shared connections; the recorders stay until the test's folder goes."""

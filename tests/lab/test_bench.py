@@ -41,7 +41,7 @@ def sweep(tmp_path):
 
 
 def start(*arguments):
-    command = [sys.executable, "-m", "nixwulf.cli.main", "bench", *map(str, arguments)]
+    command = [sys.executable, "-m", "nixwulf", "bench", *map(str, arguments)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -118,7 +118,7 @@ def test_a_driver_killed_by_kill_9_loses_no_record_and_leaves_no_lab(sweep, tmp_
 def test_a_full_device_keeps_what_was_finished_valid(sweep, tmp_path):
     script = f"""
         mount -t tmpfs -o size=400k none {tmp_path}/small || exit 77
-        {sys.executable} -m nixwulf.cli.main bench {sweep} --out {tmp_path}/small/run
+        {sys.executable} -m nixwulf bench {sweep} --out {tmp_path}/small/run
         echo "exit: $?"
         cp -r {tmp_path}/small/run/records {tmp_path}/kept
     """
@@ -138,7 +138,7 @@ def test_a_full_device_keeps_what_was_finished_valid(sweep, tmp_path):
     assert kept
     assert not list((tmp_path / "kept").glob(".*"))
     validated = subprocess.run(
-        [sys.executable, "-m", "nixwulf.cli.main", "validate", *kept],
+        [sys.executable, "-m", "nixwulf", "validate", *kept],
         capture_output=True,
         check=False,
     )

@@ -307,7 +307,7 @@ def test_a_wrong_option_is_named(desk, arguments, message):
     assert message in done.stderr
 
 
-def test_without_nixos_anywhere_it_is_said_how_to_have_it(desk):
+def test_without_nixos_anywhere_the_message_names_how_to_get_it(desk):
     (desk.folder / "bin" / "nixos-anywhere").unlink()
     desk.environment["PATH"] = f"{desk.folder / 'bin'}:/usr/bin:/bin"
     done = desk.nixwulf("deploy", "--cluster", desk.cluster())

@@ -75,7 +75,7 @@ def nixwulf(machines, tmp_path):
     )
 
     def run(*arguments):
-        command = [sys.executable, "-m", "nixwulf.cli.main", *(str(a) for a in arguments)]
+        command = [sys.executable, "-m", "nixwulf", *(str(a) for a in arguments)]
         return subprocess.run(
             [file if word == "FILE" else word for word in command],
             env=environment,

@@ -5,52 +5,29 @@ source is a stand-in of three scripts, so that sshd, CMake, tar, sums and files 
 and no compiler runs for minutes.
 """
 
-import gzip
-import hashlib
-import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tarfile
-import textwrap
 
 import pytest
 from lab_under_test import cluster_of
 
+from llama_cpp_source import CMAKE, put_sdist
 from nixwulf.inventory.cluster import Shape
 from nixwulf.nodes.facts import gather
 from nixwulf.nodes.ssh import connections, open_all
-from nixwulf.plugins.engines.llama_cpp import ENGINE, install
+from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.results.record import load
+from pair_sweep import SWEEP
 from stand_in import put
 
 NAMES = ("llama-bench", "llama-server", "ggml-rpc-server")
-# no output: a project file
-CMAKE = """
-    cmake_minimum_required(VERSION 3.14)
-    project(stand_in NONE)
-    foreach(name llama-bench llama-server ggml-rpc-server)
-      add_custom_target(${name} COMMAND ${CMAKE_COMMAND} -E copy
-        ${CMAKE_SOURCE_DIR}/program ${CMAKE_BINARY_DIR}/bin/${name})
-    endforeach()
-"""
-# no output: scripts in the place of programs
-PROGRAM = "#!/bin/sh\necho 'version: 9 (build 0, commit stand-in)'\necho '  --rpc <servers>'\n"
+# no output: a script in the place of a program
 OTHER = "echo 'version: 8 (build 0, commit other)'\necho '  --rpc <servers>'"
 VERSION = "version: 9 (build 0, commit stand-in)"
-SWEEP = """
-name: own
-models: {tiny: {random: {layers: 2}}}
-matrix:
-  model: [tiny]
-  nodes: [2]
-  parallelism: [pipeline]
-  parameters: {n_prompt: [16], n_gen: [8], threads: [1]}
-samples: 2
-"""
 MAIN = """
 import sys
 from nixwulf.plugins.engines.llama_cpp import install
@@ -111,18 +88,7 @@ def command(machines, file, tmp_path):
     environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
 
     def prepare(*words, cmake=CMAKE):
-        archive = tmp_path / "cache/nixwulf/llama.cpp/llama_cpp_python-0.3.36.tar.gz"
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        folder = f"llama_cpp_python-0.3.36/{install.SOURCE_FOLDER}"
-        files = {"CMakeLists.txt": textwrap.dedent(cmake), "program": PROGRAM}
-        plain = io.BytesIO()
-        with tarfile.open(fileobj=plain, mode="w") as tar:
-            for name, text in files.items():
-                entry = tarfile.TarInfo(f"{folder}/{name}")
-                entry.size, entry.mode = len(text), 0o755
-                tar.addfile(entry, io.BytesIO(text.encode()))
-        archive.write_bytes(gzip.compress(plain.getvalue(), mtime=0))
-        sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+        sha256 = put_sdist(tmp_path / "cache/nixwulf/llama.cpp", cmake)
         argv = [sys.executable, "-c", MAIN, sha256, *words, "--cluster", str(file)]
         return {"args": argv, "env": environment}
 

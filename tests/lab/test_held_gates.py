@@ -78,7 +78,7 @@ def test_an_mtu_that_does_not_pass_is_refused_though_both_ends_have_it(changed, 
     assert f"try 'ping -M do -s 1472 {address}'" in results["path-mtu", "n1"].sentences[0]
 
 
-def test_a_path_that_is_dead_is_told_from_one_that_is_too_narrow(changed, found, cluster):
+def test_a_dead_path_and_one_that_is_too_narrow_are_distinguished(changed, found, cluster):
     address = cluster.nodes[0].fabrics["cable"].address
     route = f"blackhole {address}/32"
     with changed("n2", f"ip route add {route}", f"ip route del {route}"):

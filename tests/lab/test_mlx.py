@@ -59,7 +59,7 @@ def nodes(cluster):
         yield connected
 
 
-def test_the_versions_of_mlx_are_told_without_starting_it(nodes):
+def test_the_versions_of_mlx_are_read_without_starting_it(nodes):
     subject = gates.GateContext(
         nodes=nodes.cluster.nodes[:2],
         facts=gather(list(nodes.nodes.values())[:2], ENGINE.programs),

@@ -17,6 +17,7 @@ from nixwulf.inventory.cluster import Shape
 from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.plugins.gates import all_gates
 from nixwulf.results.record import load
+from pair_sweep import SWEEP
 from stand_in import put
 
 NODE = """
@@ -25,16 +26,6 @@ name = "{name}"
 platform = "{platform}"
 ssh = "{ssh}"
 fabrics.cable = {{ interface = "{interface}", address = "{address}" }}
-"""
-SWEEP = """
-name: own
-models: {tiny: {random: {layers: 2}}}
-matrix:
-  model: [tiny]
-  nodes: [2]
-  parallelism: [pipeline]
-  parameters: {n_prompt: [16], n_gen: [8], threads: [1]}
-samples: 2
 """
 
 
@@ -54,7 +45,7 @@ def nixwulf(machines, tmp_path):
     environment = {**os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
 
     def run(*arguments):
-        command = [sys.executable, "-m", "nixwulf.cli.main", *map(str, arguments)]
+        command = [sys.executable, "-m", "nixwulf", *map(str, arguments)]
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=120, check=False
         )

@@ -82,7 +82,7 @@ def test_deploy_does_not_go_near_a_node_with_another_key(desk, pinned):
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_the_ssh_that_nixos_anywhere_gets_checks_a_pinned_key_whatever_it_is_told(
+def test_the_ssh_that_nixos_anywhere_gets_checks_a_pinned_key_whatever_options_it_gets(
     desk, pinned, monkeypatch, right
 ):
     key = key_of(desk, "n1") if right else WRONG

@@ -66,7 +66,7 @@ def run(nodes, tmp_path):
     return partial(recorded, nodes, tmp_path, SAMPLER_LEFT)
 
 
-def test_a_run_tells_the_watts_of_a_machine_once_and_those_of_its_meter(run, cluster, tmp_path):
+def test_a_run_has_the_watts_of_a_machine_once_and_those_of_its_meter(run, cluster, tmp_path):
     record = run(plan_for(cluster, parameters={"n_gen": [64]}, samples=3))
     assert record["outcome"] == "ok", record.get("failure")
     power = record["power"]
@@ -133,7 +133,9 @@ def test_a_sampler_that_is_killed_costs_no_run(run, nodes, cluster):
     assert record["power"]["meters"][0]["also_feeds"] == ["n2"]
 
 
-def test_a_machine_that_tells_nothing_says_why_for_each_node(run, cluster, nodes, monkeypatch):
+def test_a_machine_without_power_readings_has_the_reason_for_each_node(
+    run, cluster, nodes, monkeypatch
+):
     monkeypatch.setattr(watch, "ROOT", "/tmp/nothing")
     nodes.power = PowerSession()
     bare = replace(cluster, nodes=tuple(replace(node, meter=None) for node in cluster.nodes))

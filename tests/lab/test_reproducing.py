@@ -37,7 +37,7 @@ def _engine():
 
 
 def nixwulf(*arguments, before=()):
-    command = [*before, sys.executable, "-m", "nixwulf.cli.main", *map(str, arguments)]
+    command = [*before, sys.executable, "-m", "nixwulf", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
 
 

@@ -34,7 +34,7 @@ def _engine():
 
 
 def start(*arguments):
-    command = [sys.executable, "-m", "nixwulf.cli.main", "tune", "--model", "random", *SHORT]
+    command = [sys.executable, "-m", "nixwulf", "tune", "--model", "random", *SHORT]
     return subprocess.Popen(
         [*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,

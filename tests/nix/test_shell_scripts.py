@@ -142,7 +142,7 @@ class TestFirmwareBootOfThePi:
         prefix = re.search(r"os_prefix=(\S+)", config)[1]
         return (folder / "firmware" / prefix / "kernel").read_text()
 
-    def test_the_firmware_is_told_the_newest_kernel_and_keeps_its_own_settings(
+    def test_the_firmware_gets_the_newest_kernel_and_keeps_its_own_settings(
         self, install, tmp_path
     ):
         install(1)
@@ -222,7 +222,7 @@ def test_an_app_is_the_driver_that_knows_its_revision(scripts, run, tmp_path):
     assert done.stdout == "0123456-dirty deploy --cluster a cluster.toml\n"
 
 
-def test_a_mac_without_rdma_is_told_each_thing_that_is_missing(scripts, run, tmp_path):
+def test_a_mac_without_rdma_gets_a_line_for_each_thing_that_is_missing(scripts, run, tmp_path):
     put(tmp_path / "bin", "sw_vers", "echo 15.7")
     put(tmp_path / "bin", "ibv_devices", "true")
     put(tmp_path / "bin", "ibv_devinfo", "true")

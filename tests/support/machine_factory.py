@@ -41,7 +41,7 @@ DEBIAN = {
     "system": "/run/current-system",
     "boot": "b-1",
     # hand-made: no machine with UEFI, NVMe and kexec is at hand; one that is parsed as it is
-    # is linux/machine.txt (form: driver/nixwulf/ops/deploy/machine.sh)
+    # is linux/machine.txt (form: driver/nixwulf/ops/deploy/identity.sh, machine.sh)
     "os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian',
     "product": "NucBox G3",
     "firmware": "UEFI",
@@ -81,7 +81,7 @@ PI = DEBIAN | {
     "secure-boot": "",
     "kexec-disabled": "",
 }
-# hand-made: no Mac is at hand (form: driver/nixwulf/ops/deploy/machine.sh)
+# hand-made: no Mac is at hand (form: driver/nixwulf/ops/deploy/identity.sh, machine.sh)
 MAC = {
     "kernel": "Darwin",
     "architecture": "arm64",

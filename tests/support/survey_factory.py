@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Interface
 
-from nixwulf.inventory.cluster import Node
+from nixwulf.core.schema import check
+from nixwulf.inventory.cluster import Cluster, Node, parse_cluster
 from nixwulf.nodes.hardware import Hardware
 from nixwulf.nodes.interfaces import Interface
 from nixwulf.ops.deploy.machine import Machine
@@ -21,6 +23,7 @@ from nixwulf.ops.survey.reach import (
     pairs_between,
     pairs_to_try,
 )
+from nixwulf.ops.survey.render import render
 from nixwulf.ops.survey.wires import candidates, wires
 
 _MACS = itertools.count(1)
@@ -78,6 +81,14 @@ def surveyed(machines: Sequence[Surveyed], wired: Wired, passes: int = 65535) ->
     return draft("mine", machines, found, [*left, *apart])
 
 
+def loaded(found: Draft) -> Cluster:
+    """The cluster that a draft's file is, read as every command reads it."""
+    document = tomllib.loads(render(found))
+    assert document == found.document
+    check(document, "cluster", "mine.toml")
+    return parse_cluster(document, "mine.toml")
+
+
 def attachments(found: Draft) -> set[frozenset[tuple[str, str]]]:
     """The networks and cables of a draft as sets of (node, interface)."""
     ends: dict[tuple[str, ...], set[tuple[str, str]]] = defaultdict(set)
@@ -85,7 +96,8 @@ def attachments(found: Draft) -> set[frozenset[tuple[str, str]]]:
         for fabric, place in node.get("fabrics", {}).items():
             for other, end in place.get("links", {"": place}).items():
                 pair = sorted((node["name"], other)) if other else ()
-                ends[fabric, *pair].add((node["name"], end["interface"]))
+                for number, port in enumerate(end if isinstance(end, list) else [end]):
+                    ends[fabric, *pair, str(number)].add((node["name"], port["interface"]))
     return set(map(frozenset, ends.values()))
 
 

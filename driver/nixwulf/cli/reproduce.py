@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster
     from nixwulf.sweep.sweep_file import Sweep
 
-_SEEDS = "sweeps/seeds"
+_SEEDS, _SUFFIX = "sweeps/seeds", ".yaml"
 
 
 @click.command()
@@ -105,10 +105,10 @@ def reproduce(
 
 def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:
     """The sweep of a seed, a run or a published record, and a run's --only; raises InputError."""
-    from nixwulf.core.files import find_input
+    from nixwulf.core.files import find_input, known_inputs
     from nixwulf.results.store import read_folder
     from nixwulf.sweep.reproduce.conditions import fitted, sweep_of_record, sweep_of_run
-    from nixwulf.sweep.reproduce.expected import published, reference
+    from nixwulf.sweep.reproduce.expected import nearest, published, reference
     from nixwulf.sweep.sweep_file import load_sweep
 
     path = Path(target)
@@ -116,6 +116,7 @@ def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:
         folder = read_folder(path)
         return sweep_of_run(folder), folder.plan.get("only", "") if folder.plan else ""
     target = path.stem if path.suffix == ".json" else target
+    listing = f"by 'nixwulf reproduce --cluster {cluster.source}'"
     if target in published():
         (record,) = reference(target, "reproduce")
         try:
@@ -123,11 +124,17 @@ def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:
         except InputError as error:
             raise InputError(
                 f"{target!r} cannot be repeated on {cluster.name!r}: {error.message}; list what "
-                f"can by 'nixwulf reproduce --cluster {cluster.source}'."
+                f"can {listing}."
             ) from None
     try:
-        return fitted(load_sweep(find_input(target, _SEEDS, ".yaml")), cluster), ""
-    except InputError as error:
-        if path.suffix != ".yaml":
-            reference(target, error.message.rstrip("."))
-        raise
+        file = find_input(target, _SEEDS, _SUFFIX)
+    except InputError:
+        if path.suffix == _SUFFIX:
+            raise
+        systems, near = ", ".join(known_inputs(_SEEDS, _SUFFIX)), nearest(target)
+        hint = f", of which {near[0]} is the nearest" if near else ""
+        raise InputError(
+            f"{target!r} is neither a system ({systems}) nor the id of a published record{hint}; "
+            f"list what {cluster.name!r} can repeat {listing}."
+        ) from None
+    return fitted(load_sweep(file), cluster), ""

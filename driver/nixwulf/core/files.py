@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import tempfile
 import tomllib
 from pathlib import Path
@@ -30,7 +31,7 @@ def shipped(package: Path) -> Path:
     return home.parent
 
 
-def find_input(name_or_path: str, folder: str, suffix: str) -> Path:
+def find_input(name_or_path: str, folder: str, suffix: str, writer: str = "") -> Path:
     """The file of a path, or of a name in a folder here or in what came with the driver.
 
     Args:
@@ -38,24 +39,44 @@ def find_input(name_or_path: str, folder: str, suffix: str) -> Path:
             'lab/demo'.
         folder: such as 'sweeps'.
         suffix: such as '.yaml'.
+        writer: the command that writes such a file, up to the file's path.
 
     Raises:
-        InputError: there is none, with the names there are.
+        InputError: there is none, with the names there are and that command.
     """
     path = Path(name_or_path)
-    if path.suffix == suffix:
+    is_path = path.suffix == suffix or path.is_absolute()
+    for place in () if is_path else _places(folder):
+        named = place / f"{name_or_path}{suffix}"
+        if _is_there(named):
+            return named
+    if _is_there(path) and (is_path or not path.is_dir()):
         return path
-    places = [Path(folder), shipped(Path(__file__).parents[1]) / folder]
-    for place in places:
-        if (place / f"{name_or_path}{suffix}").is_file():
-            return place / f"{name_or_path}{suffix}"
-    if path.is_absolute() or (path.exists() and not path.is_dir()):
-        return path
-    files = [(place, file) for place in places for file in place.rglob(f"*{suffix}")]
-    known = sorted({file.relative_to(place).with_suffix("").as_posix() for place, file in files})
-    raise InputError(
-        f"No {folder}/{name_or_path}{suffix}; give a file, or one of: {', '.join(known) or 'none'}."
-    )
+    missing = path if is_path else Path(folder) / f"{name_or_path}{suffix}"
+    known = ", ".join(known_inputs(folder, suffix)) or "none"
+    own = f"; write your own by '{writer} {shlex.quote(str(missing))}'" if writer else ""
+    raise InputError(f"No {missing}; give a file, or one of: {known}{own}.")
+
+
+def known_inputs(folder: str, suffix: str) -> list[str]:
+    """The names that find_input knows in a folder, sorted."""
+    files = [(place, file) for place in _places(folder) for file in place.rglob(f"*{suffix}")]
+    return sorted({file.relative_to(place).with_suffix("").as_posix() for place, file in files})
+
+
+def _places(folder: str) -> tuple[Path, ...]:
+    return Path(folder), shipped(Path(__file__).parents[1]) / folder
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there may be a file: of one that cannot be looked at, reading it says why."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def find_results(path: Path) -> Path:

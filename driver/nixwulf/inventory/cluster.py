@@ -18,6 +18,7 @@ from nixwulf.inventory.platforms import platform_names
 
 LAB_PLATFORM = "lab"
 PRIVATE = "PRIVATE KEY-----"
+_WRITER = "nixwulf cluster new HOST... --output"
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class Cluster:
 
 def load_cluster(name_or_path: str | Path) -> Cluster:
     """The cluster of a TOML file, or of clusters/NAME.toml; raises InputError."""
-    path = find_input(str(name_or_path), "clusters", ".toml")
+    path = find_input(str(name_or_path), "clusters", ".toml", _WRITER)
     document = read_toml(path)
     _check_no_private_key(document, str(path))
     check(document, "cluster", str(path))

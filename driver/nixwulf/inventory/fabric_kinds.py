@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 _TABLE = Path(__file__).parents[1] / "data" / "fabric_kinds.toml"
 
@@ -13,13 +14,17 @@ _TABLE = Path(__file__).parents[1] / "data" / "fabric_kinds.toml"
 class FabricKind:
     """A kind of fabric, as data/fabric_kinds.toml describes it.
 
-    module: the kernel's, which a link of this kind can do with loaded anew; paired: the hosts of a
-    link have to go down together; macos: both ends are Macs.
+    usual_gbps: Gbit/s, of a link that shows no speed. gid: which GID of an RDMA port is used, that
+    of its 'address' or the 'first'; empty where no program is given one. module: the kernel's,
+    which a link of this kind can do with loaded anew. paired: the hosts of a link have to go down
+    together. macos: both ends are Macs.
     """
 
     name: str
     medium: str
+    usual_gbps: float
     rdma: bool = False
+    gid: Literal["", "address", "first"] = ""
     macos: bool = False
     paired: bool = False
     module: str | None = None

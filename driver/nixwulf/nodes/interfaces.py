@@ -20,9 +20,11 @@ Medium = Literal["ethernet", "thunderbolt", "infiniband", "wifi", "tunnel", "vir
 # Shell globs, read by one grep together with those of hardware.py.
 FILES = (
     "/sys/class/net/*/speed",
+    "/sys/class/net/*/phys_port_name",
     "/sys/class/net/*/uevent",
     "/sys/class/net/*/device/uevent",
     "/sys/class/infiniband/*/parent",
+    "/sys/class/infiniband/*/sys_image_guid",
     "/sys/class/infiniband/*/ports/1/rate",
     "/sys/class/infiniband/*/ports/1/gid_attrs/types/?",
     "/sys/class/infiniband/*/ports/1/gid_attrs/types/1?",
@@ -67,7 +69,8 @@ class Cable:
 class Interface:
     """A network interface; speed_gbps is as linked, None where it is not known.
 
-    carrier: something is at the other end. mac: lower case, empty where it has none.
+    carrier: something is at the other end. mac: lower case, empty where it has none. physical_port:
+    of a card that does RDMA, equal where interfaces are one port of one card; empty where unknown.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Interface:
     speed_gbps: float | None = None
     rdma: tuple[RdmaPort, ...] = ()
     cable: Cable | None = None
+    physical_port: str = ""
 
 
 def parse_interfaces(
@@ -134,7 +138,24 @@ def _interface(
         speed_gbps=speed,
         rdma=rdma,
         cable=cable,
+        physical_port=_physical_port(name, rdma, first),
     )
+
+
+def _physical_port(name: str, rdma: Iterable[RdmaPort], first: Mapping[str, str]) -> str:
+    """The card and its port behind an interface.
+
+    A DGX Spark's card is four PCI functions, of which two and two are one port: all have its
+    System image GUID (https://github.com/geerlingguy/sbc-reviews/issues/92), and the kernel names
+    the port of each (https://github.com/NVIDIA/daqiri/pull/108).
+    """
+    port = first.get(f"/sys/class/net/{name}/phys_port_name", "")
+    cards = [
+        first.get(f"/sys/class/infiniband/{one.device}/sys_image_guid", "")
+        for one in rdma
+        if not one.software
+    ]
+    return f"{cards[0]} {port}" if port and cards and cards[0].strip("0:") else ""
 
 
 def _flags(entry: Mapping[str, Any]) -> list[Any]:

@@ -33,7 +33,8 @@ PROGRAMS = ("iperf3", "ping")
 # Long enough to leave slow start at 1 ms, short enough for every run of a sweep.
 _STREAM_S = 0.3
 _STREAM_LIMIT_S = 15.0
-_LISTEN_LIMIT_S = 10.0
+# A server starts in a scope of systemd's: seconds on a machine that is busy with something else.
+_LISTEN_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def test_half_the_speed_is_explained_by_a_fact_of_the_record(tmp_path, changes, 
     assert "Nothing in the record explains it." not in found
 
 
-def test_a_link_far_below_its_kind_is_told_with_what_it_costs(tmp_path):
+def test_a_link_far_below_its_kind_is_reported_with_what_it_costs(tmp_path):
     one = of_frameworks(0.4, split="tensor")
     for link in one["fabric"]["links"]:
         link["bandwidth"]["value"] = 0.9
@@ -159,13 +159,13 @@ def test_a_slow_speed_that_nothing_explains_says_so(tmp_path):
 
 
 @pytest.mark.repository
-def test_a_number_of_the_cpu_is_told_from_those_of_the_gpu():
+def test_a_number_of_the_cpu_is_distinguished_from_those_of_the_gpu():
     of_cpu = "results/published/records/framework-desktop-ollama-deepseek-r1-14b-8d0fe353.json"
     (one,) = told_of(Path(of_cpu))
     assert one["clues"] == ["It is of the CPU (device 'CPU'), and the prediction of the GPU."]
 
 
-def test_a_speed_a_little_above_the_roof_is_not_said_to_be_below(tmp_path):
+def test_a_speed_a_little_above_the_roof_is_not_reported_as_below(tmp_path):
     (one,) = told(tmp_path, of_frameworks(6.5))
     assert one["roof"] < 6.5
     assert re.fullmatch(r"Fast: .* times the prediction, and at 6\.\d+, what the hardware can.",
@@ -214,7 +214,7 @@ def test_in_the_lab_one_node_stands_for_the_machine(tmp_path):
     )
 
 
-def test_in_the_lab_the_fabric_with_the_shortest_trip_tells_the_host_s_time(tmp_path):
+def test_in_the_lab_the_fabric_with_the_shortest_trip_gives_the_host_s_time(tmp_path):
     """As measured in a lab: 330 tok/s on one node, 73 by tensors at 10 us, 13.5 at 2000 us."""
     found = lab(
         tmp_path,
@@ -267,7 +267,7 @@ def test_published_numbers_are_explained_where_they_say_enough(tmp_path):
         ({"conditions": {**DECODE, "speculative": True}}, "It decodes speculatively"),
     ],
 )
-def test_what_a_record_lacks_is_said_in_a_sentence(tmp_path, changes, why):
+def test_what_a_record_lacks_is_named_in_a_sentence(tmp_path, changes, why):
     of = case(2, "cable", "pipeline", model=changes.get("model", "gpt-oss-20b"), parameters={})
     one = published(
         of,
@@ -299,7 +299,7 @@ def test_an_output_that_was_imported_is_explained_by_the_name_it_is_given(tmp_pa
     assert found[1]["verdict"] in {"as predicted", "faster than predicted"}
 
 
-def test_records_without_a_speed_are_told_with_their_reason(tmp_path):
+def test_records_without_a_speed_are_listed_with_their_reason(tmp_path):
     of = machines("hpl", 2, {})
     records = [
         failed(case(2), "timeout", reason="The run took longer than 60 s."),
@@ -408,7 +408,7 @@ def test_a_record_that_names_no_model_has_a_line_and_a_sentence(tmp_path):
         assert "names no engine or no model" in output
 
 
-def test_metrics_of_one_case_are_told_apart_by_what_differs(tmp_path):
+def test_metrics_of_one_case_are_distinguished_by_what_differs(tmp_path):
     def at(depth):
         return metric("decode", [4.0], conditions={**DECODE, "n_depth": depth})
 
@@ -423,7 +423,7 @@ def test_metrics_of_one_case_are_told_apart_by_what_differs(tmp_path):
     assert [one["conditions"]["n_depth"] for one in told_of(tmp_path)] == [0, 4096]
 
 
-def test_published_numbers_that_nothing_tells_apart_are_told_by_their_record(tmp_path):
+def test_published_numbers_that_differ_in_nothing_are_distinguished_by_their_record(tmp_path):
     of = case(2, "cable", model="gpt-oss-20b")
     found = [published(of, [metric("decode", [speed])]) for speed in (4.0, 5.0)]
     found[1] = record.sealed({**found[1], "id": f"{found[1]['id']}-b"})

@@ -255,7 +255,7 @@ def test_nodes_of_a_case_that_does_not_tell_are_not_those_of_one_that_does(run, 
     assert [one["case"]["nodes"] for one in found] == [1, 2]
 
 
-def test_a_platform_without_facts_is_told_of_and_what_is_no_name_is_refused(run):
+def test_a_platform_without_facts_is_reported_and_what_is_no_name_is_refused(run):
     done = run(PING, platform="dgx-sparc")
     assert done.exit_code == 0
     assert "Note: no facts are known of the platform 'dgx-sparc'; did you mean 'dgx-spark'?" in (

@@ -36,7 +36,7 @@ def test_without_options_each_way_has_a_line():
     ]
 
 
-def test_an_rdma_fabric_is_told_by_both_transports():
+def test_an_rdma_fabric_has_a_line_for_each_transport():
     asked = (
         "--model",
         "gpt-oss-20b",
@@ -60,7 +60,7 @@ def test_four_macs_on_cables_are_predicted_over_rdma():
     assert {one["transport"] for one in found} == {"tcp", "rdma"}
 
 
-def test_fabrics_that_nothing_tells_apart_are_one_line():
+def test_fabrics_that_differ_in_nothing_are_one_line():
     code, output = predict("--model", "gpt-oss-120b", "--engine", "vllm", cluster="dgx-spark-2")
     assert code == 0
     assert "2 nodes, tensor, qsfp-a (and 1 equal), rdma" in output
@@ -204,7 +204,7 @@ def test_a_what_if_is_read_as_it_is_written(place, name, value):
     assert (found.group, found.name, found.key, found.value) == (group, name, key, value)
 
 
-def test_what_is_assumed_of_a_link_is_said_and_what_was_measured_is_not(tmp_path):
+def test_what_is_assumed_of_a_link_is_noted_and_what_was_measured_is_not(tmp_path):
     _, output = predict(*SMALL, *PAIR)
     assert "- thunderbolt-net by tcp: 240 us a round trip, 9.34 Gbit/s (https" in output
     measured = ok(case(2, "cable"), {"decode": [10.0]}, rtt_us=110.0, gbps=9.0)

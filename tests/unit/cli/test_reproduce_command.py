@@ -50,7 +50,17 @@ def test_a_published_record_may_be_named_by_its_file():
     ("words", "message"),
     [
         ((), "No cluster to repeat anything on; name it with --cluster."),
-        (("nothing", "--cluster", "lab"), "there is no published record 'nothing'"),
+        (
+            ("nothing", "--cluster", "lab"),
+            "Error: 'nothing' is neither a system (fa-ex9-2, framework-4, mac-studio-4, "
+            "ms-s1-max-4, pi-cm5-10) nor the id of a published record; list what 'lab' can repeat "
+            "by 'nixwulf reproduce --cluster clusters/lab.toml'.\n",
+        ),
+        (
+            ("framework-desktop-hpl-4x-tcp-689aea36", "--cluster", "framework-4"),
+            "of which framework-desktop-hpl-4x-tcp-689aea35 is the nearest; list what",
+        ),
+        (("mine.yaml", "--cluster", "lab"), "Error: No mine.yaml; give a file, or one of: fa-ex9"),
         (("framework-desktop-hpl-4x-tcp-689aea35", "--cluster", "lab"), "of other machines"),
         (("sweeps/smoke.yaml", "--cluster", "lab"), "run it by 'nixwulf bench sweeps/smoke.yaml'"),
         (("clusters", "--cluster", "lab"), "holds no record"),

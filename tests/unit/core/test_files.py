@@ -4,7 +4,7 @@ import pytest
 
 from nixwulf.core import files
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import find_input, find_results, shipped
+from nixwulf.core.files import find_input, find_results, read_text, shipped
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,11 @@ def test_a_name_may_have_a_folder(installed):
     assert find_input("lab/gpu", "sweeps", ".yaml") == installed / "lab" / "gpu.yaml"
 
 
-@pytest.mark.parametrize("name", ["nowhere/mine.yaml", "/dev/stdin", "here/mine"])
+@pytest.mark.parametrize("name", ["there/mine.yaml", "/dev/stdin", "here/mine"])
 def test_a_path_is_taken_as_it_is(installed, name):
-    Path("here").mkdir()
-    Path("here/mine").touch()
+    for folder, file in (("here", "mine"), ("there", "mine.yaml")):
+        Path(folder).mkdir()
+        (Path(folder) / file).touch()
     assert find_input(name, "sweeps", ".yaml") == Path(name)
 
 
@@ -59,6 +60,26 @@ def test_an_unknown_name_is_refused_with_the_names_that_there_are(installed):
     with pytest.raises(InputError) as caught:
         find_input("dmo", "sweeps", ".yaml")
     assert caught.value.message == "No sweeps/dmo.yaml; give a file, or one of: demo, lab/gpu."
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"), [("mine.yaml", "mine.yaml"), ("no/mine", "sweeps/no/mine.yaml")]
+)
+def test_a_file_that_is_missing_is_refused_with_the_names_and_the_command_that_writes_one(
+    installed, name, missing
+):
+    with pytest.raises(InputError) as caught:
+        find_input(name, "sweeps", ".yaml", writer="nixwulf make --output")
+    assert caught.value.message == (
+        f"No {missing}; give a file, or one of: demo, lab/gpu; write your own by 'nixwulf make "
+        f"--output {missing}'."
+    )
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a" * 300 + ".yaml"])
+def test_a_name_that_no_file_can_have_is_refused_when_it_is_read(installed, name):
+    with pytest.raises(InputError, match="File name too long"):
+        read_text(find_input(name, "sweeps", ".yaml"))
 
 
 def test_results_that_are_not_here_are_those_of_an_installation(installed):

@@ -228,7 +228,7 @@ def _link(made: Document, node: int, other: str) -> Document:
         (_small, "fabrics.mesh.subnet is '10.50.0.0/29', too small for a cable between each two"),
     ],
 )
-def test_what_is_wrong_with_a_cable_is_said(
+def test_what_is_wrong_with_a_cable_is_named(
     change: Callable[[Document], object], message: str
 ) -> None:
     made = copy.deepcopy(document(ALL))

@@ -1,3 +1,4 @@
+import shlex
 from pathlib import Path
 
 import pytest
@@ -102,13 +103,14 @@ def test_what_is_wrong_is_named_with_file_and_key(tmp_path, old, new, message):
     assert message in refusal(tmp_path, MINE.replace(old, new))
 
 
-def test_a_file_that_is_not_there_is_named():
-    with pytest.raises(InputError, match="nowhere.toml: no such file"):
-        load_cluster("nowhere.toml")
-    with pytest.raises(
-        InputError, match=r"No clusters/nowhere.toml; give a file, or one of: .*lab"
-    ):
-        load_cluster("nowhere")
+@pytest.mark.parametrize("name", ["nowhere.toml", "nowhere", "my clusters/nowhere.toml"])
+def test_a_file_that_is_not_there_is_named_with_the_command_that_writes_one(name):
+    missing = {"nowhere": "clusters/nowhere.toml"}.get(name, name)
+    with pytest.raises(InputError) as caught:
+        load_cluster(name)
+    assert caught.value.message.startswith(f"No {missing}; give a file, or one of: dgx-spark-2, ")
+    command = f"'nixwulf cluster new HOST... --output {shlex.quote(missing)}'."
+    assert caught.value.message.endswith(f", pi-cm5-4; write your own by {command}")
 
 
 def test_a_small_subnet_is_refused_for_lab_nodes():

@@ -28,3 +28,8 @@ def test_a_wire_of_macs_without_rdma_is_of_the_kind_of_any_machine():
 def test_linux_alone_shows_at_what_speed_a_cable_was_trained():
     assert set(TRAINED_KINDS) == {"thunderbolt-net", "usb4-rdma"}
     assert set(MAC_RDMA_KINDS) == {"thunderbolt5-rdma"}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_kind_that_rdma_crosses_has_which_gid_is_used_except_between_macs(kind):
+    assert bool(kind.gid) == (kind.rdma and not kind.macos)

@@ -41,7 +41,7 @@ def experts(tmp_path_factory):
     return path
 
 
-def test_a_gguf_tells_its_sizes_in_its_first_bytes(experts):
+def test_a_gguf_has_its_sizes_in_its_first_bytes(experts):
     sizes = sizes_on(HERE, str(experts))
     assert len(sizes.layers) == EXPERTS.layers
     assert sizes.feed_forward == EXPERTS.feed_forward * EXPERTS.experts_used
@@ -159,7 +159,7 @@ FIELDS = {
 }
 
 
-def test_a_gguf_tells_its_own_bits_of_each_part():
+def test_the_bits_of_each_part_are_read_from_a_gguf():
     model = gguf.interpret(FIELDS, TENSORS).facts("mine")
 
     assert model.weights == Weights(4.0, 8.0)
@@ -173,7 +173,7 @@ def test_layers_of_a_gguf_without_heads_of_a_cache_have_a_state():
     assert (model.linear_layers, model.cache_width) == (1, 2 * 2 * 25)
 
 
-def test_a_folder_of_safetensors_tells_the_same():
+def test_the_same_is_read_from_a_folder_of_safetensors():
     tensors = {
         "model.embed_tokens.weight": TensorSize(2000, 1000),
         "lm_head.weight": TensorSize(1000, 1000),

@@ -36,7 +36,7 @@ def test_the_header_says_the_sizes_by_the_formats_numbers(folder):
     assert (keys[1], keys[13], keys[19], keys[20]) == (0xABCD00, 0, 16, 5)
 
 
-def test_the_sizes_that_the_header_tells_are_those_of_the_file(folder):
+def test_the_sizes_in_the_header_are_those_of_the_file(folder):
     data = (folder / MODEL).read_bytes()
     sizes = dllama.parse(data[:4096])
     assert sum(sizes.layers) + sizes.embedding + sizes.output == len(data) - header(data)[1]

@@ -80,7 +80,7 @@ def test_the_programs_are_those_inside(node):
         ("image\n", f"Node 'fw1' lacks the image {IMAGE!r}; run 'podman pull {IMAGE}' there."),
     ],
 )
-def test_what_a_node_lacks_is_said_with_the_fix(node, answer, reason):
+def test_what_a_node_lacks_is_named_with_the_fix(node, answer, reason):
     assert container.look(node(answer), IMAGE, "", ["vllm"]) == reason
 
 

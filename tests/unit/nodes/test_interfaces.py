@@ -22,9 +22,11 @@ ETHERNET = {
 }
 # hand-made: no machine with Thunderbolt, RDMA or Wi-Fi is at hand
 # (form: https://docs.kernel.org/admin-guide/abi-stable.html of sysfs-class-infiniband, and
-# https://docs.kernel.org/admin-guide/abi-testing.html of sysfs-bus-thunderbolt)
+# https://docs.kernel.org/admin-guide/abi-testing.html of sysfs-bus-thunderbolt and sysfs-class-net)
 FILES = """\
 /sys/class/net/enp1s0/speed:100000
+/sys/class/net/enp1s0/phys_port_name:p0
+/sys/class/infiniband/mlx5_0/sys_image_guid:0200:5e03:0000:5300
 /sys/class/net/wlp2s0/uevent:DEVTYPE=wlan
 /sys/class/net/thunderbolt0/speed:4294967295
 /sys/bus/thunderbolt/devices/1-0/unique_id:AAAA-1
@@ -70,7 +72,7 @@ def interfaces(**entries):
     return {one.name: one for one in found}
 
 
-def test_a_wire_and_what_is_none_are_told_apart_on_a_linux_machine():
+def test_a_wire_and_what_is_none_are_distinguished_on_a_linux_machine():
     found = {one.name: one for one in SURVEYED.interfaces}
     assert "lo" not in found
     assert {name: one.medium for name, one in found.items()} == {
@@ -119,6 +121,12 @@ def test_an_rdma_device_is_on_the_interface_of_its_gids_and_only_roce_v2_counts(
         RdmaPort("rxe0", "ACTIVE", {1: "10.1.0.1"}, software=True),
     )
     assert card.mac == "02:00:5e:00:53:01"
+
+
+def test_interfaces_of_one_port_of_one_card_are_known_by_its_guid_and_the_name_of_the_port():
+    card = interfaces(enp1s0=ETHERNET)["enp1s0"]
+    assert card.physical_port == "0200:5e03:0000:5300 p0"
+    assert {one.physical_port for one in SURVEYED.interfaces} == {""}
 
 
 def test_an_infiniband_interface_has_its_devices_speed():

@@ -208,7 +208,7 @@ def test_a_program_that_ssh_does_not_find_on_a_mac_may_be_there(tmp_path):
     )
 
 
-def test_a_clock_that_tells_whole_seconds_refuses_only_what_is_certain(tmp_path):
+def test_a_clock_of_whole_seconds_refuses_only_what_is_certain(tmp_path):
     found = facts_of_a_mac(tmp_path)
     for theirs, state in (("1800000002.N", "ok"), ("1800000003.N", "refused")):
         answers = {"clock": {A.name: theirs, B.name: "1800000000.N"}}
@@ -216,7 +216,7 @@ def test_a_clock_that_tells_whole_seconds_refuses_only_what_is_certain(tmp_path)
         assert held("clock", dataclasses.replace(against, nodes=(B, A))).state == state
 
 
-def test_a_mac_without_its_address_or_mtu_is_told_what_to_run_there(tmp_path):
+def test_a_mac_without_its_address_or_mtu_is_refused_with_what_to_run_there(tmp_path):
     other = IFCONFIG.replace("10.50.12.1 ", "169.254.7.7 ")
     found = facts_of_a_mac(tmp_path, PRINTED | {"ifconfig": other})
     (sentence,) = held("fabric", context(found, CABLE)).sentences
@@ -231,7 +231,7 @@ def test_another_system_is_no_mac():
     assert (found.system, found.kernel) == ("", "")
 
 
-def test_a_macs_interfaces_are_told_apart_by_its_programs():
+def test_a_macs_interfaces_are_distinguished_by_its_programs():
     found = {
         one.name: one for one in macos.interfaces(IFCONFIG, HARDWARE_PORTS, THUNDERBOLT, RDMA_PORTS)
     }

@@ -92,7 +92,7 @@ def test_pieces_of_text_that_end_lines_and_a_prompt_that_looks_like_a_result_do_
 
 
 @pytest.mark.parametrize(("file", "nodes"), [("one-node", 1), ("two-nodes", 2), ("four-nodes", 4)])
-def test_distributed_llama_tells_its_nodes(records, file, nodes):
+def test_distributed_llama_prints_its_nodes(records, file, nodes):
     (record,) = records(f"dllama/{file}.txt")
     case = record["case"]
     assert (case["engine"], case["benchmark"], case["nodes"]) == (
@@ -170,7 +170,7 @@ def test_its_outputs_are_recognised_also_when_cut_short():
     assert not mlx.recognises(fixture("mlx/mlx.launch.badhost.txt"))
 
 
-def test_mlx_launch_tells_nodes_transport_parallelism_and_model(records):
+def test_mlx_launch_prints_nodes_transport_parallelism_and_model(records):
     (record,) = records("mlx/mlx.launch.ring2.txt")
     case = record["case"]
     assert (case["nodes"], case["transport"], case["parallelism"]) == (2, "tcp", "tensor")
@@ -254,7 +254,7 @@ def test_of_another_server_vllm_bench_knows_no_engine(records):
     assert records(text, said)[0]["engine"] == {"name": "sglang", "version": "0.5"}
 
 
-def test_exo_tells_everything(records):
+def test_exo_prints_everything(records):
     (record,) = records(json.dumps({"runs": [EXO_ROW, EXO_ROW]}))
     case = record["case"]
     assert (case["engine"], case["nodes"]) == ("exo", EXO_ROW["placement_nodes"])

@@ -138,7 +138,7 @@ def test_llama_bench_says_what_its_json_alone_knows(records):
     assert record["metrics"][0]["value"] == pytest.approx(sum(samples) / 2)
 
 
-def test_rows_of_other_settings_or_of_another_number_of_servers_are_told_apart(records):
+def test_rows_of_other_settings_or_of_another_number_of_servers_are_distinguished(records):
     # hand-made: no machine with CUDA is at hand, and columns are what differs here
     # (form: https://github.com/ggml-org/llama.cpp/blob/0c1e570/tools/llama-bench/README.md)
     head = "| model | size | params | backend | fa | dev | test | t/s |\n"

@@ -202,7 +202,7 @@ def rates(text):
     return [int(rate) / 1e6 for rate in re.findall(r"(\d+) Kbits/sec", text)]
 
 
-def test_hpcc_tells_its_program_and_at_most_how_many_nodes(records):
+def test_hpcc_prints_its_program_and_at_most_how_many_nodes(records):
     (record,) = records("hpl/one-problem.txt", UserMetadata(("lab",), nodes=2))
     gflops = by_name(record)["gflops"]
     assert gflops["unit"] == "Gflop/s"
@@ -212,7 +212,7 @@ def test_hpcc_tells_its_program_and_at_most_how_many_nodes(records):
         records("hpl/one-problem.txt", UserMetadata(("lab",), nodes=3))
 
 
-def test_iperf3_of_several_streams_tells_them_and_what_arrived(records):
+def test_iperf3_of_several_streams_has_them_and_what_arrived(records):
     (record,) = records("iperf3/4-streams.json")
     case = record["case"]
     assert (case["nodes"], case["transport"]) == (2, "tcp")
@@ -250,7 +250,7 @@ def test_iperf3_both_ways_is_a_metric_each_way_with_its_intervals(records):
     assert record["case"]["parameters"]["direction"] == "bidir"
 
 
-def test_text_of_iperf3_tells_as_much_as_its_json(records):
+def test_text_of_iperf3_has_as_much_as_its_json(records):
     (record,) = records(IPERF3)
     assert record["case"]["parameters"] == {"streams": 1, "direction": "forward", "seconds": 2}
     (metric,) = record["metrics"]
@@ -309,7 +309,7 @@ def test_nccl_tests_tell_collective_hosts_and_transport(records):
     assert "collective_time" in by_name(cut)
 
 
-def test_perftest_tells_its_operation(records):
+def test_perftest_prints_its_operation(records):
     (record,) = records(PERFTEST)
     (metric,) = record["metrics"]
     assert (metric["name"], metric["value"]) == ("rdma_latency", 2.0)

@@ -158,7 +158,7 @@ def test_of_very_many_samples_a_thousand_are_kept_evenly():
     assert found["percentiles"]["p50"] == pytest.approx(50_000, rel=0.01)
 
 
-def test_what_was_printed_before_a_crash_is_told_of(records):
+def test_what_was_printed_before_a_crash_is_kept(records):
     said = UserMetadata(("lab",), nodes=2, transport="tcp")
     (record,) = records("llama-bench/rpc-server-killed.json", said)
     assert record["warnings"] == ["llama-bench ended before its end, after these results."]

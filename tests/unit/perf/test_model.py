@@ -348,7 +348,7 @@ def test_llama_cpps_host_acts_in_each_round_trip_of_a_sum_and_once_for_a_collect
     assert sums(4, collectives="rccl") == pytest.approx(1)
 
 
-def test_what_is_not_known_of_a_link_is_assumed_and_said():
+def test_what_is_not_known_of_a_link_is_assumed_and_noted():
     link = fabric_facts("thunderbolt-net", "tcp")
     told = speed(2, link=link)
 
@@ -358,7 +358,7 @@ def test_what_is_not_known_of_a_link_is_assumed_and_said():
     assert (known.rtt_us, known.assumptions) == (286, ())
 
 
-def test_a_nominal_bandwidth_is_taken_for_less_and_said():
+def test_a_nominal_bandwidth_is_taken_for_less_and_noted():
     facts = platform_facts(load_platform("mac-studio-m3-ultra"))
 
     assert facts.bandwidth_gbs == pytest.approx(0.86 * 819)
@@ -401,7 +401,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(make, sentence):
     assert sentence in refused.value.message
 
 
-def test_vllm_across_amd_nodes_starts_kernels_one_by_one_unless_told():
+def test_vllm_across_amd_nodes_starts_kernels_one_by_one_by_default():
     def of(kind, graphs=None):
         return family(Strategy("vllm", "tensor", graphs=graphs), kind)
 
@@ -423,7 +423,7 @@ def test_shipped_constants_are_physical_and_have_their_uncertainty():
             assert 0 < constants.prompt_spread < 1
 
 
-def test_an_engine_without_numbers_on_a_device_is_said_to_have_none():
+def test_an_engine_without_numbers_on_a_device_is_noted_as_such():
     told = speed(2, platform=replace(NODE, kind="nvidia"), constants=None, engine="mlx")
 
     assert "mlx on nvidia: no published numbers, so constants of others" in told.assumptions
@@ -441,7 +441,7 @@ LAB = {
 
 
 @pytest.mark.parametrize(("fitted", "off"), [(2, 0.154), (4, 0.136)])
-def test_the_lab_on_some_nodes_at_one_delay_tells_other_nodes_and_delays(fitted, off):
+def test_a_fit_of_the_lab_at_one_delay_predicts_other_nodes_and_delays(fitted, off):
     """One constant for each way to split, from the shortest round trip on so many nodes."""
     tiny = replace(DENSE, layers=8, cache_width=0)
     node = replace(NODE, kind="cpu", bandwidth_gbs=LAB_ALONE)

@@ -228,7 +228,7 @@ def test_tune_ranks_the_models_that_it_reads_by_its_own_benchmark():
     assert "those that do: tiny-engine" in other.output
 
 
-def test_tune_tells_how_to_serve_what_it_measured():
+def test_tune_prints_how_to_serve_what_it_measured():
     argv = ["/bin/tiny-serve", "--port", "50990"]
     record = {
         "case": {"engine": "tiny-engine", "nodes": 1, "parameters": {}},

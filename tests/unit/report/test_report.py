@@ -321,7 +321,7 @@ def test_one_record_makes_a_page(tmp_path):
     assert "Decode on one node: 410" in to_html(summary)
 
 
-def test_depths_of_one_benchmark_are_told_apart(tmp_path):
+def test_depths_of_one_benchmark_are_distinguished(tmp_path):
     record = ok(ONE, {"decode": [410.0]})
     metrics = [*record["metrics"], metric("decode", [300.0], depth=4096)]
     summary = summarize(read_folder(write_run(tmp_path, [sealed({**record, "metrics": metrics})])))

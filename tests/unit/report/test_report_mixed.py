@@ -123,7 +123,7 @@ def test_parameters_that_differ_tell_lines_of_one_table_apart(summary):
     assert [line.axes for line in lines] == [{"concurrency": n} for n in (1, 4, 16)] * 2
 
 
-def test_metrics_of_one_name_are_told_apart_by_what_differs_in_the_run(summary):
+def test_metrics_of_one_name_are_distinguished_by_what_differs_in_the_run(summary):
     lines = section_of(summary, "latency").lines
     assert [line.variant for line in lines] == ["bytes 64", "bytes 4096"] * 3
 
@@ -171,7 +171,7 @@ def test_the_terminal_keeps_to_its_columns(summary, width):
     assert max(map(len, printed(summary, width).splitlines())) <= width
 
 
-def test_what_a_waived_gate_said_is_a_warning(tmp_path):
+def test_the_sentence_of_a_waived_gate_is_a_warning(tmp_path):
     said = {"gate": "mtu", "node": "n2", "state": "waived", "sentences": ["Its MTU is 1500."]}
     record = sealed({**ok(case(2), {"decode": [9.0]}), "waived": ["mtu"], "gates": [said]})
     page = to_html(of([record], tmp_path))

@@ -124,7 +124,7 @@ def test_a_prompt_is_predicted_and_explained_where_there_is_no_decode(tmp_path, 
         assert "Bottleneck: computing" in text
 
 
-def test_requests_at_once_are_told_each_for_itself(tmp_path):
+def test_requests_at_once_have_a_line_each(tmp_path):
     """A server's decode is that of each request, the model's of all of them together."""
     found = []
     for requests in (1, 4):

@@ -85,7 +85,7 @@ def test_a_speed_per_watt_of_a_run_stands_with_its_watts_and_nowhere_else(tmp_pa
         assert "wall watt" not in shown
 
 
-def test_published_numbers_of_one_case_are_told_apart_by_platform_weights_and_version(tmp_path):
+def test_published_numbers_of_one_case_are_distinguished_by_platform_weights_and_version(tmp_path):
     one = published(case(1), {"decode": [20.0]}, id="one")
     model, engine = {**one["model"], "weights": "q4_0"}, {**one["engine"], "version": "b2"}
     other = record.sealed({**one, "id": "other", "model": model, "engine": engine})

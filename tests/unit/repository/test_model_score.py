@@ -72,7 +72,7 @@ def test_a_value_that_varied_much_says_less_about_the_constants():
         assert (abs(moved - 1) > 0.01) == far
 
 
-def test_a_row_tells_batch_drafts_and_the_time_of_a_token():
+def test_a_row_has_batch_drafts_and_the_time_of_a_token():
     assert one(metric="tput_agg", note="aggregate S_TG at batch=4").strategy.batch == 4
     guessing = one(
         engine="vllm", metric="tpot_ms", unit="ms", value="200", note="C=1, MTP3, acceptance 50.5%"
@@ -87,7 +87,7 @@ def test_output_over_a_whole_run_has_its_prompts_in_it():
     assert one(**columns).metric == "serve"
 
 
-def test_a_row_tells_whose_library_sums():
+def test_a_row_names_the_library_that_sums():
     assert one(engine="llama.cpp + RCCL all-reduce").strategy.collectives == "rccl"
     assert one().strategy.collectives == ""
 
@@ -135,7 +135,7 @@ def test_only_ministrals_called_bf16_are_faster_than_memory():
     assert found == {"p1294", "p1295", "p1296", "p1297"}
 
 
-def test_a_row_without_its_quantization_tells_a_direction_only():
+def test_a_row_without_its_quantization_gives_a_direction_only():
     assert not one(quant="not stated in chart").complete
 
 

@@ -37,7 +37,7 @@ def test_watts_beside_a_speed_make_tokens_a_watt_and_joules_a_token():
     assert (found["per_watt"], found["joules_per_token"]) == (0.2, 5.0)
 
 
-def test_which_watts_they_are_is_said():
+def test_the_source_of_the_watts_is_named():
     found = row([published(case(), [speed(20.0), watt(100.0, statistic="peak")])])
     assert found["watts_source"] == "beside the speed (statistic peak)"
 

@@ -166,7 +166,7 @@ def test_rdma_over_plain_ethernet_is_left_out(lab):
     assert "the fabric gbe5 (ethernet) carries no rdma" in reasons
 
 
-def test_excluded_points_are_left_out_and_said(lab):
+def test_excluded_points_are_left_out_and_listed(lab):
     plan = make_plan(sweep_with(exclude=[{"nodes": 4, "fabric": "gbe2g5"}]), lab)
     assert not [case for case in plan.cases if (case.nodes, case.fabric) == (4, "gbe2g5")]
     assert "the sweep excludes nodes 4, fabric gbe2g5" in {left.reason for left in plan.left_out}

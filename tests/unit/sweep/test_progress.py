@@ -26,7 +26,7 @@ def printed(only, seconds):
     return out.getvalue().splitlines()
 
 
-def test_a_line_a_run_says_what_tells_it_from_the_others_and_what_came_of_it():
+def test_the_line_of_a_run_has_what_differs_from_the_others_and_its_outcome():
     first, second, third, fourth = printed("nodes=2 fabric=gbe5", [10, 30, 12, 28])
     assert (
         first

@@ -135,14 +135,14 @@ def test_the_drivers_own_words_are_never_the_bulk():
     assert transport.problem("lan", "tcp", nodes, 10_000) is None
 
 
-def test_one_interface_for_data_and_management_cannot_be_told_apart_and_the_record_says_so():
+def test_one_interface_for_data_and_management_leaves_no_proof_and_the_record_has_why():
     one = Attachment("eth0", "192.168.1.5")
     nodes = moved(one, reading(0, 0), reading(0, 20 * MB))
     assert transport.problem("lan", "tcp", nodes, 10_000) is None
     assert "cannot tell them apart" in transport.document("tcp", nodes, None)["note"]
 
 
-def test_an_unknown_management_interface_is_said():
+def test_an_unknown_management_interface_is_noted():
     before, after = (Counters({"eth1": count}, None, {}) for count in (0, 20 * MB))
     nodes = moved(DATA, before, after)
     assert transport.problem("lan", "tcp", nodes, 10_000) is None

@@ -234,7 +234,7 @@ def test_one_node_measured_moves_and_narrows_the_others():
             assert estimate.high / estimate.low < state.first[n].high / state.first[n].low
 
 
-def test_a_pipeline_that_was_measured_tells_more_of_pipelines_than_of_tensors():
+def test_a_measured_pipeline_moves_pipelines_more_than_tensors():
     state = begin(request())
     first = next(n for n, o in enumerate(state.options) if o.candidate.parallelism == "pipeline")
     state.add(first, a_run(state.options[first], state.first[first].value * 0.8), 30.0)
@@ -291,14 +291,14 @@ def test_a_way_that_fails_is_out_and_the_search_goes_on():
     assert best(ranked) is None
 
 
-def test_a_run_that_the_budget_ended_is_not_told_as_a_fault_of_its_way():
+def test_a_run_that_the_budget_ended_is_not_reported_as_a_fault_of_its_strategy():
     state = begin(request())
     state.add(0, failed(case(1), outcome="timeout"), 30.0)
     assert state.out[0] == "the budget ended before its run"
 
 
 @pytest.mark.slow
-def test_where_the_budget_ended_a_run_the_best_measured_one_is_not_said_to_be_above_all():
+def test_where_the_budget_ended_a_run_the_best_measured_one_is_not_called_the_best_of_all():
     state = begin(request())
     for n, option in enumerate(state.options[1:], 1):
         state.add(n, a_run(option, state.first[n].value), 30.0)
@@ -329,7 +329,7 @@ def served():
     return [{"node": "n1", "argv": argv, "seconds": 1.0}]
 
 
-def test_what_predict_says_of_its_own_options_is_not_said_here():
+def test_sentences_about_options_of_predict_are_left_out_here():
     code, output = plan("--model", "random", "--engine", "llama.cpp", cluster="lab")
     assert code == 0
     assert "whether the model fits" in output

@@ -15,7 +15,7 @@ from nixwulf.core.errors import NixwulfError
 from nixwulf.nodes.process import LIST_OWNED
 from nixwulf.nodes.ssh import Connection, each, open_all
 
-_SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "machine.sh"
+_SCRIPTS = Path(str(resources.files("nixwulf"))) / "ops" / "deploy"
 _SYSTEM_ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
 
 
@@ -98,13 +98,23 @@ def local_machine_identity() -> tuple[str, str]:
     return text, os.uname().nodename.partition(".")[0]
 
 
+def identity_script() -> str:
+    """What prints, on any machine, the part of parse_machine's sections that every survey needs."""
+    return (_SCRIPTS / "identity.sh").read_text("utf-8")
+
+
+def script() -> str:
+    """What is run on a machine that may be imaged."""
+    return LIST_OWNED + identity_script() + (_SCRIPTS / "machine.sh").read_text("utf-8")
+
+
 def gather_machines(connections: Iterable[Connection]) -> dict[str, Machine | NixwulfError]:
     """The machines behind connections, by node, in parallel; why not, where one did not answer."""
-    script = LIST_OWNED + _SCRIPT.read_text("utf-8")
+    asked = script()
 
     def attempt(connection: Connection) -> Machine | NixwulfError:
         try:
-            return parse_machine(connection.script(script, timeout_s=30))
+            return parse_machine(connection.script(asked, timeout_s=30))
         except NixwulfError as error:
             return error
 

@@ -1,19 +1,5 @@
 #!/bin/sh
-# Prints facts of a machine that may be imaged, whatever Linux or macOS it runs: sections that begin
-# with a line '== NAME'. It changes nothing, and what a machine lacks is an empty section.
-LC_ALL=C
-PATH=$PATH:/usr/sbin:/sbin:/run/current-system/sw/bin
-export LC_ALL PATH
-exec 2>/dev/null
-
-section() { printf '\n== %s\n' "$1"; }
-
-section kernel
-uname -s
-section architecture
-uname -m
-section hostname
-uname -n
+# Prints more facts of a machine that may be imaged, after identity.sh, which is in front of it.
 section user
 if [ "$(id -u)" = 0 ]; then echo root; elif sudo -n true; then echo sudo; else id -un; fi
 section system
@@ -23,12 +9,10 @@ cat /etc/nixwulf/cluster
 section owned
 owned # of nodes/process.py
 
-if [ "$(uname -s)" = Darwin ]; then
+if ! [ -e /proc/meminfo ]; then
   section os-release
   printf 'PRETTY_NAME="%s %s (%s)"\n' "$(sw_vers -productName)" "$(sw_vers -productVersion)" \
     "$(sw_vers -buildVersion)"
-  section product
-  sysctl -n hw.model
   section memory-bytes
   sysctl -n hw.memsize
   section rdma
@@ -38,16 +22,8 @@ if [ "$(uname -s)" = Darwin ]; then
   exit 0
 fi
 
-section boot
-cat /proc/sys/kernel/random/boot_id
 section os-release
 cat /etc/os-release
-section product
-if [ -r /sys/class/dmi/id/product_name ]; then
-  cat /sys/class/dmi/id/product_name
-elif [ -r /proc/device-tree/model ]; then
-  tr -d '\000' </proc/device-tree/model
-fi
 section firmware
 if [ -d /sys/firmware/efi ]; then
   echo UEFI
@@ -95,10 +71,4 @@ for block in /sys/block/*; do
   done
   [ -z "$modules" ] || echo "/dev/${block##*/}$modules"
 done
-section disk-ids
-for link in /dev/disk/by-id/*; do
-  [ -e "$link" ] && printf '%s %s\n' "$link" "$(readlink -f "$link")"
-done
-section disks
-lsblk --json --bytes --output NAME,SIZE,MODEL,SERIAL,TYPE,RM,RO,MOUNTPOINT,PARTLABEL
 exit 0

@@ -14,16 +14,21 @@ from nixwulf.ops.survey.machines import Surveyed
 
 @dataclass(frozen=True)
 class _Wire:
-    """A network of a file, or one cable of a mesh: the ends of its nodes."""
+    """A network of a file, or one port of a cable of a mesh: the ends of its nodes.
+
+    port: its number from 1, of a cable that has several; else 0.
+    """
 
     fabric: Fabric
     ends: Mapping[str, Attachment]
+    port: int = 0
 
     @property
     def name(self) -> str:
         """As a sentence calls it."""
-        cable = f" (the cable of {' and '.join(self.ends)})" if self.fabric.link_prefix else ""
-        return f"fabrics.{self.fabric.name}{cable}"
+        port = f", port {self.port}" if self.port else ""
+        cable = f" (the cable of {' and '.join(self.ends)}{port})"
+        return f"fabrics.{self.fabric.name}{cable if self.fabric.link_prefix else ''}"
 
     @property
     def places(self) -> set[tuple[str, str, str]]:
@@ -39,9 +44,10 @@ def _wires(cluster: Cluster) -> list[_Wire]:
             found.append(_Wire(fabric, {node.name: node.fabrics[name] for node in nodes}))
             continue
         for one, other in combinations(nodes, 2):
-            ends = one.end_to(name, other.name), other.end_to(name, one.name)
-            if ends[0] and ends[1]:
-                found.append(_Wire(fabric, {one.name: ends[0], other.name: ends[1]}))
+            ours, theirs = one.ends(name, [other.name]), other.ends(name, [one.name])
+            for number, (end, peer) in enumerate(zip(ours, theirs, strict=True), start=1):
+                port = number if len(ours) > 1 else 0
+                found.append(_Wire(fabric, {one.name: end, other.name: peer}, port))
     return found
 
 
@@ -103,8 +109,8 @@ def _of_wire(wire: _Wire, real: _Wire) -> Iterable[str]:
         yield f"{wire.name}: its kind is {fabric.kind!r} in the file, and {found.kind!r} by itself."
     if found.speed_gbps < fabric.speed_gbps:
         yield (
-            f"{wire.name}: its speed is {fabric.speed_gbps:g} Gbit/s in the file, and it is linked "
-            f"at {found.speed_gbps:g}; see the cable and the ports."
+            f"{wire.name}: its speed is {fabric.speed_gbps:g} Gbit/s in the file, and "
+            f"{found.speed_gbps:g} by what the machines report; see the cable and the ports."
         )
     if found.mtu < fabric.mtu:
         yield f"{wire.name}: its mtu is {fabric.mtu}, and at most {found.mtu} bytes pass."

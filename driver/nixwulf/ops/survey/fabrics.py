@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.text import format_significant, plural
-from nixwulf.inventory.fabric_kinds import MAC_RDMA_KINDS, RDMA_KINDS, kind_of
+from nixwulf.inventory.fabric_kinds import KINDS, kind_of
 from nixwulf.nodes.interfaces import Interface, RdmaPort
+from nixwulf.ops.survey.meshes import Ports, may_be_of_one_cable, meshes, own_subnets
 from nixwulf.ops.survey.reach import WireEnd
 from nixwulf.ops.survey.text import some
-from nixwulf.ops.survey.wires import Wire, meshes, own_subnets
+from nixwulf.ops.survey.wires import Wire
 
-# Where no speed is known: what is usual, and a comment that it is only that.
-_USUAL_GBPS = {"ethernet": 1, "thunderbolt": 20, "infiniband": 100}
 _LONGEST_NAME = 40
 
 Devices = tuple[RdmaPort, ...]
@@ -47,60 +46,93 @@ def fabric_drafts(wires: Sequence[Wire], reached: set[str]) -> dict[str, FabricD
     Cables that make a mesh are one fabric where each has a subnet of its own, else one each.
     """
     groups = sorted(
-        meshes(wires), key=lambda group: (_is_sshs(group[0], reached), -(group[0].speed_gbps or 0))
+        meshes(wires),
+        key=lambda group: (_is_sshs(group[0][0], reached), -(group[0][0].speed_gbps or 0)),
     )
     found: list[FabricDraft] = []
     for group in groups:
-        if own_subnets(group):
+        if len(group) > 1 and own_subnets([wire for ports in group for wire in ports]):
             found.append(_mesh(group, reached))
         else:
-            found += [_network(wire, group, reached) for wire in group]
+            found += [_network(wire, ports, group, reached) for ports in group for wire in ports]
+    found = [_with_others(fabric, wires) for fabric in found]
     named = dict(zip(_names(found), found, strict=True))
     return {name: _with_control(fabric, named) for name, fabric in named.items()}
 
 
-def _network(wire: Wire, group: Sequence[Wire], reached: set[str]) -> FabricDraft:
+def _network(wire: Wire, ports: Ports, group: Sequence[Ports], reached: set[str]) -> FabricDraft:
+    """A fabric of one wire.
+
+    Args:
+        wire: it.
+        ports: the wires of its physical ports, which share their speed.
+        group: the cables that hang together with it, its own among them.
+        reached: addresses that ssh came to.
+    """
     devices = _devices(wire)
-    table = _table(wire, devices)
+    table = _table(wire, devices, len(ports))
     return FabricDraft(
         (wire,),
         table,
         {
-            end.node: _place(end, ports, table["kind"])
-            for end, ports in zip(wire.members, devices, strict=True)
+            end.node: _place(end, found, table["kind"])
+            for end, found in zip(wire.members, devices, strict=True)
         },
-        tuple(_headline(wire, group, reached)),
+        tuple(_headline(wire, ports, group, reached)),
         _notes(wire, table["kind"], devices),
     )
 
 
-def _mesh(group: Sequence[Wire], reached: set[str]) -> FabricDraft:
-    cables = [_network(wire, [wire], reached) for wire in group]
+def _mesh(group: Sequence[Ports], reached: set[str]) -> FabricDraft:
+    cables = [[_network(wire, (wire,), [], reached) for wire in ports] for ports in group]
+    every = [port for ports in cables for port in ports]
     links: dict[str, dict[str, Any]] = defaultdict(dict)
+    for ports in cables:
+        one, other = (end.node for end in ports[0].wires[0].members)
+        for node, peer in ((one, other), (other, one)):
+            ends = [port.places[node] for port in ports]
+            links[node][peer] = ends if len(ends) > 1 else ends[0]
     notes: dict[str, tuple[str, ...]] = defaultdict(tuple)
-    for cable in cables:
-        (one, other) = (end.node for end in cable.wires[0].members)
-        links[one][other], links[other][one] = cable.places[one], cable.places[other]
-        for key, texts in cable.notes.items():
+    for port in every:
+        for key, texts in port.notes.items():
             notes[key] = tuple(dict.fromkeys([*notes[key], *texts]))
-    around, prefix = own_subnets(group) or (group[0].network, 0)
-    kinds = Counter(cable.table["kind"] for cable in cables)
+    wires = tuple(port.wires[0] for port in every)
+    around, prefix = own_subnets(wires) or (wires[0].network, 0)
+    kinds = Counter(port.table["kind"] for port in every)
     if len(kinds) > 1:
         notes["kind"] += (f"Its cables differ: {', '.join(kinds)}.",)
     return FabricDraft(
-        tuple(group),
+        wires,
         {
-            **cables[0].table,
+            **every[0].table,
             "kind": kinds.most_common(1)[0][0],
             "subnet": str(around),
             "link_prefix": prefix,
         },
         {node: {"links": ends} for node, ends in links.items()},
-        (f"{plural(len(group), 'cable')} between each two of {', '.join(links)}.",)
-        if len(group) * 2 == len(links) * (len(links) - 1)
-        else (f"{plural(len(group), 'cable')}, of which each joins two of {', '.join(links)}.",),
+        (_mesh_headline(group, list(links)),),
         dict(notes),
     )
+
+
+def _mesh_headline(group: Sequence[Ports], nodes: Sequence[str]) -> str:
+    count, each = plural(len(group), "cable"), {len(ports) for ports in group}
+    ports = f", of {each.pop()} ports each" if len(each) == 1 and each != {1} else ""
+    if len(group) * 2 == len(nodes) * (len(nodes) - 1):
+        return f"{count} between each two of {', '.join(nodes)}{ports}."
+    return f"{count}, of which each joins two of {', '.join(nodes)}{ports}."
+
+
+def _with_others(fabric: FabricDraft, wires: Sequence[Wire]) -> FabricDraft:
+    """With a comment where it may be one fabric with other wires between the same nodes."""
+    others = [wire for wire in wires if wire not in fabric.wires]
+    if not any(may_be_of_one_cable(one, other) for one in fabric.wires for other in others):
+        return fabric
+    why = (
+        "Other interfaces join the same nodes; whether they are ports of the same cables is not "
+        "known. Of those 'links' has a list, as in clusters/dgx-spark-3.toml."
+    )
+    return replace(fabric, headline=(*fabric.headline, why))
 
 
 def _with_control(fabric: FabricDraft, named: dict[str, FabricDraft]) -> FabricDraft:
@@ -137,10 +169,11 @@ def _gid_index(end: WireEnd, port: RdmaPort) -> int | None:
     return next((index for index, address in port.gids.items() if address == wanted), None)
 
 
-def _table(wire: Wire, devices: Sequence[Devices]) -> dict[str, Any]:
-    speed = wire.speed_gbps or float(_USUAL_GBPS[wire.interfaces[0].medium])
+def _table(wire: Wire, devices: Sequence[Devices], ports: int) -> dict[str, Any]:
+    kind = _kind(wire, devices)
+    speed = wire.speed_gbps / ports if wire.speed_gbps else KINDS[kind].usual_gbps
     return {
-        "kind": _kind(wire, devices),
+        "kind": kind,
         "speed_gbps": int(speed) if speed == int(speed) else speed,
         "mtu": wire.mtu,
         "subnet": str(wire.network),
@@ -163,8 +196,8 @@ def _place(end: WireEnd, ports: Devices, kind: str) -> dict[str, Any]:
     if ports:
         names = [port.device for port in ports]
         found["rdma_device"] = names[0] if len(names) == 1 else names
-        index = 0 if kind == "infiniband" else _gid_index(end, ports[0])
-        if index is not None and kind not in MAC_RDMA_KINDS:
+        index = {"first": 0, "address": _gid_index(end, ports[0])}.get(KINDS[kind].gid)
+        if index is not None:
             found["gid_index"] = index
     return found
 
@@ -173,13 +206,15 @@ def _is_sshs(wire: Wire, reached: set[str]) -> bool:
     return any(str(end.address.ip) in reached for end in wire.members)
 
 
-def _headline(wire: Wire, group: Sequence[Wire], reached: set[str]) -> Iterable[str]:
+def _headline(wire: Wire, ports: Ports, group: Sequence[Ports], reached: set[str]) -> Iterable[str]:
     if wire.is_cable:
         ends = [f"{end.node} ({end.interface})" for end in wire.members]
         yield f"A cable from {' to '.join(ends)}."
     else:
         yield f"{plural(len(wire.members), 'node')} that reach each other both ways."
-    if len(group) > 1 and wire is group[0]:
+    if len(ports) > 1:
+        yield f"It is one of {len(ports)} fabrics of the same physical ports; they share the speed."
+    if len(group) > 1 and wire is group[0][0]:
         yield (
             f"It and {plural(len(group) - 1, 'other cable')} hang together: with a subnet of its "
             "own for each they would be one fabric (link_prefix)."
@@ -207,7 +242,7 @@ def _kind_notes(wire: Wire, kind: str, devices: Sequence[Devices]) -> Iterable[s
 
 
 def _rdma_notes(end: WireEnd, one: Interface, ports: Devices, kind: str) -> Iterable[str]:
-    if not ports and kind in RDMA_KINDS:
+    if not ports and KINDS[kind].rdma:
         yield f"{end.node} has no RDMA device on {end.interface} and takes part by tcp."
     elif not ports and one.rdma:
         why = "no other end has RDMA"
@@ -217,7 +252,7 @@ def _rdma_notes(end: WireEnd, one: Interface, ports: Devices, kind: str) -> Iter
     for port in ports:
         if port.state != "ACTIVE":
             yield f"The port of {port.device} on {end.node} is {port.state or 'in no state'}."
-    if ports and kind in {"roce", "usb4-rdma"} and _gid_index(end, ports[0]) is None:
+    if ports and KINDS[kind].gid == "address" and _gid_index(end, ports[0]) is None:
         yield (
             f"No GID of {ports[0].device} on {end.node} is of RoCE v2 and {end.address.ip}: its "
             "gid_index is not known."
@@ -272,5 +307,5 @@ def _names(drafts: Sequence[FabricDraft]) -> list[str]:
 def _base(one: FabricDraft) -> str:
     if len(one.wires) > 1:
         return "mesh"
-    kind: str = one.table["kind"]
-    return "cable" if one.wires[0].is_cable else "lan" if kind == "ethernet" else kind
+    kind = KINDS[one.table["kind"]]
+    return "cable" if one.wires[0].is_cable else kind.name if kind.rdma or kind.by_cable else "lan"

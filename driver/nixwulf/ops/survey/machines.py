@@ -14,7 +14,7 @@ from nixwulf.nodes import hardware, interfaces, macos
 from nixwulf.nodes.hardware import Hardware
 from nixwulf.nodes.interfaces import Interface
 from nixwulf.nodes.ssh import Connection, each, open_all
-from nixwulf.ops.deploy.machine import Machine, parse_machine
+from nixwulf.ops.deploy.machine import Machine, identity_script, parse_machine
 
 _SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "survey" / "survey.sh"
 _LIMIT_S = 60
@@ -58,7 +58,7 @@ def survey(connections: Sequence[Connection]) -> list[Surveyed]:
 def script() -> str:
     """What is run on a machine, with the globs of the files that it prints."""
     globs = " ".join((*hardware.FILES, *interfaces.FILES))
-    return _SCRIPT.read_text("utf-8").replace('"$@"', globs)
+    return identity_script() + _SCRIPT.read_text("utf-8").replace('"$@"', globs)
 
 
 def parse(node: Node, text: str) -> Surveyed:

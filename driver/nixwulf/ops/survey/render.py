@@ -64,10 +64,17 @@ def _comment(texts: Iterable[str], *, whole: bool = False) -> list[str]:
 
 
 def _ends(path: str, place: Mapping[str, Any]) -> list[str]:
-    """A node's place on a network, or its end of each cable."""
+    """A node's place on a network, or its end of each cable: a port, or a list of them."""
     if "links" not in place:
         return [f"{path} = {_inline(place)}"]
-    return [f"{path}.links.{_key(k)} = {_inline(end)}" for k, end in place["links"].items()]
+    lines = []
+    for node, end in place["links"].items():
+        to = f"{path}.links.{_key(node)}"
+        if isinstance(end, list):
+            lines += [f"{to} = [", *(f"  {_inline(port)}," for port in end), "]"]
+        else:
+            lines.append(f"{to} = {_inline(end)}")
+    return lines
 
 
 def _inline(table: Mapping[str, Any]) -> str:

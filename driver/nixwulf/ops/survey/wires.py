@@ -18,8 +18,6 @@ _NO_WIRE: Mapping[Medium, str] = {
 }
 # A cable of two has a subnet of at most four addresses, or addresses that nobody gave.
 _CABLE_PREFIX = 30
-# What holds all cables of a mesh is at most all of 10.0.0.0.
-_WIDEST_PREFIX = 8
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,18 @@ class Wire:
         """Whether it joins two machines and can join no third."""
         narrow = self.network.prefixlen >= _CABLE_PREFIX or self.network.is_link_local
         return len(self.members) == len("ab") and (narrow or self.is_thunderbolt)
+
+    @property
+    def joins_cards(self) -> bool:
+        """Whether it joins two machines by cards that do RDMA: cables as a rule, in any subnet."""
+        cards = (any(not port.software for port in one.rdma) for one in self.interfaces)
+        return len(self.members) == len("ab") and all(cards)
+
+    @property
+    def physical_ports(self) -> dict[str, str]:
+        """Of each machine the port of its card, empty where that is not known."""
+        ends = zip(self.members, self.interfaces, strict=True)
+        return {end.node: one.physical_port for end, one in ends}
 
     @property
     def speed_gbps(self) -> float | None:
@@ -234,50 +244,3 @@ def _wire(
         mtu_known=known,
         crossed=tuple(crossed),
     )
-
-
-def meshes(found: Sequence[Wire]) -> list[list[Wire]]:
-    """Wires in groups: cables that hang together and are alike are one, each other wire is one.
-
-    Macs whose Thunderbolt ports are joined in pairs are the case: what a switch would be is a mesh
-    of cables. Of two cables between the same two machines the second is of another mesh.
-    """
-    grouped: list[list[Wire]] = []
-    for wire in found:
-        joined = [group for group in grouped if any(_hang_together(wire, other) for other in group)]
-        grouped = [group for group in grouped if group not in joined]
-        grouped.append([*(other for group in joined for other in group), wire])
-    ordered = [sorted(group, key=found.index) for group in grouped]
-    layers = [layer for group in ordered for layer in _one_a_pair(group)]
-    return sorted(layers, key=lambda layer: found.index(layer[0]))
-
-
-def _hang_together(one: Wire, other: Wire) -> bool:
-    kinds = [(w.is_cable, w.is_thunderbolt, w.speed_gbps, w.mtu) for w in (one, other)]
-    return one.is_cable and kinds[0] == kinds[1] and bool(one.nodes & other.nodes)
-
-
-def _one_a_pair(group: Sequence[Wire]) -> list[list[Wire]]:
-    layers: list[list[Wire]] = []
-    for wire in group:
-        free = (layer for layer in layers if all(wire.nodes != other.nodes for other in layer))
-        layer = next(free, None)
-        if layer is None:
-            layers.append([wire])
-        else:
-            layer.append(wire)
-    return layers
-
-
-def own_subnets(group: Sequence[Wire]) -> tuple[ipaddress.IPv4Network, int] | None:
-    """What holds the subnets of all cables of a mesh, and the prefix of each.
-
-    None where they are no fabric of cables: two share a subnet, or they differ in size.
-    """
-    networks = [wire.network for wire in group]
-    prefixes = {network.prefixlen for network in networks}
-    around = networks[0]
-    while not all(network.subnet_of(around) for network in networks) and around.prefixlen:
-        around = around.supernet()
-    alike = len(prefixes) == 1 and len(set(networks)) == len(networks) > 1
-    return (around, prefixes.pop()) if alike and around.prefixlen >= _WIDEST_PREFIX else None

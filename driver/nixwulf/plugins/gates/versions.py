@@ -65,9 +65,11 @@ def _judge(context: GateContext, node: Node) -> Iterator[Verdict]:
 
 
 def _given(context: GateContext) -> dict[str, str]:
-    if context.case is not None:
-        return upstream.of_case(context.case)
-    return upstream.of_cluster(len(context.nodes))
+    if context.case is None:
+        return upstream.of_cluster(len(context.nodes))
+    pairs = len(context.nodes) > len("ab")
+    cables = pairs and any(c.rdma and c.fabric.link_prefix for c in context.crossings)
+    return upstream.of_case(context.case) | ({"cables": "rdma"} if cables else {})
 
 
 def _compare(context: GateContext, node: Node, first: Node, engine: Engine) -> Iterator[Verdict]:

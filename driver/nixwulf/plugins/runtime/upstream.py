@@ -100,7 +100,7 @@ def of_cluster(nodes: int) -> dict[str, str]:
 
 
 def of_case(case: Case) -> dict[str, str]:
-    """All that a row's `when` can name."""
+    """What a row's `when` can name of a case; what it can name of its fabric, the gate adds."""
     values = {**case.parameters, "benchmark": case.benchmark, "transport": case.transport}
     values |= {"parallelism": case.parallelism, **of_cluster(case.nodes)}
     return {key: str(value) for key, value in values.items()}

@@ -128,10 +128,15 @@ def reference(name: str, source: str) -> tuple[Record, ...]:
         return tuple(map(load, beside or [path]))
     known = published()
     if name not in known:
-        near = get_close_matches(name, known, _NEAR, _LIKENESS)
+        near = nearest(name)
         hint = f"the nearest are {', '.join(near)}" if near else f"see {_FOLDER}"
         raise InputError(f"{source}: there is no published record {name!r}; {hint}.")
     return (load(known[name]),)
+
+
+def nearest(name: str) -> list[str]:
+    """Ids of published records that are most like a name; empty where none is."""
+    return get_close_matches(name, published(), _NEAR, _LIKENESS)
 
 
 @cache

@@ -100,7 +100,7 @@ def test_linux_files_are_read_in_joules_watts_degrees_and_megahertz():
     assert samples.stamps[0] == (6, 100.0)
 
 
-def test_a_gpu_that_does_not_tell_its_watts_tells_the_rest():
+def test_of_a_gpu_that_reports_no_watts_the_rest_is_read():
     series = parse(NVIDIA).series
     assert series["nvidia:0"] == [(7.31, 61.23)]
     assert "nvidia:1" not in series
@@ -109,14 +109,14 @@ def test_a_gpu_that_does_not_tell_its_watts_tells_the_rest():
     assert series["bits:nvidia:0"] == [(7.31, 4.0), (7.51, 0.0)]
 
 
-def test_a_pi_tells_the_watts_of_the_rails_that_have_volts_and_amperes():
+def test_the_watts_of_a_pi_are_of_the_rails_that_have_volts_and_amperes():
     series = parse(PI).series
     assert series["pmic"] == [(50.01, pytest.approx(0.05 * 3.3 + 2.5 * 0.8))]
     assert series["bits:vcgencmd"] == [(50.01, float(0x50005))]
     assert series["temp:vcgencmd"] == [(50.01, 48.3)]
 
 
-def test_powermetrics_tells_watts_and_pressure_in_a_clock_of_its_own():
+def test_powermetrics_has_watts_and_pressure_in_a_clock_of_its_own():
     samples = parse(MAC)
     assert [watts for _, watts in samples.series["powermetrics"]] == [24.0, 26.0]
     times = [moment for moment, _ in samples.series["powermetrics"]]

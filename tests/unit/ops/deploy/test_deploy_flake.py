@@ -49,7 +49,7 @@ def test_the_sentence_of_an_error_is_found_in_what_nix_prints(stderr, sentence):
     assert flake.error_of(stderr) == sentence
 
 
-def test_without_nix_it_is_said_how_to_have_it(monkeypatch):
+def test_without_nix_the_message_names_how_to_get_it(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     assert "install it" in flake.lacks_nix()
 
@@ -135,13 +135,13 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_who_has_no_key_is_told_how_to_make_one(home):
+def test_a_user_without_a_key_is_refused_with_how_to_make_one(home):
     words = refusals.locked_out(cluster_of("fw1"), [CONNECTION])
     assert words.startswith("mine.toml: you have no public key in ~/.ssh or in your ssh agent")
     assert "ssh-keygen" in words
 
 
-def test_who_has_another_key_is_told_which(home):
+def test_a_user_with_another_key_is_refused_with_its_name(home):
     (home / ".ssh" / "id.pub").write_text(KEY.replace("AAAAC3", "AAAAC4"))
     words = refusals.locked_out(cluster_of("fw1"), [CONNECTION])
     assert "none of your 1 public keys (you@desk) is in deploy.ssh_keys" in words

@@ -1,17 +1,21 @@
 """Facts of machines that may be imaged."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from machine_factory import DEBIAN, DISK, INSTALLER, MAC, NVME, PI, answer, machine
+from macos_tools import on_a_mac
 from nixwulf.ops.deploy import machine as module
 from nixwulf.ops.deploy.machine import Machine, parse_machine
+from nixwulf.ops.survey import machines
 from tool_outputs import fixture
 
 
@@ -22,7 +26,7 @@ def test_what_the_script_printed_on_a_machine_without_firmware_tables_is_underst
     assert (found.nixos, found.installer, found.firmware) == (False, False, "BIOS")
     assert found.os == re.search(r'PRETTY_NAME="(.*)"', text)[1]
     assert found.memory == int(re.search(r"MemTotal: +(\d+) kB", text)[1]) * 1024
-    listed = json.loads(text.partition("== disks\n")[2])["blockdevices"]
+    listed = json.loads(text.partition("== disks\n")[2].partition("\n== ")[0])["blockdevices"]
     whole = [disk for disk in listed if disk["size"] and not disk["name"].startswith("zram")]
     assert [(disk.name, disk.size) for disk in found.disks] == [
         (f"/dev/{disk['name']}", disk["size"]) for disk in whole
@@ -137,17 +141,24 @@ def test_each_section_may_be_missing(name):
 
 
 def test_the_script_runs_on_this_machine_and_says_what_it_is():
-    done = subprocess.run(["sh", str(module._SCRIPT)], capture_output=True, text=True, check=True)
+    done = subprocess.run(["sh", "-c", module.script()], capture_output=True, text=True, check=True)
     found = parse_machine(done.stdout)
     assert found.kernel == "Linux"
-    assert found.hostname
+    assert found.hostname == os.uname().nodename.partition(".")[0]
+    assert found.boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert found.memory > 2**28
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("script", [module.script, machines.script])
+def test_a_mac_has_its_system_name_and_product_in_both_surveys(script, tmp_path):
+    found = parse_machine(on_a_mac(script(), tmp_path))
+    assert (found.system, found.hostname, found.product) == ("aarch64-darwin", "mac-a", "Mac15,14")
+
+
 @pytest.mark.skipif(shutil.which("lsblk") is None, reason="lsblk is not on this machine")
 def test_the_disks_of_this_machine_are_those_that_lsblk_lists():
-    done = subprocess.run(["sh", str(module._SCRIPT)], capture_output=True, text=True, check=True)
+    done = subprocess.run(["sh", "-c", module.script()], capture_output=True, text=True, check=True)
     lines = subprocess.run(
         ["lsblk", "--json", "--bytes", "--nodeps", "--output", "NAME,SIZE,TYPE"],
         capture_output=True,

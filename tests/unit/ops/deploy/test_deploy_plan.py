@@ -124,7 +124,7 @@ def test_a_disk_that_a_first_attempt_left_mounted_is_no_reason():
     assert reasons(INSTALLER, expected=None, disks=[left]) == []
 
 
-def test_a_node_without_a_disk_is_told_which_there_are():
+def test_a_node_without_a_disk_is_refused_with_the_disks_there_are():
     (reason,) = reasons(of=cluster_of("fw1", "fw2", disk=None))
     assert reason == (
         f"Node 'fw1' has no disk in the cluster file; add one of: {DISK} (ACME 1TB, 1000.2 GB)."

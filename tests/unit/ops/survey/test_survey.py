@@ -1,22 +1,19 @@
 """What a cluster file is made of: who is on which wire, its figures, and what is left out."""
 
-import tomllib
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nixwulf.core.schema import check
-from nixwulf.inventory.cluster import parse_cluster
 from nixwulf.nodes.hardware import AMD, Gpu, Hardware
 from nixwulf.nodes.interfaces import Cable, RdmaPort
 from nixwulf.ops.deploy.machine import Disk
 from nixwulf.ops.survey.draft import draft, platform_of
 from nixwulf.ops.survey.machines import check_different, node_names
+from nixwulf.ops.survey.meshes import meshes
 from nixwulf.ops.survey.reach import Reach, pairs_to_try
 from nixwulf.ops.survey.render import render
-from nixwulf.ops.survey.wires import candidates, meshes, wires
-from survey_factory import attachments, interface, machine, surveyed, tried, with_reach
+from nixwulf.ops.survey.wires import candidates, wires
+from survey_factory import attachments, interface, loaded, machine, surveyed, tried, with_reach
 
 LAN = [{("a", "eth0"), ("b", "eth0"), ("c", "eth0")}]
 
@@ -27,14 +24,6 @@ def lan(*more, **others):
         machine(name, interface("eth0", f"10.1.0.{index}/24", **others), *more)
         for index, name in enumerate("abc", start=1)
     ]
-
-
-def loaded(found):
-    """The cluster that a draft's file is, read as every command reads it."""
-    document = tomllib.loads(render(found))
-    assert document == found.document
-    check(document, "cluster", "mine.toml")
-    return parse_cluster(document, "mine.toml")
 
 
 def test_machines_on_a_switch_are_on_one_fabric():
@@ -59,7 +48,7 @@ def test_machines_on_a_switch_are_on_one_fabric():
         (interface("wlan0", "10.7.0.1/24", medium="wifi"), "Wi-Fi, whose speed"),
     ],
 )
-def test_what_is_no_wire_is_left_out_with_the_reason_said_once(decoy, reason):
+def test_what_is_no_wire_is_left_out_with_the_reason_once(decoy, reason):
     everywhere = [{(name, decoy.name) for name in "abc"}]
     found = surveyed(lan(decoy), LAN + everywhere)
     assert attachments(found) == {frozenset(LAN[0])}
@@ -113,7 +102,7 @@ def test_subnets_of_the_same_numbers_on_two_switches_are_two_fabrics():
     assert attachments(surveyed(machines, wired)) == set(map(frozenset, wired))
 
 
-def test_who_does_not_answer_the_others_is_left_out_and_said_in_which_direction():
+def test_who_does_not_answer_the_others_is_left_out_with_the_direction():
     machines = lan()
     endpoints, _ = candidates(machines)
     a, b, c = endpoints
@@ -333,7 +322,7 @@ def test_only_cables_that_are_alike_and_hang_together_are_a_mesh():
     assert [len(group) for group in meshes(apart)] == [1, 1]
 
 
-def test_a_card_that_answers_for_another_is_said():
+def test_a_card_that_answers_for_another_is_reported():
     machines = pair()
     endpoints, _ = candidates(machines)
     found = tried(pairs_to_try(endpoints), CABLE)

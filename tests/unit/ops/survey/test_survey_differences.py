@@ -89,7 +89,7 @@ def test_a_wire_that_a_node_is_not_on_and_a_cable_that_is_not_there_are_named():
     assert said.startswith("fabrics.mesh (the cable of b and c): ")
 
 
-def test_a_wire_that_the_file_lacks_is_said_and_is_no_fault():
+def test_a_wire_that_the_file_lacks_is_reported_and_is_no_fault():
     def without(document):
         del document["fabrics"]["cable"]
         for node in document["nodes"][:2]:

@@ -116,7 +116,7 @@ def test_rdma_is_no_case():
     assert "runs over tcp only" in BENCHMARK.unsupported({"nodes": 2, "transport": "rdma"})
 
 
-def test_what_a_node_lacks_is_said_with_the_way_to_get_it():
+def test_what_a_node_lacks_is_named_with_how_to_get_it():
     assert BENCHMARK.missing({}) == "'mpirun' on PATH; install Open MPI, the same on all nodes"
     assert "nixwulf.hpl.enable" in BENCHMARK.missing({"mpirun": "/usr/bin/mpirun"})
     assert BENCHMARK.missing({"mpirun": "/usr/bin/mpirun", "hpcc": "/usr/bin/hpcc"}) is None

@@ -38,7 +38,7 @@ def test_the_server_listens_on_the_fabrics_address_for_one_test():
     )
 
 
-def test_the_client_is_told_streams_direction_seconds_and_intervals(tmp_path):
+def test_the_client_gets_streams_direction_seconds_and_intervals(tmp_path):
     common = "iperf3 -c 10.77.1.12 -p 50151 -J --connect-timeout 3000"
     assert arguments(tmp_path) == f"{common} -t 5 -i 0.5 -P 1 -O 1"
     assert arguments(tmp_path, streams=4, direction="bidir", seconds=60) == (

@@ -129,7 +129,7 @@ def test_a_test_that_ended_badly_is_quoted_with_the_last_warning_of_each_node():
 
 
 @pytest.mark.parametrize("benchmark", [perftest.BENCHMARK, collectives.BENCHMARK])
-def test_what_a_node_lacks_is_said_with_the_way_to_get_it(benchmark):
+def test_what_a_node_lacks_is_named_with_how_to_get_it(benchmark):
     assert "on PATH; " in benchmark.missing({})
     assert benchmark.missing(dict.fromkeys(benchmark.programs, "/x")) is None
 

@@ -125,7 +125,7 @@ def test_without_usage_a_record_says_that_chunks_were_taken_for_tokens():
     assert found == {**ASKED, "ignore_eos": True, "counted_by": "chunks"}
 
 
-def test_without_any_count_a_record_tells_the_words_of_a_prompt_and_no_tokens():
+def test_without_any_count_a_record_has_the_words_of_a_prompt_and_no_tokens():
     assert any("had 16 words of three letters" in words for words in told(UNCOUNTED, counting=None))
     found = conditions({**ASKED, "ignore_eos": True}, [UNCOUNTED], None)
     assert found["prompt_words"] == 16

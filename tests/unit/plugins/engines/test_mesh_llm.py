@@ -189,7 +189,7 @@ def test_a_fatal_event_ends_the_wait_as_an_error_does(plan):
         launch(run)
 
 
-def test_an_error_event_and_an_early_end_are_told_with_the_node(plan):
+def test_an_error_event_and_an_early_end_are_reported_with_the_node(plan):
     run = plan()
     said_by(run, {"event": "error", "message": "rpc-server exited"})
     with pytest.raises(RunFailure, match="node 'blade1' says: rpc-server exited"):

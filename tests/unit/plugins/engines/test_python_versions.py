@@ -16,7 +16,7 @@ from stand_in import put
     [f"#!{sys.executable}", f"#!/usr/bin/env {sys.executable}", "#!/bin/sh"],
     ids=["its Python", "env", "a shell, which pip writes before a long path"],
 )
-def test_the_packages_that_are_there_are_told(tmp_path, first_line):
+def test_the_packages_that_are_there_are_listed(tmp_path, first_line):
     program = tmp_path / "program"
     # no output: a script
     program.write_text(f"{first_line}\nprint('slow')\n")
@@ -31,7 +31,7 @@ def test_the_packages_that_are_there_are_told(tmp_path, first_line):
 
 # no output: a script
 @pytest.mark.parametrize("content", ["#!/bin/sh\nexec something\n", ""])
-def test_a_program_of_no_python_tells_nothing(tmp_path, content):
+def test_of_a_program_without_a_python_nothing_is_listed(tmp_path, content):
     program = tmp_path / "program"
     program.write_text(content)
     command = devices.version_command(str(program), "click")

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from healthy_pair import FW1, FW2, context, facts_of, held, refusal
+from launch_plan import planned
 from nixwulf.plugins.engines import find
-from nixwulf.plugins.gates import all_gates
+from nixwulf.plugins.gates import all_gates, context_of_run
 from tool_outputs import fixture
 
 VERSION = fixture("llama-bench/version.txt").strip()
@@ -88,3 +89,46 @@ def test_a_part_of_an_engine_is_refused_without_a_case():
     facts = {n: dataclasses.replace(each, programs=programs) for n, each in facts_of().items()}
     sentence = refusal("versions", printed(LAB, LAB, engine=None, facts=facts))
     assert "has a part of llama.cpp and lacks 'ggml-rpc-server' on PATH" in sentence
+
+
+def on_sparks(tmp_path, nccl, nodes=3, transport="rdma", fabric="ring", cluster="dgx-spark-3"):
+    """The first node of a case of vLLM whose Python has an NCCL, or lists none."""
+    matrix = {"engine": ["vllm"], "benchmark": ["serve"], "nodes": [nodes], "fabric": [fabric]}
+    matrix |= {"transport": [transport], "parallelism": ["pipeline"]}
+    matrix["parameters"] = {"executor": ["mp"], "n_prompt": [16], "requests": [2]}
+    run = planned(tmp_path, cluster, {"id": "a/b"}, matrix, vllm="/opt/bin/vllm")
+    against = context_of_run(run, None)
+    # no output: a line of the driver's script, and lines of devices.py
+    text = f"nixwulf-engine:vllm\n/opt/bin/vllm\nvllm version 0.33.0\n{nccl}"
+    answers = {"versions": dict.fromkeys(run.facts, text)}
+    against = dataclasses.replace(against, answers=answers)
+    return held("versions", against, against.nodes[0])
+
+
+def test_an_nccl_that_takes_any_port_is_refused_over_cables_between_three_nodes(tmp_path):
+    found = on_sparks(tmp_path, "nvidia-nccl-cu13 version 2.28.9")
+    assert found.state == "refused"
+    (sentence,) = found.sentences
+    assert sentence.startswith(
+        "Node 'spark1' has nccl '2.28.9', and nixwulf needs 2.30.7 or later for "
+        "'NCCL_IB_SUBNET_AWARE_ROUTING' (https://"
+    )
+    assert "run 'pip install --no-deps nvidia-nccl-cu13==2.30.7'" in sentence
+
+
+@pytest.mark.parametrize(
+    ("nccl", "case"),
+    [
+        ("nvidia-nccl-cu13 version 2.30.7", {}),
+        ("nvidia-nccl-cu12 version 2.31.1", {}),
+        ("", {}),
+        ("nvidia-nccl-cu13 version 2.28.9", {"nodes": 2}),
+        ("nvidia-nccl-cu13 version 2.28.9", {"transport": "tcp", "fabric": "lan"}),
+        (
+            "nvidia-nccl-cu13 version 2.28.9",
+            {"nodes": 2, "fabric": "qsfp-a", "cluster": "dgx-spark-2"},
+        ),
+    ],
+)
+def test_any_nccl_is_accepted_that_is_new_or_unknown_or_not_on_such_cables(tmp_path, nccl, case):
+    assert on_sparks(tmp_path, nccl, **case).state == "ok"

@@ -337,7 +337,7 @@ def test_a_port_of_another_address_is_not_taken():
     assert held("ports", context(answers={"ports": {"fw1": elsewhere}})).state == "ok"
 
 
-def test_packets_that_do_not_pass_are_told_from_a_path_that_is_dead():
+def test_packets_that_do_not_pass_are_distinguished_from_a_dead_path():
     address = FW2.fabrics["cable"].address
     printed = fixture("linux/path-mtu.txt").splitlines()
     assert [line.split()[1] for line in printed] == ["passes", "small", "silent"]

@@ -130,7 +130,7 @@ def test_a_meter_that_does_not_answer_is_one_sentence_with_all_its_nodes():
     assert f"'curl {dead.url}/rpc/Switch.GetStatus?id=0'" in sentence
 
 
-def test_a_meter_that_comes_and_goes_leaves_the_points_that_it_told(tmp_path):
+def test_a_meter_that_comes_and_goes_leaves_the_points_that_it_gave(tmp_path):
     answers = {"/status": PLUG}
     with serving(answers) as url:
         reader = MeterReader(Meter("shelly", url), tmp_path / "raw" / "meter")

@@ -39,7 +39,7 @@ def until(moment, clocks, *, on_event):
         time.sleep(0.01)
 
 
-def test_what_is_heard_over_a_socket_is_progress(clocks):
+def test_what_arrives_over_a_socket_is_progress(clocks):
     until(time.monotonic() + 3 * PROGRESS_S, clocks, on_event=True)
     with pytest.raises(RunFailure, match=r"'llama-server' was silent for 0\.2 s") as caught:
         until(time.monotonic() + 60, clocks, on_event=False)

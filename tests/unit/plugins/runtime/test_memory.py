@@ -167,7 +167,7 @@ def test_a_gpu_has_no_more_than_the_kernel_lets_it_map():
     assert capacity_of("framework-desktop", other, backend="cpu") == 32 * 2**30
 
 
-def test_a_gpu_whose_memory_nobody_tells_is_unknown_unless_it_shares_the_machines():
+def test_a_gpu_without_a_reported_memory_is_unknown_unless_it_shares_the_machines():
     # hand-made: no GPU of NVIDIA is at hand
     # (form: https://docs.kernel.org/PCI/sysfs-pci.html)
     other = f"{CARD}/vendor:0x10de\n"

@@ -63,7 +63,7 @@ def test_ranks_share_cores_when_there_are_more_of_them(tmp_path, cluster, cpus, 
         ([("xhpl", 9.0, 0.5)], 0.0),
     ],
 )
-def test_the_rank_that_works_least_tells_and_waiting_is_no_work(
+def test_the_rank_that_works_least_counts_and_waiting_is_no_work(
     tmp_path, monkeypatch, times, computed
 ):
     run = run_of(tmp_path, "hpl", nodes=1, n=1000)

@@ -44,7 +44,7 @@ def test_a_prompt_has_as_many_tokens_as_asked_for_whatever_a_token_is(server, to
         assert server(found.prompt(number, tokens, seed)) == tokens
 
 
-def test_a_word_and_what_the_server_adds_are_told_apart():
+def test_a_word_and_what_the_server_adds_are_distinguished():
     assert counted(words_server) == Counting(own=1, word=1)
     assert counted(bytes_server) == Counting(own=1, word=6)
     assert counted(chat_server) == Counting(own=51, word=1)

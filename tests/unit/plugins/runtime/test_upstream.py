@@ -338,6 +338,9 @@ def test_only_a_case_that_needs_a_word_is_refused_for_it(tmp_path):
         ("llama.cpp", "version: 1 (c1c3d15)", None),
         # no output: lines of devices.py
         ("vllm", "vllm version 0.33.0\nray version 2.60.0", None),
+        # no output: lines of devices.py
+        ("vllm", "vllm version 0.33.0\nnvidia-nccl-cu13 version 2.28.9", None),
+        ("vllm", "nvidia-nccl-cu12 version 2.2.13", "nccl '2.2.13', and nixwulf needs 2.3.7"),
         ("vllm", "vllm version 0.8.3", "needs 0.8.5 or later (the oldest that was read)"),
         ("vllm", "vllm version 0.1.dev1+g5ac2684", None),
         # no output: lines of devices.py

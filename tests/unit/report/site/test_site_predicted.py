@@ -61,7 +61,7 @@ def test_below_a_chart_stands_how_many_are_inside_and_why_the_slowest_is_as_fast
     assert text.count("Bottleneck") == 1
 
 
-def test_what_was_said_below_one_chart_is_not_said_again_below_the_next(tmp_path):
+def test_a_note_below_one_chart_is_not_repeated_below_the_next(tmp_path):
     page = read(site_of(tmp_path, [frameworks(1, 4.5), frameworks(2, 4.3)]), f"models/{MODEL}.html")
     assert beneath(page, "By machines").count("Bottleneck") == 1
     again = beneath(page, "By number of nodes")
@@ -116,7 +116,7 @@ def test_what_cannot_be_predicted_has_no_bar_and_its_record_says_why(tmp_path, c
     assert why in read(site, "records/on-2.html")
 
 
-def test_a_record_without_a_speed_is_not_said_to_lack_a_prediction(tmp_path):
+def test_a_record_without_a_speed_is_not_listed_as_lacking_a_prediction(tmp_path):
     one = foreign("links", [value("bandwidth", 9.0, "Gbit/s")], of=case(2, "qsfp", model="big"))
     assert "Nothing is predicted" not in read(site_of(tmp_path, [one]), "records/links.html")
 

@@ -66,7 +66,7 @@ def test_the_same_records_always_give_the_same_output(tmp_path):
     arguments = [
         sys.executable,
         "-m",
-        "nixwulf.cli.main",
+        "nixwulf",
         "compare",
         tmp_path / "a",
         tmp_path / "b",
@@ -117,7 +117,7 @@ def test_a_time_is_compared_by_its_median(tmp_path):
     assert (pair["a"]["value"], pair["ratio"]) == (12.0, 1.0)
 
 
-def test_what_differs_around_equal_cases_is_told(tmp_path):
+def test_what_differs_around_equal_cases_is_listed(tmp_path):
     engine = {"name": "llama.cpp", "version": "b2", "build_commit": "def456"}
     code, output = compare(
         tmp_path, runs(case(2), FAST), runs(case(2), SLOW, engine=engine), "--format", "md"
@@ -166,7 +166,7 @@ def test_conditions_of_a_metric_have_to_be_equal_too(tmp_path):
     )
 
 
-def test_what_only_a_condition_tells_apart_is_named_by_it(tmp_path):
+def test_what_differs_in_a_condition_only_is_named_by_it(tmp_path):
     a = [ok(case(), [metric("decode", FAST[0], depth) for depth in (0, 4096)])]
     b = [ok(case(), [metric("decode", FAST[0])])]
     _, output = compare(tmp_path, a, b)
@@ -208,7 +208,7 @@ def test_nodes_are_compared_by_their_place_whatever_they_are_called(tmp_path):
     assert len(as_json(tmp_path, exchange("n2"), exchange("bob"))["pairs"]) == 1
 
 
-def test_a_case_that_failed_only_in_b_is_told_and_counts_as_below(tmp_path):
+def test_a_case_that_failed_only_in_b_is_reported_and_counts_as_below(tmp_path):
     sides = runs(case(2), FAST), [failed(case(2), "hang")]
     code, output = compare(tmp_path, *sides, "--fail-below", "0.95")
     assert code == 1

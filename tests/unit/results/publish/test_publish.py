@@ -132,7 +132,7 @@ def test_what_was_published_once_is_published_again_as_it_is():
         assert scrubbed(text) == text
 
 
-def test_of_the_kernels_command_line_only_what_tells_of_speed_is_kept():
+def test_of_the_kernels_command_line_only_what_matters_to_speed_is_kept():
     kept, removed = split_kernel_parameters(
         "root=UUID=1 amd_iommu=off pcie_aspm=off hostname=me mitigations=off -- --token x"
     )

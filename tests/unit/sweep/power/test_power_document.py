@@ -38,7 +38,7 @@ def made(nodes, meters=(), metrics=(), idle=(), window=WINDOW):
     return power
 
 
-def test_watts_are_told_by_node_and_source_with_joules_of_exactly_the_measurement():
+def test_watts_are_kept_by_node_and_source_with_joules_of_exactly_the_measurement():
     power = made({"n1": node(), "n2": node(50.0)}, idle={("n1", "rapl"): 7.0})
     assert power["seconds"] == 10.0
     assert power["nodes"]["n1"]["watts"] == {
@@ -218,7 +218,7 @@ def row(nanoseconds):
     return told
 
 
-def test_llama_bench_tells_when_each_sample_began_and_how_long_it_took():
+def test_llama_bench_prints_when_each_sample_began_and_how_long_it_took():
     """Two tests of each metric, the later ones after the depth that they begin at."""
     began = run_times(PROGRESS, [float(second) for second in range(len(PROGRESS.splitlines()))])
     assert began == {"prompt": [2.0, 3.0, 11.0, 13.0], "decode": [6.0, 7.0, 17.0, 19.0]}

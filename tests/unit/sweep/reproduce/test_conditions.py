@@ -67,7 +67,7 @@ def test_an_engine_that_only_chats_is_asked_in_chats():
         ("fevm-fa-ex9-perftest-2x-rdma-ff34249e", "framework-2", "of other machines"),
     ],
 )
-def test_why_a_record_cannot_be_repeated_is_said(name, cluster, why):
+def test_the_reason_why_a_record_cannot_be_repeated_is_given(name, cluster, why):
     with pytest.raises(InputError, match=why):
         sweep_of_record(record(name), load_cluster(cluster))
 

@@ -42,6 +42,8 @@ from vllm.platforms import current_platform
 print("{devices.MARK}", getattr(current_platform, "device_name", None) or "{devices.NONE}")
 """
 _REMEDY = "install vLLM for it there ('vllm collect-env' prints what it finds)"
+# Whose versions make a build of it; NCCL is a package of PyTorch's for NVIDIA.
+_PACKAGES = ("vllm", "ray", "torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 _TYPES = ("auto", "bfloat16", "float16", "float32")
 
 
@@ -134,7 +136,7 @@ class Vllm(Engine):
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """Its own --version takes 15 seconds; nodes with different Rays do not meet either."""
-        return devices.version_command(programs.get("vllm"), "vllm", "ray", "torch")
+        return devices.version_command(programs.get("vllm"), *_PACKAGES)
 
     def start(self, run: Run) -> None:
         """Start Ray where it is asked for; the server starts when it is first asked."""

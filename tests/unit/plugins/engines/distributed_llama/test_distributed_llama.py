@@ -258,7 +258,7 @@ def test_a_tokenizer_is_part_of_what_a_model_is_and_only_where_there_is_one():
     assert with_one.digest != parse_model("m", {"path": MODEL["path"]}, "x.yaml").digest
 
 
-def test_a_worker_that_ended_is_told_in_its_own_words(plan):
+def test_a_worker_that_ended_is_reported_with_its_last_lines(plan):
     run = plan(nodes=2, answers={"script": ""})
     worker = run.start(run.nodes[1], "dllama-worker", worker_argv(run, run.nodes[1]), {})
     worker.background, worker.returncode = True, 1

@@ -6,13 +6,10 @@ hash check, CMake, the lock and the cache are the real ones and no compiler runs
 
 from __future__ import annotations
 
-import hashlib
-import io
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llama_cpp_source import CMAKE, put_sdist
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.naming import fingerprint
 from nixwulf.plugins.engines.llama_cpp import install
@@ -33,7 +31,6 @@ from nixwulf.plugins.engines.llama_cpp.install import (
 )
 from nixwulf.plugins.engines.local import make_once
 
-NAME = "llama_cpp_python-0.3.36"
 # no output: a build backend
 BACKEND = """
     from pathlib import Path
@@ -48,17 +45,6 @@ BACKEND = """
 """
 # no output: a project file
 PROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-# no output: a project file
-CMAKE = """
-    cmake_minimum_required(VERSION 3.14)
-    project(stand_in NONE)
-    foreach(name llama-bench llama-server ggml-rpc-server)
-      add_custom_target(${name} COMMAND ${CMAKE_COMMAND} -E copy
-        ${CMAKE_SOURCE_DIR}/program ${CMAKE_BINARY_DIR}/bin/${name})
-    endforeach()
-"""
-# no output: a script in the place of a program that was built
-PROGRAM = "#!/bin/sh\necho 'version: 9 (build 0, commit stand-in)'\necho '  --rpc <servers>'\n"
 
 
 @pytest.mark.parametrize(
@@ -148,24 +134,14 @@ def sdist(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
 
-    def make(cmake: str = CMAKE) -> Path:
-        path = tmp_path / f"{NAME}.tar.gz"
-        files = {
+    def make(cmake: str = CMAKE) -> None:
+        packaging = {
             "pyproject.toml": PROJECT,
             "backend.py": textwrap.dedent(BACKEND),
             # no output: the metadata of a package
             "PKG-INFO": "Metadata-Version: 2.1\nName: llama-cpp-python\nVersion: 0.3.36\n",
-            "vendor/llama.cpp/CMakeLists.txt": textwrap.dedent(cmake),
-            "vendor/llama.cpp/program": PROGRAM,
         }
-        with tarfile.open(path, "w:gz") as archive:
-            for name, text in files.items():
-                entry = tarfile.TarInfo(f"{NAME}/{name}")
-                entry.size, entry.mode = len(text), 0o755
-                archive.addfile(entry, io.BytesIO(text.encode()))
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        monkeypatch.setattr(install, "SDIST_SHA256", digest)
-        return path
+        monkeypatch.setattr(install, "SDIST_SHA256", put_sdist(tmp_path, cmake, packaging))
 
     return make
 
@@ -241,7 +217,7 @@ def test_what_a_killed_driver_left_is_removed(sdist):
     assert not abandoned.exists()
 
 
-def test_a_machine_without_tools_is_told_what_to_install(tmp_path, monkeypatch):
+def test_a_machine_without_tools_is_refused_with_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)

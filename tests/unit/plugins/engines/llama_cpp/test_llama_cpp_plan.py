@@ -205,7 +205,7 @@ def said(run, folder, node, name, text):
 
 
 @pytest.mark.parametrize("silent", ["", "n1", "n2"])
-def test_both_sides_of_rdma_are_heard_wherever_their_programs_run(tmp_path, silent):
+def test_the_logs_of_both_sides_of_rdma_count_wherever_their_programs_run(tmp_path, silent):
     run = run_of(transport="rdma")
     for node in ("n1", "n2"):
         text = "" if node == silent else ACTIVATED.format(7, 5)

@@ -226,7 +226,7 @@ def test_each_nodes_own_log_proves_the_transport(plan, transport, said, problem)
     assert ENGINE.transport_problem(run) == problem
 
 
-def test_lines_that_ray_brings_are_told_apart_by_their_address():
+def test_lines_that_ray_brings_are_assigned_by_their_address():
     lines = (RAY / "workers.txt").read_text().splitlines(keepends=True)
     log = "".join(f"(EngineCore pid=1) {line}" for line in lines)
     assert "NET/IB" in vllm_ray.lines_of(log, None)
