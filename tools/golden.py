@@ -33,6 +33,8 @@ HELPERS = ("mixed_run.py", "stand_in.py")
 # Always the same: it is in widths of tables.
 SCRATCH = Path("/tmp/nixwulf-golden")  # noqa: S108 - it must not be there yet
 PLATFORM = ("--platform", "generic-x86_64")
+# Free space of the disk that this host has.
+_FREE = re.compile(r'(?<="free": )\d+|[\d.]+(?= GiB free)')
 _DATE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?|(?<=runs/)\d{8}-\d{6}")
 
 
@@ -71,7 +73,7 @@ class Golden:
         """The text without dates, this checkout's folder, and this host's name and kernel."""
         text = text.replace(str(ROOT), "ROOT").replace(os.uname().release, "KERNEL")
         text = re.sub(rf"\b{re.escape(os.uname().nodename)}\b", "HOST", text)
-        return _DATE.sub("DATE", text)
+        return _DATE.sub("DATE", _FREE.sub("FREE", text))
 
 
 def helps(golden: Golden) -> None:
@@ -93,8 +95,11 @@ def helps(golden: Golden) -> None:
 
 def files(golden: Golden) -> None:
     """Checks of files: clusters, sweeps, platforms, records."""
-    for path in [*_paths("clusters"), *_sweeps(), *_paths("driver/nixwulf/data/platforms")]:
+    platforms = _paths("driver/nixwulf/data/platforms")
+    for path in [*_paths("clusters"), *_sweeps(), *_paths("sweeps/seeds"), *platforms]:
         golden.call(f"validate/{path}", "validate", path)
+    for path in _paths("clusters"):
+        golden.call(f"preflight/{path.stem}", "preflight", "--cluster", path, "--only", "file")
     golden.call("validate/records", "validate", "results/published/records")
     golden.call("validate/no-such", "validate", "clusters/no-such.toml")
 
@@ -126,6 +131,45 @@ def dry_runs(golden: Golden) -> None:
         "bench/only", "bench", "smoke", "--only", "nodes<=2 parallelism!=tensor", "--dry-run"
     )
     golden.call("engines", "engines", "--format", "json")
+
+
+def repeats(golden: Golden) -> None:
+    """What each cluster could repeat, and the plan of every seed, run and a record on it."""
+    sweeps, plans = (importlib.import_module(f"nixwulf.sweep.{m}") for m in ("sweep_file", "plan"))
+    lab = importlib.import_module("nixwulf.inventory.cluster").load_cluster("lab")
+    earlier = golden.scratch / "earlier"
+    shutil.copytree("examples/demo/records", earlier / "records")
+    plans.save_plan(plans.make_plan(sweeps.load_sweep("lab/demo"), lab), earlier / "plan.json")
+    published = sorted((ROOT / "results/published/records").glob("*deepseek-r1*-4x-tcp-*"))[0].stem
+    for path in _paths("clusters"):
+        on = ("reproduce", "--cluster", path)
+        golden.call(f"reproduce/{path.stem}", *on)
+        for seed in _paths("sweeps/seeds"):
+            golden.call(f"reproduce/{seed.stem}-{path.stem}", *on, seed.stem, "--dry-run")
+        record = (*on, published, "--model", "/models/x.gguf")
+        golden.call(f"reproduce/record-{path.stem}", *record, "--dry-run")
+    for name in ("lab", "framework-2"):
+        run = ("reproduce", earlier, "--cluster", name, "--dry-run")
+        golden.call(f"reproduce/run-{name}", *run)
+    golden.call("reproduce/unknown", *on, "no-such-record", "--dry-run")
+
+
+def models(golden: Golden) -> None:
+    """A model got from a path, listed, verified, damaged and removed, on this machine alone."""
+    mine = golden.scratch / "tiny.gguf"
+    mine.write_bytes(bytes(3 << 20))
+    golden.call("models/none", "models", "ls")
+    golden.call("models/no-such", "models", "get", "./no-such.gguf")
+    golden.call("models/get", "models", "get", mine)
+    for form in ("text", "json"):
+        golden.call(f"models/ls-{form}", "models", "ls", "--format", form)
+        golden.call(f"models/verify-{form}", "models", "verify", mine.name, "--format", form)
+    with (golden.scratch / "nixwulf/models" / mine.name).open("r+b") as copy:
+        copy.seek(2 << 20)
+        copy.write(b"x")
+    golden.call("models/damaged", "models", "verify", mine.name)
+    golden.call("models/rm", "models", "rm", mine.name, "--yes")
+    golden.call("models/rm-again", "models", "rm", mine.name, "--yes")
 
 
 def imports(golden: Golden) -> None:
@@ -214,7 +258,7 @@ def deployments(golden: Golden) -> None:
     mine = golden.scratch / "mine.toml"
     mine.write_text(re.sub(r"/dev/disk/by-id/[^\"]+", factory.DISK, text), "utf-8")
     golden.call("deploy/installs", "deploy", "--cluster", mine, "--dry-run", *_hosts(text))
-    golden.call("preflight", "preflight", "--cluster", "mini-3", "--format", "json")
+    golden.call("preflight/gates", "preflight", "--cluster", "mini-3", "--format", "json")
 
 
 def _hosts(text: str) -> list[str]:
@@ -258,7 +302,8 @@ def main() -> None:
         # It says so when it makes its cache of fonts, if that takes long.
         importlib.import_module("matplotlib.font_manager")
         golden = Golden(out, SCRATCH)
-        for part in (helps, files, predictions, dry_runs, imports, runs, site, deployments):
+        parts = (helps, files, predictions, dry_runs, repeats, models)
+        for part in (*parts, imports, runs, site, deployments):
             part(golden)
     finally:
         shutil.rmtree(SCRATCH)

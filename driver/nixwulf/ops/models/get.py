@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.text import plural
 from nixwulf.ops.models import hub
 from nixwulf.ops.models.machines import folder_here, here
 from nixwulf.ops.models.store import (
@@ -65,7 +66,7 @@ def _from_hub(
     place = _new_place(name)
     staging = _staging(f"{repository}@{found.commit}")
     _require_room(sum(file.bytes for file in files), staging)
-    say(f"{repository} at {found.commit[:12]}: {len(files)} files")
+    say(f"{repository} at {found.commit[:12]}: {plural(len(files), 'file')}")
     for file in files:
         path = hub.fetch(repository, found.commit, file, staging)
         expected = sha256 if sha256 and len(files) == 1 else file.sha256
@@ -141,7 +142,7 @@ def _from_path(source: Path, sha256: str | None, say: Say) -> Document:
         return _kept(place, None)
     staging = _staging(str(source))
     _require_room(sum(size for size, _ in before), staging)
-    say(f"{there.path}: {len(names)} files")
+    say(f"{there.path}: {plural(len(names), 'file')}")
     try:
         for name in names:
             copied = staging / name
