@@ -80,7 +80,7 @@ def install(name: str, chosen: tuple[str, ...], toolbox: str | None, accept: boo
         if one.idle:
             click.echo(
                 f"{one.node}: its GPU is left idle; get what a build for it needs by {one.idle!r} "
-                "and repeat this, or pull an image that has it with --toolbox.",
+                "and repeat this, or take an image by --toolbox.",
                 err=True,
             )
 
