@@ -50,7 +50,6 @@ in
 
     DEPLOY = "cd /tmp && nixwulf deploy --prebuilt ${deployment}"
     EXPECTED = "--expect target=factory --expect-cluster factory"
-    LIMITS = f"--install-timeout {limit(300)} --boot-timeout {limit(120)}"
     DISK, SMALL = "${disk}", "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_OTHER"
     OTHER = target.state_dir / "other.raw"
 
@@ -91,6 +90,7 @@ in
     boot_from_disk(target)
     for machine in [desk, target]:
         machine.wait_for_unit("multi-user.target", timeout=limit(60))
+    LIMITS = f"--install-timeout {limit(300)} --boot-timeout {limit(120)}"
     host_key = target.succeed("cut -d ' ' -f 1,2 /etc/ssh/ssh_host_ed25519_key.pub").strip()
     other_key = desk.succeed("cut -d ' ' -f 1,2 /etc/ssh/ssh_host_ed25519_key.pub").strip()
     with open("${clusterFile}") as file:

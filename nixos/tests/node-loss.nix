@@ -53,7 +53,9 @@
             for path in sorted(desk.succeed("ls /tmp/out/records/*.json").split())
         ]
         lost, after = records
-        t.assertEqual((lost["outcome"], lost["failure"]["phase"]), ("hang", "measure"))
+        # ssh may notice it before the model's silence is a hang; the reason is the same.
+        t.assertIn(lost["outcome"], ["hang", "failed"])
+        t.assertEqual(lost["failure"]["phase"], "measure")
         t.assertIn("on node 'node2' was cut off", lost["failure"]["reason"])
         t.assertEqual((after["outcome"], after["failure"]["phase"]), ("failed", "facts"))
         t.assertIn("Node 'node2' did not answer", after["failure"]["reason"])

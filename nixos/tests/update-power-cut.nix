@@ -36,7 +36,8 @@ in
       def cut_when(condition: str) -> None:
           """Arms what takes the power away at a point of the update: no disk is synced, no program is ended."""
           node1.succeed(
-              "systemd-run --unit=power-cut --property=DefaultDependencies=no sh -c"
+              "systemd-run --unit=power-cut --property=DefaultDependencies=no"
+              " --setenv=PATH=/run/current-system/sw/bin sh -c"
               f" 'until {condition}; do sleep 0.1; done; echo b >/proc/sysrq-trigger'"
           )
 

@@ -57,7 +57,9 @@ def install(name: str, chosen: tuple[str, ...], toolbox: str | None, accept: boo
 
     With --toolbox podman pulls a container image, for sweeps with the parameter `toolbox`: a name
     of the list, IMAGE:TAG or IMAGE@sha256:DIGEST. A tag is looked up once and its digest kept
-    beside the cluster file (mine.lock.json); where the tag has another one later, this refuses.
+    beside the cluster file (mine.lock.json); where the tag has another one later, this refuses. A
+    toolbox is never chosen unasked: it is made for one generation of GPUs, and sweeps without that
+    parameter run the nodes' own programs, to be compared with it.
 
     \b
     Examples:
@@ -78,7 +80,7 @@ def install(name: str, chosen: tuple[str, ...], toolbox: str | None, accept: boo
         if one.idle:
             click.echo(
                 f"{one.node}: its GPU is left idle; get what a build for it needs by {one.idle!r} "
-                "and repeat this.",
+                "and repeat this, or take an image by --toolbox.",
                 err=True,
             )
 
