@@ -54,10 +54,11 @@
         node1.connected = False
 
     def is_reached() -> None:
-        node1.wait_for_unit("sshd.service", timeout=90 + limit(60))
+        # By ssh, and only then by the driver's shell, which a generation that is given up takes with it.
         t.assertEqual(
-            desk.wait_until_succeeds("ssh root@node1 uname -n", timeout=limit(30)).strip(), "node1"
+            desk.wait_until_succeeds("ssh root@node1 uname -n", timeout=90 + limit(90)).strip(), "node1"
         )
+        node1.wait_for_unit("sshd.service", timeout=limit(30))
 
     start_all()
     install(node1)
