@@ -13,9 +13,13 @@ of https://github.com/osaurus-ai/osaurus (DistributedFixtures.swift).
 # ruff: noqa: E501 - rows are as wide as netstat makes them
 
 import os
+import shutil
 import subprocess
 
 from stand_in import put
+
+# The stand-ins come first on PATH; the shell is the real one, wherever it is.
+BASH = shutil.which("bash") or "bash"
 
 # hand-made: no Mac is at hand (form: sysctl(8), and what the docstring names)
 SYSCTL = """\
@@ -169,7 +173,7 @@ def on_a_mac(script, folder, *arguments, printed=PRINTED, linux=False, **environ
     )
     text = script if linux else script.replace("/proc/", "/no-proc/").replace("/sys/", "/no-sys/")
     done = subprocess.run(
-        ["/bin/bash", "--posix", "-c", text, "sh", *arguments],
+        [BASH, "--posix", "-c", text, "sh", *arguments],
         env={"PATH": f"{folder}:{os.environ['PATH']}", **environment},
         capture_output=True,
         text=True,

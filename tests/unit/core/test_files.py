@@ -41,7 +41,7 @@ def test_a_name_may_have_a_folder(installed):
     assert find_input("lab/gpu", "sweeps", ".yaml") == installed / "lab" / "gpu.yaml"
 
 
-@pytest.mark.parametrize("name", ["there/mine.yaml", "/dev/stdin", "here/mine"])
+@pytest.mark.parametrize("name", ["there/mine.yaml", "/dev/null", "here/mine"])
 def test_a_path_is_taken_as_it_is(installed, name):
     for folder, file in (("here", "mine"), ("there", "mine.yaml")):
         Path(folder).mkdir()
