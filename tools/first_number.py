@@ -5,7 +5,7 @@ Usage: .venv/bin/python tools/first_number.py
 Two nodes without an engine are reached as machines are, by the user's ssh: a wrapper that has the
 lab's config stands for it. The commands are README's, and no line of the file is edited. The build
 is that of llama.cpp's real source. Both nodes share this machine's CPUs, so their runs are slower
-than those of two machines; it takes root and an hour at most.
+than those of two machines. It takes root, and six minutes on two cores.
 """
 
 from __future__ import annotations
