@@ -90,6 +90,8 @@ in
     boot_from_disk(target)
     for machine in [desk, target]:
         machine.wait_for_unit("multi-user.target", timeout=limit(60))
+    # multi-user.target does not wait for the interface's address.
+    desk.wait_until_succeeds("ssh root@target true", timeout=limit(60))
     LIMITS = f"--install-timeout {limit(300)} --boot-timeout {limit(120)}"
     host_key = target.succeed("cut -d ' ' -f 1,2 /etc/ssh/ssh_host_ed25519_key.pub").strip()
     other_key = desk.succeed("cut -d ' ' -f 1,2 /etc/ssh/ssh_host_ed25519_key.pub").strip()
@@ -149,7 +151,7 @@ in
         t.assertIn("Node 'target' is not installed: ", desk.succeed("cat /tmp/log"))
         t.assertEqual(checksum(), before)
         boot_from_disk(target)
-        target.wait_for_unit("multi-user.target", timeout=limit(60))
+        desk.wait_until_succeeds("ssh root@target true", timeout=limit(120))
 
     with subtest("the same command installs the node a second time"):
         desk.succeed(
