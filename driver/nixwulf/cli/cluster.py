@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nixwulf.core.errors import EXIT_GATE, InputError
+from nixwulf.core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,7 +150,7 @@ def _survey(hosts: Sequence[str], config: Path | None, name: str) -> str:
     _check_hosts(hosts)
     reached = connect([Node(host, "", host) for host in hosts], other)
     try:
-        _step(f"Asking {len(hosts)} machines what they are.")
+        _step(f"Asking {plural(len(hosts), 'machine')} what they are.")
         machines = survey(list(reached.values()))
         check_different(machines)
         names = node_names(machines)
@@ -210,7 +211,7 @@ def _say_of(found: Draft, config: Path | None) -> None:
             "fabric; its last comments say why of each interface."
         )
     if found.uncertain:
-        _step(f"{len(found.uncertain)} values are uncertain: the comments above them say why.")
+        _step(f"Uncertain: {plural(len(found.uncertain), 'value')}; the comments above say why.")
     if config is not None:
         _step(
             f"The hosts are known to {config}; put 'Include {config.resolve()}' at the top of "
