@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from nixwulf.cli.options import confirm
 from nixwulf.core.errors import EXIT_GATE, InputError
 from nixwulf.core.text import plural
 
@@ -125,15 +125,7 @@ def _may_write(output: Path, *, force: bool) -> None:
     if output.is_dir():
         raise InputError(f"{str(output)!r} is a folder; give a file such as 'mine.toml'.")
     if output.exists() and not force:
-        if not _is_terminal():
-            raise InputError(
-                f"{str(output)!r} exists and is not overwritten; give another --output, or --force."
-            )
-        click.confirm(f"{str(output)!r} exists. Overwrite it?", abort=True, err=True)
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty()
+        confirm(f"{str(output)!r} exists. Overwrite it?", "--force, or give another --output")
 
 
 def _survey(hosts: Sequence[str], config: Path | None, name: str) -> str:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from nixwulf.cli.options import choose, find_cluster, json_format, machines, only_nodes
+from nixwulf.cli.options import choose, confirm, find_cluster, json_format, machines, only_nodes
 from nixwulf.core.errors import EXIT_RUN_FAILED, GateError, InputError
-
-if TYPE_CHECKING:
-    pass
 
 _GIB = 2**30
 _WIDTH = 120
@@ -219,7 +216,7 @@ def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> N
             f"No model {model!r} on {', '.join(listings)}; 'nixwulf models ls' has what there is."
         )
     if not yes:
-        click.confirm(f"Remove {model!r} from {', '.join(having)}?", abort=True, err=True)
+        confirm(f"Remove {model!r} from {', '.join(having)}?", "--yes")
     if having == [HERE]:
         removed = {HERE: here(store.remove, model)}
     else:

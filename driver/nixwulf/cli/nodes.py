@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from nixwulf.cli.options import choose, cluster_or_lab, find_cluster, only_nodes, timeout
+from nixwulf.cli.options import choose, cluster_or_lab, confirm, find_cluster, only_nodes, timeout
 from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def shutdown(
     found, going = _going_down(cluster, chosen)
     names = ", ".join(node.node.name for node in going)
     if not yes:
-        click.confirm(f"Shut {names} down?", abort=True, err=True)
+        confirm(f"Shut {names} down?", "--yes")
     ctx.exit(
         _failed(
             shut_down(going, timeout_s, _say), "is up", f"nixwulf preflight{found} --only status"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.core.errors import InputError
+from nixwulf.core.errors import InputError, NixwulfError
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster, Node
@@ -126,6 +127,29 @@ def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None)
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value!r} is no ratio; give one such as 0.95.", ctx, parameter)
     return value
+
+
+def confirm(question: str, option: str) -> None:
+    """Ask before something is lost.
+
+    Args:
+        question: that yes answers.
+        option: what says yes beforehand.
+
+    Raises:
+        InputError: nobody is there to answer.
+        NixwulfError: the answer is no.
+        click.Abort: Ctrl-C.
+    """
+    try:
+        answer = click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise InputError(f"There is no terminal to answer at; add {option}.") from None
+    if not answer:
+        raise NixwulfError("Nothing was done: the answer is no.")
 
 
 def find_cluster(name: str | None) -> tuple[Cluster, Path | None]:

@@ -63,19 +63,20 @@ def test_a_file_that_exists_is_not_overwritten_without_being_asked_for(run, tmp_
     file.write_text("mine")
     result = run("new", "fw1", "--output", file)
     assert result.exit_code == 2
-    assert f"'{file}' exists and is not overwritten; give another --output, or --force." in (
-        result.output
+    assert f"'{file}' exists. Overwrite it? [y/N]:" in result.output
+    assert (
+        "There is no terminal to answer at; add --force, or give another --output." in result.output
     )
     assert file.read_text() == "mine"
 
 
 @pytest.mark.usefixtures("runtime")
-def test_on_a_terminal_it_asks_and_no_is_an_answer(run, tmp_path, monkeypatch):
+def test_it_asks_and_no_is_an_answer(run, tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text("mine")
-    monkeypatch.setattr("nixwulf.cli.cluster._is_terminal", lambda: True)
     no = run("new", "fw1", "--output", file, input="n\n")
     assert "exists. Overwrite it? [y/N]" in no.output
+    assert "Nothing was done: the answer is no." in no.output
     assert no.exit_code == 1
     yes = run("new", "fw1", "--output", file, input="y\n")
     assert yes.exit_code == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from fnmatch import fnmatch
@@ -45,6 +46,8 @@ def get(
         InputError: there is no such model, or it has to be chosen.
         NixwulfError: it did not arrive, or is not what it should be.
     """
+    if sha256 and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise InputError(f"--sha256: {sha256!r} is not 64 hexadecimal digits.")
     is_url = "://" in source
     is_path = source.startswith(("/", ".", "~")) or Path(source).exists()
     if (only or revision) and (is_url or is_path):
@@ -119,7 +122,7 @@ def _one_file(url: str, sha256: str | None, say: Say) -> Document:
     if not place.name.endswith(SUFFIXES):
         raise InputError(f"{url!r} names no file of {', '.join(SUFFIXES)}.")
     # A user, a password or a signature in it are nobody else's business.
-    origin = f"{parts.scheme}://{parts.hostname}{parts.path}"
+    origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     staging = _staging(origin)
     say(f"{origin}")
     path = hub.download(url, staging / place.name, lambda size: _require_room(size, staging))

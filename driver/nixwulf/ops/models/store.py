@@ -67,7 +67,8 @@ class Place:
             )
         for name in names:
             if not (self.folder / name).is_file():
-                raise Refusal(f"there is no {name!r} in {str(self.folder)!r}")
+                kind = "no regular file" if (self.folder / name).exists() else "not there"
+                raise Refusal(f"{name!r} in {str(self.folder)!r} is {kind}")
         if not any(name.endswith(SUFFIXES) for name in names):
             raise Refusal(f"{str(self.path)!r} is no model: none of {', '.join(SUFFIXES)} is there")
         return names

@@ -163,6 +163,26 @@ def test_a_split_model_of_a_path_is_copied_with_all_of_its_parts(get, folder, tm
     (tmp_path / "big-00001-of-00002.gguf").unlink()
     done = get(str(tmp_path / "big-00002-of-00002.gguf"))
     assert done.returncode == 2
-    assert "there is no 'big-00001-of-00002.gguf'" in done.stderr
+    assert f"'big-00001-of-00002.gguf' in '{tmp_path}' is not there" in done.stderr
     (tmp_path / "text.txt").write_text("x")
     assert "is no model" in get(str(tmp_path / "text.txt")).stderr
+
+
+def test_what_is_no_file_or_no_sha256_is_refused_before_anything_is_read(get, tmp_path):
+    os.mkfifo(tmp_path / "pipe.gguf")
+    done = get(str(tmp_path / "pipe.gguf"))
+    assert (done.returncode, "'pipe.gguf'" in done.stderr) == (2, True)
+    assert "is no regular file" in done.stderr
+    (tmp_path / "a.gguf").write_bytes(DATA[:10])
+    done = get(str(tmp_path / "a.gguf"), "--sha256", "00")
+    assert done.returncode == 2
+    assert "--sha256: '00' is not 64 hexadecimal digits." in done.stderr
+
+
+def test_where_a_url_is_from_has_its_port_and_not_its_password(get, hub, folder):
+    done = get(f"{hub.url}/files/tiny-Q8_0.gguf".replace("//", "//me:secret@"))
+    assert done.returncode == 0, done.stderr
+    assert "secret" not in done.stdout + done.stderr
+    assert store.Place(str(folder), "tiny-Q8_0.gguf").known()["origin"] == (
+        f"{hub.url}/files/tiny-Q8_0.gguf"
+    )
