@@ -99,7 +99,10 @@ def _toml(path: Path) -> str:
 
 
 def _sweep(path: Path) -> str:
+    from nixwulf.sweep.reproduce.expected import expectations
     from nixwulf.sweep.sweep_file import load_sweep
 
-    load_sweep(path)
+    sweep = load_sweep(path)
+    if sweep.expect:
+        expectations(sweep)
     return "sweep"

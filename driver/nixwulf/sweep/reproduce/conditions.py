@@ -197,6 +197,11 @@ def sweep_of_run(folder: RunFolder, tolerance: float = TOLERANCE) -> Sweep:
             alike.setdefault(key, []).append(record)
             of_metric = {**_expected(record, metric), "tolerance": tolerance, "case": point}
             expect.setdefault(key, of_metric | {"record": str(folder.path / entry.path)})
+    if not expect:
+        raise InputError(
+            f"No run of {str(folder.path)!r} is ok, so there is nothing to repeat; run what is "
+            f"missing by 'nixwulf bench --resume {folder.path}'."
+        )
     for of_case, one in expect.items():
         values = [
             metric["value"]

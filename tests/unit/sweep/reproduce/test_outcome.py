@@ -1,7 +1,11 @@
 """Measured beside published: ratio, interval, verdict."""
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
+from nixwulf.cli.main import cli
+from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.results.store import read_folder
 from nixwulf.sweep.plan import make_plan, save_plan
@@ -106,3 +110,23 @@ def test_without_a_cause_explain_is_next(plan, capsys):
     render.to_terminal(repeats(plan, [of(plan, [5.0, 5.1, 4.9])]), "runs/repeat")
     text = capsys.readouterr().out
     assert "no recorded fact explains it. Next: nixwulf explain runs/repeat" in text
+
+
+def test_a_run_in_which_nothing_is_ok_has_nothing_to_repeat(tmp_path):
+    plan = make_plan(parse_sweep(SWEEP, "base.yaml"), LAB)
+    (case,) = plan.cases
+    folder = write_run(tmp_path / "bad", [failed(case.document(), reason="It died.")])
+    save_plan(plan, folder / "plan.json")
+    with pytest.raises(InputError, match="is ok, so there is nothing to repeat; run what is"):
+        sweep_of_run(read_folder(folder))
+
+
+def test_a_sweep_that_expects_a_record_which_is_not_there_is_not_valid(tmp_path):
+    file = tmp_path / "mine.yaml"
+    expected = {"record": "nosuch", "metric": "decode", "value": 3}
+    expected |= {"tolerance": 0.1, "case": {"nodes": 2}, "conditions": {}}
+    file.write_text(yaml.safe_dump({**SWEEP, "expect": [expected]}))
+    done = CliRunner().invoke(cli, ["validate", str(file)])
+    assert (done.exit_code, "'nosuch'" in done.output) == (2, True), done.output
+    file.write_text(yaml.safe_dump(SWEEP))
+    assert CliRunner().invoke(cli, ["validate", str(file)]).output == "1 sweep: valid.\n"
