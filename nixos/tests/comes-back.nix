@@ -39,7 +39,7 @@
 
     def on_node(*commands: str) -> str:
         """Output of commands on node1, by ssh: a boot that is given up takes the test driver's shell with it."""
-        return "".join(desk.succeed(f"ssh root@node1 {shlex.quote(command)}") for command in commands).strip()
+        return "".join(desk.succeed(f"ssh -n root@node1 {shlex.quote(command)}") for command in commands).strip()
 
     def boots_next(specialisation: str) -> str:
         """Makes a system the newest generation, as an update does; its entry of the boot menu."""
@@ -57,7 +57,7 @@
         before = on_node("cat /proc/sys/kernel/random/boot_id")
         on_node(f"systemd-run --on-active=2 --timer-property=AccuracySec=1s systemctl {by}")
         desk.wait_until_succeeds(
-            f"id=$(ssh root@node1 cat /proc/sys/kernel/random/boot_id) && test $id != {before}",
+            f"id=$(ssh -n root@node1 cat /proc/sys/kernel/random/boot_id) && test $id != {before}",
             timeout=300 + 4 * limit(60),
         )
 
@@ -66,7 +66,7 @@
     boot_from_disk(node1)
 
     with subtest("a disk that is absent does not keep the node off the network"):
-        desk.wait_until_succeeds("ssh root@node1 true", timeout=90 + limit(90))
+        desk.wait_until_succeeds("ssh -n root@node1 true", timeout=90 + limit(90))
         on_node("systemctl is-system-running --wait")
         on_node("journalctl -b --unit data.mount | grep \"Job data.mount/start failed with result 'dependency'\"")
         good = on_node("readlink -f /run/current-system")

@@ -30,7 +30,7 @@ in
 
       def entries() -> str:
           """The menu of the boot loader, as one number that changes with it."""
-          return node1.succeed("cat /boot/loader/entries/* /boot/loader/loader.conf | cksum").strip()
+          return node1.succeed("cat /boot/loader/entries/nixos-*.conf /boot/loader/loader.conf | cksum").strip()
 
 
       def cut_when(condition: str) -> None:
@@ -82,7 +82,7 @@ in
       KEEPING = {
           "the driver keeps the system": "test -e /run/nixwulf-update/keeping",
           "the profile leads to it": "test {profile} -ef {new}",
-          "the boot loader's menu changes": "test \"$(cat /boot/loader/entries/* /boot/loader/loader.conf | cksum)\" != \"{entries}\"",
+          "the boot loader's menu changes": "test \"$(cat /boot/loader/entries/nixos-*.conf /boot/loader/loader.conf | cksum)\" != \"{entries}\"",
           "the boot loader's default is set": "test /boot/loader/loader.conf -nt /run/nixwulf-update/keeping",
       }
 

@@ -241,6 +241,29 @@ def test_what_a_full_partition_left_of_the_boot_loaders_file_does_not_keep_it_fr
         desk.shell("n1", f"test ! -e {left}")
 
 
+def test_while_the_boot_loader_is_installed_copies_of_its_entries_are_on_the_disk(desk, profile):
+    """NixOS's installer deletes entries before it writes theirs: a power cut between left an empty
+    menu, which the VM test update-power-cut found.
+    """
+    entries = "/run/hooks/esp/loader/entries"
+    desk.shell(
+        "n1",
+        f"mkdir -p {entries}; echo old >{entries}/nixos-a1.conf;"
+        f" echo tried >{entries}/nixos-b2+2-1.conf;"
+        f" echo bad >{entries}/nixos-c3+0-3.conf; echo left >{entries}/nixos-d4.conf_x.tmp;"
+        f" echo 'rm {entries}/nixos-*; ls {entries} >/run/during; cat {entries}/* >>/run/during;"
+        f" echo new >{entries}/nixos-e5+3.conf' >/run/hooks/boot-new",
+    )
+    assert switch(desk, "n1") == [("updated", False, "")]
+    assert desk.shell("n1", "cat /run/during").split() == [
+        "kept-a1.conf",
+        "kept-b2.conf",
+        "old",
+        "tried",
+    ]
+    assert desk.shell("n1", f"ls {entries}").split() == ["nixos-e5+3.conf"]
+
+
 def test_the_timer_is_armed_until_the_boot_loader_is_installed(desk, profile):
     desk.shell("n1", "echo 'ls /run/units >/run/armed' >/run/hooks/boot-new")
     assert switch(desk, "n1") == [("updated", False, "")]

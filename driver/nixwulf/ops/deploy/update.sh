@@ -141,13 +141,27 @@ go_back() {
   say rolling-back
 }
 
-# Installs the boot loader of the system $1. NixOS's installer of systemd-boot makes loader.tmp, and fails for ever where a
-# full partition or a power cut left one: write_loader_conf() in nixos/modules/system/boot/loader/systemd-boot.
+# Installs the boot loader of the system $1. NixOS's installer of systemd-boot has two traits that a power cut turns into a
+# node that does not boot or cannot be updated (nixos/modules/system/boot/loader/systemd-boot):
+# * It deletes entries before it writes others in their place, the running system's too where its text has changed: the first
+#   update adds the machine's id. A cut between left a menu without any system. So copies under names that it does not know
+#   are on the disk until it has ended.
+# * It makes loader.tmp, and fails for ever where a full partition or a cut left one.
 # shellcheck disable=SC2016 # for this shell and that of the unit that goes back
 install='install_boot_loader() {
-  left=$(bootctl --print-esp-path 2>/dev/null)/loader/loader.tmp
-  rm -f "$left"
-  "$1/bin/switch-to-configuration" boot || { installed=$?; rm -f "$left"; return "$installed"; }
+  loader=$(bootctl --print-esp-path 2>/dev/null)/loader
+  rm -f "$loader/loader.tmp" "$loader"/entries/nixos-*.tmp
+  for entry in "$loader"/entries/nixos-*.conf; do
+    kept=$loader/entries/kept-$(echo "${entry##*/nixos-}" | sed "s/[+].*/.conf/")
+    case "$entry" in
+    *+0*) ;; # no tries left: it did not come up
+    *) [ ! -f "$entry" ] || cp "$entry" "$kept" || rm -f "$kept" ;;
+    esac
+  done
+  [ ! -d "$loader" ] || sync -f "$loader"
+  "$1/bin/switch-to-configuration" boot || { installed=$?; rm -f "$loader/loader.tmp"; return "$installed"; }
+  rm -f "$loader"/entries/kept-*.conf
+  [ ! -d "$loader" ] || sync -f "$loader"
 }'
 eval "$install"
 
