@@ -47,6 +47,7 @@ in
           node1.connected = False
           node1.wait_for_unit("multi-user.target", timeout=limit(120))
           t.assertEqual(node1.succeed("systemctl is-system-running --wait").strip(), "running")
+          desk.wait_until_succeeds("ssh -n root@node1 true", timeout=limit(60))
 
 
       present = "base"

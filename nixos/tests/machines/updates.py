@@ -1,11 +1,12 @@
 def boots() -> list[str]:
-    """The kernel parameters of the entry that the loader prefers; if it is not there, of all, for it takes any."""
+    """The kernel parameters of the entry that the loader prefers; if it is not there, of those that it takes by default,
+    and of all where there are none but the copies that an update made."""
     preferred = node1.succeed("sed -n 's/^preferred //p' /boot/loader/loader.conf").strip()
     # A name ends in +TRIES until the entry is known to be good.
-    entries = f"/boot/loader/entries/{preferred.removesuffix('.conf')}*.conf"
-    status, options = node1.execute(f"sed -n 's/^options //p' {entries}")
-    if status:
-        options = node1.succeed("sed -n 's/^options //p' /boot/loader/entries/*.conf")
+    for entries in [f"{preferred.removesuffix('.conf')}*", "nixos-*", "*"]:
+        status, options = node1.execute(f"sed -n 's/^options //p' /boot/loader/entries/{entries}.conf")
+        if not status:
+            break
     return [line for line in options.splitlines() if "init=" in line]
 
 
@@ -46,3 +47,5 @@ install(node1)
 boot_from_disk(node1)
 for machine in machines:
     machine.wait_for_unit("multi-user.target", timeout=limit(60))
+# multi-user.target does not wait for the interface's address.
+desk.wait_until_succeeds("ssh -n root@node1 true", timeout=limit(60))
