@@ -1,6 +1,6 @@
 def boots() -> list[str]:
-    """The kernel parameters of the entry that the loader prefers; if it is not there, of those that it takes by default,
-    and of all where there are none but the copies that an update made."""
+    """The kernel parameters of the entry that the loader prefers; if it is not there, of those that it takes by
+    default, and of all where there are none but the copies that an update made."""
     preferred = node1.succeed("sed -n 's/^preferred //p' /boot/loader/loader.conf").strip()
     # A name ends in +TRIES until the entry is known to be good.
     for entries in [f"{preferred.removesuffix('.conf')}*", "nixos-*", "*"]:
