@@ -66,6 +66,10 @@ in
       unitConfig.RequiresMountsFor = disk.bootMountPoint;
     };
 
+    # A power cut after a copy left store paths that Nix calls valid and never copies again, and whose files were empty
+    # (VM test update-power-cut: "Exec format error" at the next update).
+    nix.settings.fsync-store-paths = mkDefault true;
+
     nix.gc = {
       automatic = mkDefault true;
       dates = mkDefault "weekly";

@@ -30,6 +30,10 @@ in
       watchdog = lib.hasInfix "RuntimeWatchdogSec=30s" node.environment.etc."systemd/system.conf".text;
     };
   };
+  "what was copied is on the disk before Nix calls it valid" = {
+    expected = true;
+    actual = node.nix.settings.fsync-store-paths;
+  };
   "a generation is good once sshd runs, and one that is not is passed over" = {
     expected = {
       counting = true;
