@@ -26,11 +26,8 @@ in
     tested.script nodes
     + ''
       PROFILE = "/nix/var/nix/profiles/system"
-
-
-      def entries() -> str:
-          """The menu of the boot loader, as one number that changes with it."""
-          return node1.succeed("cat /boot/loader/entries/nixos-*.conf /boot/loader/loader.conf | cksum").strip()
+      # The menu of the boot loader, as one number that changes with it.
+      MENU = "cat /boot/loader/entries/nixos-*.conf /boot/loader/loader.conf | cksum"
 
 
       def cut_when(condition: str) -> None:
@@ -59,7 +56,7 @@ in
           aim = target or ("good" if present == "base" else "base")
           new = SYSTEMS[aim]
           before = node1.succeed("cat /proc/sys/kernel/random/boot_id")
-          cut_when(condition.format(new=new, profile=PROFILE, entries=entries()))
+          cut_when(condition.format(new=new, profile=PROFILE, menu=node1.succeed(MENU).strip()))
           begin(aim, limit(60))
           came_back()
           t.assertNotEqual(node1.succeed("cat /proc/sys/kernel/random/boot_id"), before)
@@ -83,7 +80,7 @@ in
       KEEPING = {
           "the driver keeps the system": "test -e /run/nixwulf-update/keeping",
           "the profile leads to it": "test {profile} -ef {new}",
-          "the boot loader's menu changes": "test \"$(cat /boot/loader/entries/nixos-*.conf /boot/loader/loader.conf | cksum)\" != \"{entries}\"",
+          "the boot loader's menu changes": f"test \"$({MENU})\" != \"{{menu}}\"",
           "the boot loader's default is set": "test /boot/loader/loader.conf -nt /run/nixwulf-update/keeping",
       }
 
