@@ -67,7 +67,7 @@ def test_a_cable_joins_two_nodes_and_nothing_passes_through_a_node(session, clus
 def test_every_cable_is_probed_and_measured_and_the_worst_one_is_the_fabrics(
     session, cluster, tmp_path
 ):
-    slow = "tc qdisc add dev cable-n3 root tbf rate 100mbit burst 256kb limit 1mb"
+    slow = "tc qdisc add dev cable-n3 root tbf rate 50mbit burst 128kb limit 1mb"
     session.nodes["n2"].script(slow)
     try:
         record = record_of(session, cluster, tmp_path, OF_MACHINES)
@@ -77,8 +77,9 @@ def test_every_cable_is_probed_and_measured_and_the_worst_one_is_the_fabrics(
     links = record["fabric"]["links"]
     assert [(link["from"], link["to"]) for link in links] == PAIRS
     rates = [link["bandwidth"]["value"] for link in links]
-    assert record_bandwidth_gbps(record) == rates[2] < 0.3 < min(rates[:2])
-    assert record_rtt_us(record) >= min(link["rtt_before"]["median"] for link in links)
+    assert record_bandwidth_gbps(record) == rates[2] < min(rates[:2])
+    trips = [(link["rtt_before"]["median"] + link["rtt_after"]["median"]) / 2 for link in links]
+    assert record_rtt_us(record) == max(trips)
     measured = [metric["conditions"] for metric in record["metrics"]]
     assert [(one.get("from", "n1"), one["worker"]) for one in measured] == PAIRS
 
