@@ -1,12 +1,14 @@
 """A host key that the cluster file pins, against a real sshd with that key and with another."""
 
 import re
+import shutil
 import subprocess
 
 import pytest
 from deploy_under_test import Desk
 from lab_under_test import cluster_of
 
+from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import Shape, load_cluster
 from nixwulf.nodes.ssh import connections
 from nixwulf.ops.deploy.install import pinned_ssh
@@ -81,6 +83,15 @@ def test_deploy_does_not_go_near_a_node_with_another_key(desk, pinned):
     assert "'n2' runs " in done.stdout
 
 
+def installing(desk, connection):
+    """What nixos-anywhere's ssh gives it of the node."""
+    program = desk.folder / "pinned-ssh"
+    program.write_text(pinned_ssh(connection))
+    program.chmod(0o755)
+    command = [str(program), *UNCHECKED, "n1", "hostname"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_the_ssh_that_nixos_anywhere_gets_checks_a_pinned_key_whatever_options_it_gets(
     desk, pinned, monkeypatch, right
@@ -88,11 +99,41 @@ def test_the_ssh_that_nixos_anywhere_gets_checks_a_pinned_key_whatever_options_i
     key = key_of(desk, "n1") if right else WRONG
     monkeypatch.setenv("XDG_RUNTIME_DIR", desk.environment["XDG_RUNTIME_DIR"])
     connection = connections(load_cluster(pinned(key, key)))["n1"]
-    program = desk.folder / "pinned-ssh"
-    program.write_text(pinned_ssh(connection, str(desk.folder / "bin" / "ssh")))
-    program.chmod(0o755)
-    done = subprocess.run(
-        [str(program), *UNCHECKED, "n1", "hostname"], capture_output=True, text=True, check=False
-    )
+    monkeypatch.setenv("PATH", desk.environment["PATH"])
+    done = installing(desk, connection)
     assert done.stdout == ("n1\n" if right else "")
     assert done.returncode == (0 if right else 255), done.stderr
+
+
+@pytest.fixture
+def reached(desk, monkeypatch):
+    """A node that was reached by the user's own known_hosts, whose file is given too."""
+    known = desk.folder / "known_hosts"
+    config = desk.running.lab.ssh_config.read_text()
+    own = desk.running.lab.state / "known_hosts"
+    known.write_text(own.read_text())
+    assert str(own) in config
+    (desk.folder / "config").write_text(config.replace(str(own), str(known)))
+    desk.program("ssh", f'exec {shutil.which("ssh")} -F {desk.folder}/config "$@"')
+    for name in ("XDG_RUNTIME_DIR", "PATH"):
+        monkeypatch.setenv(name, desk.environment[name])
+    connection = connections(load_cluster(desk.cluster()))["n1"]
+    connection.open()
+    return connection, known
+
+
+def test_without_host_key_installing_demands_the_key_by_which_the_node_was_reached(desk, reached):
+    connection, known = reached
+    assert installing(desk, connection).stdout == "n1\n"
+    name = known.read_text().split()[0]
+    known.write_text(f"{name} {WRONG}\n")
+    done = installing(desk, connection)
+    assert (done.returncode, done.stdout) == (255, "")
+
+
+def test_no_node_is_installed_of_which_ssh_keeps_no_host_key(desk, reached):
+    connection, known = reached
+    config = desk.folder / "config"
+    config.write_text(config.read_text().replace(f'"{known}"', "/dev/null"))
+    with pytest.raises(InputError, match="UserKnownHostsFile is '/dev/null'"):
+        pinned_ssh(connection)

@@ -63,6 +63,13 @@ class Connection:
         """The same node over connections of its own: one that is shared may be a dead one."""
         return replace(self, options=("-o", "ControlPath=none", *self.options))
 
+    def settings(self) -> list[tuple[str, str]]:
+        """What ssh makes of the options and the user's config for this node: keyword and value."""
+        command = ["ssh", *self.options, "-G", self.node.ssh]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        pairs = (line.partition(" ") for line in done.stdout.splitlines())
+        return [(key, value) for key, _, value in pairs]
+
     def close(self) -> None:
         """End the shared connection, if there is one; a master that does not answer is left."""
         command = ["ssh", *self.options, "-O", "exit", self.node.ssh]

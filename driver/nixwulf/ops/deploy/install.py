@@ -19,7 +19,7 @@ from pathlib import Path
 
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.text import clean
-from nixwulf.nodes.ssh import Connection
+from nixwulf.nodes.ssh import Connection, as_options
 from nixwulf.ops.deploy.plan import NodePlan
 
 _GRACE_S = 5
@@ -93,15 +93,18 @@ def install(
 
     Returns:
         By name why a node was not installed, None for those that were.
+
+    Raises:
+        InputError: ssh would take any machine for a node; nothing was started.
     """
     folder.mkdir(parents=True, exist_ok=True)
     running: list[InstallationRun] = []
+    pinned = {plan.node.name: pinned_ssh(connections[plan.node.name]) for plan in plans}
     with ExitStack() as stack:
         stack.callback(_end, running, report)
         for plan in plans:
-            connection = connections[plan.node.name]
-            connection.close()  # it would outlive the system that it leads to
-            path = stack.enter_context(_path_with_pinned_ssh(connection))
+            connections[plan.node.name].close()  # it would outlive the system that it leads to
+            path = stack.enter_context(_path_with(pinned[plan.node.name]))
             running.append(_start(plan, folder, path, report))
         deadline = time.monotonic() + limit_s
         while any(one.process.poll() is None for one in running):
@@ -112,27 +115,42 @@ def install(
     return {one.node: one.failure for one in running}
 
 
-def pinned_ssh(connection: Connection, ssh: str) -> str:
-    """A program 'ssh' whose first options are a pinned node's.
+def pinned_ssh(connection: Connection) -> str:
+    """A program 'ssh' that accepts only the host key by which the node was reached before.
 
     nixos-anywhere makes ssh check no host key, by options before those that it can be given; of
     options that ssh reads twice the first counts, so only a program of that name comes before.
+
+    Raises:
+        InputError: the user's ssh keeps no host key of the node.
     """
     words = connection.fresh().options
-    return f'#!/bin/sh\nexec {shlex.join([ssh, *words])} "$@"\n'
+    if connection.node.host_key is None:
+        words = (*as_options(_known(connection)), *words)
+    return f'#!/bin/sh\nexec {shlex.join([shutil.which("ssh") or "ssh", *words])} "$@"\n'
+
+
+def _known(connection: Connection) -> dict[str, str]:
+    """The settings by which ssh accepts what its own files know of the node, and nothing else."""
+    settings = dict(connection.settings())
+    files = settings.get("userknownhostsfile", "")
+    if not {*files.split()} - {"/dev/null", "none"}:
+        raise InputError(
+            f"ssh keeps no host key of node {connection.node.name!r} (UserKnownHostsFile is "
+            f"{files!r}), so that any machine could be installed in its place; give it a "
+            "known_hosts file in ~/.ssh/config, or a host_key in the cluster file."
+        )
+    return {"StrictHostKeyChecking": "yes", "UserKnownHostsFile": files}
 
 
 @contextmanager
-def _path_with_pinned_ssh(connection: Connection) -> Iterator[str]:
-    path = os.environ.get("PATH", os.defpath)
-    if connection.node.host_key is None:
-        yield path
-        return
+def _path_with(ssh: str) -> Iterator[str]:
+    """PATH with a program 'ssh' of this text first on it."""
     with tempfile.TemporaryDirectory(prefix="nixwulf-ssh-") as folder:
         program = Path(folder) / "ssh"
-        program.write_text(pinned_ssh(connection, shutil.which("ssh") or "ssh"), "utf-8")
+        program.write_text(ssh, "utf-8")
         program.chmod(0o700)
-        yield f"{folder}:{path}"
+        yield f"{folder}:{os.environ.get('PATH', os.defpath)}"
 
 
 def _start(plan: NodePlan, folder: Path, path: str, report: Report) -> InstallationRun:

@@ -298,16 +298,11 @@ def own_keys(connections: Iterable[Connection]) -> list[str]:
         lines += agent.stdout.splitlines() if agent.returncode == 0 else []
     files = set(Path("~/.ssh").expanduser().glob("*.pub"))
     for connection in connections:
-        settings = subprocess.run(
-            ["ssh", *connection.options, "-G", connection.node.ssh],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        for line in settings.stdout.splitlines():
-            key, _, value = line.partition(" ")
-            if key == "identityfile":
-                files.add(Path(f"{value}.pub").expanduser())
+        files |= {
+            Path(f"{value}.pub").expanduser()
+            for key, value in connection.settings()
+            if key == "identityfile"
+        }
     for file in sorted(files):
         try:
             text = file.read_text("utf-8")
