@@ -8,7 +8,7 @@ PYTEST = .venv/bin/pytest
 PARALLEL = -n auto --dist worksteal
 LINTS = lint-style lint-shell lint-types lint-rooms lint-docs
 
-.PHONY: setup setup-tests demo check test unit lint $(LINTS) format docs figures boot
+.PHONY: setup setup-tests demo check test unit lint $(LINTS) format docs figures boot lock
 
 setup:
 	@tools/setup.sh
@@ -39,7 +39,7 @@ lint-style:
 	.venv/bin/ruff format --check $(PYTHON_FILES)
 
 lint-shell:
-	.venv/bin/shellcheck --external-sources --source-path=SCRIPTDIR --severity=warning $(shell git ls-files "*.sh") .ci/run
+	$(firstword $(wildcard .venv/bin/shellcheck) shellcheck) --external-sources --source-path=SCRIPTDIR --severity=warning $(shell git ls-files "*.sh") .ci/run
 
 lint-types:
 	cd driver && ../.venv/bin/mypy
@@ -57,6 +57,15 @@ docs: setup
 format: setup
 	.venv/bin/ruff check --fix $(PYTHON_FILES)
 	.venv/bin/ruff format $(PYTHON_FILES)
+
+# New versions of what pip installs, with the hashes of their files for all platforms.
+LOCK = uv pip compile --quiet --universal --generate-hashes --upgrade --python-version 3.11 --no-header --no-annotate
+ENGINES = driver/nixwulf/plugins/engines
+lock:
+	$(LOCK) --extra dev driver/pyproject.toml -o requirements.lock
+	echo 'playwright>=1.40' | $(LOCK) -c requirements.lock - -o requirements-browser.lock
+	echo 'scikit-build-core[pyproject]>=0.9.2' | $(LOCK) - -o $(ENGINES)/llama_cpp/requirements.lock
+	.venv/bin/python -c 'from nixwulf.plugins.engines.mlx.install import REQUIREMENTS; print(*REQUIREMENTS, sep="\n")' | $(LOCK) - -o $(ENGINES)/mlx/requirements.lock
 
 boot: setup
 	@[ -x $(firstword $(BOOT)) ] || { echo "There is no $(firstword $(BOOT)) here; with KVM, run 'nix build .#checks.x86_64-linux.vm-NAME -L'."; exit 1; }

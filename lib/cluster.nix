@@ -175,7 +175,7 @@ rec {
       nixpkgs ? { },
     }:
     let
-      cluster = inventory.checked file;
+      cluster = inventory.own file;
     in
     nodesOf { inherit modules nixpkgs; } cluster
     // {

@@ -138,6 +138,18 @@ rec {
     in
     if cluster.problems == [ ] then cluster else throw (lib.head cluster.problems);
 
+  # The same of a cluster that is no example, whose nodes let in whoever has the examples' key.
+  own =
+    file:
+    let
+      inherit (fromTOML (builtins.readFile ../driver/nixwulf/data/example_keys.toml)) keys;
+      cluster = checked file;
+    in
+    if lib.any (line: lib.any (key: lib.hasInfix key line) keys) cluster.sshKeys then
+      throw "${cluster.source}: deploy.ssh_keys has the key of Nixwulf's examples; put your own in its place ('cat ~/.ssh/*.pub')."
+    else
+      cluster;
+
   # What both Nix and the driver must see in one file; tests compare it with the driver's reading.
   summary = cluster: {
     inherit (cluster) name fabrics;

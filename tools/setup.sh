@@ -96,14 +96,20 @@ missing_libraries() {
   done
 }
 
+# Of what is locked only whole wheels with the hashes of the lock come in: nothing is built, and no newer version is taken.
 make_venv() {
-  local extras=dev stamp=.venv/setup-done
-  if [ "$purpose" = tests ]; then extras=dev,browser stamp=.venv/setup-tests-done; fi
-  if [ "$stamp" -nt driver/pyproject.toml ] && [ -x .venv/bin/nixwulf ]; then return; fi
+  local stamp=.venv/setup-done locks=(--requirement requirements.lock)
+  if [ "$purpose" = tests ]; then
+    stamp=.venv/setup-tests-done
+    locks+=(--requirement requirements-browser.lock)
+  fi
+  if [ -x .venv/bin/nixwulf ] && [ -z "$(find driver/pyproject.toml ./*.lock -newer "$stamp" 2>&1)" ]; then return; fi
   echo "setup: making .venv"
   "$(find_python)" -m venv .venv
-  # tests/sandbox builds the package with this Python's setuptools, as driver/pyproject.toml wants it.
-  .venv/bin/pip install --quiet --disable-pip-version-check 'setuptools>=77' -e "driver[$extras]"
+  local install=(.venv/bin/pip install --quiet --disable-pip-version-check --no-deps)
+  "${install[@]}" --require-hashes --only-binary :all: "${locks[@]}"
+  # By the setuptools of the lock: another one would be fetched for the build.
+  "${install[@]}" --no-build-isolation -e driver
   touch .venv/setup-done "$stamp"
 }
 

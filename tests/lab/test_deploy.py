@@ -18,7 +18,7 @@ from lab_under_test import cluster_of, processes
 from nixwulf.inventory.cluster import Shape
 from stand_in import put
 
-OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEBHUZKDHqXL5TK+aDZky35dHhbf6qpBXOtZFLIsz5ND x"
+OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOtsI/KbJ3SOM7yvQ/ALfJkIxcQnNVreivtTz3x2IvPi x"
 
 
 @pytest.fixture(scope="module")

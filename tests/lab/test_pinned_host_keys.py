@@ -13,7 +13,7 @@ from nixwulf.inventory.cluster import Shape, load_cluster
 from nixwulf.nodes.ssh import connections
 from nixwulf.ops.deploy.install import pinned_ssh
 
-WRONG = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEBHUZKDHqXL5TK+aDZky35dHhbf6qpBXOtZFLIsz5ND other"
+WRONG = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOtsI/KbJ3SOM7yvQ/ALfJkIxcQnNVreivtTz3x2IvPi other"
 # What nixos-anywhere gives its ssh, before anything that it is told to add.
 UNCHECKED = ("-o", "UserKnownHostsFile=/dev/null", "-o", "StrictHostKeyChecking=no")
 

@@ -1,6 +1,7 @@
 """The newcomer's path: a repository of one's own from the template, evaluated and dry-run."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ OUTPUTS = """
     apps = builtins.attrNames flake.apps.x86_64-linux;
   }
 """
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOtsI/KbJ3SOM7yvQ/ALfJkIxcQnNVreivtTz3x2IvPi you@desk"
 NIXWULF = [str(Path(sys.executable).with_name("nixwulf"))]
 
 
@@ -26,6 +28,8 @@ def mine(flake, tmp_path_factory) -> Flake:
     made = Flake(tmp_path_factory.mktemp("mine"))
     done = made.nix("flake", "init", "--template", f"git+file://{CHECKOUT}")
     assert done.returncode == 0, done.stderr
+    cluster = made.folder / "cluster.toml"
+    cluster.write_text(re.sub(r'"ssh-ed25519 .*"', f'"{KEY}"', cluster.read_text()))
     wiring = made.folder / "flake.nix"
     ours = f"git+file://{CHECKOUT}"
     wiring.write_text(wiring.read_text().replace("github:nixwulf/nixwulf", ours))
@@ -97,16 +101,32 @@ def test_its_deployment_can_be_dry_run(mine):
         assert f".#mine-{node}" in done.stdout
 
 
+def test_the_key_of_the_examples_is_refused_with_what_to_do(mine):
+    example = (CHECKOUT / "templates" / "cluster" / "cluster.toml").read_text()
+    done = with_cluster(mine, example)
+    assert done.returncode == 1
+    assert (
+        "error: cluster.toml: deploy.ssh_keys has the key of Nixwulf's examples; put your own in "
+        "its place ('cat ~/.ssh/*.pub')." in done.stderr
+    )
+
+
 def test_a_wrong_cluster_is_one_sentence_that_names_file_and_fix(mine):
-    cluster = mine.folder / "cluster.toml"
-    text = cluster.read_text()
-    try:
-        cluster.write_text(text.replace('"generic-x86_64"', '"generic"', 1))
-        done = mine.nix("eval", ".#nixosConfigurations", "--apply", "builtins.attrNames")
-    finally:
-        cluster.write_text(text)
+    text = (mine.folder / "cluster.toml").read_text()
+    done = with_cluster(mine, text.replace('"generic-x86_64"', '"generic"', 1))
     assert done.returncode == 1
     assert (
         "error: cluster.toml: node 'mini1' has the unknown platform 'generic'; known: dgx-spark,"
         in done.stderr
     )
+
+
+def with_cluster(mine, text):
+    """What nix prints where the cluster file is another one."""
+    cluster = mine.folder / "cluster.toml"
+    own = cluster.read_text()
+    try:
+        cluster.write_text(text)
+        return mine.nix("eval", ".#nixosConfigurations", "--apply", "builtins.attrNames")
+    finally:
+        cluster.write_text(own)

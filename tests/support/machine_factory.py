@@ -6,7 +6,7 @@ from nixwulf.inventory.cluster import parse_cluster
 from nixwulf.ops.deploy.machine import parse_machine
 from nixwulf.ops.deploy.plan import make_plan
 
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEBHUZKDHqXL5TK+aDZky35dHhbf6qpBXOtZFLIsz5ND you@desk"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOtsI/KbJ3SOM7yvQ/ALfJkIxcQnNVreivtTz3x2IvPi you@desk"
 DISK = "/dev/disk/by-id/nvme-ACME_1TB_S1"
 
 # hand-made: no NVMe is at hand (form: linux/machine.txt, lsblk --json)

@@ -5,7 +5,7 @@
   ...
 }:
 let
-  key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEBHUZKDHqXL5TK+aDZky35dHhbf6qpBXOtZFLIsz5ND test";
+  key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOtsI/KbJ3SOM7yvQ/ALfJkIxcQnNVreivtTz3x2IvPi test";
   fabric = interface: address: kind: {
     inherit interface address kind;
     prefixLength = 24;

@@ -1,12 +1,16 @@
 """make setup says what it needs and never installs a service."""
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 SCRIPT = Path("tools/setup.sh")
 
@@ -44,6 +48,21 @@ def test_without_root_and_sudo_it_names_the_exact_command_and_exits_2(machine):
     assert "setup: these system packages are needed: iperf3 cmake" in done.stdout
     assert "run 'sudo apt-get install --no-install-recommends iperf3 cmake" in done.stderr
     assert not (machine / ".venv").exists()
+
+
+def test_the_lock_has_a_hashed_version_of_all_that_the_driver_needs():
+    project = tomllib.loads(Path("driver/pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for file, wanted in [
+        ("requirements.lock", [*project["dependencies"], *extras["dev"]]),
+        ("requirements-browser.lock", extras["browser"]),
+    ]:
+        blocks = re.split(r"\n(?=\w)", Path(file).read_text())
+        assert all("--hash=sha256:" in block for block in blocks)
+        locked = {m[1]: m[2] for block in blocks if (m := re.match(r"([\w-]+)==([\w.]+)", block))}
+        for requirement in map(Requirement, wanted):
+            version = locked[canonicalize_name(requirement.name)]
+            assert version in requirement.specifier, f"{requirement}: run 'make lock'"
 
 
 def test_it_unpacks_sshd_and_does_not_install_it():

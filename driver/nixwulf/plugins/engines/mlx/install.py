@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nixwulf.core.files import cache_dir
-from nixwulf.plugins.engines.local import Making, Recipe, printed
+from nixwulf.plugins.engines.local import Making, Recipe, locked, printed
 
 PROGRAMS = ("mlx_lm.benchmark", "mlx_lm.server")
 MLX, MLX_LM = "0.32.4", "0.32.2"
 # The extra is the library for CPUs, which Linux needs; a Mac's has the GPU in it.
+# What their versions and those of all that they need are held to, by hashes: 'make lock' writes it.
+LOCK = Path(__file__).with_name("requirements.lock")
 REQUIREMENTS = (f"mlx[cpu]=={MLX}", f"mlx-lm=={MLX_LM}")
 VERSION = f"{MLX_LM}-{MLX}"
 BUILT_FROM = f"PyPI's mlx[cpu] {MLX} and mlx-lm {MLX_LM} (350 MB), in half a minute"
@@ -44,7 +46,7 @@ def install_steps(folder: Path) -> list[list[str]]:
     python = str(environment / "bin" / "python")
     return [
         [sys.executable, "-m", "venv", str(environment)],
-        [python, "-m", "pip", "install", "--disable-pip-version-check", *REQUIREMENTS],
+        [python, "-m", "pip", "install", "--disable-pip-version-check", *locked(LOCK)],
     ]
 
 

@@ -26,7 +26,7 @@ from nixwulf.plugins.engines.llama_cpp.install import (
     build_folder,
     compile_arguments,
     configure_arguments,
-    download_arguments,
+    download_steps,
     share_done,
 )
 from nixwulf.plugins.engines.local import make_once
@@ -70,9 +70,17 @@ def test_any_line_of_a_log_is_a_share_or_nothing(line):
 
 
 def test_pip_downloads_with_the_users_own_configuration():
-    argv = download_arguments(Path("/work"))
-    assert argv[:4] == [sys.executable, "-m", "pip", "download"]
-    assert not {"--index-url", "--extra-index-url", "--isolated", "-i"} & set(argv)
+    tools, sdist = download_steps(Path("/work"))
+    assert tools[:4] == [sys.executable, "-m", "pip", "install"]
+    assert sdist[2:6] == [sys.executable, "-m", "pip", "download"]
+    assert not {"--index-url", "--extra-index-url", "--isolated", "-i"} & {*tools, *sdist}
+
+
+def test_nothing_that_no_hash_is_known_of_runs_to_read_the_sdist():
+    tools, sdist = download_steps(Path("/work"))
+    assert {"--require-hashes", "--only-binary"} <= set(tools)
+    assert sdist[:2] == ["env", "PYTHONPATH=/work/tools"]
+    assert "--no-build-isolation" in sdist
 
 
 def test_the_build_is_static_has_rpc_and_fetches_nothing():
@@ -133,6 +141,8 @@ def sdist(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    (tmp_path / "none.lock").touch()  # its own backend reads the stand-in
+    monkeypatch.setattr(install, "_LOCK", tmp_path / "none.lock")
 
     def make(cmake: str = CMAKE) -> None:
         packaging = {

@@ -44,7 +44,12 @@ def test_an_environment_is_made_by_the_users_own_python_and_pip(tmp_path):
     make, fill = install.install_steps(tmp_path)
     assert make == [sys.executable, "-m", "venv", str(tmp_path / "environment")]
     assert fill[:4] == [str(tmp_path / "environment/bin/python"), "-m", "pip", "install"]
-    assert fill[-2:] == ["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"]
+    assert "--require-hashes" in fill
+
+
+def test_the_lock_has_the_versions_that_records_name():
+    lines = install.LOCK.read_text().splitlines()
+    assert {f"mlx=={install.MLX} \\", f"mlx-lm=={install.MLX_LM} \\"} <= set(lines)
 
 
 @pytest.mark.repository
