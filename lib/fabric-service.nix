@@ -17,7 +17,7 @@ in
   option = lib.mkOption {
     type = lib.types.str;
     description = ''
-      The fabric that the service is on. It listens there and the firewall opens there, nowhere else: the
+      The fabric that the service is on. It listens there, and only the cluster's other nodes reach it there: the
       engines' protocols have no authentication.
     '';
   };
@@ -72,14 +72,24 @@ in
       };
     };
 
+  # What the kernel drops whatever the firewall lets in: packets of the unit from and to anybody but the nodes on the
+  # fabric, and `others`.
+  onlyPeers = name: others: {
+    IPAddressDeny = "any";
+    IPAddressAllow =
+      lib.unique ([ (on name).address ] ++ import ./peers.nix { inherit lib config; } name) ++ others;
+  };
+
   # For programs that need a port, perhaps a GPU, and their own cache.
   hardening = {
     DynamicUser = true;
     CapabilityBoundingSet = [ "" ];
     DevicePolicy = "closed";
+    LimitCORE = 0;
     LockPersonality = true;
     NoNewPrivileges = true;
     PrivateTmp = true;
+    PrivateUsers = true;
     ProtectClock = true;
     ProtectControlGroups = true;
     ProtectHome = true;
@@ -89,6 +99,7 @@ in
     ProtectKernelTunables = true;
     ProtectProc = "invisible";
     ProtectSystem = "strict";
+    RemoveIPC = true;
     RestrictAddressFamilies = [
       "AF_INET"
       "AF_INET6"
@@ -99,6 +110,9 @@ in
     RestrictRealtime = true;
     RestrictSUIDSGID = true;
     SystemCallArchitectures = "native";
+    # A call that it lacks fails and kills nobody: drivers of GPUs try calls that they can do without.
+    SystemCallErrorNumber = "EPERM";
+    SystemCallFilter = [ "@system-service" ];
     UMask = "0077";
   };
 

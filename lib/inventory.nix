@@ -59,6 +59,34 @@ let
   duplicates =
     names: lib.attrNames (lib.filterAttrs (_: same: lib.length same > 1) (lib.groupBy lib.id names));
 
+  # By which the driver checks the file. A match is of the whole value, line feeds too, which '$' lets pass.
+  schema = lib.importJSON ../driver/nixwulf/data/schemas/cluster.json;
+  nodeSchema = schema.properties.nodes.items.properties;
+  unfit =
+    what: { pattern, ... }: value:
+    let
+      bare = lib.removeSuffix "$" (lib.removePrefix "^" pattern);
+    in
+    optional (
+      !lib.isString value || builtins.match bare value == null
+    ) "${what} is ${builtins.toJSON value}, expected ${bare}.";
+
+  # Values that are names in units, rules and files of a node, where another line is another setting.
+  portProblems =
+    node: port:
+    let
+      of = key: "node '${node.name}' on '${port.fabric}': ${key}";
+      fit = key: unfit (of key) schema."$defs".${key};
+    in
+    optional (!port.end ? address)
+      "node '${node.name}' has no address on the fabric '${port.fabric}'; add address = \"...\" from its subnet."
+    ++
+      optional (!port.end ? interface)
+        "node '${node.name}' has no interface on the fabric '${port.fabric}'; add interface = \"...\" ('ip link' there)."
+    ++ concatMap (unfit (of "address") schema."$defs".ipv4) (optional (port.end ? address) port.end.address)
+    ++ concatMap (fit "interface") (optional (port.end ? interface) port.end.interface)
+    ++ concatMap (fit "rdma_device") (lib.toList (port.end.rdma_device or [ ]));
+
   knownPlatforms = lib.concatStringsSep ", " (lib.attrNames platformFacts);
 
   nodeProblems =
@@ -74,14 +102,12 @@ let
         optional ((cluster.fabrics.${name} or { }) ? link_prefix != node.fabrics.${name} ? links)
           "node '${node.name}' on '${name}': 'links' of a node and 'link_prefix' of [fabrics.${name}] belong together, and one of them is missing."
     ) (lib.attrNames node.fabrics)
-    ++ concatMap (
-      port:
-      optional (!port.end ? address)
-        "node '${node.name}' has no address on the fabric '${port.fabric}'; add address = \"...\" from its subnet."
-      ++
-        optional (!port.end ? interface)
-          "node '${node.name}' has no interface on the fabric '${port.fabric}'; add interface = \"...\" ('ip link' there)."
-    ) node.ports
+    ++ concatMap (portProblems node) node.ports
+    ++ unfit "a node's name" schema."$defs".name node.name
+    ++ unfit "ssh of node '${node.name}'" nodeSchema.ssh node.ssh
+    ++ concatMap (unfit "disk of node '${node.name}'" nodeSchema.disk) (
+      optional (node.disk != null) node.disk
+    )
     ++ lib.optionals node.managed (
       optional (
         builtins.match "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?" node.name == null
@@ -113,7 +139,9 @@ rec {
 
   problemsOf =
     cluster:
-    concatMap (nodeProblems cluster) cluster.nodes
+    unfit "name" schema."$defs".name cluster.name
+    ++ concatMap (unfit "the name of a fabric" schema."$defs".name) (lib.attrNames cluster.fabrics)
+    ++ concatMap (nodeProblems cluster) cluster.nodes
     ++ map (name: "two nodes have the host name '${name}'; rename one.") (
       duplicates (map (node: node.name) cluster.nodes)
     )

@@ -66,7 +66,7 @@ in
           description = "distributed-llama worker on the fabric '${cfg.fabric}'";
           # Mesa's shader cache: there is no home.
           environment = lib.mkIf gpu { XDG_CACHE_HOME = "/var/cache/distributed-llama"; };
-          serviceConfig = fabricService.hardening // {
+          serviceConfig = fabricService.hardening // fabricService.onlyPeers cfg.fabric [ ] // {
             ExecStart = utils.escapeSystemdExecArgs (
               [
                 (lib.getExe' cfg.package "dllama")

@@ -31,7 +31,7 @@ in
     apiPort = mkOption {
       type = types.port;
       default = 52415;
-      description = "TCP port of the OpenAI-compatible API.";
+      description = "TCP port of the OpenAI-compatible API, for the cluster's nodes: others reach it by `ssh -L`.";
     };
     peerPort = mkOption {
       type = types.port;
@@ -80,7 +80,16 @@ in
             # exo writes its keys and caches below it.
             HOME = "/var/lib/exo";
           };
-          serviceConfig = fabricService.hardening // {
+          serviceConfig =
+            fabricService.hardening
+            # The nodes find each other by multicast. Where models are fetched, anybody may answer.
+            // lib.optionalAttrs cfg.offline (
+              fabricService.onlyPeers cfg.fabric [
+                "localhost"
+                "multicast"
+              ]
+            )
+            // {
             ExecStart = utils.escapeSystemdExecArgs [
               (lib.getExe cfg.package)
               "--api-port"
@@ -108,14 +117,12 @@ in
 
     nixwulf.fabric-firewall.${cfg.fabric} = {
       tcp = [
+        cfg.apiPort
         cfg.peerPort
         fabricService.ranges.exo
       ];
       # By which the nodes find each other.
       udp = [ fabricService.udp.exo-mdns ];
-    };
-    networking.firewall.interfaces = lib.mkIf (fabric != null) {
-      ${fabric.interface}.allowedTCPPorts = [ cfg.apiPort ];
     };
   };
 }

@@ -2,19 +2,12 @@
 { config, lib, ... }:
 let
   inherit (lib) mkIf mkOption types;
-  inherit (config.nixwulf) cluster fabrics;
+  inherit (config.nixwulf) fabrics;
   inherit (config.networking) nftables;
   opened = lib.filterAttrs (name: _: fabrics ? ${name}) config.nixwulf.fabric-firewall;
 
-  # Of a machine without a cluster nobody says who its peers are. Fabrics have no IPv6 addresses: by IPv6 all is closed.
-  peers =
-    name:
-    if cluster.nodes == [ ] then
-      [ "${fabrics.${name}.address}/${toString fabrics.${name}.prefixLength}" ]
-    else
-      lib.remove fabrics.${name}.address (
-        lib.catAttrs name (lib.catAttrs "addresses" cluster.nodes)
-      );
+  # Fabrics have no IPv6 addresses: by IPv6 all is closed.
+  peers = import ../lib/peers.nix { inherit lib config; };
 
   ports = mkOption {
     type = types.listOf (types.either types.port (types.attrsOf types.port));

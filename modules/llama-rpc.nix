@@ -131,7 +131,7 @@ let
         }
         // lib.optionalAttrs (fabric.gidIndex != null) { GGML_RDMA_GID = toString fabric.gidIndex; }
         // instance.environment;
-        serviceConfig = fabricService.hardening // {
+        serviceConfig = fabricService.hardening // fabricService.onlyPeers instance.fabric [ ] // {
           ExecStart = utils.escapeSystemdExecArgs (
             [
               # nixpkgs' name of it, which the flake's variants have too; upstream's is ggml-rpc-server.
@@ -161,6 +161,8 @@ let
           ];
           # GPU runtimes compile kernels and map them executable; the CPU backend is ordinary code.
           MemoryDenyWriteExecute = !gpu;
+          # ROCm and CUDA read /proc/meminfo, the CPU's backend its own process only.
+          ProcSubset = if gpu then "all" else "pid";
         };
       }
     ];

@@ -52,6 +52,7 @@ in
         RemainAfterExit = true;
         # The counters are root's files in /sys.
         DynamicUser = false;
+        PrivateUsers = false;
         ProtectKernelTunables = false;
         CapabilityBoundingSet = [ "CAP_CHOWN" ];
         PrivateNetwork = true;

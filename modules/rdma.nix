@@ -92,9 +92,8 @@ in
       type = types.bool;
       default = false;
       description = ''
-        Whether to let all ports through on the RDMA fabrics' interfaces, as published guides do. NCCL, RCCL and MPI
-        listen on ports that the kernel chooses. Without it only RoCE (UDP 4791) and perftest (TCP 18515) pass, from the
-        cluster's nodes. Do not trust an interface that is also the office's network.
+        Whether the cluster's nodes reach all ports of each other on the RDMA fabrics, for what listens on a port of its
+        own choice. Without it RoCE (UDP 4791) and perftest (TCP 18515) pass, and what other modules open.
       '';
     };
   };
@@ -133,15 +132,17 @@ in
       ];
 
       # What an RDMA device answers by itself, no firewall of the kernel's sees; a soft device's packets pass it.
-      nixwulf.fabric-firewall = lib.mkIf (!cfg.trusted) (
+      nixwulf.fabric-firewall =
+        let
+          all = {
+            from = 1;
+            to = 65535;
+          };
+        in
         lib.mapAttrs (_: _: {
-          udp = [ 4791 ];
-          tcp = [ 18515 ];
-        }) rdma
-      );
-      networking.firewall.trustedInterfaces = lib.mkIf cfg.trusted (
-        lib.mapAttrsToList (_: fabric: fabric.interface) rdma
-      );
+          udp = [ (if cfg.trusted then all else 4791) ];
+          tcp = [ (if cfg.trusted then all else 18515) ];
+        }) rdma;
 
       systemd.services.opensm = lib.mkIf (infiniband != [ ] && cfg.subnetManager == cluster.node) {
         description = "InfiniBand subnet manager";
@@ -162,6 +163,8 @@ in
         # As root, whose devices they are.
         serviceConfig = hardening // {
           DynamicUser = false;
+          PrivateUsers = false;
+          ProcSubset = "pid";
           DeviceAllow = [ "char-infiniband*" ];
           CacheDirectory = "opensm";
         };

@@ -110,16 +110,17 @@ let
         fi
 
         cache=''${XDG_CACHE_HOME:-''${HOME:-/root}/.cache}
-        mkdir -p "$cache/nixwulf/${command}-${version}" "$cache/huggingface"
+        mkdir -p "$cache/nixwulf/${command}-${version}" "$cache/huggingface/hub"
         options+=(
           "--volume=$cache/nixwulf/${command}-${version}:/root/.cache"
-          "--volume=$cache/huggingface:/root/.cache/huggingface"
+          # The folder above it has the user's token.
+          "--volume=$cache/huggingface/hub:/root/.cache/huggingface/hub"
           # Its default is not in .cache; recompiling takes vLLM 25 minutes.
           --env=TRITON_CACHE_DIR=/root/.cache/triton
         )
-        for folder in ${lib.escapeShellArgs cfg.folders}; do
+        for folder in ${lib.escapeShellArgs (lib.unique (map toString cfg.folders))}; do
           if [[ -d $folder ]]; then
-            options+=("--volume=$folder:$folder")
+            options+=("--volume=$folder:$folder:ro")
           fi
         done
         for variable in ${lib.escapeShellArgs environment}; do
@@ -178,12 +179,12 @@ in
     };
     folders = mkOption {
       type = types.listOf types.path;
-      default = [
-        "/home"
-        "/models"
-        "/tmp"
-      ];
-      description = "Folders of the host that a toolbox sees under the same path, those of them that exist.";
+      default = [ config.nixwulf.cluster.models ];
+      defaultText = lib.literalMD "the cluster's folder of models";
+      description = ''
+        Folders of the host that a toolbox may read under the same path, those of them that exist. An image is somebody
+        else's program: it has a `/tmp` of its own, and no home.
+      '';
     };
     wrappers = mkOption {
       type = types.attrsOf types.package;
@@ -236,6 +237,7 @@ in
           serviceConfig = {
             Type = "oneshot";
             User = cfg.user;
+            LimitCORE = 0;
             RuntimeDirectory = dirOf (fetched name);
             RuntimeDirectoryPreserve = true;
           };

@@ -19,6 +19,7 @@ let
 
   ray = cfg.mode == "ray";
   inToolbox = cfg.toolbox != null;
+  localModel = lib.hasPrefix "/" cfg.model;
   rank = lib.lists.findFirstIndex (address: address == fabric.address) null cfg.addresses;
   head = lib.head cfg.addresses;
   isHead = rank == 0;
@@ -215,7 +216,10 @@ in
     port = mkOption {
       type = types.port;
       default = 8000;
-      description = "TCP port of the OpenAI-compatible API, on the head's address on the fabric.";
+      description = ''
+        TCP port of the OpenAI-compatible API, on the head's address on the fabric, for the cluster's nodes: others reach
+        it by `ssh -L`.
+      '';
     };
     rayPort = mkOption {
       type = types.port;
@@ -296,15 +300,20 @@ in
           // (
             if inToolbox then
               # podman makes the sandbox, and cannot do so inside another one.
-              { User = toolboxes.user; }
+              {
+                User = toolboxes.user;
+                LimitCORE = 0;
+              }
             else
               fabricService.hardening
+              # A name on Hugging Face is fetched from there.
+              // lib.optionalAttrs localModel (fabricService.onlyPeers cfg.fabric [ "localhost" ])
               // {
                 StateDirectory = "vllm";
                 CacheDirectory = "vllm";
                 # Of /home it sees the model, if that is there.
                 ProtectHome = "tmpfs";
-                BindReadOnlyPaths = lib.optional (lib.hasPrefix "/" cfg.model) (fabricService.quotedPath cfg.model);
+                BindReadOnlyPaths = lib.optional localModel (fabricService.quotedPath cfg.model);
                 DeviceAllow =
                   fabricService.gpuDevices.rocm ++ fabricService.gpuDevices.cuda ++ fabricService.rdmaDevices fabric;
                 SupplementaryGroups = [
@@ -317,18 +326,21 @@ in
       ]
     );
 
+    nixwulf.toolboxes.folders = lib.mkIf (inToolbox && localModel) [
+      cluster.models
+      cfg.model
+    ];
+
     services.udev.extraRules = lib.mkIf (ready && cfg.autoStart) (
       fabricService.startedBy fabric "vllm.service"
     );
 
     nixwulf.fabric-firewall.${cfg.fabric}.tcp = [
+      cfg.port
       (if ray then cfg.rayPort else cfg.masterPort)
       # NCCL, Gloo and Ray's managers take these.
       fabricService.ranges.free
     ]
     ++ lib.optional ray fabricService.ranges.ray;
-    networking.firewall.interfaces = lib.mkIf (fabric != null) {
-      ${fabric.interface}.allowedTCPPorts = [ cfg.port ];
-    };
   };
 }

@@ -49,6 +49,12 @@ in
           t.assertTrue(reaches(desk, "${address "node1"}", 22))
           t.assertFalse(reaches(desk, "${address "node1"}", 50052))
 
+      with subtest("where the firewall is off the unit still takes packets of the nodes only"):
+          node1.succeed("systemctl stop firewall")
+          t.assertTrue(reaches(node2, "${address "node1"}", 50052))
+          t.assertFalse(reaches(desk, "${address "node1"}", 50052))
+          node1.succeed("systemctl start firewall")
+
       with subtest("the port is closed on another network of the nodes, and by IPv6"):
           node1.succeed("systemctl stop llama-rpc-cpu")
           node1.succeed("systemd-run --unit=everywhere iperf3 --server --port 50052")

@@ -12,7 +12,7 @@ let
         nixwulf.power-meter.enable = true;
         nixwulf.toolboxes.names = [ "vllm" ];
         nixwulf.toolboxes.folders = [
-          "/tmp"
+          "/usr"
           "/does/not exist"
         ];
       }

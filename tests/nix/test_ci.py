@@ -1,5 +1,6 @@
 """The public workflow: what it builds, on which machines, and what waits for what."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,4 +36,19 @@ def test_an_image_is_built_on_a_runner_of_its_own_architecture(jobs):
     assert (
         "matrix.image.system == 'aarch64-linux' && 'ubuntu-24.04-arm'" in jobs["image"]["runs-on"]
     )
-    assert ".#packages.${{ matrix.image.system }}." in commands(jobs["image"])
+    (build,) = [step for step in jobs["image"]["steps"] if "nix build" in step.get("run", "")]
+    assert ".#packages.$SYSTEM.$IMAGE" in build["run"]
+    assert build["env"]["SYSTEM"] == "${{ matrix.image.system }}"
+
+
+def test_a_pull_request_may_read_and_its_values_reach_no_shell_as_text(jobs):
+    assert yaml.safe_load(WORKFLOW.read_text())["permissions"] == {"contents": "read"}
+    steps = [step for job in jobs.values() for step in job["steps"]]
+    assert [step["run"] for step in steps if "${{" in step.get("run", "")] == []
+    checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout@")]
+    assert all(step["with"] == {"persist-credentials": False} for step in checkouts)
+
+
+def test_an_action_is_what_it_was_when_it_was_chosen(jobs):
+    used = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+    assert [action for action in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action)] == []

@@ -175,10 +175,14 @@ class TestToolbox:
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[-5:] == [VLLM, "vllm", "serve", "a model", "--port=1"]
 
-    def test_only_folders_that_exist_are_given_to_it(self, toolbox):
-        options = toolbox("env").stdout.splitlines()
-        assert "--volume=/tmp:/tmp" in options
-        assert not [option for option in options if "not exist" in option]
+    def test_it_reads_folders_that_exist_and_has_neither_home_nor_token(self, toolbox, tmp_path):
+        options = toolbox("env", XDG_CACHE_HOME=str(tmp_path / "cache")).stdout.splitlines()
+        volumes = [option for option in options if option.startswith("--volume=")]
+        assert "--volume=/usr:/usr:ro" in volumes
+        assert not [volume for volume in volumes if "not exist" in volume]
+        (hub,) = [volume for volume in volumes if "huggingface" in volume]
+        assert hub.endswith("/huggingface/hub:/root/.cache/huggingface/hub")
+        assert not {"/tmp", "/home"} & {volume[9:].split(":")[0] for volume in volumes}
 
     def test_without_a_command_it_says_what_to_give(self, toolbox):
         done = toolbox()

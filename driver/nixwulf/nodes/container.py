@@ -43,9 +43,11 @@ elif [ -e "$model" ]; then echo "model:$(dirname "$model")"; fi
 caches=${XDG_CACHE_HOME:-$HOME/.cache}
 # A compile cache of another version crashes vLLM, so that each image has its own.
 own=$caches/nixwulf/toolboxes/${image##*:}
-mkdir -p "$own" "$caches/huggingface"
+hub=huggingface/hub
+mkdir -p "$own" "$caches/$hub"
 echo "cache:$own:/root/.cache"
-echo "cache:$caches/huggingface:/root/.cache/huggingface"
+# The folder above it has the user's token. Only of a name on Hugging Face is anything fetched.
+echo "cache:$caches/$hub:/root/.cache/$hub${model:+:ro}"
 echo "--"
 podman run --rm --entrypoint= --network=none --cgroups=disabled --security-opt=seccomp=unconfined \
   --env=LC_ALL=C "$image" sh -c 'for program; do command -v "$program"; done; exit 0' sh "$@"
@@ -63,13 +65,13 @@ class Toolbox:
     caches: tuple[str, ...]
     programs: Mapping[str, str]
 
-    def argv(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    def argv(self, name: str, argv: Sequence[str], environment: Iterable[str]) -> list[str]:
         """podman's command line for a program in a container.
 
         Args:
             name: of the container.
             argv: the program and its arguments.
-            environment: variables that the program gets.
+            environment: names of variables that it gets as podman has them: an argv is public.
         """
         options = [
             *("--rm", "--init", f"--name={name}", "--entrypoint=", "--log-driver=none"),
@@ -90,7 +92,7 @@ class Toolbox:
         options += [f"--volume={self.model}:{self.model}:ro"] if self.model else []
         # Its default is not in .cache; recompiling takes vLLM 25 minutes.
         options += ["--env=TRITON_CACHE_DIR=/root/.cache/triton"]
-        options += [f"--env={key}={value}" for key, value in environment.items()]
+        options += [f"--env={key}" for key in environment]
         return ["podman", "run", *options, self.image, *argv]
 
 

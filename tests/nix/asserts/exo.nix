@@ -106,12 +106,18 @@ in
       lib.hasInfix "RestrictNetworkInterfaces=lo\nRestrictNetworkInterfaces=thunderbolt0\n"
         config.systemd.units."exo.service".text;
   };
-  "the API is open on the fabric's interface, the rest to the nodes there, and nothing anywhere else" = {
+  "its API and ports are open to the nodes on the fabric, and nothing anywhere else" = {
     expected = {
-      interfaces = [ "thunderbolt0" ];
-      api = [ 52415 ];
+      interfaces = [ ];
+      addresses = [
+        "10.10.0.1"
+        "10.10.0.2"
+        "localhost"
+        "multicast"
+      ];
       peers = {
         tcp = [
+          52415
           52414
           {
             from = 49152;
@@ -125,7 +131,7 @@ in
     };
     actual = {
       interfaces = lib.attrNames firewall.interfaces;
-      api = firewall.interfaces.thunderbolt0.allowedTCPPorts;
+      addresses = service.serviceConfig.IPAddressAllow;
       peers = config.nixwulf.fabric-firewall.cable;
       everywhere = lib.intersectLists [ 52414 52415 ] firewall.allowedTCPPorts;
       ranges = firewall.allowedTCPPortRanges;

@@ -111,6 +111,19 @@ in
       trusted = firewall.trustedInterfaces;
     };
   };
+  "the kernel drops packets of everybody but the nodes on its fabric" = {
+    expected = {
+      IPAddressDeny = "any";
+      IPAddressAllow = [
+        "10.10.0.1"
+        "10.10.0.1/24"
+      ];
+    };
+    actual = lib.getAttrs [
+      "IPAddressAllow"
+      "IPAddressDeny"
+    ] gpu.serviceConfig;
+  };
   "a udev rule starts it, also where the interface was up in the initrd" = {
     expected = [
       "cpu"
@@ -165,6 +178,9 @@ in
       "CapabilityBoundingSet=\n"
       "NoNewPrivileges=true"
       "PrivateTmp=true"
+      "PrivateUsers=true"
+      "LimitCORE=0"
+      "SystemCallFilter=@system-service"
       "ProtectSystem=strict"
       "DevicePolicy=closed"
       "RestrictAddressFamilies=AF_INET\n"

@@ -129,15 +129,20 @@ in
       );
     };
   };
-  "no fabric is trusted unless somebody says so" = {
-    expected = [
-      false
-      true
-    ];
-    actual = [
-      (lib.elem "eth2" head.networking.firewall.trustedInterfaces)
-      (lib.elem "eth3" worker.networking.firewall.trustedInterfaces)
-    ];
+  "all ports of a trusted fabric are open to its own nodes, and its interface to nobody else" = {
+    expected = {
+      ib = lib.genAttrs [ "tcp" "udp" ] (_: [
+        {
+          from = 1;
+          to = 65535;
+        }
+      ]);
+      interfaces = [ "lo" ];
+    };
+    actual = {
+      ib = lib.getAttrs [ "tcp" "udp" ] worker.nixwulf.fabric-firewall.ib;
+      interfaces = worker.networking.firewall.trustedInterfaces;
+    };
   };
   "opensm runs on the head, on no other node, and nowhere if the switch does it" = {
     expected = [

@@ -55,6 +55,13 @@ let
       package = pkgs.writeShellScriptBin "vllm" "";
     })
   ];
+  fetching = evaluate [
+    (node "10.10.0.2" {
+      mode = "mp";
+      model = lib.mkForce "Qwen/Qwen3-8B";
+      package = pkgs.writeShellScriptBin "vllm" "";
+    })
+  ];
   rayWorker = evaluate [
     (node "10.10.0.2" { package = pkgs.writeShellScriptBin "vllm" ""; })
   ];
@@ -190,13 +197,10 @@ in
       "BindReadOnlyPaths=\"/models/a model\""
     ];
   };
-  "the API is open to all on the fabric's interface, what the nodes say to each other to them only" = {
+  "the API and what the nodes say to each other are open to the nodes only" = {
     expected = {
-      api = [
-        [ 8000 ]
-        [ ]
-      ];
       ray = [
+        8000
         6379
         ephemeral
         {
@@ -205,23 +209,40 @@ in
         }
       ];
       mp = [
+        8000
         29501
         ephemeral
       ];
     };
     actual = {
-      api = [
-        (interface head).allowedTCPPorts
-        (interface head).allowedTCPPortRanges
-      ];
       # perftest's port is open there as well, because the fabric has RDMA.
       ray = lib.remove 18515 head.nixwulf.fabric-firewall.cable.tcp;
       mp = lib.remove 18515 worker.nixwulf.fabric-firewall.cable.tcp;
     };
   };
+  "packets from elsewhere are dropped, but where the model is fetched or podman makes the sandbox" = {
+    expected = [
+      [
+        "10.10.0.2"
+        "10.10.0.1"
+        "localhost"
+      ]
+      false
+      false
+    ];
+    actual = [
+      worker.systemd.services.vllm.serviceConfig.IPAddressAllow
+      (fetching.systemd.services.vllm.serviceConfig ? IPAddressAllow)
+      (head.systemd.services.vllm.serviceConfig ? IPAddressAllow)
+    ];
+  };
+  "a toolbox reads the folder of the model" = {
+    expected = true;
+    actual = lib.elem "/models/a model" head.nixwulf.toolboxes.folders;
+  };
   "the firewall opens nowhere else" = {
     expected = [
-      [ "thunderbolt0" ]
+      [ ]
       [ ]
       [ ]
     ];

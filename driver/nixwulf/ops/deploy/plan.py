@@ -175,7 +175,7 @@ def image_steps(cluster: Cluster, flake: str, node: Node, platform: dict[str, An
 
 
 def darwin_steps(flake: str, node: Node, name: str) -> list[str]:
-    """How a Mac gets its configuration: by nix-darwin, on the Mac itself.
+    """How a Mac gets its configuration: by the nix-darwin of the flake's lock, on the Mac itself.
 
     Args:
         flake: the reference of the flake.
@@ -183,8 +183,9 @@ def darwin_steps(flake: str, node: Node, name: str) -> list[str]:
         name: of its configuration in the flake.
     """
     where = "a checkout of the flake" if flake.startswith((".", "/", "path:")) else "any folder"
-    switch = f"sudo nix run nix-darwin/master#darwin-rebuild -- switch --flake {flake}#{name}"
-    return [f"ssh {node.ssh}, and there, in {where}:", switch]
+    build = f"nix build --out-link system {flake}#darwinConfigurations.{name}.system"
+    switch = f"sudo ./system/sw/bin/darwin-rebuild switch --flake {flake}#{name}"
+    return [f"ssh {node.ssh}, and there, in {where}:", build, switch]
 
 
 def _node_plan(

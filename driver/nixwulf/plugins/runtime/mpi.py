@@ -21,6 +21,13 @@ from nixwulf.plugins.runtime.run import PROGRESS_CPU_S, Run, RunFailure
 
 INSTALL = "install Open MPI, the same on all nodes"
 _VERSION = re.compile(r"\(Open MPI\) (\d+)(\.\S+)")
+# What mpirun has a remote shell run (plm_rsh_module.c, plm_ssh_module.c): a user's profile,
+# variables of its installation, its daemon. No word is one that a shell acts upon.
+_PROFILE = r"\( test ! -r \./\.profile \|\| \. \./\.profile;"
+_VARIABLE = r""" *(?:[A-Z_]+=[^\s"'\\;|&<>()`]*|export [A-Z_]+) *;"""
+_WORD = r"""(?:[^\s"'\\;|&<>()$`]|"[^"\\$`]*"|'[^']*')+"""
+_PROGRAM = r"(?:/[\w/.+-]+/)?(?:orted|prted)"
+_DAEMON = re.compile(rf" *(?:{_PROFILE})?(?:{_VARIABLE})* *{_PROGRAM}(?: +{_WORD})* *\)? *")
 # The first with PRRTE, whose options have other names.
 _PRRTE_MAJOR = 5
 # comm has at most 15 characters (proc(5)).
@@ -161,6 +168,20 @@ def signs_of_life(
     return observe
 
 
+def daemon_of(command: str, head: str) -> list[str]:
+    """The command line that starts a daemon on a worker; raises RunFailure for any other command.
+
+    command: what mpirun on the node `head` printed.
+    """
+    if not _DAEMON.fullmatch(command):
+        raise RunFailure(
+            "failed",
+            f"mpirun on node {head!r} asks for {command[:200]!r} on a worker, which is no daemon "
+            "of Open MPI; see what 'mpirun' is there.",
+        )
+    return ["sh", "-c", command]
+
+
 def _environment(node: Connection, job: Job) -> Mapping[str, str]:
     return job.environment.get(node.node.name, {})
 
@@ -174,7 +195,7 @@ def _start_daemons(run: Run, job: Job, process: OwnedProcess) -> list[OwnedProce
             address, _, command = line.partition(" ")
             if command and address in waiting:
                 worker = waiting.pop(address)
-                argv = ["sh", "-c", command]
+                argv = daemon_of(command, run.head.node.name)
                 daemons.append(
                     run.start(
                         worker,

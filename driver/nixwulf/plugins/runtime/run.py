@@ -272,7 +272,7 @@ class Run:
         if toolbox:
             unit = unit_name(self.raw, full_name)
             argv = toolbox.argv(unit, argv, environment)
-            environment, after = {}, container.removal(unit)
+            after = container.removal(unit)
         process = OwnedProcess.start(
             node, full_name, argv, environment, self.raw, background=background, after=after
         )
@@ -295,7 +295,7 @@ class Run:
         if not toolbox:
             return node.script(script, *arguments, timeout_s=timeout_s)
         name = unit_name(self.raw, f"look-{node.node.name}")
-        argv = toolbox.argv(name, ["sh", "-c", script, "sh", *arguments], {})
+        argv = toolbox.argv(name, ["sh", "-c", script, "sh", *arguments], ())
         return node.script('"$@"', *argv, timeout_s=timeout_s)
 
     def outputs(self, script: str) -> list[str]:

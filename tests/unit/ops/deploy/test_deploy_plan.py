@@ -240,7 +240,8 @@ def test_a_mac_is_only_checked():
     assert mac.by_hand == (
         "nothing is installed from here, because only Apple installs macOS",
         "ssh root@192.168.1.10, and there, in a checkout of the flake:",
-        "sudo nix run nix-darwin/master#darwin-rebuild -- switch --flake .#mine-fw1",
+        "nix build --out-link system .#darwinConfigurations.mine-fw1.system",
+        "sudo ./system/sw/bin/darwin-rebuild switch --flake .#mine-fw1",
     )
 
 

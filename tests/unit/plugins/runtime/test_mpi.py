@@ -1,10 +1,15 @@
 """What mpirun is started with, by version and fabric, and what tells that its ranks work."""
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from machine_runs import run_of
 from nixwulf.nodes.process import CpuTime
 from nixwulf.plugins.runtime import mpi
+from nixwulf.plugins.runtime.run import RunFailure
 
 
 def job(**options):
@@ -71,3 +76,54 @@ def test_the_rank_that_works_least_counts_and_waiting_is_no_work(
     monkeypatch.setattr(mpi, "cpu_times", lambda node, launcher: found)
     launcher = type("Launcher", (), {"node": run.head.node.name})()
     assert mpi.signs_of_life(run, job(), [launcher])() == (computed, 0.0)
+
+
+# Printed by Debian's mpirun 4.1.4 with `--mca plm_rsh_agent echo`, cut short.
+PLAIN = (
+    'orted -mca ess "env" -mca ess_base_vpid 1 -mca orte_node_regex "vm,[2:10].77.1.12@0(2)" '
+    '-mca orte_hnp_uri "110231552.0;tcp://192.0.2.2:42873;tcp6://[fd00::2]:45733" -mca plm "rsh"'
+)
+PREFIXED = (
+    "         PATH=/usr/bin:$PATH ; export PATH ; LD_LIBRARY_PATH=/usr/lib:${LD_LIBRARY_PATH:-} ; "
+    f"export LD_LIBRARY_PATH ;   /usr/bin/{PLAIN}"
+)
+# hand-made: mpirun's words for a login shell that is sh, and those of Open MPI 5 (plm_ssh_module.c)
+PROFILE = f"( test ! -r ./.profile || . ./.profile; {PLAIN} )"
+NEWER = f"PRTE_PREFIX=/opt/x ; export PRTE_PREFIX ; /opt/x/bin/{PLAIN.replace('orted', 'prted')}"
+
+
+@pytest.mark.parametrize("command", [PLAIN, PREFIXED, PROFILE, NEWER])
+def test_a_daemon_of_open_mpi_is_started_on_a_worker(command):
+    assert mpi.daemon_of(command, "n1") == ["sh", "-c", command]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "id >/tmp/owned",
+        f"{PLAIN}; id",
+        f"id; {PLAIN}",
+        f"{PLAIN} & id",
+        f"{PLAIN} | sh",
+        f"{PLAIN} $(id)",
+        f'{PLAIN} "$(id)"',
+        f"{PLAIN} `id`",
+        f"PATH=$(id):$PATH ; {PLAIN}",
+        "/tmp/evil/orted-not -x",
+        f"{PLAIN}\nid",
+        f"{PLAIN} ) ; id",
+    ],
+)
+def test_what_else_a_head_asks_for_is_run_on_no_worker(command):
+    with pytest.raises(RunFailure, match="mpirun on node 'n1' asks for .* which is no daemon"):
+        mpi.daemon_of(command, "n1")
+
+
+@given(st.text(alphabet=";|&<>()$`\\\"' \nid", min_size=1))
+def test_after_a_daemon_no_other_command_begins(more):
+    try:
+        mpi.daemon_of(f"orted {more}", "n1")
+    except RunFailure:
+        return
+    unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "", more)
+    assert not set(unquoted.rstrip(") \n")) & set(";|&<>()$`\\")

@@ -132,10 +132,10 @@ def download_steps(work: Path) -> list[list[str]]:
     tools = ["install", "--disable-pip-version-check", "--target", str(work / "tools")]
     sdist = ["download", "--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
     sdist += ["--no-binary", SDIST, "--dest", str(work)]
+    sdist += ["--requirement", str(work / "requirements.txt")]
     return [
         [*pip, *tools, *locked(_LOCK)],
-        ["env", f"PYTHONPATH={work / 'tools'}", *pip, *sdist]
-        + ["--requirement", str(work / "requirements.txt")],
+        ["env", f"PYTHONPATH={work / 'tools'}", *pip, *sdist],
     ]
 
 
