@@ -14,8 +14,9 @@ _PORTS = """# Ports
 
 What listens on a fabric for its other nodes. Most of these protocols have no authentication:
 whoever reaches the port uses it. Nodes of the flake open them on their fabrics only, to the
-cluster's own nodes; on others close them to everybody else. Engines' own APIs listen on the
-head's loopback, but exo's (52415), which listens on all its addresses.
+cluster's own nodes. On others close them to everybody else, on all interfaces: Linux takes packets
+for any of its addresses from any network. Engines' own APIs listen on the head's loopback, but
+exo's (52415), which listens on all its addresses.
 
 """
 _IMAGES = """# Container images

@@ -6,6 +6,7 @@ A cable at half of its speed goes unnoticed otherwise: ethtool shows 40 Gbit/s f
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator, Sequence
 
@@ -165,6 +166,36 @@ def _judge_usb4(context: GateContext, node: Node) -> Iterator[Verdict]:
                     )
 
 
+def _shares_ssh(node: Node, fabric: Fabric) -> bool:
+    """Whether a fabric is the network of a node's ssh address."""
+    host = node.ssh.rpartition("@")[2]
+    try:
+        return ipaddress.IPv4Address(host) in fabric.subnet
+    except ValueError:
+        return any(end.address == host for end in node.ends(fabric.name))
+
+
+def _judge_strangers(context: GateContext, node: Node) -> Iterator[Verdict]:
+    cluster = context.cluster
+    if cluster is not None and context.answer("strangers", node) == cluster.name:
+        return  # the flake imaged it, and its firewall lets the cluster's nodes in
+    close = "close the ports of engines, which ask for no password (docs/reference/ports.md),"
+    for crossing in context.crossings_of(node):
+        fabric = crossing.fabric
+        if _shares_ssh(node, fabric):
+            yield unknown(
+                f"Whoever is on {str(fabric.subnet)!r}, from which node {node.name!r} is reached "
+                f"by ssh too, may reach its engines over {fabric.name!r}; {close} to all but the "
+                "cluster's nodes."
+            )
+        elif context.facts[node.name].system != MACOS:
+            address = context.ends_of(node, fabric)[0].address
+            yield unknown(
+                f"Node {node.name!r} may take packets for {address!r} from its other networks, as "
+                f"Linux does by itself; {close} there."
+            )
+
+
 GATES = (
     Gate(
         name="fabric",
@@ -183,6 +214,18 @@ GATES = (
         concerns=lambda context, node: any(True for _ in pairs(context, node)),
         judge=_judge_path_mtu,
         command=_command_path_mtu,
+        systems=LINUX_AND_MACOS,
+    ),
+    Gate(
+        name="strangers",
+        holds="only the cluster's nodes reach engines: known of what the flake imaged",
+        reads="`/etc/nixwulf/cluster`, whether ssh's address is in the subnet; not before a run",
+        fix="a firewall by address and interface, or nodes of the flake",
+        concerns=lambda context, node: (
+            not context.is_case and not on_lab(node) and any(True for _ in pairs(context, node))
+        ),
+        judge=_judge_strangers,
+        command=lambda context, node: ["cat", "/etc/nixwulf/cluster"],
         systems=LINUX_AND_MACOS,
     ),
     Gate(

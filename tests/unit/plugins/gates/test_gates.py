@@ -34,6 +34,7 @@ def test_nothing_is_wrong_with_a_healthy_pair():
         "gpu": DEVICES,
         "disk": fixture("linux/df.txt"),
         "ports": "  sl  local_address",
+        "strangers": CLUSTER.name,
         "path-mtu": "\n".join(
             f"{at.address} passes" for node in CLUSTER.nodes for at in node.fabrics.values()
         ),
@@ -451,3 +452,14 @@ def test_a_result_is_a_document_of_a_stable_shape():
         "state": "refused",
         "sentences": ["Why."],
     }
+
+
+@pytest.mark.parametrize("answer", ["cat: /etc/nixwulf/cluster: No such file or directory", "x"])
+def test_of_machines_that_the_flake_did_not_image_strangers_are_named(answer):
+    there = context(answers={"strangers": {"fw1": answer, "fw2": CLUSTER.name}})
+    fw1, fw2 = (held("strangers", there, node) for node in CLUSTER.nodes)
+    assert (fw1.state, fw2.state) == ("unknown", "ok")
+    office, cable = fw1.sentences
+    assert office.startswith("Whoever is on '192.168.1.0/24', from which node 'fw1' is reached by ")
+    address = CLUSTER.nodes[0].fabrics["cable"].address
+    assert cable.startswith(f"Node 'fw1' may take packets for '{address}' from its other networks")
