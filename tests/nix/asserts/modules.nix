@@ -75,13 +75,12 @@ let
 
   all = system { hostPlatform = "x86_64-linux"; } [ outputs.nixosModules.default ];
 
-  mine = nixwulf.cluster.mkCluster {
-    file = ../../../clusters/mini-3.toml;
+  mine = nixwulf.cluster.nodesOf {
     nixpkgs = {
       config.allowUnfreePackages = [ "own" ];
       overlays = [ (_: _: { own = "own"; }) ];
     };
-  };
+  } (nixwulf.inventory.checked ../../../clusters/mini-3.toml);
   packages = mine.nixosConfigurations.mini-3-mini1.pkgs;
 in
 {

@@ -110,6 +110,7 @@ def test_a_daemon_of_open_mpi_is_started_on_a_worker(command):
         f"{PLAIN} `id`",
         f"PATH=$(id):$PATH ; {PLAIN}",
         "/tmp/evil/orted-not -x",
+        # no output: what somebody else could have a shell run
         f"{PLAIN}\nid",
         f"{PLAIN} ) ; id",
     ],
@@ -119,6 +120,7 @@ def test_what_else_a_head_asks_for_is_run_on_no_worker(command):
         mpi.daemon_of(command, "n1")
 
 
+# no output: what a shell acts upon
 @given(st.text(alphabet=";|&<>()$`\\\"' \nid", min_size=1))
 def test_after_a_daemon_no_other_command_begins(more):
     try:
