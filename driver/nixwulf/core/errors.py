@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import reprlib
+import unicodedata
+
 import click
 
 EXIT_OK = 0
@@ -12,18 +16,37 @@ EXIT_INTERRUPTED = 130
 
 
 _MOST_QUOTED = 60
+_ESCAPED = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control characters, marks of direction, half characters
+# The repr of a large value takes time and memory for what the sentence then cuts off.
+_BEGINNING = reprlib.Repr()
+_BEGINNING.maxlevel = 4
+_BEGINNING.maxlist = _BEGINNING.maxtuple = _BEGINNING.maxdict = _BEGINNING.maxset = 20
+_BEGINNING.maxstring = _BEGINNING.maxlong = _BEGINNING.maxother = 4 * _MOST_QUOTED
 
 
 def quoted(value: object) -> str:
     """A value for a sentence, cut where it is long."""
-    text = repr(value)
+    text = _BEGINNING.repr(value)
     return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}..."
+
+
+def one_line(message: str) -> str:
+    """A message of one line, with nothing in it that a terminal acts on."""
+    joined = re.sub(r"\s*[\r\n]\s*", " ", message.strip())
+    if joined.isascii() and joined.isprintable():
+        return joined
+    return "".join(
+        one if unicodedata.category(one) not in _ESCAPED else ascii(one)[1:-1] for one in joined
+    )
 
 
 class NixwulfError(click.ClickException):
     """One sentence with the quoted value and the next command; a run or an effect failed."""
 
     exit_code = EXIT_RUN_FAILED
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 class InputError(NixwulfError):

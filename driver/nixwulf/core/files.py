@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shlex
+import stat
 import tempfile
 import tomllib
 from pathlib import Path
@@ -13,9 +15,15 @@ from typing import Any
 
 import yaml
 
-from nixwulf.core.errors import InputError
+from nixwulf.core.errors import InputError, quoted
 
 _NEAR = 20
+_MOST_BYTES = 1 << 24
+_MOST_TOML, _MOST_YAML = 1 << 20, 1 << 18  # written by hand, and read slowly
+_MOST_LEVELS = 64
+_MOST_PARTS = 32
+_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?<![\w.-]){_PART}(?:\.[ \t]*+{_PART}){{{_MOST_PARTS}}}")
 
 
 def cache_dir() -> Path:
@@ -88,44 +96,123 @@ def find_results(path: Path) -> Path:
     return own if path.parts[:1] == ("results",) and not path.exists() and own.exists() else path
 
 
-def read_text(path: Path) -> str:
-    """Text of a file; raises InputError when it is missing, a folder, or not UTF-8."""
+def first_bytes(path: Path, count: int) -> bytes:
+    """As many bytes of a regular file as there are, at most COUNT; raises InputError."""
     try:
-        return path.read_text(encoding="utf-8")
+        kind = path.stat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a FIFO would be waited for
+            raise InputError(f"{path}: not a file.")
+        with path.open("rb") as file:
+            return file.read(count)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file.") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}.") from None
+    except ValueError as error:  # a NUL in the path
+        raise InputError(f"{path}: {error}.") from None
+
+
+def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
+    """The content of a regular file of at most so many bytes; raises InputError."""
+    content = first_bytes(path, most + 1)
+    if len(content) > most:
+        raise InputError(
+            f"{path}: more than {most / 2**20:g} MiB, the most that is read of such a file; keep "
+            "the part that matters."
+        )
+    return content
+
+
+def read_text(path: Path, most: int = _MOST_BYTES) -> str:
+    """Text of a file; raises InputError when it is missing, no file, too long, or not UTF-8."""
+    try:
+        return read_bytes(path, most).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The table of a TOML file; raises InputError with the line."""
+    text = read_text(path, _MOST_TOML)
+    if long := _LONG_KEY.search(text):  # tomllib takes the square of a key's parts
+        line = text.count("\n", 0, long.start()) + 1
+        raise InputError(f"{path}: line {line}: a key of more than {_MOST_PARTS} parts.")
     try:
-        return tomllib.loads(read_text(path), parse_float=_finite)
-    except ValueError as error:
+        document = tomllib.loads(text, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not TOML: {error}.") from None
+    _require_shallow(document, path)
+    return document
 
 
 def _finite(text: str) -> float:
     """TOML knows nan and inf; no file of ours has a use for them."""
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is no finite number")
+        raise ValueError(f"{quoted(text)} is no finite number")
     return value
+
+
+def _require_shallow(document: Any, path: Path) -> None:
+    """Raise InputError for what functions that call themselves, or JSON's numbers, cannot hold."""
+    level: list[Any] = [[document]]
+    for _ in range(_MOST_LEVELS):
+        branches = [one.values() if isinstance(one, dict) else one for one in level]
+        inner = [value for branch in branches for value in branch]
+        for value in inner:
+            if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+                raise InputError(f"{path}: a number of more than 64 bits.")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"{path}: {value} is no finite number.")
+        level = [value for value in inner if isinstance(value, dict | list)]
+        if not level:
+            return
+    raise InputError(f"{path}: nested deeper than {_MOST_LEVELS} levels.")
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML as a tree of text keys: no aliases, which a few lines make endless, and no merges."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):  # type: ignore[no-untyped-call]
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(
+                problem=f"the alias *{event.anchor}; write out what it stands for",
+                problem_mark=event.start_mark,
+            )
+        return super().compose_node(parent, index)  # type: ignore[no-untyped-call]
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys: set[str] = set()
+        for key, _ in node.value:
+            problem = None
+            if key.tag != "tag:yaml.org,2002:str":
+                problem = f"the key {quoted(key.value)} is no text; put it in quotes"
+            elif key.value in keys:
+                problem = f"the key {quoted(key.value)} is there twice"
+            if problem:
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            keys.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: Path) -> Any:
     """The document of a YAML file; raises InputError with the line."""
+    text = read_text(path, _MOST_YAML)
     try:
-        return yaml.safe_load(read_text(path))
+        document = yaml.load(text, _PlainLoader)  # noqa: S506 - it is a safe loader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f" line {mark.line + 1}:" if mark else ""
         raise InputError(f"{path}:{line} not YAML: {error.problem}.") from None
-    except yaml.YAMLError as error:
+    # A value that is not of its tag, such as 9999-99-99, fails in Python's functions.
+    except (
+        yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError,
+        RecursionError,
+    ) as error:  # fmt: skip
         raise InputError(f"{path}: not YAML: {error}.") from None
+    _require_shallow(document, path)
+    return document
 
 
 def read_json(path: Path) -> Any:
@@ -138,11 +225,13 @@ def read_json(path: Path) -> Any:
 
     text = read_text(path)
     try:
-        return orjson.loads(text)
+        document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         near = text[error.pos : error.pos + _NEAR].split("\n")[0]
         at = f" at {near!r}" if near else ""
         raise InputError(f"{path}: line {error.lineno}: not JSON: {error.msg}{at}.") from None
+    _require_shallow(document, path)
+    return document
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

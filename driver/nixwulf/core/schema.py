@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import resources
+from itertools import islice
 from typing import Any, Literal
 
 from nixwulf.core.errors import InputError, quoted
@@ -48,11 +50,26 @@ def _opened(part: Any) -> Any:
     return kept | ({"type": "string"} if "enum" in part else {})
 
 
+_MOST_PROBLEMS = 1000
+_LARGE = 1 << 20
+_MOST_TEXT = 200
+
+
 @cache
 def _validator(kind: Kind, tolerant: bool) -> Any:
     import jsonschema  # 60 ms, and most commands validate nothing
 
-    return jsonschema.Draft202012Validator(_chosen(kind, tolerant))
+    made = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": _pattern})
+    return made(_chosen(kind, tolerant))
+
+
+def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
+    """As ECMAScript has it, where no line's end may follow what `$` ends: Python's lets one."""
+    import jsonschema
+
+    ended = re.sub(r"\$$", r"\\Z", pattern)
+    if isinstance(instance, str) and not re.search(ended, instance):
+        yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
 @cache
@@ -70,8 +87,8 @@ def problems(document: Any, kind: Kind, *, tolerant: bool = False) -> list[str]:
         kind: which schema.
         tolerant: it may have keys that the schema does not know, and other values of its lists.
     """
-    errors = sorted(_validator(kind, tolerant).iter_errors(document), key=_order)
-    return [_sentence(error) for error in errors]
+    errors = islice(_validator(kind, tolerant).iter_errors(document), _MOST_PROBLEMS)
+    return [_sentence(error) for error in sorted(errors, key=_order)]
 
 
 def check(document: Any, kind: Kind, source: str) -> None:
@@ -102,10 +119,13 @@ def check_one_of_many(document: Any, kind: Kind, source: str, *, tolerant: bool)
     """
     fast = _fast_validator(kind, tolerant)
     if not fast.is_valid(document):
-        # The last resort is what only the fast one sees: NaN, or a line's end after a pattern.
-        found = problems(document, kind, tolerant=tolerant)
-        only = (f"{_where(e.instance_path)}: {e.message}." for e in fast.iter_errors(document))
-        _refuse(found or list(only), source)
+        import orjson
+
+        # The last resort is what only the fast one sees, and what the other takes minutes for.
+        large = len(orjson.dumps(document)) > _LARGE
+        found = [] if large else problems(document, kind, tolerant=tolerant)
+        only = islice(fast.iter_errors(document), 1)
+        _refuse(found or [f"{_where(e.instance_path)}: {_cut(e.message)}." for e in only], source)
 
 
 def _refuse(found: list[str], source: str) -> None:
@@ -115,7 +135,11 @@ def _refuse(found: list[str], source: str) -> None:
 
 
 def _where(path: Iterable[object]) -> str:
-    return ".".join(map(str, path)) or "the top level"
+    return ".".join(_cut(str(key)) for key in path) or "the top level"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 
 def _order(error: Any) -> tuple[bool, list[str]]:
@@ -129,9 +153,9 @@ def _sentence(error: Any) -> str:
     if error.validator == "additionalProperties":
         known = sorted(error.schema.get("properties", {}))
         unknown = sorted(set(error.instance) - set(known))
-        nearest = difflib.get_close_matches(unknown[0], known, n=1) if unknown else []
+        nearest = difflib.get_close_matches(unknown[0][:_MOST_TEXT], known, n=1) if unknown else []
         hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; known: {', '.join(known)}."
-        return f"unknown key {unknown[0]!r} in {where}{hint}"
+        return f"unknown key {quoted(unknown[0])} in {where}{hint}"
     if error.validator == "required":
         missing = [key for key in error.validator_value if key not in error.instance]
         return f"{where} lacks the key {missing[0]!r}."
@@ -145,7 +169,8 @@ def _sentence(error: Any) -> str:
         return f"{where} is {quoted(error.instance)}, expected {_named(error.validator_value)}."
     if error.validator == "enum":
         expected = ", ".join(map(repr, error.validator_value))
-        nearest = difflib.get_close_matches(str(error.instance), error.validator_value, n=1)
+        text = quoted(error.instance).strip("'")
+        nearest = difflib.get_close_matches(text, error.validator_value, n=1)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
         return f"{where} is {quoted(error.instance)}, expected one of {expected}{hint}"
     if error.validator == "pattern":

@@ -268,6 +268,11 @@ def _fabric(name: str, values: dict[str, Any], source: str) -> Fabric:
         subnet = ipaddress.IPv4Network(values["subnet"])
     except ValueError as error:
         raise InputError(f"{source}: fabrics.{name}.subnet: {error}.") from None
+    if _is_no_machine(subnet.network_address) or _is_no_machine(subnet.broadcast_address):
+        raise InputError(
+            f"{source}: fabrics.{name}.subnet is {str(subnet)!r}, which has addresses that no "
+            "machine of a network has; use a private one such as '10.10.0.0/24'."
+        )
     shape = Shape(**values["shape"]) if "shape" in values else None
     return Fabric(
         name,
@@ -279,6 +284,12 @@ def _fabric(name: str, values: dict[str, Any], source: str) -> Fabric:
         values.get("link_prefix"),
         values.get("control"),
     )
+
+
+def _is_no_machine(address: ipaddress.IPv4Address) -> bool:
+    """Whether it means every interface, the machine itself, or a group of machines."""
+    local = address.is_loopback or address.packed[0] == 0
+    return local or address.is_multicast or address.is_reserved
 
 
 def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> Node:
@@ -335,6 +346,12 @@ def _end(
             f"{source}: node {node!r} has the address {str(address)!r} on {fabric.name!r}, "
             f"outside its subnet {fabric.subnet}."
         )
+    ends_of_subnet = {fabric.subnet.network_address, fabric.subnet.broadcast_address}
+    if fabric.subnet.num_addresses > 2 and address in ends_of_subnet:  # noqa: PLR2004 - a /31 is two machines
+        raise InputError(
+            f"{source}: node {node!r} has the address {str(address)!r} on {fabric.name!r}, which "
+            f"in {fabric.subnet} is no node's."
+        )
     devices = values.get("rdma_device", ())
     return Attachment(
         values["interface"],
@@ -349,11 +366,12 @@ def _power_switch(values: dict[str, Any]) -> PowerSwitch:
 
 
 def _check_names(cluster: Cluster) -> None:
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for node in cluster.nodes:
-        if node.name in seen:
-            raise InputError(f"{cluster.source}: two nodes have the name {node.name!r}.")
-        seen.add(node.name)
+        other = seen.setdefault(node.name.casefold(), node.name)  # names of hosts and of files
+        if other is not node.name:
+            more = "" if other == node.name else f", as {other!r} in other letters"
+            raise InputError(f"{cluster.source}: two nodes have the name {node.name!r}{more}.")
     if cluster.is_lab:
         interfaces = [name[:15] for name in cluster.fabrics]
         for interface in interfaces:

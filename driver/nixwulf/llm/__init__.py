@@ -22,7 +22,7 @@ elif [ -f "$1" ]; then
   wc -c <"$1"
 fi
 """
-_MOST_JSON = 1 << 27
+_MOST_JSON = 1 << 20
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from nixwulf.llm.model_facts import Sizes
+from nixwulf.llm.model_facts import Sizes, layer_count
 
 MAGIC = 0xA00ABCD
 KEYS = {
@@ -47,6 +47,7 @@ def parse(start: bytes) -> Sizes:
         number = found[KEYS[name]] if default is None else found.get(KEYS[name], default)
         return number or default or 0
 
+    layers = layer_count(value("layers"))
     hidden, heads, vocabulary = value("hidden"), value("heads"), value("vocabulary")
     head = value("head_size", hidden // heads)
     width = head * value("kv_heads")
@@ -57,13 +58,13 @@ def parse(start: bytes) -> Sizes:
     matrices += 3 * hidden * (narrow * experts if experts else value("feed_forward"))
     layer = matrices // block * size + _F32 * hidden * (2 + experts)
     return Sizes(
-        layers=(layer,) * value("layers"),
+        layers=(layer,) * layers,
         embedding=_F32 * vocabulary * hidden,
         output=vocabulary * hidden // block * size + _F32 * hidden,
         tied=0,
         vocabulary=vocabulary,
-        cache_widths=((width, width),) * value("layers"),
-        windows=(0,) * value("layers"),
+        cache_widths=((width, width),) * layers,
+        windows=(0,) * layers,
         hidden=hidden,
         feed_forward=narrow * value("experts_used", 0) or value("feed_forward"),
         heads=heads,

@@ -30,7 +30,11 @@ _VERSIONS = {2, 3}
 # Types of values (gguf_metadata_value_type) as forms of the struct module.
 _SCALARS = ("B", "b", "H", "h", "I", "i", "f", "?", "", "", "Q", "q", "d")
 _STRING, _ARRAY = 8, 9
+_LENGTH = struct.Struct("<Q")
 _LONG = 1024  # more values than a model has layers
+# A file of somebody else may claim any count; GGML_MAX_DIMS is 4, and a vocabulary of 200 thousand
+# words has 450 thousand merges.
+_MOST_DIMENSIONS, _MOST_FIELDS, _MOST_TENSORS, _MOST_TEXTS = 8, 1 << 14, 1 << 18, 1 << 21
 _SPLIT = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
 _BLOCK = re.compile(r"blk\.(\d+)\.(\w+)")
 _STATE = ("ssm_", "shortconv")
@@ -85,12 +89,13 @@ def parse(start: bytes) -> tuple[dict[str, Any], dict[str, TensorSize]]:
     reader = _Reader(start)
     if reader.take(4) != b"GGUF" or reader.number("I") not in _VERSIONS:
         raise ValueError("no GGUF of a known version")
-    tensor_count, field_count = reader.number("Q"), reader.number("Q")
+    tensor_count = reader.count("Q", _MOST_TENSORS)
+    field_count = reader.count("Q", _MOST_FIELDS)
     fields = {reader.text(): reader.value(reader.number("I")) for _ in range(field_count)}
     tensors = {}
     for _ in range(tensor_count):
         name = reader.text()
-        weights = prod(reader.number("Q") for _ in range(reader.number("I")))
+        weights = prod(reader.number("Q") for _ in range(reader.count("I", _MOST_DIMENSIONS)))
         block, size = GGML_QUANT_SIZES[GGMLQuantizationType(reader.number("I"))]
         reader.take(8)
         tensors[name] = TensorSize(weights // block * size, weights)
@@ -103,6 +108,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
+        self._texts = 0
 
     def take(self, count: int) -> bytes:
         taken = self._data[self._at : self._at + count]
@@ -115,6 +121,13 @@ class _Reader:
         """A number of a form of the struct module."""
         return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))[0]
 
+    def count(self, form: str, most: int) -> int:
+        """A number of things; raises ValueError for more than a model has."""
+        number = int(self.number(form))
+        if number > most:
+            raise ValueError(f"{number} is more than {most}")
+        return number
+
     def text(self) -> str:
         return self.take(self.number("Q")).decode(errors="replace")
 
@@ -125,11 +138,27 @@ class _Reader:
         if kind != _ARRAY:
             return self.number(_SCALARS[kind])
         item, count = self.number("I"), self.number("Q")
-        if item not in {_STRING, _ARRAY} and count > _LONG:
+        if item == _ARRAY:
+            raise ValueError("an array of arrays")
+        if item != _STRING and count > _LONG:
             self.take(count * struct.calcsize(f"<{_SCALARS[item]}"))
             return None
-        values = [self.value(item) for _ in range(count)]
-        return values if count <= _LONG else None
+        self._texts += count
+        if self._texts > _MOST_TEXTS:
+            raise ValueError("more texts than a vocabulary has")
+        if count > _LONG:
+            self._skip_texts(count)
+            return None
+        return [self.value(item) for _ in range(count)]
+
+    def _skip_texts(self, count: int) -> None:
+        at, data = self._at, self._data
+        try:
+            for _ in range(count):
+                at += 8 + _LENGTH.unpack_from(data, at)[0]
+        except struct.error:
+            raise EOFError from None
+        self._at = at
 
 
 def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> Header:

@@ -14,11 +14,12 @@ from nixwulf.core.errors import InputError
 # What the readers of headers raise for a file that they do not know or that is damaged.
 NOT_OF_A_MODEL = (
     ValueError, KeyError, IndexError, TypeError, ArithmeticError, AttributeError, RecursionError,
-    struct.error,
+    MemoryError, struct.error,
 )  # fmt: skip
 FirstBytes = Callable[[str, int], bytes]
 """Reads so many bytes of a path, or as many as there are."""
 _MOST_LAYERS = 10_000
+_IMPOSSIBLE = 10**15  # of anything: bytes that were lost give such numbers
 WINDOW_LAYERS_UNKNOWN = (
     "which layers have the sliding window is not in the header: all are taken to keep every token"
 )
@@ -132,6 +133,13 @@ class Sizes:
     hidden: int
     feed_forward: int
     heads: int
+
+    def __post_init__(self) -> None:
+        widths = (width for pair in self.cache_widths for width in pair)
+        single = (self.embedding, self.output, self.tied, self.vocabulary, self.hidden)
+        rest = (self.feed_forward, self.heads, *self.layers, *self.windows, *widths)
+        if not all(0 <= number < _IMPOSSIBLE for number in (*single, *rest)):
+            raise ValueError("a size that no model has")
 
 
 class TensorSize(NamedTuple):

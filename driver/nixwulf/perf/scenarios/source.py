@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import read_json
+from nixwulf.core.files import first_bytes, read_json
 from nixwulf.llm import gguf, safetensors
 from nixwulf.llm.catalog import find, only, weights_of
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL, ModelFacts, Sizes, Weights
@@ -122,10 +122,9 @@ def _possible(facts: ModelFacts) -> ModelFacts:
 
 def _first_bytes(path: str, count: int) -> bytes:
     try:
-        with Path(path).open("rb") as file:
-            return file.read(count)
-    except OSError as error:
+        return first_bytes(Path(path), count)
+    except InputError as error:
         raise InputError(
-            f"{path}: {error.strerror}; give a GGUF, a folder of safetensors, or the name of a "
+            f"{error.message.removesuffix('.')}; give a GGUF, a folder of safetensors, or the name of a "
             "known model."
         ) from None

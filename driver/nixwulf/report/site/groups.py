@@ -166,7 +166,7 @@ def _fabric(_: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
     for name, own in sorted(by_name.items()):
         speeds = sorted({row.speed_gbps for row in own if row.speed_gbps})
         stacks = sorted(
-            {stack for row in own if (stack := row.source.record["fabric"].get("stack"))}
+            {stack for row in own if (stack := row.source.record.get("fabric", {}).get("stack"))}
             if own[0].fabric
             else ()
         )
