@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import fail_below, json_format
+from nixwulf.cli.options import FilePath, fail_below, json_format
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -26,17 +26,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("sweep", required=False)
 @click.option("--cluster", metavar="FILE|NAME", help="The cluster to run on (default: the lab).")
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Folder of the run (default: in runs/)."
-)
+@click.option("--out", type=FilePath(), help="Folder of the run (default: in runs/).")
 @click.option(
     "--only", metavar="EXPR", default="", help="Cases to run, e.g. 'nodes=2 model=tiny*'."
 )
 @click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
 @json_format("Of a dry run's plan: JSON has every point that is left out.")
-@click.option(
-    "--resume", type=click.Path(path_type=Path), help="Run what is missing in this folder."
-)
+@click.option("--resume", type=FilePath(), help="Run what is missing in this folder.")
 @click.option(
     "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import confirm
+from nixwulf.cli.options import FilePath, confirm
 from nixwulf.core.errors import EXIT_GATE, InputError
 from nixwulf.core.text import plural
 
@@ -32,14 +32,14 @@ def cluster() -> None:
     "--from",
     "config",
     metavar="SSH_CONFIG",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="Reach hosts by this ssh config; without HOST all that it names.",
 )
 @click.option("--name", help="Of the cluster (default: the output's, or 'mine').")
 @click.option(
     "--output",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="Write to this file and not to standard output.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the output without asking.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nixwulf.cli.options import fail_below, table_format
+from nixwulf.cli.options import FilePath, fail_below, table_format
 
 
 @click.command()
@@ -16,7 +16,7 @@ from nixwulf.cli.options import fail_below, table_format
     "--in",
     "folder",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     default="results",
     show_default=True,
     help="Where queries choose from.",

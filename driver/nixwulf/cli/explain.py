@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from nixwulf.cli.options import table_format
+from nixwulf.cli.options import FilePath, table_format
 
 
 @click.command()
-@click.argument("path", metavar="RECORD|RUN", type=click.Path(path_type=Path))
+@click.argument("path", metavar="RECORD|RUN", type=FilePath())
 @table_format
 def explain(path: Path, form: str) -> None:
     """Explain records: measured beside predicted, the bottleneck, what would help.

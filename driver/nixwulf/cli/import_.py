@@ -9,16 +9,14 @@ from pathlib import Path
 
 import click
 
-from nixwulf.cli.options import json_format
+from nixwulf.cli.options import FilePath, json_format
 from nixwulf.core.errors import EXIT_USAGE, InputError
 from nixwulf.core.text import plural
 from nixwulf.results.record import Record, load, save
 
 
 @click.command("import")
-@click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FilePath())
 @click.option(
     "--platform",
     "platforms",
@@ -48,7 +46,7 @@ from nixwulf.results.record import Record, load, save
 @click.option(
     "--out",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     default=Path("runs/imported"),
     show_default=True,
     help="The folder that 'nixwulf report' takes.",

@@ -11,7 +11,7 @@ from types import FrameType
 import click
 
 from nixwulf import __version__
-from nixwulf.core.errors import EXIT_INTERRUPTED
+from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_USAGE, InputError, one_line, quoted
 
 _COMMANDS = {
     "bench": "Run a sweep on a cluster, or on the lab, and report on it.",
@@ -76,8 +76,15 @@ def main() -> None:
     try:
         code = cli(standalone_mode=False)
     except click.ClickException as error:
+        error.message = one_line(error.message)
         error.show()
         code = error.exit_code
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # A name that no file can have, or one that this user may not look at.
+        InputError(f"{quoted(str(error.filename))}: {error.strerror}.").show()
+        code = EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
         code = EXIT_INTERRUPTED

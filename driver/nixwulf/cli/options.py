@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster, Node
 
 
+class FilePath(click.Path):
+    """A path; an empty one is refused, which would be the current folder."""
+
+    def __init__(self, *, dir_okay: bool = True) -> None:
+        super().__init__(dir_okay=dir_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; raises BadParameter for none, and for one that is no text."""
+        if value in ("", b""):
+            self.fail("the path is empty; the current folder is '.'.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class RenamedOption(click.Option):
     """An option that also takes its earlier spellings; help and errors name today's alone."""
 
@@ -63,7 +76,7 @@ flake = click.option(
 prebuilt = click.option(
     "--prebuilt",
     "prebuilt_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(dir_okay=False),
     help="Take what 'nix build .#deployments.CLUSTER' made; nothing is evaluated or built.",
 )
 expect_cluster = click.option(

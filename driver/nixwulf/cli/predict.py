@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nixwulf.cli.options import RenamedOption, table_format
+from nixwulf.cli.options import FilePath, RenamedOption, table_format
 from nixwulf.plugins.engines import DEFAULT
 
 # Far above what is run, and far from where numbers overflow.
@@ -53,7 +53,7 @@ _SOME = click.IntRange(1, _MOST)
 @click.option(
     "--measured",
     metavar="RUN",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="Take round trips and bandwidth of TCP from the records of this cluster in a folder.",
 )
 @click.option(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nixwulf.cli.options import FilePath
 from nixwulf.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ _LONGEST = 44
 
 
 @click.command()
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("run", metavar="RUN", type=FilePath())
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     default="results",
     show_default=True,
     help="Where the folder of the results is written.",

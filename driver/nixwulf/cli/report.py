@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from nixwulf.cli.options import FilePath
+
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=FilePath())
 @click.option(
     "--format",
     "form",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nixwulf.cli.options import FilePath
 from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -21,11 +22,9 @@ _SEEDS, _SUFFIX = "sweeps/seeds", ".yaml"
 @click.argument("target", metavar="[SYSTEM|RECORD|RUN]", required=False)
 @click.option("--cluster", metavar="FILE|NAME", help="The cluster to repeat it on.")
 @click.option("--model", default="", metavar="PATH|ID", help="Of a RECORD: the model on the nodes.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder (default: in runs/).")
+@click.option("--out", type=FilePath(), help="Folder (default: in runs/).")
 @click.option("--dry-run", is_flag=True, help="Print the plan and the numbers, and do nothing.")
-@click.option(
-    "--resume", type=click.Path(path_type=Path), help="Run what is missing in this folder."
-)
+@click.option("--resume", type=FilePath(), help="Run what is missing in this folder.")
 @click.option(
     "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
 )

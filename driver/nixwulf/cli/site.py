@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
+from nixwulf.cli.options import FilePath
+
 
 @click.command()
-@click.argument(
-    "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=FilePath())
 @click.option(
     "--out",
     required=True,
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="Folder of the site, which is replaced as a whole; it must be new, empty, or a site.",
 )
 def site(paths: tuple[Path, ...], out: Path) -> None:

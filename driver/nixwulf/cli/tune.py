@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import RenamedOption
+from nixwulf.cli.options import FilePath, RenamedOption
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -86,9 +86,7 @@ class _Duration(click.ParamType[float]):
     help="Requests at once, for the goal throughput.",
 )
 @click.option("--samples", default=3, show_default=True, type=click.IntRange(1, 1000))
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Folder of the run (default: in runs/)."
-)
+@click.option("--out", type=FilePath(), help="Folder of the run (default: in runs/).")
 @click.option("--dry-run", is_flag=True, help="Print the ranking, and measure nothing.")
 @click.pass_context
 def tune(

@@ -9,16 +9,15 @@ from typing import Any
 
 import click
 
-from nixwulf.core.errors import EXIT_USAGE, InputError
+from nixwulf.cli.options import FilePath
+from nixwulf.core.errors import EXIT_USAGE, InputError, quoted
 from nixwulf.core.files import read_json, read_toml
 from nixwulf.core.text import plural
 from nixwulf.results.store import PLAN, Identities, record_paths
 
 
 @click.command()
-@click.argument(
-    "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=FilePath())
 def validate(paths: tuple[Path, ...]) -> None:
     """Check records, run folders, sweeps (.yaml), clusters, platforms and models (.toml).
 
@@ -45,12 +44,14 @@ def validate(paths: tuple[Path, ...]) -> None:
 
 def _files(paths: Iterable[Path], problems: list[str]) -> Iterable[Path]:
     for path in paths:
-        if path.is_dir():
-            yield from path.glob(PLAN)
         try:
+            if path.is_dir():
+                yield from path.glob(PLAN)
             yield from record_paths(path)
         except InputError as error:
             problems.append(error.format_message())
+        except OSError as error:
+            problems.append(f"{quoted(str(path))}: {error.strerror}.")
 
 
 def _check(path: Path, known: Identities) -> str:

@@ -57,7 +57,7 @@ def parse(start: bytes) -> Sizes:
     matrices = 2 * hidden * (head * heads + width)
     matrices += 3 * hidden * (narrow * experts if experts else value("feed_forward"))
     layer = matrices // block * size + _F32 * hidden * (2 + experts)
-    return Sizes(
+    sizes = Sizes(
         layers=(layer,) * layers,
         embedding=_F32 * vocabulary * hidden,
         output=vocabulary * hidden // block * size + _F32 * hidden,
@@ -69,3 +69,4 @@ def parse(start: bytes) -> Sizes:
         feed_forward=narrow * value("experts_used", 0) or value("feed_forward"),
         heads=heads,
     )
+    return sizes.possible()

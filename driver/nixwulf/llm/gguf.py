@@ -219,7 +219,7 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
         heads=heads,
     )
     return Header(
-        sizes,
+        sizes.possible(),
         parts,
         linear_layers=linear,
         state_width=linear * int(value("ssm.inner_size")) * int(value("ssm.state_size")),

@@ -79,6 +79,12 @@ class ModelFacts:
     def __post_init__(self) -> None:
         for what, value in (("layers", self.layers), ("parameters", self.parameters)):
             positive(f"{what} of {self.name!r}", value, "or more")
+        counts = [value for value in vars(self).values() if isinstance(value, int | float)]
+        if self.layers > _MOST_LAYERS or not all(abs(count) < _IMPOSSIBLE for count in counts):
+            raise InputError(
+                f"{self.name!r} has more layers than {_MOST_LAYERS}, or another count of "
+                f"{_IMPOSSIBLE:.0e} or more, which no model has."
+            )
         if self.routed and not 0 < self.experts_used <= self.experts:
             raise InputError(
                 f"{self.name!r} uses {self.experts_used} of {self.experts} experts; expected 1 to "
@@ -134,12 +140,14 @@ class Sizes:
     feed_forward: int
     heads: int
 
-    def __post_init__(self) -> None:
+    def possible(self) -> Sizes:
+        """The same; raises ValueError for a size that no model has."""
         widths = (width for pair in self.cache_widths for width in pair)
         single = (self.embedding, self.output, self.tied, self.vocabulary, self.hidden)
         rest = (self.feed_forward, self.heads, *self.layers, *self.windows, *widths)
         if not all(0 <= number < _IMPOSSIBLE for number in (*single, *rest)):
             raise ValueError("a size that no model has")
+        return self
 
 
 class TensorSize(NamedTuple):

@@ -32,6 +32,8 @@ FIRST_WORD = len(SPECIAL_TOKENS) + BYTE_TOKENS
 MIN_WORDS = 64
 MAX_VOCABULARY = 1 << 18
 MAX_SEED = (1 << 32) - 1
+MAX_LAYERS = 10_000
+MAX_SIZE = 1 << 24
 MAX_EXPERTS = 512  # LLAMA_MAX_EXPERTS of llama.cpp
 
 # The recipe of the weights; raise RECIPE with any change, so that cached files are made anew.
@@ -101,7 +103,9 @@ class RandomModel:
         self._require_known("architecture", get_args(Architecture))
         self._require_known("weights", get_args(Weights))
         for key in ("layers", "hidden", "heads", "kv_heads", "feed_forward", "context"):
-            self._require(key, getattr(self, key) >= 1, "at least 1")
+            known = 1 <= getattr(self, key) <= MAX_SIZE
+            self._require(key, known, f"1 to {MAX_SIZE}")
+        self._require("layers", self.layers <= MAX_LAYERS, f"1 to {MAX_LAYERS}")
         heads, smallest = self.heads, FIRST_WORD + MIN_WORDS
         self._require("seed", 0 <= self.seed <= MAX_SEED, f"0 to {MAX_SEED}")
         self._require("hidden", self.hidden % heads == 0, f"a multiple of heads ({heads})")

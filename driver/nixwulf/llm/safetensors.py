@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from math import prod
 from typing import Any
 
@@ -27,7 +26,7 @@ _LENGTH_BYTES = 8
 _NO_TENSOR = TensorSize(0, 0)
 # The form allows 100 MB, which take gigabytes to read; 40 thousand tensors have 5 MB.
 _LONGEST_HEADER = 1 << 24
-_MOST_DIMENSIONS, _MOST_FILES = 8, 4096
+_MOST_DIMENSIONS = 8
 _WORD_BITS = 32
 _WORDS = {"I32", "U32"}
 _NATIVE_BITS = 16
@@ -58,7 +57,7 @@ def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstByte
     """
     packed = config.get("quantization_config") or config.get("quantization") or {}
     tensors: dict[str, TensorSize] = {}
-    for path in islice(paths, _MOST_FILES):
+    for path in paths:
         length = int.from_bytes(first_bytes(path, _LENGTH_BYTES), "little")
         if not 0 < length <= _LONGEST_HEADER:
             raise ValueError(f"a header of {length} bytes")
@@ -77,13 +76,19 @@ def parse(start: bytes, bits: int = 0) -> dict[str, TensorSize]:
     return {
         name: TensorSize(
             entry["data_offsets"][1] - entry["data_offsets"][0],
-            prod(entry["shape"]) * _WORD_BITS // bits
+            _weights(entry["shape"]) * _WORD_BITS // bits
             if 0 < bits < _NATIVE_BITS and entry["dtype"] in _WORDS
-            else prod(entry["shape"]),
+            else _weights(entry["shape"]),
         )
         for name, entry in json.loads(start[_LENGTH_BYTES:]).items()
         if name != "__metadata__"
     }
+
+
+def _weights(shape: list[int]) -> int:
+    if len(shape) > _MOST_DIMENSIONS:
+        raise ValueError(f"a tensor of {len(shape)} dimensions")
+    return prod(map(int, shape))
 
 
 def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> Header:
@@ -128,7 +133,7 @@ def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
         heads=heads,
     )
     return Header(
-        sizes,
+        sizes.possible(),
         parts,
         linear_layers=linear,
         state_width=linear * state,

@@ -27,6 +27,7 @@ KEEPALIVE_S = 15
 _CLOSE_S = 10
 _RUNTIME_PATH_MAXIMUM = 37
 _SSH_FAILED = 255
+_BYTES_S = 120
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -168,10 +169,18 @@ class Connection:
 
     def first_bytes(self, path: str, count: int) -> bytes:
         """As many bytes of a file as there are, at most COUNT; empty when it cannot be read."""
-        command = self.argv(["head", "-c", str(count), "--", path])
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, check=False
-        ).stdout
+        script = '[ -f "$1" ] && exec head -c "$2" -- "$1"'  # a FIFO would be waited for
+        command = self.argv(["sh", "-c", script, "sh", path, str(count)])
+        try:
+            return subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=_BYTES_S,
+            ).stdout
+        except subprocess.TimeoutExpired:
+            return b""
 
     def put(self, local: Path, remote: str) -> None:
         """Copy a file to an absolute path, whole or not at all."""

@@ -271,7 +271,11 @@ def _test_of_json(text: str) -> _Test:
 def _connections(start: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     found = start.get("connected")
     keys = {"local_host", "remote_host"}
-    return [one for one in found if keys <= set(one)] if isinstance(found, list) else []
+    return [
+        one
+        for one in (found if isinstance(found, list) else ())
+        if isinstance(one, dict) and keys <= one.keys()
+    ]
 
 
 def _count(value: Any) -> int | None:

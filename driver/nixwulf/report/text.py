@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -176,7 +177,15 @@ def to_csv(records: Iterable[Record]) -> str:
     """One line per record and metric; cells without a value are empty, samples are a JSON list."""
     table = tidy(records)
     table["samples"] = [json.dumps(samples) for samples in table["samples"]]
+    for name in table.columns:
+        table[name] = [_not_a_formula(value) for value in table[name]]
     return str(table.to_csv(index=False, lineterminator="\n"))
+
+
+def _not_a_formula(value: Any) -> Any:
+    """A text that a spreadsheet would compute, with the apostrophe that keeps it a text."""
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if formula else value
 
 
 def to_json(records: Iterable[Record]) -> str:

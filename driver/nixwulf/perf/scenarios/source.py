@@ -125,6 +125,6 @@ def _first_bytes(path: str, count: int) -> bytes:
         return first_bytes(Path(path), count)
     except InputError as error:
         raise InputError(
-            f"{error.message.removesuffix('.')}; give a GGUF, a folder of safetensors, or the name of a "
-            "known model."
+            f"{error.message.removesuffix('.')}; give a GGUF, a folder of safetensors, or the name "
+            "of a known model."
         ) from None
