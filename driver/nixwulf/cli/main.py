@@ -76,7 +76,7 @@ def main() -> None:
     try:
         code = cli(standalone_mode=False)
     except click.ClickException as error:
-        error.message = one_line(error.message)
+        error.message = one_line(error.message)  # type: ignore[misc]
         error.show()
         code = error.exit_code
     except OSError as error:

@@ -174,8 +174,8 @@ class _PlainLoader(yaml.SafeLoader):
     """YAML as a tree of text keys: no aliases, which a few lines make endless, and no merges."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):  # type: ignore[no-untyped-call]
-            event = self.peek_event()  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
             raise yaml.MarkedYAMLError(
                 problem=f"the alias *{event.anchor}; write out what it stands for",
                 problem_mark=event.start_mark,

@@ -59,7 +59,8 @@ _MOST_TEXT = 200
 def _validator(kind: Kind, tolerant: bool) -> Any:
     import jsonschema  # 60 ms, and most commands validate nothing
 
-    made = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": _pattern})
+    extend: Any = jsonschema.validators.extend
+    made = extend(jsonschema.Draft202012Validator, {"pattern": _pattern})
     return made(_chosen(kind, tolerant))
 
 
