@@ -36,7 +36,7 @@ _HOSTILE = {
     "tables.toml": f"a = {'{a=' * 2000}",
     "header.toml": f"[{'.'.join('a' * 5000)}]",
     "dots.toml": f"{'a.' * 60_000}a = 1",
-    "quoted_dots.toml": f"x = 1\n{'"a" . ' * 60_000}a = 1",
+    "quoted_dots.toml": "x = 1\n" + '"a" . ' * 60_000 + "a = 1",
     "digits.toml": f"a = {'9' * 6000}",
     "hexadecimal.toml": f"a = 0x{'f' * 6000}",
     "float.toml": f"a = 1e{'9' * 6000}",
@@ -63,7 +63,7 @@ def test_a_hostile_file_is_refused_in_one_short_sentence(tmp_path, name):
 
 def test_what_is_no_regular_file_is_never_waited_for(tmp_path):
     os.mkfifo(tmp_path / "fifo.toml")
-    for path in (tmp_path / "fifo.toml", tmp_path / ".." / "dev" / ".." / tmp_path):
+    for path in (tmp_path / "fifo.toml", tmp_path):
         with pytest.raises(InputError):
             read_text(path)
 
