@@ -171,7 +171,6 @@ class Connection:
         """As many bytes of a file as there are, at most COUNT; empty when it cannot be read."""
         script = '[ -f "$1" ] && exec head -c "$2" -- "$1"'  # a FIFO would be waited for
         command = self.argv(["sh", "-c", script, "sh", path, str(count)])
-        nothing = subprocess.DEVNULL
         try:
             return subprocess.run(
                 command,

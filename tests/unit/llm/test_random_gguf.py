@@ -101,7 +101,7 @@ def test_an_interrupted_writer_leaves_no_file(tmp_path, monkeypatch):
 
 
 def test_a_model_larger_than_the_disk_is_refused_before_anything_is_written(tmp_path):
-    huge = dataclasses.replace(SMALL, layers=100_000, hidden=4096, feed_forward=32_768)
+    huge = dataclasses.replace(SMALL, layers=10_000, hidden=16_384, feed_forward=32_768)
     with pytest.raises(NixwulfError, match=r"needs .* MB .* has .* MB free"):
         write(huge, tmp_path / "a.gguf")
     assert list(tmp_path.iterdir()) == []
