@@ -55,7 +55,7 @@ _CODES = {0, 1, 2, 3}
 _DOCUMENTED_LINES = ("Usage:", "Try ", "")
 
 
-class Broken(Exception):  # noqa: N818
+class Broken(Exception):
     """An input that did not end in a result or in a sentence."""
 
 
@@ -72,8 +72,31 @@ class Target:
 
 _TEXTS = (
     *("", " ", "a" * 300, "a" * 70_000, "../" * 40, "/dev/zero", "\x1b[31m", "\n", "\0", "é\u202e"),
-    *("=1+1", "-rf", "--", "$(id)", "{{7*7}}", "<script>", "%s%n", "0.0.0.0", "224.0.0.1", "*", "|"),
-    *("9" * 6000, "1e999", "nan", "0x" + "f" * 5000, "9999-99-99", "1:2:3:4", "null", "[", "{", "#"),
+    *(
+        "=1+1",
+        "-rf",
+        "--",
+        "$(id)",
+        "{{7*7}}",
+        "<script>",
+        "%s%n",
+        "0.0.0.0",
+        "224.0.0.1",
+        "*",
+        "|",
+    ),
+    *(
+        "9" * 6000,
+        "1e999",
+        "nan",
+        "0x" + "f" * 5000,
+        "9999-99-99",
+        "1:2:3:4",
+        "null",
+        "[",
+        "{",
+        "#",
+    ),
 )
 _NUMBERS = (
     *(0, -1, 1, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1, 1e-320, 1e308, -1e308),
@@ -114,6 +137,22 @@ def changed(rng: random.Random, document: Any) -> Any:
             branch[str(rng.choice(_TEXTS))] = branch.pop(key)
         else:
             branch[key] = value(rng)
+    return copy
+
+
+def alike(rng: random.Random, document: Any) -> Any:
+    """The document with texts and numbers in the place of texts and numbers: most stay valid."""
+    copy = json.loads(json.dumps(document))
+    places = [(b, k) for b, k in _places(copy) if isinstance(b[k], str | int | float)]
+    for branch, key in rng.sample(places, min(len(places), rng.choice((1, 2, 4)))):
+        old = branch[key]
+        if isinstance(old, bool):
+            branch[key] = not old
+        elif isinstance(old, str):
+            branch[key] = rng.choice(_TEXTS)
+        else:
+            numbers = [one for one in _NUMBERS if isinstance(one, type(old))]
+            branch[key] = rng.choice(numbers)
     return copy
 
 
@@ -180,6 +219,11 @@ def isolate() -> None:
     os.environ["PATH"] = str(programs)
 
 
+REACHED = {"commands": 0, "accepted": 0}
+"""How many commands and readers ran, and how many took their input: a target that is always refused
+at its first check measures nothing."""
+
+
 def command(folder: Path, *arguments: str) -> str:
     """The stdout of a command of nixwulf in a folder; raises Broken, or what it let through."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors="strict") for _ in range(2))
@@ -196,6 +240,7 @@ def command(folder: Path, *arguments: str) -> str:
     finally:
         os.chdir(before)
         sys.argv = argv
+    _count(accepted=code in (0, 1))
     texts = []
     for stream in (out, err):
         stream.flush()
@@ -207,6 +252,11 @@ def command(folder: Path, *arguments: str) -> str:
     if bad := [line for line in texts[1].split("\n") if not line.isprintable()]:
         raise Broken(f"on stderr: {bad[0]!r}")
     return texts[0]
+
+
+def _count(*, accepted: bool) -> None:
+    REACHED["commands"] += 1
+    REACHED["accepted"] += accepted
 
 
 def _file(name: str, *commands: tuple[str, ...]) -> Callable[[bytes, Path], None]:
@@ -230,12 +280,14 @@ class _Here(Connection):
 def _on_a_node(path: Path) -> None:
     from nixwulf.inventory.cluster import load_cluster
 
-    sizes_on(_Here(load_cluster(ROOT / "clusters/lab.toml").nodes[0], ()), str(path))
+    here = _Here(load_cluster(ROOT / "clusters/lab.toml").nodes[0], ())
+    _count(accepted=sizes_on(here, str(path)) is not None)
 
 
 # Model files
 
-_PREDICT = ("predict", "--cluster", str(ROOT / "clusters/lab.toml"))
+# Of a cluster whose platform has facts: the lab's has none, and each prediction would be refused.
+_PREDICT = ("predict", "--cluster", str(ROOT / "clusters/framework-2.toml"))
 
 
 @cache
@@ -264,7 +316,7 @@ def _make_dllama(rng: random.Random) -> bytes:
         whole[rng.choice(keys)] = rng.choice(numbers)
     body = b"".join(struct.pack("<ii", *pair) for pair in whole.items())
     made = struct.pack("<II", dllama.MAGIC, 8 + len(body)) + body
-    return damaged(rng, made) if rng.random() < 0.4 else made  # noqa: PLR2004
+    return damaged(rng, made) if rng.random() < 0.4 else made
 
 
 def _run_dllama(content: bytes, folder: Path) -> None:
@@ -290,9 +342,9 @@ def _make_safetensors(rng: random.Random) -> tuple[bytes, bytes]:
     which = rng.randrange(2)
     parts[which] = json.dumps(changed(rng, json.loads(parts[which])))
     config, tensors = (part.encode() for part in parts)
-    if rng.random() < 0.2:  # noqa: PLR2004
+    if rng.random() < 0.2:
         tensors = rng.choice((b"[" * 2000, b"[" + b"[]," * 9999 + b"[]]", damaged(rng, tensors)))
-    if rng.random() < 0.2:  # noqa: PLR2004
+    if rng.random() < 0.2:
         config = rng.choice((b"[" * 2000, b"3", damaged(rng, config)))
     return config, struct.pack("<Q", len(tensors)) + tensors
 
@@ -312,9 +364,9 @@ def _toml_of(path: str) -> Callable[[random.Random], bytes]:
         import tomllib
 
         text = (ROOT / path).read_text("utf-8")
-        if rng.random() < 0.3:  # noqa: PLR2004
+        if rng.random() < 0.3:
             return damaged(rng, text.encode())
-        document = changed(rng, tomllib.loads(text))
+        document = rng.choice((alike, changed))(rng, tomllib.loads(text))
         if not isinstance(document, dict):
             return toml(document).encode()
         lines = [f"{json.dumps(k)} = {toml(v)}\n" for k, v in document.items() if v is not None]
@@ -325,10 +377,12 @@ def _toml_of(path: str) -> Callable[[random.Random], bytes]:
 
 def _make_sweep(rng: random.Random) -> bytes:
     path = rng.choice(sorted((ROOT / "sweeps").rglob("*.yaml")))
-    if rng.random() < 0.4:  # noqa: PLR2004
+    if rng.random() < 0.4:
         bomb = "a: &a [x]\nb: &b [*a, *a]\n<<: *b\n", "? [a]\n: 1\n", "1: 2\n", "- " * 900
         return damaged(rng, path.read_bytes()) + rng.choice(("", *bomb)).encode()
-    return yaml.safe_dump(changed(rng, yaml.safe_load(path.read_bytes()))).encode()
+    return yaml.safe_dump(
+        rng.choice((alike, changed))(rng, yaml.safe_load(path.read_bytes()))
+    ).encode()
 
 
 # Records
@@ -345,7 +399,7 @@ def _make_raw_record(rng: random.Random) -> bytes:
 
 
 def _make_valid_record(rng: random.Random) -> bytes:
-    made = changed(rng, rng.choice(_records()))
+    made = rng.choice((alike, alike, alike, changed))(rng, rng.choice(_records()))
     if isinstance(made, dict):
         made["digest"] = digest(made)
     return json.dumps(made).encode()
@@ -373,7 +427,7 @@ def _run_record(content: bytes, folder: Path) -> None:
 @cache
 def _outputs() -> list[bytes]:
     files = [path for path in (ROOT / "tests/fixtures").rglob("*") if path.is_file()]
-    return [path.read_bytes() for path in sorted(files) if path.stat().st_size < 100_000]  # noqa: PLR2004
+    return [path.read_bytes() for path in sorted(files) if path.stat().st_size < 100_000]
 
 
 def _make_output(rng: random.Random) -> bytes:
@@ -385,15 +439,16 @@ def _make_output(rng: random.Random) -> bytes:
 
 
 def _run_parsers(content: bytes, _: Path) -> None:
-    from nixwulf.outputs import ParseError, tools
+    from nixwulf.outputs import ParseError, all_tools
 
     text = content.decode("utf-8", "replace")
-    for tool in tools():
+    for tool in all_tools().values():
         tool.recognises(text)
         try:
             tool.read(text)
+            _count(accepted=True)
         except ParseError:
-            continue
+            _count(accepted=False)
 
 
 # Arguments
@@ -407,11 +462,19 @@ def _words(rng: random.Random, words: tuple[str, ...], most: int) -> str:
 _QUERY = ("platform", "model", "nodes", "=", "<=", ">", "*", "?", "[a", " ", ",", "2", "gpt", "!")
 
 
+_SIDES = ("nodes=1", "nodes=2", "engine=llama.cpp", "engine=vllm", "transport=tcp", "nodes>=1")
+
+
 def _make_query(rng: random.Random) -> list[str]:
-    made = [_words(rng, _QUERY, 7), _words(rng, _QUERY, 7), "--in", str(ROOT / "results")]
-    made += ["--over", _words(rng, _QUERY, 2)] if rng.random() < 0.5 else []  # noqa: PLR2004
-    made += ["--fail-below", _words(rng, ("0.9", "nan"), 3)] if rng.random() < 0.3 else []  # noqa: PLR2004
-    return ["compare", "--", *made] if rng.random() < 0.02 else ["compare", *made]  # noqa: PLR2004
+    made = [
+        rng.choice((rng.choice(_SIDES), _words(rng, _QUERY, 7), rng.choice(_SIDES) + " depth=*"))
+        for _ in range(2)
+    ]
+    made += ["--in", str(ROOT / "results")]
+    over = (_words(rng, _QUERY, 2), "nodes", "engine", "model", "transport")
+    made += ["--over", rng.choice(over)] if rng.random() < 0.5 else []
+    made += ["--fail-below", _words(rng, ("0.9", "nan"), 3)] if rng.random() < 0.3 else []
+    return ["compare", "--", *made] if rng.random() < 0.02 else ["compare", *made]
 
 
 _COMMANDS = {
@@ -426,20 +489,28 @@ def _make_arguments(rng: random.Random) -> list[str]:
     name = rng.choice(tuple(_COMMANDS))
     made = [name]
     for _ in range(rng.randrange(4)):
-        if _COMMANDS[name] and rng.random() < 0.6:  # noqa: PLR2004
+        if _COMMANDS[name] and rng.random() < 0.6:
             made.append(rng.choice((*_COMMANDS[name], "--" + "a" * 300)))
         made.append(_words(rng, ("lab", "results", "json", "-1", "0"), 3))
     return made
 
 
 def _make_what_if(rng: random.Random) -> list[str]:
-    words = ("fabric", ".", "lan", "latency_us", "=", "platform", "lab", "1", "0", "-1", "speed_gbps")
+    words = ("fabric", ".", "cable", "latency_us", "=", "platform", "1", "0", "-1", "speed_gbps")
+    known = (
+        "fabric.cable.latency_us",
+        "fabric.cable.speed_gbps",
+        "platform.framework-desktop.memory_gib",
+    )
     ifs = [
         one
         for _ in range(rng.randrange(1, 3))
-        for one in ("--what-if", rng.choice((_words(rng, words, 8), "fabric.lan.latency_us=1e-320")))
+        for one in (
+            "--what-if",
+            rng.choice((_words(rng, words, 8), f"{rng.choice(known)}={rng.choice(_NUMBERS)}")),
+        )
     ]
-    return [*_PREDICT, "--model", "gpt-oss-20b", *ifs]
+    return [*_PREDICT, "--model", "gpt-oss-20b", "--quant", "MXFP4", *ifs]
 
 
 def _run_arguments(arguments: list[str], folder: Path) -> None:
@@ -447,14 +518,14 @@ def _run_arguments(arguments: list[str], folder: Path) -> None:
 
 
 _JSON = ("--format", "json")
-_MODEL = ("--model", "gpt-oss-20b")
+_MODEL = ("--model", "gpt-oss-20b", "--quant", "MXFP4")
 TARGETS = (
     Target("gguf", lambda rng: damaged(rng, _gguf()), _run_gguf),
     Target("dllama", _make_dllama, _run_dllama),
     Target("safetensors", _make_safetensors, _run_safetensors),
     Target(
         "cluster",
-        _toml_of("clusters/lab.toml"),
+        _toml_of("clusters/framework-2.toml"),
         _file("c.toml", ("validate", "FILE"), ("predict", "--cluster", "FILE", *_MODEL, *_JSON)),
     ),
     Target(
@@ -506,7 +577,7 @@ def _measure(target: Target, inputs: int, seed: int, answers: Any) -> None:
         signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
         try:
             target.run(made, folder)
-        except BaseException as error:  # noqa: BLE001 - what comes through is what is looked for
+        except BaseException as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(place.filename).name}:{place.lineno}"
             failures.append((number, f"{type(error).__name__} at {where}: {str(error)[:150]}"))
@@ -515,7 +586,7 @@ def _measure(target: Target, inputs: int, seed: int, answers: Any) -> None:
             shutil.rmtree(folder)
         slowest = max(slowest, time.monotonic() - began)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    answers.put((failures, slowest, memory))
+    answers.put((failures, slowest, memory, REACHED))
 
 
 def main() -> int:
@@ -532,12 +603,13 @@ def main() -> int:
             target=_measure, args=(target, chosen.inputs, chosen.seed, answers)
         )
         process.start()
-        failures, slowest, memory = answers.get()
+        failures, slowest, memory, reached = answers.get()
         process.join()
         broken += len(failures) + (memory > MOST_BYTES)
         print(
             f"{target.name}: {chosen.inputs} inputs, {len(failures)} broken, slowest "
-            f"{slowest:.1f} s, {memory / 2**20:.0f} MiB",
+            f"{slowest:.1f} s, {memory / 2**20:.0f} MiB; {reached['accepted']} of "
+            f"{reached['commands']} readings accepted",
             flush=True,
         )
         shown = {words: number for number, words in reversed(failures)}

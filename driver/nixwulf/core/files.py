@@ -19,6 +19,7 @@ from nixwulf.core.errors import InputError, quoted
 
 _NEAR = 20
 _MOST_BYTES = 1 << 24
+_MOST_JSON, _MOST_SIGNS = 1 << 26, 1 << 22  # a value takes up to a hundred times its text
 _MOST_TOML, _MOST_YAML = 1 << 20, 1 << 18  # written by hand, and read slowly
 _MOST_LEVELS = 64
 _MOST_PARTS = 32
@@ -223,7 +224,9 @@ def read_json(path: Path) -> Any:
     """
     import orjson
 
-    text = read_text(path)
+    text = read_text(path, _MOST_JSON)
+    if sum(map(text.count, ",:[{")) > _MOST_SIGNS:
+        raise InputError(f"{path}: more than {_MOST_SIGNS >> 20} million values and keys.")
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:

@@ -368,10 +368,11 @@ def _power_switch(values: dict[str, Any]) -> PowerSwitch:
 def _check_names(cluster: Cluster) -> None:
     seen: dict[str, str] = {}
     for node in cluster.nodes:
-        other = seen.setdefault(node.name.casefold(), node.name)  # names of hosts and of files
-        if other is not node.name:
+        key = node.name.casefold()  # names of hosts, and of files on a Mac
+        if other := seen.get(key):
             more = "" if other == node.name else f", as {other!r} in other letters"
             raise InputError(f"{cluster.source}: two nodes have the name {node.name!r}{more}.")
+        seen[key] = node.name
     if cluster.is_lab:
         interfaces = [name[:15] for name in cluster.fabrics]
         for interface in interfaces:

@@ -252,7 +252,7 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
             "'Foo-7B' is not known. Give its facts in a TOML file as [[models]]",
         ),
         (("--model", "Llama-3.1-70B"), "names no quantization; give --quant such as"),
-        (("--model", "no.gguf"), "no.gguf: No such file or directory; give a GGUF"),
+        (("--model", "no.gguf"), "no.gguf: no such file; give a GGUF"),
         ((*SMALL, "--quant", "QQ"), "Quantization 'QQ' is not known"),
         (
             (*SMALL, "--nodes", "3"),
