@@ -67,7 +67,7 @@ VALUE = ("metrics", 0, "value")
         (("repetition",), 2**63, "repetition"),
         (("id",), "../../etc/passwd", "id is '../../etc/passwd', expected a name of letters"),
         (("id",), "..", "id is '..', expected a name of letters"),
-        (("id",), "a\n", 'id: "a\\n" does not match'),
+        (("id",), "a\n", r"id is 'a\n', expected a name"),
         (("raw",), ["raw/../../etc/passwd"], "raw.0 is 'raw/../../etc/passwd', expected"),
         (("raw",), ["/etc/passwd"], "raw.0 is '/etc/passwd', expected"),
         (("kind",), "dream", "kind is 'dream', expected one of 'run'"),
