@@ -44,5 +44,5 @@ def test_an_argument_that_nothing_can_be_made_of_is_one_sentence(tmp_path, argum
     )
     assert done.returncode == 2, done.stderr
     assert all(line.isprintable() for line in done.stderr.splitlines())
-    assert [line for line in done.stderr.splitlines() if "Error" in line or "nixwulf" in line]
+    assert 0 < len(done.stderr.splitlines()) <= 4
     assert "Traceback" not in done.stderr
