@@ -20,43 +20,33 @@ measures the targets, each in a process of its own.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import multiprocessing
-import os
 import random
 import resource
 import shutil
 import signal
-import socket
 import struct
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from fuzz_running import REACHED, ROOT, command, count, file_for, isolate, on_a_node
+from fuzz_values import NUMBERS, TEXTS, alike, changed, damaged, toml
 
-from nixwulf.cli.main import main as nixwulf
-from nixwulf.llm import dllama, sizes_on
-from nixwulf.nodes.ssh import Connection
+from nixwulf.llm import dllama
 from nixwulf.results.record import digest
 
-ROOT = Path(__file__).parents[2]
 LIMIT_S = 10
 MOST_BYTES = 1 << 30
-_CODES = {0, 1, 2, 3}
-_DOCUMENTED_LINES = ("Usage:", "Try ", "")
-
-
-class Broken(Exception):
-    """An input that did not end in a result or in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -66,222 +56,6 @@ class Target:
     name: str
     generate: Callable[[random.Random], Any]
     run: Callable[[Any, Path], None]
-
-
-# Values
-
-_TEXTS = (
-    *("", " ", "a" * 300, "a" * 70_000, "../" * 40, "/dev/zero", "\x1b[31m", "\n", "\0", "é\u202e"),
-    *(
-        "=1+1",
-        "-rf",
-        "--",
-        "$(id)",
-        "{{7*7}}",
-        "<script>",
-        "%s%n",
-        "0.0.0.0",  # noqa: S104 - a value that is to be refused
-        "224.0.0.1",
-        "*",
-        "|",
-    ),
-    *(
-        "9" * 6000,
-        "1e999",
-        "nan",
-        "0x" + "f" * 5000,
-        "9999-99-99",
-        "1:2:3:4",
-        "null",
-        "[",
-        "{",
-        "#",
-    ),
-)
-_NUMBERS = (
-    *(0, -1, 1, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1, 1e-320, 1e308, -1e308),
-    *(0.1, 1e15, 65536, True, False),
-)
-
-
-def value(rng: random.Random, depth: int = 0) -> Any:
-    """A value that no file should have in a place."""
-    kind = rng.randrange(6 if depth < 3 else 4)
-    if kind <= 1:
-        return rng.choice(_NUMBERS)
-    if kind == 2:
-        return rng.choice(_TEXTS)
-    if kind == 3:
-        return None
-    many = rng.choice((0, 1, 2, 2, 50))
-    if kind == 4:
-        return [value(rng, depth + 1) for _ in range(many)]
-    return {str(rng.choice(_TEXTS))[:99]: value(rng, depth + 1) for _ in range(many)}
-
-
-def changed(rng: random.Random, document: Any) -> Any:
-    """The document with some of its places removed, exchanged or given another value."""
-    copy = json.loads(json.dumps(document))
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        places = list(_places(copy))
-        if not places:
-            return value(rng)
-        branch, key = rng.choice(places)
-        what = rng.randrange(5)
-        if what == 0:
-            del branch[key]
-        elif what == 1:
-            other, place = rng.choice(places)
-            branch[key] = json.loads(json.dumps(other[place]))
-        elif what == 2 and isinstance(branch, dict):
-            branch[str(rng.choice(_TEXTS))] = branch.pop(key)
-        else:
-            branch[key] = value(rng)
-    return copy
-
-
-def alike(rng: random.Random, document: Any) -> Any:
-    """The document with texts and numbers in the place of texts and numbers: most stay valid."""
-    copy = json.loads(json.dumps(document))
-    places = [(b, k) for b, k in _places(copy) if isinstance(b[k], str | int | float)]
-    for branch, key in rng.sample(places, min(len(places), rng.choice((1, 2, 4)))):
-        old = branch[key]
-        if isinstance(old, bool):
-            branch[key] = not old
-        elif isinstance(old, str):
-            branch[key] = rng.choice(_TEXTS)
-        else:
-            numbers = [one for one in _NUMBERS if isinstance(one, type(old))]
-            branch[key] = rng.choice(numbers)
-    return copy
-
-
-def _places(tree: Any) -> Any:
-    keys = tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ()
-    for key in list(keys):
-        yield tree, key
-        yield from _places(tree[key])
-
-
-def damaged(rng: random.Random, content: bytes) -> bytes:
-    """Bytes with some lost, doubled, exchanged, or others between them."""
-    data = bytearray(content)
-    for _ in range(rng.choice((1, 1, 2, 5, 20))):
-        at = rng.randrange(len(data) + 1)
-        length = rng.choice((1, 1, 2, 4, 8, 40))
-        what = rng.randrange(6)
-        if what == 0:
-            del data[at : at + length]
-        elif what == 1:
-            data[at:at] = data[at : at + length] * rng.choice((1, 2, 300))
-        elif what == 2:
-            data[at : at + length] = rng.randbytes(length)
-        elif what == 3:
-            number = rng.choice((0, 1, 8, 9, 2**31 - 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1))
-            form = rng.choice(("<I", "<Q", ">I", ">Q"))
-            data[at : at + struct.calcsize(form)] = struct.pack(
-                form, number % 2 ** (8 * struct.calcsize(form))
-            )
-        elif what == 4:
-            data[at:at] = rng.choice(_TEXTS).encode("utf-8", "replace")
-        else:
-            data = data[:at]
-    return bytes(data)
-
-
-def toml(document: Any) -> str:
-    """A table as TOML, all below its keys inline; None is left out."""
-    if isinstance(document, dict):
-        pairs = (f"{json.dumps(k)} = {toml(v)}" for k, v in document.items() if v is not None)
-        return f"{{{', '.join(pairs)}}}"
-    if isinstance(document, list):
-        return f"[{', '.join(toml(one) for one in document if one is not None)}]"
-    return json.dumps(document).replace("\\u007f", "?") if document is not None else '""'
-
-
-# Running
-
-
-def isolate() -> None:
-    """Close the network to this process and its children's programs."""
-
-    def refuse(*_: Any) -> None:
-        raise OSError("the campaign's targets connect nowhere")
-
-    socket.socket.connect = refuse  # type: ignore[assignment,method-assign]
-    programs = Path(tempfile.mkdtemp(prefix="fuzz-programs-"))
-    for name in ("ssh", "scp", "nix", "git", "ip", "ping", "podman", "docker", "sudo", "curl"):
-        (programs / name).write_text("#!/bin/sh\nexit 255\n", encoding="utf-8")
-        (programs / name).chmod(0o755)
-    for name in ("sh", "head", "ls", "cat", "wc", "find", "awk"):  # what a "node" of ours runs
-        if found := shutil.which(name):
-            (programs / name).symlink_to(found)
-    os.environ["PATH"] = str(programs)
-
-
-REACHED = {"commands": 0, "accepted": 0}
-"""How many commands and readers ran, and how many took their input: a target that is always refused
-at its first check measures nothing."""
-
-
-def command(folder: Path, *arguments: str) -> str:
-    """The stdout of a command of nixwulf in a folder; raises Broken, or what it let through."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors="strict") for _ in range(2))
-    err.reconfigure(errors="backslashreplace")
-    before, argv = Path.cwd(), sys.argv
-    os.chdir(folder)
-    sys.argv = ["nixwulf", *arguments]
-    code: Any = 0
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
-            nixwulf()
-    except SystemExit as end:
-        code = end.code or 0
-    finally:
-        os.chdir(before)
-        sys.argv = argv
-    _count(accepted=code in (0, 1))
-    texts = []
-    for stream in (out, err):
-        stream.flush()
-        texts.append(stream.buffer.getvalue().decode("utf-8"))  # type: ignore[attr-defined]
-    if code not in _CODES:
-        raise Broken(f"exit {code!r}")
-    if code and not texts[1].strip() and not texts[0].strip():
-        raise Broken(f"exit {code} without a sentence")
-    if bad := [line for line in texts[1].split("\n") if not line.isprintable()]:
-        raise Broken(f"on stderr: {bad[0]!r}")
-    return texts[0]
-
-
-def _count(*, accepted: bool) -> None:
-    REACHED["commands"] += 1
-    REACHED["accepted"] += accepted
-
-
-def _file(name: str, *commands: tuple[str, ...]) -> Callable[[bytes, Path], None]:
-    """Gives a file to commands, in which FILE is its name."""
-
-    def run(content: bytes, folder: Path) -> None:
-        (folder / name).write_bytes(content)
-        for arguments in commands:
-            command(folder, *(one.replace("FILE", name) for one in arguments))
-
-    return run
-
-
-class _Here(Connection):
-    """This machine in the place of a node."""
-
-    def argv(self, command: Any = ()) -> list[str]:
-        return list(command)
-
-
-def _on_a_node(path: Path) -> None:
-    from nixwulf.inventory.cluster import load_cluster
-
-    here = _Here(load_cluster(ROOT / "clusters/lab.toml").nodes[0], ())
-    _count(accepted=sizes_on(here, str(path)) is not None)
 
 
 # Model files
@@ -303,7 +77,7 @@ def _gguf() -> bytes:
 
 def _run_gguf(content: bytes, folder: Path) -> None:
     (folder / "m.gguf").write_bytes(content)
-    _on_a_node(folder / "m.gguf")
+    on_a_node(folder / "m.gguf")
     command(folder, *_PREDICT, "--model", "m.gguf")
 
 
@@ -321,7 +95,7 @@ def _make_dllama(rng: random.Random) -> bytes:
 
 def _run_dllama(content: bytes, folder: Path) -> None:
     (folder / "m.m").write_bytes(content)
-    _on_a_node(folder / "m.m")
+    on_a_node(folder / "m.m")
 
 
 _CONFIG = {
@@ -352,7 +126,7 @@ def _make_safetensors(rng: random.Random) -> tuple[bytes, bytes]:
 def _run_safetensors(content: tuple[bytes, bytes], folder: Path) -> None:
     (folder / "config.json").write_bytes(content[0])
     (folder / "m.safetensors").write_bytes(content[1])
-    _on_a_node(folder)
+    on_a_node(folder)
     command(folder, *_PREDICT, "--model", str(folder))
 
 
@@ -457,16 +231,16 @@ def _run_parsers(content: bytes, _: Path) -> None:
         tool.recognises(text)
         try:
             tool.read(text)
-            _count(accepted=True)
+            count(accepted=True)
         except ParseError:
-            _count(accepted=False)
+            count(accepted=False)
 
 
 # Arguments
 
 
 def _words(rng: random.Random, words: tuple[str, ...], most: int) -> str:
-    pool = (*words, *(one for one in _TEXTS if "\0" not in one))
+    pool = (*words, *(one for one in TEXTS if "\0" not in one))
     return "".join(str(rng.choice(pool)) for _ in range(rng.randrange(1, most)))
 
 
@@ -518,7 +292,7 @@ def _make_what_if(rng: random.Random) -> list[str]:
         for _ in range(rng.randrange(1, 3))
         for one in (
             "--what-if",
-            rng.choice((_words(rng, words, 8), f"{rng.choice(known)}={rng.choice(_NUMBERS)}")),
+            rng.choice((_words(rng, words, 8), f"{rng.choice(known)}={rng.choice(NUMBERS)}")),
         )
     ]
     return [*_PREDICT, "--model", "gpt-oss-20b", "--quant", "MXFP4", *ifs]
@@ -537,29 +311,29 @@ TARGETS = (
     Target(
         "cluster",
         _toml_of("clusters/framework-2.toml"),
-        _file("c.toml", ("validate", "FILE"), ("predict", "--cluster", "FILE", *_MODEL, *_JSON)),
+        file_for("c.toml", ("validate", "FILE"), ("predict", "--cluster", "FILE", *_MODEL, *_JSON)),
     ),
     Target(
         "sweep",
         _make_sweep,
-        _file("s.yaml", ("validate", "FILE"), ("bench", "FILE", "--dry-run")),
+        file_for("s.yaml", ("validate", "FILE"), ("bench", "FILE", "--dry-run")),
     ),
     Target(
         "platform",
         _toml_of("driver/nixwulf/data/platforms/dgx-spark.toml"),
-        _file("dgx-spark.toml", ("validate", "FILE")),
+        file_for("dgx-spark.toml", ("validate", "FILE")),
     ),
     Target(
         "models",
         _toml_of("tests/campaign/model.toml"),
-        _file("m.toml", ("validate", "FILE"), (*_PREDICT, "--model", "FILE", *_JSON)),
+        file_for("m.toml", ("validate", "FILE"), (*_PREDICT, "--model", "FILE", *_JSON)),
     ),
     Target("record-raw", _make_raw_record, _run_record),
     Target("record-valid", _make_valid_record, _run_record),
     Target(
         "import",
         _make_output,
-        _file("o.txt", ("import", "FILE", "--platform", "dgx-spark", *_JSON)),
+        file_for("o.txt", ("import", "FILE", "--platform", "dgx-spark", *_JSON)),
     ),
     Target("parsers", _make_output, _run_parsers),
     Target("compare", _make_query, _run_arguments),
@@ -597,7 +371,7 @@ def _measure(target: Target, inputs: int, seed: int, answers: Any) -> None:
             shutil.rmtree(folder)
         slowest = max(slowest, time.monotonic() - began)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    answers.put((failures, slowest, memory, REACHED))
+    answers.put((len(failures), failures[:50], slowest, memory, REACHED))
 
 
 def main() -> int:
@@ -609,16 +383,20 @@ def main() -> int:
     chosen = parser.parse_args()
     broken = 0
     for target in (one for one in TARGETS if one.name in chosen.names):
-        answers: Any = multiprocessing.Queue()
+        answers: Any = multiprocessing.SimpleQueue()
         process = multiprocessing.Process(
             target=_measure, args=(target, chosen.inputs, chosen.seed, answers)
         )
         process.start()
-        failures, slowest, memory, reached = answers.get()
         process.join()
-        broken += len(failures) + (memory > MOST_BYTES)
+        if answers.empty():
+            print(f"{target.name}: its process ended with {process.exitcode}", flush=True)
+            broken += 1
+            continue
+        count_broken, failures, slowest, memory, reached = answers.get()
+        broken += count_broken + (memory > MOST_BYTES)
         print(
-            f"{target.name}: {chosen.inputs} inputs, {len(failures)} broken, slowest "
+            f"{target.name}: {chosen.inputs} inputs, {count_broken} broken, slowest "
             f"{slowest:.1f} s, {memory / 2**20:.0f} MiB; {reached['accepted']} of "
             f"{reached['commands']} readings accepted",
             flush=True,
