@@ -284,7 +284,7 @@ def _make_what_if(rng: random.Random) -> list[str]:
     words = ("fabric", ".", "cable", "latency_us", "=", "platform", "1", "0", "-1", "speed_gbps")
     known = (
         "fabric.cable.latency_us",
-        "fabric.cable.speed_gbps",
+        "fabric.cable.bandwidth_gbps",
         "platform.framework-desktop.memory_gib",
     )
     ifs = [

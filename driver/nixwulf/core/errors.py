@@ -32,7 +32,7 @@ def quoted(value: object) -> str:
 
 def one_line(message: str) -> str:
     """A message of one line, with nothing in it that a terminal acts on."""
-    joined = re.sub(r"\s*[\r\n]\s*", " ", message.strip())
+    joined = " ".join(filter(None, map(str.strip, re.split(r"[\r\n]", message))))
     if joined.isascii() and joined.isprintable():
         return joined
     return "".join(

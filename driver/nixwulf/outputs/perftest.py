@@ -12,7 +12,8 @@ from nixwulf.core.metric import Metric
 from nixwulf.outputs import PAIR, Found, ParseError, Tool
 
 _HEADING = re.compile(
-    r"#bytes|#iterations|(?:BW peak|BW average|99% percentile|99\.9% percentile|\w+)\[[^\]]+\]"
+    r"#bytes|#iterations|"
+    r"(?:BW peak|BW average|99% percentile|99\.9% percentile|(?<!\w)\w++)\[[^\]]{1,40}\]"
 )
 _NUMBER = re.compile(r"^\d+(?:\.\d+)?$")
 # What perftest prints when it gives up; it has no prefix for errors.

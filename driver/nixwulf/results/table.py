@@ -193,10 +193,16 @@ def _same(measured: pd.DataFrame) -> pd.Series[str]:
 
 
 def as_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of either table, by column; a number without a value is None."""
+    """The rows of either table, by column; a number without a value, or beyond all, is None."""
     frame = table.astype(object)
     rows = frame.where(frame.notna(), None).to_dict("records")
-    return [{str(name): value for name, value in row.items()} for row in rows]
+    return [
+        {
+            str(name): None if isinstance(value, float) and math.isinf(value) else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
 
 
 def columns_of(record: Record) -> dict[str, Any]:

@@ -90,6 +90,12 @@ def test_a_message_is_one_line_that_no_terminal_acts_on(message, shown):
     assert NixwulfError(message).format_message() == shown
 
 
+def test_a_long_message_is_made_one_line_at_once():
+    began = time.process_time()
+    assert NixwulfError(f"a{' ' * 200_000}b").message.endswith("b")
+    assert time.process_time() - began < 1
+
+
 def test_a_giant_value_is_quoted_by_its_beginning():
     began = time.process_time()
     for giant in ([1] * 10_000_000, "a" * 50_000_000, [[["x"] * 999] * 999] * 999):
