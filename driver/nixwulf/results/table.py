@@ -5,6 +5,7 @@ Pure functions: the same records, in any order, give the same tables.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any

@@ -3,22 +3,18 @@
 import json
 
 from nixwulf.report.text import to_csv, to_json
-from record_factory import case, metric, ok
-
-
-def record_of(**changes):
-    return ok(case(1), [metric("decode", [5.0])]) | changes
+from record_factory import case, metric, ok, published
 
 
 def test_a_spreadsheet_computes_no_text_of_a_record():
     hostile = case(1, model="=cmd|' /C calc'!A0", engine="@SUM(1)")
     text = to_csv([ok(hostile, [metric("decode", [5.0])])])
-    assert "'=cmd|" in text and "'@SUM" in text
-    assert ",=cmd" not in text and ",@SUM" not in text
+    for formula in ("=cmd|", "@SUM"):
+        assert f"'{formula}" in text
+        assert f",{formula}" not in text
 
 
 def test_a_number_beyond_all_is_absent_from_json():
-    made = record_of()
-    made["cluster"] = made["cluster"] | {"price_usd": 1e-320}
+    made = published(case(1), [metric("decode", [5.0])], price_usd=1e-320)
     rows = json.loads(to_json([made]))["rows"]
     assert all("per_usd" not in row for row in rows)
