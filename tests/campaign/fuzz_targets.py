@@ -138,6 +138,8 @@ def _toml_of(path: str) -> Callable[[random.Random], bytes]:
         import tomllib
 
         text = (ROOT / path).read_text("utf-8")
+        if rng.random() < 0.1:
+            return f"{text}\n{rng.choice(_TOML_ENDS)}\n".encode()
         if rng.random() < 0.3:
             return damaged(rng, text.encode())
         document = rng.choice((alike, changed))(rng, tomllib.loads(text))
@@ -149,14 +151,29 @@ def _toml_of(path: str) -> Callable[[random.Random], bytes]:
     return make
 
 
+# After a file that is valid as it was, so that what reads it comes as far as these.
+_YAML_BOMB = "b0: &b0 [x, x]\n" + "".join(
+    f"b{n}: &b{n} [{', '.join([f'*b{n - 1}'] * 9)}]\n" for n in range(1, 10)
+)
+_YAML_ENDS = (
+    *(_YAML_BOMB, "<<: {x: 1}\n", "1: 2\n", "on: 2\n", "? [a]\n: 1\n", f"x: {'[' * 5000}\n"),
+    *(f"x: {'9' * 6000}\n", "x: 9999-99-99\n", f"x: {'1:' * 3000}1\n", "x: !!bool y\n"),
+)
+_TOML_ENDS = (
+    *(f"x = {'[' * 5000}", f"x = {'{a=' * 2000}", f"[{'.'.join('a' * 5000)}]"),
+    *(f"{'a.' * 20_000}a = 1", f"x = {'9' * 6000}", f"x = 0x{'f' * 6000}", "x = 9999-99-99"),
+)
+
+
 def _make_sweep(rng: random.Random) -> bytes:
     path = rng.choice(sorted((ROOT / "sweeps").rglob("*.yaml")))
-    if rng.random() < 0.4:
-        bomb = "a: &a [x]\nb: &b [*a, *a]\n<<: *b\n", "? [a]\n: 1\n", "1: 2\n", "- " * 900
-        return damaged(rng, path.read_bytes()) + rng.choice(("", *bomb)).encode()
-    return yaml.safe_dump(
-        rng.choice((alike, changed))(rng, yaml.safe_load(path.read_bytes()))
-    ).encode()
+    kind = rng.randrange(5)
+    if kind == 0:
+        return damaged(rng, path.read_bytes())
+    if kind == 1:
+        return path.read_bytes() + b"\n" + rng.choice(_YAML_ENDS).encode()
+    change = rng.choice((alike, changed))
+    return yaml.safe_dump(change(rng, yaml.safe_load(path.read_bytes()))).encode()
 
 
 # Records
