@@ -20,6 +20,7 @@ from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_fac
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.record import Record
 
+_MOST_NODES = 1024
 _MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
 _N_GEN = 128
 _GIB = 2**30
@@ -169,7 +170,9 @@ def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
 
 def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:
     """One for each node; None where a platform's own speed was never measured, as the lab's."""
-    count = record["case"]["nodes"]
+    count = int(record["case"]["nodes"])  # JSON's 2.0 is an integer
+    if count > _MOST_NODES:
+        raise InputError(f"The record has {count} nodes; at most {_MOST_NODES} are predicted.")
     names = [node["platform"] for node in record.get("nodes", ())]
     cluster = record.get("cluster", {})
     platforms = list(cluster.get("platforms", ()))
