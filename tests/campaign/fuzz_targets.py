@@ -257,7 +257,8 @@ def _run_parsers(content: bytes, _: Path) -> None:
 
 
 def _words(rng: random.Random, words: tuple[str, ...], most: int) -> str:
-    pool = (*words, *(one for one in TEXTS if "\0" not in one))
+    # No argument can hold a NUL, and ../ would leave the folder and walk the whole machine.
+    pool = (*words, *(one for one in TEXTS if "\0" not in one and ".." not in one))
     return "".join(str(rng.choice(pool)) for _ in range(rng.randrange(1, most)))
 
 
