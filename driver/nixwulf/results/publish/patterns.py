@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -34,7 +35,7 @@ _SITES = re.compile(
     r"|pythonhosted|python|pytorch|kernel|debian|ubuntu|fedoraproject|freedesktop|nvidia|amd|intel"
     r"|apple|arm|qualcomm|broadcom|mellanox|microsoft|google|anthropic|openai|mistral|qwen|meta"
     r"|arxiv|netlib|open-mpi|iperf|gnu|w3|json-schema|llvm|ray|vllm|sglang|lmsys|exolabs|modelscope"
-    r"|ollama|usenix|reddit|youtube|wikipedia|localscore|jeffgeerling|geerlingguy|frame|stackoverflow"
+    r"|ollama|usenix|z|ggml|hellas|youtubesummary|route179|reddit|youtube|wikipedia|localscore|jeffgeerling|geerlingguy|frame|stackoverflow"
     r"|nixwulf|mlcommons|spec|hpcc|osu|ohio-state|linux-rdma|conda|anaconda|npmjs|crates|rust-lang"
     r"|apache|cloudflare|r2|amazonaws|windows|phoronix|servethehome|level1techs|framework)"
     r"\.(?:com|org|net|io|ai|co|dev|eu|cn|edu|fr|work|computer)"
@@ -45,8 +46,14 @@ _USER_AT_HOST = re.compile(r"(?<![\w.+-])[\w.+-]+@(?P<host>\[host\]|[A-Za-z0-9][
 _SLASH = r"(?:/+|\\+/?|%2[Ff]|%5[Cc])"
 _PART = r"[^/\\\s:'\",;()\[\]%<>|&]"
 # Below these somebody's folder is found, or what everybody has.
-_ROOTS = r"mnt|media|scratch\d*|nfs\d*|net|export|gpfs|lustre|beegfs|ceph|autofs|vol\d*|volumes|storage|srv|data\d*|work|afs|shared|raid\d*"
-_PLACES = rf"(?:{_ROOTS}|nas\d*|disk\d*|ssd\d*|nvme\w*|sd[a-z]\d*|users?|people|homes?|staff|students?|projects?|groups?|u\d*|fast|slow|big|tank|pool\d*)"
+_ROOTS = (
+    r"mnt|media|scratch\d*|nfs\d*|net|export|gpfs|lustre|beegfs|ceph|autofs|vol\d*|volumes|storage|srv"
+    r"|data\d*|work|afs|shared|raid\d*"
+)
+_PLACES = (
+    rf"(?:{_ROOTS}|nas\d*|disk\d*|ssd\d*|nvme\w*|sd[a-z]\d*|users?|people|homes?|staff|students?"
+    r"|projects?|groups?|u\d*|fast|slow|big|tank|pool\d*)"
+)
 _NOBODYS = re.compile(
     r"(?i)\.|\.\.|models?|llms?|ggufs?|weights|checkpoints|huggingface|hf|hub|cache|tmp|temp|bin|lib\w*"
     r"|share|src|opt|nix|store|root|nixos|nobody|ubuntu|debian|admin|user|runner|builder|public|datasets?|bench\w*|results?|runs?"
@@ -61,6 +68,8 @@ _SYSTEM_USERS = re.compile(
 _MAC = r"[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}"
 _MIXED = re.compile(r"(?=.*[a-fA-F])(?=.*\d)(?!\d+[eE]\d+$).*")
 _CHANGES = 4
+# Instruction sets, and what HPL calls its variants.
+_NO_SERIALS = re.compile(r"AVX\w*|W[RC][0-9CLR]{6}")
 
 
 def _no_serial(match: re.Match[str]) -> bool:
@@ -70,8 +79,8 @@ def _no_serial(match: re.Match[str]) -> bool:
 def _no_bare_serial(match: re.Match[str]) -> bool:
     """Serial numbers change between letters and digits more often than names of models do."""
     text = match[0]
-    changes = sum(a.isdecimal() != b.isdecimal() for a, b in zip(text, text[1:], strict=False))
-    return changes < _CHANGES or text.startswith("AVX")
+    changes = sum(a.isdecimal() != b.isdecimal() for a, b in itertools.pairwise(text))
+    return changes < _CHANGES or bool(_NO_SERIALS.fullmatch(text))
 
 
 def _no_login(match: re.Match[str]) -> bool:
@@ -123,8 +132,8 @@ def _no_mac(match: re.Match[str]) -> bool:
 
 
 _LS = r"(?m)^[^\n]*?[dlbcps-](?:[r-][w-][xsStT-]){3}[.+@]?\s+\d+\s+"
-_LATITUDE = r"[+-]?\d{1,2}\.\d{4,}"
-_LONGITUDE = r"[+-]?1?\d{1,2}\.\d{4,}"
+_LATITUDE = r"[+-]?\d{1,2}\.\d{4,8}"
+_LONGITUDE = r"[+-]?1?\d{1,2}\.\d{4,8}"
 
 PATTERNS = (
     *SECRETS,
@@ -143,8 +152,8 @@ PATTERNS = (
     pattern("serial number", r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])"),
     pattern(
         "serial number",
-        r"(?<![A-Za-z])(?i:serial(?:[ _-]?(?:number|num|no\.?))?|s/n|sn|(?:asset|service)[ _-]?tag|imei"
-        r"|part[ _-]?(?:number|no\.?)|board[ _-]?id)"
+        r"(?<![A-Za-z])(?i:serial(?:[ _-]?(?:number|num|no\.?))?|s/n|sn|(?:asset|service)[ _-]?tag"
+        r"|imei|part[ _-]?(?:number|no\.?)|board[ _-]?id)"
         r"[\"']?(?:\s*[:=#]\s*|\s+(?:is\s+)?)[\"']?(?P<it>[A-Za-z0-9][\w-]{4,})",
         _no_serial,
     ),
@@ -162,7 +171,7 @@ PATTERNS = (
         _no_persons,
     ),
     pattern("user name", r"(?<![\w~/.)-])~(?P<it>[A-Za-z_][\w.-]*)(?=[/\s:;,'\")]|\Z)", _no_user),
-    pattern("user name", r"(?<=[=,\s])\d+\((?P<it>[A-Za-z_][\w.-]*)\)", _no_user),
+    pattern("user name", r"(?<=[=,])\d+\((?P<it>[A-Za-z_][\w.-]*)\)", _no_user),
     pattern("user name", _LS + r"(?P<it>[A-Za-z_][\w.-]*)", _no_user),
     pattern("user name", _LS + r"\S+\s+(?P<it>[A-Za-z_][\w.-]*)", _no_user),
     pattern(
@@ -171,11 +180,11 @@ PATTERNS = (
         _no_user,
     ),
     pattern("user name", r"(?m)(?<![\w.-])(?P<it>[a-z_][\w.-]*):[x*!]?:\d+:\d+:", _no_user),
-    pattern("user name", r"(?<=:)[x*!]?:\d+:\d+:(?P<it>[^:\n\[]+):/"),
+    pattern("user name", r"(?<=:)[x*!]?:\d+:\d+:(?P<it>[^:\n]+):/"),
     pattern(
         "user name",
-        r"\b(?:[Uu]ser(?:name)?=|(?i:for|by|invalid) (?:invalid )?user |logged in as |Accepted \w+ for "
-        r"|(?:sudo(?: -\w)*|runuser|setpriv|su) (?:-u|--user|-l|-) ?|chown (?:-\w+ )*|login:? )"
+        r"\b(?:[Uu]ser(?:name)?=|(?i:for|by|invalid) (?:invalid )?user |logged in as |Accepted \w+"
+        r" for |(?:sudo(?: -\w)*|runuser|setpriv|su) (?:-u|--user|-l|-) ?|chown (?:-\w+ )*|login:? )"
         r"(?P<it>[A-Za-z_][\w.-]*)",
         _no_user,
     ),
@@ -185,7 +194,7 @@ PATTERNS = (
     ),
     pattern(
         "host name",
-        rf"(?i)(?<![\w.@$-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:{_PUBLIC})\.?(?![\w(.-])",
+        rf"(?i)(?<![\w.@$-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)*(?=[a-z0-9-]*[a-z])[a-z0-9-]+\.(?:{_PUBLIC})\.?(?![\w(.-])",
         _no_fqdn,
     ),
     pattern("host name", r"(?<![A-Za-z0-9])ip(?:-\d{1,3}){4}(?!\d)"),
@@ -231,7 +240,7 @@ PATTERNS = (
     ),
     pattern(
         "address",
-        r"[+-]?\d{1,3}(?:\.\d+)?\s?°(?:\s?\d+(?:\.\d+)?\s?['′])?(?:\s?\d+(?:\.\d+)?\s?(?:\"|″|''))?\s?[NSEWO]\b",
+        r"[+-]?\d{1,3}(?:\.\d+)?\s?°(?:\s?\d+(?:\.\d+)?\s?['\u2032])?(?:\s?\d+(?:\.\d+)?\s?(?:\"|\u2033|''))?\s?[NSEWO]\b",
     ),
     pattern(
         "address",

@@ -25,7 +25,10 @@ SECRET_NAME = re.compile(
 
 # The largest vocabularies have fewer tokens than this: the number of one is no secret.
 _VOCABULARY = 1 << 22
-_NO_VALUES = re.compile(r"(?i)true|false|none|null|nil|yes|no|on|off|unset|empty|\(.*|<.*|\$.*|-.*")
+_NO_VALUES = re.compile(
+    r"(?i:true|false|none|null|nil|yes|no|on|off|unset|empty|bool:.*|\(.*|<.*|\$.*|-.*)|[A-Z_]{3,9}"
+)
+_SHORTEST_WORD = 8
 _BITS_PER_CHARACTER = 3.4
 _OF_EACH = 3
 
@@ -36,7 +39,10 @@ def _no_secret(match: re.Match[str]) -> bool:
     if _NO_VALUES.fullmatch(value):
         return True
     if not re.fullmatch(r"[0-9.,/x]+\S{0,3}", value):
-        return bool(match["many"]) and value.isalpha()
+        # Of a token of text a word is the text.
+        of_text = name == "token" and not match[0].startswith("-")
+        is_word = not any(map(str.isdigit, value)) and len(value) < _SHORTEST_WORD
+        return (of_text and is_word) or (bool(match["many"]) and not any(map(str.isdigit, value)))
     if name == "token":
         return bool(match["many"]) or not value.isdecimal() or int(value[:20]) < _VOCABULARY
     return bool(match["many"]) or (name in {"pass", "pin", "secret"} and len(value) < _OF_EACH + 1)
@@ -68,7 +74,7 @@ def _secrets() -> tuple[Pattern, ...]:
         pattern("key", r"(?<![A-Za-z0-9])eyJ[\w-]{8,}\.(?:eyJ)?[\w-]+(?:\.[\w-]*)*"),
         pattern(
             "key",
-            r"(?:(?i:authorization)\W+(?:\w+\s+)?|(?:Bearer|Basic)\s+)(?P<it>[A-Za-z0-9._~+/=-]{6,})",
+            r"(?:(?i:authorization)\W+(?:\w+\s+)?|(?:Bearer|Basic)\s+)(?P<it>(?!Bearer|Basic)[A-Za-z0-9._~+/=-]{6,})",
         ),
         pattern("key", r"(?i)(?:set-)?cookie[\"']?\s*[:=]\s*(?P<it>[^\r\n\[]+)"),
         pattern("key", r"://(?P<it>[^/\s:@]*:[^/\s@]+)@"),
@@ -76,13 +82,14 @@ def _secrets() -> tuple[Pattern, ...]:
         pattern(
             "key",
             rf"(?<![A-Za-z])(?i:(?:[a-z0-9]+[_.-])*?(?P<name>{_NAMED}))(?P<many>s?)(?:[\"']?\s*"
-            r"(?::=|=>|[:=]|\bis\b(?=\s+[\"'\S]*[\d\"'!$%#]))\s*|[\"']\s*,\s*(?=[\"']))"
+            r"(?::=|=>|[:=]|\bis\b(?=\s+[\"'\S]*[\d\"'!$%#]))\s*)"
             r"[\"']?(?P<it>(?<=\")[^\"\[]+|(?<=')[^'\[]+|[^\s\"',;\[\]]+)",
             _no_secret,
         ),
         pattern(
             "key",
-            rf"(?<![\w-])-{{1,2}}(?i:[a-z0-9-]*?(?P<name>{_NAMED}))(?P<many>)(?:\s+|=)"
+            rf"(?<![\w-])-{{1,2}}(?i:(?:[a-z0-9]+-)*?(?P<name>{_NAMED}))(?P<many>)"
+            r"(?:\s+|=|[\"']\s*,\s*(?=[\"']))"
             r"[\"']?(?P<it>(?<=\")[^\"\[]+|(?<=')[^'\[]+|[^\s\"',;\[\]]+)",
             _no_secret,
         ),
@@ -93,11 +100,12 @@ def _secrets() -> tuple[Pattern, ...]:
         pattern(
             "key",
             r"(?<![A-Za-z0-9_@/-])(?<!commit )(?<!commit:)(?<!commit: )(?<!commit=)(?<!rev=)"
-            r"(?<!rev:)(?<!revision )(?<!revision: )(?<!sha1:)(?<!git )(?<!\()[0-9a-f]{40}(?![\w-])",
+            r"(?<!rev:)(?<!revision )(?<!revision: )(?<!sha1:)(?<!git )(?<!\()"
+            r"[0-9a-f]{40}(?![\w-])",
         ),
         pattern(
             "key",
-            r"(?<!\w)(?<!sha\d{3}-)[A-Za-z0-9]{20,}(?!\w)",
+            r"(?<![A-Za-z0-9])(?<!sha\d{3}-)[A-Za-z0-9]{20,}(?![A-Za-z0-9])",
             lambda match: not _looks_made(match),
         ),
     )
