@@ -20,12 +20,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from record_factory import case, failed, plan  # noqa: E402
-
-from nixwulf.plugins import benchmarks, engines  # noqa: E402
-from nixwulf.results import record  # noqa: E402
-from nixwulf.results.publish.folder import publication  # noqa: E402
-from nixwulf.results.store import Entry, RunFolder  # noqa: E402
+from nixwulf.plugins import benchmarks, engines
+from nixwulf.results import record
+from nixwulf.results.publish.folder import publication
+from nixwulf.results.store import Entry, RunFolder
+from record_factory import case, failed, plan
 
 _ALPHABETS = {
     "a": string.ascii_letters + string.digits,

@@ -183,8 +183,9 @@ PATTERNS = (
     pattern("user name", r"(?<=:)[x*!]?:\d+:\d+:(?P<it>[^:\n]+):/"),
     pattern(
         "user name",
-        r"\b(?:[Uu]ser(?:name)?=|(?i:for|by|invalid) (?:invalid )?user |logged in as |Accepted \w+"
-        r" for |(?:sudo(?: -\w)*|runuser|setpriv|su) (?:-u|--user|-l|-) ?|chown (?:-\w+ )*|login:? )"
+        r"\b(?:[Uu]ser(?:name)?=|(?i:for|by|invalid) (?:invalid )?user |logged in as "
+        r"|Accepted \w+ for |chown (?:-\w+ )*|login:? "
+        r"|(?:sudo(?: -\w)*|runuser|setpriv|su) (?:-u|--user|-l|-) ?)"
         r"(?P<it>[A-Za-z_][\w.-]*)",
         _no_user,
     ),
@@ -231,7 +232,7 @@ PATTERNS = (
     pattern(
         "address",
         r"(?i)(?<![a-z])(?:[eb]?ssid|wi-?fi(?: network)?|wlan)[\"']?\s*(?:[:=]|\bis\b)\s*"
-        r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\n,;\[]+)",
+        r"(?!true|false)(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\n,;\[]+)",
     ),
     pattern(
         "address",
