@@ -9,6 +9,7 @@ from nixwulf.outputs import ParseError, all_tools
 HEADS = (
     " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec",
     "[  5]   0.00-1.00   sec  1.00 GBytes  8.5",
+    # no output: the head of a table, for a line that no program ends like this
     "| model | size | params | backend | threads | test | t/s |\n|---|",
 )
 
