@@ -1,0 +1,227 @@
+# Functions for the shell of a node: what drivers own there, and the folder in which that is kept.
+# shellcheck shell=sh
+
+# The one folder for what nobody else may read or write, made where it is not there: $state. It is
+# looked at before each use, because a stranger may have been there first.
+private() {
+  uid=$(id -u)
+  if [ "$uid" = 0 ] && [ -w /run ]; then
+    state=/run/nixwulf
+  elif [ -O "/run/user/$uid" ]; then
+    state=/run/user/$uid/nixwulf
+  elif [ -O "${HOME:-/}" ]; then
+    state=$HOME/.cache/nixwulf/run
+    (umask 077 && mkdir -p "${state%/*}") 2>/dev/null
+  else
+    state=/tmp/nixwulf-$uid
+  fi
+  mkdir -m 700 "$state" 2>/dev/null
+  if [ -d "$state" ] && [ ! -L "$state" ] && [ -O "$state" ]; then
+    # shellcheck disable=SC2012 # stat has other options on each system
+    case $(ls -ld "$state") in
+    "drwx------ "* | drwx------[.@]*) return 0 ;;
+    esac
+  fi
+  echo "The folder '$state' is not private to user $uid (another's, a link, or open to others);" \
+    "remove it on this node." >&2
+  return 1
+}
+
+# A process number alone could by now be a stranger's: the start time (proc(5), field 22) decides;
+# macOS, which has no /proc, gives it to the second.
+started() {
+  case $1 in '' | *[!0-9]*) return ;; esac
+  if read -r line 2>/dev/null <"/proc/$1/stat"; then
+    # shellcheck disable=SC2086 # fields
+    set -- ${line##*) }
+    echo "${20}"
+  else
+    # shellcheck disable=SC2046
+    set -- $(TZ=UTC0 LC_ALL=C ps -o lstart= -p "$1" 2>/dev/null)
+    echo "$*"
+  fi
+}
+
+# Whether a process of that number and start still runs.
+same() { [ -n "$2" ] && [ "$(started "$1")" = "$2" ]; }
+
+# A line for each process that still runs of those that drivers own on a node: of this user, and of
+# all others whose files may be read, as root may.
+owned() {
+  private || return 1
+  for file in "$state"/*.pid /run/nixwulf/*.pid /run/user/*/nixwulf/*.pid; do
+    [ -f "$file" ] && [ ! -L "$file" ] && [ -r "$file" ] || continue
+    child='' since=''
+    read -r child _ since <"$file"
+    same "$child" "$since" || continue
+    folder=${file%/*} name=${file##*/} name=${name%.pid}
+    if [ ! -O "$folder" ]; then
+      user=${folder%/nixwulf} user=${user##*/}
+      name="$name of user $(id -nu "$user" 2>/dev/null || echo "$user")"
+    fi
+    echo "$name"
+  done | sort -u
+}
+
+# Launchers such as MPI's give each child a process group of its own, inside the session of the
+# process that is owned (proc(5), field 6): what is left of the session at the end is ours too.
+# macOS shows no sessions, so there such a child is not found.
+session() {
+  for found in /proc/[0-9]*/stat; do
+    read -r line 2>/dev/null <"$found" || continue
+    # shellcheck disable=SC2086
+    set -- "$1" ${line##*) }
+    [ "$5" != "$1" ] || { found=${found#/proc/} && echo "${found%/stat}"; }
+  done
+}
+
+# The end of process $1 and of what it left in its group, its session and, where nothing comes
+# afterwards that ends it in order, in sessions of their own: those have the name $2 of what is
+# owned in their environment.
+end_all() {
+  kill -KILL "-$1" 2>/dev/null || kill -KILL "$1" 2>/dev/null
+  for found in $(session "$1"); do kill -KILL "$found" 2>/dev/null; done
+  [ -z "$3" ] || return 0
+  for found in $(grep -lsF "NIXWULF_UNIT=$2;" /proc/[0-9]*/environ); do
+    found=${found#/proc/}
+    kill -KILL "${found%/environ}" 2>/dev/null
+  done
+}
+
+# What comes after the process of a file, which then goes: one of two commands, and no other.
+afterwards() {
+  private && [ -f "$1" ] || return
+  file=$1
+  {
+    read -r _
+    read -r _
+    set --
+    while IFS= read -r word; do set -- "$@" "$word"; done
+  } <"$file"
+  case "$*" in
+  "podman rm --force --ignore --time=0 "* | /*"/ray stop --force")
+    "$@" </dev/null >/dev/null 2>&1
+    ;;
+  esac
+  rm -f "$file"
+}
+
+# Owns a process by the name $1 until it ends, or standard input does, and with it the driver. The
+# first $2 bytes of that are what to run: no argument shows them. They set $mark, after which the
+# exit status comes on stderr (ssh's own 255 could be either the program's or the connection's),
+# $after (a word a line), $variables, $ready and the command line.
+own() {
+  name=$1 ready='' scope='' user=''
+  eval "$(head -c "$2")"
+  [ -n "$ready" ] || exit 1
+  private || {
+    echo "${mark}126" >&2
+    exit 0
+  }
+  file=$state/$name.pid
+  if [ -d /run/systemd/system ]; then
+    [ "$(id -u)" = 0 ] || user=--user
+    scope="systemd-run $user --scope --quiet --collect"
+    if $scope true 2>/dev/null; then
+      scope="$scope --unit=$name --description=$name"
+    else
+      scope=
+    fi
+  fi
+  exec 3<&0
+  # Without setsid, as on macOS, the job control of a sh that is bash makes the process group.
+  setsid=$(command -v setsid) || set -m 2>/dev/null
+  (
+    export NIXWULF_UNIT="$name;"
+    eval "$variables"
+    # shellcheck disable=SC2086
+    exec ${setsid:+setsid} $scope "$@"
+  ) </dev/null 3<&- &
+  child=$!
+  set +m 2>/dev/null
+  (umask 077 && {
+    echo "$child $$ $(started "$child")"
+    started $$
+    [ -z "$after" ] || echo "$after"
+  } >"$file")
+  (
+    while read -r _; do :; done <&3
+    kill -TERM "-$child" 2>/dev/null || kill -TERM "$child" 2>/dev/null
+    waited=0
+    while { kill -0 "-$child" || kill -0 "$child"; } 2>/dev/null && [ $waited -lt "$3" ]; do
+      sleep 0.1
+      waited=$((waited + 1))
+    done
+    end_all "$child" "$name" "$after"
+    [ -z "$scope" ] || systemctl $user stop "$name.scope"
+  ) >/dev/null 2>&1 &
+  lifeline=$!
+  exec 3<&-
+  wait "$child" 2>/dev/null
+  status=$?
+  end_all "$child" "$name" "$after"
+  kill "$lifeline" 2>/dev/null
+  afterwards "$file"
+  echo "$mark$status" >&2
+}
+
+# An owner that was itself killed cannot stop its child: the next driver on the node does. With
+# 'all' those of living owners are stopped too.
+sweep() {
+  private || return 1
+  left=
+  for file in "$state"/*.pid; do
+    [ -f "$file" ] || continue
+    child='' owner='' since='' owners='' after=''
+    { read -r child owner since && read -r owners && read -r after; } <"$file"
+    if [ "$1" = orphans ] && same "$owner" "$owners"; then
+      left=1
+      continue
+    fi
+    name=${file##*/}
+    if same "$child" "$since"; then
+      end_all "$child" "${name%.pid}" "$after"
+      echo "$name"
+    fi
+    afterwards "$file"
+  done
+  # Folders of runs, of Run.folder(), have names that nobody can know before.
+  for folder in /tmp/nixwulf-????????????????; do
+    [ -z "$left" ] && [ -d "$folder" ] && [ ! -L "$folder" ] && [ -O "$folder" ] || continue
+    rm -rf "$folder"
+  done
+}
+
+# A line for each process of the session of the owned process $1: its program, then its CPU time in
+# user mode and in the kernel, all threads' (proc(5), fields 14 and 15).
+cpu_times() {
+  private || return 1
+  { read -r child _ <"$state/$1.pid"; } 2>/dev/null || return 0
+  for member in $(session "$child"); do
+    read -r line 2>/dev/null <"/proc/$member/stat" || continue
+    program=${line#*\(}
+    program=${program%)*}
+    # shellcheck disable=SC2086
+    set -- ${line##*) }
+    echo "$program ${12} ${13}"
+  done
+}
+
+# Holds the node for the driver $1 until standard input ends, or says who has it. The kernel keeps
+# the lock, so that none is left behind; without a program for that there is none.
+hold() {
+  private || return 1
+  if command -v flock >/dev/null; then
+    set -- "$1" flock -n "$state/lock"
+  elif command -v lockf >/dev/null; then
+    set -- "$1" lockf -k -s -t 0 "$state/lock"
+  else
+    set -- "$1" env
+  fi
+  who=$1
+  shift
+  umask 077
+  # shellcheck disable=SC2016
+  "$@" sh -c 'echo "$1" >"$2"; echo held; exec cat >/dev/null' sh "$who" "$state/holder" && return
+  cat "$state/holder"
+}
