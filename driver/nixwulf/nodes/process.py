@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import secrets
 import shlex
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import time
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import IO
 
@@ -27,131 +29,16 @@ _AFTER_S = 30
 _LAST_LINES = 8
 _ERROR = re.compile(r"\b(?:error|failed|invalid|cannot|unknown)\b", re.IGNORECASE)
 _SIGNAL_BASE = 128
-_EXIT_MARK = b"nixwulf-exit:"
 
-# A process number alone could by now be a stranger's: the start time (proc(5), field 22) decides;
-# macOS, which has no /proc, gives it to the second.
-_STARTED = """
-started() {
-  if read -r line 2>/dev/null <"/proc/$1/stat"; then
-    set -- ${line##*) }
-    echo "${20}"
-  else
-    set -- $(TZ=UTC0 LC_ALL=C ps -o lstart= -p "$1" 2>/dev/null)
-    echo "$*"
-  fi
-}
-"""
-
-# A line for each process that still runs of those that drivers own on a node: of this user, and of
-# all others whose files may be read, as root may.
-LIST_OWNED = f"""
-{_STARTED}
-owned() {{
-  for file in "${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u)"/*.pid /run/user/*/nixwulf-*/*.pid \\
-    /tmp/nixwulf-*/*.pid; do
-    [ -r "$file" ] || continue
-    read -r child _ since <"$file"
-    [ -n "$since" ] && [ "$(started "$child")" = "$since" ] || continue
-    name=${{file##*/}}; name=${{name%.pid}}; user=${{file%/*}}; user=${{user##*-}}
-    [ "$user" = "$(id -u)" ] || name="$name of user $(id -nu "$user" 2>/dev/null || echo "$user")"
-    echo "$name"
-  done | sort -u
-}}
-"""
-
-# Launchers such as MPI's give each child a process group of its own, inside the session of the
-# process that is owned (proc(5), field 6): what is left of the session at the end is ours too.
-# macOS shows no sessions, so there such a child is not found.
-_SESSION = """
-session() {
-  for found in /proc/[0-9]*/stat; do
-    read -r line 2>/dev/null <"$found" || continue
-    set -- "$1" ${line##*) }
-    [ "$5" != "$1" ] || { found=${found#/proc/}; echo "${found%/stat}"; }
-  done
-}
-end_session() {
-  for found in $(session "$1"); do kill -KILL "$found" 2>/dev/null; done
-}
-"""
-
-# $1 is the name of the process, $2 what to run when it has ended, however that came about, quoted
-# for a shell, and the rest its command line. The exit status travels on stderr,
-# because ssh's own 255 could be either the program's or the connection's. macOS has no setsid, but
-# a sh (bash) whose job control makes the process group.
-_OWNER = f"""
-{_STARTED}{_SESSION}
-name=$1; after=$2; shift 2
-state=${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u); mkdir -p "$state"; chmod 700 "$state"
-scope=
-if [ -d /run/systemd/system ]; then
-  [ "$(id -u)" = 0 ] || user=--user
-  scope="systemd-run $user --scope --quiet --collect"
-  if $scope true 2>/dev/null; then scope="$scope --unit=$name"; else scope=; fi
-fi
-exec 3<&0
-if command -v setsid >/dev/null; then
-  setsid $scope "$@" </dev/null 3<&- &
-else
-  set -m
-  $scope "$@" </dev/null 3<&- &
-  set +m
-fi
-child=$!
-{{ echo "$child $$ $(started "$child")"; echo "$after"; }} >"$state/$name.pid"
-stop() {{
-  kill -TERM "-$child" 2>/dev/null
-  waited=0
-  while kill -0 "-$child" 2>/dev/null && [ $waited -lt {GRACE_S * 10} ]; do
-    sleep 0.1; waited=$((waited + 1))
-  done
-  kill -KILL "-$child" 2>/dev/null; end_session "$child"
-  [ -z "$scope" ] || systemctl $user stop "$name.scope" 2>/dev/null
-}}
-( while read -r _; do :; done <&3; stop ) >/dev/null 2>&1 &
-lifeline=$!
-exec 3<&-
-wait "$child" 2>/dev/null; status=$?
-kill -KILL "-$child" 2>/dev/null; end_session "$child"
-kill "$lifeline" 2>/dev/null
-eval "$after" </dev/null >/dev/null 2>&1
-rm -f "$state/$name.pid"
-echo "{_EXIT_MARK.decode()}$status" >&2
-"""
-
-# An owner that was itself killed cannot stop its child: the next driver on the node does. With $1
-# 'all' those of living owners are stopped too.
-_SWEEP = f"""
-{_STARTED}{_SESSION}
-state=${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u)
-for file in "$state"/*.pid; do
-  [ -e "$file" ] || continue
-  {{ read -r child owner since; read -r after; }} <"$file"
-  [ "$1" = orphans ] && kill -0 "$owner" 2>/dev/null && continue
-  if [ -n "$since" ] && [ "$(started "$child")" = "$since" ]; then
-    kill -KILL "-$child" 2>/dev/null && echo "${{file##*/}}"
-    end_session "$child"
-  fi
-  eval "$after" </dev/null >/dev/null 2>&1
-  rm -f "$file"
-done
-exit 0
-"""
-
-
-# $1 is the name of the process; a line for each process of its session: its program,
-# then its CPU time in user mode and in the kernel, all threads' (proc(5), fields 14 and 15).
-_CPU_TIMES = f"""
-{_SESSION}
-read -r child rest 2>/dev/null <"${{XDG_RUNTIME_DIR:-/tmp}}/nixwulf-$(id -u)/$1.pid" || exit 0
-for member in $(session "$child"); do
-  read -r line 2>/dev/null <"/proc/$member/stat" || continue
-  program=${{line#*\\(}}; program=${{program%)*}}
-  set -- ${{line##*) }}
-  echo "$program ${{12}} ${{13}}"
-done
-"""
+SHELL = (resources.files("nixwulf") / "nodes" / "process.sh").read_text("utf-8")
+"""What a node's shell needs for owned processes; `private` sets $state, the driver's own folder."""
+# Of each of a process's two outputs this much is kept, and of what comes after that the end: as
+# much as the driver can read at once, whatever the lines, in 300 MB.
+KEPT_BYTES = 8 * 2**20
+_END_BYTES = 2**16
+_MARK_BYTES = 64  # at least what the mark and a status have
+# The node closes the channel at the end, unless somebody else still has the program's output open.
+_CLOSING_S = 2.0
 _TICKS_A_SECOND = 100  # USER_HZ, which Linux shows to programs whatever its own clock is
 
 
@@ -166,7 +53,8 @@ class OwnedProcess:
 
     unit: its name on the node. background: it serves others while they work. returncode is none
     while it runs or when the connection was lost; output_at is the monotonic time of its last
-    output, and stdout_times and stderr_times are those of each line.
+    output, and stdout_times and stderr_times are those of each line. left_out is how many bytes of
+    its output were too many to be kept.
     """
 
     node: str
@@ -183,6 +71,9 @@ class OwnedProcess:
     ended: float | None = None
     returncode: int | None = None
     stopped_by_driver: bool = False
+    left_out: int = 0
+    _mark: bytes = field(default=b"", repr=False)
+    _marked_at: float | None = field(default=None, repr=False)
     _after: tuple[str, ...] = field(default=(), repr=False)
     _client: subprocess.Popen[bytes] = field(init=False, repr=False)
     _readers: list[threading.Thread] = field(default_factory=list, repr=False)
@@ -204,12 +95,13 @@ class OwnedProcess:
         Args:
             connection: the node.
             name: of the process; together with the folder's it names it on the node.
-            argv: the program and its arguments.
+            argv: the program and its arguments; a word $NAME is the value of that variable of
+                ENVIRONMENT, so that a secret is in no record.
             environment: variables that it gets beside the node's own.
             folder: on this machine; made where it is not there.
             background: it serves others while they work.
             after: a command that the node runs once the program has ended, also when the driver has
-                died.
+                died; one of those that process.sh knows.
         """
         folder.mkdir(parents=True, exist_ok=True)
         process = cls(
@@ -220,13 +112,14 @@ class OwnedProcess:
             folder / f"{name}.stdout",
             folder / f"{name}.stderr",
             background,
+            # A program that prints a mark of its own knows no other process's.
+            _mark=f"nixwulf-exit-{secrets.token_hex(8)}:".encode(),
             _after=tuple(after),
         )
-        assignments = [f"{key}={value}" for key, value in environment.items()]
-        owner = ["sh", "-c", _OWNER, "sh", process.unit, shlex.join(after)]
-        command = [*owner, "env", *assignments, *argv]
+        given = process._given()
+        own = [SHELL + 'own "$@"', "sh", process.unit, str(len(given)), str(GRACE_S * 10)]
         process._client = subprocess.Popen(
-            connection.argv(command),
+            connection.argv(["sh", "-c", *own]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -241,13 +134,42 @@ class OwnedProcess:
             reader = threading.Thread(target=process._copy, args=arguments, daemon=True)
             reader.start()
             process._readers.append(reader)
+        # It may be more than a pipe takes, and a connection may stand still.
+        threading.Thread(target=process._send, args=(given,), daemon=True).start()
         return process
+
+    def _given(self) -> bytes:
+        """What the owner reads first: in a command line all users of both machines would see it."""
+        variables = [f"export {key}={shlex.quote(value)}" for key, value in self.environment.items()]
+        words = [
+            self.environment.get(word[1:], word) if word.startswith("$") else word
+            for word in self.argv
+        ]
+        lines = [
+            f"mark={self._mark.decode()}",
+            f"after={shlex.quote(chr(10).join(self._after))}",
+            f"variables={shlex.quote(chr(10).join(variables))}",
+            f"set -- {shlex.join(words)}",
+            "ready=1\n",
+        ]
+        return "\n".join(lines).encode("utf-8", "surrogateescape")
+
+    def _send(self, given: bytes) -> None:
+        assert self._client.stdin is not None  # noqa: S101 - PIPE was asked for
+        with contextlib.suppress(OSError, ValueError):
+            self._client.stdin.write(given)
+            self._client.stdin.flush()
 
     @property
     def running(self) -> bool:
         """Whether it has not ended yet, as far as the driver knows."""
-        if self.ended is None and self._client.poll() is not None:
-            self._finish()
+        if self.ended is None:
+            marked = self._marked_at
+            if marked is not None and time.monotonic() - marked > _CLOSING_S:
+                self._client.kill()
+                self._client.wait()
+            if self._client.poll() is not None:
+                self._finish()
         return self.ended is None
 
     @property
@@ -261,7 +183,7 @@ class OwnedProcess:
             return
         self.stopped_by_driver = True
         assert self._client.stdin is not None  # noqa: S101 - PIPE was asked for
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             self._client.stdin.close()
         try:
             self._client.wait(timeout=GRACE_S + 8 + (_AFTER_S if self._after else 0))
@@ -303,17 +225,39 @@ class OwnedProcess:
         self.ended = time.monotonic()
 
     def _copy(self, pipe: IO[bytes], file: IO[bytes], times: array[float]) -> None:
+        """Keep what comes: up to a limit all of it, then the end; its lines get times."""
+        kept = left_out = 0
+        held = end = b""
         with file:
-            for line in pipe:
-                output, mark, status = line.partition(_EXIT_MARK)
-                if mark:
-                    self.returncode = int(status)
-                if output:
-                    self.output_at = time.monotonic()
-                    times.append(self.output_at)
-                    # A full disk must not block the program; writing the record will tell of it.
-                    with contextlib.suppress(OSError):
-                        file.write(output)
+            for part in iter(lambda: pipe.readline(_END_BYTES), b""):
+                output, mark, status = (held + part).rpartition(self._mark)
+                held = b""
+                if mark and status.endswith(b"\n"):
+                    self.returncode, self._marked_at = int(status), time.monotonic()
+                else:
+                    output += mark + status
+                    if not output.endswith(b"\n"):  # too long a line, which may end in half a mark
+                        output, held = output[:-_MARK_BYTES], output[-_MARK_BYTES:]
+                if not output:
+                    continue
+                self.output_at = time.monotonic()
+                if kept < KEPT_BYTES:
+                    kept += len(output)
+                    self._write(file, output, times)
+                else:
+                    left_out += max(0, len(end) + len(output) - _END_BYTES)
+                    end = (end + output)[-_END_BYTES:]
+            if left_out:
+                self.left_out += left_out
+                self._write(file, b"\n[%d bytes are left out here]\n" % left_out, times)
+            for line in (end + held).splitlines(keepends=True):
+                self._write(file, line, times)
+
+    def _write(self, file: IO[bytes], output: bytes, times: array[float]) -> None:
+        times.append(self.output_at)
+        # A full disk must not block the program; writing the record will report it.
+        with contextlib.suppress(OSError):
+            file.write(output)
 
 
 @dataclass(frozen=True)
@@ -328,7 +272,7 @@ class CpuTime:
 def cpu_times(connection: Connection, process: OwnedProcess) -> list[CpuTime]:
     """Of a process on a Linux node and all of its session; empty where it cannot be read."""
     times = []
-    for line in connection.script(_CPU_TIMES, process.unit).splitlines():
+    for line in connection.script(SHELL + 'cpu_times "$1"', process.unit).splitlines():
         program, user, kernel = line.rsplit(" ", 2)
         times.append(CpuTime(program, int(user) / _TICKS_A_SECOND, int(kernel) / _TICKS_A_SECOND))
     return times
@@ -336,9 +280,9 @@ def cpu_times(connection: Connection, process: OwnedProcess) -> list[CpuTime]:
 
 def stop_orphans(connection: Connection) -> list[str]:
     """Stop what a killed driver's killed owner left on a node; their names."""
-    return connection.script(_SWEEP, "orphans").split()
+    return connection.script(SHELL + 'sweep orphans').split()
 
 
 def stop_owned(connection: Connection) -> list[str]:
     """Stop all that drivers have started on a node and that still runs; their names."""
-    return [name.removesuffix(".pid") for name in connection.script(_SWEEP, "all").split()]
+    return [name.removesuffix(".pid") for name in connection.script(SHELL + 'sweep all').split()]

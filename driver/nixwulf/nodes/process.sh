@@ -107,11 +107,12 @@ afterwards() {
 }
 
 # Owns a process by the name $1 until it ends, or standard input does, and with it the driver. The
-# first $2 bytes of that are what to run: no argument shows them. They set $mark, after which the
+# first $2 bytes of that are what to run: no argument shows them. $3 is how long it has after TERM,
+# in tenths of a second. The bytes set $mark, after which the
 # exit status comes on stderr (ssh's own 255 could be either the program's or the connection's),
 # $after (a word a line), $variables, $ready and the command line.
 own() {
-  name=$1 ready='' scope='' user=''
+  name=$1 grace=$3 ready='' scope='' user=''
   eval "$(head -c "$2")"
   [ -n "$ready" ] || exit 1
   private || {
@@ -148,7 +149,7 @@ own() {
     while read -r _; do :; done <&3
     kill -TERM "-$child" 2>/dev/null || kill -TERM "$child" 2>/dev/null
     waited=0
-    while { kill -0 "-$child" || kill -0 "$child"; } 2>/dev/null && [ $waited -lt "$3" ]; do
+    while { kill -0 "-$child" || kill -0 "$child"; } 2>/dev/null && [ $waited -lt "$grace" ]; do
       sleep 0.1
       waited=$((waited + 1))
     done

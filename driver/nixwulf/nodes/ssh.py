@@ -28,6 +28,10 @@ _CLOSE_S = 10
 _RUNTIME_PATH_MAXIMUM = 37
 _SSH_FAILED = 255
 _BYTES_S = 120
+# Connecting, and answering a control command of a connection that is there, take less.
+_OPEN_S = 30
+_POLL_S = 0.02
+_STILL_S = 120  # a copy of which nothing more is read
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -58,7 +62,7 @@ class Connection:
     def argv(self, command: Sequence[str] = ()) -> list[str]:
         """The ssh command line that runs a command, quoted for the node's shell."""
         remote = [shlex.join(command)] if command else []
-        return ["ssh", *self.options, "-T", self.node.ssh, *remote]
+        return ["ssh", *self.options, *_OURS, "-T", self.node.ssh, *remote]
 
     def fresh(self) -> Connection:
         """The same node over connections of its own: one that is shared may be a dead one."""
@@ -67,31 +71,37 @@ class Connection:
     def settings(self) -> list[tuple[str, str]]:
         """What ssh makes of the options and the user's config for this node: keyword and value."""
         command = ["ssh", *self.options, "-G", self.node.ssh]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = _control(command)
         pairs = (line.partition(" ") for line in done.stdout.splitlines())
         return [(key, value) for key, _, value in pairs]
 
     def close(self) -> None:
         """End the shared connection, if there is one; a master that does not answer is left."""
         command = ["ssh", *self.options, "-O", "exit", self.node.ssh]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(command, capture_output=True, check=False, timeout=_CLOSE_S)
+        _control(command)
 
     def open(self) -> None:
         """Start the shared connection; raises Unreachable with ssh's own words."""
-        master = ["ssh", *self.options, "-o", "ControlMaster=auto", "-fN", self.node.ssh]
+        options = (*self.options, *as_options({"RemoteCommand": "none"}))
+        master = ["ssh", *options, "-o", "ControlMaster=auto", "-fN", self.node.ssh]
         # The master that stays behind keeps stderr open: a pipe would never reach its end.
+        returncode, words = -1, ""
         with tempfile.TemporaryFile("w+") as stderr:
-            done = subprocess.run(
-                master,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                check=False,
-            )
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                done = subprocess.run(
+                    master,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=stderr,
+                    check=False,
+                    timeout=_OPEN_S,
+                )
+                returncode = done.returncode
             stderr.seek(0)
             words = self._why(stderr.read())
-        if done.returncode != 0:
+        if returncode == -1:
+            words = f"ssh gave no answer in {_OPEN_S} s, and may be stopped ('ssh -O exit' ends it)"
+        if returncode != 0:
             raise Unreachable(
                 f"Node {self.node.name!r} cannot be reached: {words or 'ssh failed'}; try "
                 f"'ssh {self.node.ssh} true'."
@@ -185,24 +195,27 @@ class Connection:
     def put(self, local: Path, remote: str) -> None:
         """Copy a file to an absolute path, whole or not at all."""
         script = 'mkdir -p "$(dirname "$1")" && cat >"$1.part" && mv "$1.part" "$1"'
-        with local.open("rb") as file:
-            done = subprocess.run(
-                self.argv(["sh", "-c", script, "sh", remote]),
-                stdin=file,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        if done.returncode != 0:
-            raise NixwulfError(
-                f"Cannot copy {str(local)!r} to node {self.node.name!r}: "
-                f"{' '.join(done.stderr.split())}"
-            )
+        command = self.argv(["sh", "-c", script, "sh", remote])
+        with local.open("rb") as file, tempfile.TemporaryFile("w+") as words:
+            at, moved = 0, time.monotonic()
+            with subprocess.Popen(command, stdin=file, stdout=words, stderr=words) as process:
+                while process.poll() is None:
+                    time.sleep(_POLL_S)
+                    now = os.lseek(file.fileno(), 0, os.SEEK_CUR)  # ssh reads by the same offset
+                    if now != at:
+                        at, moved = now, time.monotonic()
+                    elif time.monotonic() - moved > _STILL_S:
+                        words.write(f"nothing more was taken for {_STILL_S} s")
+                        process.kill()
+            words.seek(0)
+            said = " ".join(words.read().split())
+        if process.returncode != 0:
+            raise NixwulfError(f"Cannot copy {str(local)!r} to node {self.node.name!r}: {said}")
 
     @contextlib.contextmanager
     def forwarded(self, socket: str) -> Iterator[Path]:
         """A local Unix socket that leads to one on the node, for as long as the context lasts."""
-        with tempfile.TemporaryDirectory(prefix="nixwulf-") as folder:
+        with tempfile.TemporaryDirectory(dir=_socket_folder()) as folder:  # TMPDIR may be long
             local = Path(folder) / "socket"
             with self._tunnel("-L", f"{local}:{socket}"):
                 yield local
@@ -219,9 +232,7 @@ class Connection:
     @contextlib.contextmanager
     def _tunnel(self, *sockets: str) -> Iterator[None]:
         control = ["ssh", *self.options, *sockets, "-O"]
-        done = subprocess.run(
-            [*control, "forward", self.node.ssh], capture_output=True, text=True, check=False
-        )
+        done = _control([*control, "forward", self.node.ssh])
         if done.returncode != 0:
             raise Unreachable(
                 f"Node {self.node.name!r} forwards no socket: {' '.join(done.stderr.split())}"
@@ -229,7 +240,26 @@ class Connection:
         try:
             yield
         finally:
-            subprocess.run([*control, "cancel", self.node.ssh], capture_output=True, check=False)
+            _control([*control, "cancel", self.node.ssh])
+
+
+# Settings of a user's config that make of a command another one, or of its input nothing.
+_OURS = tuple(
+    word
+    for setting in ("RemoteCommand=none", "StdinNull=no", "ForkAfterAuthentication=no")
+    for word in ("-o", setting)
+)
+
+
+def _control(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """What an ssh that only asks this machine answers; 255 where one stands still."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_CLOSE_S
+        )
+    except subprocess.TimeoutExpired:
+        words = f"the shared connection gave no answer in {_CLOSE_S} s"
+        return subprocess.CompletedProcess(command, _SSH_FAILED, "", words)
 
 
 def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, Connection]:

@@ -4,7 +4,7 @@ The scripts are the driver's, in the shell that macOS calls sh, with those two o
 """
 
 import os
-import shutil
+import shlex
 import subprocess
 import time
 from pathlib import Path
@@ -17,11 +17,14 @@ LEFT = "old"
 
 
 def script(text):
-    return text.replace("/proc/", "/no-proc/").replace("command -v setsid", "command -v no-setsid")
+    text = text.replace("/proc/", "/no-proc/").replace("command -v setsid", "command -v no-setsid")
+    for place in ("/run", "/tmp"):
+        text = text.replace(place, f"{os.environ['PLACE']}{place}")
+    return text
 
 
 def sh(text, *arguments, **options):
-    argv = ["bash", "--posix", "-c", script(text), "sh", *arguments]
+    argv = ["bash", "--posix", "-c", script(process.SHELL + text), "sh", *arguments]
     return subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
@@ -38,14 +41,21 @@ def runs(number):
 @pytest.fixture(autouse=True)
 def state(tmp_path, monkeypatch):
     """The folder of the processes that drivers own."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    folder = tmp_path / f"nixwulf-{os.getuid()}"
-    folder.mkdir()
+    monkeypatch.setenv("PLACE", str(tmp_path))
+    run = tmp_path / "run" if os.getuid() == 0 else tmp_path / f"run/user/{os.getuid()}"
+    run.mkdir(parents=True)
+    (tmp_path / "tmp").mkdir()
+    folder = run / "nixwulf"
+    folder.mkdir(mode=0o700)
     return folder
 
 
 def owned(*argv):
-    return sh(process._OWNER, "mine", "", "env", "NAME=a b", *argv, stdin=subprocess.PIPE)
+    given = f"mark=end:\nafter=\nvariables='export NAME=\"a b\"'\nset -- {shlex.join(argv)}\nready=1\n"
+    one = sh('own "$@"', "mine", str(len(given)), "20", stdin=subprocess.PIPE)
+    one.stdin.write(given)
+    one.stdin.flush()
+    return one
 
 
 @pytest.mark.repository
@@ -53,7 +63,7 @@ def test_output_environment_and_exit_status_arrive(state):
     with owned("sh", "-c", 'echo "$NAME"; exit 7') as one:
         # The owner ends what it owns when its input ends, which communicate() would do at once.
         output, errors = one.stdout.read(), one.stderr.read()
-    assert (output, errors) == ("a b\n", "nixwulf-exit:7\n")
+    assert (output, errors) == ("a b\n", "end:7\n")
     assert list(state.iterdir()) == []
 
 
@@ -67,7 +77,7 @@ def test_the_group_ends_with_the_connection_and_the_owner_does_not(state):
             time.sleep(0.02)
         assert told[:2] == [str(numbers[1]), str(one.pid)]
         # By these modules/bench-node.nix lets what takes the disk wait.
-        assert list(state.parent.glob("nixwulf-*/*.pid"))
+        assert list(state.glob("*.pid"))
         one.stdin.close()
         one.wait(timeout=30)
         # A process ends a moment after the signal that kills it.
@@ -75,7 +85,7 @@ def test_the_group_ends_with_the_connection_and_the_owner_does_not(state):
         while any(runs(number) for number in numbers):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        assert one.stderr.read() == "nixwulf-exit:143\n"
+        assert one.stderr.read() == "end:143\n"
 
 
 @pytest.fixture
@@ -86,8 +96,11 @@ def orphan(state):
     sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
 
     def leave(since):
+        ray = state / "ray"
+        ray.write_text(f"#!/bin/sh\ntouch {state}/after\n")
+        ray.chmod(0o700)
         (state / f"{LEFT}.pid").write_text(
-            f"{sleeper.pid} {gone.pid} {since}\ntouch {state}/after\n"
+            f"{sleeper.pid} {gone.pid} {since}\n1\n{state}/ray\nstop\n--force\n"
         )
         return sleeper
 
@@ -97,31 +110,31 @@ def orphan(state):
 
 
 def swept():
-    with sh(process._SWEEP, "orphans") as one:
+    with sh("sweep orphans") as one:
         return one.communicate(timeout=30)[0].split()
 
 
 @pytest.mark.repository
 def test_an_orphan_is_found_by_its_start_and_stopped(orphan, state):
-    with sh(process._STARTED + 'started "$1"', str(orphan("").pid)) as one:
+    with sh('started "$1"', str(orphan("").pid)) as one:
         since = one.communicate()[0].strip()
     assert time.strptime(since, "%a %b %d %H:%M:%S %Y")
     sleeper = orphan(since)
     assert swept() == [f"{LEFT}.pid"]
     assert sleeper.wait(timeout=30) == -9
-    assert [path.name for path in state.iterdir()] == ["after"]
+    assert sorted(path.name for path in state.iterdir()) == ["after", "ray"]
 
 
 def test_a_stranger_that_got_an_orphans_number_is_left_alone(orphan, state):
     sleeper = orphan("Thu Jan 1 00:00:00 1970")
     assert swept() == []
     assert sleeper.poll() is None
-    assert [path.name for path in state.iterdir()] == ["after"]
+    assert sorted(path.name for path in state.iterdir()) == ["after", "ray"]
 
 
 def listed():
     """The names of all processes that still run and that drivers own here."""
-    with sh(process.LIST_OWNED + "owned") as one:
+    with sh("owned") as one:
         output, errors = one.communicate(timeout=30)
     assert errors == ""
     return output.splitlines()
@@ -129,7 +142,7 @@ def listed():
 
 def started(number):
     """When a process was started, as the driver's own scripts write it."""
-    with sh(f'{process._STARTED}started "$1"', str(number)) as one:
+    with sh('started "$1"', str(number)) as one:
         return one.communicate(timeout=30)[0].strip()
 
 
@@ -152,12 +165,35 @@ def test_what_still_runs_is_listed_and_what_has_ended_is_not(state, alive):
 
 @pytest.mark.repository
 @pytest.mark.skipif(os.getuid() != 0, reason="only root reads another user's files")
-def test_root_sees_what_runs_of_another_user(alive):
-    folder = Path("/tmp/nixwulf-65533")
-    folder.mkdir(mode=0o700)
-    try:
-        (folder / "bench.pid").write_text(f"{alive}\n\n")
-        found = listed()
-    finally:
-        shutil.rmtree(folder)
-    assert "bench of user 65533" in found
+def test_root_sees_what_runs_of_another_user(state, alive):
+    folder = state.parent / "user/65533/nixwulf"
+    folder.mkdir(mode=0o700, parents=True)
+    (folder / "bench.pid").write_text(f"{alive}\n\n")
+    os.chown(folder, 65533, 65533)
+    assert "bench of user 65533" in listed()
+
+
+@pytest.mark.parametrize("what", ["open to others", "a link", "another's"])
+def test_a_folder_that_is_not_private_is_refused_and_nothing_in_it_runs(orphan, state, what):
+    sleeper = orphan(started(orphan("").pid))
+    if what == "a link":
+        state.rename(state.parent / "elsewhere")
+        state.symlink_to(state.parent / "elsewhere")
+    elif what == "open to others":
+        state.chmod(0o770)
+    else:
+        if os.getuid() != 0:
+            pytest.skip("only root can give a folder away")
+        os.chown(state, 65533, 65533)
+    with sh("sweep orphans") as one:
+        output, errors = one.communicate(timeout=30)
+    assert (one.returncode, output) == (1, "")
+    assert "is not private to user" in errors
+    assert sleeper.poll() is None
+    assert not (state / "after").exists()
+
+
+def test_what_comes_afterwards_is_none_but_the_two_commands(state):
+    (state / "x.pid").write_text(f"1 1 x\n1\ntouch\n{state}/pwned\n")
+    assert swept() == []
+    assert list(state.iterdir()) == []

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.nodes.process import LIST_OWNED
+from nixwulf.nodes.process import SHELL
 from nixwulf.nodes.ssh import Connection, each, open_all
 
 _SCRIPTS = Path(str(resources.files("nixwulf"))) / "ops" / "deploy"
@@ -105,7 +105,7 @@ def identity_script() -> str:
 
 def script() -> str:
     """What is run on a machine that may be imaged."""
-    return LIST_OWNED + identity_script() + (_SCRIPTS / "machine.sh").read_text("utf-8")
+    return SHELL + identity_script() + (_SCRIPTS / "machine.sh").read_text("utf-8")
 
 
 def gather_machines(connections: Iterable[Connection]) -> dict[str, Machine | NixwulfError]:

@@ -18,7 +18,7 @@ from typing import Any
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.fabric_ports import TCP
-from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.process import SHELL, OwnedProcess
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.models.machines import BOTH, HERE, PEER, PYTHON, STORE, no_python
 from nixwulf.ops.models.peer import Lost, Peer, Wrong
@@ -33,10 +33,8 @@ _SILENT_S = 120.0
 # Nodes after one that fails lose their connections a moment before its driver hears why.
 _BLAME_S = 5.0
 # A name where nobody else may look: for a job, which has the token, or a socket.
-_STATE_FILE = """
-umask 077
-state=${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u); mkdir -p "$state"
-mktemp -u "$state/models.XXXXXX"
+_STATE_FILE = f"""{SHELL}
+private && mktemp -u "$state/models.XXXXXX"
 """
 
 

@@ -13,7 +13,7 @@ from threading import Event
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.inventory.fabric_kinds import KINDS
-from nixwulf.nodes.process import LIST_OWNED
+from nixwulf.nodes.process import SHELL
 from nixwulf.nodes.ssh import Connection, Unreachable, each
 
 _SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "recover" / "node.sh"
@@ -47,7 +47,7 @@ class NodeState:
 
 def run_script(node: Connection, *arguments: str) -> str:
     """The output of node.sh over a connection of its own; raises NixwulfError."""
-    script = LIST_OWNED + _SCRIPT.read_text("utf-8")
+    script = SHELL + _SCRIPT.read_text("utf-8")
     return node.fresh().script(script, *arguments, timeout_s=_ANSWER_S)
 
 

@@ -20,7 +20,7 @@ from nixwulf.inventory.cluster import Node
 from nixwulf.inventory.fabric_kinds import MAC_RDMA_KINDS
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.inventory.platforms import gpu_vendor
-from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.process import SHELL, OwnedProcess
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 from nixwulf.plugins.engines import Engine, devices
 from nixwulf.plugins.runtime import nccl
@@ -41,11 +41,10 @@ _PEER_LOST = "connection to a peer was lost"
 _ERROR = re.compile(r"^(?:\w+(?:Error|Exception)|.*generation thread died): (.+)", re.MULTILINE)
 
 # $1 is the name of the file and $2 its text; the folder is that of the owned processes.
-_WRITE = """
-state=${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u); mkdir -p "$state"; chmod 700 "$state"
-printf %s "$2" >"$state/$1" && echo "$state/$1"
+_WRITE = f"""{SHELL}
+private && umask 077 && printf %s "$2" >"$state/$1" && echo "$state/$1"
 """
-_REMOVE = 'rm -f "${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)/$1"'
+_REMOVE = SHELL + 'private && rm -f "$state/$1"'
 
 
 _TELL = f"""
