@@ -171,8 +171,8 @@ in
         )
         (_: {
           unitConfig.ConditionPathExistsGlob = [
-            "!/run/user/*/nixwulf-*/*.pid"
-            "!/tmp/nixwulf-*/*.pid"
+            "!/run/user/*/nixwulf/*.pid"
+            "!/run/nixwulf/*.pid"
           ];
         });
 

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from lab_under_test import cluster_of
 
 from nixwulf.cli.main import cli
+from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Shape
 from nixwulf.nodes.facts import gather
 from nixwulf.nodes.process import OwnedProcess, stop_orphans
@@ -36,6 +37,16 @@ def sleeping(node, seconds):
     done
     """
     return len(node.script(script, str(seconds)).split())
+
+
+def comes_after(node, name):
+    """A stand-in for Ray's program, which leaves a file when it is asked to stop Ray."""
+    script = """
+    mkdir -p "/tmp/$1"; printf '#!/bin/sh\\n>"/tmp/%s/after"\\n' "$1" >"/tmp/$1/ray"
+    chmod +x "/tmp/$1/ray"
+    """
+    node.script(script, name)
+    return [f"/tmp/{name}/ray", "stop", "--force"]
 
 
 def until(condition):
@@ -92,11 +103,11 @@ def test_a_process_ends_with_the_drivers_ssh_client(node, tmp_path):
 
 def test_what_comes_after_a_process_runs_however_it_ends(node, tmp_path):
     def ended(name, argv):
-        after = ["touch", f"/tmp/after {name}"]
+        after = comes_after(node, name)
         return OwnedProcess.start(node, name, argv, {}, tmp_path, after=after)
 
     def happened(name):
-        return node.run(["test", "-e", f"/tmp/after {name}"]).returncode == 0
+        return node.run(["test", "-e", f"/tmp/{name}/after"]).returncode == 0
 
     alone = ended("alone", ["true"])
     until(lambda: not alone.running)
@@ -126,13 +137,13 @@ def test_what_a_program_starts_in_a_process_group_of_its_own_ends_with_it(node, 
 
 
 def test_what_a_killed_owner_left_is_stopped_by_the_next_driver(node, tmp_path):
-    after = ["touch", "/tmp/after orphan"]
+    after = comes_after(node, "orphan")
     process = OwnedProcess.start(node, "orphan", ["sleep", "3005"], {}, tmp_path, after=after)
     until(lambda: sleeping(node, 3005) == 1)
     other = OwnedProcess.start(node, "held", ["sleep", "3006"], {}, tmp_path)
     until(lambda: sleeping(node, 3006) == 1)
     kill_owner_and_lifeline = """
-    read -r child owner since <$(echo ${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)/*-orphan.pid)
+    read -r child owner since <$(echo /run/nixwulf/*-orphan.pid)
     for status in $(grep -ls "^PPid:.$owner$" /proc/[0-9]*/status); do
       other=${status#/proc/}; other=${other%/status}
       [ "$other" = "$child" ] || kill -9 "$other"
@@ -142,7 +153,7 @@ def test_what_a_killed_owner_left_is_stopped_by_the_next_driver(node, tmp_path):
     node.script(kill_owner_and_lifeline)
     assert sleeping(node, 3005) == 1
     assert [name.rpartition("-")[2] for name in stop_orphans(node)] == ["orphan.pid"]
-    assert node.run(["test", "-e", "/tmp/after orphan"]).returncode == 0
+    assert node.run(["test", "-e", "/tmp/orphan/after"]).returncode == 0
     until(lambda: sleeping(node, 3005) == 0)
     until(lambda: not process.running)
     assert sleeping(node, 3006) == 1, "a living owner's process is not an orphan"
@@ -152,13 +163,53 @@ def test_what_a_killed_owner_left_is_stopped_by_the_next_driver(node, tmp_path):
 def test_a_stranger_that_got_an_orphans_number_is_left_alone(node):
     leave = """
     setsid sleep 3007 >/dev/null 2>&1 &
-    folder=${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u); mkdir -p "$folder"
-    echo "$! 999999 12345" >"$folder/nixwulf-old.pid"
+    mkdir -p -m 700 /run/nixwulf
+    echo "$! 999999 12345" >/run/nixwulf/nixwulf-old.pid
     """
     node.script(leave)
     until(lambda: sleeping(node, 3007) == 1)
     assert stop_orphans(node) == []
     assert sleeping(node, 3007) == 1
+
+
+def test_whatever_a_program_prints_is_bounded_and_its_end_is_kept(node, tmp_path):
+    script = (
+        "head -c 60000000 /dev/zero | tr '\\0' x; echo; echo nixwulf-exit:abc >&2; echo end; exit 3"
+    )
+    process = OwnedProcess.start(node, "endless", ["sh", "-c", script], {}, tmp_path)
+    until(lambda: not process.running)
+    assert process.returncode == 3
+    assert process.stdout.stat().st_size < 9 * 2**20
+    assert process.output.endswith("end\n")
+    assert process.left_out > 50_000_000
+    assert process.errors == "nixwulf-exit:abc\n"
+
+
+def test_a_child_in_its_own_session_that_holds_the_output_ends_too(node, tmp_path):
+    process = OwnedProcess.start(
+        node, "daemon", ["sh", "-c", "setsid sleep 3021 & exit 0"], {}, tmp_path
+    )
+    until(lambda: not process.running)
+    assert process.returncode == 0
+    until(lambda: sleeping(node, 3021) == 0)
+
+
+def test_no_command_line_shows_the_environment(node, tmp_path):
+    secret = {"RAY_AUTH_TOKEN": "s3cr3t-of-a-test"}
+    process = OwnedProcess.start(node, "secret", ["sleep", "3022"], secret, tmp_path)
+    until(lambda: sleeping(node, 3022) == 1)
+    assert node.script("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").count("s3cr3t") == 0
+    assert "s3cr3t" not in " ".join(process._client.args)
+    process.stop()
+
+
+def test_a_strangers_state_folder_is_refused_and_nothing_in_it_runs(node):
+    node.script("mv /run/nixwulf /run/was; mkdir -m 777 /run/nixwulf")
+    try:
+        with pytest.raises(NixwulfError, match="is not private to user"):
+            stop_orphans(node)
+    finally:
+        node.script("rm -rf /run/nixwulf; mv /run/was /run/nixwulf")
 
 
 def test_facts_of_a_node_are_its_own(nodes):

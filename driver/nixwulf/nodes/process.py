@@ -140,7 +140,9 @@ class OwnedProcess:
 
     def _given(self) -> bytes:
         """What the owner reads first: in a command line all users of both machines would see it."""
-        variables = [f"export {key}={shlex.quote(value)}" for key, value in self.environment.items()]
+        variables = [
+            f"export {key}={shlex.quote(value)}" for key, value in self.environment.items()
+        ]
         words = [
             self.environment.get(word[1:], word) if word.startswith("$") else word
             for word in self.argv
@@ -280,9 +282,9 @@ def cpu_times(connection: Connection, process: OwnedProcess) -> list[CpuTime]:
 
 def stop_orphans(connection: Connection) -> list[str]:
     """Stop what a killed driver's killed owner left on a node; their names."""
-    return connection.script(SHELL + 'sweep orphans').split()
+    return connection.script(SHELL + "sweep orphans").split()
 
 
 def stop_owned(connection: Connection) -> list[str]:
     """Stop all that drivers have started on a node and that still runs; their names."""
-    return [name.removesuffix(".pid") for name in connection.script(SHELL + 'sweep all').split()]
+    return [name.removesuffix(".pid") for name in connection.script(SHELL + "sweep all").split()]

@@ -254,9 +254,9 @@ in
       let
         inherit (config.systemd.units."${name}.service") text;
       in
-      !lib.all (folder: lib.hasInfix "ConditionPathExistsGlob=!${folder}/nixwulf-*/*.pid\n" text) [
+      !lib.all (folder: lib.hasInfix "ConditionPathExistsGlob=!${folder}/nixwulf/*.pid\n" text) [
         "/run/user/*"
-        "/tmp"
+        "/run"
       ]
     ) [ "fstrim" "logrotate" "nix-gc" ];
   };

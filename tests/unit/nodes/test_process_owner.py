@@ -4,6 +4,7 @@ The scripts are the driver's, in the shell that macOS calls sh, with those two o
 """
 
 import os
+import re
 import shlex
 import subprocess
 import time
@@ -18,9 +19,7 @@ LEFT = "old"
 
 def script(text):
     text = text.replace("/proc/", "/no-proc/").replace("command -v setsid", "command -v no-setsid")
-    for place in ("/run", "/tmp"):
-        text = text.replace(place, f"{os.environ['PLACE']}{place}")
-    return text
+    return re.sub("/(run|tmp)", rf"{os.environ['PLACE']}/\1", text)
 
 
 def sh(text, *arguments, **options):
@@ -51,7 +50,9 @@ def state(tmp_path, monkeypatch):
 
 
 def owned(*argv):
-    given = f"mark=end:\nafter=\nvariables='export NAME=\"a b\"'\nset -- {shlex.join(argv)}\nready=1\n"
+    given = (
+        f"mark=end:\nafter=\nvariables='export NAME=\"a b\"'\nset -- {shlex.join(argv)}\nready=1\n"
+    )
     one = sh('own "$@"', "mine", str(len(given)), "20", stdin=subprocess.PIPE)
     one.stdin.write(given)
     one.stdin.flush()
