@@ -37,7 +37,7 @@ SMALL = {
     "kv_heads": 4,
     "feed_forward": 256,
 }
-LEFT = "ls /tmp/nixwulf-*/ 2>/dev/null; grep -ls dllama /proc/[0-9]*/comm || true"
+LEFT = "ls /run/nixwulf/*.pid 2>/dev/null; grep -ls dllama /proc/[0-9]*/comm || true"
 
 
 def build(*, vulkan):

@@ -21,7 +21,7 @@ from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 
 PROGRESS_S = 15
-RANKS_LEFT = "ls /tmp/nixwulf-*/ 2>/dev/null; grep -ls mlx_lm /proc/[0-9]*/comm || true"
+RANKS_LEFT = "ls /run/nixwulf/*.pid 2>/dev/null; grep -ls mlx_lm /proc/[0-9]*/comm || true"
 SMALL = {"layers": 2, "hidden": 128, "heads": 4, "kv_heads": 4, "feed_forward": 256}
 EXPERTS = {"architecture": "qwen3moe", "experts": 4, "experts_used": 2}
 MODELS = {

@@ -65,13 +65,16 @@ class Toolbox:
     caches: tuple[str, ...]
     programs: Mapping[str, str]
 
-    def argv(self, name: str, argv: Sequence[str], environment: Iterable[str]) -> list[str]:
+    def argv(
+        self, name: str, argv: Sequence[str], environment: Iterable[str], folder: str
+    ) -> list[str]:
         """podman's command line for a program in a container.
 
         Args:
             name: of the container.
             argv: the program and its arguments.
             environment: names of variables that it gets as podman has them: an argv is public.
+            folder: of the run, for sockets and results, which the driver reads.
         """
         options = [
             *("--rm", "--init", f"--name={name}", "--entrypoint=", "--log-driver=none"),
@@ -87,8 +90,7 @@ class Toolbox:
         ]
         options += ["--ulimit=memlock=-1"] if self.memlock else []
         options += [f"--device={device}" for device in self.devices]
-        # Sockets and results, which the driver reads.
-        options += ["--volume=/tmp:/tmp", *(f"--volume={cache}" for cache in self.caches)]
+        options += [f"--volume={folder}:{folder}", *(f"--volume={cache}" for cache in self.caches)]
         options += [f"--volume={self.model}:{self.model}:ro"] if self.model else []
         # Its default is not in .cache; recompiling takes vLLM 25 minutes.
         options += ["--env=TRITON_CACHE_DIR=/root/.cache/triton"]

@@ -131,4 +131,4 @@ def _once(run: Run, number: int) -> parser.NcclTable:
 
 
 def _folder(run: Run) -> str:
-    return f"/tmp/nixwulf-{run.name}"  # noqa: S108 - on the nodes
+    return run.folders()

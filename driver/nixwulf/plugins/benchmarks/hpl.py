@@ -11,7 +11,6 @@ from typing import ClassVar
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.cluster import LAB_PLATFORM
-from nixwulf.nodes.ssh import run_all
 from nixwulf.outputs import hpl as parser
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import mpi
@@ -92,7 +91,7 @@ class Hpl(Benchmark):
         program = _program(run.facts[run.head.node.name].programs) or "xhpl"
         ranks = values["ranks_per_node"]
         problem = parser.Problem(_order(run), values["nb"], *grid_of(ranks * len(run.nodes)))
-        folder = f"/tmp/nixwulf-{run.name}"  # noqa: S108 - on the nodes
+        folder = run.folders()
         text = input_text(problem, run.case.samples)
         run.raw.mkdir(parents=True, exist_ok=True)
         (run.raw / _INPUT[program]).write_text(text, "utf-8")
@@ -104,14 +103,10 @@ class Hpl(Benchmark):
             {node.node.name: _threads(run, node.node.name) for node in run.nodes},
             yields=mpi.shares_cores(run, ranks),
         )
-        try:
-            run_all(run.nodes, ["mkdir", "-p", folder])
-            run.head.put(run.raw / _INPUT[program], f"{folder}/{_INPUT[program]}")
-            if program == "hpcc":
-                run.head.script('ln -s /dev/stdout "$1"', f"{folder}/{_HPCC_OUTPUT}")
-            process = mpi.execute(run, job)
-        finally:
-            run_all(run.nodes, ["rm", "-rf", folder])
+        run.head.put(run.raw / _INPUT[program], f"{folder}/{_INPUT[program]}")
+        if program == "hpcc":
+            run.head.script('ln -s /dev/stdout "$1"', f"{folder}/{_HPCC_OUTPUT}")
+        process = mpi.execute(run, job)
         if process.returncode != 0:
             raise failure_of(process, program)
         solved = parser.parse(process.output)

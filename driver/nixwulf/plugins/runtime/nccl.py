@@ -127,7 +127,7 @@ def transport_problem(transport: str | None, logs: Mapping[str, str]) -> str | N
 
 
 def _log_file(run: Run) -> str:
-    return f"/tmp/nixwulf-{run.name}-nccl"  # noqa: S108 - on the nodes
+    return f"{run.folders()}/nccl"
 
 
 def _words(found: set[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -19,7 +20,7 @@ from nixwulf.nodes.counters import Counters, read
 from nixwulf.nodes.facts import Facts
 from nixwulf.nodes.power.samples import PowerSession
 from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
-from nixwulf.nodes.ssh import Connection, Unreachable, each
+from nixwulf.nodes.ssh import Connection, Unreachable, each, run_all
 
 # A silent run whose fabric still carries this much is loading a model, not hanging: a stopped
 # peer leaves only retransmissions and window probes, a few kilobytes a minute. One node has no
@@ -130,6 +131,8 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     power: PowerSession = field(default_factory=PowerSession)
     tokenizer: str = ""
+    scratch: str = field(default_factory=lambda: f"/tmp/nixwulf-{secrets.token_hex(8)}")  # noqa: S108 - nobody can know it
+    _with_scratch: set[str] = field(default_factory=set)
 
     @property
     def head(self) -> Connection:
@@ -271,13 +274,27 @@ class Run:
         toolbox = self.toolboxes.get(node.node.name)
         if toolbox:
             unit = unit_name(self.raw, full_name)
-            argv = toolbox.argv(unit, argv, environment)
+            argv = toolbox.argv(unit, argv, environment, self.folder(node))
             after = container.removal(unit)
         process = OwnedProcess.start(
             node, full_name, argv, environment, self.raw, background=background, after=after
         )
         self.owned.append(process)
         return process
+
+    def folder(self, node: Connection) -> str:
+        """The run's folder on a node, made by the first call: only this user may look into it.
+
+        It has one name on all nodes, which nobody can know before, and goes with the run.
+        """
+        if node.node.name not in self._with_scratch:
+            node.script('mkdir -m 700 "$1"', self.scratch)
+            self._with_scratch.add(node.node.name)
+        return self.scratch
+
+    def folders(self) -> str:
+        """The same on all nodes."""
+        return each(self.folder, self.nodes)[0]
 
     def output(self, node: Connection, script: str, *arguments: str, timeout_s: float = 60) -> str:
         """What a short script prints where the engine's programs are.
@@ -295,7 +312,8 @@ class Run:
         if not toolbox:
             return node.script(script, *arguments, timeout_s=timeout_s)
         name = unit_name(self.raw, f"look-{node.node.name}")
-        argv = toolbox.argv(name, ["sh", "-c", script, "sh", *arguments], ())
+        shell = ["sh", "-c", script, "sh", *arguments]
+        argv = toolbox.argv(name, shell, (), self.folder(node))
         return node.script('"$@"', *argv, timeout_s=timeout_s)
 
     def outputs(self, script: str) -> list[str]:
@@ -352,6 +370,9 @@ class Run:
         """Stop every process of this run that still goes on, the last started first."""
         for process in reversed(self.owned):
             process.stop()
+        made = [node for node in self.nodes if node.node.name in self._with_scratch]
+        run_all(made, ["rm", "-rf", self.scratch])
+        self._with_scratch.clear()
 
     def signs_of_life(self, process: OwnedProcess) -> tuple[float, ...]:
         """What grows by 1 or more while a silent run works: on the fabric, or in CPU time alone."""

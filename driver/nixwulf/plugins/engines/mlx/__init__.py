@@ -23,7 +23,7 @@ from nixwulf.plugins.runtime.run import Run, RunFailure
 _SERVER_PORT = 50054
 _UNHEALTHY = 503  # it could not load the model
 _GROUP_FILES = ("MLX_HOSTFILE", "MLX_IBV_DEVICES")
-_GROUP = "/tmp/nixwulf-mlx.json"  # noqa: S108 - on the nodes
+_GROUP = "nixwulf-mlx.json"  # in the home folder, where ssh's commands begin
 _LOADED = "default_model"  # what the server calls the model that it was started with
 # Architectures of random models whose model in mlx-lm 0.32.2 has no pipeline.
 _TENSOR_ONLY = {"llama"}
