@@ -32,6 +32,8 @@ _SUMMED = re.compile(
 )
 # Of 10 s it is 0.3 % on 1 Gbit/s, and less on faster links.
 _IN_BUFFERS = 0.01
+# The server's view of the same test, which --get-server-output adds.
+_OF_SERVER = re.compile(r"^Server output:\s*?$.*?(?=^iperf Done\.|\Z)", re.MULTILINE | re.DOTALL)
 _DATAGRAMS = "Total Datagrams"
 
 
@@ -97,6 +99,7 @@ def recognises(text: str) -> bool:
 
 def read(text: str) -> list[Found]:
     """One case of the machines: what a link carried in each direction over TCP."""
+    text = _OF_SERVER.sub("", text)
     flows = parse(text)
     test = _test_of_json(text) if text.lstrip().startswith("{") else _test_of_text(text)
     if test.protocol != "TCP":
@@ -114,11 +117,25 @@ def read(text: str) -> list[Found]:
             nodes=PAIR,
             parameters={key: value for key, value in parameters.items() if value is not None},
             transport="tcp",
+            peer=" ".join(sorted({other for _, other in test.ends})),
         )
     ]
 
 
-TOOL = Tool("iperf3", recognises, read)
+TOOL = Tool(
+    "iperf3",
+    recognises,
+    read,
+    heads=re.compile(
+        r"^(?:Connecting to host|Accepted connection from) "
+        r"|^\[ *(?:\d+|ID)\](?:\[\S+\])? +(local|Interval|0\.00-\S+ +sec (?!.*(?:sender|receiver)))",
+        re.MULTILINE,
+    ),
+    results=re.compile(
+        r"^(\[ *(?:\d+|SUM)\]\S*) .* (sender|receiver)\s*?$|^\[ *(?:\d+|SUM)\]\S* +\d",
+        re.MULTILINE,
+    ),
+)
 
 
 def whole(rows: Sequence[IntervalRow], interval_s: float) -> list[IntervalRow]:
