@@ -128,7 +128,8 @@ TOOL = Tool(
     read,
     heads=re.compile(
         r"^(?:Connecting to host|Accepted connection from) "
-        r"|^\[ *(?:\d+|ID)\](?:\[\S+\])? +(local|Interval|0\.00-\S+ +sec (?!.*(?:sender|receiver)))",
+        r"|^\[ *(?:\d+|ID)\](?:\[\S+\])? +"
+        r"(local|Interval|0\.00-\S+ +sec (?!.*(?:sender|receiver)))",
         re.MULTILINE,
     ),
     results=re.compile(

@@ -173,7 +173,9 @@ def _of_summary(text: str) -> list[Metric]:
 def recognises(text: str) -> bool:
     """The head of a table or of a summary, or the line that ends a table."""
     return any(
-        _AVERAGE.match(line) or _is_summary(line) or line.lstrip().startswith(("# nccl-tests", "# rccl-tests"))
+        _AVERAGE.match(line)
+        or _is_summary(line)
+        or line.lstrip().startswith(("# nccl-tests", "# rccl-tests"))
         for line in text.splitlines()
     )
 

@@ -133,7 +133,9 @@ TOOL = Tool(
     recognises,
     read,
     heads=re.compile(rf"^.*(?:{_HEAD})|^{_CSV}", re.MULTILINE),
-    results=re.compile(r"^[ \t]*\d+(?:[ \t]+\d+(?:\.\d+)?){4,}[ \t]*$|^[^,\n]+,.*,ok,", re.MULTILINE),
+    results=re.compile(
+        r"^[ \t]*\d+(?:[ \t]+\d+(?:\.\d+)?){4,}[ \t]*$|^[^,\n]+,.*,ok,", re.MULTILINE
+    ),
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from nixwulf.outputs import Found, Tool
+from nixwulf.outputs import Found, ParseError, Tool
 from nixwulf.outputs.vllm import HEADS, RESULTS, SGLANG, parse_serve, served
 
 _TOOL = "sglang.bench_serving"
@@ -22,6 +22,8 @@ def recognises(text: str) -> bool:
 
 def read(text: str) -> list[Found]:
     """The pass; its backend shows whether the server was sglang's too."""
+    if not recognises(text):
+        raise ParseError("it is a result of vLLM's client; add --tool vllm-bench.")
     found = parse_serve(text)
     backend = _BACKEND.search(text)
     if backend and not found.backend:

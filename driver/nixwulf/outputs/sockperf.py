@@ -99,7 +99,9 @@ TOOL = Tool(
     recognises,
     read,
     heads=_VERSION,
-    results=re.compile(r"^sockperf: (Summary): (?:Latency|Round trip) is|^packet, (txTime)", re.MULTILINE),
+    results=re.compile(
+        r"^sockperf: (Summary): (?:Latency|Round trip) is|^packet, (txTime)", re.MULTILINE
+    ),
 )
 
 

@@ -35,7 +35,9 @@ _PRINTED_SOMETIMES = {
 }
 SGLANG = re.compile(r"^.*Mean E2E Latency \(ms\):|\"mean_e2e_latency_ms\"", re.MULTILINE)
 """What a result of sglang's client has once, and vLLM's never."""
-_SERVED = re.compile(rf"^[ ]*{re.escape(_PRINTED['output_throughput'])}:|\"mean_ttft_ms\"", re.MULTILINE)
+_SERVED = re.compile(
+    rf"^[ ]*{re.escape(_PRINTED['output_throughput'])}:|\"mean_ttft_ms\"", re.MULTILINE
+)
 # What argparse prints of the options: Namespace(backend='vllm', model='tiny', request_rate=inf).
 _OPTIONS = re.compile(r"^.{0,40}Namespace\((?P<options>.*)\)$", re.MULTILINE)
 _OPTION = re.compile(
@@ -222,7 +224,7 @@ def parse_serve(text: str) -> ServeResult:
 
 
 def _rates(text: str) -> list[Found]:
-    """What `vllm bench throughput` prints in one line; generated tokens are a speed of their own."""
+    """What `vllm bench throughput` prints in one line, newer ones with the generated tokens."""
     rates = _RATES.search(text)
     if rates is None:
         return []

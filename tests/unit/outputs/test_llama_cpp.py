@@ -102,7 +102,11 @@ def test_llama_bench_in_any_form_is_four_metrics_with_the_conditions_of_the_benc
     (record,) = records(f"llama-bench/two-depths.{form}")
     case = record["case"]
     assert (case["engine"], case["benchmark"]) == ("llama.cpp", "llama-bench")
-    assert (case["nodes"], case["parallelism"], case["parameters"]) == (1, "single", {})
+    assert (case["nodes"], case["parallelism"], case["parameters"]) == (
+        1,
+        "single",
+        {"model_size": "11.26 MiB"},
+    )
     assert record["engine"] == {
         "name": "llama.cpp",
         "build_commit": COMMIT,
@@ -130,6 +134,8 @@ def test_llama_bench_says_what_its_json_alone_knows(records):
         "file": "tiny.gguf",
         "bytes": 11804160,
         "parameters": 5506944,
+        "size": "11.26 MiB",
+        "params": "5.51 M",
         "architecture": "llama",
         "weights": "F16",
     }
