@@ -231,13 +231,13 @@ def _within(value: Any) -> Iterator[Mapping[str, Any]]:
 
 def _csv_rows(text: str) -> Iterator[LlamaBenchRow]:
     lines = text.splitlines()
-    heads = [index for index, line in enumerate(lines) if line.startswith(_CSV_HEAD)]
-    if not heads:
-        return
-    head = lines[heads[0]].split(",")
-    for number, line in enumerate(lines[heads[0] + 1 :], heads[0] + 2):
-        values = _separated(line, '"')
-        if len(values) == len(head):
+    head: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if line.startswith(_CSV_HEAD):
+            head = line.split(",")
+            continue
+        values = _separated(line, '"') if head else []
+        if head and len(values) == len(head):
             yield _keyed_row(dict(zip(head, values, strict=True)), number)
 
 

@@ -153,7 +153,7 @@ def _of_summary(text: str) -> list[Metric]:
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
-        if not words or _is_summary(line):
+        if not words or words[0] == "#" or _is_summary(line):
             continue
         pairs = [_PAIR.fullmatch(word) for word in words[2:]]
         if len(words) < 3 or not all(pairs):  # noqa: PLR2004 - collective, mode, one repetition
@@ -186,7 +186,7 @@ TOOL = Tool(
     read,
     heads=re.compile(
         r"^[ \t]*# *(?:[nr]ccl-tests version|Collective test starting|nThread|out-of-place)"
-        r"|^[ \t]*collective +mode\b",
+        r"|^[ \t]*collective +mode\b|^[ \t]*\d+ +\d+ +([a-z]\w*) ",
         re.MULTILINE,
     ),
     results=re.compile(

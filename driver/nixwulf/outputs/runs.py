@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nixwulf.outputs import Found, ParseError, Tool
@@ -20,11 +20,15 @@ _PREFIX = re.compile(
 )
 
 
+# From, to, and two results of which a run has one.
+_Span = tuple[int, int, tuple[int, int] | None]
+
+
 @dataclass(frozen=True)
 class Run:
     """A part of a text with the results of one run, and the line in which it begins, from 1 on.
 
-    problem: the end of a sentence, where it cannot be read.
+    problem: why it cannot be read.
     """
 
     line: int
@@ -46,16 +50,16 @@ def read_runs(tool: Tool, text: str) -> tuple[list[Found], list[str]]:
     unread: list[str] = []
     parts = [Run(1, text)] if tool.reads_all else runs(tool, text)
     for run in parts:
+        cases: Sequence[Found] = ()
         try:
-            if run.problem:
-                raise ParseError(run.problem)
-            cases = tool.read(run.text)
+            cases = [] if run.problem else tool.read(run.text)
         except ParseError as error:
-            unread.append(_moved(error.format_message(), run.line - 1))
+            run = replace(run, problem=_moved(error.format_message(), run.line - 1))  # noqa: PLW2901
+        found += [replace(case, line=case.line + run.line - 1) for case in cases]
+        if run.problem:
+            unread.append(run.problem)
             if len(parts) > 1:
                 unread[-1] = f"the run that begins in line {run.line} is left out: {unread[-1]}"
-        else:
-            found += [replace(case, line=case.line + run.line - 1) for case in cases]
     if not found:
         raise ParseError(unread[0])
     return found, unread
@@ -68,18 +72,24 @@ def _moved(sentence: str, lines: int) -> str:
 
 def runs(tool: Tool, text: str) -> list[Run]:
     """The parts of a text, at least one: JSON objects of the tool, and between them its text."""
-    spans: list[tuple[int, int, str]] = []
+    spans: list[_Span] = []
     position = 0
     for begin, end in _objects(text):
         if tool.recognises(text[begin:end]):
-            spans += [*_texts(tool, text, position, begin), (begin, end, "")]
+            spans += [*_texts(tool, text, position, begin), (begin, end, None)]
             position = end
     spans += _texts(tool, text, position, len(text))
     found, line, position = [], 1, 0
-    for begin, end, problem in spans or [(0, len(text), "")]:
+    for begin, end, twice in spans or [(0, len(text), None)]:
         line += text.count("\n", position, begin)
+        position, problem = begin, ""
+        if twice:
+            lines = [line + text.count("\n", begin, result) for result in twice]
+            problem = (
+                f"lines {lines[0]} and {lines[1]} are of two runs, and no line between them shows "
+                "where the second begins; give each a file of its own."
+            )
         found.append(Run(line, text[begin:end], problem))
-        position = begin
     return found
 
 
@@ -110,7 +120,7 @@ def _end_of_object(text: str, start: int) -> int | None:
         return None
 
 
-def _texts(tool: Tool, text: str, begin: int, end: int) -> Iterator[tuple[int, int, str]]:
+def _texts(tool: Tool, text: str, begin: int, end: int) -> Iterator[_Span]:
     """Of a part of the text its runs with a result: what is before the first head is the first's.
 
     A head begins a run where there is a result since the last. One whose pattern has a group is a
@@ -119,25 +129,21 @@ def _texts(tool: Tool, text: str, begin: int, end: int) -> Iterator[tuple[int, i
     """
     if tool.heads is None or tool.results is None:
         if text[begin:end].strip() and tool.recognises(text[begin:end]):
-            yield begin, end, ""
+            yield begin, end, None
         return
     marks = [(mark.start(), False, mark) for mark in tool.heads.finditer(text, begin, end)]
     marks += [(mark.start(), True, mark) for mark in tool.results.finditer(text, begin, end)]
-    has_result, ends, problem = False, dict[tuple[str | None, ...], int](), ""
+    has_result, ends, twice = False, dict[tuple[str | None, ...], int](), None
     for position, is_result, mark in sorted(marks, key=lambda each: each[:2]):
         key = mark.groups() if any(group is not None for group in mark.groups()) else None
         if is_result:
             if key and key in ends:
-                line = text.count("\n", ends[key], position) + 1
-                problem = (
-                    f"line {line} of it, counted from its first result, is another, and no line "
-                    "between them shows where its run begins."
-                )
-            if key:
-                ends.setdefault(key, position)
+                twice = twice or (ends[key], position)
+            elif key:
+                ends[key] = position
             has_result = True
         elif ends or (has_result and key is None):
-            yield begin, position, problem
-            begin, has_result, ends, problem = position, False, {}, ""
+            yield begin, position, twice
+            begin, has_result, ends, twice = position, False, {}, None
     if has_result:
-        yield begin, end, problem
+        yield begin, end, twice
