@@ -97,8 +97,12 @@ TOOL = Tool(
     "hpl",
     recognises,
     read,
-    heads=re.compile(r"^.*HPC Challenge Benchmark version|^[ \t]*HPLinpack ", re.MULTILINE),
-    results=re.compile(r"^[ \t]*(?:W[RC]\w+ +\d|\|\|Ax-b\|\|.*(?:PASSED|FAILED))", re.MULTILINE),
+    heads=re.compile(
+        r"^.*HPC Challenge Benchmark version|^[ \t]*HPLinpack |^[ \t]*(T/V) +N ", re.MULTILINE
+    ),
+    results=re.compile(
+        r"^[ \t]*(?:W[RC]\w+ +\d|\|\|Ax-b\|\|.*(?:PASSED|FAILED)|(End of Tests))", re.MULTILINE
+    ),
 )
 
 

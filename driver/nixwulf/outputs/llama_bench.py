@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
@@ -104,6 +105,15 @@ class LlamaBenchRow:
             return "prompt_and_decode"
         return "decode" if self.n_gen else "prompt"
 
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What the run was set to, by the keys of its JSON."""
+        return {
+            _KEYS.get(key, key): _plain(value)
+            for key, value in self.details.items()
+            if _is_setting(key) and isinstance(value, int | float | str)
+        }
+
 
 def parse(text: str) -> tuple[LlamaBenchRow, ...]:
     """The results in the order in which they were printed; at least one."""
@@ -133,12 +143,13 @@ def read(text: str) -> list[Found]:
     Lines of JSON do not show where a run ends: a test of them that is there again is a later pass.
     """
     rows = sorted(parse(text), key=lambda row: row.line)
-    lines = text.splitlines()
-    begins = _begins(lines, {row.line for row in rows})
+    numbers = {row.line for row in rows}
+    lines = ["" if n in numbers else line for n, line in enumerate(text.splitlines(), 1)]
+    begins = _begins(lines, numbers)
     groups: dict[tuple[Any, ...], list[LlamaBenchRow]] = {}
     for row in rows:
         file = row.details.get("model_filename")
-        split = _settings(row).get("split_mode", "layer")
+        split = row.settings.get("split_mode", "layer")
         run = bisect.bisect(begins, row.line) - 1
         key = (run, row.model, *_sizes(row).values(), file, row.backend, row.rpc_servers, split)
         groups.setdefault((*key, row.build_commit), []).append(row)
@@ -157,13 +168,15 @@ def _begins(lines: Sequence[str], rows: Set[int]) -> list[int]:
     """The lines, from 1 on, in which runs begin: after a command, a head, an end or a crash."""
     found, has_rows = [1], False
     for number, line in enumerate(lines, 1):
+        if number in rows:
+            has_rows = True
+            continue
         stripped = line.strip()
         command = bool(_MODEL_OPTION.search(line.partition("llama-bench ")[2]))
         head = line.startswith((_CSV_HEAD, "CREATE TABLE", "[")) or cells(line)[-2:] == _HEAD
         if number != found[-1] and (command or (head and has_rows)):
             found.append(number)
             has_rows = False
-        has_rows = has_rows or number in rows
         if stripped == "]" or _BUILD.match(stripped) or _DIED.search(line):
             found.append(number + 1)
             has_rows = False
@@ -181,7 +194,7 @@ def metric(row: LlamaBenchRow, shown: Set[str] | None, state: str | None = None)
     sizes = {"n_prompt": row.n_prompt, "n_gen": row.n_gen, "n_depth": row.n_depth}
     kept = {
         key: value
-        for key, value in _settings(row).items()
+        for key, value in row.settings.items()
         if key != "split_mode" and (shown is None or key in shown)
     }
     return Metric(
@@ -384,8 +397,8 @@ def _warnings(lines: Sequence[str], first: int) -> tuple[str, ...]:
 
 def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
     first = rows[0]
-    split = str(_settings(first).get("split_mode", "layer"))
-    reported = [_settings(row) for row in rows]
+    split = str(first.settings.get("split_mode", "layer"))
+    reported = [row.settings for row in rows]
     values: dict[str, set[Any]] = {}
     for one in reported:
         for key, value in one.items():
@@ -419,12 +432,9 @@ def _nodes(row: LlamaBenchRow) -> Nodes:
     return Nodes(servers + 1, max(2, servers), servers + 1, f"{servers} RPC servers and the head")
 
 
-def _settings(row: LlamaBenchRow) -> dict[str, Any]:
-    return {
-        _KEYS.get(key, key): _plain(value)
-        for key, value in row.details.items()
-        if not _NO_SETTING.fullmatch(key) and isinstance(value, int | float | str)
-    }
+@lru_cache(1024)
+def _is_setting(key: str) -> bool:
+    return not _NO_SETTING.fullmatch(key)
 
 
 def _plain(value: Any) -> Any:
