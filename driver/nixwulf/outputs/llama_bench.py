@@ -128,13 +128,15 @@ def parse(text: str) -> tuple[LlamaBenchRow, ...]:
 
 def recognises(text: str) -> bool:
     """Rows, the head of a table without any, or a backtrace of llama-bench."""
+    if _KEYED.search(text) and "n_prompt" in text:
+        return True
     for line in text.splitlines():
         found = cells(line)
         if found[-2:] == _HEAD or (len(found) > 1 and _TEST.fullmatch(found[-2])):
             return True
         if re.search(r"\bllama[-_]bench\b", line) or line.startswith(_CSV_HEAD):
             return True
-    return bool(_KEYED.search(text)) and "n_prompt" in text
+    return False
 
 
 def read(text: str) -> list[Found]:

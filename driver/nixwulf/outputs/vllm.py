@@ -33,11 +33,9 @@ _PRINTED_SOMETIMES = {
     "Traffic request rate": "request_rate",
     "Max request concurrency": "max_concurrency",
 }
-SGLANG = re.compile(r"^.*Mean E2E Latency \(ms\):|\"mean_e2e_latency_ms\"", re.MULTILINE)
+SGLANG = ("Mean E2E Latency (ms):", '"mean_e2e_latency_ms"')
 """What a result of sglang's client has once, and vLLM's never."""
-_SERVED = re.compile(
-    rf"^[ ]*{re.escape(_PRINTED['output_throughput'])}:|\"mean_ttft_ms\"", re.MULTILINE
-)
+_SERVED = (f"{_PRINTED['output_throughput']}:", '"mean_ttft_ms"')
 # What argparse prints of the options: Namespace(backend='vllm', model='tiny', request_rate=inf).
 _OPTIONS = re.compile(r"^.{0,40}Namespace\((?P<options>.*)\)$", re.MULTILINE)
 _OPTION = re.compile(
@@ -90,14 +88,14 @@ def recognises(text: str) -> bool:
     """A key or label of a result of either."""
     if _RATES.search(text) or ("requests_per_second" in text and "tokens_per_second" in text):
         return True
-    if others := len(SGLANG.findall(text)):
-        return len(_SERVED.findall(text)) > others
+    if others := sum(map(text.count, SGLANG)):
+        return sum(map(text.count, _SERVED)) > others
     return '"mean_ttft_ms"' in text or any(label in text for label in _PRINTED.values())
 
 
 def read(text: str) -> list[Found]:
     """The pass of requests of `vllm bench serve`, or the offline runs of the other."""
-    if SGLANG.search(text):
+    if any(mark in text for mark in SGLANG):
         raise ParseError("it is a result of sglang's bench_serving; add --tool sglang-bench.")
     if '"output_throughput"' in text or _PRINTED["output_throughput"] in text:
         return [served(parse_serve(text), "vllm-bench", _SERVE)]
