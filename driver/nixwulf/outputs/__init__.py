@@ -98,7 +98,8 @@ class Tool:
 
     heads and results: the lines with which a run begins and those with its numbers, by which
     outputs.runs splits a text (and says what groups in them mean); None: runs are JSON objects.
-    reads_all: read takes several runs, and gives each case its line.
+    ignored: what the tool repeats of others. reads_all: read takes several runs, and gives each
+    case its line.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Tool:
     read: Callable[[str], Sequence[Found]]
     heads: re.Pattern[str] | None = None
     results: re.Pattern[str] | None = None
+    ignored: re.Pattern[str] | None = None
     reads_all: bool = False
 
 

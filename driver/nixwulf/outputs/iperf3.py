@@ -99,7 +99,6 @@ def recognises(text: str) -> bool:
 
 def read(text: str) -> list[Found]:
     """One case of the machines: what a link carried in each direction over TCP."""
-    text = _OF_SERVER.sub("", text)
     flows = parse(text)
     test = _test_of_json(text) if text.lstrip().startswith("{") else _test_of_text(text)
     if test.protocol != "TCP":
@@ -126,6 +125,7 @@ TOOL = Tool(
     "iperf3",
     recognises,
     read,
+    ignored=_OF_SERVER,
     heads=re.compile(
         r"^(?:Connecting to host|Accepted connection from) "
         r"|^\[ *(?:\d+|ID)\](?:\[\S+\])? +"

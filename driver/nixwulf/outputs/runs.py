@@ -48,6 +48,8 @@ def read_runs(tool: Tool, text: str) -> tuple[list[Found], list[str]]:
     """
     found: list[Found] = []
     unread: list[str] = []
+    if tool.ignored:
+        text = tool.ignored.sub(lambda part: "\n" * part[0].count("\n"), text)
     parts = [Run(1, text)] if tool.reads_all else runs(tool, text)
     for run in parts:
         cases: Sequence[Found] = ()
