@@ -179,7 +179,7 @@ def _begins(lines: Sequence[str], rows: Set[int]) -> list[int]:
         if number != found[-1] and (command or (head and has_rows)):
             found.append(number)
             has_rows = False
-        if stripped == "]" or _BUILD.match(stripped) or _DIED.search(line):
+        if line.rstrip() == "]" or _BUILD.match(stripped) or _DIED.search(line):
             found.append(number + 1)
             has_rows = False
     return found
