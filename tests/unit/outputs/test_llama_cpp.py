@@ -188,7 +188,6 @@ def test_runs_that_show_where_they_end_are_cases_of_their_own(records):
 
 def test_a_crash_warns_on_the_run_that_it_ended_alone(records):
     crash = fixture("llama-bench/too-little-memory.stderr")
-    *_, end = crash.splitlines()
     # no output: runs of which the second ended early, or had no result at all
     for document in (TABLE + TABLE.rpartition("build:")[0] + crash + TABLE, TABLE + crash + TABLE):
         found = records(document)
