@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 _NUMBER = rb"-?\d+\.?\d*(?:[eE][+-]?\d+)?"
@@ -100,35 +101,50 @@ def _serve(path: str, how: str) -> None:
     Server(path, Handler).serve_forever()  # type: ignore[arg-type]
 
 
+def _silent() -> None:
+    time.sleep(1000)
+
+
+def _deaf() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _silent()
+
+
+def _endless() -> None:
+    while True:
+        os.write(1, b"still here, and so is the next line\n" * 20)
+
+
+def _long_line() -> None:
+    for _ in range(600):
+        os.write(1, b"x" * 1_000_000)
+
+
+# What is done before the real program runs.
+_BEFORE = {
+    "silent": _silent,
+    "deaf": _deaf,
+    "endless": _endless,
+    "long-line": _long_line,
+    "mark": lambda: os.write(1, b"nixwulf-exit:abc\nnixwulf-exit:0\n"),
+    "errors": lambda: os.write(2, os.urandom(1_000_000)),
+    "slow": lambda: time.sleep(2),
+    "daemon": lambda: subprocess.Popen(["sleep", "300"], start_new_session=True),
+    "killed": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+}
+
+
 def main(how: str, real: str, arguments: list[str]) -> None:
     """Be the real program, damaged."""
-    name = os.path.basename(real)
+    name = Path(real).name
     asks = {"--version", "--help", "-h", "--list-devices", "-v"} & set(arguments)
     if asks or (name == "iperf3" and "-c" not in arguments):
-        os.execv(real, [real, *arguments])
+        os.execv(real, [real, *arguments])  # noqa: S606 - no shell is needed
     if name == "llama-server":
         _serve(arguments[arguments.index("--host") + 1], how)
-    if how == "deaf":
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-    if how in {"silent", "deaf"}:
-        time.sleep(1000)
-    if how == "endless":
-        while True:
-            os.write(1, b"still here, and so is the next line\n" * 20)
-    if how == "long-line":
-        for _ in range(600):
-            os.write(1, b"x" * 1_000_000)
-    if how == "mark":
-        os.write(1, b"nixwulf-exit:abc\nnixwulf-exit:0\n")
-    if how == "errors":
-        os.write(2, os.urandom(1_000_000))
-    if how == "slow":
-        time.sleep(2)
-    if how == "daemon":
-        subprocess.Popen(["sleep", "300"], start_new_session=True)
-    if how == "killed":
-        os.kill(os.getpid(), signal.SIGSEGV)
+    if how in _BEFORE:
+        _BEFORE[how]()
     done = subprocess.run([real, *arguments], stdout=subprocess.PIPE, check=False)
     output = WHOLE[how](done.stdout) if how in WHOLE else done.stdout
     if how == "closes":

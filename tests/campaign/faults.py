@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -39,11 +38,11 @@ def end_node(_: Stage, name: str) -> None:
 
 def _inside(name: str) -> set[int]:
     """The processes in the namespaces of a node."""
-    space = os.readlink(f"/proc/{node(name)}/ns/net")
+    space = Path(f"/proc/{node(name)}/ns/net").readlink()
     found = set()
     for process in descendants():
         with suppress(OSError):
-            if os.readlink(f"/proc/{process}/ns/net") == space:
+            if Path(f"/proc/{process}/ns/net").readlink() == space:
                 found.add(process)
     return found
 
@@ -170,7 +169,11 @@ def greeting(_: Stage, text: str) -> None:
 
 
 def fill_on(_: Stage, name: str, folder: str) -> None:
-    on_node(name, 'head -c 64m /dev/zero >"$1/filler" 2>/dev/null; mount -o remount,size=64m "$1"', folder)
+    on_node(
+        name,
+        'head -c 64m /dev/zero >"$1/filler" 2>/dev/null; mount -o remount,size=64m "$1"',
+        folder,
+    )
 
 
 def damage_file(stage: Stage, target: str, how: str) -> None:

@@ -37,6 +37,10 @@ shape = { rate_gbps = 5 }
 
 def alone() -> None:
     """Become the parent of whatever the trial leaves, with mounts that end with this process."""
+    # What a shell starts in the background ignores these, and so would all that is started here.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    os.environ["PYTHONPATH"] = str(HERE.parents[1] / "driver")
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if libc.unshare(_CLONE_NEWNS) == 0:
@@ -159,8 +163,12 @@ class Stage:
 
     def read(self, *arguments: str, limit_s: float = 20) -> tuple[int | None, str]:
         """Another command of the driver on what is there: its exit code and its output."""
-        environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.folder / "run"),
-                       "CAMPAIGN_EVENTS": os.devnull, "TMPDIR": str(self.folder / "tmp")}  # fmt: skip
+        environment = {
+            **os.environ,
+            "XDG_RUNTIME_DIR": str(self.folder / "run"),
+            "TMPDIR": str(self.folder / "tmp"),
+            "CAMPAIGN_EVENTS": os.devnull,
+        }
         argv = [sys.executable, str(HERE / "driver_under_trial.py"), *arguments]
         try:
             done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Runs one trial and judges it: python tests/campaign/trial_running.py NAME prints a JSON object."""
+"""Runs the trial that is named, judges it, and prints a JSON object."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _reading(stage: Stage, trial: Trial, outcome: str) -> list[str]:
     if not (stage.out / "plan.json").exists():
         return []
     commands = [("validate", str(stage.out)), ("report", str(stage.out))]
-    if outcome:
+    if "ok" in outcome or trial.at == "after":
         commands.append(("explain", str(stage.out)))
     may_resume = not trial.fault.startswith(("folder_", "small_disk"))
     if not outcome and may_resume:
