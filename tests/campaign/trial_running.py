@@ -83,7 +83,9 @@ def _reading(stage: Stage, trial: Trial, outcome: str) -> list[str]:
         commands.append(("explain", str(stage.out)))
     may_resume = not trial.fault.startswith(("folder_", "small_disk"))
     if not outcome and may_resume:
-        commands.append(("bench", "--resume", str(stage.out)))
+        # Going on takes as long as the run: for most it is enough that the plan says what is left.
+        dry = () if trial.resumed else ("--dry-run",)
+        commands.append(("bench", "--resume", str(stage.out), *dry))
     allowed = {0} if may_resume and trial.fault != "damage_file" else {0, 1, 2}
     for arguments in commands:
         code, text = stage.read(*arguments, limit_s=60 if arguments[0] == "bench" else 20)

@@ -46,7 +46,7 @@ class Trial:
     at: the phase or step that it is done in, '' before the driver starts, 'after' to the folder of
     a run; after_s seconds later. fault: a function of faults.py, with its arguments. outcomes: of
     the record; NONE: there is none. codes: exit codes. limit_s: from the fault to the driver's end,
-    less the ten seconds that a run may take besides.
+    less the ten seconds that a run may take besides. resumed: the run is gone on with to its end.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Trial:
     limit_s: float = WALL_S
     after_s: float = 0.1
     environment: dict[str, str] = field(default_factory=dict)
+    resumed: bool = False
 
 
 def _interrupts() -> Iterable[Trial]:
@@ -84,6 +85,7 @@ def _interrupts() -> Iterable[Trial]:
                     frozenset(codes | early),
                     2,
                     seconds,
+                    resumed=phase == "sanity",
                 )
 
 
