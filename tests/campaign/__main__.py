@@ -4,7 +4,7 @@
     python tests/campaign all            all of it: hours
     python tests/campaign faults --only 'TERM*' --workers 3
 
-Results go to the file that --out names, JSON. Fault trials and the soak need root, for labs.
+A summary goes to the file that --out names, JSON. Fault trials and the soak need root, for labs.
 """
 
 from __future__ import annotations
@@ -135,7 +135,9 @@ def main() -> int:
         result["soak"] = soak(chosen.minutes)
     result["seconds"] = round(time.monotonic() - began)
     if chosen.out:
-        chosen.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        from summary import summary
+
+        chosen.out.write_text(json.dumps(summary(result), indent=1) + "\n", encoding="utf-8")
     _print(result)
     return 1 if broken else 0
 

@@ -39,6 +39,32 @@ ANY = OK | BROKEN | REFUSED | UNPROVED
 NONE: frozenset[str] = frozenset()
 
 
+# What the functions of faults.py do, for a table.
+KINDS = {
+    "signal_driver": "driver interrupted or killed",
+    "pause_driver": "driver stopped for a while",
+    "end_node": "node lost",
+    "signal_on": "program of a node killed or stopped",
+    "link_down": "link down",
+    "shape": "link lossy or slow",
+    "garbage_to": "garbage on a port",
+    "damage": "damaged output of a program",
+    "greeting": "login shell that prints",
+    "fill_on": "node's disk full",
+    "signal_supervisor": "lab killed or stopped",
+    "ulimit": "limits of the shell",
+    "redirect": "streams closed or full",
+    "environment": "environment and clock",
+    "small_disk": "driver's disk full",
+    "folder_full": "driver's disk full",
+    "folder_read_only": "run folder read-only, gone or damaged",
+    "folder_gone": "run folder read-only, gone or damaged",
+    "folder_raw_is_a_file": "run folder read-only, gone or damaged",
+    "damage_file": "record or plan damaged",
+    "resume_twice": "two drivers in one folder",
+}
+
+
 @dataclass(frozen=True)
 class Trial:
     """A fault in a phase of a case, and the ends that are as promised.

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import campaign
 import columns
 import commands
 import imports
@@ -43,6 +44,7 @@ _SOURCES = (
     versions,
     imports,
     model,
+    campaign,
 )
 _INDEX = """# Reference
 
