@@ -81,7 +81,7 @@ def faults(names: Iterable[str], workers: int, log: Path | None) -> list[dict[st
             done = _python(str(HERE / "trial_running.py"), name, timeout_s=_TRIAL_S)
             result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
-            result = {"name": name, "held": False, "seconds": 0.0, "problems": [f"{error}"]}
+            result = {"name": name, "held": False, "seconds": 0.0, "problems": [repr(error)]}
         if log:
             with log.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(result) + "\n")

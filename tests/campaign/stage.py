@@ -201,8 +201,13 @@ class Stage:
 
     def _files(self) -> list[Path]:
         """Of the runtime folder all but folders, which are there for the next run."""
-        files = [p for p in (self.folder / "run").rglob("*") if not p.is_dir()]
-        return [*files, *(self.folder / "tmp").rglob("*")]
+        found = []
+        for name in ("run", "tmp"):
+            # What is removed meanwhile is no fault of a walk.
+            for parent, folders, files in os.walk(self.folder / name):
+                names = [*files, *folders] if name == "tmp" else files
+                found += [Path(parent, one) for one in names]
+        return found
 
     def end(self) -> None:
         """End what is left."""

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import campaign
 import columns
 import commands
 import imports
@@ -29,6 +28,8 @@ import schemas
 import troubleshooting
 import versions
 import words
+
+import campaign
 
 _ROOT = Path(__file__).parents[2]
 _FOLDER = _ROOT / "docs" / "reference"
