@@ -189,12 +189,14 @@ class Stage:
         paths = sorted(self.out.glob("records/*.json")) if self.out.is_dir() else []
         return [json.loads(path.read_bytes()) for path in paths]
 
-    def left_after(self, seconds: float) -> list[str]:
-        """Processes, files and mounts that are left when that long has been given to them."""
+    def left_after(self, seconds: float, *, files: bool = True) -> list[str]:
+        """Processes, and files, that are left when that long has been given to them."""
         deadline = time.monotonic() + seconds
         while True:
             left = [f"process {line or pid}" for pid, line in descendants().items()]
-            left += [f"file {p.relative_to(self.folder)}" for p in self._files()]
+            left += (
+                [] if not files else [f"file {p.relative_to(self.folder)}" for p in self._files()]
+            )
             if not left or time.monotonic() > deadline:
                 return left
             time.sleep(0.1)
