@@ -25,7 +25,7 @@ _Span = tuple[int, int, tuple[int, int] | None]
 
 
 @dataclass(frozen=True)
-class Run:
+class _Run:
     """A part of a text with the results of one run, and the line in which it begins, from 1 on.
 
     problem: why it cannot be read.
@@ -50,7 +50,7 @@ def read_runs(tool: Tool, text: str) -> tuple[list[Found], list[str]]:
     unread: list[str] = []
     if tool.ignored:
         text = tool.ignored.sub(lambda part: "\n" * part[0].count("\n"), text)
-    parts = [Run(1, text)] if tool.reads_all else runs(tool, text)
+    parts = [_Run(1, text)] if tool.reads_all else runs(tool, text)
     for run in parts:
         cases: Sequence[Found] = ()
         try:
@@ -72,7 +72,7 @@ def _moved(sentence: str, lines: int) -> str:
     return _LINE.sub(lambda found: f"line {int(found[1]) + lines}", sentence, count=1)
 
 
-def runs(tool: Tool, text: str) -> list[Run]:
+def runs(tool: Tool, text: str) -> list[_Run]:
     """The parts of a text, at least one: JSON objects of the tool, and between them its text."""
     spans: list[_Span] = []
     position = 0
@@ -91,7 +91,7 @@ def runs(tool: Tool, text: str) -> list[Run]:
                 f"lines {lines[0]} and {lines[1]} are of two runs, and no line between them shows "
                 "where the second begins; give each a file of its own."
             )
-        found.append(Run(line, text[begin:end], problem))
+        found.append(_Run(line, text[begin:end], problem))
     return found
 
 
