@@ -114,10 +114,18 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_come_in(tmp_path):
 
 
 def test_a_result_that_no_head_shows_the_run_of_is_refused_with_both_lines(records):
+    later = IPERF3.partition("0.00-1.00")[2].partition("\n")[2].replace("[ ID]", "")
+    with pytest.raises(InputError, match="lines 8 and 14 are of two runs, and no line between"):
+        records(IPERF3 + later)
+
+
+def test_what_is_left_of_a_table_does_not_change_the_whole_one_before_it(records, tmp_path):
     table = fixture("vllm/bench-serve-0.33.0.txt")
-    (speeds,) = re.findall(r"Output token throughput.*\s", table)
-    with pytest.raises(InputError, match="lines 14 and 15 are of two runs, and no line between"):
-        records(table.replace(speeds, speeds * 2), ONE)
+    path, unread = tmp_path / "output.txt", []
+    path.write_text(table + table[table.index("-----") :].replace("5.03", "7.03"))
+    (found,) = records_of(path, ONE, None, unread.append)
+    assert found["metrics"] == records(table, ONE)[0]["metrics"]
+    assert len(unread) == 1
 
 
 def test_the_line_that_a_sentence_names_is_one_of_the_file(tmp_path):
