@@ -311,7 +311,7 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
         build = _BUILD.match(line.strip())
         if found[-2:] == _HEAD:
             head = found
-        elif len(found) > len(_FIRST_COLUMNS) and _TEST.fullmatch(found[-2]):
+        elif _is_row(found, head):
             open_rows.append(_table_row(found, head, number))
         elif _MODEL_OPTION.search(line.partition("llama-bench ")[2]):
             yield from _ended(open_rows, endpoints, named, None)
@@ -324,6 +324,13 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
         else:
             endpoints |= set(_RPC_BUFFER.findall(line))
     yield from _ended(open_rows, endpoints, named, None)
+
+
+def _is_row(found: list[str], head: list[str]) -> bool:
+    """Whether it is a row of its table, and not the head of somebody's own with pp512 and tg128."""
+    if len(found) <= len(_FIRST_COLUMNS) or not _TEST.fullmatch(found[-2]):
+        return False
+    return len(found) == len(head) or "±" in found[-1] or bool(mean_and_deviation(found[-1]))
 
 
 def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:

@@ -102,7 +102,7 @@ def read(text: str) -> list[Found]:
     return _rates(text) or _throughputs(text)
 
 
-_LABELS = "|".join(map(re.escape, (*_PRINTED.values(), *_PRINTED_SOMETIMES)))
+_LABELS = "|".join(map(re.escape, _PRINTED.values()))
 HEADS = re.compile(
     r"^.{0,40}Namespace\(|^ *=+ Serving Benchmark Result =+|^ *(Successful requests:)"
     r"|^(Throughput: )|^(?:[^\n]*:[ \t]*\n)?[ \t]*(elapsed_time:)",
