@@ -16,7 +16,8 @@ _DECODER = json.JSONDecoder()
 _LINE = re.compile(r"\bline (\d{1,9})")
 # Of mpirun, and of Open MPI 5, which names the job; in front of them a guide's indentation.
 _PREFIX = re.compile(
-    r"^[ \t]*(?:\([^)\n]{0,80}\) )?\[[^\]\s]{0,80}?\d+,\d+\]<std(?:out|err)>: ?", re.MULTILINE
+    r"^[ \t]*(?:# )?(?:\([^)\n]{0,80}\) )?\[[^\]\s]{0,80}?\d+,\d+\]<std(?:out|err)>: ?",
+    re.MULTILINE,
 )
 
 
@@ -63,7 +64,8 @@ def read_runs(tool: Tool, text: str) -> tuple[list[Found], list[str]]:
             if len(parts) > 1:
                 unread[-1] = f"the run that begins in line {run.line} is left out: {unread[-1]}"
     if not found:
-        raise ParseError(unread[0])
+        more = f" ({len(unread) - 1} more runs cannot be read.)" if len(unread) > 1 else ""
+        raise ParseError(f"{unread[0]}{more}")
     return found, unread
 
 

@@ -105,6 +105,7 @@ def read(text: str) -> list[Found]:
 _LABELS = "|".join(map(re.escape, _PRINTED.values()))
 HEADS = re.compile(
     r"^.{0,40}Namespace\(|^ *=+ Serving Benchmark Result =+|^ *(Successful requests:)"
+    r"|^ *(?:Initial test run|Starting (?:initial|main|warmup)|Traffic request rate:)"
     r"|^(Throughput: )|^(?:[^\n]*:[ \t]*\n)?[ \t]*(elapsed_time:)",
     re.MULTILINE,
 )

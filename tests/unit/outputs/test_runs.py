@@ -97,7 +97,15 @@ def test_each_rate_of_a_sweep_comes_in_with_the_model_that_its_options_name(reco
     assert [one["conditions"]["request_rate"] for one in speeds] == [1, 2, 4, 8, 16]
     assert {one["case"]["model"] for one in found} == {"tiny"}
     assert found[0]["engine"] == {"name": "vllm"}
-    assert len(records("".join(sweep([1, 2, 4], namespace=False)), ONE)) == 3
+    text = "".join(
+        # no output: the lines before a table and in it that state the rate and the limit
+        one.replace("rate: inf", f"rate: {at}").replace(f"{word}2", f"{word}{at}")
+        for at, one in enumerate(sweep([1, 2, 4], namespace=False), 1)
+        for word in re.findall("Maximum request concurrency: +", one)[-1:]
+    )
+    found = [by_name(one)["throughput"]["conditions"] for one in records(text, ONE)]
+    assert [one["request_rate"] for one in found] == [1, 2, 3]
+    assert [one["concurrency"] for one in found] == [1, 2, 3]
 
 
 def test_a_run_that_cannot_be_read_is_named_and_the_others_come_in(tmp_path):
@@ -115,7 +123,7 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_come_in(tmp_path):
 
 def test_a_result_that_no_head_shows_the_run_of_is_refused_with_both_lines(records):
     later = IPERF3.partition("0.00-1.00")[2].partition("\n")[2].replace("[ ID]", "")
-    with pytest.raises(InputError, match="lines 8 and 14 are of two runs, and no line between"):
+    with pytest.raises(InputError, match="lines 8 and 15 are of two runs, and no line between"):
         records(IPERF3 + later)
 
 
