@@ -190,7 +190,8 @@ TOOL = Tool(
         re.MULTILINE,
     ),
     results=re.compile(
-        rf"^[ \t]*# (Avg bus bandwidth)|{_BEGINNING.pattern}|^\w+ +\w+ +[\d.]+/\d|^.*{_ERROR.pattern}",
+        rf"^[ \t]*# (Avg bus bandwidth)|{_BEGINNING.pattern}|^\w+ +\w+ +[\d.]+/\d"
+        rf"|^.*{_ERROR.pattern}",
         re.MULTILINE,
     ),
 )
