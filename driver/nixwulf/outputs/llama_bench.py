@@ -67,8 +67,8 @@ _HEAD = ["test", "t/s"]
 _KEYED = re.compile(r'\\?"build_commit\\?"')
 # After it a process has printed its last row.
 _DIED = re.compile(
-    r"terminate called|\bAborted\b|Segmentation fault|core dumped|\bKilled\b|^#[0-9]+ +0x[0-9a-f]+ in "
-    r"|^main: error|failed to load model"
+    r"terminate called|\bAborted\b|Segmentation fault|core dumped|\bKilled\b"
+    r"|^#[0-9]+ +0x[0-9a-f]+ in |^main: error|failed to load model"
 )
 _PARALLELISM = {"layer": "pipeline", "row": "tensor", "tensor": "tensor"}
 
