@@ -421,12 +421,8 @@ def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
     first = rows[0]
     split = str(first.settings.get("split_mode", "layer"))
     reported = [row.settings for row in rows]
-    values: dict[str, set[Any]] = {}
-    for one in reported:
-        for key, value in one.items():
-            values.setdefault(key, set()).add(value)
-    differing = {key for key, own in values.items() if len(own) > 1}
-    differing |= {key for one in reported for key in values.keys() - one.keys()}
+    keys = {key for one in reported for key in one}
+    differing = {key for key in keys if len({one.get(key) for one in reported}) > 1}
     # A table has a column for what was not left at its default; JSON has all there is.
     shown = {*_ALWAYS, *differing} if "model_filename" in first.details else None
     return Found(
