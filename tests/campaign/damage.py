@@ -1,7 +1,7 @@
 """A program whose output is damaged: damage.py MARK HOW REAL ARGUMENT...
 
-MARK is a file that is made when there is damage. It is put in the place of the real one. 'version' and 'help' are answered by that one; the client of
-iperf3 is damaged, and its server is not.
+MARK is a file that is made when there is damage. The program is put in the place of the real one.
+'version' and 'help' are answered by that one; the client of iperf3 is damaged, its server is not.
 """
 
 from __future__ import annotations
