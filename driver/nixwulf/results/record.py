@@ -65,9 +65,14 @@ def _is_later(version: object) -> bool:
 
 
 def save(document: Record, path: Path) -> None:
-    """Write a sealed record atomically; raises InputError when it breaks the schema."""
+    """Write a sealed record atomically; raises InputError when it could not be read back."""
     validate(document, str(path))
     write_json(path, document)
+    try:  # half of a character and numbers beyond 64 bits are in Python's JSON and in no other
+        load(path)
+    except InputError:
+        path.unlink()
+        raise
 
 
 def load(path: Path) -> Record:
