@@ -48,7 +48,7 @@ def validate(document: Any, source: str) -> None:
     try:
         check_one_of_many(document, "record", source, tolerant=_is_later(version))
         found = digest(document)
-    except (ValueError, RecursionError) as error:  # NaN, half of a character, bottomless nesting
+    except (ValueError, TypeError, RecursionError) as error:  # NaN, half of a character, nesting
         raise InputError(f"{source}: no record can hold a value of it: {error}.") from None
     if document["digest"] != found:
         raise InputError(

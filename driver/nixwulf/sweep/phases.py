@@ -95,17 +95,8 @@ def run_case(
                 check_text(engine, run, model, found, references)
         with timed("measure"):
             _measure(engine, benchmark, run, found, watch)
-    except RunFailure as failure:
-        _fail(run, found, phase, failure.outcome, failure.reason)
-    except NixwulfError as error:
-        _fail(run, found, phase, "failed", error.message)
-    except Exception as error:  # what nobody foresaw: an answer like none before, a full disk
-        with suppress(OSError):
-            run.raw.mkdir(parents=True, exist_ok=True)
-            (run.raw / _TRACE).write_text(traceback.format_exc(), "utf-8")
-        words = f"{type(error).__name__}: {str(error)[:_MOST_WORDS]}"
-        reason = f"The driver cannot go on with what it met ({words}); raw/*/{_TRACE} has where."
-        _fail(run, found, phase, "failed", reason)
+    except Exception as error:
+        _fail(run, found, phase, *_why(run, error))
     finally:
         with timed("teardown"):
             watch.stop()
@@ -142,6 +133,25 @@ def _open_toolboxes(run: Run, engine: Engine | None) -> None:
         others = {program: place for program, place in own if program not in engine.programs}
         facts = replace(run.facts[name], programs={**others, **found.programs})
         run.facts = {**run.facts, name: facts}
+
+
+def _why(run: Run, error: Exception) -> tuple[str, str]:
+    """The outcome that an exception makes, and its reason.
+
+    Of what nobody foresaw (an answer like none before, a full disk) the place is kept in raw/.
+    """
+    if isinstance(error, RunFailure):
+        return error.outcome, error.reason
+    if isinstance(error, NixwulfError):
+        return "failed", error.message
+    with suppress(OSError):
+        run.raw.mkdir(parents=True, exist_ok=True)
+        (run.raw / _TRACE).write_text("".join(traceback.format_exception(error)), "utf-8")
+    words = f"{type(error).__name__}: {str(error)[:_MOST_WORDS]}"
+    return (
+        "failed",
+        f"The driver cannot go on with what it met ({words}); raw/*/{_TRACE} has where.",
+    )
 
 
 def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> None:
