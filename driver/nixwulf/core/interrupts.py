@@ -90,7 +90,7 @@ def handle() -> None:
 
     def cancel(number: int, _frame: FrameType | None) -> None:
         nonlocal last
-        global _root  # noqa: PLW0603 - what takes down may start threads and children again
+        global _root
         if number == signal.SIGHUP:
             _leave_terminal()
         if time.monotonic() - last < _ONE_S:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from nixwulf.core import interrupts
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import read_text
-from nixwulf.core.interrupts import Pool, popen
 from nixwulf.inventory.cluster import Cluster, Node
 
 CONNECT_TIMEOUT_S = 10
@@ -81,12 +81,8 @@ class Connection:
         master = ["ssh", *self.options, "-o", "ControlMaster=auto", "-fN", self.node.ssh]
         # The master that stays behind keeps stderr open: a pipe would never reach its end.
         with tempfile.TemporaryFile("w+") as stderr:
-            done = subprocess.run(
-                master,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                check=False,
+            done = interrupts.run(
+                master, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr
             )
             stderr.seek(0)
             words = self._why(stderr.read())
@@ -112,7 +108,7 @@ class Connection:
         return self._finish(self._start(command, stdin), command, stdin, timeout_s)
 
     def _start(self, command: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
-        return popen(
+        return interrupts.popen(
             self.argv(command),
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -171,26 +167,28 @@ class Connection:
         script = '[ -f "$1" ] && exec head -c "$2" -- "$1"'  # a FIFO would be waited for
         command = self.argv(["sh", "-c", script, "sh", path, str(count)])
         try:
-            return subprocess.run(
+            found: bytes = interrupts.run(
                 command,
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
                 timeout=_BYTES_S,
             ).stdout
         except subprocess.TimeoutExpired:
             return b""
+        return found
 
     def put(self, local: Path, remote: str) -> None:
         """Copy a file to an absolute path, whole or not at all."""
         script = 'mkdir -p "$(dirname "$1")" && cat >"$1.part" && mv "$1.part" "$1"'
         with local.open("rb") as file:
-            done = subprocess.run(
+            done = interrupts.run(
                 self.argv(["sh", "-c", script, "sh", remote]),
                 stdin=file,
-                capture_output=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 text=True,
-                check=False,
+                errors="replace",
             )
         if done.returncode != 0:
             raise NixwulfError(
@@ -320,7 +318,7 @@ def each(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Resu
     It runs in a thread a node, of a pool that an exception or an interrupt ends.
     """
     chosen = list(items)
-    with Pool(max(1, len(chosen))) as pool:
+    with interrupts.Pool(max(1, len(chosen))) as pool:
         return list(pool.map(function, chosen))
 
 

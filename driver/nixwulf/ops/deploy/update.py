@@ -109,8 +109,8 @@ def built_here() -> set[str]:
     found: set[str] = set()
     for setting in ("system", "extra-platforms"):
         command = ["nix", "config", "show", *FEATURES, setting]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        found |= set(done.stdout.split())
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+        found |= set(done.stdout.decode("utf-8", "replace").split())
     return found
 
 

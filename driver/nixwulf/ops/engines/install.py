@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from threading import Event
 
+from nixwulf.core import interrupts
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import cache_dir
 from nixwulf.nodes.process import OwnedProcess
