@@ -5,10 +5,10 @@ import signal
 
 import pytest
 
-from nixwulf.core.interrupts import held_back
+from nixwulf.core.interrupts import SIGNALS, held_back
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_what_belongs_together_is_done_before_the_interrupt_comes(number):
     done = []
 

@@ -94,9 +94,14 @@ def _make_keys(keys: Sequence[Path]) -> None:
         )
         for key in keys
     ]
-    for process, key in zip(processes, keys, strict=True):
-        if process.wait() != 0:
-            raise InputError(f"ssh-keygen made no key at {str(key)!r}; see its message above.")
+    try:
+        for process, key in zip(processes, keys, strict=True):
+            if process.wait() != 0:
+                raise InputError(f"ssh-keygen made no key at {str(key)!r}; see its message above.")
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def _client(state: StateFolder, definition: Definition, addresses: dict[str, str]) -> str:
