@@ -32,6 +32,8 @@ _SUMMED = re.compile(
 )
 # Of 10 s it is 0.3 % on 1 Gbit/s, and less on faster links.
 _IN_BUFFERS = 0.01
+# The server's view of the same test, which --get-server-output adds.
+_OF_SERVER = re.compile(r"^Server output:\s*?$.*?(?=^iperf Done\.|\Z)", re.MULTILINE | re.DOTALL)
 _DATAGRAMS = "Total Datagrams"
 
 
@@ -114,11 +116,27 @@ def read(text: str) -> list[Found]:
             nodes=PAIR,
             parameters={key: value for key, value in parameters.items() if value is not None},
             transport="tcp",
+            peer=" ".join(sorted({other for _, other in test.ends})),
         )
     ]
 
 
-TOOL = Tool("iperf3", recognises, read)
+TOOL = Tool(
+    "iperf3",
+    recognises,
+    read,
+    ignored=_OF_SERVER,
+    heads=re.compile(
+        r"^(?:Connecting to host|Accepted connection from) "
+        r"|^\[ *(?:\d+|ID)\](?:\[\S+\])? +"
+        r"(local|Interval|0\.00-\S+ +sec (?!.*(?:sender|receiver)))",
+        re.MULTILINE,
+    ),
+    results=re.compile(
+        r"^(\[ *(?:\d+|SUM)\]\S*) .* (sender|receiver)\s*?$|^\[ *(?:\d+|SUM)\]\S* +\d",
+        re.MULTILINE,
+    ),
+)
 
 
 def whole(rows: Sequence[IntervalRow], interval_s: float) -> list[IntervalRow]:

@@ -12,6 +12,7 @@ from nixwulf.outputs import PAIR, Found, ParseError, Tool
 
 _TIME = re.compile(r"time[=<](\d+(?:\.\d+)?) ms")
 _SIZE = re.compile(r"^(\d{1,6}) bytes from ", re.MULTILINE)
+_PEER = re.compile(r"^--- (\S+) ping statistics ---", re.MULTILINE)
 _COUNTS = re.compile(r"(\d{1,15}) packets transmitted, (\d{1,15}) (?:packets )?received")
 
 
@@ -45,10 +46,26 @@ def read(text: str) -> list[Found]:
         raise ParseError(f"ping printed no reply: {replies.lost} packets are lost.")
     sizes = {int(size) for size in _SIZE.findall(text)}
     one = metric(replies, {"bytes": sizes.pop() if len(sizes) == 1 else None})
-    return [Found("latency", [one], machines=True, nodes=PAIR, parameters={"method": "ping"})]
+    peer = _PEER.search(text)
+    return [
+        Found(
+            "latency",
+            [one],
+            machines=True,
+            nodes=PAIR,
+            parameters={"method": "ping"},
+            peer=peer[1] if peer else "",
+        )
+    ]
 
 
-TOOL = Tool("ping", recognises, read)
+TOOL = Tool(
+    "ping",
+    recognises,
+    read,
+    heads=re.compile(r"^PING |^(\d{1,6}) bytes from ", re.MULTILINE),
+    results=re.compile(r"^\d{1,6} bytes from |^\d{1,15} packets (transmitted)", re.MULTILINE),
+)
 
 
 def metric(replies: Replies, conditions: Mapping[str, Any], state: str | None = None) -> Metric:
