@@ -11,8 +11,8 @@ from nixwulf.core.metric import Metric
 from nixwulf.outputs import PAIR, Found, ParseError, Tool
 
 _TIME = re.compile(r"time[=<](\d+(?:\.\d+)?) ms")
-_SIZE = re.compile(r"^(\d{1,6}) bytes from ", re.MULTILINE)
-_PEER = re.compile(r"^--- (\S+) ping statistics ---", re.MULTILINE)
+_SIZE = re.compile(r"^[ \t]*(\d{1,6}) bytes from ", re.MULTILINE)
+_PEER = re.compile(r"^[ \t]*--- (\S+) ping statistics ---", re.MULTILINE)
 _COUNTS = re.compile(r"(\d{1,15}) packets transmitted, (\d{1,15}) (?:packets )?received")
 
 
@@ -63,8 +63,10 @@ TOOL = Tool(
     "ping",
     recognises,
     read,
-    heads=re.compile(r"^PING |^(\d{1,6}) bytes from ", re.MULTILINE),
-    results=re.compile(r"^\d{1,6} bytes from |^\d{1,15} packets (transmitted)", re.MULTILINE),
+    heads=re.compile(r"^[ \t]*(?:PING |(\d{1,6}) bytes from )", re.MULTILINE),
+    results=re.compile(
+        r"^[ \t]*\d{1,6} bytes from |^[ \t]*\d{1,15} packets (transmitted)", re.MULTILINE
+    ),
 )
 
 

@@ -16,7 +16,8 @@ _DECODER = json.JSONDecoder()
 _LINE = re.compile(r"\bline (\d{1,9})")
 # Of mpirun, and of Open MPI 5, which names the job; in front of them a guide's indentation.
 _PREFIX = re.compile(
-    r"^[ \t]*(?:\([^)\n]{0,80}\) )?\[[^\]\s]{0,80}?\d+,\d+\]<std(?:out|err)>: ?", re.MULTILINE
+    r"^[ \t]*(?:# )?(?:\([^)\n]{0,80}\) )?\[[^\]\s]{0,80}?\d+,\d+\]<std(?:out|err)>: ?",
+    re.MULTILINE,
 )
 
 
@@ -63,7 +64,8 @@ def read_runs(tool: Tool, text: str) -> tuple[list[Found], list[str]]:
             if len(parts) > 1:
                 unread[-1] = f"the run that begins in line {run.line} is left out: {unread[-1]}"
     if not found:
-        raise ParseError(unread[0])
+        more = f" ({len(unread) - 1} more runs cannot be read.)" if len(unread) > 1 else ""
+        raise ParseError(f"{unread[0]}{more}")
     return found, unread
 
 
@@ -127,7 +129,7 @@ def _texts(tool: Tool, text: str, begin: int, end: int) -> Iterator[_Span]:
 
     A head begins a run where there is a result since the last. One whose pattern has a group is a
     line of results too, and begins one only after an end: a result whose pattern has a group, which
-    a run has once.
+    a run has once. So does one that is there again, where only such are between the two.
     """
     if tool.heads is None or tool.results is None:
         if text[begin:end].strip() and tool.recognises(text[begin:end]):
@@ -135,17 +137,19 @@ def _texts(tool: Tool, text: str, begin: int, end: int) -> Iterator[_Span]:
         return
     marks = [(mark.start(), False, mark) for mark in tool.heads.finditer(text, begin, end)]
     marks += [(mark.start(), True, mark) for mark in tool.results.finditer(text, begin, end)]
-    has_result, ends, twice = False, dict[tuple[str | None, ...], int](), None
+    has_result, ends, twice, rows = False, dict[tuple[str | None, ...], int](), None, False
     for position, is_result, mark in sorted(marks, key=lambda each: each[:2]):
         key = mark.groups() if any(group is not None for group in mark.groups()) else None
-        if is_result:
-            if key and key in ends:
-                twice = twice or (ends[key], position)
-            elif key:
-                ends[key] = position
-            has_result = True
-        elif ends or (has_result and key is None):
+        again = is_result and key is not None and key in ends
+        begins = again and not rows if is_result else bool(ends) or (has_result and key is None)
+        if begins and not (again and twice):
             yield begin, position, twice
-            begin, has_result, ends, twice = position, False, {}, None
+            begin, has_result, ends, twice, again = position, False, {}, None, False
+        if is_result:
+            has_result, rows = True, key is None and bool(ends)
+            if again and key is not None:
+                twice = twice or (ends[key], position)
+            elif key is not None:
+                ends[key] = position
     if has_result:
         yield begin, end, twice

@@ -37,7 +37,7 @@ SGLANG = ("Mean E2E Latency (ms):", '"mean_e2e_latency_ms"')
 """What a result of sglang's client has once, and vLLM's never."""
 _SERVED = (f"{_PRINTED['output_throughput']}:", '"mean_ttft_ms"')
 # What argparse prints of the options: Namespace(backend='vllm', model='tiny', request_rate=inf).
-_OPTIONS = re.compile(r"^.{0,40}Namespace\((?P<options>.*)\)$", re.MULTILINE)
+_OPTIONS = re.compile(r"^.{0,40}Namespace\((?P<options>.*)$", re.MULTILINE)
 _OPTION = re.compile(
     r"\b(?P<key>model|backend|request_rate|max_concurrency)=(?:(?P<quote>['\"])(?P<text>.*?)(?P=quote)"
     r"|(?P<number>[\w.]+))"
@@ -102,14 +102,16 @@ def read(text: str) -> list[Found]:
     return _rates(text) or _throughputs(text)
 
 
+_LABELS = "|".join(map(re.escape, _PRINTED.values()))
 HEADS = re.compile(
     r"^.{0,40}Namespace\(|^ *=+ Serving Benchmark Result =+|^ *(Successful requests:)"
+    r"|^ *(?:Initial test run|Starting (?:initial|main|warmup)|Traffic request rate:)"
     r"|^(Throughput: )|^(?:[^\n]*:[ \t]*\n)?[ \t]*(elapsed_time:)",
     re.MULTILINE,
 )
 RESULTS = re.compile(
-    r"^ *(Output token throughput \(tok/s\):)|^(Throughput: )|^ *(tokens_per_second):"
-    r"|^ *(?:elapsed_time|Successful requests|(?:Mean|Median|P[\d.]+) \w[\w ]* \(ms\)):",
+    rf"^(Throughput: )|^ *(?:(tokens_per_second)|elapsed_time|({_LABELS}"
+    r"|(?:Mean|Median|P[\d.]+) \w[\w ]* \(ms\))):",
     re.MULTILINE,
 )
 TOOL = Tool("vllm-bench", recognises, read, heads=HEADS, results=RESULTS)
@@ -289,7 +291,8 @@ def _options(text: str) -> dict[str, str]:
     """Those of a run that argparse printed last."""
     printed = _OPTIONS.findall(text)
     found = _OPTION.finditer(printed[-1]) if printed else ()
-    return {one["key"]: one["text"] if one["quote"] else one["number"] for one in found}
+    values = {one["key"]: one["text"] if one["quote"] else one["number"] for one in found}
+    return {key: value for key, value in values.items() if value != "None"}
 
 
 def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:

@@ -97,7 +97,15 @@ def test_each_rate_of_a_sweep_comes_in_with_the_model_that_its_options_name(reco
     assert [one["conditions"]["request_rate"] for one in speeds] == [1, 2, 4, 8, 16]
     assert {one["case"]["model"] for one in found} == {"tiny"}
     assert found[0]["engine"] == {"name": "vllm"}
-    assert len(records("".join(sweep([1, 2, 4], namespace=False)), ONE)) == 3
+    text = "".join(
+        # no output: the lines before a table and in it that state the rate and the limit
+        one.replace("rate: inf", f"rate: {at}").replace(f"{word}2", f"{word}{at}")
+        for at, one in enumerate(sweep([1, 2, 4], namespace=False), 1)
+        for word in re.findall("Maximum request concurrency: +", one)[-1:]
+    )
+    found = [by_name(one)["throughput"]["conditions"] for one in records(text, ONE)]
+    assert [one["request_rate"] for one in found] == [1, 2, 3]
+    assert [one["concurrency"] for one in found] == [1, 2, 3]
 
 
 def test_a_run_that_cannot_be_read_is_named_and_the_others_come_in(tmp_path):
@@ -114,10 +122,39 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_come_in(tmp_path):
 
 
 def test_a_result_that_no_head_shows_the_run_of_is_refused_with_both_lines(records):
+    later = IPERF3.partition("0.00-1.00")[2].partition("\n")[2].replace("[ ID]", "")
+    with pytest.raises(InputError, match="lines 8 and 15 are of two runs, and no line between"):
+        records(IPERF3 + later)
+
+
+def test_what_is_left_of_a_table_does_not_change_the_whole_one_before_it(records, tmp_path):
     table = fixture("vllm/bench-serve-0.33.0.txt")
-    (speeds,) = re.findall(r"Output token throughput.*\s", table)
-    with pytest.raises(InputError, match="lines 14 and 15 are of two runs, and no line between"):
-        records(table.replace(speeds, speeds * 2), ONE)
+    path, unread = tmp_path / "output.txt", []
+    path.write_text(table + table[table.index("-----") :].replace("5.03", "7.03"))
+    (found,) = records_of(path, ONE, None, unread.append)
+    assert found["metrics"] == records(table, ONE)[0]["metrics"]
+    assert len(unread) == 1
+
+
+@pytest.mark.parametrize(
+    ("failed", "good"),
+    [
+        ("iperf3/refused.txt", "iperf3/client.txt"),
+        ("sockperf/refused.txt", "sockperf/tcp.txt"),
+        ("nccl-tests/no-gpu.txt", "nccl-tests/decode.txt"),
+        ("hpl/residual-failed.txt", "hpl/one-problem.txt"),
+        ("dllama/no-worker.txt", "dllama/two-nodes.txt"),
+        ("dllama/killed-worker.txt", "dllama/two-nodes.txt"),
+        ("ping/no-answer.txt", "ping/replies.txt"),
+    ],
+)
+def test_a_run_that_failed_takes_no_other_with_it(tmp_path, failed, good):
+    path, unread = tmp_path / "output.txt", []
+    path.write_text("\n".join((fixture(good), fixture(failed), fixture(good))))
+    found = records_of(path, UserMetadata(("lab",), 2), None, unread.append)
+    assert len(found) == 2
+    assert len(unread) == 1
+    assert found[0]["metrics"] == found[1]["metrics"]
 
 
 def test_the_line_that_a_sentence_names_is_one_of_the_file(tmp_path):
