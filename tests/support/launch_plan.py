@@ -92,6 +92,7 @@ def planned(folder: Path, cluster: str, model: dict, matrix: dict, answers=None,
     nodes = tuple(Answering(node, (), dict(answers or {})) for node in case.nodes_of(plan.cluster))
     return Planned(
         name="run",
+        scratch="/tmp/nixwulf-1",
         case=case,
         cluster=plan.cluster,
         nodes=nodes,

@@ -11,12 +11,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event
 from typing import TypeVar
 
+from nixwulf.core import interrupts
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import read_text
 from nixwulf.inventory.cluster import Cluster, Node
@@ -88,12 +87,11 @@ class Connection:
         returncode, words = -1, ""
         with tempfile.TemporaryFile("w+") as stderr:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                done = subprocess.run(
+                done = interrupts.run(
                     master,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=stderr,
-                    check=False,
                     timeout=_OPEN_S,
                 )
                 returncode = done.returncode
@@ -123,7 +121,7 @@ class Connection:
         return self._finish(self._start(command, stdin), command, stdin, timeout_s)
 
     def _start(self, command: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        return interrupts.popen(
             self.argv(command),
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -182,15 +180,16 @@ class Connection:
         script = '[ -f "$1" ] && exec head -c "$2" -- "$1"'  # a FIFO would be waited for
         command = self.argv(["sh", "-c", script, "sh", path, str(count)])
         try:
-            return subprocess.run(
+            found: bytes = interrupts.run(
                 command,
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
                 timeout=_BYTES_S,
             ).stdout
         except subprocess.TimeoutExpired:
             return b""
+        return found
 
     def put(self, local: Path, remote: str) -> None:
         """Copy a file to an absolute path, whole or not at all."""
@@ -198,7 +197,7 @@ class Connection:
         command = self.argv(["sh", "-c", script, "sh", remote])
         with local.open("rb") as file, tempfile.TemporaryFile("w+") as words:
             at, moved = 0, time.monotonic()
-            with subprocess.Popen(command, stdin=file, stdout=words, stderr=words) as process:
+            with interrupts.popen(command, stdin=file, stdout=words, stderr=words) as process:
                 while process.poll() is None:
                     time.sleep(_POLL_S)
                     now = os.lseek(file.fileno(), 0, os.SEEK_CUR)  # ssh reads by the same offset
@@ -345,27 +344,14 @@ def _socket_folder() -> Path:
     return folder
 
 
-def each(
-    function: Callable[[Item], Result], items: Iterable[Item], stop: Event | None = None
-) -> list[Result]:
-    """Call a function for each node, all at once: a thread a node.
+def each(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Call a function for each node, all at once; what it returned, in the order of the items.
 
-    Args:
-        function: what runs in the threads.
-        items: nodes, or what there is for each node.
-        stop: set before the threads are waited for, also when one of them failed or the driver was
-            interrupted; a function that waits for minutes has to look at it.
-
-    Returns:
-        What the function returned, in the order of the items.
+    It runs in a thread a node, of a pool that an exception or an interrupt ends.
     """
     chosen = list(items)
-    with ThreadPoolExecutor(max(1, len(chosen))) as pool:
-        try:
-            return list(pool.map(function, chosen))
-        finally:
-            if stop is not None:
-                stop.set()
+    with interrupts.Pool(max(1, len(chosen))) as pool:
+        return list(pool.map(function, chosen))
 
 
 def run_all(
@@ -392,8 +378,13 @@ def run_all(
             return error
 
     # All start before the first is waited for: a thread a node cost a fifth more on two cores.
-    started = [(node, node._start(command)) for node in nodes]
-    return [answer(node, process) for node, process in started]
+    started: list[tuple[Connection, subprocess.Popen[str]]] = []
+    try:
+        started += ((node, node._start(command)) for node in nodes)
+        return [answer(node, process) for node, process in started]
+    finally:
+        for _, process in started:
+            process.kill()
 
 
 def open_all(nodes: Iterable[Connection]) -> dict[str, str]:

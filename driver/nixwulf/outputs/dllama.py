@@ -113,7 +113,16 @@ def read(text: str) -> list[Found]:
     ]
 
 
-TOOL = Tool(ENGINE, recognises, read)
+TOOL = Tool(
+    ENGINE,
+    recognises,
+    read,
+    heads=re.compile(r"^\S+ (?:AddBos|Arch): ", re.MULTILINE),
+    results=re.compile(
+        r"^(?:\S+ )?(?:(?:Eval|Pred) *\d+ ms|Critical error: )|^(Prediction)\n    nTokens: \d",
+        re.MULTILINE,
+    ),
+)
 
 
 def _nodes(workers: int) -> Nodes:

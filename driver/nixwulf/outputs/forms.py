@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from nixwulf.outputs import ParseError
@@ -50,8 +51,16 @@ def mean_and_deviation(cell: str) -> tuple[float, float | None] | None:
 
 def last_words(text: str) -> str:
     """'; line 22 says "...".' of the first line that reports a failure, else a full stop."""
-    for number, line in enumerate(text.splitlines(), 1):
+    return failure(text.splitlines(), 1)[1]
+
+
+def failure(lines: Iterable[str], first: int) -> tuple[int, str]:
+    """The number of the first line that reports a failure, and the end of a sentence; 0 and '.'.
+
+    first: the number of the first of the lines.
+    """
+    for number, line in enumerate(lines, first):
         if _TELLING.search(line):
             text = "".join(char if char.isprintable() else " " for char in line).strip()
-            return f'; line {number} says "{text[:_LENGTH]}".'
-    return "."
+            return number, f'; line {number} says "{text[:_LENGTH]}".'
+    return 0, "."

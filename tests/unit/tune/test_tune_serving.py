@@ -169,10 +169,10 @@ def test_mlx_writes_its_group_on_every_node_then_starts_a_server_a_rank(tmp_path
     text = ranks.group_text(run)
     told = serve_commands(way, run.cluster, "mac-studio-4")
     assert told.first == tuple(
-        f"echo {shlex.quote(text)} | ssh {node.node.ssh} 'cat > /tmp/nixwulf-mlx.json'"
+        f"echo {shlex.quote(text)} | ssh {node.node.ssh} 'cat > nixwulf-mlx.json'"
         for node in run.nodes
     )
-    common = "PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 MLX_IBV_DEVICES=/tmp/nixwulf-mlx.json"
+    common = "PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 MLX_IBV_DEVICES=nixwulf-mlx.json"
     coordinator = run.owned[1].environment["MLX_JACCL_COORDINATOR"]
     serves = f"/sw/bin/mlx_lm.server {shlex.join(arguments)}"
     assert servers == [

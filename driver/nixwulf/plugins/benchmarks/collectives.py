@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
-from nixwulf.nodes.ssh import Connection, run_all
+from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import nccl as parser
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import mpi, nccl
@@ -48,11 +48,7 @@ class Collectives(Benchmark):
 
     def measure(self, run: Run) -> list[Metric]:
         """Time and bus bandwidth of each size; the samples are as many runs as are asked for."""
-        run_all(run.nodes, ["mkdir", "-p", _folder(run)])
-        try:
-            tables = [_once(run, number) for number in range(run.case.samples)]
-        finally:
-            run_all(run.nodes, ["rm", "-rf", _folder(run)])
+        tables = [_once(run, number) for number in range(run.case.samples)]
         found = parser.metrics(tables, "all_reduce", "warm")
         return [one for one in found if one.conditions.get("placement") == "out-of-place"]
 
@@ -72,7 +68,7 @@ def job_of(run: Run, number: int) -> mpi.Job:
     argv = [_PROGRAM, "-b", str(wanted[0]), "-e", str(wanted[-1]), "-f", "2", "-g", "1", "-c", "1"]
     argv += ["-n", str(values["iterations"]), "-w", "5" if run.case.warm_up else "0"]
     environment = {node.node.name: environment_of(run, node) for node in run.nodes}
-    return mpi.Job(f"{_PROGRAM}-{number}", tuple(argv), 1, _folder(run), environment)
+    return mpi.Job(f"{_PROGRAM}-{number}", tuple(argv), 1, run.scratch, environment)
 
 
 def environment_of(run: Run, node: Connection) -> dict[str, str]:
@@ -128,7 +124,3 @@ def _once(run: Run, number: int) -> parser.NcclTable:
     table = parser.parse(process.output)
     check_sizes(table, sizes(run))
     return table
-
-
-def _folder(run: Run) -> str:
-    return run.folders()

@@ -91,7 +91,7 @@ class Hpl(Benchmark):
         program = _program(run.facts[run.head.node.name].programs) or "xhpl"
         ranks = values["ranks_per_node"]
         problem = parser.Problem(_order(run), values["nb"], *grid_of(ranks * len(run.nodes)))
-        folder = run.folders()
+        folder = run.folder(run.head)
         text = input_text(problem, run.case.samples)
         run.raw.mkdir(parents=True, exist_ok=True)
         (run.raw / _INPUT[program]).write_text(text, "utf-8")

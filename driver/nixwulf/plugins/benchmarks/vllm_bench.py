@@ -149,7 +149,7 @@ def _pass(
     run: Run, name: str, seed: int, requests: int
 ) -> tuple[parser.ServeResult, Window | None]:
     label = f"vllm-bench-{name}"
-    result = f"{run.folder(run.head)}/{label}.json"
+    result = f"{run.scratch}/{label}.json"
     # Unbuffered: the times of its lines are those of the requests.
     variables = {**environment(run, run.head), "PYTHONUNBUFFERED": "1"}
     process = run.execute(run.head, label, arguments(run, seed, requests, result), variables)

@@ -127,7 +127,7 @@ def transport_problem(transport: str | None, logs: Mapping[str, str]) -> str | N
 
 
 def _log_file(run: Run) -> str:
-    return f"{run.folders()}/nccl"
+    return f"{run.scratch}/nccl"
 
 
 def _words(found: set[str]) -> str:

@@ -270,11 +270,12 @@ class Run:
             background: whether it is there for others, so that its end is an error.
             after: what the node runs once it has ended.
         """
+        self.folder(node)
         full_name = f"{name}-{node.node.name}"
         toolbox = self.toolboxes.get(node.node.name)
         if toolbox:
             unit = unit_name(self.raw, full_name)
-            argv = toolbox.argv(unit, argv, environment, self.folder(node))
+            argv = toolbox.argv(unit, argv, environment, self.scratch)
             after = container.removal(unit)
         process = OwnedProcess.start(
             node, full_name, argv, environment, self.raw, background=background, after=after
@@ -291,10 +292,6 @@ class Run:
             node.script('mkdir -m 700 "$1"', self.scratch)
             self._with_scratch.add(node.node.name)
         return self.scratch
-
-    def folders(self) -> str:
-        """The same on all nodes."""
-        return each(self.folder, self.nodes)[0]
 
     def output(self, node: Connection, script: str, *arguments: str, timeout_s: float = 60) -> str:
         """What a short script prints where the engine's programs are.

@@ -94,7 +94,7 @@ def test_nccl_of_each_rank_logs_to_a_file_of_its_own(tmp_path):
     job = collectives.job_of(run, 1)
     for node in run.nodes:
         variables = job.environment[node.node.name]
-        assert variables["NCCL_DEBUG_FILE"] == "/tmp/nixwulf-x-r0-nccl.%p"
+        assert variables["NCCL_DEBUG_FILE"] == f"{run.scratch}/nccl.%p"
         assert variables["NCCL_DEBUG"] == "INFO"
 
 

@@ -143,7 +143,7 @@ def test_the_log_of_every_node_is_kept_and_has_to_show_the_transport(
     good = SENT.format("IB/0" if transport == "rdma" else "Socket/0")
 
     def answer(nodes, command):
-        assert command[-1] == "/tmp/nixwulf-x-r0-nccl"
+        assert command[-1] == f"{run.scratch}/nccl"
         texts = [good] * (len(nodes) - 1) + [log]
         return [subprocess.CompletedProcess(command, 0, text, "") for text in texts]
 

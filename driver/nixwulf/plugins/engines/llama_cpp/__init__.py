@@ -222,7 +222,7 @@ class LlamaCpp(Engine):
     def _server(self, run: Run, more: list[str]) -> Iterator[Endpoint]:
         """A llama-server that listens on a Unix socket of the head, so no port is open."""
         label = f"llama-server-{len(run.owned)}"
-        socket = f"{run.folder(run.head)}/{label}.sock"
+        socket = f"{run.scratch}/{label}.sock"
         argv = [run.program("llama-server"), *self.arguments(run), "--host", socket]
         argv += [*devices.arguments(run, ","), *more, "--no-webui", "--no-warmup"]
         flags = devices.flags(run, "llama-server")

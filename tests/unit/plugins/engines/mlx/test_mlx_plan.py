@@ -168,11 +168,11 @@ def test_nvidias_nodes_meet_over_nccl_with_the_variables_of_vllm(sent, tmp_path,
             "MLX_RANK": str(rank),
             "MLX_WORLD_SIZE": "2",
             "CUDA_VISIBLE_DEVICES": "0",
-            "NCCL_DEBUG_FILE": "/tmp/nixwulf-r-nccl.%p",
+            "NCCL_DEBUG_FILE": f"{run.scratch}/nccl.%p",
             **nccl.environment(run, run.nodes[rank]),
         }
     assert sent == []
-    assert [command[-1] for command in logs] == ["/tmp/nixwulf-r-nccl"]
+    assert [command[-1] for command in logs] == [f"{run.scratch}/nccl"]
     assert ENGINE.transport_problem(run) is None
     answers[1] = subprocess.CompletedProcess([], 0, SENT.replace("IB", "Socket"), "")
     find("mlx_lm.benchmark").measure(run)
