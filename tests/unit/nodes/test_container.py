@@ -44,7 +44,9 @@ def toolbox(node, model="/models/big.gguf"):
 
 
 def test_podman_runs_the_command_with_the_nodes_devices_and_the_model_read_only(node):
-    argv = toolbox(node(FRAMEWORK)).argv("nixwulf-r0-vllm-1-fw1", ["vllm", "serve"], ["NCCL_DEBUG"])
+    argv = toolbox(node(FRAMEWORK)).argv(
+        "nixwulf-r0-vllm-1-fw1", ["vllm", "serve"], ["NCCL_DEBUG"], "/tmp/nixwulf-1"
+    )
     assert " ".join(argv) == (
         "podman run --rm --init --name=nixwulf-r0-vllm-1-fw1 --entrypoint= --log-driver=none "
         "--cgroups=disabled --network=host --ipc=host --security-opt=seccomp=unconfined "
@@ -59,7 +61,7 @@ def test_podman_runs_the_command_with_the_nodes_devices_and_the_model_read_only(
 
 
 def test_a_node_gives_only_what_it_has(node):
-    argv = " ".join(toolbox(node("--\n")).argv("name", ["true"], ()))
+    argv = " ".join(toolbox(node("--\n")).argv("name", ["true"], (), "/tmp/nixwulf-1"))
     assert "--device" not in argv
     assert "memlock" not in argv
     assert "--volume=/models" not in argv

@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
+from pathlib import PurePosixPath
 
 from nixwulf.inventory.cluster import joins_all
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
@@ -127,7 +128,7 @@ def transport_problem(transport: str | None, logs: Mapping[str, str]) -> str | N
 
 
 def _log_file(run: Run) -> str:
-    return f"{run.scratch}/nccl"
+    return str(PurePosixPath(run.scratch, "nccl"))
 
 
 def _words(found: set[str]) -> str:

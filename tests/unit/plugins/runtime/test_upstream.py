@@ -75,10 +75,8 @@ OTHERS = {
     "plugins/engines/devices.py": {"-c"},
     "plugins/engines/mesh_llm.py": {*mesh.PUBLIC, "/v1/models"},
     "plugins/engines/distributed_llama/__init__.py": {"--version"},
-    "plugins/benchmarks/collectives.py": {"-rf", "-p"},
-    "plugins/benchmarks/hpl.py": {"-rf", "-p"},
     "plugins/runtime/mpi.py": {"-c", "-daemon"},
-    "plugins/runtime/nccl.py": {"-c", "-nccl"},
+    "plugins/runtime/nccl.py": {"-c"},
 }
 # Not of one program: what they have in common, and what starts none.
 COMMON = {
