@@ -12,6 +12,7 @@ from nixwulf.core.files import find_results
 from nixwulf.core.query import Term, matches, parse_query
 from nixwulf.results.identity import COLUMNS, OVER_OWNERS, QUANTITY, Identity, Key, identity
 from nixwulf.results.record import Record, load
+from nixwulf.results.session import Session, session_of
 from nixwulf.results.store import read_folder
 from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
@@ -30,10 +31,11 @@ def ordered(items: Iterable[tuple[Key, Any]]) -> Identity:
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """A row of the tidy table, and what has to be equal for it to be compared."""
+    """A row of the tidy table, what has to be equal for it to be compared, and its session."""
 
     values: Mapping[str, Any]
     identity: Identity
+    session: Session | None = None
 
     @property
     def ok(self) -> bool:
@@ -91,7 +93,9 @@ def side_of(name: str, records: Iterable[Record]) -> Side:
     kept = tuple(records)
     rows = as_rows(tidy(_with_positions(record) for record in kept))
     identities = (identity(row, without=OVER_OWNERS) for row in rows)
-    return Side(name, kept, tuple(map(ComparedRow, rows, identities)))
+    sessions = {(r["id"], r.get("started", "")): session_of(r) for r in kept}
+    of_rows = (sessions[row["record"], row["started"]] for row in rows)
+    return Side(name, kept, tuple(map(ComparedRow, rows, identities, of_rows)))
 
 
 def _read(path: Path) -> Iterable[Record]:
