@@ -52,8 +52,8 @@ if ! [ -e /proc/meminfo ]; then {macos.FACTS}; exit 0; fi
 {_QUOTAS}
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
   /proc/sys/kernel/random/boot_id /etc/os-release /sys/class/dmi/id/product_name \
-  /sys/class/dmi/id/bios_version /sys/devices/system/cpu/online /sys/class/net/*/mtu /proc/net/fib_trie \
-  /proc/self/status {" ".join(FILES)} /proc/cpuinfo -m 2000
+  /sys/class/dmi/id/bios_version /sys/devices/system/cpu/online /sys/class/net/*/mtu \
+  /proc/net/fib_trie /proc/self/status {" ".join(FILES)} /proc/cpuinfo -m 2000
 """
 
 _LOOK_S = 0.1

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nixwulf.core.metric import percentile
 from nixwulf.results.compare.student import quantile
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Runs = Sequence[Sequence[float]]
-Sessions = Mapping[Hashable, Runs]
+Sessions = Mapping[Any, Runs]
 """The samples of each run of a side, by the session of the run."""
 Basis = Literal["in turn", "assumed", "repeated"]
 
@@ -32,6 +32,7 @@ included, and by 0.3 % within a day."""
 _ASSUMED_FREEDOM = 4
 """For how many more sessions that is taken: with it 3 % are still covered in 94 of 100 cases."""
 _FEWEST_REPEATED = 2  # degrees of freedom
+_NO_WEIGHT = 1e-9  # of rounding
 _RESAMPLES = 1000
 _SEED = 1
 _FEWEST_SAMPLES = 3
@@ -189,7 +190,7 @@ def _of_sessions(one: _Side, two: _Side, weight: float) -> tuple[Variance, float
         weight: the sum of the squares of what each session adds to the ratio; 0 where each adds
             the same to both sides.
     """
-    if weight < 1e-9:
+    if weight < _NO_WEIGHT:
         return Variance(0.0, 1.0), 0.0, "in turn"
     freedom = sum(len(side.means) - 1 for side in (one, two))
     if freedom < _FEWEST_REPEATED:
@@ -223,6 +224,8 @@ def _noise(runs: Runs, sessions: int, distribution: bool) -> Variance | None:
     values = _resampled([np.asarray(run, dtype=float) for run in runs], distribution)
     if values.min() <= 0:
         return Variance(math.nan, freedom)
+    if values.min() == values.max():
+        return Variance(0.0, freedom)
     # A resample is as far from the samples as those from the truth, but for this factor.
     return Variance(float(np.log(values).var(ddof=1)) * units / freedom, freedom)
 

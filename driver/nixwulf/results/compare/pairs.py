@@ -185,12 +185,13 @@ def _pair(shared: Identity, a: list[list[ComparedRow]], b: list[list[ComparedRow
     (one,), (two,) = a, b
     distribution = any(row.values["p50"] is not None for row in (*one, *two))
     complete = all(row.values["samples"] for row in (*one, *two))
+    runs_a, runs_b = _in_sessions(one, two)
     return Pair(
         shared,
         str(shared[Key("", "unit")]),
         _value(one, distribution, complete),
         _value(two, distribution, complete),
-        ratio_interval(*_in_sessions(one, two), distribution) if complete else None,
+        ratio_interval(runs_a, runs_b, distribution) if complete else None,
     )
 
 

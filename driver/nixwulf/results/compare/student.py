@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -31,12 +32,12 @@ def quantile(share: float, freedom: float) -> float:
     return math.tan(float(np.interp(share, below, angles))) * math.sqrt(_within(freedom))
 
 
-def power(shift: float, critical: float, freedom: float) -> float:
-    """How probable a t beyond a critical value is where the truth is elsewhere (noncentral t).
+def power(thresholds: Sequence[tuple[float, float]], freedom: float) -> float:
+    """How probable a t beyond all of its thresholds is where the truth is elsewhere (noncentral t).
 
     Args:
-        shift: of the truth, in true standard errors.
-        critical: the value that has to be exceeded, in estimated ones.
+        thresholds: each how far the truth is from where it is held to, in true standard errors,
+            and how far the value has to be, in estimated ones.
         freedom: degrees of freedom of the estimate.
     """
     import numpy as np
@@ -45,8 +46,9 @@ def power(shift: float, critical: float, freedom: float) -> float:
     ratios = np.linspace(0.001, 4, 800)  # of the estimated to the true standard error
     # Chi with its degrees of freedom, scaled; its constant is divided out.
     weights = np.exp((freedom - 1) * np.log(ratios) - freedom * (ratios**2 - 1) / 2)
-    beyond = [0.5 * math.erfc((critical * ratio - shift) / math.sqrt(2)) for ratio in ratios]
-    return float((weights * beyond).sum() / weights.sum())
+    beyond = [min(shift - far * ratio for shift, far in thresholds) for ratio in ratios]
+    shares = [0.5 * math.erfc(-one / math.sqrt(2)) for one in beyond]
+    return float((weights * shares).sum() / weights.sum())
 
 
 def _within(freedom: float) -> float:
