@@ -14,11 +14,10 @@ from nixwulf.cli.options import FilePath, fail_below, json_format
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from nixwulf.inventory.cluster import Cluster
     from nixwulf.results.compare.sides import Side
-    from nixwulf.results.store import RunFolder
     from nixwulf.sweep.progress import TerminalProgress
     from nixwulf.sweep.sweep_file import Sweep
 
@@ -36,7 +35,11 @@ if TYPE_CHECKING:
 @click.option(
     "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
 )
-@click.option("--baseline", metavar="DIR", help="End with a comparison with this run folder.")
+@click.option(
+    "--baseline",
+    metavar="DIR|QUERY",
+    help="End with a comparison: with this run folder, or of the sweep's other cases with these.",
+)
 @click.option("--fetch", is_flag=True, help="First push models that nodes lack, as 'models push'.")
 @fail_below("Exit with 1 when it is shown to be below this share of the baseline, such as 0.95.")
 @click.pass_context
@@ -66,18 +69,21 @@ def bench(
       nixwulf bench smoke --cluster clusters/mine.toml --out runs/first
       nixwulf bench --resume runs/first
       nixwulf bench mine --out runs/second --baseline runs/first --fail-below 0.95
+      nixwulf bench both --baseline toolbox=old --fail-below 0.95
     """
+    from nixwulf.core.query import is_query
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.plugins.meters import complaints
     from nixwulf.report import load, print_summary, summary_of, write
-    from nixwulf.results.compare.sides import read_side
+    from nixwulf.results.compare.sides import read_side, side_of, split
     from nixwulf.sweep.plan import make_plan, plan_to_resume, save_plan
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
     from nixwulf.sweep.session import builds, record_path, run_plan
 
     _require_companions(ctx.params)
-    before = None if baseline is None else read_side(baseline, Path("results"))
+    in_turn = baseline is not None and is_query(baseline) and not Path(baseline).exists()
+    before = None if baseline is None or in_turn else read_side(baseline, Path("results"))
     named = None
     if resume is None or sweep or cluster or only or waive:
         machines = load_cluster(cluster or "lab")
@@ -91,6 +97,7 @@ def bench(
         folder = out or Path("runs") / f"{started}-{named.sweep.name}-{named.cluster.name}"
         plan = named
         check_new(folder)
+    beside = plan.baseline(baseline) if baseline and in_turn else None
     if dry_run:
         click.echo(json.dumps(plan.document(), indent=1)) if form == "json" else print_plan(plan)
         return
@@ -100,8 +107,8 @@ def bench(
         click.echo(sentence, err=True)
     try:
         with make_progress() as progress:
-            beside = partial(_show_while_building, progress) if builds(plan) else load
-            run_plan(plan, folder, progress, beside, fetch=fetch)
+            meanwhile = partial(_show_while_building, progress) if builds(plan) else load
+            run_plan(plan, folder, progress, meanwhile, fetch=fetch)
     except KeyboardInterrupt:
         done = sum(record_path(folder, *run).exists() for run in plan.runs())
         planned = plan.sweep.repetitions * len(plan.cases)
@@ -116,7 +123,11 @@ def bench(
     print_summary(summary)
     click.echo(f"Report: {page}")
     records = summary.folder.records
-    code = _compare(before, summary.folder, limit) if before else EXIT_OK
+    code = EXIT_OK
+    if before:
+        code = _compare(before, side_of(str(folder), records), limit)
+    elif baseline and beside:
+        code = _compare(*split(records, beside.ids, baseline), limit, beside.over)
     failures = [record["failure"]["phase"] for record in records if record["outcome"] != "ok"]
     if failures:
         ctx.exit(EXIT_GATE if all(phase == "gates" for phase in failures) else EXIT_RUN_FAILED)
@@ -155,14 +166,20 @@ def _require_companions(given: Mapping[str, Any]) -> None:
         raise InputError("--fail-below needs something to compare with; name it with --baseline.")
 
 
-def _compare(before: Side, folder: RunFolder, limit: float | None) -> int:
-    """Print how the run compares with its baseline; gives the exit code."""
+def _compare(before: Side, now: Side, limit: float | None, over: Sequence[str] = ()) -> int:
+    """Print how the run compares with its baseline; gives the exit code.
+
+    Args:
+        before: the baseline.
+        now: what is compared with it.
+        limit: the share of it that has to be reached; None: any.
+        over: names of conditions that need not be equal.
+    """
     from nixwulf.results.compare import render
     from nixwulf.results.compare.comparison import compare
-    from nixwulf.results.compare.sides import side_of
 
     try:
-        comparison = compare(before, side_of(str(folder.path), folder.records))
+        comparison = compare(before, now, over)
     except InputError as error:
         if limit is not None:
             raise

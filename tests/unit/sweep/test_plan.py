@@ -229,6 +229,28 @@ def test_passes_are_interleaved(lab):
     assert [repetition for _, repetition in runs] == [0] * len(plan.cases) + [1] * len(plan.cases)
 
 
+def test_each_pass_is_the_other_way_round_than_the_one_before(lab):
+    runs = list(make_plan(sweep_with(), lab).runs())
+    assert [case.id for case, _ in runs] == [case.id for case, _ in reversed(runs)]
+
+
+def test_a_query_names_the_cases_that_the_others_are_compared_with(lab):
+    plan = make_plan(sweep_with(), lab, only="nodes=2")
+    names = sorted({case.fabric for case in plan.cases})
+    two = make_plan(sweep_with(), lab, only=f"nodes=2 fabric!={names[2]}")
+    found = two.baseline(f"fabric={names[0]}")
+    assert found.over == ("fabric",)
+    assert {case.fabric for case in two.cases if case.id in found.ids} == {names[0]}
+    with pytest.raises(InputError, match="leaves several values of fabric"):
+        plan.baseline(f"fabric={names[0]}")
+
+
+@pytest.mark.parametrize("query", ["nodes=2", "fabric=none", "nodes<=4", "model=tiny"])
+def test_a_baseline_without_a_case_to_compare_with_is_refused_before_a_run(lab, query):
+    with pytest.raises(InputError, match=r"none of the others differs from one in \w+ alone"):
+        make_plan(sweep_with(), lab).baseline(query)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
