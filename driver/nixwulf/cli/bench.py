@@ -14,10 +14,12 @@ from nixwulf.cli.options import FilePath, fail_below, json_format
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nixwulf.inventory.cluster import Cluster
-    from nixwulf.results.compare.sides import Side
+    from nixwulf.results.compare.comparison import Comparison
+    from nixwulf.results.record import Record
+    from nixwulf.sweep.plan import Plan
     from nixwulf.sweep.progress import TerminalProgress
     from nixwulf.sweep.sweep_file import Sweep
 
@@ -71,19 +73,15 @@ def bench(
       nixwulf bench mine --out runs/second --baseline runs/first --fail-below 0.95
       nixwulf bench both --baseline toolbox=old --fail-below 0.95
     """
-    from nixwulf.core.query import is_query
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.plugins.meters import complaints
     from nixwulf.report import load, print_summary, summary_of, write
-    from nixwulf.results.compare.sides import read_side, side_of, split
     from nixwulf.sweep.plan import make_plan, plan_to_resume, save_plan
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
     from nixwulf.sweep.session import builds, record_path, run_plan
 
     _require_companions(ctx.params)
-    in_turn = baseline is not None and is_query(baseline) and not Path(baseline).exists()
-    before = None if baseline is None or in_turn else read_side(baseline, Path("results"))
     named = None
     if resume is None or sweep or cluster or only or waive:
         machines = load_cluster(cluster or "lab")
@@ -97,7 +95,7 @@ def bench(
         folder = out or Path("runs") / f"{started}-{named.sweep.name}-{named.cluster.name}"
         plan = named
         check_new(folder)
-    beside = plan.baseline(baseline) if baseline and in_turn else None
+    compared = None if baseline is None else _baseline(baseline, plan)
     if dry_run:
         click.echo(json.dumps(plan.document(), indent=1)) if form == "json" else print_plan(plan)
         return
@@ -107,8 +105,8 @@ def bench(
         click.echo(sentence, err=True)
     try:
         with make_progress() as progress:
-            meanwhile = partial(_show_while_building, progress) if builds(plan) else load
-            run_plan(plan, folder, progress, meanwhile, fetch=fetch)
+            beside = partial(_show_while_building, progress) if builds(plan) else load
+            run_plan(plan, folder, progress, beside, fetch=fetch)
     except KeyboardInterrupt:
         done = sum(record_path(folder, *run).exists() for run in plan.runs())
         planned = plan.sweep.repetitions * len(plan.cases)
@@ -123,11 +121,7 @@ def bench(
     print_summary(summary)
     click.echo(f"Report: {page}")
     records = summary.folder.records
-    code = EXIT_OK
-    if before:
-        code = _compare(before, side_of(str(folder), records), limit)
-    elif baseline and beside:
-        code = _compare(*split(records, beside.ids, baseline), limit, beside.over)
+    code = EXIT_OK if compared is None else _compare(partial(compared, str(folder), records), limit)
     failures = [record["failure"]["phase"] for record in records if record["outcome"] != "ok"]
     if failures:
         ctx.exit(EXIT_GATE if all(phase == "gates" for phase in failures) else EXIT_RUN_FAILED)
@@ -166,20 +160,30 @@ def _require_companions(given: Mapping[str, Any]) -> None:
         raise InputError("--fail-below needs something to compare with; name it with --baseline.")
 
 
-def _compare(before: Side, now: Side, limit: float | None, over: Sequence[str] = ()) -> int:
-    """Print how the run compares with its baseline; gives the exit code.
+def _baseline(baseline: str, plan: Plan) -> Callable[[str, Sequence[Record]], Comparison]:
+    """What compares a run's records with its baseline, both read before anything runs.
 
     Args:
-        before: the baseline.
-        now: what is compared with it.
-        limit: the share of it that has to be reached; None: any.
-        over: names of conditions that need not be equal.
+        baseline: a run folder, or a query of the plan's own cases, which are run in turn.
+        plan: of the run.
     """
-    from nixwulf.results.compare import render
+    from nixwulf.core.query import is_query
     from nixwulf.results.compare.comparison import compare
+    from nixwulf.results.compare.sides import read_side, side_of, split
+
+    if is_query(baseline) and not Path(baseline).exists():
+        cases = plan.baseline(baseline)
+        return lambda _, records: compare(*split(records, cases.ids, baseline), cases.over)
+    before = read_side(baseline, Path("results"))
+    return lambda name, records: compare(before, side_of(name, records))
+
+
+def _compare(comparing: Callable[[], Comparison], limit: float | None) -> int:
+    """Print how the run compares with its baseline; gives the exit code."""
+    from nixwulf.results.compare import render
 
     try:
-        comparison = compare(before, now, over)
+        comparison = comparing()
     except InputError as error:
         if limit is not None:
             raise

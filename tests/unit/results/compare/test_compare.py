@@ -367,11 +367,12 @@ def test_what_one_side_measured_before_the_other_is_of_another_session(tmp_path)
 
 
 def test_repeated_sessions_give_the_session_effect_and_the_output_says_so(tmp_path):
-    sides = [
-        [r for day in (1, 3, 5) for r in on(f"2026-01-0{day + shift}", runs(case(2), samples))]
-        for shift, samples in enumerate((FAST, SLOW))
-    ]
-    (pair,) = as_json(tmp_path, *sides)["pairs"]
+    for shift, (side, samples) in enumerate({"a": FAST, "b": SLOW}.items()):
+        for day in (1, 3, 5):
+            date = f"2026-01-0{day + shift}"
+            write_run(tmp_path / side / date, on(date, runs(case(2), samples)))
+    _, output = command(tmp_path / "a", tmp_path / "b", "--format", "json")
+    (pair,) = json.loads(output)["pairs"]
     assert pair["session_effect"]["basis"] == "repeated"
     assert pair["session_effect"]["stddev"] < 0.02
     _, output = command(tmp_path / "a", tmp_path / "b")
