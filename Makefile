@@ -8,7 +8,7 @@ PYTEST = .venv/bin/pytest
 PARALLEL = -n auto --dist worksteal
 LINTS = lint-style lint-shell lint-types lint-rooms lint-docs
 
-.PHONY: setup setup-tests demo check test unit lint $(LINTS) format docs figures boot lock
+.PHONY: setup setup-tests demo check test unit lint campaign $(LINTS) format docs figures boot lock
 
 setup:
 	@tools/setup.sh
@@ -27,6 +27,11 @@ unit:
 test: setup-tests lint
 	$(PYTEST) $(PARALLEL) -m "not lab"
 	$(PYTEST) -m lab
+
+# Hostile inputs, planted private texts and faults: a sample in at most 5 minutes. CAMPAIGN=all takes hours.
+CAMPAIGN = sample
+campaign: setup
+	.venv/bin/python tests/campaign $(CAMPAIGN)
 
 setup-tests:
 	@tools/setup.sh tests

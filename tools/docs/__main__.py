@@ -29,6 +29,8 @@ import troubleshooting
 import versions
 import words
 
+import campaign
+
 _ROOT = Path(__file__).parents[2]
 _FOLDER = _ROOT / "docs" / "reference"
 _NOTE = "<!-- Made by 'make docs' from what the program reads; do not edit. -->\n"
@@ -43,6 +45,7 @@ _SOURCES = (
     versions,
     imports,
     model,
+    campaign,
 )
 _INDEX = """# Reference
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import shlex
-import socket
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,6 +59,7 @@ def publish(
       nixwulf publish runs/first --scrub acme --scrub 'room 12'
     """
     from nixwulf.plugins import benchmarks, engines
+    from nixwulf.results.publish import desk
     from nixwulf.results.publish.folder import publication
     from nixwulf.results.store import read_folder
 
@@ -71,8 +70,9 @@ def publish(
         (*engines.all_engines(), *benchmarks.all_benchmarks()),
         keep=[_KEEP[name] for name in keep],
         others=others,
-        users=[_user()],
-        hosts=[socket.gethostname()],
+        users=desk.users(),
+        hosts=desk.hosts(),
+        homes=desk.homes(),
     )
     place = made.write(out)
     _show(made.found)
@@ -115,10 +115,3 @@ def _show(found: Sequence[Finding]) -> None:
         rows.append((kind, str(kinds[kind]), text))
     table = Table(("taken out", Column("times", number=True), "for example"), rows)
     output(100).print(rich_table(table) if kinds else "Nothing private was found.")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except OSError:  # a user id without a name, in a container
-        return ""

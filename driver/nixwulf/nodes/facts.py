@@ -48,6 +48,8 @@ export LC_ALL=C
 ulimit -l
 echo "clock:${{EPOCHREALTIME:-}}"
 cd -P /run/current-system 2>/dev/null && echo "closure:$PWD"
+echo "home:$HOME"
+echo "login:${{LOGNAME:-}}"
 if ! [ -e /proc/meminfo ]; then {macos.FACTS}; exit 0; fi
 {_QUOTAS}
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
@@ -231,7 +233,8 @@ def _of_macos(programs: Mapping[str, str], lines: list[str]) -> Facts:
         mtus={name: port.mtu for name, port in ports.items()},
         addresses=frozenset(address for port in ports.values() for address in port.addresses),
         other={name: values[key] for name, key in kept.items() if key in values}
-        | _session(values.get("kern.bootsessionuuid", ""), ""),
+        | _session(values.get("kern.bootsessionuuid", ""), "")
+        | _person({key: value for key, _, value in (line.partition(":") for line in lines)}),
         memlock=_memlock(lines[0]),
         time_of_day=next((_seconds(line[6:]) for line in lines if line.startswith("clock:")), None),
         system=macos.SYSTEM,
@@ -321,12 +324,20 @@ def _session(boot: str, closure: str) -> dict[str, str]:
     )
 
 
+def _person(first: Mapping[str, str]) -> dict[str, str]:
+    """Who is logged in, and where at home, for publish to take out: root is everybody."""
+    return {
+        key: value for key in ("login", "home") if "root" not in (value := first.get(key, "root"))
+    }
+
+
 def _other(first: Mapping[str, str]) -> dict[str, str]:
     names = {
         "/sys/class/dmi/id/product_name": "product",
         "/sys/class/dmi/id/bios_version": "firmware",
     }
     other = {names[path]: value for path, value in first.items() if path in names}
+    other |= _person(first)
     for path, value in first.items():
         match = re.fullmatch(r"/sys/bus/thunderbolt/devices/([^/]+)/([rt]x_(?:speed|lanes))", path)
         if match:

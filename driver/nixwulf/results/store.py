@@ -19,6 +19,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 # Outputs of programs and references of tokens, which may be JSON and are no records.
 _NO_RECORDS = frozenset({"raw", "references"})
+_MOST_FOLDERS = 20_000  # A disk has more, and takes a minute to look through.
 # What two records of the same numbers may differ in: the driver that wrote them down.
 _OF_THE_WRITER = frozenset({"digest", "provenance"})
 
@@ -135,7 +136,12 @@ def _each(paths: Paths) -> list[Path]:
 
 def _in_folder(folder: Path) -> list[Path]:
     found: list[Path] = []
-    for parent, folders, files in os.walk(folder):
+    for count, (parent, folders, files) in enumerate(os.walk(folder)):
+        if count > _MOST_FOLDERS:
+            raise InputError(
+                f"{str(folder)!r} has more than {_MOST_FOLDERS:,} folders in it; name the run "
+                "folders."
+            )
         folders[:] = [name for name in folders if name not in _NO_RECORDS]
         if Path(parent).name == "records":
             found += [Path(parent, name) for name in files if name.endswith(".json")]

@@ -137,3 +137,11 @@ def test_the_table_of_all_failed_runs_is_not_empty(tmp_path):
     )
     table = nixwulf.load(write_run(tmp_path, [failed]))
     assert table["reason"].tolist() == ["No."]
+
+
+def test_a_folder_of_a_whole_disk_is_refused_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("nixwulf.results.store._MOST_FOLDERS", 20)
+    for number in range(30):
+        (tmp_path / str(number)).mkdir()
+    with pytest.raises(InputError, match="has more than 20 folders in it; name the run folders."):
+        record_paths(tmp_path)

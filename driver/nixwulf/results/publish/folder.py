@@ -82,6 +82,7 @@ def publication(
     others: Iterable[str] = (),
     users: Iterable[str] = (),
     hosts: Iterable[str] = (),
+    homes: Iterable[str] = (),
 ) -> Publication:
     """A run folder made fit for others.
 
@@ -92,13 +93,14 @@ def publication(
         others: more words to take out.
         users: of the machine that the driver ran on.
         hosts: names of that machine.
+        homes: folders of these users.
 
     Raises:
         InputError: when two records become one.
     """
     cluster = folder.plan["cluster"]["document"] if folder.plan else {}
     closed = closed_words(names)
-    words = known_words(folder.records, cluster, closed, users, hosts, others)
+    words = known_words(folder.records, cluster, closed, users, hosts, homes, others)
     scrubber = Scrubber(words, frozenset(keep), closed)
     records = tuple(scrubber.record(record) for record in folder.records)
     twice = [name for name, count in Counter(r["id"] for r in records).items() if count > 1]

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from nixwulf.inventory.platforms import platform_names
-from nixwulf.results.publish.patterns import HOST_TEXTS, SERIAL_TEXTS, USER_TEXTS, Kind
+from nixwulf.results.publish.pattern import Kind
+from nixwulf.results.publish.patterns import HOST_TEXTS, SERIAL_TEXTS, USER_TEXTS
 from nixwulf.results.record import Record
 
 # Names that many machines and users have identify nobody.
@@ -27,8 +28,9 @@ _SHORTEST = 3
 _PLACE = re.compile(r"n[1-9][0-9]*")
 _ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 _PRIVATE_FACT = re.compile(
-    r"(?i)host_?name|serial|uuid|guid|machine_?id|mac(_address)?$|address|user$"
+    r"(?i)host_?name|serial|uuid|guid|machine_?id|mac(_address)?$|address|user$|login$|e?ssid"
 )
+_HOMES = frozenset({"home", "root", "users", "var", "usr", "lib", "mnt", "srv", "tmp"})
 _USER_VARIABLES = frozenset({"USER", "LOGNAME", "USERNAME", "SUDO_USER"})
 _HOST_VARIABLES = frozenset({"HOSTNAME", "HOST", "SSH_CLIENT"})
 
@@ -56,6 +58,7 @@ def known_words(
     closed: frozenset[str],
     users: Iterable[str] = (),
     hosts: Iterable[str] = (),
+    homes: Iterable[str] = (),
     others: Iterable[str] = (),
 ) -> Words:
     """The private words of a run: of its records, its cluster file, and of the driver's machine.
@@ -68,6 +71,7 @@ def known_words(
         closed: words that are never private.
         users: of the driver's machine.
         hosts: names of the driver's machine.
+        homes: folders of these users there.
         others: more words, of the user.
     """
     kept = sorted(records, key=lambda r: (-len(r.get("nodes", ())), r["id"]))
@@ -82,11 +86,11 @@ def known_words(
             found.add(serial, "serial number", "[serial]")
     for key, value in _facts(kept):
         if isinstance(value, str) and _PRIVATE_FACT.search(key):
-            is_host = "host" in key.lower()
-            found.add(
-                value,
-                *(("host name", "[host]") if is_host else ("serial number", "[serial]")),
-            )
+            found.add_fact(key.lower(), value)
+    variables = _variables(kept, frozenset({"HOME"}))
+    of_nodes = (v for k, v in _facts(kept) if k == "home" and isinstance(v, str))
+    for home in (*homes, *variables, *of_nodes):
+        found.add_home(home)
     for key in cluster.get("deploy", {}).get("ssh_keys", ()):
         found.add(" ".join(key.split(" ")[2:]), "key", "[key]")
     of_cluster = {node["name"]: node for node in cluster.get("nodes", ())}
@@ -140,6 +144,24 @@ class _Private:
         else:
             for name in (host, host.partition(".")[0]):
                 self.add(name, "host name", instead)
+
+    def add_fact(self, key: str, value: str) -> None:
+        """A fact whose name says that it is private."""
+        if "host" in key:
+            self.add_host(value, "[host]")
+        elif "user" in key or "login" in key:
+            self.add(value, "user name", "[user]")
+        else:
+            self.add(value, "serial number", "[serial]")
+
+    def add_home(self, home: str) -> None:
+        """A user's folder, wherever it is, by its path in two spellings and by its own name."""
+        parts = [part for part in home.split("/") if part]
+        if len(parts) > 1 or (parts and parts[0] not in _HOMES):
+            for path in ("/" + "/".join(parts), "%2F" + "%2F".join(parts)):
+                self.add(path, "user name", "/[user]")
+            if parts[-1].lower() not in _HOMES:
+                self.add(parts[-1], "user name", "[user]")
 
     def add_node(self, node: Mapping[str, Any], place: str) -> None:
         """The private words of a node of the cluster file."""

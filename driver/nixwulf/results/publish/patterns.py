@@ -1,65 +1,86 @@
-"""What private texts look like: keys, serial numbers, addresses, and names of hosts and users."""
+"""What private texts look like: serial numbers, addresses, and names of hosts and users."""
 
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
 
-Kind = Literal["key", "serial number", "host name", "user name", "address"]
+from nixwulf.results.publish.pattern import Pattern, pattern
+from nixwulf.results.publish.secrets import SECRETS
 
 # Same-machine addresses are everybody's.
 _NO_ADDRESSES = re.compile(r"127\..*|0\.0\.0\.0|255\.255\..*|::1?")
-_SHORTEST_SECRET = 8
 _NUMBERS = 4
 _OF_A_GAP = len("::")
 _NO_HOSTS = re.compile(r"sha256|entry|plt|GLIBC.*|GCC.*|CXXABI.*", re.IGNORECASE)
 # A version of four numbers cannot be distinguished from an address,
 # nor an address behind a version.
-_IPV4 = re.compile(r"(?<!\d)(?:\d{1,3}\.){3,}\d{1,3}(?!\d)")
+_DOT = r"(?:\.|\[\.\]|\(\.\))"
+_IPV4 = re.compile(rf"(?<!\d)(?:\d{{1,3}}{_DOT}){{3,}}\d{{1,3}}(?!\d)")
 _COLONS = re.compile(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:]*")
 _PRIVATE = (
     r"local|lan|home|internal|localdomain|intranet|intra|corp|private|home\.arpa|fritz\.box|ts\.net"
 )
+# Top-level domains of hosts, but those that are endings of files or of names in programs too.
+_PUBLIC = (
+    r"com|net|org|edu|gov|mil|info|biz|eu|de|at|ch|li|uk|ie|fr|nl|be|lu|it|es|pt|se|fi|dk|cz|pl|hu|gr"
+    r"|ru|ua|us|ca|mx|br|ar|cl|au|nz|jp|cn|kr|tw|hk|sg|za|il|tr|io|ai|dev|cloud|tech|xyz|online|site"
+    r"|space|host|network|systems|computer|science|university|zone|link|click|us\.com"
+)
+# Where software and numbers come from: everybody's.
+_SITES = re.compile(
+    r"(?i)(?:.+\.)?(?:github|githubusercontent|gitlab|huggingface|hf|ghcr|quay|docker|nvcr|nixos|cachix|pypi"
+    r"|pythonhosted|python|pytorch|kernel|debian|ubuntu|fedoraproject|freedesktop|nvidia|amd|intel"
+    r"|apple|arm|qualcomm|broadcom|mellanox|microsoft|google|anthropic|openai|mistral|qwen|meta"
+    r"|arxiv|netlib|open-mpi|iperf|gnu|w3|json-schema|llvm|ray|vllm|sglang|lmsys|exolabs|modelscope"
+    r"|ollama|usenix|z|ggml|hellas|youtubesummary|route179|reddit|youtube|wikipedia|localscore|jeffgeerling|geerlingguy|frame|stackoverflow"
+    r"|nixwulf|mlcommons|spec|hpcc|osu|ohio-state|linux-rdma|conda|anaconda|npmjs|crates|rust-lang"
+    r"|apache|cloudflare|r2|amazonaws|windows|phoronix|servethehome|level1techs|framework)"
+    r"\.(?:com|org|net|io|ai|co|dev|eu|cn|edu|fr|work|computer)"
+)
 _USER_AT_HOST = re.compile(r"(?<![\w.+-])[\w.+-]+@(?P<host>\[host\]|[A-Za-z0-9][\w.-]*)")
 
+# Between the parts of a path: also as an address, a JSON text or Windows has them.
+_SLASH = r"(?:/+|\\+/?|%2[Ff]|%5[Cc])"
+_PART = r"[^/\\\s:'\",;()\[\]%<>|&]"
+# Below these somebody's folder is found, or what everybody has.
+_ROOTS = (
+    r"mnt|media|scratch\d*|nfs\d*|net|export|gpfs|lustre|beegfs|ceph|autofs|vol\d*|volumes|storage|srv"
+    r"|data\d*|work|afs|shared|raid\d*"
+)
+_PLACES = (
+    rf"(?:{_ROOTS}|nas\d*|disk\d*|ssd\d*|nvme\w*|sd[a-z]\d*|users?|people|homes?|staff|students?"
+    r"|projects?|groups?|u\d*|fast|slow|big|tank|pool\d*)"
+)
+_NOBODYS = re.compile(
+    r"(?i)\.|\.\.|models?|llms?|ggufs?|weights|checkpoints|huggingface|hf|hub|cache|tmp|temp|bin|lib\w*"
+    r"|share|src|opt|nix|store|root|nixos|nobody|ubuntu|debian|admin|user|runner|builder|public|datasets?|bench\w*|results?|runs?"
+    r"|nixwulf|ollama|vllm|llama.*|mlx.*|exo|containers?|images?|downloads?|www|git|http|boot|efi|data|swap|wsl|[a-z]"
+    r"|.*\.[a-z0-9]{1,12}"
+)
+_SYSTEM_USERS = re.compile(
+    r"(?i)root|nobody|nogroup|daemon|sys|adm|wheel|sudo|users|user|video|render|docker|tty|disk|kvm|libvirt|audio|input"
+    r"|plugdev|cdrom|dialout|lpadmin|netdev|staff|nixbld.*|nixos|ubuntu|debian|admin|_.*|systemd-.*"
+)
 
-@dataclass(frozen=True)
-class Pattern:
-    """A kind of private text; the group 'it', or the whole, is taken out, unless spared."""
-
-    kind: Kind
-    expression: re.Pattern[str]
-    instead: str
-    spare: Callable[[re.Match[str]], bool] = lambda _match: False
-
-    def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where it is in a text: begin and end of each, in order."""
-        group = "it" if "it" in self.expression.groupindex else 0
-        for match in self.expression.finditer(text):
-            if not self.spare(match):
-                yield match.span(group)
-
-
-def _pattern(
-    kind: Kind,
-    expression: str,
-    instead: str,
-    spare: Callable[[re.Match[str]], bool] = lambda _match: False,
-) -> Pattern:
-    return Pattern(kind, re.compile(expression, re.DOTALL), instead, spare)
-
-
-def _no_secret(match: re.Match[str]) -> bool:
-    """Numbers and short words after 'tokens:' are counts."""
-    value = match["it"]
-    return len(value) < _SHORTEST_SECRET or bool(re.fullmatch(r"[0-9.,/x]+\S{0,3}", value))
+_MAC = r"[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}"
+_MIXED = re.compile(r"(?=.*[a-fA-F])(?=.*\d)(?!\d+[eE]\d+$).*")
+_CHANGES = 4
+# Instruction sets, and what HPL calls its variants.
+_NO_SERIALS = re.compile(r"AVX\w*|W[RC][0-9CLR]{6}")
 
 
 def _no_serial(match: re.Match[str]) -> bool:
     return not any(char.isdecimal() for char in match["it"])
+
+
+def _no_bare_serial(match: re.Match[str]) -> bool:
+    """Serial numbers change between letters and digits more often than names of models do."""
+    text = match[0]
+    changes = sum(a.isdecimal() != b.isdecimal() for a, b in itertools.pairwise(text))
+    return changes < _CHANGES or bool(_NO_SERIALS.fullmatch(text))
 
 
 def _no_login(match: re.Match[str]) -> bool:
@@ -70,87 +91,162 @@ def _no_login(match: re.Match[str]) -> bool:
 
 
 def _no_ipv4(match: re.Match[str]) -> bool:
-    numbers = match[0].split(".")
-    return bool(_NO_ADDRESSES.fullmatch(match[0])) or (
-        len(numbers) == _NUMBERS and not _is_ip(match[0])
-    )
+    numbers = [number.lstrip("0") or "0" for number in re.findall(r"\d+", match[0])]
+    text = ".".join(numbers)
+    return bool(_NO_ADDRESSES.fullmatch(text)) or (len(numbers) == _NUMBERS and not _is_ip(text))
 
+
+def _no_other_ipv4(match: re.Match[str]) -> bool:
+    """Octal and hexadecimal parts, or dashes: an address where it is a private one or long."""
+    parts = re.split(r"[.\-_]", match[0])
+    try:
+        numbers = [int(p, 0 if p[:2].lower() == "0x" else 8 if p[0] == "0" else 10) for p in parts]
+        address = ipaddress.IPv4Address(".".join(map(str, numbers)))
+    except ValueError:
+        return True
+    return not address.is_private or bool(_NO_ADDRESSES.fullmatch(str(address)))
+
+
+def _no_number_of_ipv4(match: re.Match[str]) -> bool:
+    """Eight hexadecimal digits are an address where they are a private one, in either order."""
+    number = bytes.fromhex(match["it"])
+    orders = (number, number[::-1]) if match["port"] else (number,)
+    places = [ipaddress.IPv4Address(order) for order in orders]
+    return not any(p.is_private and not p.is_loopback and p.packed[0] for p in places)
+
+
+def _no_fqdn(match: re.Match[str]) -> bool:
+    return bool(_SITES.fullmatch(match[0].rstrip(".")))
+
+
+def _no_persons(match: re.Match[str]) -> bool:
+    return bool(_NOBODYS.fullmatch(match["it"]) or _SYSTEM_USERS.fullmatch(match["it"]))
+
+
+def _no_user(match: re.Match[str]) -> bool:
+    return bool(_SYSTEM_USERS.fullmatch(match["it"]))
+
+
+def _no_mac(match: re.Match[str]) -> bool:
+    return not _MIXED.fullmatch(match["it"])
+
+
+_LS = r"(?m)^[^\n]*?[dlbcps-](?:[r-][w-][xsStT-]){3}[.+@]?\s+\d+\s+"
+_LATITUDE = r"[+-]?\d{1,2}\.\d{4,8}"
+_LONGITUDE = r"[+-]?1?\d{1,2}\.\d{4,8}"
 
 PATTERNS = (
-    _pattern("key", r"-----BEGIN [A-Z ]*KEY-----.*?(?:-----END [A-Z ]*KEY-----|\Z)", "[key]"),
-    _pattern("key", r"AAAA[0-9A-Za-z+/]{16,}={0,3}", "[key]"),
-    _pattern("key", r"SHA256:[0-9A-Za-z+/]{43}(?![0-9A-Za-z+/])", "[key]"),
-    _pattern(
-        "key",
-        r"(?<![A-Za-z0-9])(?:hf_|gh[opsu]_|github_pat_|glpat-|sk-|xox[abp]-|AKIA|nvapi-|tskey-)[A-Za-z0-9_-]{16,}",
-        "[key]",
-    ),
-    # A JSON Web Token: two JSON objects in base64, and a signature.
-    _pattern(
-        "key", r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*", "[key]"
-    ),
-    _pattern(
-        "key",
-        r"(?:(?i:authorization)\W+(?:\w+\s+)?|Bearer\s+)(?P<it>[A-Za-z0-9._~+/=-]{12,})",
-        "[key]",
-    ),
-    _pattern("key", r"://(?P<it>[^/\s:@]+:[^/\s@]+)@", "[key]"),
-    _pattern(
-        "key",
-        r"(?:(?i:api[_-]?key|token|secret|passw(?:or)?d|passphrase)s?[\"']?\s*[:=]\s*"
-        r"|--[a-z-]*(?:api-key|token|secret|password|passphrase)\s+)[\"']?(?P<it>[^\s\"',;\[]+)",
-        "[key]",
-        spare=_no_secret,
-    ),
-    _pattern(
-        "serial number", r"/dev/disk/by-(?:id|uuid|partuuid)/(?P<it>[^\s,;'\"\[]+)", "[serial]"
-    ),
-    _pattern(
+    *SECRETS,
+    pattern("serial number", r"/dev/disk/by-(?:id|uuid|partuuid)/(?P<it>[^\s,;'\"\[]+)"),
+    pattern(
         "serial number",
         r"(?<![A-Za-z0-9])(?:(?:nvme|ata|scsi|usb|mmc)-[\w.:+-]*_[\w.:+-]*"
         r"|wwn-0x[0-9a-f]+|(?:eui|naa)\.[0-9a-f]{16,})",
-        "[serial]",
     ),
-    _pattern(
+    pattern(
         "serial number",
         r"(?<![0-9A-Za-z])[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}(?![0-9A-Za-z])",
-        "[serial]",
     ),
     # Of libp2p, and so of exo: a node's identity for as long as its key lasts.
-    _pattern("serial number", r"12D3KooW[1-9A-HJ-NP-Za-km-z]{44}", "[serial]"),
-    _pattern("serial number", r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])", "[serial]"),
-    _pattern(
+    pattern("serial number", r"12D3KooW[1-9A-HJ-NP-Za-km-z]{44}"),
+    pattern("serial number", r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])"),
+    pattern(
         "serial number",
-        r"(?<![A-Za-z])(?i:serial(?:[ _-]?(?:number|num|no\.?))?|s/n|sn|(?:asset|service)[ _-]?tag)"
-        r"[\"']?(?:\s*[:=#]\s*|\s+)[\"']?(?P<it>[A-Za-z0-9][\w-]{4,})",
-        "[serial]",
-        spare=_no_serial,
+        r"(?<![A-Za-z])(?i:serial(?:[ _-]?(?:number|num|no\.?))?|s/n|sn|(?:asset|service)[ _-]?tag"
+        r"|imei|part[ _-]?(?:number|no\.?)|board[ _-]?id)"
+        r"[\"']?(?:\s*[:=#]\s*|\s+(?:is\s+)?)[\"']?(?P<it>[A-Za-z0-9][\w-]{4,})",
+        _no_serial,
     ),
+    pattern("serial number", r"(?<![\w.+/-])[A-Z0-9]{8,24}(?![\w.+-])", _no_bare_serial),
     Pattern("user name", _USER_AT_HOST, "[user]@[host]", _no_login),
-    _pattern(
+    pattern(
         "user name",
-        r"[/\\](?:home|Users|media)[/\\](?P<it>[^./\\\s:'\",;()\[\]][^/\\\s:'\",;()\[\]]*)",
-        "[user]",
+        rf"(?:{_SLASH}(?:home\d*|[Uu]sers|run{_SLASH}media|media|var{_SLASH}(?:spool{_SLASH})?mail|cron{_SLASH}crontabs){_SLASH})"
+        rf"(?P<it>(?!\.){_PART}+)",
+        _no_user,
     ),
-    _pattern(
+    pattern(
+        "user name",
+        rf"(?<![\w.]){_SLASH}(?:{_ROOTS}){_SLASH}(?:{_PLACES}{_SLASH})*(?P<it>{_PART}+)",
+        _no_persons,
+    ),
+    pattern("user name", r"(?<![\w~/.)-])~(?P<it>[A-Za-z_][\w.-]*)(?=[/\s:;,'\")]|\Z)", _no_user),
+    pattern("user name", r"(?<=[=,])\d+\((?P<it>[A-Za-z_][\w.-]*)\)", _no_user),
+    pattern("user name", _LS + r"(?P<it>[A-Za-z_][\w.-]*)", _no_user),
+    pattern("user name", _LS + r"\S+\s+(?P<it>[A-Za-z_][\w.-]*)", _no_user),
+    pattern(
+        "user name",
+        r"(?m)^(?P<it>[a-z_][\w.-]*)\s+(?:pts/\d|tty\d|\d+\s+\d+\.\d\s+\d+\.\d\s)",
+        _no_user,
+    ),
+    pattern("user name", r"(?m)(?<![\w.-])(?P<it>[a-z_][\w.-]*):[x*!]?:\d+:\d+:", _no_user),
+    pattern("user name", r"(?<=:)[x*!]?:\d+:\d+:(?P<it>[^:\n]+):/"),
+    pattern(
+        "user name",
+        r"\b(?:[Uu]ser(?:name)?=|(?i:for|by|invalid) (?:invalid )?user |logged in as "
+        r"|Accepted \w+ for |chown (?:-\w+ )*|login:? "
+        r"|(?:sudo(?: -\w)*|runuser|setpriv|su) (?:-u|--user|-l|-) ?)"
+        r"(?P<it>[A-Za-z_][\w.-]*)",
+        _no_user,
+    ),
+    pattern(
         "host name",
         rf"(?i)(?<![a-z0-9])(?:[a-z0-9_](?:[a-z0-9_-]*[a-z0-9])?\.)+(?:{_PRIVATE})(?![a-z0-9])",
-        "[host]",
     ),
-    _pattern("host name", r"(?<![A-Za-z0-9])ip(?:-\d{1,3}){4}(?!\d)", "[host]"),
-    _pattern("host name", r"nixos-system-(?P<it>[^\s/\[]+?)-\d\d\.\d\d", "[host]"),
+    pattern(
+        "host name",
+        rf"(?i)(?<![\w.@$-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)*(?=[a-z0-9-]*[a-z])[a-z0-9-]+\.(?:{_PUBLIC})\.?(?![\w(.-])",
+        _no_fqdn,
+    ),
+    pattern("host name", r"(?<![A-Za-z0-9])ip(?:-\d{1,3}){4}(?!\d)"),
+    pattern("host name", r"nixos-system-(?P<it>[^\s/\[]+?)-\d\d\.\d\d"),
+    pattern("host name", r"(?<![\w])(?:CN|OU|emailAddress)\s?=\s?(?P<it>[^,/\n\[\"]+)"),
     # Four groups and more, whatever is around: IPv6, MAC and InfiniBand addresses, GUIDs, and GIDs,
     # which perftest writes as sixteen decimal numbers, the IPv4 address in them too.
-    _pattern("address", r"(?:[0-9A-Fa-f]{1,4}:){3,}[0-9A-Fa-f:]*", "[address]"),
-    _pattern(
+    pattern("address", r"(?:[0-9A-Fa-f]{1,4}:){3,}[0-9A-Fa-f:]*"),
+    pattern(
         "address",
-        r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}-){5,19}[0-9A-Fa-f]{2}(?![0-9A-Fa-f])",
-        "[address]",
+        r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}[-_ ]){5,19}[0-9A-Fa-f]{2}(?![0-9A-Fa-f])",
+        lambda match: match[0].replace(" ", "").isdecimal(),
     ),
-    _pattern(
-        "address", r"(?<![A-Za-z0-9])(?:enx|wlx)(?P<it>[0-9a-f]{12})(?![0-9A-Za-z])", "[address]"
+    pattern("address", r"(?<![A-Za-z0-9])(?:enx|wlx|wwx)(?P<it>[0-9a-f]{12})(?![0-9A-Za-z])"),
+    pattern("address", rf"(?<![\w.]){_MAC}(?![\w.])"),
+    pattern("address", r"(?<![\w./-])(?P<it>[0-9A-Fa-f]{12})(?![\w.-])", _no_mac),
+    pattern("address", r"(?<!\w)0x(?P<it>(?!0000|ffff|FFFF)[0-9A-Fa-f]{16})(?!\w)", _no_mac),
+    pattern("address", r"(?<![\w-])(?P<it>(?!0000)[0-9a-f]{16})(?![\w-])", _no_mac),
+    pattern(
+        "address",
+        r"(?<![\w.-])(?:0[xX])?(?P<it>[0-9A-Fa-f]{8})(?P<port>(?<!0x........):[0-9A-F]{4})?(?![\w.-])",
+        _no_number_of_ipv4,
+    ),
+    pattern(
+        "address",
+        r"(?<![\w.])(?:0[xX][0-9A-Fa-f]{1,2}|0[0-7]{1,3})(?:\.(?:0[xX][0-9A-Fa-f]{1,2}|0[0-7]{0,3})){3}(?![\w.])",
+        _no_other_ipv4,
+    ),
+    pattern(
+        "address", r"(?<![\d.])(?<!\d[-_])\d{1,3}(?:[-_]\d{1,3}){3}(?![\d]|[-_]\d)", _no_other_ipv4
     ),
     Pattern("address", _IPV4, "[address]", _no_ipv4),
+    # Where the machines are: networks by their names, and degrees.
+    pattern(
+        "address",
+        r"(?i)(?<![a-z])(?:[eb]?ssid|wi-?fi(?: network)?|wlan)[\"']?\s*(?:[:=]|\bis\b)\s*"
+        r"(?!true|false)(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\n,;\[]+)",
+    ),
+    pattern(
+        "address",
+        r"(?i)(?<![a-z])(?:lat(?:itude)?|lon(?:gitude)?|lng|gps|geo|coordinates?|location)[\"']?\s*[:=]?\s*"
+        r"(?P<it>[+-]?\d{1,3}\.\d{2,}(?:\s*[,; ]\s*[+-]?\d{1,3}\.\d{2,})?)",
+    ),
+    pattern(
+        "address",
+        r"[+-]?\d{1,3}(?:\.\d+)?\s?°(?:\s?\d+(?:\.\d+)?\s?['\u2032])?(?:\s?\d+(?:\.\d+)?\s?(?:\"|\u2033|''))?\s?[NSEWO]\b",
+    ),
+    pattern(
+        "address",
+        rf"(?<![\d.,])(?<!\d[,;] )(?<!\d ){_LATITUDE}[,;]\s?{_LONGITUDE}(?!\d|\s*[,;]?\s*[\d.])",
+    ),
 )
 """In the order in which they are applied, IPv6 addresses after them."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from nixwulf.core.schema import schema
 from nixwulf.results.publish.identifiers import Word, Words
 from nixwulf.results.publish.patterns import PATTERNS, ipv6_spans
+from nixwulf.results.publish.secrets import SECRET_NAME
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
 
 # What has to do with memory, devices, clocks and cores; all others, known or not, are taken out:
@@ -46,7 +47,9 @@ _CLUSTER_NAME = "cluster"
 # Ignoring case, an s is also the long one, whose small letter is none of the word.
 _OTHER_CASE = Word("word", "[...]")
 _SHORT = 3  # Shorter words are everywhere; they are names only alone, or in quotes.
-_SECRET_NAME = re.compile(r"(?i)(api[_-]?key|token|secret|passw(or)?d|passphrase|credentials?)s?$")
+# What is called a commit or a digest, or is an id of ours by the schema.
+_DIGESTS = frozenset({"build_commit", "revision", "plan_digest"})
+_DIGEST = re.compile(r"[0-9a-f]{7,64}(-dirty)?")
 _NOT_OF_AN_ID = re.compile(r"[^A-Za-z0-9._-]+")
 _STORE_PATH = re.compile(r"/nix/store/[0-9a-z]{32}-[^/\s]+")
 
@@ -160,32 +163,37 @@ class Scrubber:
         if "$ref" in rules:
             rules = schema("record")["$defs"][rules["$ref"].rpartition("/")[2]]
         if isinstance(value, str):
-            return value if {"enum", "const"} & rules.keys() else self.text(value)
+            closed = {"enum", "const"} & rules.keys() or rules.get("pattern", "").startswith(
+                "^[0-9a-f]{"
+            )
+            return value if closed else self.text(value)
         if isinstance(value, list):
             return [self._walk(one, rules.get("items", {})) for one in value]
         if isinstance(value, dict):
             known, rest = rules.get("properties", {}), rules.get("additionalProperties", {})
             return {
-                key if key in known else self.text(key): self._walk(
-                    inner, known.get(key, rest if isinstance(rest, dict) else {})
+                key if key in known else self.text(key): self._field(
+                    key, inner, known.get(key, rest if isinstance(rest, dict) else {})
                 )
                 for key, inner in value.items()
             }
         return value
 
+    def _field(self, key: str, value: Any, rules: Any) -> Any:
+        if isinstance(value, str):
+            if key in _DIGESTS and _DIGEST.fullmatch(value):
+                return value
+            if value and SECRET_NAME.search(key):
+                return self._secret(value)
+        return self._walk(value, rules)
+
     def _command(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Without the values of options and variables whose names are those of secrets."""
+        """Without the values of options whose names are those of secrets."""
         argv = list(command["argv"])
         for place, word in enumerate(argv[:-1], 1):
-            if word.startswith("-") and _SECRET_NAME.search(word):
+            if word.startswith("-") and SECRET_NAME.search(word):
                 argv[place] = self._secret(argv[place])
-        document = {**command, "argv": argv}
-        if "environment" in command:
-            document["environment"] = {
-                name: self._secret(value) if _SECRET_NAME.search(name) else value
-                for name, value in command["environment"].items()
-            }
-        return document
+        return {**command, "argv": argv}
 
     def _secret(self, value: str) -> str:
         if value != "[key]":

@@ -195,7 +195,7 @@ def test_secret_options_and_variables_lose_their_values():
         "argv": ["vllm", "--api-key", "sesame", "--port", "8000"],
         "environment": {"HF_TOKEN": "sesame", "USER": "mallory", "OMP_NUM_THREADS": "4"},
     }
-    run["nodes"][0]["facts"]["login"] = "of mallory"
+    run["nodes"][0]["facts"]["note"] = "of mallory"
     (published,) = publication(folder_of(record.sealed(run)), PLUGINS).records
     assert published["commands"][0]["argv"] == ["vllm", "--api-key", "[key]", "--port", "8000"]
     assert published["commands"][0]["environment"] == {
@@ -203,7 +203,7 @@ def test_secret_options_and_variables_lose_their_values():
         "USER": "[user]",
         "OMP_NUM_THREADS": "4",
     }
-    assert published["nodes"][0]["facts"]["login"] == "of [user]"
+    assert published["nodes"][0]["facts"]["note"] == "of [user]"
 
 
 def test_a_cluster_named_after_a_host_loses_its_name():

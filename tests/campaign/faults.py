@@ -1,0 +1,215 @@
+"""The faults by name: each is done to a stage."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from stage import HERE, Stage, descendants, node, on_node
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.nodes import lab
+from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE
+from nixwulf.plugins.engines.llama_cpp import LlamaCpp
+
+
+def signal_driver(stage: Stage, name: str) -> None:
+    assert stage.process is not None
+    stage.process.send_signal(signal.Signals[f"SIG{name}"])
+
+
+def pause_driver(stage: Stage, seconds: str) -> None:
+    signal_driver(stage, "STOP")
+    time.sleep(float(seconds))
+    signal_driver(stage, "CONT")
+
+
+def end_node(_: Stage, name: str) -> None:
+    os.kill(node(name), signal.SIGKILL)
+
+
+def _inside(name: str) -> set[int]:
+    """The processes in the namespaces of a node."""
+    space = Path(f"/proc/{node(name)}/ns/net").readlink()
+    found = set()
+    for process in descendants():
+        with suppress(OSError):
+            if Path(f"/proc/{process}/ns/net").readlink() == space:
+                found.add(process)
+    return found
+
+
+def signal_on(_: Stage, name: str, program: str, which: str) -> None:
+    ours = {p for p, line in descendants().items() if program in line.split(" ")[0]}
+    for process in ours & _inside(name):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.Signals[f"SIG{which}"])
+
+
+def signal_supervisor(stage: Stage, which: str) -> None:
+    for path in (stage.folder / "run").rglob("pid"):
+        os.kill(int(path.read_text()), signal.Signals[f"SIG{which}"])
+
+
+def link_down(_: Stage, name: str, interface: str) -> None:
+    link = MANAGEMENT_INTERFACE if interface == "mgmt" else interface
+    subprocess.run(
+        ["nsenter", "--target", str(node(name)), "--net", "ip", "link", "set", link, "down"],
+        check=True,
+    )
+
+
+def shape(stage: Stage, words: str) -> None:
+    os.environ["XDG_RUNTIME_DIR"] = str(stage.folder / "run")
+    key, _, value = words.partition("=")
+    with suppress(NixwulfError):  # the driver may have ended
+        for running in lab.labs():
+            before = vars(running.shape("cable"))
+            changed = type(running.shape("cable"))(**{**before, key: float(value)})
+            running.set_shape("cable", changed)
+
+
+def garbage_to(_: Stage, name: str, port: str) -> None:
+    def send() -> None:
+        script = (
+            "import os,socket,sys\n"
+            "for _ in range(20):\n"
+            "    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)\n"
+            "    s.sendall(os.urandom(4096)); s.close()\n"
+        )
+        other = "n1" if name == "n2" else "n2"
+        address = "10.91.0.12" if name == "n2" else "10.91.0.11"
+        enter = ["nsenter", "--target", str(node(other)), "--net", sys.executable, "-c", script]
+        subprocess.run([*enter, address, port], check=False, timeout=20, stderr=subprocess.DEVNULL)
+
+    threading.Thread(target=send, daemon=True).start()
+
+
+def damage(stage: Stage, program: str, how: str) -> None:
+    """Put a damaged program where nodes find it before the real one."""
+
+    def wrapper(folder: Path, real: str) -> None:
+        words = (sys.executable, str(HERE / "damage.py"), how, real)
+        path = folder / program
+        path.unlink(missing_ok=True)
+        path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        path.chmod(0o755)
+
+    found = shutil.which(program)
+    if not program.startswith("llama"):
+        assert found is not None
+        wrapper(stage.folder / "bin", found)
+        return
+    programs = stage.folder / "programs"
+    programs.mkdir()
+    installation = LlamaCpp().install_local(lambda *_: None)
+    for name, real in installation.programs.items():
+        (programs / name).symlink_to(real)
+    wrapper(programs, str(installation.programs[program]))
+    stage.environment["CAMPAIGN_PROGRAMS"] = str(programs)
+
+
+def ulimit(stage: Stage, words: str) -> None:
+    stage.prefix = ["bash", "-c", f'ulimit {words}; exec "$@"', "bash"]
+
+
+def redirect(stage: Stage, words: str) -> None:
+    stage.prefix = ["bash", "-c", f'exec "$@" {words}', "bash"]
+
+
+def environment(stage: Stage, name: str, value: str) -> None:
+    stage.environment[name] = value
+
+
+def small_disk(stage: Stage, size: str, option: str) -> None:
+    _disk(stage, f"{option}={size}")
+
+
+def _disk(stage: Stage, options: str) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(stage.folder / "disk")]
+    subprocess.run(mount, check=True)
+
+
+def folder_full(stage: Stage) -> None:
+    with suppress(OSError), (stage.folder / "disk" / "filler").open("wb", buffering=0) as stream:
+        while True:
+            stream.write(b"x" * 4096)
+
+
+def folder_read_only(stage: Stage) -> None:
+    command = ["mount", "-o", "remount,ro", str(stage.folder / "disk")]
+    if subprocess.run(command, check=False, capture_output=True).returncode != 0:
+        # A file is open for writing: a bind mount over it is read-only whatever is open.
+        disk = str(stage.folder / "disk")
+        subprocess.run(["mount", "--bind", disk, disk], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", disk], check=True)
+
+
+def folder_gone(stage: Stage) -> None:
+    shutil.rmtree(stage.out, ignore_errors=True)
+
+
+def folder_raw_is_a_file(stage: Stage) -> None:
+    shutil.rmtree(stage.out / "raw", ignore_errors=True)
+    with suppress(OSError):
+        (stage.out / "raw").write_text("not a folder")
+
+
+def greeting(_: Stage, text: str) -> None:
+    for name in ("n1", "n2"):
+        on_node(name, 'printf "echo \'%b\'\\n" "$1" >/run/lab/home/.bashrc', text)
+
+
+def fill_on(_: Stage, name: str, folder: str) -> None:
+    on_node(
+        name,
+        'head -c 64m /dev/zero >"$1/filler" 2>/dev/null; mount -o remount,size=64m "$1"',
+        folder,
+    )
+
+
+def damage_file(stage: Stage, target: str, how: str) -> None:
+    path = stage.out / "plan.json"
+    if target == "record":
+        path = next((stage.out / "records").glob("*.json"))
+    content = path.read_bytes()
+    path.unlink()
+    changed = {
+        "empty": b"",
+        "half": content[: len(content) // 2],
+        "noise": os.urandom(4096),
+        "null": b"null",
+        "list": b"[]",
+        "edited": content.replace(b'"pair"', b'"park"'),
+        "version": content.replace(b'"schema_version": "1.', b'"schema_version": "9.'),
+        "huge": content + b" " * (80 << 20),
+        "deep": b"[" * 100_000,
+    }
+    if how in changed:
+        path.write_bytes(changed[how])
+    elif how == "folder":
+        path.mkdir()
+    elif how == "fifo":
+        os.mkfifo(path)
+    elif how == "loop":
+        path.symlink_to(path.name)
+    elif how == "zero":
+        path.symlink_to("/dev/zero")
+    elif how == "unreadable":
+        path.symlink_to("/proc/self/mem")
+
+
+def resume_twice(stage: Stage) -> None:
+    """Two drivers in one folder: the second is refused, or has nothing to do."""
+    shutil.rmtree(stage.out / "records")
+    other = threading.Thread(target=stage.read, args=("bench", "--resume", str(stage.out)))
+    other.start()
+    time.sleep(0.5)

@@ -1,0 +1,223 @@
+"""A trial's stage: its folder, its driver, its nodes' processes, and what is left of them."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from trials import CASES, PROGRESS_S, WALL_S
+
+HERE = Path(__file__).parent
+_PR_SET_CHILD_SUBREAPER = 36
+_CLONE_NEWNS = 0x00020000
+_CLUSTER = """
+name = "pair"
+[lab]
+nodes = 2
+[fabrics.cable]
+kind = "ethernet"
+speed_gbps = 10
+mtu = 1500
+subnet = "10.91.0.0/24"
+shape = { rate_gbps = 5 }
+"""
+
+
+def alone() -> None:
+    """Become the parent of whatever the trial leaves, with mounts that end with this process."""
+    # What a shell starts in the background ignores these, and so would all that is started here.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    os.environ["PYTHONPATH"] = str(HERE.parents[1] / "driver")
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if libc.unshare(_CLONE_NEWNS) == 0:
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+
+
+def _fields(process: int) -> list[str]:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def descendants() -> dict[int, str]:
+    """Processes below this one that are no zombies, with their command lines."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        if (fields := _fields(int(folder.name))) and fields[0] != "Z":
+            parents[int(folder.name)] = int(fields[1])
+    found, new = set(), {os.getpid()}
+    while new:
+        new = {process for process, parent in parents.items() if parent in new} - found
+        found |= new
+    lines = {}
+    for process in found:
+        with suppress(OSError):
+            words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+            lines[process] = b" ".join(words).decode("utf-8", "replace").strip()
+    return lines
+
+
+def node(name: str) -> int:
+    """The first process of a node."""
+    for process in descendants():
+        with suppress(OSError):
+            status = Path(f"/proc/{process}/status").read_text()
+            ids = next(x for x in status.splitlines() if x.startswith("NSpid:")).split()
+            if len(ids) > 2 and ids[-1] == "1":
+                done = subprocess.run(
+                    ["nsenter", "--target", str(process), "--uts", "hostname"],
+                    capture_output=True, text=True, check=False,
+                )  # fmt: skip
+                if done.stdout.strip() == name:
+                    return process
+    raise LookupError(f"no process of {name}")
+
+
+def on_node(name: str, script: str, *arguments: str) -> None:
+    """Run a shell script inside a node, without its sshd."""
+    enter = ["nsenter", "--target", str(node(name)), "--all", "sh", "-c", script, "sh"]
+    subprocess.run([*enter, *arguments], check=False, timeout=10)
+
+
+@dataclass
+class Stage:
+    """The folder of a trial and what is started in it. argv: before the driver's own words."""
+
+    case: str
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="nwt")))
+    prefix: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    process: subprocess.Popen[bytes] | None = None
+    most_memory: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("tmp", "run", "bin", "disk"):
+            (self.folder / name).mkdir()
+        (self.folder / "events").touch()
+        limits = {"wall_s": WALL_S, "progress_s": PROGRESS_S}
+        document = {"name": "trial", "samples": 1, "limits": limits, **CASES[self.case]}
+        document["matrix"] = {"nodes": [2], "fabric": ["cable"], **document["matrix"]}  # type: ignore[dict-item]
+        (self.folder / "s.yaml").write_text(yaml.safe_dump(document))
+        (self.folder / "c.toml").write_text(_CLUSTER)
+        self.environment |= {
+            "TMPDIR": str(self.folder / "tmp"),
+            "XDG_RUNTIME_DIR": str(self.folder / "run"),
+            "CAMPAIGN_EVENTS": str(self.folder / "events"),
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+        }
+
+    @property
+    def out(self) -> Path:
+        """The folder of the run."""
+        return self.folder / "disk" / "out"
+
+    @property
+    def events(self) -> list[str]:
+        """The steps that the driver has begun."""
+        return (self.folder / "events").read_text().splitlines()
+
+    def start(self, *arguments: str, label: str = "bench") -> subprocess.Popen[bytes]:
+        """Start the driver; its output goes to files."""
+        chosen = arguments or ("bench", "s.yaml", "--cluster", "c.toml", "--out", str(self.out))
+        argv = [*self.prefix, sys.executable, str(HERE / "driver_under_trial.py"), *chosen]
+        with (
+            (self.folder / f"{label}.stdout").open("wb") as out,
+            (self.folder / f"{label}.stderr").open("wb") as err,
+        ):
+            self.process = subprocess.Popen(
+                argv, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=out,
+                stderr=err, start_new_session=True,
+            )  # fmt: skip
+        return self.process
+
+    def wait(self, deadline: float) -> int | None:
+        """The driver's exit code; None when it still runs at the deadline, and is killed."""
+        process = self.process
+        assert process is not None
+        while process.returncode is None and time.monotonic() < deadline:
+            found, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if found:
+                process.returncode = os.waitstatus_to_exitcode(status)
+                self.most_memory = usage.ru_maxrss * 1024
+            else:
+                time.sleep(0.02)
+        return process.returncode
+
+    def read(self, *arguments: str, limit_s: float = 20) -> tuple[int | None, str]:
+        """Another command of the driver on what is there: its exit code and its output."""
+        environment = {
+            **os.environ,
+            "XDG_RUNTIME_DIR": str(self.folder / "run"),
+            "TMPDIR": str(self.folder / "tmp"),
+            "CAMPAIGN_EVENTS": os.devnull,
+        }
+        argv = [sys.executable, str(HERE / "driver_under_trial.py"), *arguments]
+        try:
+            done = subprocess.run(
+                argv, cwd=self.folder, env=environment, capture_output=True, check=False,
+                timeout=limit_s, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return None, f"{arguments[0]} took longer than {limit_s:g} s"
+        return done.returncode, (done.stdout + done.stderr).decode("utf-8", "replace")
+
+    def output(self) -> str:
+        """What the driver printed, both streams."""
+        files = (self.folder / f"bench.{kind}" for kind in ("stdout", "stderr"))
+        return "".join(path.read_text("utf-8", "replace") for path in files)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The records of the run, as JSON has them."""
+        paths = sorted(self.out.glob("records/*.json")) if self.out.is_dir() else []
+        return [json.loads(path.read_bytes()) for path in paths]
+
+    def left_after(self, seconds: float, *, files: bool = True) -> list[str]:
+        """Processes, and files, that are left when that long has been given to them."""
+        deadline = time.monotonic() + seconds
+        while True:
+            left = [f"process {line or pid}" for pid, line in descendants().items()]
+            left += (
+                [] if not files else [f"file {p.relative_to(self.folder)}" for p in self._files()]
+            )
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(0.1)
+
+    def _files(self) -> list[Path]:
+        """Of the runtime folder all but folders, which are there for the next run."""
+        found = []
+        for name in ("run", "tmp"):
+            # What is removed meanwhile is no fault of a walk.
+            for parent, folders, files in os.walk(self.folder / name):
+                names = [*files, *folders] if name == "tmp" else files
+                found += [Path(parent, one) for one in names]
+        return found
+
+    def end(self) -> None:
+        """End what is left."""
+        for process in descendants():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+def unlimited_core() -> None:
+    """No core files of the programs that are killed."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,0 +1,381 @@
+"""The fault trials: what is done to a run, when, and how it may end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from damage import ANSWERS, ENDS, SERVER_ENDS, WHOLE
+
+# Cases, each of a few seconds on two nodes; 'long-' ones last until a fault ends them.
+CASES = {
+    "iperf3": {"matrix": {"benchmark": ["iperf3"], "parameters": {"seconds": [2]}}},
+    "tiny": {
+        "models": {"tiny": {"random": {}}},
+        "matrix": {
+            "model": ["tiny"],
+            "parallelism": ["pipeline"],
+            "parameters": {"n_prompt": [16], "n_gen": [16], "threads": [1]},
+        },
+    },
+    "long-tiny": {
+        "models": {"tiny": {"random": {}}},
+        "matrix": {
+            "model": ["tiny"],
+            "parallelism": ["pipeline"],
+            "parameters": {"n_prompt": [0], "n_gen": [150], "threads": [1]},
+        },
+        "samples": 5,
+    },
+}
+WALL_S = 40
+PROGRESS_S = 8
+
+OK = frozenset({"ok"})
+BROKEN = frozenset({"failed", "hang", "timeout"})
+REFUSED = frozenset({"skipped"})
+UNPROVED = frozenset({"fallback", "gibberish", "unsupported"})
+ANY = OK | BROKEN | REFUSED | UNPROVED
+NONE: frozenset[str] = frozenset()
+
+
+# What the functions of faults.py do, for a table.
+KINDS = {
+    "signal_driver": "driver interrupted or killed",
+    "pause_driver": "driver stopped for a while",
+    "end_node": "node lost",
+    "signal_on": "program of a node killed or stopped",
+    "link_down": "link down",
+    "shape": "link lossy or slow",
+    "garbage_to": "garbage on a port",
+    "damage": "damaged output of a program",
+    "greeting": "login shell that prints",
+    "fill_on": "node's disk full",
+    "signal_supervisor": "lab killed or stopped",
+    "ulimit": "limits of the shell",
+    "redirect": "streams closed or full",
+    "environment": "environment and clock",
+    "small_disk": "driver's disk full",
+    "folder_full": "driver's disk full",
+    "folder_read_only": "run folder read-only, gone or damaged",
+    "folder_gone": "run folder read-only, gone or damaged",
+    "folder_raw_is_a_file": "run folder read-only, gone or damaged",
+    "damage_file": "record or plan damaged",
+    "resume_twice": "two drivers in one folder",
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A fault in a phase of a case, and the ends that are as promised.
+
+    at: the phase or step that it is done in, '' before the driver starts, 'after' to the folder of
+    a run; after_s seconds later. fault: a function of faults.py, with its arguments. outcomes: of
+    the record; NONE: there is none. codes: exit codes. limit_s: from the fault to the driver's end,
+    less the ten seconds that a run may take besides. resumed: the run is gone on with to its end.
+    """
+
+    name: str
+    case: str
+    at: str
+    fault: str
+    arguments: tuple[str, ...] = ()
+    outcomes: frozenset[str] = ANY
+    codes: frozenset[int] = frozenset({0, 1, 3})
+    limit_s: float = WALL_S
+    after_s: float = 0.1
+    environment: dict[str, str] = field(default_factory=dict)
+    resumed: bool = False
+
+
+def _interrupts() -> Iterable[Trial]:
+    phases = ("start", "Bringing", "facts", "link", "launch", "sanity", "measure")
+    for signal, codes in (
+        ("INT", {130}),
+        ("TERM", {130, 143}),
+        ("HUP", {129, 130}),
+        ("KILL", {-9}),
+    ):
+        for phase in phases:
+            after = (0.0, 0.5) if phase == "measure" else (0.05,)
+            for seconds in after:
+                # Before the program handles signals, and after the last run, it ends as any does.
+                early = {-2, -15, -1, 130} if phase == "start" else set()
+                yield Trial(
+                    f"{signal} in {phase} after {seconds:g} s",
+                    "long-tiny",
+                    phase,
+                    "signal_driver",
+                    (signal,),
+                    ANY | {""},
+                    frozenset(codes | early),
+                    2,
+                    seconds,
+                    resumed=phase == "sanity",
+                )
+
+
+def _lost() -> Iterable[Trial]:
+    for node in ("n1", "n2"):
+        for phase, after in (
+            ("facts", 0.0),
+            ("link", 0.2),
+            ("launch", 0.05),
+            ("sanity", 0.1),
+            ("measure", 0.5),
+        ):
+            yield Trial(
+                f"{node} lost in {phase}",
+                "long-tiny",
+                phase,
+                "end_node",
+                (node,),
+                BROKEN | REFUSED,
+                limit_s=90,
+                after_s=after,
+            )
+        for phase in ("link", "sanity", "measure"):
+            yield Trial(
+                f"sshd of {node} killed in {phase}",
+                "long-tiny",
+                phase,
+                "signal_on",
+                (node, "sshd", "KILL"),
+                BROKEN | REFUSED,
+                limit_s=90,
+                after_s=0.3,
+            )
+            yield Trial(
+                f"sshd of {node} stopped in {phase}",
+                "long-tiny",
+                phase,
+                "signal_on",
+                (node, "sshd", "STOP"),
+                BROKEN | REFUSED,
+                limit_s=90,
+                after_s=0.3,
+            )
+        for interface in ("cable", "mgmt"):
+            for phase in ("facts", "link", "launch", "measure"):
+                yield Trial(
+                    f"{interface} of {node} down in {phase}",
+                    "long-tiny",
+                    phase,
+                    "link_down",
+                    (node, interface),
+                    BROKEN | REFUSED | UNPROVED,
+                    limit_s=90,
+                    after_s=0.2,
+                )
+        for program in ("rpc-server", "llama-bench"):
+            for signal in ("KILL", "STOP", "TERM", "SEGV"):
+                if (program, node) != ("llama-bench", "n2"):
+                    yield Trial(
+                        f"{program} of {node} gets {signal}",
+                        "long-tiny",
+                        "measure",
+                        "signal_on",
+                        (node, program, signal),
+                        BROKEN,
+                        after_s=0.6,
+                    )
+        yield Trial(
+            f"garbage to the RPC port of {node}",
+            "long-tiny",
+            "measure",
+            "garbage_to",
+            (node, "50052"),
+            BROKEN | OK | UNPROVED,
+            after_s=0.4,
+        )
+
+
+def _shapes() -> Iterable[Trial]:
+    for case in ("iperf3", "tiny"):
+        for words in (
+            "loss_percent=1",
+            "loss_percent=10",
+            "delay_us=20000",
+            "rate_gbps=0.05",
+            "rate_gbps=0.001",
+        ):
+            for phase in ("link", "measure"):
+                yield Trial(
+                    f"{words} in {phase} of {case}",
+                    case,
+                    phase,
+                    "shape",
+                    (words,),
+                    OK | BROKEN | REFUSED,
+                )
+    yield Trial(
+        "loss_percent=100 in measure",
+        "long-tiny",
+        "measure",
+        "shape",
+        ("loss_percent=100",),
+        BROKEN,
+    )
+    yield Trial(
+        "loss_percent=100 in link",
+        "iperf3",
+        "link",
+        "shape",
+        ("loss_percent=100",),
+        BROKEN | REFUSED,
+    )
+
+
+def _damaged_outputs() -> Iterable[Trial]:
+    slow = {"long-line": 60.0}
+    for case, program in (("iperf3", "iperf3"), ("tiny", "llama-bench"), ("iperf3", "ping")):
+        for how in (*WHOLE, *ENDS):
+            outcomes = {"silent": BROKEN | REFUSED, "deaf": BROKEN | REFUSED}.get(how, ANY)
+            yield Trial(
+                f"{program}: {how}",
+                case,
+                "",
+                "damage",
+                (program, how),
+                outcomes,
+                limit_s=slow.get(how, WALL_S),
+            )
+    for how in (*ANSWERS, *SERVER_ENDS):
+        yield Trial(
+            f"llama-server: {how}", "tiny", "", "damage", ("llama-server", how), BROKEN | UNPROVED
+        )
+
+
+def _shells() -> Iterable[Trial]:
+    for limits in ("-n 24", "-n 48", "-v 300000", "-f 8", "-u 40", "-c 0", "-s 64"):
+        yield Trial(
+            f"ulimit {limits}", "tiny", "", "ulimit", (limits,), ANY | {""}, frozenset({0, 1, 2, 3})
+        )
+    for words in (">&-", "2>&-", "<&-", ">/dev/full", "2>/dev/full", ">&- 2>&-", ">/dev/full 2>&1"):
+        yield Trial(
+            f"streams {words}", "iperf3", "", "redirect", (words,), OK, frozenset({0, 1, 2})
+        )
+    for name, value in (
+        ("HOME", "/nonexistent"),
+        ("HOME", "/proc"),
+        ("HOME", ""),
+        ("TMPDIR", "/nonexistent"),
+        ("XDG_RUNTIME_DIR", "/etc/passwd"),
+        ("XDG_RUNTIME_DIR", "/nonexistent"),
+        ("LC_ALL", "C"),
+        ("PYTHONIOENCODING", "ascii"),
+        ("TERM", "dumb"),
+        ("PATH", "/nonexistent"),
+        ("COLUMNS", "1"),
+        ("TMPDIR", "/tmp/" + "t" * 200),
+        ("XDG_RUNTIME_DIR", "/tmp/" + "r" * 120),
+    ):
+        short = f"{value[:16]}..." if len(value) > 20 else value
+        yield Trial(
+            f"{name}={short}",
+            "iperf3",
+            "",
+            "environment",
+            (name, value),
+            ANY | {""},
+            frozenset({0, 1, 2, 3}),
+        )
+
+
+def _surroundings() -> Iterable[Trial]:
+    for size in ("64k", "200k", "1m"):
+        yield Trial(
+            f"folder on a disk of {size}",
+            "tiny",
+            "",
+            "small_disk",
+            (size, "size"),
+            ANY | {""},
+            frozenset({0, 1, 2, 3}),
+        )
+    for inodes in ("4", "12"):
+        yield Trial(
+            f"folder on a disk of {inodes} inodes",
+            "tiny",
+            "",
+            "small_disk",
+            (inodes, "nr_inodes"),
+            ANY | {""},
+            frozenset({0, 1, 2, 3}),
+        )
+    for phase in ("facts", "sanity", "measure", "teardown"):
+        for what in ("full", "read_only", "gone", "raw_is_a_file"):
+            yield Trial(
+                f"folder {what} in {phase}",
+                "tiny",
+                phase,
+                f"folder_{what}",
+                (),
+                ANY | {""},
+                frozenset({0, 1, 2, 3}),
+            )
+    for jump in ("3600", "-3600", "-90000"):
+        yield Trial(
+            f"clock jumps by {jump} s", "tiny", "", "environment", ("CAMPAIGN_CLOCK_S", jump), OK
+        )
+    for phase in ("link", "sanity", "measure"):
+        yield Trial(f"driver stopped for 8 s in {phase}", "tiny", phase, "pause_driver", ("8",), OK)
+    for text in ("Welcome", "{}", "\\033[2J", "nixwulf-exit:0", "stty: not a tty"):
+        yield Trial(f"login shells print {text!r}", "tiny", "facts", "greeting", (text,))
+    for where in ("/tmp", "/dev/shm"):
+        yield Trial(f"{where} of n1 full", "tiny", "facts", "fill_on", ("n1", where))
+    for signal in ("KILL", "STOP", "TERM"):
+        for phase in ("facts", "measure"):
+            yield Trial(
+                f"the lab's supervisor gets {signal} in {phase}",
+                "long-tiny",
+                phase,
+                "signal_supervisor",
+                (signal,),
+                ANY | {""},
+                limit_s=90,
+            )
+
+
+def _folders() -> Iterable[Trial]:
+    for target in ("record", "plan"):
+        for how in (
+            "empty",
+            "half",
+            "noise",
+            "null",
+            "list",
+            "edited",
+            "version",
+            "folder",
+            "fifo",
+            "loop",
+            "huge",
+            "deep",
+            "zero",
+            "unreadable",
+            "gone",
+        ):
+            yield Trial(
+                f"{target} {how}",
+                "iperf3",
+                "after",
+                "damage_file",
+                (target, how),
+                codes=frozenset({0, 1, 2}),
+                limit_s=20,
+            )
+    yield Trial(
+        "two --resume at once", "iperf3", "after", "resume_twice", (), OK, frozenset({0, 1, 2}), 30
+    )
+
+
+TRIALS = (
+    *_interrupts(),
+    *_lost(),
+    *_shapes(),
+    *_damaged_outputs(),
+    *_shells(),
+    *_surroundings(),
+    *_folders(),
+)

@@ -1,0 +1,78 @@
+"""Private texts do not leave, wherever they are; texts of records that are public stay."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nixwulf.core.files import read_toml
+from nixwulf.plugins import benchmarks, engines
+from nixwulf.results import record
+from nixwulf.results.publish.folder import publication
+from nixwulf.results.publish.identifiers import closed_words
+from nixwulf.results.publish.scrub import Scrubber
+from nixwulf.results.publish.secrets import _FAMILIES
+from nixwulf.results.store import Entry, RunFolder
+from record_factory import case, ok, plan
+
+ROOT = Path(__file__).parents[4]
+sys.path.insert(0, str(ROOT / "tests/campaign"))
+
+import planted  # noqa: E402
+
+PLUGINS = (*engines.all_engines(), *benchmarks.all_benchmarks())
+CLOSED = closed_words(PLUGINS)
+
+
+@pytest.mark.repository
+def test_no_planted_text_leaves_from_any_field():
+    every = planted.texts()
+    assert len(every) * len(planted.FIELDS) >= 1920
+    # Each in one field; 'make campaign' plants all in all.
+    for place, one in enumerate(every):
+        field = planted.FIELDS[place % len(planted.FIELDS)]
+        assert list(planted.leaks([one], [field])) == []
+
+
+@pytest.mark.parametrize("name", sorted(read_toml(_FAMILIES)["families"]))
+@settings(max_examples=5)
+@given(st.data())
+def test_a_token_of_each_family_is_taken_out(name, data):
+    family = read_toml(_FAMILIES)["families"][name]
+    alphabet = st.characters(codec="ascii", exclude_categories=["Cc"])
+    made = data.draw(st.from_regex(family, fullmatch=True, alphabet=alphabet))
+    assert Scrubber(closed=CLOSED).text(f"with {made} now").startswith("with [key]")
+
+
+@pytest.mark.repository
+def test_of_the_records_in_the_repository_nothing_but_what_is_private_changes():
+    changed, texts = set(), 0
+    for path in sorted(
+        [*ROOT.glob("results/**/records/*.json"), *ROOT.glob("examples/**/*-r0.json")]
+    ):
+        scrubber = Scrubber(closed=CLOSED)
+        scrubber.record(json.loads(path.read_bytes()))
+        texts += 1
+        changed |= {(f.kind, f.was) for f in scrubber.found if f.kind != "raw output"}
+    assert texts > 400
+    assert {was for kind, was in changed if not kind.startswith(("address", "kernel"))} == set()
+    assert all(
+        re.fullmatch(r"10\.\d+\.\d+\.\d+", was) for kind, was in changed if kind == "address"
+    )
+
+
+def test_homes_of_the_desk_and_of_nodes_are_taken_out_wherever_they_are():
+    run = ok(case(1), {"decode": [20.0]})
+    run["nodes"][0]["facts"] |= {"home": "/tank/people/zaphod", "login": "zaphod7"}
+    run["commands"][0]["argv"] = ["/opt/trillian/x", "file=%2Fopt%2Ftrillian%2Fy", "of zaphod7"]
+    run["engine"]["origin"] = "/tank/people/zaphod/bin/llama-bench"
+    folder = RunFolder(None, (Entry(None, record.sealed(run)),), plan([]))
+    (made,) = publication(folder, PLUGINS, homes=["/opt/trillian", "/root"]).records
+    text = json.dumps(made)
+    assert "zaphod" not in text
+    assert "trillian" not in text
+    assert made["engine"]["origin"] == "/[user]/bin/llama-bench"
