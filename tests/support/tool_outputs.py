@@ -56,6 +56,40 @@ VLLM = {
     "ttfts": [0.04, 0.05, 0.06],
     "itls": [[0.03, 0.05], [0.04, 0.04], [0.04, 0.04]],
 }
+# hand-made: sglang wants a GPU (form: benchmark() in
+# https://github.com/sgl-project/sglang/blob/0033168/python/sglang/bench_serving.py)
+SGLANG = """\
+benchmark_args=Namespace(backend='sglang', base_url=None, host='0.0.0.0', model='/models/tiny')
+
+============ Serving Benchmark Result ============
+Backend:                                 sglang
+Traffic request rate:                    4.0
+Max request concurrency:                 not set
+Successful requests:                     3
+Benchmark duration (s):                  4.00
+Total input tokens:                      384
+Total generated tokens:                  96
+Total generated tokens (retokenized):    95
+Request throughput (req/s):              0.75
+Input token throughput (tok/s):          96.00
+Output token throughput (tok/s):         24.00
+Total token throughput (tok/s):          120.00
+Concurrency:                             1.50
+----------------End-to-End Latency----------------
+Mean E2E Latency (ms):                   2000.00
+Median E2E Latency (ms):                 1990.00
+---------------Time to First Token----------------
+Mean TTFT (ms):                          50.00
+Median TTFT (ms):                        49.00
+P99 TTFT (ms):                           60.00
+---------------Inter-Token Latency----------------
+Mean ITL (ms):                           40.00
+Median ITL (ms):                         39.00
+P95 ITL (ms):                            43.00
+P99 ITL (ms):                            44.00
+Max ITL (ms):                            45.00
+==================================================
+"""
 # hand-made: no two GPUs are at hand
 # (form: https://github.com/NVIDIA/nccl-tests/blob/d2d40cc/src/common.cu)
 NCCL = """\

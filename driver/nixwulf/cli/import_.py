@@ -27,13 +27,24 @@ from nixwulf.results.record import Record, load, save
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes.")
 @click.option("--fabric", metavar="NAME", help="The network between them.")
+@click.option(
+    "--fabric-kind",
+    metavar="KIND",
+    help="Its kind, as in a cluster file: roce, usb4-rdma, ... (explain needs it).",
+)
 @click.option("--transport", type=click.Choice(["tcp", "rdma"]), help="Network transport.")
 @click.option(
     "--parallelism", type=click.Choice(["pipeline", "tensor"]), help="How the model was split."
 )
 @click.option("--engine", metavar="NAME", help="Inference engine behind the endpoint.")
 @click.option("--engine-version", metavar="TEXT", help="Its version, where the output lacks it.")
-@click.option("--model", metavar="NAME", help="The model, by the name to record.")
+@click.option(
+    "--model",
+    "models",
+    metavar="NAME",
+    multiple=True,
+    help="The model, by the name to record; of a file with several once for each, in their order.",
+)
 @click.option("--quant", metavar="NAME", help="Its weights: Q4_K_M, mxfp4, ...")
 @click.option(
     "--cluster",
@@ -59,12 +70,13 @@ def import_(
     quant: str | None,
     out: Path,
     form: str,
-    **options: str | int | None,
+    **options: str | int | tuple[str, ...] | None,
 ) -> None:
     """Turn outputs of benchmarks that somebody ran into records.
 
     What an output states need not be given; what nobody states is absent. All files are
-    checked first: nothing is stored unless all of them can be read.
+    checked first: nothing is stored unless all of them can be read. Each run of a file comes in, or
+    is named with the line in which it begins.
 
     \b
     Examples:
@@ -72,14 +84,21 @@ def import_(
       nixwulf import bench.md --platform framework-desktop --nodes 2 --model gpt-oss-120b \\
         --format json
     """
+    from nixwulf.core.registry import choose
+    from nixwulf.inventory.fabric_kinds import KINDS
     from nixwulf.results.importing import UserMetadata, records_of, require_use
 
+    if options["fabric_kind"]:
+        choose(KINDS, str(options["fabric_kind"]), "kind of fabric", "--fabric-kind")
     metadata = UserMetadata(_platforms(platforms), weights=quant, **options)  # type: ignore[arg-type]
     found: dict[str, Record] = {}
     problems = []
     for path in files:
         try:
-            found |= {record["id"]: record for record in records_of(path, metadata, tool)}
+            records = records_of(
+                path, metadata, tool, lambda sentence: click.echo(sentence, err=True)
+            )
+            found |= {record["id"]: record for record in records}
         except InputError as error:
             problems.append(error.format_message())
     if problems:

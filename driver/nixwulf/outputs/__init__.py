@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,7 +72,8 @@ class Found:
     """One case of an output, with what the output itself reports of it; the rest is None or empty.
 
     machines: it measures the machines, so that there is no engine, model or parallelism.
-    engine and model: blocks as in a record. note: what no other key of a record holds.
+    engine and model: blocks as in a record. note: what no other key of a record holds. peer: whom
+    it was measured with, by an address that gets into no record. line: in which it begins.
     """
 
     benchmark: str
@@ -86,15 +88,27 @@ class Found:
     fabric: str | None = None
     note: str = ""
     warnings: tuple[str, ...] = ()
+    peer: str = ""
+    line: int = 1
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool: its name, whether a text looks like its output, and its cases (or ParseError)."""
+    """A tool: its name, whether a text looks like its output, and its cases (or ParseError).
+
+    heads and results: the lines with which a run begins and those with its numbers, by which
+    outputs.runs splits a text (and says what groups in them mean); None: runs are JSON objects.
+    ignored: what the tool repeats of others. reads_all: read takes several runs, and gives each
+    case its line.
+    """
 
     name: str
     recognises: Callable[[str], bool]
     read: Callable[[str], Sequence[Found]]
+    heads: re.Pattern[str] | None = None
+    results: re.Pattern[str] | None = None
+    ignored: re.Pattern[str] | None = None
+    reads_all: bool = False
 
 
 @cache

@@ -48,7 +48,13 @@ def read(text: str) -> list[Found]:
     return found
 
 
-TOOL = Tool("compare_eth_vs_rdma", recognises, read)
+TOOL = Tool(
+    "compare_eth_vs_rdma",
+    recognises,
+    read,
+    heads=re.compile(r"^[ \t]*Path[ \t]+Latency[ \t]+Bandwidth", re.MULTILINE),
+    results=re.compile(r"^.* (?:us|ms) .*Gbps[ \t]*$", re.MULTILINE),
+)
 
 
 def _case(row: re.Match[str]) -> Found:

@@ -113,7 +113,15 @@ def read(text: str) -> list[Found]:
     ]
 
 
-TOOL = Tool(ENGINE, recognises, read)
+TOOL = Tool(
+    ENGINE,
+    recognises,
+    read,
+    heads=re.compile(r"^\S+ (?:AddBos|Arch): ", re.MULTILINE),
+    results=re.compile(
+        r"^(?:\S+ )?(?:Eval|Pred) *\d+ ms|^(Prediction)\n    nTokens: \d", re.MULTILINE
+    ),
+)
 
 
 def _nodes(workers: int) -> Nodes:

@@ -48,9 +48,12 @@ def mean_and_deviation(cell: str) -> tuple[float, float | None] | None:
     return (float(found[1]), float(found[2]) if found[2] else None) if found else None
 
 
-def last_words(text: str) -> str:
-    """'; line 22 says "...".' of the first line that reports a failure, else a full stop."""
-    for number, line in enumerate(text.splitlines(), 1):
+def last_words(text: str, first: int = 1) -> str:
+    """'; line 22 says "...".' of the first line that reports a failure, else a full stop.
+
+    first: the number of the text's first line.
+    """
+    for number, line in enumerate(text.splitlines(), first):
         if _TELLING.search(line):
             text = "".join(char if char.isprintable() else " " for char in line).strip()
             return f'; line {number} says "{text[:_LENGTH]}".'

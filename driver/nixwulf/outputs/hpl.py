@@ -93,7 +93,17 @@ def read(text: str) -> list[Found]:
     return [Found("hpl", metrics(solved, program), machines=True, nodes=nodes)]
 
 
-TOOL = Tool("hpl", recognises, read)
+TOOL = Tool(
+    "hpl",
+    recognises,
+    read,
+    heads=re.compile(
+        r"^.*HPC Challenge Benchmark version|^[ \t]*HPLinpack |^[ \t]*(T/V) +N ", re.MULTILINE
+    ),
+    results=re.compile(
+        r"^[ \t]*(?:W[RC]\w+ +\d|\|\|Ax-b\|\|.*(?:PASSED|FAILED)|(End of Tests))", re.MULTILINE
+    ),
+)
 
 
 def metrics(

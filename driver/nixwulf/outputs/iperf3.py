@@ -26,12 +26,14 @@ _DIRECTION = {"TX-C": "forward", "RX-S": "forward", "RX-C": "reverse", "TX-S": "
 _GBPS = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
 _ENDS = re.compile(r"local (\S+) port \d+ connected (?:to|with) (\S+) port")
 _SUMMED = re.compile(
-    r"^\[\s*(?P<id>\d+)\](?P<role>\[[TR]X-[CS]\])?\s+0\.00-(?P<end>\d{1,9}\.\d\d)\s+sec .*"
+    r"^[ \t]*\[\s*(?P<id>\d+)\](?P<role>\[[TR]X-[CS]\])?\s+0\.00-(?P<end>\d{1,9}\.\d\d)\s+sec .*"
     r"\b(?P<side>sender|receiver)\s*$",
     re.MULTILINE,
 )
 # Of 10 s it is 0.3 % on 1 Gbit/s, and less on faster links.
 _IN_BUFFERS = 0.01
+# The server's view of the same test, which --get-server-output adds.
+_OF_SERVER = re.compile(r"^Server output:\s*?$.*?(?=^iperf Done\.|\Z)", re.MULTILINE | re.DOTALL)
 _DATAGRAMS = "Total Datagrams"
 
 
@@ -114,11 +116,27 @@ def read(text: str) -> list[Found]:
             nodes=PAIR,
             parameters={key: value for key, value in parameters.items() if value is not None},
             transport="tcp",
+            peer=" ".join(sorted({other for _, other in test.ends})),
         )
     ]
 
 
-TOOL = Tool("iperf3", recognises, read)
+TOOL = Tool(
+    "iperf3",
+    recognises,
+    read,
+    ignored=_OF_SERVER,
+    heads=re.compile(
+        r"^[ \t]*(?:Connecting to host|Accepted connection from) "
+        r"|^[ \t]*\[ *(?:\d+|ID)\](?:\[\S+\])? +"
+        r"(local|Interval|0\.00-\S+ +sec (?!.*(?:sender|receiver)))",
+        re.MULTILINE,
+    ),
+    results=re.compile(
+        r"^[ \t]*(\[ *(?:\d+|SUM)\]\S*) .* (sender|receiver)\s*?$|^[ \t]*\[ *(?:\d+|SUM)\]\S* +\d",
+        re.MULTILINE,
+    ),
+)
 
 
 def whole(rows: Sequence[IntervalRow], interval_s: float) -> list[IntervalRow]:
@@ -179,7 +197,7 @@ def _from_text(text: str) -> tuple[dict[str, Flow], str | None]:
         if match:
             direction = _DIRECTION.get(match["role"] or "", unmarked)
             matches.setdefault(direction, []).append(match)
-        elif line.startswith("Reverse mode"):
+        elif line.lstrip().startswith("Reverse mode"):
             unmarked = "reverse"
         elif failed := _ERROR.match(line):
             error = failed["words"]

@@ -25,7 +25,7 @@ def recognises(text: str) -> bool:
 
 def read(text: str) -> list[Found]:
     """A case a run, that is a table with at least one row, with the options that it states."""
-    tables: list[list[Metric]] = []
+    tables: list[tuple[int, list[Metric]]] = []
     options: dict[str, int] = {}
     conditions: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -34,11 +34,11 @@ def read(text: str) -> list[Found]:
             options = {name: int(value) for name, value in _OPTION.findall(line)}
             options.pop("n_kv_max", None)
         elif found == _HEAD:
-            tables.append([])
+            tables.append((number, []))
             conditions, options = options, {}
         elif found and tables and len(found) == len(_HEAD):
-            tables[-1] += _metrics(found, number, conditions)
-    tables = [table for table in tables if table]
+            tables[-1][1].extend(_metrics(found, number, conditions))
+    tables = [(line, table) for line, table in tables if table]
     if not tables:
         raise ParseError(
             f"llama-batched-bench: no result row in {len(text.splitlines())} lines, expected a "
@@ -50,12 +50,13 @@ def read(text: str) -> list[Found]:
             table,
             engine={"name": ENGINE},
             parameters={"table": number} if len(tables) > 1 else {},
+            line=line,
         )
-        for number, table in enumerate(tables, 1)
+        for number, (line, table) in enumerate(tables, 1)
     ]
 
 
-TOOL = Tool("llama-batched-bench", recognises, read)
+TOOL = Tool("llama-batched-bench", recognises, read, reads_all=True)
 
 
 def _metrics(found: list[str], line: int, options: Mapping[str, int]) -> Iterator[Metric]:

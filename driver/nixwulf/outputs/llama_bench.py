@@ -7,12 +7,15 @@ https://github.com/ggml-org/llama.cpp/tree/master/tools/llama-bench
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import csv
 import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
@@ -59,6 +62,14 @@ _NO_SETTING = re.compile(
 )
 # 'qwen3moe 235B.A22B Q2_K - Medium': architecture, size, weights.
 _DESCRIPTION = re.compile(r"(?P<architecture>\S+) \S+ (?P<weights>.+)")
+_EXACT = {"bytes": "model_size", "parameters": "model_n_params"}
+_HEAD = ["test", "t/s"]
+_KEYED = re.compile(r'\\?"build_commit\\?"')
+# After it a process has printed its last row.
+_DIED = re.compile(
+    r"terminate called|\bAborted\b|Segmentation fault|core dumped|\bKilled\b|^#0 +0x"
+    r"|^main: error|failed to load model"
+)
 _BACKTRACE = re.compile(r"^#\d+ +0x[0-9a-f]+ in ", re.MULTILINE)
 _PARALLELISM = {"layer": "pipeline", "row": "tensor", "tensor": "tensor"}
 
@@ -69,7 +80,7 @@ class LlamaBenchRow:
 
     samples: every speed, only in json and jsonl; deviation: n-1, None where it is not printed.
     rpc_servers: how many took part; None where RPC was built in and no line shows it.
-    build: commit and number; empty and None where no line shows them.
+    build: commit and number; empty and None where no line shows them. line: from 1 on.
     details: the columns as the tool gave them.
     """
 
@@ -84,6 +95,7 @@ class LlamaBenchRow:
     rpc_servers: int | None = None
     build_commit: str = ""
     build_number: int | None = None
+    line: int = 0
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -92,6 +104,15 @@ class LlamaBenchRow:
         if self.n_prompt and self.n_gen:
             return "prompt_and_decode"
         return "decode" if self.n_gen else "prompt"
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What the run was set to, by the keys of its JSON."""
+        return {
+            _KEYS.get(key, key): _plain(value)
+            for key, value in self.details.items()
+            if _is_setting(key) and isinstance(value, int | float | str)
+        }
 
 
 def parse(text: str) -> tuple[LlamaBenchRow, ...]:
@@ -107,28 +128,61 @@ def parse(text: str) -> tuple[LlamaBenchRow, ...]:
 
 def recognises(text: str) -> bool:
     """Rows, the head of a table without any, or a backtrace of llama-bench."""
+    if _KEYED.search(text) and "n_prompt" in text:
+        return True
     for line in text.splitlines():
         found = cells(line)
-        if found[-2:] == ["test", "t/s"] or (len(found) > 1 and _TEST.fullmatch(found[-2])):
+        if found[-2:] == _HEAD or (len(found) > 1 and _TEST.fullmatch(found[-2])):
             return True
         if re.search(r"\bllama[-_]bench\b", line) or line.startswith(_CSV_HEAD):
             return True
-    return '"build_commit"' in text and '"n_prompt"' in text
+    return False
 
 
 def read(text: str) -> list[Found]:
-    """A case for each model, build, split and number of RPC servers."""
+    """A case for each run, model, build, split and number of RPC servers, where the first begins.
+
+    Lines of JSON do not show where a run ends: a test of them that is there again is a later pass.
+    """
+    rows = sorted(parse(text), key=lambda row: row.line)
+    numbers = {row.line for row in rows}
+    lines = ["" if n in numbers else line for n, line in enumerate(text.splitlines(), 1)]
+    begins = _begins(lines, numbers)
     groups: dict[tuple[Any, ...], list[LlamaBenchRow]] = {}
-    for row in parse(text):
+    for row in rows:
         file = row.details.get("model_filename")
-        split = _settings(row).get("split_mode", "layer")
-        key = (row.model, file, row.backend, row.rpc_servers, split, row.build_commit)
-        groups.setdefault(key, []).append(row)
-    warnings = _warnings(text)
-    return [_case(rows, warnings) for rows in groups.values()]
+        split = row.settings.get("split_mode", "layer")
+        run = bisect.bisect(begins, row.line) - 1
+        key = (run, row.model, *_sizes(row).values(), file, row.backend, row.rpc_servers, split)
+        groups.setdefault((*key, row.build_commit), []).append(row)
+    ends = [*(begin - 1 for begin in begins[1:]), len(lines)]
+    warnings = {
+        run: _warnings(lines[begins[run] - 1 : ends[run]], begins[run])
+        for run in {key[0] for key in groups}
+    }
+    return [_case(rows, warnings[key[0]]) for key, rows in groups.items()]
 
 
-TOOL = Tool("llama-bench", recognises, read)
+TOOL = Tool("llama-bench", recognises, read, reads_all=True)
+
+
+def _begins(lines: Sequence[str], rows: Set[int]) -> list[int]:
+    """The lines, from 1 on, in which runs begin: after a command, a head, an end or a crash."""
+    found, has_rows = [1], False
+    for number, line in enumerate(lines, 1):
+        if number in rows:
+            has_rows = True
+            continue
+        stripped = line.strip()
+        command = bool(_MODEL_OPTION.search(line.partition("llama-bench ")[2]))
+        head = line.startswith((_CSV_HEAD, "CREATE TABLE", "[")) or cells(line)[-2:] == _HEAD
+        if number != found[-1] and (command or (head and has_rows)):
+            found.append(number)
+            has_rows = False
+        if line.rstrip() == "]" or _BUILD.match(stripped) or _DIED.search(line):
+            found.append(number + 1)
+            has_rows = False
+    return found
 
 
 def metric(row: LlamaBenchRow, shown: Set[str] | None, state: str | None = None) -> Metric:
@@ -142,7 +196,7 @@ def metric(row: LlamaBenchRow, shown: Set[str] | None, state: str | None = None)
     sizes = {"n_prompt": row.n_prompt, "n_gen": row.n_gen, "n_depth": row.n_depth}
     kept = {
         key: value
-        for key, value in _settings(row).items()
+        for key, value in row.settings.items()
         if key != "split_mode" and (shown is None or key in shown)
     }
     return Metric(
@@ -159,28 +213,46 @@ def metric(row: LlamaBenchRow, shown: Set[str] | None, state: str | None = None)
 def _json_rows(text: str) -> Iterator[LlamaBenchRow]:
     """The objects that lines begin with, one a line or pretty; one cut short is left out.
 
-    A row has no object inside, so each is read up to the next: every line is read once.
+    Each is read up to the next: every line is read once. Others put a row into an object of their
+    own, or into a list of one line.
     """
     lines = text.splitlines(keepends=True)
-    begins = [index for index, line in enumerate(lines) if line.lstrip().startswith("{")]
+    begins = [index for index, line in enumerate(lines) if line.lstrip().startswith(("{", "[{"))]
     for begin, end in pairwise((*begins, len(lines))):
         try:
             value, _ = json.JSONDecoder().raw_decode("".join(lines[begin:end]).lstrip())
         except (ValueError, RecursionError):
             continue
-        if "avg_ts" in value and value.get("samples_ts", True):
-            yield _keyed_row(value, begin + 1)
+        for row in _within(value):
+            yield _keyed_row(row, begin + 1)
+
+
+def _within(value: Any) -> Iterator[Mapping[str, Any]]:
+    """The rows in a value, however deep, in their order; also in texts that are JSON."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str) and '"avg_ts"' in one:
+            with contextlib.suppress(ValueError, RecursionError):
+                left.append(json.loads(one))
+        elif isinstance(one, list):
+            left += reversed(one)
+        elif isinstance(one, dict) and "avg_ts" in one:
+            if one.get("samples_ts", True):
+                yield one
+        elif isinstance(one, dict):
+            left += reversed(one.values())
 
 
 def _csv_rows(text: str) -> Iterator[LlamaBenchRow]:
     lines = text.splitlines()
-    heads = [index for index, line in enumerate(lines) if line.startswith(_CSV_HEAD)]
-    if not heads:
-        return
-    head = lines[heads[0]].split(",")
-    for number, line in enumerate(lines[heads[0] + 1 :], heads[0] + 2):
-        values = _separated(line, '"')
-        if len(values) == len(head):
+    head: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if line.startswith(_CSV_HEAD):
+            head = line.split(",")
+            continue
+        values = _separated(line, '"') if head else []
+        if head and len(values) == len(head):
             yield _keyed_row(dict(zip(head, values, strict=True)), number)
 
 
@@ -223,6 +295,7 @@ def _keyed_row(values: Mapping[str, Any], line: int) -> LlamaBenchRow:
         rpc_servers=_rpc_servers(backend, endpoints, None),
         build_commit=str(values.get("build_commit", "")),
         build_number=int(number) if re.fullmatch(r"[0-9]{1,9}", number) else None,
+        line=line,
         details=dict(values),
     )
 
@@ -236,9 +309,9 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
     for number, line in enumerate(text.splitlines(), 1):
         found = cells(line)
         build = _BUILD.match(line.strip())
-        if found[-2:] == ["test", "t/s"]:
+        if found[-2:] == _HEAD:
             head = found
-        elif len(found) > len(_FIRST_COLUMNS) and _TEST.fullmatch(found[-2]):
+        elif _is_row(found, head):
             open_rows.append(_table_row(found, head, number))
         elif _MODEL_OPTION.search(line.partition("llama-bench ")[2]):
             yield from _ended(open_rows, endpoints, named, None)
@@ -251,6 +324,13 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
         else:
             endpoints |= set(_RPC_BUFFER.findall(line))
     yield from _ended(open_rows, endpoints, named, None)
+
+
+def _is_row(found: list[str], head: list[str]) -> bool:
+    """Whether it is a row of its table, and not the head of somebody's own with pp512 and tg128."""
+    if len(found) <= len(_FIRST_COLUMNS) or not _TEST.fullmatch(found[-2]):
+        return False
+    return len(found) == len(head) or "±" in found[-1] or bool(mean_and_deviation(found[-1]))
 
 
 def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:
@@ -270,6 +350,7 @@ def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:
         deviation=speed[1],
         model=found[0],
         backend=found[3],
+        line=number,
         details=details,
     )
 
@@ -313,9 +394,10 @@ def _speed(value: Any, line: int) -> float:
     return float(text)
 
 
-def _warnings(text: str) -> tuple[str, ...]:
-    """What was printed whole before a crash is kept, with a warning."""
-    failure, lines = last_words(text), text.splitlines()
+def _warnings(lines: Sequence[str], first: int) -> tuple[str, ...]:
+    """Of one run: what it printed whole before a crash is kept, with a warning."""
+    text = "\n".join(lines)
+    failure = last_words(text, first)
     if failure != ".":
         return (f"The output reports a failure{failure}",)
     crashed = _BACKTRACE.search(text) or ("[" in lines and "]" not in lines)
@@ -324,9 +406,14 @@ def _warnings(text: str) -> tuple[str, ...]:
 
 def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
     first = rows[0]
-    split = str(_settings(first).get("split_mode", "layer"))
-    reported = [_settings(row) for row in rows]
-    differing = {key for one in reported for key in one if len({o.get(key) for o in reported}) > 1}
+    split = str(first.settings.get("split_mode", "layer"))
+    reported = [row.settings for row in rows]
+    values: dict[str, set[Any]] = {}
+    for one in reported:
+        for key, value in one.items():
+            values.setdefault(key, set()).add(value)
+    differing = {key for key, own in values.items() if len(own) > 1}
+    differing |= {key for one in reported for key in values.keys() - one.keys()}
     # A table has a column for what was not left at its default; JSON has all there is.
     shown = {*_ALWAYS, *differing} if "model_filename" in first.details else None
     return Found(
@@ -337,6 +424,7 @@ def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
         model=_model(first),
         parallelism=_PARALLELISM.get(split),
         warnings=warnings,
+        line=first.line,
     )
 
 
@@ -353,12 +441,9 @@ def _nodes(row: LlamaBenchRow) -> Nodes:
     return Nodes(servers + 1, max(2, servers), servers + 1, f"{servers} RPC servers and the head")
 
 
-def _settings(row: LlamaBenchRow) -> dict[str, Any]:
-    return {
-        _KEYS.get(key, key): _plain(value)
-        for key, value in row.details.items()
-        if not _NO_SETTING.fullmatch(key) and isinstance(value, int | float | str)
-    }
+@lru_cache(1024)
+def _is_setting(key: str) -> bool:
+    return not _NO_SETTING.fullmatch(key)
 
 
 def _plain(value: Any) -> Any:
@@ -382,11 +467,24 @@ def _engine(row: LlamaBenchRow) -> dict[str, Any]:
 def _model(row: LlamaBenchRow) -> dict[str, Any]:
     described = _DESCRIPTION.fullmatch(row.model)
     file = str(row.details.get("model_filename", "")).replace("\\", "/")
-    exact = {"bytes": "model_size", "parameters": "model_n_params"}
-    counts = {key: _plain(row.details.get(name)) for key, name in exact.items()}
+    counts = {key: _plain(row.details.get(name)) for key, name in _EXACT.items()}
     return {
         "name": row.model,
         "file": PurePosixPath(file).name,
         **{key: n for key, n in counts.items() if isinstance(n, int) and n > 0},
+        **_sizes(row),
         **(described.groupdict() if described else {}),
     }
+
+
+def _sizes(row: LlamaBenchRow) -> dict[str, str]:
+    """Bytes and parameters as its table has them: they tell models of one name apart."""
+    size, params = (_plain(row.details.get(name)) for name in _EXACT.values())
+    found = {key: str(row.details.get(key, "")) for key in ("size", "params")}
+    if isinstance(size, int):
+        gib = size >= 2**30
+        found["size"] = f"{size / 2**30:.2f} GiB" if gib else f"{size / 2**20:.2f} MiB"
+    if isinstance(params, int):
+        many = params >= 10**9
+        found["params"] = f"{params / 1e9:.2f} B" if many else f"{params / 1e6:.2f} M"
+    return found

@@ -66,7 +66,13 @@ def read(text: str) -> list[Found]:
     ]
 
 
-TOOL = Tool("llama-benchy", recognises, read)
+TOOL = Tool(
+    "llama-benchy",
+    recognises,
+    read,
+    heads=re.compile(r"^[ \t]*\| *model *\| *test *\|", re.MULTILINE),
+    results=re.compile(r"^[ \t]*\|[^|\n]+\| *(?:ctx_)?(?:pp|tg)", re.MULTILINE),
+)
 
 
 def _is_head(found: list[str]) -> bool:

@@ -98,7 +98,15 @@ def read(text: str) -> list[Found]:
     ]
 
 
-TOOL = Tool("mlx_lm.benchmark", recognises, read)
+TOOL = Tool(
+    "mlx_lm.benchmark",
+    recognises,
+    read,
+    heads=re.compile(
+        r"^.{0,20}\[INFO\] Running |^Running warmup\.\.|^Timing with prompt_tokens=", re.MULTILINE
+    ),
+    results=re.compile(r"^Trial \d+: ", re.MULTILINE),
+)
 
 
 def metrics(result: Trials) -> list[Metric]:

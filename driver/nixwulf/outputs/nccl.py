@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import ANY, Found, ParseError, Tool, as_printed, exactly
 
-_AVERAGE = re.compile(r"^# Avg bus bandwidth\s*:\s*(?P<value>\d+(?:\.\d+)?)")
-_OUT_OF_BOUNDS = re.compile(r"^# Out of bounds values\s*:\s*(?P<count>\d+)\s+(?P<verdict>\w+)")
+_AVERAGE = re.compile(r"^\s*# Avg bus bandwidth\s*:\s*(?P<value>\d+(?:\.\d+)?)")
+_OUT_OF_BOUNDS = re.compile(r"^\s*# Out of bounds values\s*:\s*(?P<count>\d+)\s+(?P<verdict>\w+)")
 # size, count, type, redop, root, then time, algbw, busbw and #wrong twice.
 _COLUMNS = 13
 _SUMMARY = ["collective", "mode"]
 _STARTING = re.compile(
-    r"^# Collective test (?:starting|concluded): (\w+?)(?:_perf)?$", re.MULTILINE
+    r"^[ \t]*# Collective test (?:starting|concluded): (\w+?)(?:_perf)?$", re.MULTILINE
 )
-_RANK = re.compile(r"^#\s+Rank\s+\d+ .*?\bon\s+(\S+) device", re.MULTILINE)
+_RANK = re.compile(r"^[ \t]*#\s+Rank\s+\d+ .*?\bon\s+(\S+) device", re.MULTILINE)
 _WARM_UP = re.compile(r"warmup iters: (\d{1,9})")
 # As the benchmark of this driver names them.
 _NAMES = {"alltoall": "all_to_all", "sendrecv": "send_receive", "allreduce": "all_reduce"}
@@ -153,7 +153,7 @@ def _of_summary(text: str) -> list[Metric]:
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
-        if not words or _is_summary(line):
+        if not words or words[0] == "#" or _is_summary(line):
             continue
         pairs = [_PAIR.fullmatch(word) for word in words[2:]]
         if len(words) < 3 or not all(pairs):  # noqa: PLR2004 - collective, mode, one repetition
@@ -173,12 +173,26 @@ def _of_summary(text: str) -> list[Metric]:
 def recognises(text: str) -> bool:
     """The head of a table or of a summary, or the line that ends a table."""
     return any(
-        _AVERAGE.match(line) or _is_summary(line) or line.startswith("# nccl-tests")
+        _AVERAGE.match(line)
+        or _is_summary(line)
+        or line.lstrip().startswith(("# nccl-tests", "# rccl-tests"))
         for line in text.splitlines()
     )
 
 
-TOOL = Tool("nccl-tests", recognises, read)
+TOOL = Tool(
+    "nccl-tests",
+    recognises,
+    read,
+    heads=re.compile(
+        r"^[ \t]*# *(?:[nr]ccl-tests version|Collective test starting|nThread|out-of-place)"
+        r"|^[ \t]*collective +mode\b|^[ \t]*\d+ +\d+ +([a-z]\w*) ",
+        re.MULTILINE,
+    ),
+    results=re.compile(
+        rf"^[ \t]*# (Avg bus bandwidth)|{_BEGINNING.pattern}|^\w+ +\w+ +[\d.]+/\d", re.MULTILINE
+    ),
+)
 
 
 def _transport(text: str, hosts: int) -> str | None:

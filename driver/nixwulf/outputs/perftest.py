@@ -22,7 +22,9 @@ _ERROR = re.compile(r"Unable to|Couldn't|Could not|[Ff]ailed|Did not detect|[Ee]
 _GBPS = {"Gb/sec": 1.0, "MB/sec": 2**20 * 8 / 1e9, "MiB/sec": 2**20 * 8 / 1e9}
 _CSV = "timestamp_utc,"
 _TITLE = re.compile(r"(?:RDMA_)?(Write|Read|Send|Atomic\w*) (?:Bidirectional )?(?:BW|Latency) Test")
+_HEAD = r" (?:BW|Latency) Test[ \t]*$|(?<![\w,.])ib_(?:write|read|send|atomic)_(?:lat|bw)\b|#bytes"
 _COMMAND = re.compile(r"\bib_(write|read|send)_(?:lat|bw)\b")
+_PEER = re.compile(r"remote address: LID.*\n GID: *(\S+)")
 _QPS = re.compile(r"Number of qps\s*: (\d{1,6})")
 
 
@@ -120,12 +122,21 @@ def read(text: str) -> list[Found]:
             machines=True,
             nodes=PAIR,
             transport="rdma",
+            peer=" ".join(sorted(set(_PEER.findall(text)))),
             warnings=several if len(titles) > 1 else (),
         )
     ]
 
 
-TOOL = Tool("perftest", recognises, read)
+TOOL = Tool(
+    "perftest",
+    recognises,
+    read,
+    heads=re.compile(rf"^.*(?:{_HEAD})|^{_CSV}", re.MULTILINE),
+    results=re.compile(
+        r"^[ \t]*\d+(?:[ \t]+\d+(?:\.\d+)?){4,}[ \t]*$|^[^,\n]+,.*,ok,", re.MULTILINE
+    ),
+)
 
 
 def metric(

@@ -11,7 +11,8 @@ from nixwulf.core.metric import Metric
 from nixwulf.outputs import PAIR, Found, ParseError, Tool
 
 _TIME = re.compile(r"time[=<](\d+(?:\.\d+)?) ms")
-_SIZE = re.compile(r"^(\d{1,6}) bytes from ", re.MULTILINE)
+_SIZE = re.compile(r"^[ \t]*(\d{1,6}) bytes from ", re.MULTILINE)
+_PEER = re.compile(r"^[ \t]*--- (\S+) ping statistics ---", re.MULTILINE)
 _COUNTS = re.compile(r"(\d{1,15}) packets transmitted, (\d{1,15}) (?:packets )?received")
 
 
@@ -45,10 +46,28 @@ def read(text: str) -> list[Found]:
         raise ParseError(f"ping printed no reply: {replies.lost} packets are lost.")
     sizes = {int(size) for size in _SIZE.findall(text)}
     one = metric(replies, {"bytes": sizes.pop() if len(sizes) == 1 else None})
-    return [Found("latency", [one], machines=True, nodes=PAIR, parameters={"method": "ping"})]
+    peer = _PEER.search(text)
+    return [
+        Found(
+            "latency",
+            [one],
+            machines=True,
+            nodes=PAIR,
+            parameters={"method": "ping"},
+            peer=peer[1] if peer else "",
+        )
+    ]
 
 
-TOOL = Tool("ping", recognises, read)
+TOOL = Tool(
+    "ping",
+    recognises,
+    read,
+    heads=re.compile(r"^[ \t]*(?:PING |(\d{1,6}) bytes from )", re.MULTILINE),
+    results=re.compile(
+        r"^[ \t]*\d{1,6} bytes from |^[ \t]*\d{1,15} packets (transmitted)", re.MULTILINE
+    ),
+)
 
 
 def metric(replies: Replies, conditions: Mapping[str, Any], state: str | None = None) -> Metric:

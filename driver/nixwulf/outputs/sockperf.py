@@ -13,7 +13,11 @@ from nixwulf.outputs import PAIR, Found, ParseError, Tool
 _HEADER = "packet, txTime(sec), rxTime(sec), rtt(usec)"
 _ROW = re.compile(r"^\d+, (?P<sent>\d+\.\d+), \d+\.\d+, (?P<rtt>\d+\.\d+)$")
 _ERROR = re.compile(r"^sockperf: ERROR: (?P<words>.+)$", re.MULTILINE)
-_PROTOCOL = re.compile(r"PORT = +\d+ # (TCP|UDP)")
+_PROTOCOL = re.compile(r"IP = +(\S+) +PORT = +\d+ # (TCP|UDP)")
+_SUMMARY = re.compile(r"^sockperf: Summary: (Latency|Round trip) is (\d+\.\d+) usec", re.MULTILINE)
+_COUNT = re.compile(r"^sockperf: (?:\x1b\[[\d;]*m)?Total (\d{1,15}) observations", re.MULTILINE)
+_PERCENTILE = re.compile(r"^sockperf: ---> percentile (50|99)\.000 = +(\d+\.\d+)", re.MULTILINE)
+_VERSION = re.compile(r"^sockperf: (?:\x1b\[[\d;]*m)?== version #", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -58,18 +62,25 @@ def parse(text: str) -> Exchanges:
 
 
 def recognises(text: str) -> bool:
-    """The head of its log, or its own name for its errors."""
-    return _HEADER in text or _ERROR.search(text) is not None
+    """The head of its output or of its log, its summary, or its own name for its errors."""
+    return _HEADER in text or any(
+        one.search(text) is not None for one in (_VERSION, _SUMMARY, _ERROR)
+    )
 
 
 def read(text: str) -> list[Found]:
-    """One case: round trips over sockets."""
-    found = parse(text)
+    """One case: round trips over sockets, each where there is a log, else their mean."""
+    summary = None if _HEADER in text or _ERROR.search(text) else _SUMMARY.search(text)
+    found = None if summary else parse(text)
     match = _PROTOCOL.search(text)
     if match is None:
         raise ParseError("sockperf has no line 'IP = ... # TCP' or '# UDP' that shows what it is.")
-    protocol = match[1].lower()
-    one = metric(found, found.samples, protocol, state="warm" if "Warmup stage" in text else None)
+    protocol = match[2].lower()
+    state = "warm" if "Warmup stage" in text else None
+    if found:
+        one = metric(found, found.samples, protocol, state=state)
+    else:
+        one = _mean(text, protocol, state)
     return [
         Found(
             "latency",
@@ -78,11 +89,20 @@ def read(text: str) -> list[Found]:
             nodes=PAIR,
             parameters={"method": protocol},
             transport="tcp" if protocol == "tcp" else None,
+            peer=match[1],
         )
     ]
 
 
-TOOL = Tool("sockperf", recognises, read)
+TOOL = Tool(
+    "sockperf",
+    recognises,
+    read,
+    heads=_VERSION,
+    results=re.compile(
+        r"^sockperf: (Summary): (?:Latency|Round trip) is|^packet, (txTime)", re.MULTILINE
+    ),
+)
 
 
 def metric(
@@ -110,3 +130,16 @@ def metric(
         distribution=True,
         observed={"round_trips": len(found.samples)},
     )
+
+
+def _mean(text: str, protocol: str, state: str | None) -> Metric:
+    """Of a summary; what sockperf calls latency is half a round trip."""
+    kind, mean = _SUMMARY.findall(text)[0]
+    times = 2.0 if kind == "Latency" else 1.0
+    seen: dict[str, int | float] = {
+        f"p{which}_us": round(float(value) * times, 3) for which, value in _PERCENTILE.findall(text)
+    }
+    if count := _COUNT.search(text):
+        seen["round_trips"] = int(count[1])
+    value = round(float(mean) * times, 3)
+    return Metric(f"{protocol}_round_trip", "us", state=state, value=value, observed=seen)

@@ -45,4 +45,4 @@ def read(text: str) -> list[Found]:
     return [Found("torch-all-to-all", metrics, machines=True)]
 
 
-TOOL = Tool("torch-all-to-all", recognises, read)
+TOOL = Tool("torch-all-to-all", recognises, read, reads_all=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import ANY, ONE, Found, ParseError, Tool, as_printed, model_of
-from nixwulf.outputs.forms import json_object
+from nixwulf.outputs.forms import NUMBER, json_object
 
 ENGINE = "vllm"
 _SERVE = "vllm bench serve"
@@ -24,16 +24,33 @@ _PRINTED = {
     "request_throughput": "Request throughput (req/s)",
     "output_throughput": "Output token throughput (tok/s)",
     "mean_ttft_ms": "Mean TTFT (ms)",
-    "mean_tpot_ms": "Mean TPOT (ms)",
-    "p99_tpot_ms": "P99 TPOT (ms)",
 }
+# The last two are sglang's, whose client was made from this one.
 _PRINTED_SOMETIMES = {
-    "failed": "Failed requests",
-    "request_rate": "Request rate configured (RPS)",
-    "max_concurrency": "Maximum request concurrency",
+    "Failed requests": "failed",
+    "Request rate configured (RPS)": "request_rate",
+    "Maximum request concurrency": "max_concurrency",
+    "Traffic request rate": "request_rate",
+    "Max request concurrency": "max_concurrency",
 }
+SGLANG = ("Mean E2E Latency (ms):", '"mean_e2e_latency_ms"')
+"""What a result of sglang's client has once, and vLLM's never."""
+_SERVED = (f"{_PRINTED['output_throughput']}:", '"mean_ttft_ms"')
+# What argparse prints of the options: Namespace(backend='vllm', model='tiny', request_rate=inf).
+_OPTIONS = re.compile(r"^.{0,40}Namespace\((?P<options>.*)$", re.MULTILINE)
+_OPTION = re.compile(
+    r"\b(?P<key>model|backend|request_rate|max_concurrency)=(?:(?P<quote>['\"])(?P<text>.*?)(?P=quote)"
+    r"|(?P<number>[\w.]+))"
+)
+_RATES = re.compile(
+    rf"^Throughput: (?P<requests>{NUMBER}) requests/s, (?P<total>{NUMBER}) (?:total )?tokens/s"
+    rf"(?:, (?P<output>{NUMBER}) output tokens/s)?",
+    re.MULTILINE,
+)
 # 'Median TTFT (ms)', in JSON median_ttft_ms: of the first token, of each, between them, of all.
-_TIME = re.compile(r"(mean|median|p[\d.]+)[_ ](ttft|tpot|itl|e2el)(?:_ms| \(ms\))", re.IGNORECASE)
+_TIME = re.compile(
+    r"(mean|median|p[\d.]+)[_ ](ttft|tpot|itl|e2el|e2e[_ ]latency)(?:_ms| \(ms\))", re.IGNORECASE
+)
 _LINE = re.compile(r"^ *(?P<key>[\w()/.][\w()/ .]*?): +(?P<value>[\d.eE+-]+)(?: +\w+)? *$")
 _MS_A_SECOND = 1000.0
 _PERCENTILES = ("p50", "p95", "p99")
@@ -69,35 +86,58 @@ class ServeResult:
 
 def recognises(text: str) -> bool:
     """A key or label of a result of either."""
-    labels = (*_PRINTED.values(), '"mean_ttft_ms"')
-    return any(label in text for label in labels) or (
-        "requests_per_second" in text and "tokens_per_second" in text
-    )
+    if _RATES.search(text) or ("requests_per_second" in text and "tokens_per_second" in text):
+        return True
+    if others := sum(map(text.count, SGLANG)):
+        return sum(map(text.count, _SERVED)) > others
+    return '"mean_ttft_ms"' in text or any(label in text for label in _PRINTED.values())
 
 
 def read(text: str) -> list[Found]:
     """The pass of requests of `vllm bench serve`, or the offline runs of the other."""
-    serve = '"output_throughput"' in text or _PRINTED["output_throughput"] in text
-    return [_served(parse_serve(text))] if serve else _throughputs(text)
+    if any(mark in text for mark in SGLANG):
+        raise ParseError("it is a result of sglang's bench_serving; add --tool sglang-bench.")
+    if '"output_throughput"' in text or _PRINTED["output_throughput"] in text:
+        return [served(parse_serve(text), "vllm-bench", _SERVE)]
+    return _rates(text) or _throughputs(text)
 
 
-TOOL = Tool("vllm-bench", recognises, read)
+_LABELS = "|".join(map(re.escape, _PRINTED.values()))
+HEADS = re.compile(
+    r"^.{0,40}Namespace\(|^ *=+ Serving Benchmark Result =+|^ *(Successful requests:)"
+    r"|^ *(?:Initial test run|Starting (?:initial|main|warmup)|Traffic request rate:)"
+    r"|^(Throughput: )|^(?:[^\n]*:[ \t]*\n)?[ \t]*(elapsed_time:)",
+    re.MULTILINE,
+)
+RESULTS = re.compile(
+    rf"^(Throughput: )|^ *(?:(tokens_per_second)|elapsed_time|({_LABELS}"
+    r"|(?:Mean|Median|P[\d.]+) \w[\w ]* \(ms\))):",
+    re.MULTILINE,
+)
+TOOL = Tool("vllm-bench", recognises, read, heads=HEADS, results=RESULTS)
 
 
-def _served(found: ServeResult) -> Found:
-    """The client of any server: only its own backend's name shows that the server is vLLM."""
+def served(found: ServeResult, benchmark: str, tool: str) -> Found:
+    """The client of any server: only its own backend's name shows that the server is its own.
+
+    Args:
+        found: the result.
+        benchmark: as records name it.
+        tool: the program, for a sentence.
+    """
     if not found.completed:
-        raise ParseError(f"vllm bench serve completed no request, and {found.failed} failed.")
+        raise ParseError(f"{tool} completed no request, and {found.failed} failed.")
     failed = (f"Of {found.completed + found.failed} requests {found.failed} failed.",)
+    own = next((name for name in (ENGINE, "sglang") if name in found.backend.split("-")), None)
     conditions = {
         "requests": found.completed + found.failed,
         "concurrency": found.concurrency,
         "request_rate": found.request_rate,
     }
     return Found(
-        "vllm-bench",
+        benchmark,
         as_printed(metrics([found], conditions)),
-        engine={"name": ENGINE} if found.backend == ENGINE else {},
+        engine={"name": own} if own else {},
         model=model_of(found.model),
         warnings=failed if found.failed else (),
     )
@@ -163,6 +203,7 @@ def parse_serve(text: str) -> ServeResult:
     failed = _number(values, "failed", _SERVE) if "failed" in values else 0.0
     gaps = _list(values, "itls")
     concurrency = _bound(values, "max_concurrency")
+    times = _times(values)
     return ServeResult(
         completed=int(numbers["completed"]),
         failed=int(failed),
@@ -171,15 +212,30 @@ def parse_serve(text: str) -> ServeResult:
         output_tokens=int(numbers["total_output_tokens"]),
         request_throughput=numbers["request_throughput"],
         output_throughput=numbers["output_throughput"],
-        mean_tpot_ms=numbers["mean_tpot_ms"],
+        mean_tpot_ms=times.get("tpot", {}).get("mean", 0.0),
         ttfts_ms=_milliseconds(_list(values, "ttfts")),
         itls_ms=tuple(_milliseconds(own if isinstance(own, list) else [None]) for own in gaps),
-        times_ms=_times(values),
-        model=str(values.get("model_id") or ""),
+        times_ms=times,
+        model=str(values.get("model_id") or values.get("model") or ""),
         backend=str(values.get("backend") or ""),
         request_rate=_bound(values, "request_rate"),
         concurrency=int(concurrency) if concurrency else None,
     )
+
+
+def _rates(text: str) -> list[Found]:
+    """What `vllm bench throughput` prints in one line, newer ones with the generated tokens."""
+    rates = _RATES.search(text)
+    if rates is None:
+        return []
+    metrics = [
+        Metric("total_throughput", "tok/s", value=float(rates["total"])),
+        Metric("request_throughput", "req/s", value=float(rates["requests"])),
+    ]
+    if rates["output"]:
+        metrics.append(Metric("throughput", "tok/s", value=float(rates["output"])))
+    model = model_of(_options(text).get("model", ""))
+    return [Found("vllm-bench-throughput", metrics, engine={"name": ENGINE}, model=model)]
 
 
 def _throughputs(text: str) -> list[Found]:
@@ -221,14 +277,22 @@ def _throughput(label: str, values: Mapping[str, Any], line: int) -> Found:
 
 def _printed(text: str) -> dict[str, Any]:
     """The numbers of the printed table by the keys of the JSON file."""
-    keys = {label: key for key, label in (_PRINTED | _PRINTED_SOMETIMES).items()}
-    values = {}
+    keys = {label: key for key, label in _PRINTED.items()} | _PRINTED_SOMETIMES
+    values: dict[str, Any] = _options(text)
     for line in text.splitlines():
         match = _LINE.match(line)
         label = match["key"].strip() if match else ""
         if match and (label in keys or _TIME.fullmatch(label)):
             values[keys.get(label, label)] = match["value"]
     return values
+
+
+def _options(text: str) -> dict[str, str]:
+    """Those of a run that argparse printed last."""
+    printed = _OPTIONS.findall(text)
+    found = _OPTION.finditer(printed[-1]) if printed else ()
+    values = {one["key"]: one["text"] if one["quote"] else one["number"] for one in found}
+    return {key: value for key, value in values.items() if value != "None"}
 
 
 def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -238,7 +302,9 @@ def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         match = _TIME.fullmatch(key)
         if match:
             which = "p50" if match[1].lower() == "median" else match[1].lower()
-            found.setdefault(match[2].lower(), {})[which] = _number(values, key, _SERVE)
+            name = match[2].lower()
+            name = "e2el" if name.startswith("e2e") else name
+            found.setdefault(name, {})[which] = _number(values, key, _SERVE)
     return {name: times for name, times in sorted(found.items()) if "mean" in times}
 
 

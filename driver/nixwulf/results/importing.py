@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +15,10 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.naming import fingerprint, slug
 from nixwulf.core.registry import choose
 from nixwulf.inventory.cluster import LAB_PLATFORM
+from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, present
 from nixwulf.outputs.forms import last_words
+from nixwulf.outputs.runs import plain, read_runs
 from nixwulf.outputs.without_result import kind_of
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed, validate
 
@@ -106,6 +108,7 @@ def _words(document: Mapping[str, Any]) -> str:
 
 MOST_BYTES = 64_000_000
 _LONGEST_NAME = 40
+_MOST_NAMED = 3
 _TOO_LONG = re.compile(r"\d{101}")
 _OF_A_RECORD = ('"schema_version"', '"provenance"', '"digest"')
 _APPLIES = {
@@ -121,64 +124,78 @@ _APPLIES = {
 class UserMetadata:
     """What the user reports about outputs; it may not contradict them.
 
-    model and weights are names: they replace those that a tool has for the same thing.
+    models and weights are names: they replace those that a tool has for the same thing. models has
+    one for each model of a file, in the order in which they come in it.
     """
 
     platforms: tuple[str, ...]
     nodes: int | None = None
     fabric: str | None = None
+    fabric_kind: str | None = None
     transport: str | None = None
     parallelism: str | None = None
     engine: str | None = None
     engine_version: str | None = None
-    model: str | None = None
+    models: tuple[str, ...] = ()
     weights: str | None = None
     cluster: str = "imported"
 
 
-def records_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> list[Record]:
-    """The sealed records of a file, one for each case in it.
+def records_of(
+    path: Path,
+    metadata: UserMetadata,
+    tool: str | None = None,
+    on_unread: Callable[[str], None] = lambda sentence: None,
+) -> list[Record]:
+    """The sealed records of a file, one for each case of each run in it.
 
     Args:
         path: an output of a tool.
         metadata: what the user reports about it.
         tool: the tool's name; None: the content shows it.
+        on_unread: gets a sentence for each run that cannot be read, where others can.
 
     Raises:
         InputError: with the file's name, for what cannot be read.
     """
     content = _content(path)
     try:
-        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+        text = plain(content.decode("utf-8-sig").replace("\r\n", "\n"))
         if digits := _TOO_LONG.search(text):
             line = text.count("\n", 0, digits.start()) + 1
             raise ParseError(f"line {line} has a number of more than 100 digits.")
         known = choose(all_tools(), tool, "tool", "--tool") if tool else _tool_of(text)
-        cases = known.read(text)
+        cases, unread = read_runs(known, text)
         source = {
             "tool": known.name,
             "file": path.name,
             "sha256": hashlib.sha256(content).hexdigest(),
         }
         counts: Counter[str] = Counter()
-        records = [
-            _record(source, metadata, case, cases, counts) for case in _named(cases, metadata)
-        ]
+        names, cases = _names(cases, metadata), _apart(cases, named=bool(metadata.models))
+        records = [_record(source, metadata, case, cases, names, counts) for case in cases]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     except ParseError as error:
         raise InputError(f"{path}: {error.format_message()}") from None
     for record in records:
         validate(record, str(path))
+    for sentence in unread:
+        on_unread(f"{path}: {sentence}")
     return records
 
 
 def require_use(metadata: UserMetadata, records: Sequence[Record]) -> None:
     """Raise InputError when an option applies to no record."""
-    for key, why in _APPLIES.items():
-        value = getattr(metadata, key)
+    given = [(key, getattr(metadata, key)) for key in _APPLIES if key != "model"]
+    for key, value in (*given, *(("model", name) for name in metadata.models)):
         if value and not any(record["case"].get(key) == value for record in records):
-            raise InputError(f"--{key} {value!r} applies to none of the outputs: {why}.")
+            raise InputError(f"--{key} {value!r} applies to none of the outputs: {_APPLIES[key]}.")
+    kind = metadata.fabric_kind
+    if kind and not any(record.get("fabric", {}).get("kind") == kind for record in records):
+        raise InputError(
+            f"--fabric-kind {kind!r} applies to none of the outputs: {_APPLIES['fabric']}."
+        )
 
 
 def _content(path: Path) -> bytes:
@@ -221,15 +238,49 @@ def _tool_of(text: str) -> Tool:
     )
 
 
-def _named(cases: Sequence[Found], metadata: UserMetadata) -> Sequence[Found]:
-    """The cases, unless the user gave one name to several models."""
-    names = sorted({str(case.model["name"]) for case in cases if case.model.get("name")})
-    if metadata.model and len(names) > 1:
+def _names(cases: Sequence[Found], metadata: UserMetadata) -> dict[str, str]:
+    """The user's names of the models by what the output has of each; raises ParseError."""
+    found = {fingerprint(case.model): case for case in reversed(cases) if case.model}
+    first = dict(reversed(found.items()))
+    several = ", ".join(_described(case) for case in list(first.values())[:_MOST_NAMED])
+    several += ", ..." if len(first) > _MOST_NAMED else ""
+    if len(first) > 1 and metadata.weights:
         raise ParseError(
-            f"--model {metadata.model!r} is one model, and it holds {len(names)}: {names[0]!r}, "
-            f"{names[1]!r}, ...; leave the option out."
+            f"--quant {metadata.weights!r} is of one model, and it holds {len(first)}: {several}; "
+            "leave the option out, or keep one of them in the file."
         )
-    return cases
+    if len(metadata.models) > 1 or (metadata.models and len(first) > 1):
+        if len(metadata.models) != len(first):
+            given = " ".join(f"--model {name!r}" for name in metadata.models[:_MOST_NAMED])
+            raise ParseError(
+                f"{given} names {len(metadata.models)} of the {len(first)} models that it holds: "
+                f"{several or 'none with a name'}; give --model once for each, in this order, or "
+                "leave it out."
+            )
+        return dict(zip(first, metadata.models, strict=True))
+    return {fingerprint(case.model): name for name in metadata.models for case in cases}
+
+
+def _described(case: Found) -> str:
+    size = f" of {case.model['size']}" if case.model.get("size") else ""
+    return f"{str(case.model.get('name', 'one without a name'))!r}{size} (line {case.line})"
+
+
+def _apart(cases: Sequence[Found], *, named: bool) -> list[Found]:
+    """The cases with parameters for what tells them apart and no other key of a record holds.
+
+    Peers are numbered, for their addresses get into no record. llama.cpp knows by no name the size
+    of many models, and writes ?B.
+    """
+    peers = list(dict.fromkeys(case.peer for case in cases))
+    found = []
+    for case in cases:
+        more: dict[str, Any] = {"peer": peers.index(case.peer) + 1} if len(peers) > 1 else {}
+        size = case.model.get("size")
+        if size and not named and "?B" in str(case.model.get("name")):
+            more["model_size"] = size
+        found.append(replace(case, parameters={**case.parameters, **more}))
+    return found
 
 
 def _record(
@@ -237,6 +288,7 @@ def _record(
     metadata: UserMetadata,
     found: Found,
     others: Sequence[Found],
+    names: Mapping[str, str],
     counts: Counter[str],
 ) -> Record:
     """counts: how many cases of the file had each identity so far; this one is counted too."""
@@ -245,8 +297,9 @@ def _record(
         raise ParseError(
             f"--platform was given {len(metadata.platforms)} times for {nodes} node(s)."
         )
+    name = names.get(fingerprint(found.model))
     engine, model = (
-        ({}, {}) if found.machines else (_engine(metadata, found), _model(metadata, found))
+        ({}, {}) if found.machines else (_engine(metadata, found), _model(metadata, found, name))
     )
     case: dict[str, Any] = {
         "engine": engine.get("name"),
@@ -258,26 +311,34 @@ def _record(
     if not found.machines:
         case["parallelism"] = "single"
     if nodes > 1:
-        case["fabric"] = _agreed("--fabric", metadata.fabric, found.fabric)
+        case["fabric"] = _agreed("--fabric", metadata.fabric, found.fabric) or metadata.fabric_kind
         case["transport"] = _agreed("--transport", metadata.transport, found.transport)
         if not found.machines:
             case["parallelism"] = _agreed("--parallelism", metadata.parallelism, found.parallelism)
             if case["parallelism"] == "single":
                 raise ParseError(f"--parallelism 'single' is of one node, and {nodes} took part.")
+        if metadata.fabric_kind and case["transport"] not in (
+            None,
+            *KINDS[metadata.fabric_kind].transports,
+        ):
+            raise ParseError(
+                f"--fabric-kind {metadata.fabric_kind!r} is crossed by tcp alone, and the "
+                f"transport is {case['transport']!r}."
+            )
     case = present(case) | {"parameters": case["parameters"]}
     identity = fingerprint([source["sha256"], case, engine, model])
     counts[identity] += 1
-    number, again = counts[identity], ""
-    if number > 1:
+    if counts[identity] > 1:
         # What distinguished them, such as the folder of a model or RPC servers, is in no record.
-        identity = fingerprint([identity, number])
-        again = f"case {number} of equal ones in the file"
+        identity = fingerprint([identity, counts[identity]])
     called = found.model.get("name")
-    names = f"{source['tool']} calls the model {called!r}" if metadata.model and called else ""
-    note = "; ".join(filter(None, (found.note, names, again)))
+    names_it = f"{source['tool']} calls the model {called!r}" if name and called else ""
+    note = "; ".join(filter(None, (found.note, names_it)))
+    line = found.line if len(others) > 1 else None
+    kind = metadata.fabric_kind if nodes > 1 else None
     return external_record(
         "imported",
-        source=present({**source, "note": note}),
+        source=present({**source, "line": line, "note": note}),
         case=case,
         cluster={
             "name": metadata.cluster,
@@ -285,7 +346,7 @@ def _record(
             "lab": LAB_PLATFORM in metadata.platforms,
         },
         metrics=documents(found.metrics),
-        fabric=present({"name": case.get("fabric")}),
+        fabric=present({"name": case.get("fabric"), "kind": kind}),
         engine=engine,
         model=model,
         warnings=found.warnings,
@@ -326,9 +387,9 @@ def _engine(metadata: UserMetadata, found: Found) -> dict[str, Any]:
     return present({**found.engine, "name": name}) if name else {}
 
 
-def _model(metadata: UserMetadata, found: Found) -> dict[str, Any]:
+def _model(metadata: UserMetadata, found: Found, name: str | None) -> dict[str, Any]:
     """Without a name the model is unknown."""
-    names = {"name": metadata.model or found.model.get("name")}
+    names = {"name": name or found.model.get("name")}
     names["weights"] = metadata.weights or found.model.get("weights")
     return present({**found.model, **names}) if names["name"] else {}
 

@@ -223,8 +223,60 @@ def test_one_name_for_several_models_is_refused(run, output):
     models = ("llama 7B Q4_0", "llama 13B Q4_0")
     text = head + line + "".join(row.replace("llama ?B F16", model) for model in models)
     done = run(output(text), "--model", "tiny")
-    assert "--model 'tiny' is one model, and it holds 2: 'llama 13B Q4_0', " in done.output
+    assert (
+        "--model 'tiny' names 1 of the 2 models that it holds: 'llama 7B Q4_0' of 11.26 MiB (line "
+        "3), 'llama 13B Q4_0' of 11.26 MiB (line 4); give --model once for each, in this order, or "
+        "leave it out."
+    ) in done.output
+    done = run(output(text), "--quant", "Q4_0")
+    assert "--quant 'Q4_0' is of one model, and it holds 2: 'llama 7B Q4_0' of 11" in done.output
+    found = json.loads(run(output(text), "--model", "small", "--model", "large", "--json").output)
+    assert [one["case"]["model"] for one in found] == ["small", "large"]
     assert run(output(text)).output.count("records/") == 2
+
+
+def test_models_of_one_name_and_other_sizes_are_other_models(run, output, tmp_path):
+    text = LLAMA.read_text()
+    other = text.replace("11.26 MiB", "60.87 GiB").replace("5.51 M", "116.83 B")
+    assert other != text
+    found = json.loads(run(output(text + other), "--json").output)
+    assert [one["model"]["size"] for one in found] == ["11.26 MiB", "60.87 GiB"]
+    assert [one["model"]["params"] for one in found] == ["5.51 M", "116.83 B"]
+    assert len({one["case"]["id"] for one in found}) == 2
+    assert {len(one["metrics"]) for one in found} == {4}
+    done = run(output(text + other), "--model", "gpt-oss-120b")
+    assert "'llama ?B F16' of 60.87 GiB (line " in done.output
+    assert done.exit_code == 2
+    run(output(text, "one.md"))
+    run(output(other, "other.md"))
+    page = CliRunner().invoke(report, [str(tmp_path / "out"), "--format", "md"]).output
+    assert "60.87 GiB" in page
+
+
+def test_an_imported_record_of_several_nodes_is_explained(run, tmp_path):
+    path = FIXTURES / "llama-bench/two-servers.md"
+    options = ["--nodes", 2, "--transport", "tcp", "--parallelism", "pipeline"]
+    options += ["--model", "qwen3-30b-a3b", "--quant", "Q4_K_M"]
+    done = run(path, *options, "--fabric-kind", "ethernet", platform="framework-desktop")
+    assert done.exit_code == 0, done.output
+    (stored,) = records_in(tmp_path / "out")
+    found = record.load(stored)
+    assert found["fabric"] == {"name": "ethernet", "kind": "ethernet"}
+    explained = CliRunner().invoke(cli, ["explain", str(stored)])
+    assert explained.exit_code == 0, explained.output
+    assert "2 nodes, pipeline, ethernet, tcp" in explained.output
+    refused = run(path, *options[:2], "--transport", "rdma", "--fabric-kind", "ethernet")
+    assert "--fabric-kind 'ethernet' is crossed by tcp alone, and the tra" in refused.output
+    assert "unknown kind of fabric 'lan'" in run(path, "--fabric-kind", "lan").output
+    assert "--fabric-kind 'roce' applies to none" in run(LLAMA, "--fabric-kind", "roce").output
+
+
+def test_a_run_of_a_file_that_cannot_be_read_is_named_beside_the_records(run, output, tmp_path):
+    good = fixture("mlx/mlx.single.llama.txt")
+    done = run(output(good + good.replace("prompt_tps=", "x=", 1)), "--nodes", 1)
+    assert done.exit_code == 0
+    assert "output.txt: the run that begins in line 6 is left out: mlx_lm" in done.output
+    assert len(records_in(tmp_path / "out")) == 1
 
 
 def test_cases_of_one_file_that_look_alike_are_all_stored(run, tmp_path, output):
@@ -238,7 +290,9 @@ def test_cases_of_one_file_that_look_alike_are_all_stored(run, tmp_path, output)
         found = json.loads(run(output(text), "--nodes", nodes, "--json").output)
         assert len({one["id"] for one in found}) == len(found) == 2
         first, second = (one["source"].get("note", "") for one in found)
-        assert (first, second) == ("", "case 2 of equal ones in the file")
+        assert (first, second) == ("", "")
+        first, second = (one["source"]["line"] for one in found)
+        assert first < second
         assert run(output(text), "--nodes", nodes).exit_code == 0
         again = run(output(text), "--nodes", nodes)
         assert again.output.startswith("0 records imported, 2 there already")

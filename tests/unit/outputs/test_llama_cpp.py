@@ -2,12 +2,13 @@
 
 import json
 import re
+import time
 
 import pytest
 
 from nixwulf.outputs import ParseError, llama_batched_bench
 from nixwulf.outputs.llama_bench import parse
-from nixwulf.results.importing import UserMetadata
+from nixwulf.results.importing import UserMetadata, records_of
 from tool_outputs import BATCHED, BENCHY, FIXTURES, MTP, by_name, fixture
 
 FOLDER = FIXTURES / "llama-bench"
@@ -102,7 +103,11 @@ def test_llama_bench_in_any_form_is_four_metrics_with_the_conditions_of_the_benc
     (record,) = records(f"llama-bench/two-depths.{form}")
     case = record["case"]
     assert (case["engine"], case["benchmark"]) == ("llama.cpp", "llama-bench")
-    assert (case["nodes"], case["parallelism"], case["parameters"]) == (1, "single", {})
+    assert (case["nodes"], case["parallelism"], case["parameters"]) == (
+        1,
+        "single",
+        {"model_size": "11.26 MiB"},
+    )
     assert record["engine"] == {
         "name": "llama.cpp",
         "build_commit": COMMIT,
@@ -130,6 +135,8 @@ def test_llama_bench_says_what_its_json_alone_knows(records):
         "file": "tiny.gguf",
         "bytes": 11804160,
         "parameters": 5506944,
+        "size": "11.26 MiB",
+        "params": "5.51 M",
         "architecture": "llama",
         "weights": "F16",
     }
@@ -169,6 +176,54 @@ def test_equal_rows_are_passes_and_not_lost(records):
         "".join([*head, row, row]), UserMetadata(("lab",), nodes=2, transport="tcp")
     )
     assert [m["conditions"].get("pass") for m in record["metrics"]] == [None, 2]
+
+
+def test_runs_that_show_where_they_end_are_cases_of_their_own(records):
+    for form in ("md", "csv", "json", "sql"):
+        found = records(fixture(f"llama-bench/two-depths.{form}") * 3)
+        assert [len(one["metrics"]) for one in found] == [4, 4, 4]
+    lines = [one["source"]["line"] for one in records(TABLE * 2)]
+    assert lines[1] - lines[0] == TABLE.count("\n")
+
+
+def test_a_crash_warns_on_the_run_that_it_ended_alone(records):
+    crash = fixture("llama-bench/too-little-memory.stderr")
+    # no output: runs of which the second ended early, or had no result at all
+    for document in (TABLE + TABLE.rpartition("build:")[0] + crash + TABLE, TABLE + crash + TABLE):
+        found = records(document)
+        warned = [one for one in found if "warnings" in one]
+        assert [len(one["metrics"]) for one in found] == [4] * len(found)
+        assert warned == ([] if len(found) == 2 else found[1:2])
+    (record,) = records(TABLE.rpartition("build:")[0] + crash)
+    assert "reports a failure; line " in record["warnings"][0]
+
+
+@pytest.mark.parametrize("inside", ["object", "list", "text", "lines of lists"])
+def test_rows_inside_of_what_others_wrote_around_them_are_read(records, inside):
+    rows = json.loads(fixture("llama-bench/two-depths.json"))
+    # no output: what others write around rows
+    lines = {
+        "object": [{"mode": "pp", "bench_raw": row, "vram_mib": 3} for row in rows],
+        "list": [{"host": "n1", "results": rows}],
+        "text": [{"host": "n1", "stdout": json.dumps(rows)}],
+        "lines of lists": [rows[:2], rows[2:]],
+    }[inside]
+    (record,) = records("".join(json.dumps(line) + "\n" for line in lines))
+    assert record["metrics"] == records("llama-bench/two-depths.json")[0]["metrics"]
+
+
+def test_ten_times_the_rows_take_ten_times_as_long(tmp_path):
+    row = json.loads(fixture("llama-bench/two-depths.jsonl").splitlines()[0])
+    took = []
+    for count in (2000, 20_000):
+        path = tmp_path / f"{count}.jsonl"
+        rows = ({**row, "n_prompt": number + 1} for number in range(count))
+        path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+        began = time.process_time()
+        (record,) = records_of(path, UserMetadata(("lab",)))
+        took.append(time.process_time() - began)
+        assert len(record["metrics"]) == count
+    assert took[1] < 20 * took[0]
 
 
 def test_batched_bench_gives_its_rows_and_the_options_it_states(records):

@@ -28,12 +28,13 @@ from tool_outputs import (
     NCCL,
     PATHS,
     PERFTEST,
+    SGLANG,
     VLLM,
     fixture,
     truncations,
 )
 
-WRITTEN = [ALL_TO_ALL, BATCHED, BENCHY, IPERF3, MACOS, MTP, NCCL, PATHS, PERFTEST]
+WRITTEN = [ALL_TO_ALL, BATCHED, BENCHY, IPERF3, MACOS, MTP, NCCL, PATHS, PERFTEST, SGLANG]
 WRITTEN += [json.dumps(VLLM, indent=1), json.dumps({"runs": [EXO_ROW]}, indent=1)]
 TEXTS = [path.read_text() for path in sorted(FIXTURES.rglob("*")) if path.is_file()] + WRITTEN
 EXAMPLES = [

@@ -8,9 +8,10 @@ import house
 # 36,556 in 239 were left by the rooms (0a1ac18): 26,550 of code, 3,866 of docstrings, the rest
 # comments and blank. What came after was asked for: 1,833 lines of docstrings (shapes, units,
 # Raises), `nixwulf models` (1,910 lines in 9 files), `cluster new` (1,693 in 12), `reproduce` (941
-# in 7), `engines install` on nodes (465 in 4), cables in rings.
+# in 7), `engines install` on nodes (465 in 4), cables in rings; limits of readers and processes,
+# runs of an import.
 # `tools/house.py --lines` counts today's.
-REACHED = {"lines of Python": 46_000, "files of it": 285}
+REACHED = {"lines of Python": 47_000, "files of it": 285}
 
 
 def test_the_figures_of_the_layout_are_within_their_limits():

@@ -1,0 +1,155 @@
+"""The runs in an output: each is read alone, and a result that no run has is named by its line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from nixwulf.outputs import Found, ParseError, Tool
+
+# An object that begins a line, also as the first of a list.
+_OBJECT = re.compile(r"^(?:\[\s*+)?(?=\{)", re.MULTILINE)
+_NEXT = re.compile(r"[\s,]*+(?=\{)")
+_DECODER = json.JSONDecoder()
+_LINE = re.compile(r"\bline (\d{1,9})")
+# Of mpirun, and of Open MPI 5, which names the job; in front of them a guide's indentation.
+_PREFIX = re.compile(
+    r"^[ \t]*(?:# )?(?:\([^)\n]{0,80}\) )?\[[^\]\s]{0,80}?\d+,\d+\]<std(?:out|err)>: ?",
+    re.MULTILINE,
+)
+
+
+# From, to, and two results of which a run has one.
+_Span = tuple[int, int, tuple[int, int] | None]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A part of a text with the results of one run, and the line in which it begins, from 1 on.
+
+    problem: why it cannot be read.
+    """
+
+    line: int
+    text: str
+    problem: str = ""
+
+
+def plain(text: str) -> str:
+    """A text without what mpirun puts in front of each line; its lines keep their numbers."""
+    return _PREFIX.sub("", text)
+
+
+def read_runs(tool: Tool, text: str) -> tuple[list[Found], list[str]]:
+    """The cases of all runs, each with its line, and a sentence for each run that has none.
+
+    Raises ParseError where no run can be read.
+    """
+    found: list[Found] = []
+    unread: list[str] = []
+    if tool.ignored:
+        text = tool.ignored.sub(lambda part: "\n" * part[0].count("\n"), text)
+    parts = [_Run(1, text)] if tool.reads_all else runs(tool, text)
+    for run in parts:
+        cases: Sequence[Found] = ()
+        try:
+            cases = [] if run.problem else tool.read(run.text)
+        except ParseError as error:
+            run = replace(run, problem=_moved(error.format_message(), run.line - 1))  # noqa: PLW2901
+        found += [replace(case, line=case.line + run.line - 1) for case in cases]
+        if run.problem:
+            unread.append(run.problem)
+            if len(parts) > 1:
+                unread[-1] = f"the run that begins in line {run.line} is left out: {unread[-1]}"
+    if not found:
+        more = f" ({len(unread) - 1} more runs cannot be read.)" if len(unread) > 1 else ""
+        raise ParseError(f"{unread[0]}{more}")
+    return found, unread
+
+
+def _moved(sentence: str, lines: int) -> str:
+    """The first line that it names is then one of the file."""
+    return _LINE.sub(lambda found: f"line {int(found[1]) + lines}", sentence, count=1)
+
+
+def runs(tool: Tool, text: str) -> list[_Run]:
+    """The parts of a text, at least one: JSON objects of the tool, and between them its text."""
+    spans: list[_Span] = []
+    position = 0
+    for begin, end in _objects(text):
+        if tool.recognises(text[begin:end]):
+            spans += [*_texts(tool, text, position, begin), (begin, end, None)]
+            position = end
+    spans += _texts(tool, text, position, len(text))
+    found, line, position = [], 1, 0
+    for begin, end, twice in spans or [(0, len(text), None)]:
+        line += text.count("\n", position, begin)
+        position, problem = begin, ""
+        if twice:
+            lines = [line + text.count("\n", begin, result) for result in twice]
+            problem = (
+                f"lines {lines[0]} and {lines[1]} are of two runs, and no line between them shows "
+                "where the second begins; give each a file of its own."
+            )
+        found.append(_Run(line, text[begin:end], problem))
+    return found
+
+
+def _objects(text: str) -> Iterator[tuple[int, int]]:
+    """Where the objects of a text lie, whole or, up to the next that begins a line, broken."""
+    whole, position = True, 0
+    while begin := _OBJECT.search(text, position):
+        start: int | None = begin.end()
+        while start is not None:
+            end = _end_of_object(text, start) if whole else None
+            if end is None:
+                # Only once to the end of the text: there may be many that never end.
+                whole = False
+                after = _OBJECT.search(text, start + 1)
+                limit = after.start() if after else len(text)
+                length = _end_of_object(text[start:limit], 0)
+                end = limit if length is None else start + length
+            yield start, end
+            position = end
+            more = _NEXT.match(text, end)
+            start = more.end() if more else None
+
+
+def _end_of_object(text: str, start: int) -> int | None:
+    try:
+        return _DECODER.raw_decode(text, start)[1]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _texts(tool: Tool, text: str, begin: int, end: int) -> Iterator[_Span]:
+    """Of a part of the text its runs with a result: what is before the first head is the first's.
+
+    A head begins a run where there is a result since the last. One whose pattern has a group is a
+    line of results too, and begins one only after an end: a result whose pattern has a group, which
+    a run has once. So does one that is there again, where only such are between the two.
+    """
+    if tool.heads is None or tool.results is None:
+        if text[begin:end].strip() and tool.recognises(text[begin:end]):
+            yield begin, end, None
+        return
+    marks = [(mark.start(), False, mark) for mark in tool.heads.finditer(text, begin, end)]
+    marks += [(mark.start(), True, mark) for mark in tool.results.finditer(text, begin, end)]
+    has_result, ends, twice, rows = False, dict[tuple[str | None, ...], int](), None, False
+    for position, is_result, mark in sorted(marks, key=lambda each: each[:2]):
+        key = mark.groups() if any(group is not None for group in mark.groups()) else None
+        again = is_result and key is not None and key in ends
+        begins = again and not rows if is_result else bool(ends) or (has_result and key is None)
+        if begins and not (again and twice):
+            yield begin, position, twice
+            begin, has_result, ends, twice, again = position, False, {}, None, False
+        if is_result:
+            has_result, rows = True, key is None and bool(ends)
+            if again and key is not None:
+                twice = twice or (ends[key], position)
+            elif key is not None:
+                ends[key] = position
+    if has_result:
+        yield begin, end, twice
