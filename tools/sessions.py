@@ -3,7 +3,7 @@
 Usage: .venv/bin/python tools/sessions.py [TRIALS]
 
 Prints the spread between days in the published table, from which the assumed session effect is
-taken, and simulates comparisons of TRIALS (default 1000) pairs, and of two fifths as many sweeps of
+taken, and simulates comparisons of TRIALS (default 1000) pairs, and of a quarter as many sweeps of
 20 cases, with 3 samples a run that differ by 0.3 %. No node is needed; results/figures/sessions.txt
 is its output.
 """
@@ -168,7 +168,7 @@ def gate(trials: int) -> Iterator[str]:
 
 if __name__ == "__main__":
     count = int(sys.argv[1]) if sys.argv[1:] else 1000
-    for part in (published(), coverage(count), gate(2 * count // 5)):
+    for part in (published(), coverage(count), gate(count // 4)):
         for line in part:
             print(line, flush=True)
         print()

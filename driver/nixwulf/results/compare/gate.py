@@ -76,6 +76,8 @@ def power_of(intervals: Sequence[Interval], n_runs: int, limit: float) -> Power 
         for found in zip(*variances, strict=True)
     )
     target = limit * min(limit, _NEXT)
+    # What is assumed is the same in every comparison.
+    assumed = all(one.basis == "assumed" for one in noisy)
 
     def caught(count: int, sessions: Variance) -> float:
         more = (count - 1) / (n_runs - 1)
@@ -86,7 +88,8 @@ def power_of(intervals: Sequence[Interval], n_runs: int, limit: float) -> Power 
             (math.log(at / target) / math.sqrt(whole.of), quantile(share, whole.freedom))
             for at, share in held_to.items()
         ]
-        return power(thresholds, whole.freedom)
+        estimate = total(runs, replace(sessions, freedom=math.inf)) if assumed else whole
+        return power(thresholds, estimate.freedom)
 
     def enough(sessions: Variance) -> int | None:
         counts = range(2, _MOST_RUNS + 1)
