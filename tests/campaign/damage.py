@@ -1,7 +1,7 @@
-"""A program whose output is damaged: damage.py HOW REAL ARGUMENT...
+"""A program whose output is damaged: damage.py MARK HOW REAL ARGUMENT...
 
-It is put in the place of the real one. 'version' and 'help' are answered by that one; the client of
-iperf3 is damaged, and its server is not.
+MARK is a file that is made when there is damage. The program is put in the place of the real one.
+'version' and 'help' are answered by that one; the client of iperf3 is damaged, its server is not.
 """
 
 from __future__ import annotations
@@ -135,12 +135,13 @@ _BEFORE = {
 }
 
 
-def main(how: str, real: str, arguments: list[str]) -> None:
+def main(mark: str, how: str, real: str, arguments: list[str]) -> None:
     """Be the real program, damaged."""
     name = Path(real).name
     asks = {"--version", "--help", "-h", "--list-devices", "-v"} & set(arguments)
     if asks or (name == "iperf3" and "-c" not in arguments):
         os.execv(real, [real, *arguments])  # noqa: S606 - no shell is needed
+    Path(mark).touch()
     if name == "llama-server":
         _serve(arguments[arguments.index("--host") + 1], how)
     if how in _BEFORE:
@@ -155,4 +156,4 @@ def main(how: str, real: str, arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    main(*sys.argv[1:4], sys.argv[4:])

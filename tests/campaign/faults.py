@@ -97,7 +97,8 @@ def damage(stage: Stage, program: str, how: str) -> None:
     """Put a damaged program where nodes find it before the real one."""
 
     def wrapper(folder: Path, real: str) -> None:
-        words = (sys.executable, str(HERE / "damage.py"), how, real)
+        mark = str(stage.folder / "damaged")
+        words = (sys.executable, str(HERE / "damage.py"), mark, how, real)
         path = folder / program
         path.unlink(missing_ok=True)
         path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')

@@ -102,7 +102,9 @@ class Stage:
     """The folder of a trial and what is started in it. argv: before the driver's own words."""
 
     case: str
-    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="nwt")))
+    folder: Path = field(
+        default_factory=lambda: Path(tempfile.mkdtemp(prefix="nwt", dir="/var/tmp"))
+    )  # nodes have a /tmp of their own
     prefix: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     process: subprocess.Popen[bytes] | None = None

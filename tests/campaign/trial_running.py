@@ -126,6 +126,8 @@ def run(trial: Trial) -> dict[str, Any]:
             problems += _problems(stage, trial, code)
             outcome, more = _outcome(stage, trial)
             problems += more
+            if trial.fault == "damage" and not (stage.folder / "damaged").exists():
+                missed = "the program was never run"
         # Who is killed cannot remove its temporary files; its processes end all the same.
         killed = trial.arguments == ("KILL",) and trial.fault == "signal_driver"
         left = stage.left_after(LEFT_S, files=not killed)

@@ -313,3 +313,18 @@ def test_a_gpu_that_no_node_has_is_skipped(run, cluster):
 
 def test_after_all_that_the_next_run_is_ok(run, cluster):
     assert run(plan_for(cluster))["outcome"] == "ok"
+
+
+def test_an_answer_that_nobody_foresaw_is_a_record_with_its_place_kept(
+    run, cluster, tmp_path, monkeypatch
+):
+    def unforeseen(engine, run, count):
+        raise TypeError("'NoneType' object is not iterable")
+
+    monkeypatch.setattr(LlamaCpp, "greedy_tokens", unforeseen)
+    record = run(plan_for(cluster))
+    assert record["outcome"] == "failed"
+    assert record["failure"]["phase"] == "sanity"
+    assert "(TypeError: 'NoneType' object is not iterable)" in record["failure"]["reason"]
+    (trace,) = tmp_path.glob("raw/*/driver.traceback")
+    assert "in unforeseen" in trace.read_text()

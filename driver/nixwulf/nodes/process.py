@@ -28,6 +28,11 @@ _LAST_LINES = 8
 _ERROR = re.compile(r"\b(?:error|failed|invalid|cannot|unknown)\b", re.IGNORECASE)
 _SIGNAL_BASE = 128
 _EXIT_MARK = b"nixwulf-exit:"
+_LONGEST_STATUS = 8
+_HELD = len(_EXIT_MARK) + _LONGEST_STATUS
+_LONGEST_PIECE = 1 << 16
+_MOST_KEPT = 16 << 20  # of one stream; all of it is read into memory more than once
+_LEFT_OUT = b"\n[nixwulf: it printed more than 16 MiB; the rest is left out]\n"
 
 # A process number alone could by now be a stranger's: the start time (proc(5), field 22) decides;
 # macOS, which has no /proc, gives it to the second.
@@ -303,14 +308,23 @@ class OwnedProcess:
         self.ended = time.monotonic()
 
     def _copy(self, pipe: IO[bytes], file: IO[bytes], times: array[float]) -> None:
+        written, before = 0, b""
         with file:
-            for line in pipe:
-                output, mark, status = line.partition(_EXIT_MARK)
-                if mark:
+            while line := pipe.readline(_LONGEST_PIECE):
+                output, mark, status = (before + line).rpartition(_EXIT_MARK)
+                if mark and status.strip().isdigit() and len(status) < _LONGEST_STATUS:
                     self.returncode = int(status)
+                else:
+                    output = before + line
+                # The mark may be behind a text without an end of line, and cut in two.
+                whole = line.endswith(b"\n") or len(line) < _LONGEST_PIECE
+                output, before = (output, b"") if whole else (output[:-_HELD], output[-_HELD:])
                 if output:
                     self.output_at = time.monotonic()
-                    times.append(self.output_at)
+                    if (written := written + len(output)) > _MOST_KEPT:
+                        output = _LEFT_OUT if written - len(output) <= _MOST_KEPT else b""
+                    else:
+                        times.append(self.output_at)
                     # A full disk must not block the program; writing the record will tell of it.
                     with contextlib.suppress(OSError):
                         file.write(output)

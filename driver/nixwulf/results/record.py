@@ -48,7 +48,7 @@ def validate(document: Any, source: str) -> None:
     try:
         check_one_of_many(document, "record", source, tolerant=_is_later(version))
         found = digest(document)
-    except (ValueError, RecursionError) as error:  # NaN, half of a character, bottomless nesting
+    except (ValueError, TypeError, RecursionError) as error:  # NaN, half of a character, nesting
         raise InputError(f"{source}: no record can hold a value of it: {error}.") from None
     if document["digest"] != found:
         raise InputError(
@@ -65,9 +65,14 @@ def _is_later(version: object) -> bool:
 
 
 def save(document: Record, path: Path) -> None:
-    """Write a sealed record atomically; raises InputError when it breaks the schema."""
+    """Write a sealed record atomically; raises InputError when it could not be read back."""
     validate(document, str(path))
     write_json(path, document)
+    try:  # half of a character and numbers beyond 64 bits are in Python's JSON and in no other
+        load(path)
+    except InputError:
+        path.unlink()
+        raise
 
 
 def load(path: Path) -> Record:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -27,6 +28,8 @@ from nixwulf.sweep.recording import Findings, log_tails, record_of
 from nixwulf.sweep.sanity import References, check_text
 
 _DEATH_S = 2.0
+_TRACE = "driver.traceback"
+_MOST_WORDS = 300
 _BROKEN = frozenset({"failed", "timeout", "hang"})
 Observer = Callable[[str], None]
 
@@ -92,10 +95,8 @@ def run_case(
                 check_text(engine, run, model, found, references)
         with timed("measure"):
             _measure(engine, benchmark, run, found, watch)
-    except RunFailure as failure:
-        _fail(run, found, phase, failure.outcome, failure.reason)
-    except NixwulfError as error:
-        _fail(run, found, phase, "failed", error.message)
+    except Exception as error:
+        _fail(run, found, phase, *_why(run, error))
     finally:
         with timed("teardown"):
             watch.stop()
@@ -134,6 +135,25 @@ def _open_toolboxes(run: Run, engine: Engine | None) -> None:
         run.facts = {**run.facts, name: facts}
 
 
+def _why(run: Run, error: Exception) -> tuple[str, str]:
+    """The outcome that an exception makes, and its reason.
+
+    Of what nobody foresaw (an answer like none before, a full disk) the place is kept in raw/.
+    """
+    if isinstance(error, RunFailure):
+        return error.outcome, error.reason
+    if isinstance(error, NixwulfError):
+        return "failed", error.message
+    with suppress(OSError):
+        run.raw.mkdir(parents=True, exist_ok=True)
+        (run.raw / _TRACE).write_text("".join(traceback.format_exception(error)), "utf-8")
+    words = f"{type(error).__name__}: {str(error)[:_MOST_WORDS]}"
+    return (
+        "failed",
+        f"The driver cannot go on with what it met ({words}); raw/*/{_TRACE} has where.",
+    )
+
+
 def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> None:
     found.outcome = outcome
     found.metrics = []
@@ -144,7 +164,7 @@ def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> N
             reason += deaths
             break
         time.sleep(0.02)
-    found.failure = {"phase": phase, "reason": reason}
+    found.failure = {"phase": "link" if phase == "idle" else phase, "reason": reason}
     # A run that was judged, not broken, has in its logs how its programs took being stopped.
     logs = log_tails(run).values() if outcome in _BROKEN else ()
     hint = next(filter(None, map(hint_for, (reason, *logs))), None)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf import __version__
+from nixwulf.core.errors import InputError
 from nixwulf.core.metric import Metric
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.llm import PlacedModel
@@ -20,6 +21,7 @@ from nixwulf.plugins.runtime.run import Run
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
 
 _TAIL_LINES = 20
+_TAIL_BYTES = 1 << 16
 
 
 @dataclass
@@ -95,15 +97,44 @@ def record_of(
     return sealed(document)
 
 
+_ALWAYS = (
+    *("schema_version", "kind", "id", "case", "repetition", "started", "finished", "phases"),
+    *("cluster", "provenance", "raw"),
+)
+
+
+def without_values(record: Record, error: InputError) -> Record:
+    """What is left of a record that cannot be saved: that the run failed, and why.
+
+    Args:
+        record: of the run.
+        error: why it cannot be saved.
+    """
+    nodes = [{key: node[key] for key in ("name", "platform", "role")} for node in record["nodes"]]
+    reason = f"What it gave is nothing that a record can hold: {error.message[:_TAIL_BYTES]}"
+    kept = {key: record[key] for key in _ALWAYS if key in record}
+    failure = {"phase": "measure", "reason": reason.encode("ascii", "replace").decode()}
+    more = {"outcome": "failed", "failure": failure, "nodes": nodes, "commands": []}
+    return sealed({**kept, **more, "sanity": {}, "metrics": []})
+
+
 def log_tails(run: Run) -> dict[str, str]:
     """The last lines of the output of every node's processes, by node."""
     tails: dict[str, list[str]] = {}
     for process in run.owned:
         for path in (process.stdout, process.stderr):
-            lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+            lines = _end(path).splitlines()
             if lines:
                 tails.setdefault(process.node, []).extend([f"[{path.name}]", *lines[-_TAIL_LINES:]])
     return {node: "\n".join(lines) for node, lines in tails.items()}
+
+
+def _end(path: Path) -> str:
+    if not path.exists():
+        return ""
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        return stream.read().decode("utf-8", "replace")
 
 
 def _time(moment: datetime) -> str:

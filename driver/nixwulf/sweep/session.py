@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from nixwulf.core.errors import GateError
+from nixwulf.core.errors import GateError, InputError
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.llm import PlacedModel, place
 from nixwulf.nodes import lab
@@ -28,6 +28,7 @@ from nixwulf.plugins.runtime.run import Case, Run
 from nixwulf.results.record import Record, load, save
 from nixwulf.sweep.phases import run_case
 from nixwulf.sweep.plan import Plan
+from nixwulf.sweep.recording import without_values
 from nixwulf.sweep.sanity import References
 
 
@@ -134,7 +135,11 @@ def run_plan(
             observer.run_starts(case, repetition)
             begin = time.monotonic()
             record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
-            save(record, record_path(folder, case, repetition))
+            path = record_path(folder, case, repetition)
+            try:
+                save(record, path)
+            except InputError as error:
+                save(record := without_values(record, error), path)
             observer.run_ends(record, time.monotonic() - begin)
             if record["outcome"] == "hang" and plan.sweep.recover_after_hang:
                 _recover(connected, plan, case, observer)
