@@ -9,7 +9,7 @@ from nixwulf.results.record import Record
 
 
 @dataclass(frozen=True, order=True)
-class Session:
+class SessionKey:
     """One boot and one system of each node, on one day (UTC).
 
     machines: a node's boot and system, in the order of the nodes. A toolbox is no part of it: two
@@ -20,7 +20,7 @@ class Session:
     day: str
 
 
-def session_of(record: Record) -> Session:
+def session_of(record: Record) -> SessionKey:
     """The session in which a record was measured.
 
     What is no run says nothing of its session, so that each file or source is one of its own.
@@ -28,9 +28,9 @@ def session_of(record: Record) -> Session:
     day = str(record.get("started", ""))[:10]
     if record["kind"] != "run":
         source = record.get("source", {})
-        return Session((("", source.get("sha256") or str(record["id"])),), day)
+        return SessionKey((("", source.get("sha256") or str(record["id"])),), day)
     facts = (node.get("facts", {}) for node in record.get("nodes", ()))
-    return Session(tuple((str(known.get("boot", "")), _system(known)) for known in facts), day)
+    return SessionKey(tuple((str(known.get("boot", "")), _system(known)) for known in facts), day)
 
 
 def _system(facts: dict[str, Any]) -> str:

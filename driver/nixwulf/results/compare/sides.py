@@ -12,7 +12,7 @@ from nixwulf.core.files import find_results
 from nixwulf.core.query import Term, is_query, matches, parse_query
 from nixwulf.results.identity import COLUMNS, OVER_OWNERS, QUANTITY, Identity, Key, identity
 from nixwulf.results.record import Record, load
-from nixwulf.results.session import Session, session_of
+from nixwulf.results.session import SessionKey, session_of
 from nixwulf.results.store import read_folder
 from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
@@ -35,7 +35,7 @@ class ComparedRow:
 
     values: Mapping[str, Any]
     identity: Identity
-    session: Session | None = None
+    session: SessionKey | None = None
 
     @property
     def ok(self) -> bool:
