@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -155,3 +157,38 @@ def test_the_name_of_a_killed_lab_can_be_used_again(bring_up: Callable[..., Runn
     second = bring_up(cluster, "again")
     assert second.out("n2", "hostname") == "n2"
     second.lab.down()
+
+
+def test_a_lab_that_is_interrupted_while_it_comes_up_leaves_nothing(
+    bring_up: Callable[..., Running], state_base: Path
+) -> None:
+    bring_up(cluster_of(2, plain=Shape()), "probe").lab.down()
+    moments = [0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
+    signals = itertools.cycle([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    for moment, number in zip(moments, signals, strict=False):
+        command = [sys.executable, "-m", "nixwulf", "lab", "up", "--name", "early"]
+        driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        while not (state_base / "nixwulf" / "lab" / "early").exists():
+            assert driver.poll() is None
+            time.sleep(0.01)
+        time.sleep(moment)
+        begin = time.monotonic()
+        driver.send_signal(number)
+        _, words = driver.communicate(timeout=30)
+        assert (driver.returncode, words.strip()) == (130, "Interrupted."), moment
+        assert time.monotonic() - begin < 4, moment
+        assert lab.labs() == []
+        assert not (state_base / "nixwulf" / "lab" / "early").exists()
+        assert _processes_with(str(state_base / "nixwulf" / "lab" / "early")) == []
+
+
+def _processes_with(text: str) -> list[str]:
+    """Those whose command line or open files name a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit():
+                words = (entry / "cmdline").read_text(errors="replace")
+                files = [str(file.readlink()) for file in (entry / "fd").iterdir()]
+                found += [words] if text in " ".join([words, *files]) else []
+    return found

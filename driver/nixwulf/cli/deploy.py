@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,6 +162,7 @@ def _plan(
     prebuilt: Prebuilt | None,
     dry_run: bool,
 ) -> DeployPlan:
+    from nixwulf.core.interrupts import Pool
     from nixwulf.core.text import plural
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.ops.deploy.flake import attribute, lacks_nix, layouts
@@ -184,7 +184,7 @@ def _plan(
     ask = prebuilt is None and lacks_nix() is None
     click.echo(f"Reaching {plural(len(connections), 'node')}.", err=True)
     # Evaluating takes as long as a node that does not answer: seconds, so both at once.
-    with ThreadPoolExecutor(1) as pool:
+    with Pool(1) as pool:
         asked = pool.submit(layouts, flake, imaged) if ask else None
         machines = reach_machines(connections)
     known = asked.result() if asked else None

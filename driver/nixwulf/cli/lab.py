@@ -53,9 +53,13 @@ def up(name: str, cluster: str, nodes: int | None) -> None:
         check_count(nodes, definition.source)
         definition = with_lab_nodes(definition, nodes)
     started = labs.up(definition, name=name)
-    click.echo(f"Lab {name!r} is up: {' '.join(node.name for node in definition.nodes)}")
-    for fabric in definition.fabrics:
-        _print_measured(started, fabric)
+    try:
+        click.echo(f"Lab {name!r} is up: {' '.join(node.name for node in definition.nodes)}")
+        for fabric in definition.fabrics:
+            _print_measured(started, fabric)
+    except KeyboardInterrupt:
+        started.down()
+        raise
     click.echo(f"Try: nixwulf lab exec --name {name} {definition.nodes[0].name} -- hostname")
 
 

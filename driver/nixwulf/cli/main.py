@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import keyword
-import signal
 import sys
-from types import FrameType
+from contextlib import suppress
 
 import click
 
 from nixwulf import __version__
+from nixwulf.core import interrupts
 from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_USAGE, InputError, one_line, quoted
 
 _COMMANDS = {
@@ -72,7 +72,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit: 0 ok, 1 failed, 2 usage, 3 a gate refused, 130 interrupted."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts.handle()
     try:
         code = cli(standalone_mode=False)
     except click.ClickException as error:
@@ -86,10 +86,7 @@ def main() -> None:
         InputError(f"{quoted(str(error.filename))}: {error.strerror}.").show()
         code = EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted.", err=True)
+        with suppress(OSError):
+            click.echo("Interrupted.", err=True)
         code = EXIT_INTERRUPTED
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -1,11 +1,195 @@
-"""Ctrl-C and SIGTERM, held back while what belongs together is written."""
+"""Ctrl-C, SIGTERM and SIGHUP: one cancellation, which reaches every thread and every child."""
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from types import FrameType, TracebackType
+from typing import Any
+from weakref import WeakSet
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Closing a terminal sends more than one signal, and people press Ctrl-C twice: what is taken down
+# because of the first is not left half-way because of the second.
+_ONE_S = 5.0
+_GRACE_S = 1.0
+
+
+class _Scope:
+    """What threads wait for and have started: cancelled, it ends, and they start nothing more."""
+
+    def __init__(self, outer: _Scope | None = None) -> None:
+        self._lock = threading.RLock()
+        self._inner: WeakSet[_Scope] = WeakSet()
+        self._children: WeakSet[subprocess.Popen[Any]] = WeakSet()
+        self.cancelled = threading.Event()
+        if outer is not None:
+            with outer._lock:
+                outer._inner.add(self)
+                if outer.cancelled.is_set():
+                    self.cancelled.set()
+
+    def start(self, command: Sequence[str], options: dict[str, Any]) -> subprocess.Popen[Any]:
+        with self._lock:
+            self.check()
+            process = subprocess.Popen(command, **options)
+            self._children.add(process)
+        return process
+
+    def check(self) -> None:
+        if self.cancelled.is_set():
+            raise KeyboardInterrupt
+
+    def cancel(self) -> None:
+        with self._lock:
+            self.cancelled.set()
+            inner, children = list(self._inner), list(self._children)
+        for scope in inner:
+            scope.cancel()
+        for process in children:
+            _signal(process, signal.SIGTERM)
+        until = time.monotonic() + _GRACE_S
+        while any(process.poll() is None for process in children) and time.monotonic() < until:
+            time.sleep(0.01)
+        for process in children:
+            _signal(process, signal.SIGKILL)
+
+
+_root = _Scope()
+_own = threading.local()
+
+
+def _scope() -> _Scope | None:
+    """Of the thread; None in the main thread, where signals raise KeyboardInterrupt."""
+    if threading.current_thread() is threading.main_thread():
+        return None
+    found: _Scope = getattr(_own, "scope", _root)
+    return found
+
+
+def _signal(process: subprocess.Popen[Any], number: int) -> None:
+    """To a child, and to all of its session where it leads one."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            leads = os.getsid(process.pid) == process.pid
+            (os.killpg if leads else os.kill)(process.pid, number)
+
+
+def handle() -> None:
+    """From now on the signals cancel; a signal that is ignored (nohup, `&` in a script) stays so.
+
+    The main thread gets a KeyboardInterrupt.
+    """
+    last = -_ONE_S
+
+    def cancel(number: int, _frame: FrameType | None) -> None:
+        nonlocal last
+        global _root
+        if number == signal.SIGHUP:
+            _leave_terminal()
+        if time.monotonic() - last < _ONE_S:
+            return
+        last = time.monotonic()
+        before, _root = _root, _Scope()
+        before.cancel()
+        raise KeyboardInterrupt
+
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, cancel)
+
+
+def _leave_terminal() -> None:
+    """Where the terminal is gone, nobody reads: words for it must not become errors."""
+    for descriptor in (1, 2):
+        try:
+            os.write(descriptor, b"")
+        except OSError:
+            with open(os.devnull, "wb") as null, suppress(OSError):  # noqa: PTH123
+                os.dup2(null.fileno(), descriptor)
+
+
+class Pool(ThreadPoolExecutor):
+    """Threads of which none goes on when the block is left by an exception, or interrupted.
+
+    They start children by `popen` or `run`, and pause by `wait`.
+    """
+
+    def __init__(self, threads: int) -> None:
+        """A pool of so many threads."""
+        self._scope = _Scope(_scope() or _root)
+        super().__init__(threads, initializer=setattr, initargs=(_own, "scope", self._scope))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait for the threads, after an exception as long as their children take to end."""
+        if kind is not None:
+            self.shutdown(wait=False, cancel_futures=True)
+            self._scope.cancel()
+        self.shutdown()
+
+
+def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    """Start a child; one of another thread than the main one ends when the driver is interrupted.
+
+    Args:
+        command: its command line.
+        **options: of subprocess.Popen.
+
+    Raises:
+        KeyboardInterrupt: the driver was interrupted.
+    """
+    scope = _scope()
+    return scope.start(command, options) if scope else subprocess.Popen(command, **options)
+
+
+def run(
+    command: Sequence[str], *, timeout: float | None = None, **options: Any
+) -> subprocess.CompletedProcess[Any]:
+    """Run a program in a session of its own, all of which ends when the driver is interrupted.
+
+    Args:
+        command: its command line.
+        timeout: seconds that it may take, None for any.
+        **options: of subprocess.Popen.
+
+    Raises:
+        KeyboardInterrupt: the driver was interrupted.
+        subprocess.TimeoutExpired: it took longer.
+    """
+    process = popen(command, start_new_session=True, **options)
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    except BaseException:
+        _signal(process, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+        _signal(process, signal.SIGKILL)
+        process.wait()
+        raise
+    scope = _scope()
+    if scope:
+        scope.check()
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def wait(seconds: float) -> None:
+    """Pause a thread; raises KeyboardInterrupt when the driver is interrupted."""
+    scope = _scope()
+    if scope is None:
+        time.sleep(seconds)
+    elif scope.cancelled.wait(seconds):
+        raise KeyboardInterrupt
 
 
 @contextmanager
@@ -16,19 +200,18 @@ def held_back() -> Iterator[None]:
     wait for anything.
 
     Raises:
-        KeyboardInterrupt: after the block, where SIGINT or SIGTERM came during it.
+        KeyboardInterrupt: after the block, where a signal came during it.
     """
     came: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
         came.append(number)
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, note) for number in numbers]
+    before = [signal.signal(number, note) for number in SIGNALS]
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
+        for number, handler in zip(SIGNALS, before, strict=True):
             signal.signal(number, handler)
     if came:
         raise KeyboardInterrupt

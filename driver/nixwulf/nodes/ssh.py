@@ -11,12 +11,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event
 from typing import TypeVar
 
+from nixwulf.core import interrupts
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import read_text
 from nixwulf.inventory.cluster import Cluster, Node
@@ -82,12 +81,8 @@ class Connection:
         master = ["ssh", *self.options, "-o", "ControlMaster=auto", "-fN", self.node.ssh]
         # The master that stays behind keeps stderr open: a pipe would never reach its end.
         with tempfile.TemporaryFile("w+") as stderr:
-            done = subprocess.run(
-                master,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                check=False,
+            done = interrupts.run(
+                master, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr
             )
             stderr.seek(0)
             words = self._why(stderr.read())
@@ -113,7 +108,7 @@ class Connection:
         return self._finish(self._start(command, stdin), command, stdin, timeout_s)
 
     def _start(self, command: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        return interrupts.popen(
             self.argv(command),
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -172,26 +167,28 @@ class Connection:
         script = '[ -f "$1" ] && exec head -c "$2" -- "$1"'  # a FIFO would be waited for
         command = self.argv(["sh", "-c", script, "sh", path, str(count)])
         try:
-            return subprocess.run(
+            found: bytes = interrupts.run(
                 command,
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
                 timeout=_BYTES_S,
             ).stdout
         except subprocess.TimeoutExpired:
             return b""
+        return found
 
     def put(self, local: Path, remote: str) -> None:
         """Copy a file to an absolute path, whole or not at all."""
         script = 'mkdir -p "$(dirname "$1")" && cat >"$1.part" && mv "$1.part" "$1"'
         with local.open("rb") as file:
-            done = subprocess.run(
+            done = interrupts.run(
                 self.argv(["sh", "-c", script, "sh", remote]),
                 stdin=file,
-                capture_output=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 text=True,
-                check=False,
+                errors="replace",
             )
         if done.returncode != 0:
             raise NixwulfError(
@@ -315,27 +312,14 @@ def _socket_folder() -> Path:
     return folder
 
 
-def each(
-    function: Callable[[Item], Result], items: Iterable[Item], stop: Event | None = None
-) -> list[Result]:
-    """Call a function for each node, all at once: a thread a node.
+def each(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Call a function for each node, all at once; what it returned, in the order of the items.
 
-    Args:
-        function: what runs in the threads.
-        items: nodes, or what there is for each node.
-        stop: set before the threads are waited for, also when one of them failed or the driver was
-            interrupted; a function that waits for minutes has to look at it.
-
-    Returns:
-        What the function returned, in the order of the items.
+    It runs in a thread a node, of a pool that an exception or an interrupt ends.
     """
     chosen = list(items)
-    with ThreadPoolExecutor(max(1, len(chosen))) as pool:
-        try:
-            return list(pool.map(function, chosen))
-        finally:
-            if stop is not None:
-                stop.set()
+    with interrupts.Pool(max(1, len(chosen))) as pool:
+        return list(pool.map(function, chosen))
 
 
 def run_all(
@@ -362,8 +346,13 @@ def run_all(
             return error
 
     # All start before the first is waited for: a thread a node cost a fifth more on two cores.
-    started = [(node, node._start(command)) for node in nodes]
-    return [answer(node, process) for node, process in started]
+    started: list[tuple[Connection, subprocess.Popen[str]]] = []
+    try:
+        started += ((node, node._start(command)) for node in nodes)
+        return [answer(node, process) for node, process in started]
+    finally:
+        for _, process in started:
+            process.kill()
 
 
 def open_all(nodes: Iterable[Connection]) -> dict[str, str]:

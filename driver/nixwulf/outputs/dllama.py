@@ -119,7 +119,8 @@ TOOL = Tool(
     read,
     heads=re.compile(r"^\S+ (?:AddBos|Arch): ", re.MULTILINE),
     results=re.compile(
-        r"^(?:\S+ )?(?:Eval|Pred) *\d+ ms|^(Prediction)\n    nTokens: \d", re.MULTILINE
+        r"^(?:\S+ )?(?:(?:Eval|Pred) *\d+ ms|Critical error: )|^(Prediction)\n    nTokens: \d",
+        re.MULTILINE,
     ),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from nixwulf.outputs import ParseError
@@ -48,13 +49,18 @@ def mean_and_deviation(cell: str) -> tuple[float, float | None] | None:
     return (float(found[1]), float(found[2]) if found[2] else None) if found else None
 
 
-def last_words(text: str, first: int = 1) -> str:
-    """'; line 22 says "...".' of the first line that reports a failure, else a full stop.
+def last_words(text: str) -> str:
+    """'; line 22 says "...".' of the first line that reports a failure, else a full stop."""
+    return failure(text.splitlines(), 1)[1]
 
-    first: the number of the text's first line.
+
+def failure(lines: Iterable[str], first: int) -> tuple[int, str]:
+    """The number of the first line that reports a failure, and the end of a sentence; 0 and '.'.
+
+    first: the number of the first of the lines.
     """
-    for number, line in enumerate(text.splitlines(), first):
+    for number, line in enumerate(lines, first):
         if _TELLING.search(line):
             text = "".join(char if char.isprintable() else " " for char in line).strip()
-            return f'; line {number} says "{text[:_LENGTH]}".'
-    return "."
+            return number, f'; line {number} says "{text[:_LENGTH]}".'
+    return 0, "."

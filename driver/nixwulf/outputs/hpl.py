@@ -101,7 +101,8 @@ TOOL = Tool(
         r"^.*HPC Challenge Benchmark version|^[ \t]*HPLinpack |^[ \t]*(T/V) +N ", re.MULTILINE
     ),
     results=re.compile(
-        r"^[ \t]*(?:W[RC]\w+ +\d|\|\|Ax-b\|\|.*(?:PASSED|FAILED)|(End of Tests))", re.MULTILINE
+        r"^[ \t]*(?:W[RC]\w+ +\d|\|\|Ax-b\|\|.*(?:PASSED|FAILED)|(End of Tests)|HPL ERROR|>>>)",
+        re.MULTILINE,
     ),
 )
 

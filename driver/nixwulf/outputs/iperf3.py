@@ -21,6 +21,7 @@ _ROW = re.compile(
     r"(?P<rate>\d+(?:\.\d+)?)\s+(?P<unit>[KMGT]?)bits/sec(?P<rest>.*)$"
 )
 _ERROR = re.compile(r"^iperf3?: (?:error - )?(?P<words>.+)$")
+_NEVER_BEGAN = r"^[ \t]*iperf3?: error - unable to (?:connect|create|start|receive control)"
 # What the client sends is forward, whichever side prints it.
 _DIRECTION = {"TX-C": "forward", "RX-S": "forward", "RX-C": "reverse", "TX-S": "reverse"}
 _GBPS = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
@@ -129,11 +130,13 @@ TOOL = Tool(
     heads=re.compile(
         r"^[ \t]*(?:Connecting to host|Accepted connection from) "
         r"|^[ \t]*\[ *(?:\d+|ID)\](?:\[\S+\])? +"
-        r"(local|Interval|0\.00-\S+ +sec (?!.*(?:sender|receiver)))",
+        r"(local|Interval|0\.00-\S+ +sec (?!.*(?:sender|receiver)))"
+        rf"|({_NEVER_BEGAN})",
         re.MULTILINE,
     ),
     results=re.compile(
-        r"^[ \t]*(\[ *(?:\d+|SUM)\]\S*) .* (sender|receiver)\s*?$|^[ \t]*\[ *(?:\d+|SUM)\]\S* +\d",
+        r"^[ \t]*(\[ *(?:\d+|SUM)\]\S*) .* (sender|receiver)\s*?$"
+        rf"|^[ \t]*\[ *(?:\d+|SUM)\]\S* +\d|{_NEVER_BEGAN}",
         re.MULTILINE,
     ),
 )

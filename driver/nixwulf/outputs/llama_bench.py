@@ -22,7 +22,7 @@ from typing import Any
 
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import Found, Nodes, ParseError, Tool, exactly
-from nixwulf.outputs.forms import NUMBER, cells, last_words, mean_and_deviation
+from nixwulf.outputs.forms import NUMBER, cells, failure, last_words, mean_and_deviation
 
 ENGINE = "llama.cpp"
 _TEST = re.compile(
@@ -67,10 +67,9 @@ _HEAD = ["test", "t/s"]
 _KEYED = re.compile(r'\\?"build_commit\\?"')
 # After it a process has printed its last row.
 _DIED = re.compile(
-    r"terminate called|\bAborted\b|Segmentation fault|core dumped|\bKilled\b|^#0 +0x"
-    r"|^main: error|failed to load model"
+    r"terminate called|\bAborted\b|Segmentation fault|core dumped|\bKilled\b"
+    r"|^#[0-9]+ +0x[0-9a-f]+ in |^main: error|failed to load model"
 )
-_BACKTRACE = re.compile(r"^#\d+ +0x[0-9a-f]+ in ", re.MULTILINE)
 _PARALLELISM = {"layer": "pipeline", "row": "tensor", "tensor": "tensor"}
 
 
@@ -160,7 +159,21 @@ def read(text: str) -> list[Found]:
         run: _warnings(lines[begins[run] - 1 : ends[run]], begins[run])
         for run in {key[0] for key in groups}
     }
-    return [_case(rows, warnings[key[0]]) for key, rows in groups.items()]
+    ordered = [row.line for row in rows]
+    last = {
+        run: ordered[bisect.bisect_left(ordered, line) - 1]
+        for run, (line, _) in warnings.items()
+        if bisect.bisect_left(ordered, line) > bisect.bisect_left(ordered, begins[run])
+    }
+    return [
+        _case(own, warnings[key[0]][1] if _concerns(last.get(key[0], 0), own) else ())
+        for key, own in groups.items()
+    ]
+
+
+def _concerns(last: int, rows: Sequence[LlamaBenchRow]) -> bool:
+    """Whether a failure is of a case: it has the last row before it, where there is one."""
+    return not last or any(row.line == last for row in rows)
 
 
 TOOL = Tool("llama-bench", recognises, read, reads_all=True)
@@ -394,26 +407,22 @@ def _speed(value: Any, line: int) -> float:
     return float(text)
 
 
-def _warnings(lines: Sequence[str], first: int) -> tuple[str, ...]:
-    """Of one run: what it printed whole before a crash is kept, with a warning."""
-    text = "\n".join(lines)
-    failure = last_words(text, first)
-    if failure != ".":
-        return (f"The output reports a failure{failure}",)
-    crashed = _BACKTRACE.search(text) or ("[" in lines and "]" not in lines)
-    return ("llama-bench ended before its end, after these results.",) if crashed else ()
+def _warnings(lines: Sequence[str], first: int) -> tuple[int, tuple[str, ...]]:
+    """Of one run: what it printed whole before a crash is kept, with a warning; and its line."""
+    line, words = failure(lines, first)
+    if line:
+        return line, (f"The output reports a failure{words}",)
+    crashed = any(map(_DIED.search, lines)) or ("[" in lines and "]" not in lines)
+    ended = ("llama-bench ended before its end, after these results.",)
+    return first + len(lines), ended if crashed else ()
 
 
 def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
     first = rows[0]
     split = str(first.settings.get("split_mode", "layer"))
     reported = [row.settings for row in rows]
-    values: dict[str, set[Any]] = {}
-    for one in reported:
-        for key, value in one.items():
-            values.setdefault(key, set()).add(value)
-    differing = {key for key, own in values.items() if len(own) > 1}
-    differing |= {key for one in reported for key in values.keys() - one.keys()}
+    keys = {key for one in reported for key in one}
+    differing = {key for key in keys if len({one.get(key) for one in reported}) > 1}
     # A table has a column for what was not left at its default; JSON has all there is.
     shown = {*_ALWAYS, *differing} if "model_filename" in first.details else None
     return Found(

@@ -190,7 +190,9 @@ TOOL = Tool(
         re.MULTILINE,
     ),
     results=re.compile(
-        rf"^[ \t]*# (Avg bus bandwidth)|{_BEGINNING.pattern}|^\w+ +\w+ +[\d.]+/\d", re.MULTILINE
+        rf"^[ \t]*# (Avg bus bandwidth)|{_BEGINNING.pattern}|^\w+ +\w+ +[\d.]+/\d"
+        rf"|^.*{_ERROR.pattern}",
+        re.MULTILINE,
     ),
 )
 

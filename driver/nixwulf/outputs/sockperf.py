@@ -100,7 +100,8 @@ TOOL = Tool(
     read,
     heads=_VERSION,
     results=re.compile(
-        r"^sockperf: (Summary): (?:Latency|Round trip) is|^packet, (txTime)", re.MULTILINE
+        r"^sockperf: (Summary): (?:Latency|Round trip) is|^packet, (txTime)|^sockperf: ERROR",
+        re.MULTILINE,
     ),
 )
 

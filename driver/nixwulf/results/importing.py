@@ -173,6 +173,8 @@ def records_of(
         }
         counts: Counter[str] = Counter()
         names, cases = _names(cases, metadata), _apart(cases, named=bool(metadata.models))
+        if len(cases) + len(unread) == 1:
+            cases = [replace(case, line=0) for case in cases]
         records = [_record(source, metadata, case, cases, names, counts) for case in cases]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
@@ -334,11 +336,10 @@ def _record(
     called = found.model.get("name")
     names_it = f"{source['tool']} calls the model {called!r}" if name and called else ""
     note = "; ".join(filter(None, (found.note, names_it)))
-    line = found.line if len(others) > 1 else None
     kind = metadata.fabric_kind if nodes > 1 else None
     return external_record(
         "imported",
-        source=present({**source, "line": line, "note": note}),
+        source=present({**source, "line": found.line or None, "note": note}),
         case=case,
         cluster={
             "name": metadata.cluster,

@@ -5,10 +5,10 @@ import signal
 
 import pytest
 
-from nixwulf.core.interrupts import held_back
+from nixwulf.core.interrupts import SIGNALS, held_back
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_what_belongs_together_is_done_before_the_interrupt_comes(number):
     done = []
 
@@ -22,9 +22,9 @@ def test_what_belongs_together_is_done_before_the_interrupt_comes(number):
 
 
 def test_the_handlers_are_as_before_whatever_happens_in_the_block():
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.getsignal(number) for number in SIGNALS]
     with pytest.raises(ValueError, match="full"), held_back():
         raise ValueError("full")
     with held_back():
         pass
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [signal.getsignal(number) for number in SIGNALS] == before

@@ -194,6 +194,10 @@ def test_a_crash_warns_on_the_run_that_it_ended_alone(records):
         warned = [one for one in found if "warnings" in one]
         assert [len(one["metrics"]) for one in found] == [4] * len(found)
         assert warned == ([] if len(found) == 2 else found[1:2])
+    rows = fixture("llama-bench/two-depths.jsonl")
+    # no output: lines of two models, and the second's process ended
+    two = rows + rows.replace("tiny.gguf", "other.gguf") + "Segmentation fault (core dumped)\n"
+    assert ["warnings" in one for one in records(two + "Killed\n")] == [False, True]
     (record,) = records(TABLE.rpartition("build:")[0] + crash)
     assert "reports a failure; line " in record["warnings"][0]
 

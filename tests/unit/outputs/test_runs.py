@@ -136,6 +136,27 @@ def test_what_is_left_of_a_table_does_not_change_the_whole_one_before_it(records
     assert len(unread) == 1
 
 
+@pytest.mark.parametrize(
+    ("failed", "good"),
+    [
+        ("iperf3/refused.txt", "iperf3/client.txt"),
+        ("sockperf/refused.txt", "sockperf/tcp.txt"),
+        ("nccl-tests/no-gpu.txt", "nccl-tests/decode.txt"),
+        ("hpl/residual-failed.txt", "hpl/one-problem.txt"),
+        ("dllama/no-worker.txt", "dllama/two-nodes.txt"),
+        ("dllama/killed-worker.txt", "dllama/two-nodes.txt"),
+        ("ping/no-answer.txt", "ping/replies.txt"),
+    ],
+)
+def test_a_run_that_failed_takes_no_other_with_it(tmp_path, failed, good):
+    path, unread = tmp_path / "output.txt", []
+    path.write_text("\n".join((fixture(good), fixture(failed), fixture(good))))
+    found = records_of(path, UserMetadata(("lab",), 2), None, unread.append)
+    assert len(found) == 2
+    assert len(unread) == 1
+    assert found[0]["metrics"] == found[1]["metrics"]
+
+
 def test_the_line_that_a_sentence_names_is_one_of_the_file(tmp_path):
     good = fixture("mlx/mlx.single.llama.txt")
     path, unread = tmp_path / "output.txt", []

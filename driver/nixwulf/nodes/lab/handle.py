@@ -97,21 +97,20 @@ class Lab:
     def down(self) -> None:
         """End the lab, also one whose supervisor was killed; leaves no process, mount or file."""
         self._close_connections()
-        try:
+        answers = False
+        with suppress(NixwulfError):
             self._ask({"do": "down"})
-        except NixwulfError:
-            self._kill()
+            answers = True
         if self.lifeline is not None:
             with suppress(OSError):
                 os.close(self.lifeline)
-        self._wait_until_gone()
+        self._wait_until_gone(kill=not answers)
         self.files.remove()
 
     def _kill(self) -> None:
         """For a supervisor that does not answer; the kernel ends all of its lab with it."""
-        if self.is_up:
-            with suppress(OSError, ValueError):
-                os.kill(int(self.files.process_id.read_text("utf-8")), signal.SIGKILL)
+        with suppress(OSError, ValueError):
+            os.kill(int(self.files.process_id.read_text("utf-8")), signal.SIGKILL)
 
     def _close_connections(self) -> None:
         # ssh's own masters live on this machine, outside the lab. A lab that is ending removes its
@@ -131,7 +130,7 @@ class Lab:
         for master in masters:
             master.wait()
 
-    def _wait_until_gone(self) -> None:
+    def _wait_until_gone(self, *, kill: bool) -> None:
         try:
             lock = os.open(self.files.lock, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -142,6 +141,8 @@ class Lab:
                 with suppress(BlockingIOError):
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     return
+                if kill:  # again and again: of a lab that begins, the process is not known yet
+                    self._kill()
                 if time.monotonic() > deadline:
                     raise NixwulfError(f"Lab {self.name!r} did not end; see {self.files.log}.")
                 time.sleep(0.01)
@@ -203,6 +204,8 @@ PROGRAMS = {
     "setsid": "util-linux",
 }
 NIXOS_WRAPPERS = Path("/run/wrappers")
+# $0 is the file for the number of the process that the rest of the command line becomes.
+_NOTED = 'echo $$ >"$0" && exec "$@"'
 
 
 def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool = False) -> Lab:
@@ -260,9 +263,10 @@ def _start_supervisor(
     passed = [report, lock, alive]
     try:
         with state.log.open("w") as log:
-            # setsid --fork: the lab's process is nobody's child, so nobody has to wait for it.
+            # setsid --fork: the lab's process is nobody's child, so nobody has to wait for it. Who
+            # is interrupted before the supervisor is there ends what makes its namespaces.
             subprocess.run(
-                ["setsid", "--fork", *namespaces]
+                ["setsid", "--fork", "sh", "-c", _NOTED, str(state.process_id), *namespaces]
                 + [sys.executable, "-m", "nixwulf.nodes.lab.supervisor", str(state.folder)]
                 + [str(descriptor) for descriptor in passed],
                 check=True,
@@ -277,8 +281,10 @@ def _start_supervisor(
         if lifeline:
             os.close(alive)
     # Not until its end: the nodes' processes have the pipe too.
-    message = os.read(ready, 4096).decode()
-    os.close(ready)
+    try:
+        message = os.read(ready, 4096).decode()
+    finally:
+        os.close(ready)
     if message == "ready":
         return held if lifeline else None
     if not message:  # it ended before it could say why

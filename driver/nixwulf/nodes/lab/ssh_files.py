@@ -87,16 +87,18 @@ def _folder(state: StateFolder, node: str) -> Path:
 
 
 def _make_keys(keys: Sequence[Path]) -> None:
-    processes = [
-        subprocess.Popen(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "nixwulf-lab", "-f", str(key)],
-            stdin=subprocess.DEVNULL,
-        )
-        for key in keys
-    ]
-    for process, key in zip(processes, keys, strict=True):
-        if process.wait() != 0:
-            raise InputError(f"ssh-keygen made no key at {str(key)!r}; see its message above.")
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "nixwulf-lab", "-f"]
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for key in keys:
+            processes.append(subprocess.Popen([*command, str(key)], stdin=subprocess.DEVNULL))
+        for process, key in zip(processes, keys, strict=True):
+            if process.wait() != 0:
+                raise InputError(f"ssh-keygen made no key at {str(key)!r}; see its message above.")
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def _client(state: StateFolder, definition: Definition, addresses: dict[str, str]) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from nixwulf.core import interrupts
 from nixwulf.core.errors import InputError
+from nixwulf.core.errors import quoted as quoted_value
 from nixwulf.core.files import read_json
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Cluster, Node
@@ -20,6 +23,7 @@ FEATURES = ("--extra-experimental-features", "nix-command flakes")
 SYSTEM = "config.system.build.toplevel"
 
 _LAYOUT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "layout.nix"
+_LAYOUT_KEYS = ("disks", "labels", "modules", "interfaces")
 _DARWIN = "s: { drv = s.system.drvPath; out = s.system.outPath; }"
 
 
@@ -84,7 +88,7 @@ def lacks_nix() -> str | None:
 def layouts(flake: str, attributes: Sequence[str]) -> dict[str, Layout]:
     """What the configurations of NixOS nodes would do to their machines, by attribute."""
     function = _LAYOUT.read_text("utf-8")
-    found = _evaluate(flake, "nixosConfigurations", attributes, function)
+    found = _evaluate(flake, "nixosConfigurations", attributes, function, _is_layout)
     return {name: layout_of(value) for name, value in found.items()}
 
 
@@ -116,7 +120,7 @@ def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> d
     output = "darwinConfigurations" if darwin else "nixosConfigurations"
     layout = _LAYOUT.read_text("utf-8")
     linux = f"s: {{ drv = s.{SYSTEM}.drvPath; out = s.{SYSTEM}.outPath; layout = ({layout}) s; }}"
-    found = _evaluate(flake, output, attributes, _DARWIN if darwin else linux)
+    found = _evaluate(flake, output, attributes, _DARWIN if darwin else linux, _is_system)
     return {
         name: Built(
             value["drv"], value["out"], layout_of(value["layout"]) if "layout" in value else None
@@ -142,22 +146,57 @@ def evaluation(flake: str, output: str, attributes: Sequence[str], function: str
     return ["nix", "eval", *FEATURES, "--json", f"{flake}#{output}", "--apply", apply]
 
 
+def _is_layout(value: Any) -> bool:
+    """Whether it is of the form of layout.nix."""
+    lists = [value.get(key) for key in _LAYOUT_KEYS] if isinstance(value, dict) else [value]
+    return isinstance(value, dict) and all(
+        words is None or (isinstance(words, list) and all(isinstance(w, str) for w in words))
+        for words in lists
+    )
+
+
+def _is_system(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and all(isinstance(value.get(key), str) for key in ("drv", "out"))
+        and ("layout" not in value or _is_layout(value["layout"]))
+    )
+
+
 def _evaluate(
-    flake: str, output: str, attributes: Sequence[str], function: str
+    flake: str,
+    output: str,
+    attributes: Sequence[str],
+    function: str,
+    fits: Callable[[Any], bool],
 ) -> Mapping[str, Any]:
     if not attributes:
         return {}
     command = evaluation(flake, output, attributes, function)
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    done = interrupts.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     if done.returncode != 0:
         raise InputError(
-            f"The flake {flake!r} does not evaluate: {error_of(done.stderr)}; see all of it by "
+            f"The flake {flake!r} does not evaluate: "
+            f"{error_of(done.stderr.decode('utf-8', 'replace'))}; see all of it by "
             f"'nix eval {flake}#{output}.{attributes[0]}.config.networking.hostName'."
         )
-    found: dict[str, Any] = json.loads(done.stdout)
+    try:
+        found = json.loads(done.stdout)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InputError(
+            f"nix answered for the flake {flake!r} with {quoted_value(done.stdout)}, expected a "
+            f"JSON object; run '{shlex.join(command)}'."
+        )
     for name in attributes:
+        if found.get(name) is not None and not fits(found[name]):
+            raise InputError(
+                f"nix answered for {output}.{quoted(name)} of the flake {flake!r} with "
+                f"{quoted_value(found[name])}, which is no system; run '{shlex.join(command)}'."
+            )
         if found.get(name) is None:
             raise InputError(
                 f"The flake {flake!r} has no {output}.{quoted(name)}; is the cluster file among "

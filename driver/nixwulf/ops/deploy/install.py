@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nixwulf.core import interrupts
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.text import clean
 from nixwulf.nodes.ssh import Connection, as_options
@@ -66,7 +67,7 @@ def build_installers(plans: Sequence[NodePlan]) -> None:
     """Build what nodes are booted into, once a platform; raises NixwulfError."""
     for command in dict.fromkeys(plan.build for plan in plans if plan.build):
         Path("runs").mkdir(exist_ok=True)
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+        done = interrupts.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
         if done.returncode != 0:
             raise NixwulfError(
                 f"An installer is not built, and no node is changed: nix ended with "

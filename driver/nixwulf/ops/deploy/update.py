@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from threading import Event
 
+from nixwulf.core import interrupts
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Cluster, Node
 from nixwulf.nodes.ssh import Connection, Unreachable, each
@@ -109,8 +109,8 @@ def built_here() -> set[str]:
     found: set[str] = set()
     for setting in ("system", "extra-platforms"):
         command = ["nix", "config", "show", *FEATURES, setting]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        found |= set(done.stdout.split())
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+        found |= set(done.stdout.decode("utf-8", "replace").split())
     return found
 
 
@@ -153,7 +153,7 @@ def _measuring(node: Node, machine: Machine) -> list[str]:
 
 def build(command: Sequence[str]) -> None:
     """Build with nix's own progress on the terminal; raises NixwulfError."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+    done = interrupts.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     if done.returncode != 0:
         raise NixwulfError(
             f"The systems are not built, and no node is changed: nix ended with {done.returncode}; "
@@ -166,14 +166,14 @@ def bring_all(targets: Sequence[Target]) -> list[str]:
 
     def attempt(target: Target) -> str | None:
         command = bring_command(target)
-        done = subprocess.run(
+        done = interrupts.run(
             command,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
             env=nix_environment(target.connection),
-            check=False,
         )
         if done.returncode == 0:
             return None
@@ -193,11 +193,11 @@ def switch_all(targets: Sequence[Target], seconds: int, report: Report) -> list[
         seconds: after which a node goes back that was not reached again.
         report: called with a node's name and what happens there.
     """
-    stop = Event()  # interrupted: nobody comes back to the nodes, and so they go back
-    return each(lambda target: _switch(target, seconds, report, stop), targets, stop)
+    # Interrupted: nobody comes back to the nodes, and so they go back.
+    return each(lambda target: _switch(target, seconds, report), targets)
 
 
-def _switch(target: Target, seconds: int, report: Report, stop: Event) -> Update:
+def _switch(target: Target, seconds: int, report: Report) -> Update:
     """Activate, then come back over a connection that began after the activation had ended.
 
     Only that shows that the node can be reached; until 'finish' has run over it, the node goes back
@@ -219,7 +219,7 @@ def _switch(target: Target, seconds: int, report: Report, stop: Event) -> Update
     report(node.name, "activating")
     deadline = time.monotonic() + seconds + _ROLLING_BACK_S
     log, words, mode = "", "", "look"
-    while time.monotonic() < deadline and not stop.is_set():
+    while time.monotonic() < deadline:
         try:
             answer = fresh.script(script, mode, node.name, path, timeout_s=_ANSWER_S)
         except NixwulfError as error:
@@ -235,7 +235,7 @@ def _switch(target: Target, seconds: int, report: Report, stop: Event) -> Update
                     found, words=" ".join(dict.fromkeys(filter(None, (log, found.words))))
                 )
             words = f"Node {node.name!r} was still {found.state} at the last answer."
-        stop.wait(_PAUSE_S)
+        interrupts.wait(_PAUSE_S)
     return Update(node, "lost-late" if mode == "finish" else "lost", words=log or words)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from threading import Event
 
+from nixwulf.core import interrupts
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import cache_dir
 from nixwulf.nodes.process import OwnedProcess
@@ -62,13 +62,12 @@ def install(nodes: Sequence[Connection], engine: Engine, observer: Observer) -> 
     if builders:
         archive = recipe.archive(lambda step, share: observer(_HERE, step, share))
     by_name = {node.node.name: node for node in nodes}
-    stop = Event()
 
     def carry_out(kind: NodeKind) -> list[Installed]:
         first, state = by_name[kind.first], states[kind.first]
         if kind.builds:
             first.put(archive, f"{state.root}/{engine.name}.source")
-            _build(first, engine, recipe, kind, observer, stop)
+            _build(first, engine, recipe, kind, observer)
         verified = _verify(first, engine, state)
 
         def bring(name: str) -> Installed:
@@ -91,7 +90,7 @@ def install(nodes: Sequence[Connection], engine: Engine, observer: Observer) -> 
 
         return each(bring, kind.nodes)
 
-    done = {one.node: one for some in each(carry_out, kinds, stop) for one in some}
+    done = {one.node: one for some in each(carry_out, kinds) for one in some}
     return [done[name] for name in by_name]
 
 
@@ -144,7 +143,6 @@ def _build(
     recipe: NodeBuild,
     kind: NodeKind,
     observer: Observer,
-    stop: Event,
 ) -> None:
     """Until it ends or the driver is interrupted, whereupon the node removes what there is."""
     arguments = [engine.name, kind.build, recipe.sha256, recipe.folder, recipe.script]
@@ -153,7 +151,8 @@ def _build(
     observer(name, step, 0.0)
     process = OwnedProcess.start(node, name, argv, {}, cache_dir() / "engines")
     try:
-        while process.running and not stop.wait(_POLL_S):
+        while process.running:
+            interrupts.wait(_POLL_S)
             lines = process.output.splitlines()
             shares = (recipe.share_done(line) for line in reversed(lines))
             observer(name, step, next(filter(None, shares), 0.0))
@@ -170,9 +169,14 @@ def _copy(source: Connection, node: Connection, engine: Engine) -> None:
     """Through this machine, which alone is sure to reach both."""
     script = _SCRIPT.read_text("utf-8")
     send, receive = (["sh", "-c", script, "sh", way, engine.name] for way in ("send", "receive"))
-    with subprocess.Popen(source.argv(send), stdout=subprocess.PIPE) as sender:
-        done = subprocess.run(
-            node.argv(receive), stdin=sender.stdout, capture_output=True, text=True, check=False
+    with interrupts.popen(source.argv(send), stdout=subprocess.PIPE) as sender:
+        done = interrupts.run(
+            node.argv(receive),
+            stdin=sender.stdout,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
         )
     if done.returncode != 0 or sender.returncode != 0:
         words = done.stderr.strip().splitlines() or [f"{source.node.name!r} sent no whole copy"]

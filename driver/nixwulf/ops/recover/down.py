@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from importlib import resources
 from itertools import permutations
 from pathlib import Path
-from threading import Event
 
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.interrupts import wait
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.nodes.process import LIST_OWNED
@@ -143,34 +143,32 @@ def shut_down(nodes: Sequence[Connection], deadline_s: float, report: Report) ->
     return _down(nodes, "poweroff", deadline_s, report)
 
 
-def await_boot(node: Connection, before: str, until: float, stop: Event) -> bool:
+def await_boot(node: Connection, before: str, until: float) -> bool:
     """Wait until a node answers from another boot.
 
     Args:
         node: the node, over connections that are made anew.
         before: the identity of the boot that it is in, or was in.
         until: the monotonic time, in seconds, at which to give up.
-        stop: ends the waiting.
 
     Returns:
         Whether it answers from another boot.
     """
-    while time.monotonic() < until and not stop.is_set():
+    while time.monotonic() < until:
         found = state(node)
         if found.error is None and found.boot != before:
             return True
-        stop.wait(POLL_S)
+        wait(POLL_S)
     return False
 
 
-def await_answer(node: Connection, limit_s: float, report: Report, stop: Event) -> None:
+def await_answer(node: Connection, limit_s: float, report: Report) -> None:
     """Wait until a node that may be booting answers, or refuses.
 
     Args:
         node: the node, over connections that are made anew.
         limit_s: how long to wait, in seconds.
         report: called once with the node's name and what is waited for, if it is.
-        stop: ends the waiting.
     """
     until = time.monotonic() + limit_s
     waited = False
@@ -178,8 +176,7 @@ def await_answer(node: Connection, limit_s: float, report: Report, stop: Event) 
         if not waited:
             report(found.name, f"does not answer, and may be booting: waiting up to {limit_s:g} s")
             waited = True
-        if stop.wait(POLL_S):
-            return
+        wait(POLL_S)
     if waited and found.error is None:
         report(found.name, "answers")
 
@@ -188,7 +185,6 @@ def _down(
     nodes: Sequence[Connection], action: str, deadline_s: float, report: Report
 ) -> dict[str, str]:
     until = time.monotonic() + deadline_s
-    stop = Event()
     before = {found.name: found for found in states(nodes)}
     silent = {name: found.error for name, found in before.items() if found.error is not None}
     if silent:
@@ -206,19 +202,19 @@ def _down(
             return error.message
         report(name, "goes down")
         if action == "poweroff":
-            return _await_silence(node, until, stop)
-        if not await_boot(node, before[name].boot, until, stop):
+            return _await_silence(node, until)
+        if not await_boot(node, before[name].boot, until):
             return f"it is not back after {deadline_s:g} s"
         report(name, "is back")
         return None
 
-    failures = each(one, nodes, stop)
+    failures = each(one, nodes)
     return {node.node.name: words for node, words in zip(nodes, failures, strict=True) if words}
 
 
-def _await_silence(node: Connection, until: float, stop: Event) -> str | None:
-    while time.monotonic() < until and not stop.is_set():
+def _await_silence(node: Connection, until: float) -> str | None:
+    while time.monotonic() < until:
         if state(node).error is not None:
             return None
-        stop.wait(POLL_S)
+        wait(POLL_S)
     return "it still answers"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Event
 
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.interrupts import wait
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Node
 from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.nodes.process import stop_owned
@@ -62,13 +62,12 @@ def recover(
         InputError: a power switch that its kind cannot be.
     """
     switches.require_known(cluster)
-    stop = Event()
 
     def climb(group: Sequence[str]) -> Recovered:
         nodes = [connections[name] for name in group]
-        return _Ladder(cluster, nodes, report, waived, deadline_s, stop).climb(steps)
+        return _Ladder(cluster, nodes, report, waived, deadline_s).climb(steps)
 
-    return each(climb, groups(cluster, names), stop)
+    return each(climb, groups(cluster, names))
 
 
 class _Ladder:
@@ -81,14 +80,12 @@ class _Ladder:
         report: Report,
         waived: Sequence[str],
         deadline_s: float,
-        stop: Event,
     ) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._report = report
         self._waived = waived
         self._deadline_s = deadline_s
-        self._stopped = stop
         self._wrong = ""
 
     def climb(self, steps: Sequence[str]) -> Recovered:
@@ -96,10 +93,7 @@ class _Ladder:
         names = tuple(node.node.name for node in self._nodes)
         if not self._lab():
             limit_s = min(_BOOT_S, self._deadline_s)
-            each(
-                lambda node: down.await_answer(node, limit_s, self._report, self._stopped),
-                self._nodes,
-            )
+            each(lambda node: down.await_answer(node, limit_s, self._report), self._nodes)
         actions: dict[str, Callable[[], str | None]] = {
             "stop": self._stop,
             "reset": self._reset,
@@ -107,8 +101,6 @@ class _Ladder:
             "power": self._power,
         }
         for step in steps:
-            if self._stopped.is_set():
-                break
             unfit = actions[step]()
             if unfit:
                 self._say(f"{step}: {unfit}")
@@ -133,8 +125,9 @@ class _Ladder:
             if not refused:
                 return True
             self._wrong = refused[0].sentences[0]
-            if time.monotonic() > until or self._stopped.wait(down.POLL_S):
+            if time.monotonic() > until:
                 return False
+            wait(down.POLL_S)
 
     def _stop(self) -> str | None:
         """Stop what the driver owns; a node that does not answer needs more."""
@@ -179,7 +172,7 @@ class _Ladder:
             return error.message
         until = time.monotonic() + self._deadline_s
         for node in self._nodes:
-            if not down.await_boot(node, before[node.node.name], until, self._stopped):
+            if not down.await_boot(node, before[node.node.name], until):
                 return f"{node.node.name} is not back after {self._deadline_s:g} s"
         return None
 

@@ -16,6 +16,7 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.ssh import Connection
 from nixwulf.ops.deploy import flake, refusals, update
 from nixwulf.ops.deploy.update import Target, bring_command, build_command, store_address
+from stand_in import put
 
 NODE = cluster_of("fw1").nodes[0]
 CONNECTION = Connection(NODE, ())
@@ -77,6 +78,28 @@ def test_a_flake_that_does_not_evaluate_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(InputError, match="'x' does not evaluate: infinite recursion; see all of"):
         flake.layouts("x", ["a"])
+
+
+LISTS = {"disks": None, "labels": [], "modules": ["x"], "interfaces": None}
+
+
+@pytest.mark.parametrize("ask", [flake.layouts, flake.systems])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(b"", b"\xff\xfe{", b"null", b"[]", b'"a"', b'{"a": 7}', b'{"a": []}', b"[" * 100_000),
+        json.dumps({"a": {**LISTS, "disks": "sda"}}).encode(),
+        json.dumps({"a": {**LISTS, "labels": [1]}}).encode(),
+        b'{"a": {"drv": "/nix/store/x.drv", "out": null, "disks": 1}}',
+        b'{"a": {"drv": "x", "out": "x", "layout": {"disks": {}}, "labels": true}}',
+    ],
+)
+def test_an_answer_of_nix_that_is_no_system_is_named(tmp_path, monkeypatch, ask, answer):
+    (tmp_path / "answer").write_bytes(answer)
+    put(tmp_path, "nix", f"printf '\\377' >&2; exec cat {tmp_path}/answer")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(InputError, match="^nix answered for .*the flake 'x' with"):
+        ask("x", ["a"])
 
 
 def test_a_system_is_copied_or_where_it_cannot_be_built_here_built_on_the_node():

@@ -1,7 +1,6 @@
 """Recovering nodes: who goes down with whom, and the state that a node prints."""
 
 import os
-import threading
 
 import pytest
 from hypothesis import given
@@ -99,7 +98,7 @@ def test_a_node_that_may_be_booting_is_waited_for_until_it_answers(
     monkeypatch.setattr(down, "POLL_S", 0.01)
     node = Connection(cluster(["ethernet"], [NAMES]).nodes[0], ())
     said = []
-    await_answer(node, 60, lambda name, words: said.append((name, words)), threading.Event())
+    await_answer(node, 60, lambda name, words: said.append((name, words)))
     assert said == [("n0", words) for words in reported]
 
 
@@ -108,7 +107,7 @@ def test_a_node_that_stays_silent_is_waited_for_no_longer_than_the_limit(tmp_pat
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     node = Connection(cluster(["ethernet"], [NAMES]).nodes[0], ())
     said = []
-    await_answer(node, 0, lambda _, words: said.append(words), threading.Event())
+    await_answer(node, 0, lambda _, words: said.append(words))
     assert said == []
 
 
