@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import keyword
 import sys
 from contextlib import suppress
@@ -72,6 +73,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit: 0 ok, 1 failed, 2 usage, 3 a gate refused, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # of ASCII too: no character ends a command
+            stream.reconfigure(errors="backslashreplace")
     interrupts.handle()
     try:
         code = cli(standalone_mode=False)
