@@ -9,7 +9,6 @@ from rich.console import Console
 
 from nixwulf.sweep.progress import TerminalProgress
 
-
 _COMMAND = """
 import sys
 from nixwulf.cli.main import main
