@@ -31,3 +31,10 @@ def test_progress_on_a_full_stream_does_not_end_the_sweep():
     with Path("/dev/full").open("w", buffering=1) as full:
         TerminalProgress(Console(file=full)).step("Bringing up the lab")
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
+
+
+def test_a_full_stream_is_a_sentence():
+    with Path("/dev/full").open("w") as full:
+        argv = [sys.executable, "-m", "nixwulf", "models", "ls", "--help"]
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert "Traceback" not in done.stderr
