@@ -13,6 +13,7 @@ _HEAD = """# Campaign
 
 Faults, hostile inputs and planted private texts, tried on commit {commit} on {date} by
 `.venv/bin/python tests/campaign all`; `make campaign` tries a sample in at most five minutes.
+{note}
 
 ## Faults
 
@@ -40,7 +41,12 @@ def pages() -> dict[str, str]:
     if not _RESULTS.exists():
         return {}
     found = json.loads(_RESULTS.read_text("utf-8"))
-    parts = [_HEAD.format(**found), _faults(found["faults"]), _FUZZ, _fuzz(found["fuzz"])]
+    parts = [
+        _HEAD.format(**{"note": "", **found}),
+        _faults(found["faults"]),
+        _FUZZ,
+        _fuzz(found["fuzz"]),
+    ]
     parts.append(_PLANTED.format(**found["planted"]))
     if "soak" in found:
         parts.append(_soak(found["soak"]))
