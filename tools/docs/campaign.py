@@ -19,7 +19,7 @@ Faults, hostile inputs and planted private texts, tried on commit {commit} on {d
 
 Each trial is a run of two nodes in a lab of its own, and a fault at a moment of it. As promised: a
 record of an expected outcome, an exit code and a sentence, within the limit and 10 s; at most
-300 MB; no process, file or mount left 12 s later; the folder can be read and gone on with.
+300 MB; no process or file left 12 s later; the folder can be read and gone on with.
 
 """
 _FUZZ = """
