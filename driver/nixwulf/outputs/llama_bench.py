@@ -25,6 +25,7 @@ from nixwulf.outputs import Found, Nodes, ParseError, Tool, exactly
 from nixwulf.outputs.forms import NUMBER, cells, failure, last_words, mean_and_deviation
 
 ENGINE = "llama.cpp"
+_DECODER = json.JSONDecoder()
 _TEST = re.compile(
     r"(?=pp|tg)(?:pp(?P<prompt>[0-9]{1,9}))?\+?(?:tg(?P<gen>[0-9]{1,9}))?"
     r"(?: @ d(?P<depth>[0-9]{1,9}))?"
@@ -233,7 +234,7 @@ def _json_rows(text: str) -> Iterator[LlamaBenchRow]:
     begins = [index for index, line in enumerate(lines) if line.lstrip().startswith(("{", "[{"))]
     for begin, end in pairwise((*begins, len(lines))):
         try:
-            value, _ = json.JSONDecoder().raw_decode("".join(lines[begin:end]).lstrip())
+            value, _ = _DECODER.raw_decode("".join(lines[begin:end]).lstrip())
         except (ValueError, RecursionError):
             continue
         for row in _within(value):
