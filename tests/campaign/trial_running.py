@@ -15,6 +15,7 @@ from trials import NONE, TRIALS, Trial
 
 SLACK_S = 10.0
 LEFT_S = 12.0
+_READING_S = 60.0
 MOST_MEMORY = 300 << 20
 # Before the driver is there, its own time to start counts too.
 _START_S = 12.0
@@ -88,7 +89,7 @@ def _reading(stage: Stage, trial: Trial, outcome: str) -> list[str]:
         commands.append(("bench", "--resume", str(stage.out), *dry))
     allowed = {0} if may_resume and trial.fault != "damage_file" else {0, 1, 2}
     for arguments in commands:
-        code, text = stage.read(*arguments, limit_s=60 if arguments[0] == "bench" else 20)
+        code, text = stage.read(*arguments, limit_s=_READING_S)
         fine = allowed | {1, 2} if arguments[0] in {"explain"} or not outcome else allowed
         if arguments[0] == "bench" and trial.fault != "damage_file":
             fine = {0}

@@ -247,7 +247,7 @@ def _damaged_outputs() -> Iterable[Trial]:
 
 
 def _shells() -> Iterable[Trial]:
-    for limits in ("-n 24", "-n 48", "-v 300000", "-f 8", "-u 40", "-c 0", "-s 64"):
+    for limits in ("-n 24", "-n 48", "-v 300000", "-f 8", "-u 40", "-c 0"):
         yield Trial(
             f"ulimit {limits}", "tiny", "", "ulimit", (limits,), ANY | {""}, frozenset({0, 1, 2, 3})
         )

@@ -13,12 +13,13 @@ _HEAD = """# Campaign
 
 Faults, hostile inputs and planted private texts, tried on commit {commit} on {date} by
 `.venv/bin/python tests/campaign all`; `make campaign` tries a sample in at most five minutes.
+{note}
 
 ## Faults
 
 Each trial is a run of two nodes in a lab of its own, and a fault at a moment of it. As promised: a
 record of an expected outcome, an exit code and a sentence, within the limit and 10 s; at most
-300 MB; no process, file or mount left 12 s later; the folder can be read and gone on with.
+300 MB; no process or file left 12 s later; the folder can be read and gone on with.
 
 """
 _FUZZ = """
@@ -40,7 +41,12 @@ def pages() -> dict[str, str]:
     if not _RESULTS.exists():
         return {}
     found = json.loads(_RESULTS.read_text("utf-8"))
-    parts = [_HEAD.format(**found), _faults(found["faults"]), _FUZZ, _fuzz(found["fuzz"])]
+    parts = [
+        _HEAD.format(**{"note": "", **found}),
+        _faults(found["faults"]),
+        _FUZZ,
+        _fuzz(found["fuzz"]),
+    ]
     parts.append(_PLANTED.format(**found["planted"]))
     if "soak" in found:
         parts.append(_soak(found["soak"]))

@@ -14,11 +14,12 @@ from nixwulf.cli.options import FilePath, fail_below, json_format
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from nixwulf.inventory.cluster import Cluster
-    from nixwulf.results.compare.sides import Side
-    from nixwulf.results.store import RunFolder
+    from nixwulf.results.compare.comparison import Comparison
+    from nixwulf.results.record import Record
+    from nixwulf.sweep.plan import Plan
     from nixwulf.sweep.progress import TerminalProgress
     from nixwulf.sweep.sweep_file import Sweep
 
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 @click.option(
     "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
 )
-@click.option("--baseline", metavar="DIR", help="End with a comparison with this run folder.")
+@click.option(
+    "--baseline",
+    metavar="DIR|QUERY",
+    help="End with a comparison: with this run folder, or of the sweep's other cases with these.",
+)
 @click.option("--fetch", is_flag=True, help="First push models that nodes lack, as 'models push'.")
 @fail_below("Exit with 1 when it is shown to be below this share of the baseline, such as 0.95.")
 @click.pass_context
@@ -66,18 +71,17 @@ def bench(
       nixwulf bench smoke --cluster clusters/mine.toml --out runs/first
       nixwulf bench --resume runs/first
       nixwulf bench mine --out runs/second --baseline runs/first --fail-below 0.95
+      nixwulf bench both --baseline toolbox=old --fail-below 0.95
     """
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.plugins.meters import complaints
     from nixwulf.report import load, print_summary, summary_of, write
-    from nixwulf.results.compare.sides import read_side
     from nixwulf.sweep.plan import make_plan, plan_to_resume, save_plan
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
     from nixwulf.sweep.session import builds, record_path, run_plan
 
     _require_companions(ctx.params)
-    before = None if baseline is None else read_side(baseline, Path("results"))
     named = None
     if resume is None or sweep or cluster or only or waive:
         machines = load_cluster(cluster or "lab")
@@ -91,6 +95,7 @@ def bench(
         folder = out or Path("runs") / f"{started}-{named.sweep.name}-{named.cluster.name}"
         plan = named
         check_new(folder)
+    compared = None if baseline is None else _baseline(baseline, plan)
     if dry_run:
         click.echo(json.dumps(plan.document(), indent=1)) if form == "json" else print_plan(plan)
         return
@@ -116,7 +121,7 @@ def bench(
     print_summary(summary)
     click.echo(f"Report: {page}")
     records = summary.folder.records
-    code = _compare(before, summary.folder, limit) if before else EXIT_OK
+    code = EXIT_OK if compared is None else _compare(partial(compared, str(folder), records), limit)
     failures = [record["failure"]["phase"] for record in records if record["outcome"] != "ok"]
     if failures:
         ctx.exit(EXIT_GATE if all(phase == "gates" for phase in failures) else EXIT_RUN_FAILED)
@@ -155,14 +160,30 @@ def _require_companions(given: Mapping[str, Any]) -> None:
         raise InputError("--fail-below needs something to compare with; name it with --baseline.")
 
 
-def _compare(before: Side, folder: RunFolder, limit: float | None) -> int:
+def _baseline(baseline: str, plan: Plan) -> Callable[[str, Sequence[Record]], Comparison]:
+    """What compares a run's records with its baseline, both read before anything runs.
+
+    Args:
+        baseline: a run folder, or a query of the plan's own cases, which are run in turn.
+        plan: of the run.
+    """
+    from nixwulf.core.query import is_query
+    from nixwulf.results.compare.comparison import compare
+    from nixwulf.results.compare.sides import read_side, side_of, split
+
+    if is_query(baseline) and not Path(baseline).exists():
+        cases = plan.baseline(baseline)
+        return lambda _, records: compare(*split(records, cases.ids, baseline), cases.over)
+    before = read_side(baseline, Path("results"))
+    return lambda name, records: compare(before, side_of(name, records))
+
+
+def _compare(comparing: Callable[[], Comparison], limit: float | None) -> int:
     """Print how the run compares with its baseline; gives the exit code."""
     from nixwulf.results.compare import render
-    from nixwulf.results.compare.comparison import compare
-    from nixwulf.results.compare.sides import side_of
 
     try:
-        comparison = compare(before, side_of(str(folder.path), folder.records))
+        comparison = comparing()
     except InputError as error:
         if limit is not None:
             raise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import keyword
 import sys
 from contextlib import suppress
@@ -70,8 +72,19 @@ def cli() -> None:
     """
 
 
+_OF_THE_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EAGAIN, errno.EIO}
+
+
+def _complain(words: str) -> None:
+    with suppress(OSError):  # of a stream that is full too
+        InputError(words).show()
+
+
 def main() -> None:
     """Run the command line and exit: 0 ok, 1 failed, 2 usage, 3 a gate refused, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # of ASCII too: no character ends a command
+            stream.reconfigure(errors="backslashreplace")
     interrupts.handle()
     try:
         code = cli(standalone_mode=False)
@@ -80,10 +93,14 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in _OF_THE_MACHINE:
             raise
-        # A name that no file can have, or one that this user may not look at.
-        InputError(f"{quoted(str(error.filename))}: {error.strerror}.").show()
+        # A name that no file can have, one that this user may not look at, or nothing is left.
+        where = "" if error.filename is None else f"{quoted(str(error.filename))}: "
+        _complain(f"{where}{error.strerror}.")
+        code = EXIT_USAGE
+    except MemoryError:
+        _complain("There is not enough memory; look at 'ulimit -v' and at what else runs.")
         code = EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
         with suppress(OSError):

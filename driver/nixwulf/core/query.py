@@ -37,6 +37,11 @@ class Term:
         }[self.operator]
 
 
+def is_query(text: str) -> bool:
+    """Whether it has the sign of a term, so that it is no name."""
+    return any(sign in text for sign in "=<>")
+
+
 def parse_query(text: str, keys: frozenset[str]) -> tuple[Term, ...]:
     """The terms of a query, all of which must hold; raises InputError for a bad one."""
     terms = []

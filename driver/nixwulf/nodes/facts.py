@@ -47,14 +47,15 @@ echo "--"
 export LC_ALL=C
 ulimit -l
 echo "clock:${{EPOCHREALTIME:-}}"
+cd -P /run/current-system 2>/dev/null && echo "closure:$PWD"
 echo "home:$HOME"
 echo "login:${{LOGNAME:-}}"
 if ! [ -e /proc/meminfo ]; then {macos.FACTS}; exit 0; fi
 {_QUOTAS}
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
-  /etc/os-release /sys/class/dmi/id/product_name /sys/class/dmi/id/bios_version \
-  /sys/devices/system/cpu/online /sys/class/net/*/mtu /proc/net/fib_trie /proc/self/status \
-  {" ".join(FILES)} /proc/cpuinfo -m 2000
+  /proc/sys/kernel/random/boot_id /etc/os-release /sys/class/dmi/id/product_name \
+  /sys/class/dmi/id/bios_version /sys/devices/system/cpu/online /sys/class/net/*/mtu \
+  /proc/net/fib_trie /proc/self/status {" ".join(FILES)} /proc/cpuinfo -m 2000
 """
 
 _LOOK_S = 0.1
@@ -204,7 +205,8 @@ def parse_facts(text: str) -> Facts:
         programs=programs,
         mtus=_mtus(first),
         addresses=frozenset(_addresses(files.get("/proc/net/fib_trie", []))),
-        other=_other(first),
+        other=_other(first)
+        | _session(first.get("/proc/sys/kernel/random/boot_id", ""), first.get("closure", "")),
         hardware=parse_hardware(files),
         memlock=_memlock(lines[0] if lines else ""),
         time_of_day=_seconds(first.get("clock", "")),
@@ -231,6 +233,7 @@ def _of_macos(programs: Mapping[str, str], lines: list[str]) -> Facts:
         mtus={name: port.mtu for name, port in ports.items()},
         addresses=frozenset(address for port in ports.values() for address in port.addresses),
         other={name: values[key] for name, key in kept.items() if key in values}
+        | _session(values.get("kern.bootsessionuuid", ""), "")
         | _person({key: value for key, _, value in (line.partition(":") for line in lines)}),
         memlock=_memlock(lines[0]),
         time_of_day=next((_seconds(line[6:]) for line in lines if line.startswith("clock:")), None),
@@ -307,6 +310,18 @@ def _addresses(trie: Iterable[str]) -> Iterable[str]:
             leaf = match[1]
         elif "host LOCAL" in line:
             yield leaf
+
+
+def _session(boot: str, closure: str) -> dict[str, str]:
+    """What tells sessions apart: the beginnings of a boot's UUID and of a closure's hash.
+
+    The rest of them is of no use here, and a closure's name is its host's.
+    """
+    of_boot = re.match(r"[0-9a-fA-F]{8}(?=-)", boot)
+    of_closure = re.match(r"/nix/store/([0-9a-z]{12})", closure)
+    return ({"boot": of_boot[0].lower()} if of_boot else {}) | (
+        {"closure": of_closure[1]} if of_closure else {}
+    )
 
 
 def _person(first: Mapping[str, str]) -> dict[str, str]:

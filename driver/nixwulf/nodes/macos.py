@@ -26,6 +26,7 @@ _VALUES = (
     "kern.osproductversion",
     "kern.osversion",
     "kern.hostname",
+    "kern.bootsessionuuid",
     "hw.model",
     "hw.memsize",
     "hw.ncpu",

@@ -32,6 +32,14 @@ COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """Cases of a sweep that the others are compared with; over: what they differ in."""
+
+    ids: frozenset[str]
+    over: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
     """What will run, decided before anything does."""
 
@@ -43,10 +51,37 @@ class Plan:
     left_out: tuple[LeftOut[dict[str, Any]], ...]
 
     def runs(self) -> Iterator[tuple[Case, int]]:
-        """Every run in order: passes over all cases, so that cases compared are interleaved."""
+        """Every run in order: passes over all cases, so that cases compared are interleaved.
+
+        Each pass is the other way round than the one before: machines that slowly heat up, or cool
+        down, then do so alike for all cases.
+        """
         for repetition in range(self.sweep.repetitions):
-            for case in self.cases:
+            for case in self.cases if repetition % 2 == 0 else self.cases[::-1]:
                 yield case, repetition
+
+    def baseline(self, query: str) -> Baseline:
+        """The cases of a query, to compare the others with; raises InputError where that fails."""
+        terms = parse_query(query, _keys(self.cases))
+        over = tuple(dict.fromkeys(term.key for term in terms))
+        chosen = frozenset(case.id for case in _chosen(self.cases, query))
+        rest: list[list[str]] = [[], []]
+        for case in self.cases:
+            asked = {**case.document(), **case.parameters}
+            kept = {key: asked[key] for key in asked.keys() - {"id", "parameters", *over}}
+            rest[case.id not in chosen].append(json.dumps(kept, sort_keys=True))
+        if not set(rest[0]) & set(rest[1]):
+            raise InputError(
+                f"--baseline {query!r}: {len(chosen)} of the sweep's {len(self.cases)} cases are "
+                f"so, and none of the others differs from one in {', '.join(over)} alone; name a "
+                "run folder, or a value of a key of which the sweep has two."
+            )
+        if any(len(set(side)) < len(side) for side in rest):
+            raise InputError(
+                f"--baseline {query!r} leaves several values of {', '.join(over)} on a side; "
+                "choose one for each with --only."
+            )
+        return Baseline(chosen, over)
 
     def document(self) -> dict[str, Any]:
         """The plan as it is saved."""
@@ -82,9 +117,8 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
     cases, left_out = _possible(sweep, cluster)
     chosen, refused = cases, left_out
     if only:
-        keys = frozenset(COORDINATES) | {key for case in chosen for key in case.parameters}
-        terms = parse_query(only, keys)
-        chosen = tuple(c for c in chosen if matches(terms, {**c.parameters, **c.document()}))
+        chosen = _chosen(cases, only)
+        terms = parse_query(only, _keys(cases))
         refused = tuple(o for o in refused if matches(terms, {**o.what["parameters"], **o.what}))
     if not chosen:
         what = f"--only {only!r} leaves" if only and cases else "the sweep yields"
@@ -93,6 +127,16 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
             f"{sweep.source}: {what} no case on cluster {cluster.name!r}{why and f': {why}'}."
         )
     return Plan(sweep, cluster, only, waived, chosen, left_out)
+
+
+def _keys(cases: Iterable[Case]) -> frozenset[str]:
+    """What a query may ask of these cases."""
+    return frozenset(COORDINATES) | {key for case in cases for key in case.parameters}
+
+
+def _chosen(cases: Sequence[Case], query: str) -> tuple[Case, ...]:
+    terms = parse_query(query, _keys(cases))
+    return tuple(case for case in cases if matches(terms, {**case.parameters, **case.document()}))
 
 
 def _possible(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from rich.console import Console
@@ -141,4 +142,5 @@ def make_progress() -> TerminalProgress:
 
 def _line(console: Console, words: str) -> None:
     soft = not console.is_terminal  # there, no word is broken
-    console.print(words, highlight=False, markup=False, soft_wrap=soft)
+    with suppress(OSError):  # a run goes on when nobody can hear of it
+        console.print(words, highlight=False, markup=False, soft_wrap=soft)

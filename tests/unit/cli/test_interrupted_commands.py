@@ -88,7 +88,7 @@ def test_a_signal_ends_a_command_that_waits_for_nodes(tmp_path, number, argument
     begin = time.monotonic()
     process.send_signal(number)
     _, words = process.communicate(timeout=30)
-    assert time.monotonic() - begin < 4  # 2 s, and what a busy machine takes
+    assert time.monotonic() - begin < 15  # of 600; 1 s where nothing else runs
     assert process.returncode == 130
     assert words.splitlines()[-1] == "Interrupted."
     assert desk.left() == []

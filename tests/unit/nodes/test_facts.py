@@ -56,6 +56,18 @@ def test_facts_of_hardware_have_its_place_in_their_name():
     assert facts.other["card1 mem_info_gtt_total"] == "133143986176"
 
 
+def test_a_boot_and_a_system_of_nixos_are_known_by_the_beginning_of_their_names():
+    # hand-made: no NixOS with a known closure is at hand
+    # (form: https://docs.kernel.org/admin-guide/sysctl/kernel.html#random)
+    facts = parse_facts(
+        OUTPUT + "closure:/nix/store/0zq1v7y5p0bq1n0c3zhx9a6x3w8k2m4d-nixos-system-n1-26.05\n"
+        "/proc/sys/kernel/random/boot_id:92A89bfd-a249-4889-89d0-066d1728667b\n"
+    )
+    kept = facts.document()
+    assert (kept["boot"], kept["closure"]) == ("92a89bfd", "0zq1v7y5p0bq")
+    assert "boot" not in parse_facts(OUTPUT + "closure:/etc\n").document()
+
+
 @pytest.mark.parametrize(
     ("quotas", "cpus"),
     [

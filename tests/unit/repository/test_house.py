@@ -11,7 +11,7 @@ import house
 # in 7), `engines install` on nodes (465 in 4), cables in rings; limits of readers and processes,
 # runs of an import.
 # `tools/house.py --lines` counts today's.
-REACHED = {"lines of Python": 47_000, "files of it": 285}
+REACHED = {"lines of Python": 47_600, "files of it": 288}
 
 
 def test_the_figures_of_the_layout_are_within_their_limits():

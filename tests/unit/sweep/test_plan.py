@@ -229,6 +229,27 @@ def test_passes_are_interleaved(lab):
     assert [repetition for _, repetition in runs] == [0] * len(plan.cases) + [1] * len(plan.cases)
 
 
+def test_each_pass_is_the_other_way_round_than_the_one_before(lab):
+    runs = list(make_plan(sweep_with(), lab).runs())
+    assert [case.id for case, _ in runs] == [case.id for case, _ in reversed(runs)]
+
+
+def test_a_query_names_the_cases_that_the_others_are_compared_with(lab):
+    plan = make_plan(sweep_with(), lab)
+    found = plan.baseline("fabric=gbe5")
+    assert found.over == ("fabric",)
+    assert {case.fabric for case in plan.cases if case.id in found.ids} == {"gbe5"}
+    three = make_plan(sweep_with(parameters={"n_gen": [8, 16, 32]}), lab)
+    with pytest.raises(InputError, match="leaves several values of n_gen on a side"):
+        three.baseline("n_gen=8")
+
+
+@pytest.mark.parametrize("query", ["nodes=1", "fabric=none", "nodes<=4", "model=tiny"])
+def test_a_baseline_without_a_case_to_compare_with_is_refused_before_a_run(lab, query):
+    with pytest.raises(InputError, match=r"none of the others differs from one in \w+ alone"):
+        make_plan(sweep_with(), lab).baseline(query)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

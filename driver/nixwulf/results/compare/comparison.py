@@ -9,6 +9,7 @@ from typing import Any
 
 from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
 from nixwulf.core.metric import rank
+from nixwulf.results.compare.gate import Power, power_of, shown_below
 from nixwulf.results.compare.pairs import Alone, Ending, Pair, pair_up
 from nixwulf.results.compare.sides import Side, read_side
 from nixwulf.results.identity import Identity, Key
@@ -42,15 +43,23 @@ class Comparison:
         return tuple(pair for pair in self.pairs if pair.interval is None)
 
     def below(self, limit: float) -> tuple[Pair | Ending, ...]:
-        """What is shown to be below this share of A: even its best case is, or it failed."""
-        slow = (p for p in self.pairs if p.best_case is not None and p.best_case < limit)
+        """What is shown to be below this share of A, or failed; see shown_below."""
+        judged = [(pair, pair.judged) for pair in self.pairs]
+        found = shown_below([interval for _, interval in judged if interval], limit)
+        slow = (pair for pair, interval in judged if interval in found)
         return (*slow, *(ending for ending in self.endings if ending.worse))
+
+    def power(self, limit: float) -> Power | None:
+        """How often what truly is below this share of A is caught; None where nothing is judged."""
+        judged = [(one, min(p.a.n_runs, p.b.n_runs)) for p in self.pairs if (one := p.judged)]
+        fewest = min((runs for _, runs in judged), default=0)
+        return power_of([one for one, _ in judged], fewest, limit)
 
     def exit_code(self, limit: float) -> int:
         """What --fail-below gives; raises InputError when nothing could be below at all."""
         if self.below(limit):
             return EXIT_RUN_FAILED
-        if all(pair.best_case is None for pair in self.pairs):
+        if all(pair.judged is None for pair in self.pairs):
             raise InputError(
                 f"--fail-below {limit:g} can judge none of the {len(self.pairs)} pairs: each lacks "
                 "two runs and three samples on both sides, or a better direction; give the sweep "

@@ -1,39 +1,84 @@
-"""The ratio of two measured values, and its confidence interval by bootstrap.
+"""The ratio of two measured values, and its confidence interval.
 
-Percentile intervals of three to five samples hold the true ratio in 80 % of cases, not 95 %, so
-that the bootstrap gives the standard error only, and Student's t the width for so few samples.
+Two variances are in it. That between runs of one session is by bootstrap: percentile intervals of
+three to five samples hold the true ratio in 80 % of cases, not 95 %, so that the bootstrap gives
+the variance only, and Student's t the width for so few. That between sessions (heat, a reboot,
+another kernel) cannot be seen in one session a side; see _of_sessions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from nixwulf.core.metric import percentile
+from nixwulf.results.compare.student import quantile
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 Runs = Sequence[Sequence[float]]
+Sessions = Mapping[Any, Runs]
+"""The samples of each run of a side, by the session of the run."""
+Basis = Literal["in turn", "assumed", "repeated"]
 
+ASSUMED = 0.02
+"""Standard deviation between sessions, of a value, where none are repeated. From the published
+table (tools/sessions.py): one toolbox on one cluster differs by 2.8 % between weeks, its new builds
+included, and by 0.3 % within a day."""
+_ASSUMED_FREEDOM = 4
+"""For how many more sessions that is taken: with it 3 % are still covered in 94 of 100 cases."""
+_FEWEST_REPEATED = 2  # degrees of freedom
+_NO_WEIGHT = 1e-9  # of rounding
 _RESAMPLES = 1000
 _SEED = 1
 _FEWEST_SAMPLES = 3
 _MOST_AT_ONCE = 1_000_000  # numbers in memory
-# Student's t, 97.5 %, by degrees of freedom; between them it is all but linear in 1/df.
-_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 7: 2.365, 10: 2.228, 20: 2.086, 60: 2.0}
-_NORMAL = 1.96
+
+
+@dataclass(frozen=True)
+class Variance:
+    """A variance of the logarithm of a ratio, and its degrees of freedom."""
+
+    of: float
+    freedom: float
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The 95 % confidence interval of a ratio."""
+    """The 95 % confidence interval of a ratio.
 
-    low: float
-    high: float
+    centre: its logarithm; runs, sessions: the variances of that. basis: whether the sessions cancel
+    out since both sides were run in turn in them, are assumed to differ, or were seen to.
+    """
+
+    centre: float
+    runs: Variance
+    sessions: Variance
+    basis: Basis
+
+    @property
+    def error(self) -> float:
+        """Standard error of the logarithm."""
+        return math.sqrt(self.runs.of + self.sessions.of)
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of that."""
+        return total(self.runs, self.sessions).freedom
+
+    @property
+    def low(self) -> float:
+        """Its lower end."""
+        return math.exp(self.centre - quantile(0.975, self.freedom) * self.error)
+
+    @property
+    def high(self) -> float:
+        """Its upper end."""
+        return math.exp(self.centre + quantile(0.975, self.freedom) * self.error)
 
     @property
     def shows_difference(self) -> bool:
@@ -41,55 +86,148 @@ class Interval:
         return not self.low <= 1 <= self.high
 
 
+def total(*variances: Variance) -> Variance:
+    """The sum of independent variances, with the degrees of freedom of Satterthwaite."""
+    of = sum(one.of for one in variances)
+    spread = sum(one.of**2 / one.freedom for one in variances)
+    return Variance(of, of**2 / spread if spread else math.inf)
+
+
 def typical(samples: Sequence[float], distribution: bool) -> float:
     """The typical value of samples: the median of a distribution, else the mean."""
     return percentile(samples, 50) if distribution else math.fsum(samples) / len(samples)
 
 
-def ratio_interval(a: Runs, b: Runs, distribution: bool) -> Interval | None:
+def ratio_interval(a: Sessions, b: Sessions, distribution: bool) -> Interval | None:
     """The 95 % confidence interval of B over A.
 
     Several runs are resampled first, then the samples in each of them, for samples of one run are
     correlated; of one run, its samples are. The same numbers always give the same interval.
 
     Args:
-        a: the samples of each run of one side.
-        b: those of the other.
+        a: the samples of each run of one side, by its session.
+        b: those of the other; a session that both have is one in which they were run in turn.
         distribution: whether the median is compared, and not the mean.
 
     Returns:
         None where a side has under 3 samples, or none above 0.
     """
-    spreads = [_spread(side, distribution) for side in (a, b)]
-    if None in spreads:
+    sides = [_side(side, distribution) for side in (a, b)]
+    if None in sides:
         return None
-    (variance_a, freedom_a), (variance_b, freedom_b) = [s for s in spreads if s is not None]
-    variance = variance_a + variance_b
-    centre = math.log(_of_all(b, distribution) / _of_all(a, distribution))
-    if variance == 0:
-        return Interval(math.exp(centre), math.exp(centre))
-    # Welch and Satterthwaite: degrees of freedom of a sum of two variances.
-    freedom = variance**2 / (variance_a**2 / freedom_a + variance_b**2 / freedom_b)
-    half = _t(freedom) * math.sqrt(variance)
-    return Interval(math.exp(centre - half), math.exp(centre + half))
+    one, two = (side for side in sides if side is not None)
+    noise = total(*_noises(one, two))
+    if math.isnan(noise.of):
+        return None
+    shares = [one.shares.get(key, 0) - two.shares.get(key, 0) for key in {**a, **b}]
+    sessions, in_them, basis = _of_sessions(one, two, math.fsum(share**2 for share in shares))
+    runs = Variance(max(0.0, noise.of - in_them), noise.freedom)
+    return Interval(two.centre - one.centre, runs, sessions, basis)
 
 
-def _of_all(runs: Runs, distribution: bool) -> float:
-    return typical([sample for run in runs for sample in run], distribution)
+@dataclass(frozen=True)
+class _Side:
+    """Logarithms of the value of a side and of each of its sessions, and what they rest on.
+
+    noise: the variance of the value by its runs; None where each session is of one run.
+    shares: which part of the samples is of a session; runs: how many runs each session has.
+    """
+
+    centre: float
+    means: tuple[float, ...]
+    noise: Variance | None
+    shares: Mapping[Hashable, float]
+    runs: tuple[int, ...]
+
+    @property
+    def of_a_mean(self) -> float:
+        """The variance of the value of a session by its runs."""
+        per_run = self.noise.of * sum(self.runs) if self.noise else 0.0
+        return math.fsum(per_run / count for count in self.runs) / len(self.runs)
 
 
-def _spread(runs: Runs, distribution: bool) -> tuple[float, int] | None:
-    """Variance of the logarithm of a side's value, and its degrees of freedom."""
+def _side(side: Sessions, distribution: bool) -> _Side | None:
+    """What a side gives; None where that is too little for an interval."""
+    pooled = [[sample for run in found for sample in run] for found in side.values()]
+    samples = [sample for found in pooled for sample in found]
+    if len(samples) < _FEWEST_SAMPLES:
+        return None
+    values = [typical(one, distribution) for one in (samples, *pooled)]
+    if min(values) <= 0:
+        return None
+    alike = [
+        [[sample * values[0] / middle for sample in run] for run in found]
+        for middle, found in zip(values[1:], side.values(), strict=True)
+    ]
+    return _Side(
+        math.log(values[0]),
+        tuple(map(math.log, values[1:])),
+        _noise([run for found in alike for run in found], len(side), distribution),
+        {key: len(one) / len(samples) for key, one in zip(side, pooled, strict=True)},
+        tuple(len(found) for found in side.values()),
+    )
+
+
+def _noises(one: _Side, two: _Side) -> Iterator[Variance]:
+    """The variance of each side by its runs; where only the other's is known, runs are alike."""
+    for side, other in ((one, two), (two, one)):
+        if side.noise is not None:
+            yield side.noise
+        elif other.noise is not None:
+            per_run = other.noise.of * sum(other.runs)
+            yield Variance(per_run / sum(side.runs), other.noise.freedom)
+
+
+def _of_sessions(one: _Side, two: _Side, weight: float) -> tuple[Variance, float, Basis]:
+    """The variance by sessions, what of the runs' variance is in it, and what it is based on.
+
+    Repeated sessions of a side show how much their values differ, runs and all. Where there are
+    too few of them it is assumed.
+
+    Args:
+        one: a side.
+        two: the other.
+        weight: the sum of the squares of what each session adds to the ratio; 0 where each adds
+            the same to both sides.
+    """
+    if weight < _NO_WEIGHT:
+        return Variance(0.0, 1.0), 0.0, "in turn"
+    freedom = sum(len(side.means) - 1 for side in (one, two))
+    if freedom < _FEWEST_REPEATED:
+        return Variance(weight * ASSUMED**2, _ASSUMED_FREEDOM), 0.0, "assumed"
+    squares, runs = 0.0, 0.0
+    for side in (one, two):
+        middle = math.fsum(side.means) / len(side.means)
+        squares += math.fsum((mean - middle) ** 2 for mean in side.means)
+        runs += (len(side.means) - 1) * side.of_a_mean
+    seen = weight * max(squares, runs) / freedom
+    return Variance(seen, freedom), weight * runs / freedom, "repeated"
+
+
+def _noise(runs: Runs, sessions: int, distribution: bool) -> Variance | None:
+    """The variance of a side's value by its runs, of which those of a session are alike.
+
+    Args:
+        runs: their samples, all sessions brought to one level.
+        sessions: how many there are.
+        distribution: as of ratio_interval.
+
+    Returns:
+        None where each session is of one run; not a number where a resample has no logarithm.
+    """
     import numpy as np
 
-    if sum(map(len, runs)) < _FEWEST_SAMPLES:
+    units = len(runs) if len(runs) > 1 else len(runs[0])
+    freedom = units - sessions
+    if not freedom:
         return None
     values = _resampled([np.asarray(run, dtype=float) for run in runs], distribution)
     if values.min() <= 0:
-        return None
-    units = len(runs) if len(runs) > 1 else len(runs[0])
+        return Variance(math.nan, freedom)
+    if values.min() == values.max():
+        return Variance(0.0, freedom)
     # A resample is as far from the samples as those from the truth, but for this factor.
-    return float(np.log(values).var(ddof=1)) * units / (units - 1), units - 1
+    return Variance(float(np.log(values).var(ddof=1)) * units / freedom, freedom)
 
 
 def _resampled(runs: list[NDArray[np.float64]], distribution: bool) -> NDArray[np.float64]:
@@ -120,10 +258,3 @@ def _middle(samples: NDArray[np.float64], distribution: bool) -> NDArray[np.floa
         return np.asarray(samples.mean(axis=-1))
     rank = max(0, -(-samples.shape[-1] // 2) - 1)
     return np.asarray(np.partition(samples, rank, axis=-1)[..., rank])
-
-
-def _t(freedom: float) -> float:
-    import numpy as np
-
-    inverse = [0.0, *(1 / df for df in reversed(_T))]
-    return float(np.interp(1 / max(1.0, freedom), inverse, [_NORMAL, *reversed(_T.values())]))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import Better, better, is_time
@@ -16,6 +16,7 @@ from nixwulf.results.identity import Identity, Key
 Shared = frozenset[tuple[Key, Any]]
 Why = Literal["only in A", "only in B", "several values in A", "several values in B"]
 _MOST_LOOKED_AT = 300
+_K = TypeVar("_K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -79,14 +80,15 @@ class Pair:
         return min(self.a.n_runs, self.b.n_runs) == 1
 
     @property
-    def best_case(self) -> float | None:
-        """The most that B can be of A, 1 being as good: the better end of the interval.
+    def judged(self) -> Interval | None:
+        """The interval of how good B is, 1 being as good as A, which can be held to a limit.
 
         None where neither direction is better, and where a side is one run.
         """
         if self.interval is None or self.single or not self.better:
             return None
-        return self.interval.high if self.better == "more" else 1 / self.interval.low
+        centre = self.interval.centre
+        return replace(self.interval, centre=centre if self.better == "more" else -centre)
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,9 @@ def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
         InputError: when nothing is equal.
     """
     _check_over(over, (*a.rows, *b.rows))
-    metrics_a, metrics_b = (_grouped((r.identity, r) for r in s.rows if r.ok) for s in (a, b))
+    metrics_a, metrics_b = (
+        _grouped((frozenset(r.identity.items()), r) for r in s.rows if r.ok) for s in (a, b)
+    )
     groups_a, groups_b = (_without(groups, over) for groups in (metrics_a, metrics_b))
     endings = _endings(a, b, over)
     failed = {frozenset(ending.shared.items()) for ending in endings}
@@ -152,10 +156,10 @@ def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
     return Pairing(tuple(pairs), endings, tuple(alone))
 
 
-def _grouped(rows: Iterable[tuple[Identity, ComparedRow]]) -> dict[Shared, list[ComparedRow]]:
-    groups: dict[Shared, list[ComparedRow]] = defaultdict(list)
-    for identity, row in rows:
-        groups[frozenset(identity.items())].append(row)
+def _grouped(rows: Iterable[tuple[_K, ComparedRow]]) -> dict[_K, list[ComparedRow]]:
+    groups: dict[_K, list[ComparedRow]] = defaultdict(list)
+    for key, row in rows:
+        groups[key].append(row)
     return groups
 
 
@@ -181,7 +185,7 @@ def _pair(shared: Identity, a: list[list[ComparedRow]], b: list[list[ComparedRow
     (one,), (two,) = a, b
     distribution = any(row.values["p50"] is not None for row in (*one, *two))
     complete = all(row.values["samples"] for row in (*one, *two))
-    runs_a, runs_b = ([list(row.values["samples"]) for row in rows] for rows in (one, two))
+    runs_a, runs_b = _in_sessions(one, two)
     return Pair(
         shared,
         str(shared[Key("", "unit")]),
@@ -189,6 +193,29 @@ def _pair(shared: Identity, a: list[list[ComparedRow]], b: list[list[ComparedRow
         _value(two, distribution, complete),
         ratio_interval(runs_a, runs_b, distribution) if complete else None,
     )
+
+
+def _in_sessions(
+    one: Iterable[ComparedRow], two: Iterable[ComparedRow]
+) -> Iterator[dict[Hashable, list[list[float]]]]:
+    """The samples of the runs of each side by their sessions.
+
+    What one side measured before the other began is of a session of its own: a machine heats up.
+    """
+    sides = [_grouped((row.session, row) for row in rows) for rows in (one, two)]
+    for place, side in enumerate(sides):
+        yield {
+            session if _in_turn(*(s.get(session, ()) for s in sides)) else (session, place): [
+                list(row.values["samples"]) for row in rows
+            ]
+            for session, rows in side.items()
+        }
+
+
+def _in_turn(one: Iterable[ComparedRow], two: Iterable[ComparedRow]) -> bool:
+    """Whether the runs of one began before the last of the other, and the other way round."""
+    a, b = ([str(row.values["started"]) for row in rows] for rows in (one, two))
+    return bool(a and b) and max(min(a), min(b)) < min(max(a), max(b))
 
 
 def _value(rows: list[ComparedRow], distribution: bool, complete: bool) -> SideValue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from rich.text import Text
@@ -20,6 +21,8 @@ from nixwulf.core.document import (
 )
 from nixwulf.core.text import clean
 from nixwulf.results.compare.comparison import Comparison
+from nixwulf.results.compare.gate import Power
+from nixwulf.results.compare.interval import Interval
 from nixwulf.results.compare.pairs import Ending, Pair
 from nixwulf.results.compare.text import Names, difference_document, differences, pairs, sentences
 from nixwulf.results.identity import Identity
@@ -86,6 +89,7 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
             "limit": limit,
             "pairs": [i for i, pair in enumerate(comparison.pairs) if pair in below],
             "failures": [i for i, ending in enumerate(comparison.endings) if ending in below],
+            **({"power": _power(power)} if (power := comparison.power(limit)) else {}),
         }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
@@ -110,10 +114,19 @@ def _pair(pair: Pair) -> dict[str, Any]:
         "b": vars(pair.b),
         "ratio": pair.ratio,
         "interval": None if pair.interval is None else [pair.interval.low, pair.interval.high],
+        "session_effect": None if pair.interval is None else _session_effect(pair.interval),
         "b_is": pair.word,
         "for_the": pair.judgement,
     }
     return {key: value for key, value in document.items() if value not in (None, "")}
+
+
+def _session_effect(interval: Interval) -> dict[str, Any]:
+    return {"basis": interval.basis, "stddev": math.sqrt(interval.sessions.of)}
+
+
+def _power(power: Power) -> dict[str, Any]:
+    return {key: value for key, value in vars(power).items() if value is not None}
 
 
 def _ending(ending: Ending) -> dict[str, Any]:

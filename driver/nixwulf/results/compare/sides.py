@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_results
-from nixwulf.core.query import Term, matches, parse_query
+from nixwulf.core.query import Term, is_query, matches, parse_query
 from nixwulf.results.identity import COLUMNS, OVER_OWNERS, QUANTITY, Identity, Key, identity
 from nixwulf.results.record import Record, load
+from nixwulf.results.session import SessionKey, session_of
 from nixwulf.results.store import read_folder
 from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
@@ -30,10 +31,11 @@ def ordered(items: Iterable[tuple[Key, Any]]) -> Identity:
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """A row of the tidy table, and what has to be equal for it to be compared."""
+    """A row of the tidy table, what has to be equal for it to be compared, and its session."""
 
     values: Mapping[str, Any]
     identity: Identity
+    session: SessionKey | None = None
 
     @property
     def ok(self) -> bool:
@@ -64,7 +66,7 @@ def read_side(text: str, folder: Path) -> Side:
     path, folder = find_results(Path(text)), find_results(folder)
     if path.exists():
         return side_of(text, _read(path))
-    if not any(sign in text for sign in "=<>"):
+    if not is_query(text):
         raise InputError(
             f"{text!r} does not exist; name a record, a run folder, a folder of those, or a query "
             "such as 'platform=dgx-spark model=qwen3*'."
@@ -91,7 +93,23 @@ def side_of(name: str, records: Iterable[Record]) -> Side:
     kept = tuple(records)
     rows = as_rows(tidy(_with_positions(record) for record in kept))
     identities = (identity(row, without=OVER_OWNERS) for row in rows)
-    return Side(name, kept, tuple(map(ComparedRow, rows, identities)))
+    sessions = {(r["id"], r.get("started", "")): session_of(r) for r in kept}
+    of_rows = (sessions[row["record"], row["started"]] for row in rows)
+    return Side(name, kept, tuple(map(ComparedRow, rows, identities, of_rows)))
+
+
+def split(records: Iterable[Record], ids: Collection[str], name: str) -> tuple[Side, Side]:
+    """Two sides of the records of one run.
+
+    Args:
+        records: of the run.
+        ids: of the cases that are compared with.
+        name: of those.
+    """
+    sides: tuple[list[Record], list[Record]] = ([], [])
+    for record in records:
+        sides[record["case"]["id"] not in ids].append(record)
+    return side_of(name, sides[0]), side_of(f"not {name}", sides[1])
 
 
 def _read(path: Path) -> Iterable[Record]:

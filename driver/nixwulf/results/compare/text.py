@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from nixwulf.core.metric import short_name
 from nixwulf.core.text import case_name, clean, format_significant, link_name, plural, unit_name
 from nixwulf.results.compare.comparison import Comparison, Difference
+from nixwulf.results.compare.gate import ENOUGH, Power
+from nixwulf.results.compare.interval import ASSUMED, Basis
 from nixwulf.results.compare.pairs import Alone, Ending, Pair, SideValue
 from nixwulf.results.identity import Identity, Key, differing
 
@@ -113,6 +116,7 @@ def sentences(comparison: Comparison, names: Names, limit: float | None) -> list
             f"{plural(single, 'pair')} with one run on a side: the interval is of the noise inside "
             "a run, and two runs of the same differ by more; give the sweep more 'repetitions'."
         )
+    sentences += _sessions(comparison)
     if limit is not None:
         sentences += _verdict(comparison, names, limit)
     return [clean(sentence) for sentence in sentences]
@@ -167,17 +171,63 @@ def _alone(alone: Sequence[Alone], names: Names) -> list[str]:
 
 def _verdict(comparison: Comparison, names: Names, limit: float) -> list[str]:
     below = comparison.below(limit)
-    judged = sum(pair.best_case is not None for pair in comparison.pairs)
+    judged = sum(pair.judged is not None for pair in comparison.pairs)
+    power = comparison.power(limit)
+    found = [_power(power)] if power else []
     if not below:
         of = plural(judged, "judged pair")
-        return [f"None of {of} is shown to be below {limit:g} of A."] if judged else []
+        return [f"None of {of} is shown to be below {limit:g} of A.", *found] if judged else []
     cases = dict.fromkeys(
         f"{names.case(one.shared)} ({one.metric.replace('_', ' ')})"
         if isinstance(one, Pair)
         else f"{names.case(one.shared)} (failed)"
         for one in below
     )
-    return [f"Below {limit:g} of A: {'; '.join(cases)}."]
+    return [f"Below {limit:g} of A: {'; '.join(cases)}.", *found]
+
+
+def _power(power: Power) -> str:
+    """'With 3 runs a side a true -10 % is caught in 26 % of sweeps; 6 runs catch 80 %.'"""
+    text = (
+        f"With {power.n_runs} runs a side a true {100 * (power.target - 1):+.0f} % is caught in "
+        f"{100 * power.caught:.0f} % of sweeps"
+    )
+    enough = f"{100 * ENOUGH:.0f} %"
+    if power.caught >= ENOUGH:
+        return f"{text}."
+    if power.runs is not None:
+        return f"{text}; {power.runs} runs catch {enough}."
+    if power.in_turn is not None:
+        return f"{text}; {power.in_turn} runs in turn in one session catch {enough}."
+    return f"{text}; more runs alone do not catch {enough}."
+
+
+def _sessions(comparison: Comparison) -> list[str]:
+    """What the intervals hold of the difference between sessions, and what that rests on."""
+    found: dict[Basis, list[float]] = defaultdict(list)
+    for pair in comparison.pairs:
+        if pair.interval is not None:
+            found[pair.interval.basis].append(100 * math.sqrt(pair.interval.sessions.of))
+    words = {basis: plural(len(errors), "pair") for basis, errors in found.items()}
+    sentences = []
+    if "assumed" in found:
+        sentences.append(
+            f"{words['assumed']} with an assumed session effect: {100 * ASSUMED:g} % from one "
+            "boot, system or day to the next. Run both sides in turn in one session ('nixwulf "
+            "bench SWEEP --baseline QUERY'), or each in three."
+        )
+    if "repeated" in found:
+        errors = found["repeated"]
+        values = dict.fromkeys(f"{error:.1f}" for error in (min(errors), max(errors)))
+        sentences.append(
+            f"{words['repeated']} with the session effect that repeated sessions show: "
+            f"{' to '.join(values)} % of the ratio."
+        )
+    if "in turn" in found:
+        sentences.append(
+            f"{words['in turn']} without a session effect: both sides were run in turn."
+        )
+    return sentences
 
 
 def _asked(key: Key, identity: Identity) -> str:

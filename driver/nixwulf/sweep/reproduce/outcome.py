@@ -106,7 +106,8 @@ def _verdict(
     if better(expected.metric, expected.unit) == "less":
         sides, values = (sides[1], sides[0]), (values[1], values[0])
     ratio = values[1] / values[0]
-    before, now = map(_pooled, sides)
+    # The tolerance is for what differs between the two days.
+    before, now = ({"": _pooled(side)} for side in sides)
     interval = ratio_interval(before, now, distribution=False)
     shown = interval is None or interval.shows_difference
     if not shown or abs(ratio - 1) <= expected.tolerance:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -325,6 +326,74 @@ def test_bench_ends_with_a_comparison_with_its_baseline(tmp_path):
     assert (done.exit_code, "slower" in done.output) == (0, True)
     done = CliRunner().invoke(cli, [*map(str, arguments), "--fail-below", "0.95"])
     assert (done.exit_code, "Below 0.95 of A: one node (decode)." in done.output) == (1, True)
+
+
+def test_bench_compares_cases_that_it_ran_in_turn_without_a_session_effect(tmp_path):
+    sweep = tmp_path / "mine.yaml"
+    sweep.write_text(
+        "name: mine\nmodels: {tiny: {random: {}}}\nrepetitions: 3\n"
+        "matrix: {model: [tiny], nodes: [1], parallelism: [single],"
+        " parameters: {threads: [1, 2]}}\n"
+    )
+    plan = make_plan(load_sweep(sweep), load_cluster("lab"))
+    records = []
+    for minute, (of, repetition) in enumerate(plan.runs()):
+        samples = (FAST if of.parameters["threads"] == 1 else SLOW)[repetition]
+        record = ok(of.document(), {"decode": samples}, repetition=repetition)
+        records.append(sealed({**record, "started": f"2026-01-02T03:{minute:02}:00.000Z"}))
+    write_run(tmp_path / "run", records)
+    save_plan(plan, tmp_path / "run" / "plan.json")
+    arguments = ["bench", "--resume", str(tmp_path / "run"), "--baseline", "threads=1"]
+    done = CliRunner().invoke(cli, [*arguments, "--fail-below", "0.95"])
+    words = " ".join(done.output.split())
+    assert (done.exit_code, "Below 0.95 of A: one node (decode)." in words) == (1, True)
+    assert "1 pair without a session effect: both sides were run in turn." in words
+    done = CliRunner().invoke(cli, [*arguments[:-1], "threads=3"])
+    assert (done.exit_code, "0 of the sweep's 2 cases are so" in done.output) == (2, True)
+
+
+def on(day, records):
+    """The records, of one day, a minute after the other."""
+    return [
+        sealed({**record, "started": f"{day}T03:{minute:02}:00.000Z"})
+        for minute, record in enumerate(records)
+    ]
+
+
+def test_what_one_side_measured_before_the_other_is_of_another_session(tmp_path):
+    both = on("2026-01-02", [*runs(case(2), FAST), *runs(case(2), SLOW)])
+    (pair,) = as_json(tmp_path, both[:3], both[3:])["pairs"]
+    assert pair["session_effect"] == {"basis": "assumed", "stddev": pytest.approx(0.02 * 2**0.5)}
+
+
+def test_repeated_sessions_give_the_session_effect_and_the_output_says_so(tmp_path):
+    for shift, (side, samples) in enumerate({"a": FAST, "b": SLOW}.items()):
+        for day in (1, 3, 5):
+            date = f"2026-01-0{day + shift}"
+            write_run(tmp_path / side / date, on(date, runs(case(2), samples)))
+    _, output = command(tmp_path / "a", tmp_path / "b", "--format", "json")
+    (pair,) = json.loads(output)["pairs"]
+    assert pair["session_effect"]["basis"] == "repeated"
+    assert pair["session_effect"]["stddev"] < 0.02
+    _, output = command(tmp_path / "a", tmp_path / "b")
+    assert "with the session effect that repeated sessions show" in " ".join(output.split())
+
+
+def test_fail_below_says_what_it_would_miss(tmp_path):
+    noisy = [[100.0, 101.0, 99.0], [103.0, 104.0, 102.0], [97.0, 98.0, 96.0]]
+    a, b = on("2026-01-02", runs(case(2), noisy)), on("2026-01-05", runs(case(2), noisy[::-1]))
+    code, output = compare(tmp_path, a, b, "--fail-below", "0.95")
+    assert code == 0
+    words = " ".join(output.split())
+    assert "1 pair with an assumed session effect: 2 % from one boot, system or day" in words
+    found = re.search(
+        r"With 3 runs a side a true -10 % is caught in (\d+) % of sweeps; "
+        r"(\d+) runs in turn in one session catch 80 %\.",
+        words,
+    )
+    assert 5 < int(found[1]) < 50
+    power = as_json(tmp_path, a, b, "--fail-below", "0.95")["fail_below"]["power"]
+    assert (power["in_turn"], power["n_runs"]) == (int(found[2]), 3)
 
 
 @pytest.mark.parametrize("limit", ["nan", "inf", "0", "-1", "most"])

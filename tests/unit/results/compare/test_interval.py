@@ -5,10 +5,41 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nixwulf.results.compare.interval import ratio_interval
+from nixwulf.results.compare import interval as intervals
 
 SAMPLES = st.lists(st.floats(1, 1000), min_size=3, max_size=6)
 SIDE = st.lists(SAMPLES, min_size=1, max_size=3)
+DAYS = st.dictionaries(st.sampled_from(["mon", "tue", "wed"]), SIDE, min_size=1)
+
+
+def ratio_interval(a, b, distribution):
+    """Of runs that were run in turn, in one session."""
+    return intervals.ratio_interval({0: a}, {0: b}, distribution)
+
+
+def measured(random, sessions, runs, *, level=100.0, run_noise=0.01):
+    """Samples of runs by session, of which each has a factor of its own."""
+    return {
+        session: [
+            list(level * factor * np.exp(random.normal(0, run_noise) + random.normal(0, 0.003, 3)))
+            for _ in range(runs)
+        ]
+        for session, factor in sessions.items()
+    }
+
+
+def coverage(sessions, runs, effect, *, in_turn=False, trials=200):
+    """In how many of 100 comparisons of so many sessions a side the interval holds the truth."""
+    random = np.random.default_rng(5)
+    held = 0
+    for _ in range(trials):
+        factors = [np.exp(random.normal(0, effect, sessions)) for _ in "ab"]
+        a = dict(enumerate(factors[0]))
+        b = a if in_turn else dict(enumerate(factors[1], sessions))
+        sides = measured(random, a, runs), measured(random, b, runs, level=90.0)
+        interval = intervals.ratio_interval(*sides, distribution=False)
+        held += interval.low <= 0.9 <= interval.high
+    return 100 * held / trials
 
 
 @pytest.mark.parametrize("count", [3, 5, 10])
@@ -58,3 +89,51 @@ def test_too_few_samples_or_a_zero_have_none(few):
 def test_samples_without_any_spread_give_the_ratio_itself():
     interval = ratio_interval([[2.0, 2.0, 2.0]], [[3.0, 3.0, 3.0]], distribution=False)
     assert (interval.low, interval.high) == (pytest.approx(1.5), pytest.approx(1.5))
+
+
+@pytest.fixture
+def few_resamples(monkeypatch):
+    monkeypatch.setattr(intervals, "_RESAMPLES", 200)
+
+
+@pytest.mark.usefixtures("few_resamples")
+@pytest.mark.parametrize("effect", [0.01, 0.02, 0.03])
+@pytest.mark.parametrize("runs", [3, 10])
+def test_repeated_sessions_show_how_much_they_differ(runs, effect):
+    assert 91 <= coverage(3, runs, effect) <= 99
+
+
+@pytest.mark.usefixtures("few_resamples")
+@pytest.mark.parametrize("runs", [3, 10])
+def test_one_session_a_side_is_covered_for_an_effect_of_up_to_three_percent(runs):
+    assert coverage(1, runs, 0.03) >= 91
+    assert coverage(1, runs, 0.01) >= 95
+
+
+@pytest.mark.usefixtures("few_resamples")
+@pytest.mark.parametrize("effect", [0.01, 0.03, 0.3])
+def test_a_session_in_which_both_sides_were_run_in_turn_cancels_out(effect):
+    assert 91 <= coverage(1, 3, effect, in_turn=True) <= 99.5
+
+
+@settings(max_examples=30)
+@given(DAYS, DAYS, st.booleans())
+def test_sessions_the_other_way_round_give_the_inverse(a, b, distribution):
+    there = intervals.ratio_interval(a, b, distribution)
+    back = intervals.ratio_interval(b, a, distribution)
+    assert there.basis == back.basis
+    assert (there.low, there.high) == pytest.approx((1 / back.high, 1 / back.low), rel=1e-6)
+
+
+def test_an_interval_says_what_its_session_effect_rests_on():
+    run = [100.0, 101.0, 99.0]
+    days = {day: [run, run] for day in ("mon", "tue")}
+    basis = [
+        intervals.ratio_interval(a, b, distribution=False).basis
+        for a, b in (
+            (days, days),
+            ({"mon": [run]}, {"tue": [run]}),
+            ({**days, "thu": [run]}, {"wed": [run]}),
+        )
+    ]
+    assert basis == ["in turn", "assumed", "repeated"]

@@ -1,0 +1,40 @@
+"""Streams that take no text, or not every character, end no command."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from nixwulf.sweep.progress import TerminalProgress
+
+_COMMAND = """
+import sys
+from nixwulf.cli.main import main
+sys.argv = ["nixwulf", "--version"]
+try:
+    main()
+except SystemExit:
+    print("\\u00b5s")
+"""
+
+
+def test_a_character_that_the_terminal_lacks_is_printed_as_its_number():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    argv = [sys.executable, "-c", _COMMAND]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("\\xb5s\n"), done.stderr
+
+
+def test_progress_on_a_full_stream_does_not_end_the_sweep():
+    with Path("/dev/full").open("w", buffering=1) as full:
+        TerminalProgress(Console(file=full)).step("Bringing up the lab")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
+
+
+def test_a_full_stream_is_a_sentence():
+    with Path("/dev/full").open("w") as full:
+        argv = [sys.executable, "-m", "nixwulf", "models", "ls", "--help"]
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert "Traceback" not in done.stderr
