@@ -1,5 +1,7 @@
 # Functions for the shell of a node: what drivers own there, and the folder in which that is kept.
 # shellcheck shell=sh
+# Not in POSIX, but in each sh that a node may have: dash, bash, busybox, zsh, FreeBSD's and macOS's.
+# shellcheck disable=SC3067
 
 # The one folder for what nobody else may read or write, made where it is not there: $state. It is
 # looked at before each use, because a stranger may have been there first.
@@ -112,7 +114,7 @@ afterwards() {
 # exit status comes on stderr (ssh's own 255 could be either the program's or the connection's),
 # $after (a word a line), $variables, $ready and the command line.
 own() {
-  name=$1 grace=$3 ready='' scope='' user=''
+  name=$1 grace=$3 ready='' scope='' user='' mark='' variables=''
   eval "$(head -c "$2")"
   [ -n "$ready" ] || exit 1
   private || {
@@ -206,23 +208,4 @@ cpu_times() {
     set -- ${line##*) }
     echo "$program ${12} ${13}"
   done
-}
-
-# Holds the node for the driver $1 until standard input ends, or says who has it. The kernel keeps
-# the lock, so that none is left behind; without a program for that there is none.
-hold() {
-  private || return 1
-  if command -v flock >/dev/null; then
-    set -- "$1" flock -n "$state/lock"
-  elif command -v lockf >/dev/null; then
-    set -- "$1" lockf -k -s -t 0 "$state/lock"
-  else
-    set -- "$1" env
-  fi
-  who=$1
-  shift
-  umask 077
-  # shellcheck disable=SC2016
-  "$@" sh -c 'echo "$1" >"$2"; echo held; exec cat >/dev/null' sh "$who" "$state/holder" && return
-  cat "$state/holder"
 }
