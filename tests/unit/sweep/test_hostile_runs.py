@@ -15,11 +15,10 @@ from record_factory import case, ok
 
 
 class Here(Connection):
-    """This machine in the place of a node, without the owner around the program."""
+    """This machine in the place of a node."""
 
     def argv(self, command=()):
-        words = list(command)
-        return words[words.index("env") :]
+        return list(command)
 
 
 def run(folder, code):
@@ -31,14 +30,16 @@ def run(folder, code):
 
 
 def test_a_line_without_an_end_is_kept_up_to_a_limit_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(process, "_MOST_KEPT", 1 << 20)
-    done = run(tmp_path, "import os\nfor _ in range(40): os.write(1, b'x' * 100_000)")
-    assert len(done.output) < (1 << 20) + 200
-    assert done.output.endswith("the rest is left out]\n")
+    monkeypatch.setattr(process, "KEPT_BYTES", 1 << 20)
+    done = run(tmp_path, "import os\nfor _ in range(40): os.write(1, b'x' * 100_000)\nprint('end')")
+    assert len(done.output) < (1 << 20) + 2 * process._END_BYTES + 200
+    assert f"[{done.left_out} bytes are left out here]" in done.output
+    assert done.left_out + len(done.output) > 4_000_000
+    assert done.output.endswith("xend\n")
 
 
 def test_the_exit_mark_is_seen_behind_a_long_text_and_is_no_other_text(tmp_path):
-    code = "import os\nos.write(2, b'nixwulf-exit:abc\\n' + b'y' * 70_000 + b'nixwulf-exit:7\\n')"
+    code = "import os, sys\nos.write(2, b'nixwulf-exit:abc\\n' + b'y' * 70_000)\nsys.exit(7)"
     done = run(tmp_path, code)
     assert done.returncode == 7
     assert done.errors == "nixwulf-exit:abc\n" + "y" * 70_000
