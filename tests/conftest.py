@@ -11,8 +11,9 @@ settings.register_profile("nixwulf", deadline=None)
 settings.register_profile("few-examples", deadline=None, max_examples=20)
 settings.load_profile("nixwulf")
 
-# A shell starts background jobs with SIGINT ignored, and what a test starts and interrupts would
-# inherit that.
+# A shell starts background jobs with SIGINT ignored, nohup with SIGHUP, and what a test starts and
+# interrupts would inherit that.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

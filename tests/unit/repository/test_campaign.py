@@ -4,6 +4,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "campaign"))
 
 import faults
@@ -20,6 +22,7 @@ def test_there_are_many_trials_each_with_a_name_a_case_and_a_fault_that_exist():
         assert trial.fault in KINDS
 
 
+@pytest.mark.repository
 def test_all_of_the_campaign_runs_nightly_and_may_only_read():
     workflow = (ROOT / ".github/workflows/nightly.yml").read_text()
     assert "permissions:\n  contents: read\n" in workflow
