@@ -64,7 +64,7 @@ def _secrets() -> tuple[Pattern, ...]:
     families = "|".join(read_toml(_FAMILIES)["families"].values())
     return (
         pattern("key", r"-----BEGIN [A-Z0-9 ]+-----.*?(?:-----END [A-Z0-9 ]+-----|\Z)"),
-        pattern("key", r"AAAA[0-9A-Za-z+/]{16,}={0,3}"),
+        pattern("key", r"(?<![0-9A-Za-z+/])AAAA[0-9A-Za-z+/]{16,}={0,3}"),
         # A certificate without its frame, and a key of WireGuard.
         pattern("key", r"(?<![A-Za-z0-9+/=])MI[ICEGH][A-Za-z0-9+/\s]{60,}={0,2}"),
         pattern("key", r"(?<![A-Za-z0-9+/=-])[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="),
