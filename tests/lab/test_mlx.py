@@ -86,7 +86,7 @@ def run(nodes, folder):
 def signal_while_measuring(nodes, folder, signal, moments):
     """Signal the second rank once the benchmark has begun its first trial, and note when."""
     script = (
-        'for file in "${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)"/*mlx-benchmark*.pid; do '
+        "for file in /run/nixwulf/*mlx-benchmark*.pid; do "
         'read -r leader rest <"$file"; kill "$1" "-$leader"; done'
     )
 

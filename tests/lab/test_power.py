@@ -120,7 +120,7 @@ def test_a_sampler_that_is_killed_costs_no_run(run, nodes, cluster):
     def kill(phase):
         if phase == "launch":
             nodes.nodes["n1"].script(
-                'for file in "${XDG_RUNTIME_DIR:-/tmp}/nixwulf-$(id -u)"/*-power-n1.pid; do '
+                "for file in /run/nixwulf/*-power-n1.pid; do "
                 'read -r child _ <"$file"; kill -KILL "-$child"; done'
             )
             time.sleep(1.5)  # longer than a sampler of a busy node may be silent
