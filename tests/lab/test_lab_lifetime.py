@@ -134,6 +134,29 @@ def test_a_lab_whose_supervisor_hangs_is_killed_by_down(
     assert seen.left() == []
 
 
+def test_a_stopped_connection_of_a_lab_is_ended_by_down(
+    bring_up: Callable[..., Running],
+) -> None:
+    def masters() -> list[int]:
+        title = f"ssh: {running.lab.files.connections}/".encode()
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (process / "cmdline").read_bytes().startswith(title):
+                    found.append(int(process.name))
+        return found
+
+    running = bring_up(cluster_of(2, **TWO_FABRICS), "stopped-master")
+    running.out("n1", "true")
+    running.out("n2", "true")
+    (one, _) = masters()
+    os.kill(one, signal.SIGSTOP)
+    begin = time.monotonic()
+    running.lab.down()
+    assert time.monotonic() - begin < 10
+    assert masters() == []
+
+
 def test_an_sshd_that_refuses_to_start_is_quoted_and_nothing_stays(
     bring_up: Callable[..., Running],
     monkeypatch: pytest.MonkeyPatch,

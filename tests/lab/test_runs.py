@@ -155,7 +155,7 @@ def test_a_program_stopped_on_one_node_is_a_hang(run, nodes, cluster, tmp_path):
     matrix = {"nodes": [1], "parallelism": ["single"]}
     record = run(long_plan(cluster, matrix=matrix), when_measuring(nodes, tmp_path, stop))
     assert record["outcome"] == "hang"
-    assert "it used no CPU time" in record["failure"]["reason"]
+    assert "it used 0.00 s of CPU time" in record["failure"]["reason"]
 
 
 def test_a_port_that_is_closed_is_failed(run, nodes, cluster):

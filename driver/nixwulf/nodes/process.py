@@ -54,7 +54,7 @@ class OwnedProcess:
     unit: its name on the node. background: it serves others while they work. returncode is none
     while it runs or when the connection was lost; output_at is the monotonic time of its last
     output, and stdout_times and stderr_times are those of each line. left_out is how many bytes of
-    its output were too many to be kept.
+    its output were too many to be kept; cut_off: its node did not answer when it was stopped.
     """
 
     node: str
@@ -72,6 +72,7 @@ class OwnedProcess:
     returncode: int | None = None
     stopped_by_driver: bool = False
     left_out: int = 0
+    cut_off: bool = False
     _mark: bytes = field(default=b"", repr=False)
     _marked_at: float | None = field(default=None, repr=False)
     _after: tuple[str, ...] = field(default=(), repr=False)
@@ -179,19 +180,24 @@ class OwnedProcess:
         """How long it ran, or has run."""
         return (self.ended or time.monotonic()) - self.started
 
-    def stop(self) -> None:
-        """End the process group: TERM, then KILL after a grace time. Ended ones are left alone."""
+    def stop(self, *, at_once: bool = False) -> None:
+        """End the process group: TERM, then KILL after a grace time. Ended ones are left alone.
+
+        at_once: where the node is known not to answer, what it does is not waited for.
+        """
         if not self.running:
             return
         self.stopped_by_driver = True
         assert self._client.stdin is not None  # noqa: S101 - PIPE was asked for
         with contextlib.suppress(OSError):
             self._client.stdin.close()
+        patience = GRACE_S + 8 + (_AFTER_S if self._after else 0)
         try:
-            self._client.wait(timeout=GRACE_S + 8 + (_AFTER_S if self._after else 0))
+            self._client.wait(timeout=_CLOSING_S if at_once else patience)
         except subprocess.TimeoutExpired:
             self._client.kill()  # the connection is gone; the node's lifeline stops the group
             self._client.wait()
+            self.cut_off = True
         self._finish()
 
     def ending(self) -> str:

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -53,10 +53,14 @@ class Unreachable(NixwulfError):
 
 @dataclass(frozen=True)
 class Connection:
-    """One node reached over ssh; options precede the host on every command line."""
+    """One node reached over ssh; options precede the host on every command line.
+
+    deadline: in monotonic seconds, when every command ends at the latest; None: at its own limit.
+    """
 
     node: Node
     options: tuple[str, ...]
+    deadline: float | None = field(default=None, compare=False, kw_only=True)
 
     def argv(self, command: Sequence[str] = ()) -> list[str]:
         """The ssh command line that runs a command, quoted for the node's shell."""
@@ -66,6 +70,10 @@ class Connection:
     def fresh(self) -> Connection:
         """The same node over connections of its own: one that is shared may be a dead one."""
         return replace(self, options=("-o", "ControlPath=none", *self.options))
+
+    def until(self, deadline: float | None) -> Connection:
+        """The same with another deadline."""
+        return replace(self, deadline=deadline)
 
     def settings(self) -> list[tuple[str, str]]:
         """What ssh makes of the options and the user's config for this node: keyword and value."""
@@ -137,6 +145,8 @@ class Connection:
         stdin: str | None,
         timeout_s: float,
     ) -> subprocess.CompletedProcess[str]:
+        if self.deadline is not None:
+            timeout_s = max(0.1, min(timeout_s, self.deadline - time.monotonic()))
         try:
             output, words = process.communicate(stdin, timeout=timeout_s)
         except subprocess.TimeoutExpired:

@@ -66,6 +66,8 @@ def run_case(
     @contextmanager
     def timed(name: str) -> Iterator[None]:
         nonlocal phase
+        if name != "teardown" and time.monotonic() > run.deadline:
+            raise RunFailure("timeout", _too_long(run))
         phase = name
         observer(name)
         begin = time.monotonic()
@@ -140,10 +142,15 @@ def _why(run: Run, error: Exception) -> tuple[str, str]:
 
     Of what nobody foresaw (an answer like none before, a full disk) the place is kept in raw/.
     """
-    if isinstance(error, RunFailure):
-        return error.outcome, error.reason
-    if isinstance(error, NixwulfError):
-        return "failed", error.message
+    if isinstance(error, RunFailure | NixwulfError):
+        outcome, reason = (
+            (error.outcome, error.reason)
+            if isinstance(error, RunFailure)
+            else ("failed", error.message)
+        )
+        if outcome == "failed" and time.monotonic() > run.deadline:
+            return "timeout", f"{_too_long(run)} {reason}"
+        return outcome, reason
     with suppress(OSError):
         run.raw.mkdir(parents=True, exist_ok=True)
         (run.raw / _TRACE).write_text("".join(traceback.format_exception(error)), "utf-8")
@@ -152,6 +159,10 @@ def _why(run: Run, error: Exception) -> tuple[str, str]:
         "failed",
         f"The driver cannot go on with what it met ({words}); raw/*/{_TRACE} has where.",
     )
+
+
+def _too_long(run: Run) -> str:
+    return f"The run took longer than {run.limits.wall_s:g} s."
 
 
 def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> None:

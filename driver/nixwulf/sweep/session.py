@@ -222,7 +222,9 @@ def run_one(
     Returns:
         The sealed record, whatever the outcome.
     """
-    nodes = tuple(connected.nodes[node.name] for node in case.nodes_of(plan.cluster))
+    deadline = time.monotonic() + plan.sweep.limits.wall_s
+    names = [node.name for node in case.nodes_of(plan.cluster)]
+    nodes = tuple(connected.nodes[name].until(deadline) for name in names)
     placed = _placed(connected, plan, case)
     name = case.run_name(repetition)
     run = Run(
@@ -233,7 +235,7 @@ def run_one(
         model=placed.path if placed else "",
         limits=plan.sweep.limits,
         raw=folder / "raw" / name,
-        deadline=time.monotonic() + plan.sweep.limits.wall_s,
+        deadline=deadline,
         waived=plan.waived,
         power=connected.power,
         tokenizer=(placed.model.tokenizer or "") if placed else "",

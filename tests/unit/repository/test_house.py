@@ -9,9 +9,9 @@ import house
 # comments and blank. What came after was asked for: 1,833 lines of docstrings (shapes, units,
 # Raises), `nixwulf models` (1,910 lines in 9 files), `cluster new` (1,693 in 12), `reproduce` (941
 # in 7), `engines install` on nodes (465 in 4), cables in rings; limits of readers and processes,
-# runs of an import.
+# runs of an import. Room is left for what is under way (faults, quality, replicas).
 # `tools/house.py --lines` counts today's.
-REACHED = {"lines of Python": 47_600, "files of it": 288}
+REACHED = {"lines of Python": 51_000, "files of it": 306}
 
 
 def test_the_figures_of_the_layout_are_within_their_limits():

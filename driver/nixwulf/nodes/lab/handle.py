@@ -41,6 +41,7 @@ from nixwulf.nodes.ssh import connections, open_all
 
 ANSWER_SECONDS = 10.0
 END_SECONDS = 10.0
+MASTER_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Lab:
         sockets: list[Path] = []
         with suppress(FileNotFoundError):
             sockets = list(self.files.connections.glob("*"))
-        masters = [
+        ends = [
             subprocess.Popen(
                 ["ssh", "-F", str(self.ssh_config), "-O", "exit", connection.name],
                 stdin=subprocess.DEVNULL,
@@ -127,8 +128,14 @@ class Lab:
             )
             for connection in sockets
         ]
-        for master in masters:
-            master.wait()
+        until = time.monotonic() + MASTER_SECONDS
+        for end, connection in zip(ends, sockets, strict=True):
+            try:
+                end.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                end.kill()
+                end.wait()
+                _kill_master(connection)
 
     def _wait_until_gone(self, *, kill: bool) -> None:
         try:
@@ -173,6 +180,15 @@ class Lab:
         if "error" in reply:
             raise NixwulfError(reply["error"])
         return reply
+
+
+def _kill_master(connection: Path) -> None:
+    """End the ssh that holds a connection's socket and does not answer, as a stopped one."""
+    title = f"ssh: {connection} [mux]".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "cmdline").read_bytes().rstrip(b"\0 ") == title:
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def labs() -> list[Lab]:

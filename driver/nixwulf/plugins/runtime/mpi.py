@@ -17,7 +17,7 @@ from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.inventory.fabric_ports import FREE
 from nixwulf.nodes.process import OwnedProcess, cpu_times
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
-from nixwulf.plugins.runtime.run import PROGRESS_CPU_S, Run, RunFailure
+from nixwulf.plugins.runtime.run import PROGRESS_CPU_S, Run, RunFailure, Sign
 
 INSTALL = "install Open MPI, the same on all nodes"
 _VERSION = re.compile(r"\(Open MPI\) (\d+)(\.\S+)")
@@ -33,9 +33,6 @@ _PRRTE_MAJOR = 5
 # comm has at most 15 characters (proc(5)).
 _COMM = 15
 _POLL_S = 0.02
-# Ranks that send many small messages neither compute nor carry the megabyte that other engines do;
-# ranks whose peer has stopped send a few kilobytes a minute.
-_SMALL_MESSAGES = 10
 # Root is who the lab's nodes and freshly imaged machines know; each version asks by its own name.
 _AS_ROOT = {
     f"{prefix}_ALLOW_RUN_AS_ROOT{suffix}": "1"
@@ -137,7 +134,7 @@ def shares_cores(run: Run, ranks_per_node: int) -> bool:
 
 def signs_of_life(
     run: Run, job: Job, launchers: Sequence[OwnedProcess]
-) -> Callable[[], tuple[float, ...]]:
+) -> Callable[[], tuple[Sign, ...]]:
     """Traffic, and the CPU time of the rank that used least: one that stopped shows there.
 
     User time less kernel time counts: a rank that waits polls its sockets for ever.
@@ -148,12 +145,12 @@ def signs_of_life(
         launchers: mpirun and its daemons, which have the ranks.
 
     Returns:
-        What observes both, each growing by 1 or more while the job works.
+        What observes both.
     """
     program = job.argv[0].rpartition("/")[2][:_COMM]
     nodes = {node.node.name: node for node in run.nodes}
 
-    def observe() -> tuple[float, ...]:
+    def observe() -> tuple[Sign, ...]:
         ranks = [
             time_.user - time_.kernel
             for launcher in launchers
@@ -161,9 +158,10 @@ def signs_of_life(
             if time_.program == program
         ]
         all_there = len(ranks) == job.ranks_per_node * len(run.nodes)
-        computed = min(ranks) / PROGRESS_CPU_S if all_there else 0.0
-        carried = run.signs_of_life(launchers[0])[0] if run.fabric is not None else 0.0
-        return computed, carried * _SMALL_MESSAGES
+        computed = min(ranks) if all_there else 0.0
+        traffic = run.signs_of_life(launchers[0]) if run.fabric is not None else ()
+        words = "the rank that used least got {:.2f} s more of user time than of kernel time"
+        return Sign(computed, PROGRESS_CPU_S, words), *traffic
 
     return observe
 

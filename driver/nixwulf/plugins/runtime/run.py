@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from ipaddress import IPv4Network
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from nixwulf.core import standstill
 from nixwulf.core.naming import fingerprint
 from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
@@ -22,12 +23,14 @@ from nixwulf.nodes.power.samples import PowerSession
 from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.nodes.ssh import Connection, Unreachable, each, run_all
 
-# A silent run whose fabric still carries this much is loading a model, not hanging: a stopped
-# peer leaves only retransmissions and window probes, a few kilobytes a minute. One node has no
-# fabric, and llama-bench prints nothing inside a sample; there CPU time shows progress.
-_PROGRESS_BYTES = 1_000_000
+# A silent run whose fabric still carries this much works: a model at a token in ten seconds hands
+# on over 300 kB in a minute, where a stopped peer leaves only retransmissions and window probes, a
+# few kilobytes. One node has no fabric, and llama-bench prints nothing inside a sample; there CPU
+# time shows progress.
+PROGRESS_BYTES = 100_000
 PROGRESS_CPU_S = 0.5
 _POLL_S = 0.02
+_TEARDOWN_S = 10
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,18 @@ class Case:
         if self.fabric is None:
             return cluster.nodes[: self.nodes]
         return cluster.joined(self.fabric, self.nodes)
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What a silent program does while it works: a number that grows, as of now.
+
+    least: how much more of it is progress. words: with a place for how much more there was.
+    """
+
+    amount: float
+    least: float
+    words: str
 
 
 @dataclass(frozen=True)
@@ -153,6 +168,11 @@ class Run:
     def fabric(self) -> Fabric | None:
         """The fabric that the case is about; None on one node."""
         return self.cluster.fabrics[self.case.fabric] if self.case.fabric else None
+
+    def extend(self, seconds: float) -> None:
+        """What the driver waits for by itself is not the run's; before anything is started."""
+        self.deadline += seconds
+        self.nodes = tuple(node.until(self.deadline) for node in self.nodes)
 
     def on_first(self, count: int) -> Run:
         """The same model on the first nodes, in a pipeline: what it starts, the run owns."""
@@ -336,7 +356,7 @@ class Run:
         return process
 
     def watch(
-        self, process: OwnedProcess, life: Callable[[], tuple[float, ...]] | None = None
+        self, process: OwnedProcess, life: Callable[[], tuple[Sign, ...]] | None = None
     ) -> None:
         """Wait until a process ends; stops it and raises RunFailure at either limit.
 
@@ -366,16 +386,26 @@ class Run:
     def stop(self) -> None:
         """Stop every process of this run that still goes on, the last started first."""
         for process in reversed(self.owned):
-            process.stop()
-        made = [node for node in self.nodes if node.node.name in self._with_scratch]
-        run_all(made, ["rm", "-rf", self.scratch])
+            process.stop(at_once=process.node in self._gone)
+        reached = self._with_scratch - self._gone
+        made = [node.until(None) for node in self.nodes if node.node.name in reached]
+        run_all(made, ["rm", "-rf", self.scratch], timeout_s=_TEARDOWN_S)
         self._with_scratch.clear()
 
-    def signs_of_life(self, process: OwnedProcess) -> tuple[float, ...]:
-        """What grows by 1 or more while a silent run works: on the fabric, or in CPU time alone."""
+    @property
+    def _gone(self) -> set[str]:
+        return {process.node for process in self.owned if process.cut_off}
+
+    def signs_of_life(self, process: OwnedProcess) -> tuple[Sign, ...]:
+        """Of a silent run: bytes on the fabric, or CPU time alone; empty where it is not counted.
+
+        Raises:
+            Unreachable: a node did not answer.
+        """
         if self.fabric is None:
             times = cpu_times(self.head, process)
-            return (sum(time.user + time.kernel for time in times) / PROGRESS_CPU_S,)
+            spent = sum(time.user + time.kernel for time in times)
+            return (Sign(spent, PROGRESS_CPU_S, "it used {:.2f} s of CPU time"),) if times else ()
         counters = read(self.workers)
         carried = 0
         for node in self.workers:
@@ -383,7 +413,7 @@ class Run:
             devices = [counted.rdma.get(name) for end in ends for name in end.rdma_devices]
             carried += sum(counted.interfaces.get(end.interface, 0) for end in ends)
             carried += sum(device.carried for device in devices if device)
-        return (carried / _PROGRESS_BYTES,)
+        return (Sign(carried, PROGRESS_BYTES, "the fabric carried {:,.0f} bytes"),)
 
     def counters(self) -> dict[str, Counters]:
         """The counters of every node; empty on one node, whose run crosses no network."""
@@ -391,28 +421,33 @@ class Run:
 
 
 class Clocks:
-    """The two clocks of a run, held against one of its processes from now on."""
+    """The two clocks of a run, held against one of its processes from now on.
+
+    A silent process is looked at twice, half of progress_s apart. What ends its silence is output,
+    an event, or that this driver stood still itself, for then nobody listened.
+    """
 
     def __init__(
         self,
         run: Run,
         process: OwnedProcess,
-        life: Callable[[], tuple[float, ...]] | None = None,
+        life: Callable[[], tuple[Sign, ...]] | None = None,
     ) -> None:
         """Start the progress clock; the wall clock has run since the run began.
 
         Args:
             run: with both limits.
             process: what is watched, and stopped at a limit.
-            life: signs of life of a silent program, each growing by 1 or more while it works; None:
-                those of the run.
+            life: signs of life of a silent program; None: those of the run.
         """
         self._run = run
         self._process = process
         self._signs = life or (lambda: run.signs_of_life(process))
-        self._progress_at = time.monotonic()
-        self._event_at = self._progress_at
-        self._life: tuple[float, ...] | None = None
+        self._half_s = run.limits.progress_s / 2
+        self._seen: tuple[Sign, ...] | None = None
+        self._event_at = time.monotonic()
+        self._look_at = self._answered_at = standstill.last_end()
+        self._begin(self._event_at)
 
     def on_event(self) -> None:
         """Something came from the process beside its output, such as over a socket."""
@@ -420,33 +455,46 @@ class Clocks:
 
     def check(self) -> None:
         """Stop the process and raise RunFailure, timeout or hang, when a clock has run out."""
-        run, process, now = self._run, self._process, time.monotonic()
+        run, now = self._run, time.monotonic()
         if now > run.deadline:
-            deaths = run.deaths()
-            process.stop()
-            reason = f"The run took longer than {run.limits.wall_s:g} s.{deaths}"
-            raise RunFailure("timeout", reason)
-        came_at = max(process.output_at, self._event_at)
+            self._end("timeout", f"The run took longer than {run.limits.wall_s:g} s")
+        came_at = max(self._process.output_at, self._event_at, standstill.last_end())
         if came_at > self._progress_at:
-            self._progress_at, self._life = came_at, None
-        silent = now - self._progress_at
-        if self._life is None and silent > run.limits.progress_s / 2:
-            self._life = self._observe()
-        elif self._life is not None and silent > run.limits.progress_s:
-            grown = zip(self._life, self._observe(), strict=False)
-            if all(after - before < 1 for before, after in grown):
-                deaths = run.deaths()
-                process.stop()
-                idle = "the fabric carried nothing" if run.fabric else "it used no CPU time"
-                raise RunFailure(
-                    "hang",
-                    f"{process.argv[0].rpartition('/')[2]!r} was silent for "
-                    f"{run.limits.progress_s:g} s, and {idle}.{deaths}",
-                )
-            self._progress_at, self._life = now, None
-
-    def _observe(self) -> tuple[float, ...]:
+            self._begin(came_at)
+        if now < self._look_at:
+            return
         try:
-            return self._signs()
-        except Unreachable:
-            return ()
+            seen = self._signs()
+        except Unreachable as error:
+            # A node that does not answer says nothing of the run, until it has been asked for long.
+            if now - self._answered_at > run.limits.progress_s:
+                silence = "and nothing shows whether it works"
+                self._end("hang", f"{self._silence()}, {silence}: {error.message.rstrip('.')}")
+            self._look_at = time.monotonic() + self._half_s / 4
+            return
+        before, self._seen, self._answered_at = self._seen, seen, time.monotonic()
+        self._look_at = self._answered_at + self._half_s
+        if before is None:
+            return
+        grown = [(b, b.amount - a.amount) for a, b in zip(before, seen, strict=False)]
+        if any(more >= sign.least for sign, more in grown):
+            self._begin(self._answered_at)
+            return
+        words = " and ".join(sign.words.format(more) for sign, more in grown)
+        looked = f"in the last {self._half_s:g} s {words}" if words else "its CPU time is not known"
+        self._end("hang", f"{self._silence()}, and {looked}")
+
+    def _begin(self, progress_at: float) -> None:
+        self._progress_at = progress_at
+        self._answered_at = progress_at + self._half_s
+        self._look_at = self._answered_at
+        self._seen = None
+
+    def _silence(self) -> str:
+        program = self._process.argv[0].rpartition("/")[2]
+        return f"{program!r} was silent for {self._run.limits.progress_s:g} s"
+
+    def _end(self, outcome: str, reason: str) -> NoReturn:
+        deaths = self._run.deaths()
+        self._process.stop()
+        raise RunFailure(outcome, f"{reason}.{deaths}")

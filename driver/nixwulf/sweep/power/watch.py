@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -85,7 +85,7 @@ class Watch:
             return
         wait = IDLE_S + SLOWEST_S  # until the slowest source has reported the end as well
         time.sleep(wait)
-        self._run.deadline += wait
+        self._run.extend(wait)
         window = (begin, begin + IDLE_S)
         for name, node in self._samples().items():
             for source, joules in node.joules().items():
@@ -107,7 +107,7 @@ class Watch:
         """Stop what was started, when there is a sample from after the measurement."""
         if self._window:
             self._wait_while_sampling(self._window[1] + 2 * INTERVAL_S)
-        stops = [process.stop for process in self._samplers.values()]
+        stops: list[Callable[[], object]] = [process.stop for process in self._samplers.values()]
         stops += [wall.reader.stop for wall in self._walls]
         each(lambda stop: stop(), stops)
 

@@ -68,7 +68,7 @@ SOURCES = {
 # refused; the end of a file's name.
 # no output: words of the driver
 OTHERS = {
-    "plugins/engines/llama_cpp/__init__.py": {"-f", "--port"},
+    "plugins/engines/llama_cpp/__init__.py": {"--port"},
     "plugins/engines/llama_cpp/install.py": {"*"},
     "plugins/engines/mlx/install.py": {"*"},
     "plugins/engines/mlx/ranks.py": {"-c"},

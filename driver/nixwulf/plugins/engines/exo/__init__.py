@@ -23,6 +23,7 @@ _API_PORT = 52415
 # Nodes exchange their memory a while after they have met; before, nothing can be placed. And
 # what the master cannot place it only logs: no instance comes, and no answer reports it.
 _SETTLE_S = 60.0
+_ASK_S = 60
 _REMOVE_S = 10.0
 _POLL_S = 0.2
 # Offline: what is not on the nodes fails at once, and is not downloaded inside a run.
@@ -223,10 +224,15 @@ def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
     """The JSON that exo answers; raises RunFailure when it refuses."""
     import httpx
 
+    left_s = max(0.1, min(_ASK_S, endpoint.run.deadline - time.monotonic()))
     try:
         with endpoint.client() as client:
             answer = client.request(
-                request.method, request.path, params=request.query, json=request.body, timeout=60
+                request.method,
+                request.path,
+                params=request.query,
+                json=request.body,
+                timeout=left_s,
             )
             answer.raise_for_status()
             return answer.json()

@@ -239,7 +239,6 @@ class LlamaCpp(Engine):
                 yield endpoint
         finally:
             server.stop()
-            run.head.run(["rm", "-f", socket])
 
 
 ENGINE = LlamaCpp()

@@ -1,0 +1,45 @@
+"""When this process itself stood still: stopped by a signal, or paused with its machine."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+_TICK_S = 0.5
+# A thread that is so late was not only waiting for a processor.
+_STOPPED_S = 5.0
+
+
+class Pulse(threading.Thread):
+    """A thread that ticks, and whose missing ticks show that nothing of the process ran."""
+
+    def __init__(self) -> None:
+        """Begin at once; it ends with the process."""
+        super().__init__(daemon=True, name="pulse")
+        self._ticked = time.monotonic()
+        self._ended = float("-inf")
+        self.start()
+
+    def run(self) -> None:
+        """Tick."""
+        while True:
+            time.sleep(_TICK_S)
+            self.last_end()
+            self._ticked = time.monotonic()
+
+    def last_end(self) -> float:
+        """The monotonic time at which the last standstill was over; -inf before the first."""
+        now = time.monotonic()
+        if now - self._ticked > _TICK_S + _STOPPED_S:
+            self._ended = now
+        return self._ended
+
+
+_pulse: list[Pulse] = []
+
+
+def last_end() -> float:
+    """The same of the process's one pulse, which the first call starts."""
+    if not _pulse:
+        _pulse.append(Pulse())
+    return _pulse[0].last_end()
