@@ -228,7 +228,7 @@ class Stopping:
     def step(self, words):
         self.steps.append(words)
 
-    def building(self, step, share):
+    def advances(self, step, share):
         pass
 
     def sweep_starts(self, runs):

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nixwulf.cli.options import FilePath, fail_below, json_format
-from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
+from nixwulf.core.errors import (
+    EXIT_GATE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_RUN_FAILED,
+    InputError,
+    NixwulfError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +82,7 @@ def bench(
     """
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.plugins.meters import complaints
-    from nixwulf.report import load, print_summary, summary_of, write
+    from nixwulf.report import load
     from nixwulf.sweep.plan import make_plan, plan_to_resume, save_plan
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
@@ -106,7 +113,7 @@ def bench(
     try:
         with make_progress() as progress:
             beside = partial(_show_while_building, progress) if builds(plan) else load
-            run_plan(plan, folder, progress, beside, fetch=fetch)
+            stopped = run_plan(plan, folder, progress, beside, fetch=fetch)
     except KeyboardInterrupt:
         done = sum(record_path(folder, *run).exists() for run in plan.runs())
         planned = plan.sweep.repetitions * len(plan.cases)
@@ -116,16 +123,48 @@ def bench(
             err=True,
         )
         ctx.exit(EXIT_INTERRUPTED)
-    summary = summary_of(folder)
-    page = write(summary)
+    ctx.exit(_report(folder, stopped, compared, limit))
+
+
+def _report(
+    folder: Path,
+    stopped: NixwulfError | None,
+    compared: Callable[[str, Sequence[Record]], Comparison] | None,
+    limit: float | None,
+) -> int:
+    """Report on what was measured; gives the exit code.
+
+    Args:
+        folder: of the run.
+        stopped: what ended the sweep early.
+        compared: compares the run with its baseline, if it has one.
+        limit: of --fail-below.
+
+    Raises:
+        NixwulfError: the report cannot be written.
+    """
+    from nixwulf.report import print_summary, summary_of, write
+
+    if stopped:
+        stopped.show()
+    try:
+        summary = summary_of(folder)
+        page = write(summary)
+    except NixwulfError as error:
+        if not stopped:
+            raise
+        error.show()
+        return stopped.exit_code
     print_summary(summary)
     click.echo(f"Report: {page}")
     records = summary.folder.records
     code = EXIT_OK if compared is None else _compare(partial(compared, str(folder), records), limit)
     failures = [record["failure"]["phase"] for record in records if record["outcome"] != "ok"]
-    if failures:
-        ctx.exit(EXIT_GATE if all(phase == "gates" for phase in failures) else EXIT_RUN_FAILED)
-    ctx.exit(code)
+    if any(phase != "gates" for phase in failures):
+        return EXIT_RUN_FAILED
+    if stopped:
+        return stopped.exit_code
+    return EXIT_GATE if failures else code
 
 
 def _show_while_building(progress: TerminalProgress) -> None:

@@ -90,16 +90,18 @@ def reproduce(
         save_plan(plan, folder / "plan.json")
     try:
         with make_progress() as progress:
-            run_plan(plan, folder, progress, load, fetch=fetch)
+            stopped = run_plan(plan, folder, progress, load, fetch=fetch)
     except KeyboardInterrupt:
         go_on = f"Interrupted; go on with 'nixwulf reproduce --resume {folder}'."
         click.echo(go_on, err=True)
         ctx.exit(EXIT_INTERRUPTED)
+    if stopped:
+        stopped.show()
     click.echo(f"Report: {write(summary_of(folder))}")
     found = repeats(plan, read_folder(folder).records)
     render.to_terminal(found, str(folder))
     good = all(repeat.verdict in {INSIDE, FASTER} for repeat in found)
-    ctx.exit(EXIT_OK if good else EXIT_RUN_FAILED)
+    ctx.exit(EXIT_OK if good and not stopped else EXIT_RUN_FAILED)
 
 
 def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:

@@ -237,7 +237,7 @@ def parse_json(text: str, source: Path | str) -> Any:
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        near = text[error.pos : error.pos + _NEAR].split("\n")[0]
+        near = text[error.pos : error.pos + _NEAR].split("\n", maxsplit=1)[0]
         at = f" at {near!r}" if near else ""
         raise InputError(f"{source}: line {error.lineno}: not JSON: {error.msg}{at}.") from None
     _require_shallow(document, source)
@@ -272,9 +272,7 @@ def write_atomically(path: Path, content: str | bytes, remedy: str = ELSEWHERE) 
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        raise InputError(
-            f"Cannot write {str(path)!r}: {error.strerror}; {remedy}."
-        ) from None
+        raise InputError(f"Cannot write {str(path)!r}: {error.strerror}; {remedy}.") from None
 
 
 def write_json(path: Path, document: Any) -> None:

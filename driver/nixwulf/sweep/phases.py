@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from nixwulf.core.errors import NixwulfError
@@ -67,6 +67,29 @@ def run_case(
     return record
 
 
+@dataclass
+class _Phases:
+    """The phases of a run, and which of them it has reached."""
+
+    run: Run
+    found: Findings
+    observer: Observer
+    current: str = "facts"
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """A phase; raises RunFailure where the run's time is up before it, but for the last."""
+        if name != "teardown" and time.monotonic() > self.run.deadline:
+            raise RunFailure("timeout", _too_long(self.run))
+        self.current = name
+        self.observer(name)
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self.found.seconds[name] = round(time.monotonic() - begin, 4)
+
+
 def _take(
     run: Run,
     bring: Callable[[], PlacedModel],
@@ -80,21 +103,8 @@ def _take(
     engine = engines.find(run.case.engine) if run.case.engine else None
     benchmark = benchmarks.find(run.case.benchmark)
     watch = Watch(run)
-    phase = "facts"
-
-    @contextmanager
-    def timed(name: str) -> Iterator[None]:
-        nonlocal phase
-        if name != "teardown" and time.monotonic() > run.deadline:
-            raise RunFailure("timeout", _too_long(run))
-        phase = name
-        observer(name)
-        begin = time.monotonic()
-        try:
-            yield
-        finally:
-            found.seconds[name] = round(time.monotonic() - begin, 4)
-
+    phases = _Phases(run, found, observer)
+    timed = phases.timed
     try:
         if run.case.model is not None:
             with timed("model"):
@@ -123,7 +133,7 @@ def _take(
         with timed("measure"):
             _measure(engine, benchmark, run, found, watch)
     except Exception as error:
-        _fail(run, found, phase, *_why(run, error))
+        _fail(run, found, phases.current, *_why(run, error))
     finally:
         with timed("teardown"):
             try:

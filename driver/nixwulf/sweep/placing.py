@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from nixwulf.core.errors import NixwulfError
 from nixwulf.llm import Model, PlacedModel, place
-from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.ssh import Connection
 from nixwulf.nodes.transfer import put
 from nixwulf.ops.models.machines import sha256_on
@@ -55,43 +53,37 @@ class Models:
         if key in self._placed:
             return self._placed[key]
 
-        def make(random: RandomModel) -> Path:
-            with _uncounted(run):
-                return engine.random_model(random)
-
         def copy(node: Connection, file: Path, remote: str) -> None:
             words = f"Copying {Path(remote).name} to {node.node.name}"
             with _uncounted(run):
                 put(node.until(None), file, remote, self._shown(words))
 
-        placed = place(model, run.nodes[:count], make, copy)
+        if model.random:
+            with _uncounted(run):
+                engine.random_model(model.random)
+        placed = place(model, run.nodes[:count], engine.random_model, copy)
         if self.fetch and placed.missing_on:
             with _uncounted(run):
                 self._push(run, placed.path, names, nodes)
-            placed = place(model, run.nodes[:count], make, copy)
+            placed = place(model, run.nodes[:count], engine.random_model, copy)
         if model.path and placed.bytes:
             with _uncounted(run):
                 shown = self._shown(f"Reading the sha256 of {placed.path}")
-                placed = replace(
-                    placed, sha256=sha256_on(run.head.until(None), placed.path, shown)
-                )
+                placed = replace(placed, sha256=sha256_on(run.head.until(None), placed.path, shown))
         self._placed[key] = placed
         return placed
 
-    def _push(
-        self, run: Run, path: str, names: list[str], nodes: Mapping[str, Connection]
-    ) -> None:
+    def _push(self, run: Run, path: str, names: list[str], nodes: Mapping[str, Connection]) -> None:
         """Bring a model of the folder of models to nodes; the gate refuses one of elsewhere."""
         name = run.cluster.model_name(path)
         if name is None:
             return
         shown = {one: self._shown(f"Pushing {name} to {one}") for one in names}
-        require_all(
-            push(
-                run.cluster, nodes, name, names, None,
-                lambda node, count, size: shown[node](count, size),
-            )
-        )  # fmt: skip
+
+        def show(node: str, count: int, size: int) -> None:
+            shown[node](count, size)
+
+        require_all(push(run.cluster, nodes, name, names, None, show))
 
     def _shown(self, words: str) -> Callable[[int, int], None]:
         """An observer of bytes, which shows only what takes long."""

@@ -61,7 +61,7 @@ class TerminalProgress:
         if not self._console.is_terminal:
             self._print(words)
 
-    def building(self, step: str, share: float) -> None:
+    def advances(self, step: str, share: float) -> None:
         """On a terminal the share moves; elsewhere there is a line for each tenth."""
         self._live.update(self._task, description=step, total=1.0, completed=share)
         if not self._console.is_terminal and (step, tenth := int(share * 10)) != self._built:
@@ -89,7 +89,12 @@ class TerminalProgress:
 
     def phase_starts(self, phase: str) -> None:
         """Beside the case on the live line."""
-        self._live.update(self._task, description=f"{self._title}: {phase}")
+        self._live.update(
+            self._task,
+            description=f"{self._title}: {phase}",
+            total=len(self._runs),
+            completed=len(self._ended),
+        )
 
     def run_ends(self, record: Record, seconds: float) -> None:
         """One line: what came of it, how long it took, how long the rest will take."""

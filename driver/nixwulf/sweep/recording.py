@@ -31,8 +31,6 @@ class Findings:
     lab, None on machines.
     """
 
-    model: PlacedModel | None = None
-    shaped_by: str | None = None
     outcome: str = "ok"
     failure: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -41,6 +39,8 @@ class Findings:
     metrics: list[Metric] = field(default_factory=list)
     gates: list[dict[str, Any]] = field(default_factory=list)
     power: dict[str, Any] = field(default_factory=dict)
+    model: PlacedModel | None = None
+    shaped_by: str | None = None
 
 
 def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> Record:

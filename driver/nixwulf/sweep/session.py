@@ -7,28 +7,26 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from nixwulf.core.errors import GateError, InputError
+from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.inventory.cluster import Cluster
-from nixwulf.llm import PlacedModel, place
+from nixwulf.llm import PlacedModel
 from nixwulf.nodes import lab
 from nixwulf.nodes.lab.state import NODES_MINIMUM
 from nixwulf.nodes.power.samples import PowerSession
 from nixwulf.nodes.process import stop_orphans
 from nixwulf.nodes.ssh import Connection, connections, each, open_all
-from nixwulf.ops.models.machines import sha256_on
-from nixwulf.ops.models.push import push, require_all
 from nixwulf.ops.recover.ladder import recover
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.run import Case, Run
 from nixwulf.results.record import Record, load, save
 from nixwulf.sweep.phases import run_case
+from nixwulf.sweep.placing import Models
 from nixwulf.sweep.plan import Plan
-from nixwulf.sweep.recording import without_values
 from nixwulf.sweep.sanity import References
 
 
@@ -38,8 +36,8 @@ class Observer(Protocol):
     def step(self, words: str) -> None:
         """Something that is no run begins, such as bringing the lab up."""
 
-    def building(self, step: str, share: float) -> None:
-        """A step of building an engine goes on; share is what is done of it, 0 to 1."""
+    def advances(self, step: str, share: float) -> None:
+        """A long step goes on, such as building an engine; share is what is done of it, 0 to 1."""
 
     def sweep_starts(self, runs: Sequence[tuple[Case, int]]) -> None:
         """These runs are to come, each a case and its repetition (from 0), in this order."""
@@ -56,18 +54,13 @@ class Observer(Protocol):
 
 @dataclass
 class Session:
-    """The connected nodes of a cluster, and the lab when it is one.
-
-    fetch: whether models that nodes lack are pushed there; step: called with what takes long.
-    """
+    """The connected nodes of a cluster, the lab when it is one, and what was brought to them."""
 
     cluster: Cluster
     nodes: dict[str, Connection]
     lab: lab.Lab | None = None
-    placed: dict[tuple[str, ...], PlacedModel] = field(default_factory=dict)
     power: PowerSession = field(default_factory=PowerSession)
-    fetch: bool = False
-    step: Callable[[str], None] = lambda words: None
+    models: Models = field(default_factory=Models)
 
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:
@@ -107,7 +100,7 @@ def run_plan(
     beside: Callable[[], None] = lambda: None,
     *,
     fetch: bool = False,
-) -> None:
+) -> NixwulfError | None:
     """Run what has no record yet, and save a record of each run.
 
     Args:
@@ -117,32 +110,55 @@ def run_plan(
         beside: is called while the nodes are brought up: nothing may run beside what is measured.
         fetch: whether models that nodes lack are pushed there.
 
+    Returns:
+        What ended the sweep early, such as a full disk or nodes that cannot be recovered, once a
+        record was saved; else None.
+
     Raises:
         GateError: no nodes answer.
-        NixwulfError: a model that nodes lack cannot be pushed.
+        NixwulfError: the first record cannot be saved.
     """
     todo = missing_runs(plan, folder)
-    if not todo:
-        return
-    with ExitStack() as stack:
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(beside)
-            connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
-            connected.fetch, connected.step = fetch, observer.step
-            _placed(connected, plan, todo[0][0])
-        observer.sweep_starts(todo)
-        for case, repetition in todo:
-            observer.run_starts(case, repetition)
-            begin = time.monotonic()
-            record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
-            path = record_path(folder, case, repetition)
-            try:
-                save(record, path)
-            except InputError as error:
-                save(record := without_values(record, error), path)
-            observer.run_ends(record, time.monotonic() - begin)
-            if record["outcome"] == "hang" and plan.sweep.recover_after_hang:
-                _recover(connected, plan, case, observer)
+    kept = False
+    try:
+        with ExitStack() as stack:
+            if todo:
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(beside)
+                    connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
+                    connected.models = Models(fetch, observer.advances)
+                    _make_model(plan, todo[0][0])
+                observer.sweep_starts(todo)
+            for case, repetition in todo:
+                observer.run_starts(case, repetition)
+                begin = time.monotonic()
+                record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
+                _keep(record, folder, record_path(folder, case, repetition))
+                kept = True
+                observer.run_ends(record, time.monotonic() - begin)
+                if record["outcome"] == "hang" and plan.sweep.recover_after_hang:
+                    _recover(connected, plan, case, observer)
+    except NixwulfError as error:
+        if not kept:
+            raise
+        return error
+    return None
+
+
+def _make_model(plan: Plan, case: Case) -> None:
+    """Make the random weights of a case, while nothing is measured; its run says why it cannot."""
+    random = plan.sweep.models[case.model].random if case.model else None
+    if random and case.engine:
+        with suppress(Exception):
+            engines.find(case.engine).random_model(random)
+
+
+def _keep(record: Record, folder: Path, path: Path) -> None:
+    """Save a record; raises NixwulfError where nothing more can be kept."""
+    try:
+        save(record, path, f"free some space, then go on with 'nixwulf bench --resume {folder}'")
+    except InputError as error:
+        raise NixwulfError(f"{error.message} The records of earlier runs are kept.") from None
 
 
 def of_used_nodes(plan: Plan, todo: Sequence[tuple[Case, int]]) -> Plan:
@@ -183,7 +199,7 @@ def session(plan: Plan, observer: Observer) -> Iterator[Session]:
         return
     programs: set[Path] = set()
     for name in sorted({case.engine for case in plan.cases if case.engine}):
-        installation = engines.find(name).install_local(observer.building)
+        installation = engines.find(name).install_local(observer.advances)
         programs |= {program.parent for program in installation.programs.values()}
     observer.step(f"Bringing up the lab: {len(plan.cluster.nodes)} nodes")
     up = lab.up(plan.cluster, name=f"bench-{os.getpid()}", path=sorted(programs), lifeline=True)
@@ -225,53 +241,27 @@ def run_one(
     deadline = time.monotonic() + plan.sweep.limits.wall_s
     names = [node.name for node in case.nodes_of(plan.cluster)]
     nodes = tuple(connected.nodes[name].until(deadline) for name in names)
-    placed = _placed(connected, plan, case)
     name = case.run_name(repetition)
     run = Run(
         name=name,
         case=case,
         cluster=plan.cluster,
         nodes=nodes,
-        model=placed.path if placed else "",
+        model="",
         limits=plan.sweep.limits,
         raw=folder / "raw" / name,
         deadline=deadline,
         waived=plan.waived,
         power=connected.power,
-        tokenizer=(placed.model.tokenizer or "") if placed else "",
     )
     shutil.rmtree(run.raw, ignore_errors=True)
-    shaped_by = connected.lab.shaping(case.fabric) if connected.lab and case.fabric else None
     references = References(folder / "references")
+
+    def bring() -> PlacedModel:
+        return connected.models.bring(run, plan.sweep.models[case.model or ""], connected.nodes)
+
+    def shaped_by() -> str | None:
+        return connected.lab.shaping(case.fabric) if connected.lab and case.fabric else None
+
     judged = bool(plan.sweep.expect)
-    return run_case(run, placed, repetition, references, shaped_by, observer, judged)
-
-
-def _placed(connected: Session, plan: Plan, case: Case) -> PlacedModel | None:
-    """The case's model on the nodes that read it, brought there once in a session."""
-    if case.engine is None or case.model is None:
-        return None
-    engine = engines.find(case.engine)
-    count = case.nodes if engine.model_on_every_node else 1
-    readers = [connected.nodes[node.name] for node in case.nodes_of(plan.cluster)[:count]]
-    key = (case.engine, case.model_digest or "", *(node.node.name for node in readers))
-    if key not in connected.placed:
-        model = plan.sweep.models[case.model]
-        placed = place(model, readers, engine.random_model)
-        if connected.fetch and placed.missing_on:
-            _push(connected, placed.path, [node.node.name for node in readers])
-            placed = place(model, readers, engine.random_model)
-        if model.path and placed.bytes:
-            connected.step(f"Reading the sha256 of {placed.path}")
-            placed = replace(placed, sha256=sha256_on(readers[0], placed.path))
-        connected.placed[key] = placed
-    return connected.placed[key]
-
-
-def _push(connected: Session, path: str, names: list[str]) -> None:
-    """Bring a model of the folder of models to nodes; the gate refuses one of elsewhere."""
-    name = connected.cluster.model_name(path)
-    if name is not None:
-        connected.step(f"Pushing {name} to {', '.join(names)}")
-        done = push(connected.cluster, connected.nodes, name, names, None, lambda *_: None)
-        require_all(done)
+    return run_case(run, bring, repetition, references, shaped_by, observer, judged)

@@ -36,7 +36,8 @@ def measure(
         state: the search, which each measurement updates.
         plan: the cases of its strategies.
         folder: of the run.
-        budget_s: seconds from when the nodes are up; no run outlives it.
+        budget_s: seconds from when the nodes are up; no run outlives it, but for the time in
+            which its model is made or copied.
         observer: shows progress.
         on_run_end: gets the place of each strategy whose run has ended.
         beside: called while the nodes are brought up: nothing may run beside a measurement.
@@ -50,6 +51,7 @@ def measure(
             pool.submit(beside)
             used = of_used_nodes(plan, [(case, 0) for case in cases])
             connected = stack.enter_context(session(used, observer))
+            connected.models.observer = observer.advances
         _leave_out_lacking(state, connected)
         end = time.monotonic() + budget_s
         done: list[tuple[Case, int]] = []

@@ -1,16 +1,21 @@
 """Whatever a run meets is a record that can be read back, and of bounded size."""
 
 import sys
+import time
 
 import pytest
 
+from machine_runs import run_of
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import process
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.results.record import load, save, sealed
-from nixwulf.sweep.recording import without_values
+from nixwulf.sweep import phases
+from nixwulf.sweep.phases import run_case
+from nixwulf.sweep.power.watch import Watch
+from nixwulf.sweep.sanity import References
 from record_factory import case, ok
 
 
@@ -46,13 +51,76 @@ def test_the_exit_mark_is_seen_behind_a_long_text_and_is_no_other_text(tmp_path)
 
 
 @pytest.mark.parametrize("value", ["\ud800", 10**30, {"deep": [10**400]}])
-def test_a_record_that_cannot_be_read_back_becomes_one_that_says_so(tmp_path, value):
-    record = sealed({**ok(case(1), {"decode": [20.0]}), "sanity": {"text": value}})
-    path = tmp_path / "record.json"
-    with pytest.raises(InputError) as refused:
-        save(record, path)
-    assert not path.exists()
-    save(without_values(record, refused.value), path)
-    read = load(path)
-    assert read["outcome"] == "failed"
-    assert "nothing that a record can hold" in read["failure"]["reason"]
+def test_a_record_that_cannot_be_read_back_is_refused_before_it_has_its_name(tmp_path, value):
+    kept = tmp_path / "record.json"
+    save(ok(case(1), {"decode": [20.0]}), kept)
+    before = kept.read_bytes()
+    with pytest.raises(InputError):
+        save(sealed({**ok(case(1), {"decode": [20.0]}), "sanity": {"text": value}}), kept)
+    assert kept.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+HUGE = pytest.param(10**5000, "(ValueError: ", id="huge")  # Python itself does not print it
+
+
+class Unreachable(Connection):
+    """A node that is off."""
+
+    def argv(self, command=()):
+        return ["sh", "-c", "echo 'ssh: no route to host' >&2; exit 255"]
+
+
+@pytest.fixture
+def case_run(tmp_path):
+    """A run of a case whose nodes do not answer, and what it takes as far as its record."""
+    run = run_of(tmp_path / "raw" / "x-r0", "iperf3", fabric="gbe5")
+    run.nodes = tuple(Unreachable(node.node, ()) for node in run.nodes)
+    run.deadline = time.monotonic() + 60
+
+    def take():
+        bring = pytest.fail  # it has no model
+        references = References(tmp_path / "references")
+        record = run_case(run, bring, 0, references, lambda: None, lambda phase: None)
+        save(record, tmp_path / "record.json")
+        return load(tmp_path / "record.json")
+
+    return take
+
+
+def test_a_run_on_nodes_that_are_off_is_failed(case_run):
+    record = case_run()
+    assert (record["outcome"], record["failure"]["phase"]) == ("failed", "facts")
+    assert "did not answer: ssh: no route to host" in record["failure"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("\ud800", "What the run gave: line "),
+        (10**30, "What the run gave: "),
+        (float("nan"), "(ValueError: "),
+        ({1, 2}, "(TypeError: "),
+        HUGE,
+    ],
+)
+def test_what_no_record_can_hold_becomes_a_record_that_says_so(case_run, monkeypatch, value, words):
+    monkeypatch.setattr(phases, "warnings", lambda power: [value])
+    record = case_run()
+    assert (record["outcome"], record["metrics"]) == ("failed", [])
+    assert record["failure"]["phase"] == "facts"
+    assert words in record["failure"]["reason"]
+    assert "warnings" not in record
+    assert [node["name"] for node in record["nodes"]] == ["n1", "n2"]
+
+
+@pytest.mark.parametrize("name", ["stop", "document"])
+def test_a_surprise_after_the_last_phase_is_a_record_too(case_run, monkeypatch, tmp_path, name):
+    def unforeseen(*_):
+        raise KeyError("joules")
+
+    monkeypatch.setattr(Watch, name, unforeseen)
+    record = case_run()
+    assert record["outcome"] == "failed"
+    assert "(KeyError: 'joules')" in record["failure"]["reason"]
+    assert "in unforeseen" in (tmp_path / "raw" / "x-r0" / "driver.traceback").read_text()

@@ -286,8 +286,10 @@ def _watch(
             if total != moved:
                 moved, moved_at = total, now
             elif now - moved_at > _SILENT_S:
-                late = next(link.name for link in receivers if not link.done)
-                raise Broken({late: f"nothing arrived for {_SILENT_S:.0f} s"})
+                late = next(link for link in receivers if not link.done)
+                there = late.count("present", "received")
+                words = f"nothing arrived for {_SILENT_S:.0f} s after {there} of {size} bytes"
+                raise Broken({late.name: words})
             failures = {link.name: found for link in links if (found := link.failure())}
             failed_at = failed_at or (now if failures else 0.0)
             faults = _faults(sources, failures)

@@ -238,9 +238,7 @@ def _entry(place: Place) -> Document:
     return {**entry, "state": state, "present": taken}
 
 
-def index(
-    folder: str, name: str, observer: Callable[[int, int], None] | None = None
-) -> Document:
+def index(folder: str, name: str, observer: Callable[[int, int], None] | None = None) -> Document:
     """Hash a model unless it is known; what stands for it. observer: as of `manifest_of`."""
     manifest = manifest_of(Place(folder, name), observer)
     values = {key: manifest[key] for key in ("name", "bytes", "sha256")}
