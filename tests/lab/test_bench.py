@@ -8,9 +8,16 @@ import sys
 import time
 
 import pytest
+import yaml
+from lab_under_test import Running, Silent
 
+from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import lab
 from nixwulf.plugins.engines.llama_cpp import ENGINE
+from nixwulf.results.record import load
+from nixwulf.sweep import session
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import parse_sweep
 
 SWEEP = """
 name: interrupted
@@ -131,8 +138,9 @@ def test_a_full_device_keeps_what_was_finished_valid(sweep, tmp_path):
     )
     if done.returncode == 77:
         pytest.skip(f"no tmpfs can be mounted here: {done.stderr}")
-    assert "exit: 2" in done.stdout, done.stdout + done.stderr
+    assert "exit: 1" in done.stdout, done.stdout + done.stderr
     assert "No space left on device" in done.stderr
+    assert f"go on with 'nixwulf bench --resume {tmp_path}/small/run'" in done.stderr
     assert "Traceback" not in done.stderr
     kept = list((tmp_path / "kept").glob("*.json"))
     assert kept
@@ -143,3 +151,70 @@ def test_a_full_device_keeps_what_was_finished_valid(sweep, tmp_path):
         check=False,
     )
     assert validated.returncode == 0
+
+
+FILL = (
+    "cd && mkdir -p .cache/nixwulf/models && mount -t tmpfs -o size=64k none .cache/nixwulf/models"
+)
+FREE = "umount ~/.cache/nixwulf/models"
+
+
+class Filling(Silent):
+    """Of two runs, the first finds a full disk on the head."""
+
+    def __init__(self):
+        self.runs = 0
+
+    def run_starts(self, case, repetition):
+        self.runs += 1
+        (up,) = (one for one in lab.labs() if one.name == f"bench-{os.getpid()}")
+        Running(up).out("n1", FILL if self.runs == 1 else FREE)
+
+
+def test_a_sweep_goes_on_after_a_model_that_could_not_be_copied(tmp_path):
+    document = yaml.safe_load(SWEEP)
+    document["matrix"] |= {"parallelism": ["pipeline"]}
+    plan = make_plan(parse_sweep(document, "sweep.yaml"), load_cluster("lab"))
+    assert session.run_plan(plan, tmp_path, Filling()) is None
+    found = [load(session.record_path(tmp_path, *run)) for run in plan.runs()]
+    assert [record["outcome"] for record in found] == ["failed", "ok"], found
+    assert found[0]["failure"]["phase"] == "model"
+    assert session.missing_runs(plan, tmp_path) == []
+
+
+def end(running):
+    """As 'nixwulf lab down' of another terminal."""
+    running.down()
+
+
+def kill(running):
+    """As the kernel does when memory is short."""
+    os.kill(int(running.files.process_id.read_text()), signal.SIGKILL)
+
+
+def stop(running):
+    """The supervisor, which then answers nothing; its nodes go on."""
+    os.kill(int(running.files.process_id.read_text()), signal.SIGSTOP)
+
+
+@pytest.mark.parametrize("ending", [end, kill, stop])
+def test_a_lab_that_ends_within_a_sweep_leaves_a_record_of_each_run_and_a_report(
+    sweep, tmp_path, ending
+):
+    sweep.write_text(SWEEP.replace("samples: 1", "samples: 1\nrepetitions: 2"))
+    folder = tmp_path / "run"
+    process = start(sweep, "--out", folder)
+    wait_for_records(folder, 1, process)
+    (running,) = (one for one in lab.labs() if one.name == f"bench-{process.pid}")
+    ending(running)
+    output, errors = process.communicate(timeout=250)
+    assert process.returncode == 1, errors
+    assert "Traceback" not in errors
+    assert f"Report: {folder / 'report.html'}" in output
+    found = [json.loads(text) for text in records(folder).values()]
+    assert len(found) == 8
+    failures = [one["failure"]["reason"] for one in found if one["outcome"] != "ok"]
+    assert failures
+    assert any(f"Lab {running.name!r} does not answer" in reason for reason in failures), failures
+    assert not any("The driver cannot go on" in reason for reason in failures), failures
+    assert_no_lab_is_left(process.pid)
