@@ -14,13 +14,16 @@ import pytest
 from deploy_under_test import Desk
 from lab_under_test import Running, cluster_of, processes_of
 
+from nixwulf.cli.bench import _report
+from nixwulf.core.errors import EXIT_GATE
 from nixwulf.inventory.cluster import Shape, load_cluster
 from nixwulf.nodes import lab
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import connections
+from nixwulf.ops.recover.ladder import Recovered
 from nixwulf.results.record import load
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.plan import make_plan, save_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 from stand_in import put
 
@@ -246,7 +249,7 @@ class Stopping:
         pass
 
 
-def test_a_sweep_goes_on_after_it_has_recovered_the_nodes_of_a_hang(tmp_path):
+def plan_of_a_hang():
     document = {
         "name": "hang",
         "models": {"tiny": {"random": {"layers": 2}}},
@@ -262,11 +265,30 @@ def test_a_sweep_goes_on_after_it_has_recovered_the_nodes_of_a_hang(tmp_path):
         "on_hang": "recover",
         "limits": {"wall_s": 120, "progress_s": 6},
     }
-    plan = make_plan(parse_sweep(document, "hang.yaml"), load_cluster("lab"))
+    return make_plan(parse_sweep(document, "hang.yaml"), load_cluster("lab"))
+
+
+def test_a_sweep_goes_on_after_it_has_recovered_the_nodes_of_a_hang(tmp_path):
     observer = Stopping()
     begin = time.monotonic()
-    session.run_plan(plan, tmp_path, observer)
+    session.run_plan(plan_of_a_hang(), tmp_path, observer)
     outcomes = [load(path)["outcome"] for path in sorted(tmp_path.glob("records/*.json"))]
     assert outcomes == ["hang", "ok"], time.monotonic() - begin
     assert "Recovering n1, n2 after a hang" in observer.steps
     assert "n1: stop: all gates hold" in observer.steps
+
+
+def test_a_sweep_whose_nodes_do_not_come_back_ends_with_its_report_and_exit_3(
+    tmp_path, monkeypatch, capsys
+):
+    lost = Recovered(("n1", "n2"), None, "None of the steps helped.")
+    monkeypatch.setattr(session, "recover", lambda *_, **__: [lost])
+    plan = plan_of_a_hang()
+    save_plan(plan, tmp_path / "plan.json")
+    stopped = session.run_plan(plan, tmp_path, Stopping())
+    (path,) = tmp_path.glob("records/*.json")
+    assert load(path)["outcome"] == "hang"
+    assert _report(tmp_path, stopped, None, None) == EXIT_GATE
+    written = capsys.readouterr()
+    assert "n1, n2 cannot be recovered: None of the steps helped." in written.err
+    assert f"Report: {tmp_path / 'report.html'}" in written.out

@@ -159,12 +159,12 @@ def _report(
     click.echo(f"Report: {page}")
     records = summary.folder.records
     code = EXIT_OK if compared is None else _compare(partial(compared, str(folder), records), limit)
-    failures = [record["failure"]["phase"] for record in records if record["outcome"] != "ok"]
-    if any(phase != "gates" for phase in failures):
-        return EXIT_RUN_FAILED
     if stopped:
         return stopped.exit_code
-    return EXIT_GATE if failures else code
+    failures = [record["failure"]["phase"] for record in records if record["outcome"] != "ok"]
+    if failures:
+        return EXIT_GATE if all(phase == "gates" for phase in failures) else EXIT_RUN_FAILED
+    return code
 
 
 def _show_while_building(progress: TerminalProgress) -> None:

@@ -100,8 +100,10 @@ def reproduce(
     click.echo(f"Report: {write(summary_of(folder))}")
     found = repeats(plan, read_folder(folder).records)
     render.to_terminal(found, str(folder))
+    if stopped:
+        ctx.exit(stopped.exit_code)
     good = all(repeat.verdict in {INSIDE, FASTER} for repeat in found)
-    ctx.exit(EXIT_OK if good and not stopped else EXIT_RUN_FAILED)
+    ctx.exit(EXIT_OK if good else EXIT_RUN_FAILED)
 
 
 def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:
