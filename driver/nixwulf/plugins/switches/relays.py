@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import PowerSwitch
@@ -28,10 +29,8 @@ def relay(name: str, path: Callable[[int, str], str]) -> SwitchKind:
     """A kind of relay; path: the path and query that turn a channel 'on' or 'off'."""
 
     def cycle(node: str, switch: PowerSwitch, off_s: float) -> None:
-        try:
+        with suppress(_MayBeDone):  # then it may be off, and is switched on below
             _get(node, switch, path(switch.channel, "off"))
-        except _MayBeDone:
-            pass  # then it may be off, and is switched on below
         # These pauses are not cut short by an interrupt: the node would stay off.
         time.sleep(off_s)
         for pause_s in (*_PAUSES_ON_S, None):
@@ -42,8 +41,8 @@ def relay(name: str, path: Callable[[int, str], str]) -> SwitchKind:
                     url = switch.url.rstrip("/") + path(switch.channel, "on")
                     raise NixwulfError(
                         f"Node {node!r} is OFF: it was not switched on again in "
-                        f"{len(_PAUSES_ON_S) + 1} attempts; switch it on by hand, or by 'curl "
-                        f"{shlex.quote(url)}'. {error.message}"
+                        f"{len(_PAUSES_ON_S) + 1} attempts; switch it on by hand, or by: "
+                        f"curl {shlex.quote(url)} ({error.message.rstrip('.')})."
                     ) from None
                 time.sleep(pause_s)
             else:
