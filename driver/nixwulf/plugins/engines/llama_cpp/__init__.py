@@ -88,6 +88,12 @@ class LlamaCpp(Engine):
         """A GGUF."""
         return random_gguf.ensure(model)
 
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """More nodes than its scheduler has places for; each has at least one device."""
+        wrong = super().unsupported(point)
+        too_many = point["parallelism"] == "pipeline" and point["nodes"] > devices.MOST
+        return wrong or (devices.MANY if too_many else None)
+
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node needs all three, because any of them may be the head."""
         for name in ("llama-bench", "llama-server"):
@@ -111,6 +117,7 @@ class LlamaCpp(Engine):
     def start(self, run: Run) -> None:
         """Start an RPC server on each node that computes by one, and wait until all listen."""
         devices.look(run)
+        devices.require_few(run)
         if run.case.nodes == 1:
             return
         servers = [
