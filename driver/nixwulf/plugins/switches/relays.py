@@ -8,9 +8,9 @@ https://tasmota.github.io/docs/Commands/ (Power<x>).
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable
 from contextlib import suppress
+from time import sleep
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import PowerSwitch
@@ -32,7 +32,7 @@ def relay(name: str, path: Callable[[int, str], str]) -> SwitchKind:
         with suppress(_MayBeDone):  # then it may be off, and is switched on below
             _get(node, switch, path(switch.channel, "off"))
         # These pauses are not cut short by an interrupt: the node would stay off.
-        time.sleep(off_s)
+        sleep(off_s)
         for pause_s in (*_PAUSES_ON_S, None):
             try:
                 _get(node, switch, path(switch.channel, "on"))
@@ -44,7 +44,7 @@ def relay(name: str, path: Callable[[int, str], str]) -> SwitchKind:
                         f"{len(_PAUSES_ON_S) + 1} attempts; switch it on by hand, or by: "
                         f"curl {shlex.quote(url)} ({error.message.rstrip('.')})."
                     ) from None
-                time.sleep(pause_s)
+                sleep(pause_s)
             else:
                 return
 

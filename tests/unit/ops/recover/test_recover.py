@@ -129,6 +129,7 @@ class Relay:
         self.listener.close()
         with client:
             client.recv(1024)
+            # no output: a stand-in for a relay
             client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
     def __exit__(self, *_):

@@ -351,8 +351,8 @@ def test_packets_that_do_not_pass_are_distinguished_from_a_dead_path():
 
 
 def test_a_ping_that_cannot_forbid_fragments_is_named_and_no_mtu_is_blamed():
-    # no output: what our own script prints
     address, office = FW2.fabrics["cable"].address, FW2.fabrics["office"].address
+    # no output: what our own script prints
     answer = f"{office} passes\n{address} unasked"
     found = held("path-mtu", context(answers={"path-mtu": {"fw1": answer}}))
     assert found.state == "unknown"

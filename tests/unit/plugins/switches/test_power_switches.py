@@ -74,7 +74,7 @@ def test_a_relay_that_refuses_or_is_not_there_is_named_with_what_to_try(relay):
 def pauses(monkeypatch):
     """Those after each attempt, which the test does not wait for."""
     found = []
-    monkeypatch.setattr("nixwulf.plugins.switches.relays.time.sleep", found.append)
+    monkeypatch.setattr("nixwulf.plugins.switches.relays.sleep", found.append)
     return found
 
 
