@@ -47,23 +47,32 @@ started() {
 # Whether a process of that number and start still runs.
 same() { [ -n "$2" ] && [ "$(started "$1")" = "$2" ]; }
 
-# A line for each process that still runs of those that drivers own on a node: of this user, and of
-# all others whose files may be read, as root may.
-owned() {
-  private || return 1
-  for file in "$state"/*.pid /run/nixwulf/*.pid /run/user/*/nixwulf/*.pid; do
-    [ -f "$file" ] && [ ! -L "$file" ] && [ -r "$file" ] || continue
-    child='' since=''
-    read -r child _ since <"$file"
-    same "$child" "$since" || continue
-    folder=${file%/*} name=${file##*/} name=${name%.pid}
-    if [ ! -O "$folder" ]; then
-      user=${folder%/nixwulf} user=${user##*/}
-      name="$name of user $(id -nu "$user" 2>/dev/null || echo "$user")"
-    fi
-    echo "$name"
+# A line for each process that still runs of those in files of these names: of this user, and of all
+# others whose files may be read, as root may. A lock's second line says whose it is.
+living() {
+  for folder in "$state" /run/nixwulf /run/user/*/nixwulf; do
+    for pattern; do
+      for file in "$folder"/$pattern; do
+        [ -f "$file" ] && [ ! -L "$file" ] && [ -r "$file" ] || continue
+        child='' since='' name=''
+        { read -r child _ since && IFS= read -r name; } 2>/dev/null <"$file"
+        same "$child" "$since" || continue
+        case $file in *.pid) name=${file##*/} name=${name%.pid} ;; esac
+        if [ ! -O "$folder" ]; then
+          user=${folder%/nixwulf} user=${user##*/}
+          name="$name of user $(id -nu "$user" 2>/dev/null || echo "$user")"
+        fi
+        echo "$name"
+      done
+    done
   done | sort -u
 }
+
+# Of a home that nodes share only this node's: another's process numbers say nothing here.
+lock_name() { echo "$(uname -n).lock"; }
+
+# What drivers run here: the processes, and who holds the node.
+owned() { private && living '*.pid' "$(lock_name)"; }
 
 # Launchers such as MPI's give each child a process group of its own, inside the session of the
 # process that is owned (proc(5), field 6): what is left of the session at the end is ours too.
@@ -188,11 +197,56 @@ sweep() {
     fi
     afterwards "$file"
   done
+  file=$state/$(lock_name) child='' since='' name=''
+  if [ "$1" = all ] && [ -f "$file" ]; then
+    { read -r child _ since && IFS= read -r name; } <"$file"
+    same "$child" "$since" && kill "$child" && echo "$name"
+    rm -f "$file"
+  fi
   # Folders of runs, of Run.folder(), have names that nobody can know before.
   for folder in /tmp/nixwulf-????????????????; do
     [ -z "$left" ] && [ -d "$folder" ] && [ ! -L "$folder" ] && [ -O "$folder" ] || continue
     rm -rf "$folder"
   done
+}
+
+# Holds this node for a driver, which the first line of standard input names, until that ends. The
+# lock of a process that is gone holds nothing. A driver that has just ended still stops what it ran
+# for some seconds, and the node is its own meanwhile.
+hold() {
+  IFS= read -r words && private || return 1
+  lock=$state/$(lock_name)
+  from=${SSH_CONNECTION%% *}
+  words="$words${from:+ at $from}, since $(date -u '+%Y-%m-%d %H:%M') UTC)"
+  (umask 077 && printf '%s\n' "$$ $$ $(started $$)" "$words" >"$lock.$$") || return 1
+  holder='' waited=0
+  while holder=$(living "${lock##*/}") && [ $waited -lt 40 ]; do
+    if [ -z "$holder" ]; then
+      ln "$lock.$$" "$lock" 2>/dev/null && break
+      # Two may see that a holder is gone: who moves a lock that is already the other's puts it back.
+      if mv "$lock" "$lock.$$.old" 2>/dev/null; then
+        read -r child _ since <"$lock.$$.old"
+        ! same "$child" "$since" || ln "$lock.$$.old" "$lock" 2>/dev/null
+        rm -f "$lock.$$.old"
+      fi
+    else
+      sleep 0.1
+    fi
+    waited=$((waited + 1))
+  done
+  rm -f "$lock.$$"
+  if [ -n "$holder" ]; then
+    echo "nixwulf-held-by $holder"
+    return
+  fi
+  echo nixwulf-holds
+  while read -r _; do :; done
+  waited=0
+  while living '*.pid' | grep -qv ' of user ' && [ $waited -lt 40 ]; do
+    sleep 0.1
+    waited=$((waited + 1))
+  done
+  rm -f "$lock"
 }
 
 # A line for each process of the session of the owned process $1: its program, then its CPU time in
