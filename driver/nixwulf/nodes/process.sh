@@ -68,11 +68,11 @@ living() {
   done | sort -u
 }
 
-# Of a home that nodes share only this node's: another's process numbers say nothing here.
-lock_name() { echo "$(uname -n).lock"; }
+# The locks of this node: of a home that nodes share, another's process numbers say nothing here.
+locks() { echo "$(uname -n).*.lock"; }
 
 # What drivers run here: the processes, and who holds the node.
-owned() { private && living '*.pid' "$(lock_name)"; }
+owned() { private && living '*.pid' "$(locks)"; }
 
 # Launchers such as MPI's give each child a process group of its own, inside the session of the
 # process that is owned (proc(5), field 6): what is left of the session at the end is ours too.
@@ -197,12 +197,13 @@ sweep() {
     fi
     afterwards "$file"
   done
-  file=$state/$(lock_name) child='' since='' name=''
-  if [ "$1" = all ] && [ -f "$file" ]; then
+  for file in "$state"/$(locks); do
+    [ "$1" = all ] && [ -f "$file" ] || continue
+    child='' since='' name=''
     { read -r child _ since && IFS= read -r name; } <"$file"
     same "$child" "$since" && kill "$child" && echo "$name"
     rm -f "$file"
-  fi
+  done
   # Folders of runs, of Run.folder(), have names that nobody can know before.
   for folder in /tmp/nixwulf-????????????????; do
     [ -z "$left" ] && [ -d "$folder" ] && [ ! -L "$folder" ] && [ -O "$folder" ] || continue
@@ -210,43 +211,69 @@ sweep() {
   done
 }
 
-# Holds this node for a driver, which the first line of standard input names, until that ends. The
-# lock of a process that is gone holds nothing. A driver that has just ended still stops what it ran
-# for some seconds, and the node is its own meanwhile.
+# The first of the living locks $lock.N.lock of this user whose N is less (-lt) or greater (-gt)
+# than $1: the N, and whose it is.
+first_lock() {
+  for file in "$lock".*.lock; do
+    n=${file#"$lock".} n=${n%.lock}
+    [ "$n" "$2" "$1" ] 2>/dev/null || continue
+    { read -r child _ since && IFS= read -r name; } 2>/dev/null <"$file"
+    same "$child" "$since" && echo "$n $name"
+  done | sort -n | head -n 1
+}
+
+# Takes a number after all there are. Who took one before this one was there, and the next after it
+# was gone, has one out of order, and takes another: so nobody takes what another has.
+take_number() {
+  tries=0
+  while [ $tries -lt 40 ]; do
+    tries=$((tries + 1)) number=1
+    for file in "$lock".*.lock; do
+      n=${file#"$lock".} n=${n%.lock}
+      [ "$n" -ge $number ] 2>/dev/null && number=$((n + 1))
+    done
+    ln "$lock.$$" "$lock.$number.lock" 2>/dev/null || continue
+    [ -n "$(first_lock $number -gt)" ] || break
+    rm -f "$lock.$number.lock"
+  done
+  rm -f "$lock.$$"
+}
+
+# Holds this node for a driver, which the first line of standard input names, until that ends. It is
+# the turn of the lowest number whose process lives: the end of a process leaves nothing that holds.
+# A driver that has just ended still stops for some seconds what it ran, and has its turn meanwhile.
 hold() {
   IFS= read -r words && private || return 1
-  lock=$state/$(lock_name)
+  lock=$state/$(uname -n)
   from=${SSH_CONNECTION%% *}
   words="$words${from:+ at $from}, since $(date -u '+%Y-%m-%d %H:%M') UTC)"
   (umask 077 && printf '%s\n' "$$ $$ $(started $$)" "$words" >"$lock.$$") || return 1
-  holder='' waited=0
-  while holder=$(living "${lock##*/}") && [ $waited -lt 40 ]; do
-    if [ -z "$holder" ]; then
-      ln "$lock.$$" "$lock" 2>/dev/null && break
-      # Two may see that a holder is gone: who moves a lock that is already the other's puts it back.
-      if mv "$lock" "$lock.$$.old" 2>/dev/null; then
-        read -r child _ since <"$lock.$$.old"
-        ! same "$child" "$since" || ln "$lock.$$.old" "$lock" 2>/dev/null
-        rm -f "$lock.$$.old"
-      fi
-    else
-      sleep 0.1
-    fi
+  take_number
+  waited=0
+  while true; do
+    holder=$(first_lock $number -lt) holder=${holder#* }
+    [ -n "$holder" ] || holder=$(living "$(locks)" | grep ' of user ' | head -n 1)
+    [ -n "$holder" ] && [ $waited -lt 40 ] || break
+    sleep 0.1
     waited=$((waited + 1))
   done
-  rm -f "$lock.$$"
   if [ -n "$holder" ]; then
+    rm -f "$lock.$number.lock"
     echo "nixwulf-held-by $holder"
     return
   fi
   echo nixwulf-holds
+  for file in "$lock".*.lock; do
+    n=${file#"$lock".} n=${n%.lock}
+    [ "$n" -lt $number ] 2>/dev/null && rm -f "$file"
+  done
   while read -r _; do :; done
   waited=0
   while living '*.pid' | grep -qv ' of user ' && [ $waited -lt 40 ]; do
     sleep 0.1
     waited=$((waited + 1))
   done
-  rm -f "$lock"
+  rm -f "$lock.$number.lock"
 }
 
 # A line for each process of the session of the owned process $1: its program, then its CPU time in
