@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -155,8 +154,10 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     """Measure, report, and give the exit code."""
     import yaml
 
+    from nixwulf.cli.bench import check_new
     from nixwulf.core.files import write_atomically
     from nixwulf.report import load, summary_of, write
+    from nixwulf.results.folder_lock import only_driver
     from nixwulf.sweep.plan import make_plan, save_plan
     from nixwulf.sweep.progress import TerminalProgress
     from nixwulf.sweep.sweep_file import parse_sweep
@@ -171,7 +172,6 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     cases = [option.case for option in state.options]
     document = sweep_document(request, cases, "tune", budget)
     plan = make_plan(parse_sweep(document, "nixwulf tune"), request.cluster)
-    save_plan(plan, folder / "plan.json")
     # The live line and the sentence after each run share a console.
     beside = render.make_console(stderr=True)
     before = state.estimates()
@@ -182,14 +182,18 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
 
     interrupted = False
     decision = Decision(None, "it was interrupted")
-    try:
-        with TerminalProgress(beside) as progress:
-            decision = measure(state, plan, folder, budget, progress, on_run_end, load)
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        if not state.took:
-            _forget(folder)
+    with only_driver(folder):
+        check_new(folder)
+        save_plan(plan, folder / "plan.json")
+        try:
+            with TerminalProgress(beside) as progress:
+                decision = measure(state, plan, folder, budget, progress, on_run_end, load)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            # A folder with a plan is a run, to be gone on with by its name.
+            if not state.took:
+                (folder / "plan.json").unlink(missing_ok=True)
     if not state.took:
         click.echo(f"Nothing was measured: {decision.why}.", err=True)
         return EXIT_INTERRUPTED if interrupted else EXIT_RUN_FAILED
@@ -211,9 +215,3 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     phases = [record["failure"]["phase"] for record in state.records.values()]
     return EXIT_GATE if all(phase == "gates" for phase in phases) else EXIT_RUN_FAILED
 
-
-def _forget(folder: Path) -> None:
-    """Take the plan out again: a folder with one is a run, to be gone on with by its name."""
-    (folder / "plan.json").unlink(missing_ok=True)
-    with suppress(OSError):  # what an interrupted run left raw stays
-        folder.rmdir()
