@@ -117,7 +117,7 @@ def run(trial: Trial) -> dict[str, Any]:
         seconds = max(0.0, time.monotonic() - struck)
         if trial.at == "after":
             faults_done = time.monotonic()
-            getattr(faults, trial.fault)(stage, *trial.arguments)
+            problems += getattr(faults, trial.fault)(stage, *trial.arguments) or []
             problems += _reading(stage, trial, "damaged")
             seconds = time.monotonic() - faults_done
             outcome = "ok"

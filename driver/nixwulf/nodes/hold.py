@@ -20,8 +20,9 @@ from nixwulf.core.errors import GateError, NixwulfError, one_line
 from nixwulf.nodes.process import SHELL
 from nixwulf.nodes.ssh import Connection, Unreachable, each
 
-# The node itself waits four seconds for a driver that is about to end.
 _ANSWER_S = 30.0
+# What a driver that was killed ran has two seconds after TERM.
+_ENDING_S = 4.0
 _RELEASE_S = 2.0
 _HOLDS, _HELD_BY = "nixwulf-holds", "nixwulf-held-by "
 
@@ -40,13 +41,16 @@ class Hold:
             GateError: another driver holds one of them.
             NixwulfError: one of them did not answer.
         """
-        self.release()
-        # Of two drivers that begin at once, the one that has the first node gets the others too.
-        first, *others = sorted(nodes, key=lambda node: node.node.ssh)
+        chosen = sorted(nodes, key=lambda node: node.node.ssh)
         try:
-            self._take(first)
-            if others:
-                each(self._take, others)
+            self.release()
+            each(lambda node: self._take(node, 0), chosen)
+        except GateError:
+            # Of two drivers that begin at once each may have some of the nodes: in turn, the one
+            # that has the first node gets the others too. A driver that ends is waited for.
+            self.release()
+            for node in chosen:
+                self._take(node, _ENDING_S)
         except BaseException:
             self.release()
             raise
@@ -68,9 +72,9 @@ class Hold:
             assert channel.stdout is not None  # noqa: S101 - PIPE was asked for
             channel.stdout.close()
 
-    def _take(self, node: Connection) -> None:
+    def _take(self, node: Connection, wait_s: float) -> None:
         channel = interrupts.popen(
-            node.argv(["sh", "-c", f"{SHELL}hold"]),
+            node.argv(["sh", "-c", SHELL + 'hold "$1"', "sh", f"{wait_s * 10:.0f}"]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -211,15 +211,18 @@ sweep() {
   done
 }
 
-# The first of the living locks $lock.N.lock of this user whose N is less (-lt) or greater (-gt)
-# than $1: the N, and whose it is.
-first_lock() {
+# $first is the number, and $holder the words, of the first living lock of this user whose number is
+# less (-lt) or greater (-gt) than $1. Without forks: each costs a millisecond before every sweep.
+find_lock() {
+  first='' holder=''
   for file in "$lock".*.lock; do
     n=${file#"$lock".} n=${n%.lock}
     [ "$n" "$2" "$1" ] 2>/dev/null || continue
+    child='' since='' name=''
     { read -r child _ since && IFS= read -r name; } 2>/dev/null <"$file"
-    same "$child" "$since" && echo "$n $name"
-  done | sort -n | head -n 1
+    same "$child" "$since" || continue
+    [ "${first:-$n}" -lt "$n" ] || first=$n holder=$name
+  done
 }
 
 # Takes a number after all there are. Who took one before this one was there, and the next after it
@@ -233,7 +236,8 @@ take_number() {
       [ "$n" -ge $number ] 2>/dev/null && number=$((n + 1))
     done
     ln "$lock.$$" "$lock.$number.lock" 2>/dev/null || continue
-    [ -n "$(first_lock $number -gt)" ] || break
+    find_lock $number -gt
+    [ -n "$first" ] || break
     rm -f "$lock.$number.lock"
   done
   rm -f "$lock.$$"
@@ -241,19 +245,23 @@ take_number() {
 
 # Holds this node for a driver, which the first line of standard input names, until that ends. It is
 # the turn of the lowest number whose process lives: the end of a process leaves nothing that holds.
-# A driver that has just ended still stops for some seconds what it ran, and has its turn meanwhile.
+# A driver that has just ended still stops for some seconds what it ran, and has its turn meanwhile:
+# for a turn $1 tenths of a second are waited.
 hold() {
   IFS= read -r words && private || return 1
-  lock=$state/$(uname -n)
-  from=${SSH_CONNECTION%% *}
+  node=$(uname -n) lock=$state/$node from=${SSH_CONNECTION%% *}
   words="$words${from:+ at $from}, since $(date -u '+%Y-%m-%d %H:%M') UTC)"
   (umask 077 && printf '%s\n' "$$ $$ $(started $$)" "$words" >"$lock.$$") || return 1
   take_number
   waited=0
   while true; do
-    holder=$(first_lock $number -lt) holder=${holder#* }
-    [ -n "$holder" ] || holder=$(living "$(locks)" | grep ' of user ' | head -n 1)
-    [ -n "$holder" ] && [ $waited -lt 40 ] || break
+    find_lock $number -lt
+    if [ -z "$holder" ]; then
+      for file in /run/nixwulf/"$node".*.lock /run/user/*/nixwulf/"$node".*.lock; do
+        [ ! -r "$file" ] || [ -O "${file%/*}" ] || holder=$(living "$node.*.lock" | grep ' of user ')
+      done
+    fi
+    [ -n "$holder" ] && [ $waited -lt "$1" ] || break
     sleep 0.1
     waited=$((waited + 1))
   done
@@ -262,11 +270,11 @@ hold() {
     echo "nixwulf-held-by $holder"
     return
   fi
-  echo nixwulf-holds
   for file in "$lock".*.lock; do
     n=${file#"$lock".} n=${n%.lock}
     [ "$n" -lt $number ] 2>/dev/null && rm -f "$file"
   done
+  echo nixwulf-holds
   while read -r _; do :; done
   waited=0
   while living '*.pid' | grep -qv ' of user ' && [ $waited -lt 40 ]; do

@@ -6,13 +6,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from nixwulf.core.errors import GateError, InputError
+from nixwulf.core.interrupts import Pool
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.llm import PlacedModel, place
 from nixwulf.nodes import lab
@@ -127,7 +127,7 @@ def run_plan(
     if not todo:
         return
     with ExitStack() as stack:
-        with ThreadPoolExecutor(1) as pool:
+        with Pool(1) as pool:
             pool.submit(beside)
             connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
             connected.fetch, connected.step = fetch, observer.step

@@ -51,7 +51,7 @@ def sh(request, tmp_path):
 
 
 def holder(sh, words):
-    one = sh("hold")
+    one = sh("hold 40")
     one.stdin.write(f"{words}\n")
     one.stdin.flush()
     return one
