@@ -17,7 +17,7 @@ HEADS = (
 
 
 @pytest.mark.parametrize("one", ["c", "a_", " ", "1 ", "1.", "| ", "a[", "-", ": ", "[", "{", "("])
-@pytest.mark.parametrize("head", HEADS, ids=["perftest", "iperf3", "llama-bench", "llama-batched-bench"])
+@pytest.mark.parametrize("head", HEADS, ids=["perftest", "iperf3", "llama-bench", "batched"])
 def test_a_line_of_100_000_characters_is_read_at_once(head, one):
     text = head + one * (100_000 // len(one))
     for tool in all_tools().values():
