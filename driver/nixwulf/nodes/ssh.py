@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from nixwulf.core import interrupts
+from nixwulf.core import bounded, interrupts
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import read_text
 from nixwulf.inventory.cluster import Cluster, Node
@@ -148,7 +148,12 @@ class Connection:
         if self.deadline is not None:
             timeout_s = max(0.1, min(timeout_s, self.deadline - time.monotonic()))
         try:
-            output, words = process.communicate(stdin, timeout=timeout_s)
+            output, words = bounded.communicate(process, stdin, timeout_s)
+        except bounded.TooMuch:
+            raise NixwulfError(
+                f"Node {self.node.name!r} printed more than {bounded.MOST_CHARACTERS >> 20} MiB in "
+                f"answer to {command[0]!r}, which ended it; try it there by 'ssh {self.node.ssh}'."
+            ) from None
         except subprocess.TimeoutExpired:
             raise Unreachable(
                 f"Node {self.node.name!r} gave no answer to {command[0]!r} in {timeout_s:.0f} s."
