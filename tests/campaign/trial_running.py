@@ -20,10 +20,6 @@ from stage import Missed, Stage, alone, below, end_all, no_core_files
 from trial import Trial
 from trials import TRIALS
 
-import nixwulf.cli.bench
-import nixwulf.cli.explain
-import nixwulf.cli.report
-import nixwulf.cli.validate
 from nixwulf.report import load
 
 LEFT_S = 12.0

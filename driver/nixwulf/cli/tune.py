@@ -205,13 +205,16 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     console = render.make_console()
     render.print_result(console, state, decision, folder, cluster, again)
     click.echo(f"Report: {write(summary_of(folder))}")
-    if interrupted:
-        return EXIT_INTERRUPTED
-    if state.lacks_watts:
+    if state.lacks_watts and not interrupted:
         render.print_no_watts(console, state)
-        return EXIT_RUN_FAILED
-    if top is not None:
+    return EXIT_INTERRUPTED if interrupted else _exit_code(state, found=top is not None)
+
+
+def _exit_code(state: SearchState, *, found: bool) -> int:
+    if found and not state.lacks_watts:
         return EXIT_OK
+    if state.lacks_watts:
+        return EXIT_RUN_FAILED
     phases = [record["failure"]["phase"] for record in state.records.values()]
     return EXIT_GATE if all(phase == "gates" for phase in phases) else EXIT_RUN_FAILED
 

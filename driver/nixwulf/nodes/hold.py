@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from nixwulf.core import interrupts
 from nixwulf.core.errors import GateError, NixwulfError, one_line
 from nixwulf.nodes.process import SHELL
-from nixwulf.nodes.ssh import Connection, Unreachable, each
+from nixwulf.nodes.ssh import SSH_FAILED, Connection, Unreachable, each
 
 _ANSWER_S = 30.0
 # What a driver that was killed ran has two seconds after TERM.
@@ -85,6 +85,8 @@ class Hold:
         self._channels.append(channel)
         limit = threading.Timer(_ANSWER_S, channel.kill)
         limit.start()
+        assert channel.stdin  # noqa: S101 - PIPE was asked for
+        assert channel.stdout  # noqa: S101
         try:
             words = []
             with contextlib.suppress(BrokenPipeError):
@@ -103,7 +105,7 @@ class Hold:
         finally:
             limit.cancel()
         reason = " ".join(words[-3:]) or f"no answer in {_ANSWER_S:g} s"
-        kind = Unreachable if channel.wait() == 255 else NixwulfError
+        kind = Unreachable if channel.wait() == SSH_FAILED else NixwulfError
         raise kind(f"Node {node.node.name!r} cannot be held: {reason}")
 
     def _who(self) -> str:

@@ -217,7 +217,8 @@ find_lock() {
   first='' holder=''
   for file in "$lock".*.lock; do
     n=${file#"$lock".} n=${n%.lock}
-    [ "$n" "$2" "$1" ] 2>/dev/null || continue
+    # shellcheck disable=SC1072,SC1073 # the operator is an argument
+    test "$n" "$2" "$1" 2>/dev/null || continue
     child='' since='' name=''
     { read -r child _ since && IFS= read -r name; } 2>/dev/null <"$file"
     same "$child" "$since" || continue
