@@ -217,4 +217,3 @@ def _exit_code(state: SearchState, *, found: bool) -> int:
         return EXIT_RUN_FAILED
     phases = [record["failure"]["phase"] for record in state.records.values()]
     return EXIT_GATE if all(phase == "gates" for phase in phases) else EXIT_RUN_FAILED
-
