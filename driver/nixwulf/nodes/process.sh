@@ -217,7 +217,7 @@ find_lock() {
   first='' holder=''
   for file in "$lock".*.lock; do
     n=${file#"$lock".} n=${n%.lock}
-    [ "$n" "$2" "$1" ] 2>/dev/null || continue
+    test "$n" "$2" "$1" 2>/dev/null || continue
     child='' since='' name=''
     { read -r child _ since && IFS= read -r name; } 2>/dev/null <"$file"
     same "$child" "$since" || continue

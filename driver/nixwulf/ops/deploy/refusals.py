@@ -91,8 +91,8 @@ def in_use(node: Node, machine: Machine) -> list[str]:
         return []
     others = any(" of user " in name for name in machine.owned)
     return [
-        f"Node {node.name!r} is in use: {', '.join(machine.owned)}; wait for the end of the sweep, or "
-        "stop what a killed driver left by 'nixwulf nodes recover --up-to stop'"
+        f"Node {node.name!r} is in use: {', '.join(machine.owned)}; wait for the end of the sweep, "
+        "or stop what a killed driver left by 'nixwulf nodes recover --up-to stop'"
         + (", as the user who started it." if others else ".")
     ]
 
