@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ from nixwulf.cli.options import FilePath, RenamedOption
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nixwulf.sweep.plan import Plan
     from nixwulf.tune.search import SearchState
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -154,11 +158,9 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     """Measure, report, and give the exit code."""
     import yaml
 
-    from nixwulf.cli.bench import check_new
     from nixwulf.core.files import write_atomically
     from nixwulf.report import load, summary_of, write
-    from nixwulf.results.folder_lock import only_driver
-    from nixwulf.sweep.plan import make_plan, save_plan
+    from nixwulf.sweep.plan import make_plan
     from nixwulf.sweep.progress import TerminalProgress
     from nixwulf.sweep.sweep_file import parse_sweep
     from nixwulf.tune import render
@@ -182,18 +184,11 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
 
     interrupted = False
     decision = Decision(None, "it was interrupted")
-    with only_driver(folder):
-        check_new(folder)
-        save_plan(plan, folder / "plan.json")
-        try:
-            with TerminalProgress(beside) as progress:
-                decision = measure(state, plan, folder, budget, progress, on_run_end, load)
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            # A folder with a plan is a run, to be gone on with by its name.
-            if not state.took:
-                (folder / "plan.json").unlink(missing_ok=True)
+    try:
+        with _new_run(folder, plan, state), TerminalProgress(beside) as progress:
+            decision = measure(state, plan, folder, budget, progress, on_run_end, load)
+    except KeyboardInterrupt:
+        interrupted = True
     if not state.took:
         click.echo(f"Nothing was measured: {decision.why}.", err=True)
         return EXIT_INTERRUPTED if interrupted else EXIT_RUN_FAILED
@@ -217,3 +212,30 @@ def _exit_code(state: SearchState, *, found: bool) -> int:
         return EXIT_RUN_FAILED
     phases = [record["failure"]["phase"] for record in state.records.values()]
     return EXIT_GATE if all(phase == "gates" for phase in phases) else EXIT_RUN_FAILED
+
+
+@contextmanager
+def _new_run(folder: Path, plan: Plan, state: SearchState) -> Iterator[None]:
+    """The folder of a new run, for this driver alone.
+
+    Args:
+        folder: of the run.
+        plan: is saved there, and taken out again where nothing was measured: a folder with one is a
+            run, to be gone on with by its name.
+        state: of the search.
+
+    Raises:
+        InputError: the folder is not new, or another driver has it.
+    """
+    from nixwulf.cli.bench import check_new
+    from nixwulf.results.folder_lock import only_driver
+    from nixwulf.sweep.plan import save_plan
+
+    with only_driver(folder):
+        check_new(folder)
+        save_plan(plan, folder / "plan.json")
+        try:
+            yield
+        finally:
+            if not state.took:
+                (folder / "plan.json").unlink(missing_ok=True)

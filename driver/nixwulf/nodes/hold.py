@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from nixwulf.core import interrupts
 from nixwulf.core.errors import GateError, NixwulfError, one_line
 from nixwulf.nodes.process import SHELL
-from nixwulf.nodes.ssh import SSH_FAILED, Connection, Unreachable, each
+from nixwulf.nodes.ssh import Connection, each
 
 _ANSWER_S = 30.0
 # What a driver that was killed ran has two seconds after TERM.
@@ -83,6 +83,8 @@ class Hold:
             start_new_session=True,  # Ctrl-C is for the driver, which then stops in order
         )
         self._channels.append(channel)
+        assert channel.stdin is not None  # noqa: S101 - PIPE was asked for
+        assert channel.stdout is not None  # noqa: S101 - PIPE was asked for
         limit = threading.Timer(_ANSWER_S, channel.kill)
         limit.start()
         assert channel.stdin  # noqa: S101 - PIPE was asked for
@@ -105,8 +107,7 @@ class Hold:
         finally:
             limit.cancel()
         reason = " ".join(words[-3:]) or f"no answer in {_ANSWER_S:g} s"
-        kind = Unreachable if channel.wait() == SSH_FAILED else NixwulfError
-        raise kind(f"Node {node.node.name!r} cannot be held: {reason}")
+        raise NixwulfError(f"Node {node.node.name!r} cannot be held: {reason}")
 
     def _who(self) -> str:
         """The beginning of what names the holder: its node adds from where and since when."""

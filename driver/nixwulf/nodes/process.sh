@@ -217,7 +217,6 @@ find_lock() {
   first='' holder=''
   for file in "$lock".*.lock; do
     n=${file#"$lock".} n=${n%.lock}
-    # shellcheck disable=SC1072,SC1073 # the operator is an argument
     test "$n" "$2" "$1" 2>/dev/null || continue
     child='' since='' name=''
     { read -r child _ since && IFS= read -r name; } 2>/dev/null <"$file"

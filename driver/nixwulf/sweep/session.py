@@ -59,8 +59,8 @@ class Observer(Protocol):
 class Session:
     """The connected nodes of a cluster, and the lab when it is one.
 
-    hold: keeps other drivers off the nodes; fetch: whether models that nodes lack are pushed there;
-    step: called with what takes long.
+    hold: keeps other drivers off the nodes. fetch: whether models that nodes lack are pushed
+    there; step: called with what takes long.
     """
 
     cluster: Cluster
