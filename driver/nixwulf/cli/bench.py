@@ -78,6 +78,7 @@ def bench(
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.plugins.meters import complaints
     from nixwulf.report import load, print_summary, summary_of, write
+    from nixwulf.results.folder_lock import only_driver
     from nixwulf.sweep.plan import make_plan, plan_to_resume, resuming, save_plan
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
@@ -101,14 +102,16 @@ def bench(
     if dry_run:
         click.echo(json.dumps(plan.document(), indent=1)) if form == "json" else print_plan(plan)
         return
-    if resume is None:
-        save_plan(plan, folder / "plan.json")
     for sentence in complaints(plan.cluster.nodes):
         click.echo(sentence, err=True)
     try:
-        with make_progress() as progress:
-            beside = partial(_show_while_building, progress) if builds(plan) else load
-            run_plan(plan, folder, progress, beside, fetch=fetch)
+        with only_driver(folder):
+            if resume is None:
+                check_new(folder)
+                save_plan(plan, folder / "plan.json")
+            with make_progress() as progress:
+                beside = partial(_show_while_building, progress) if builds(plan) else load
+                run_plan(plan, folder, progress, beside, fetch=fetch)
     except KeyboardInterrupt:
         done = sum(record_path(folder, *run).exists() for run in plan.runs())
         planned = plan.sweep.repetitions * len(plan.cases)
@@ -199,10 +202,14 @@ def _compare(comparing: Callable[[], Comparison], limit: float | None) -> int:
 
 def check_new(folder: Path) -> None:
     """Raises InputError for a folder that holds something; of a run, with how to go on."""
+    from nixwulf.results.folder_lock import LOCK
+
     if (folder / "plan.json").exists():
         raise InputError(
             f"{str(folder)!r} holds a run; go on with it by 'nixwulf bench --resume {folder}', or "
             "choose another folder with --out."
         )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (
+        not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir())
+    ):
         raise InputError(f"{str(folder)!r} is not empty and not a run; choose another with --out.")

@@ -59,6 +59,7 @@ def reproduce(
     from nixwulf.cli.bench import check_new
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.report import load, summary_of, write
+    from nixwulf.results.folder_lock import only_driver
     from nixwulf.results.store import read_folder
     from nixwulf.sweep.plan import make_plan, plan_to_resume, resuming, save_plan
     from nixwulf.sweep.progress import make_progress
@@ -88,11 +89,11 @@ def reproduce(
         print_plan(plan)
         render.expected(repeats(plan, ()), plan)
         return
-    if resume is None:
-        check_new(folder)
-        save_plan(plan, folder / "plan.json")
     try:
-        with make_progress() as progress:
+        with only_driver(folder), make_progress() as progress:
+            if resume is None:
+                check_new(folder)
+                save_plan(plan, folder / "plan.json")
             run_plan(plan, folder, progress, load, fetch=fetch)
     except KeyboardInterrupt:
         go_on = f"Interrupted; go on with '{resuming(plan, folder, 'reproduce')}'."

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from nixwulf.core import interrupts
+from nixwulf.core import bounded, interrupts
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import read_text
 from nixwulf.inventory.cluster import Cluster, Node
@@ -25,7 +25,7 @@ CONNECT_TIMEOUT_S = 10
 KEEPALIVE_S = 15
 _CLOSE_S = 10
 _RUNTIME_PATH_MAXIMUM = 37
-_SSH_FAILED = 255
+SSH_FAILED = 255
 _BYTES_S = 120
 # Connecting, and answering a control command of a connection that is there, take less.
 _OPEN_S = 30
@@ -165,7 +165,12 @@ class Connection:
         if self.deadline is not None:
             timeout_s = max(0.1, min(timeout_s, self.deadline - time.monotonic()))
         try:
-            output, words = process.communicate(stdin, timeout=timeout_s)
+            output, words = bounded.communicate(process, stdin, timeout_s)
+        except bounded.TooMuch:
+            raise NixwulfError(
+                f"Node {self.node.name!r} printed more than {bounded.MOST_CHARACTERS >> 20} MiB in "
+                f"answer to {command[0]!r}, which ended it; try it there by 'ssh {self.node.ssh}'."
+            ) from None
         except subprocess.TimeoutExpired:
             raise Unreachable(
                 f"Node {self.node.name!r} gave no answer to {command[0]!r} in {timeout_s:.0f} s."
@@ -173,7 +178,7 @@ class Connection:
         finally:
             process.kill()
             process.wait()
-        if process.returncode == _SSH_FAILED:
+        if process.returncode == SSH_FAILED:
             raise Unreachable(
                 f"Node {self.node.name!r} did not answer: {self._why(words)}; try "
                 f"'ssh {self.node.ssh} true'."
@@ -299,7 +304,7 @@ def _control(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         )
     except subprocess.TimeoutExpired:
         words = f"the shared connection gave no answer in {_CLOSE_S} s"
-        return subprocess.CompletedProcess(command, _SSH_FAILED, "", words)
+        return subprocess.CompletedProcess(command, SSH_FAILED, "", words)
 
 
 def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, Connection]:

@@ -31,6 +31,11 @@ _VOCABULARY = 1 << 22
 _NO_VALUES = re.compile(
     r"(?i:true|false|none|null|nil|yes|no|on|off|unset|empty|bool:.*|\(.*|<.*|\$.*|-.*)|[A-Z_]{3,9}"
 )
+_OF_PASSWORDS = re.compile(
+    r"(?i)for|is|was|and|or|not|must|may|can|cannot|will|has|from|with|without|required|prompts?|file|files"
+    r"|auth\w*|logins?|incorrect|wrong|failed|expired|needed|missing|empty|accepted|given|changed|hash\w*"
+    r"|entry|field|manager|protected|protection|changes?|twice|again|when|that|which|instead|-.*"
+)
 _SHORTEST_WORD = 8
 _BITS_PER_CHARACTER = 3.4
 _OF_EACH = 3
@@ -118,6 +123,14 @@ def _secrets() -> tuple[Pattern, ...]:
             r"[\"']?(?P<it>(?<=\")[^\"\[]+|(?<=')[^'\[]+|[^\s\"',;\[\]]+)",
             _no_secret,
         ),
+        # In running text; what comes after it may as well be about the password.
+        pattern(
+            "key",
+            r"(?i)\b(?:password|passwd|passphrase|passcode|wpa-psk|psk)\s+"
+            r"(?:for\s+[^:\n]*:\s*)?(?P<it>[^\s\"',;:\[\]()]{4,})",
+            lambda match: bool(_OF_PASSWORDS.fullmatch(match["it"])),
+        ),
+        pattern("key", r"\b(?:mysql|mariadb|psql)\w*\s[^\n]*?-p(?P<it>[^\s\[]{3,})"),
         pattern("key", r"\bsshpass\s+-p\s*(?P<it>[^\s\[]+)"),
         pattern("key", r"(?<![\w-])(?:-u|--user)\s+[^\s:\[]+:(?P<it>[^\s\[]+)"),
         pattern("key", r"\bmachine\s+\S+\s+login\s+\S+\s+password\s+(?P<it>[^\s\[]+)"),
