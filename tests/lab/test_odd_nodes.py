@@ -16,6 +16,7 @@ from nixwulf.nodes import link
 from nixwulf.nodes.facts import gather
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection, Unreachable, connections
+from nixwulf.nodes.transfer import put
 from nixwulf.ops.preflight import preflight
 
 FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
@@ -153,7 +154,7 @@ def test_a_users_settings_that_change_commands_change_none_of_the_drivers(lab, t
         assert node.run(["echo", "ours"]).stdout == "ours\n"
         assert node.script('echo "$1"', "ours") == "ours\n"
         (tmp_path / "file").write_text("ours\n")
-        node.put(tmp_path / "file", "/tmp/of-the-driver")
+        put(node, tmp_path / "file", "/tmp/of-the-driver")
         assert node.first_bytes("/tmp/of-the-driver", 9) == b"ours\n"
         process = OwnedProcess.start(node, "it", ["echo", "ours"], {}, tmp_path / "raw")
         until(lambda: not process.running)

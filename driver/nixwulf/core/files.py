@@ -154,7 +154,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def _require_shallow(document: Any, path: Path) -> None:
+def _require_shallow(document: Any, path: Path | str) -> None:
     """Raise InputError for what functions that call themselves, or JSON's numbers, cannot hold."""
     level: list[Any] = [[document]]
     for _ in range(_MOST_LEVELS):
@@ -222,25 +222,41 @@ def read_json(path: Path) -> Any:
     Strict where the standard library is not: no NaN, no number beyond 64 bits, no half of a
     character, no bottomless nesting.
     """
+    return parse_json(read_text(path, _MOST_JSON), path)
+
+
+def parse_json(text: str, source: Path | str) -> Any:
+    """The same of a text; source: where it is from, for the message."""
     import orjson
 
-    text = read_text(path, _MOST_JSON)
-    if sum(map(text.count, ",:[{")) > _MOST_SIGNS:
-        raise InputError(f"{path}: more than {_MOST_SIGNS >> 20} million values and keys.")
+    if len(text) > _MOST_JSON or sum(map(text.count, ",:[{")) > _MOST_SIGNS:
+        raise InputError(
+            f"{source}: more than {_MOST_JSON >> 20} MiB, or {_MOST_SIGNS >> 20} million values "
+            "and keys."
+        )
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        near = text[error.pos : error.pos + _NEAR].split("\n")[0]
+        near = text[error.pos : error.pos + _NEAR].split("\n", maxsplit=1)[0]
         at = f" at {near!r}" if near else ""
-        raise InputError(f"{path}: line {error.lineno}: not JSON: {error.msg}{at}.") from None
-    _require_shallow(document, path)
+        raise InputError(f"{source}: line {error.lineno}: not JSON: {error.msg}{at}.") from None
+    _require_shallow(document, source)
     return document
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+ELSEWHERE = "free some space or choose another folder with --out"
+
+
+def write_atomically(path: Path, content: str | bytes, remedy: str = ELSEWHERE) -> None:
     """Write a whole file or nothing: a reader sees the old content or the new, never a part.
 
-    Raises InputError when the device is full or the folder cannot be written.
+    Args:
+        path: of the file, whose folder is made.
+        content: text is written as UTF-8.
+        remedy: what to do where that fails.
+
+    Raises:
+        InputError: the device is full or the folder cannot be written.
     """
     data = content.encode() if isinstance(content, str) else content
     temporary: Path | None = None
@@ -256,12 +272,14 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        raise InputError(
-            f"Cannot write {str(path)!r}: {error.strerror}; free some space or choose another "
-            "folder with --out."
-        ) from None
+        raise InputError(f"Cannot write {str(path)!r}: {error.strerror}; {remedy}.") from None
 
 
 def write_json(path: Path, document: Any) -> None:
     """Write a JSON document atomically, keys in the order given."""
-    write_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    write_atomically(path, as_json(document))
+
+
+def as_json(document: Any) -> str:
+    """The text of a JSON document, keys in the order given."""
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"

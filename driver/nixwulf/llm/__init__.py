@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from nixwulf.core.errors import InputError
+from nixwulf.core.files import first_bytes
 from nixwulf.core.naming import fingerprint
 from nixwulf.llm import dllama, gguf, safetensors
-from nixwulf.llm.model_facts import NOT_OF_A_MODEL, Sizes
+from nixwulf.llm.model_facts import NOT_OF_A_MODEL, FirstBytes, Sizes
 from nixwulf.llm.random_model import RandomModel, parse_random_model
-from nixwulf.nodes.ssh import Connection
+from nixwulf.nodes.ssh import Connection, each
+from nixwulf.nodes.transfer import put
 
 # Bytes of a file, or of all files below a folder.
 _SIZE = """
@@ -106,7 +110,10 @@ def parse_model(name: str, values: dict[str, Any], source: str) -> Model:
 
 
 def place(
-    model: Model, nodes: Sequence[Connection], make: Callable[[RandomModel], Path]
+    model: Model,
+    nodes: Sequence[Connection],
+    make: Callable[[RandomModel], Path],
+    copy: Callable[[Connection, Path, str], None] = put,
 ) -> PlacedModel:
     """Bring a model to nodes unless one of the same name and size is there.
 
@@ -114,6 +121,10 @@ def place(
         model: what the sweep names.
         nodes: where to, the head first.
         make: gives the file or folder of random weights, as the engine reads them.
+        copy: copies a file to a path of a node; after it no node is asked anything.
+
+    Raises:
+        NixwulfError: a node did not answer, or a file could not be made or copied.
     """
     if model.id:
         return PlacedModel(model, model.id, None)
@@ -130,31 +141,58 @@ def place(
         return PlacedModel(model, path, least, sizes=sizes_on(nodes[0], path))
     local = make(model.random)
     files = [local] if local.is_file() else sorted(f for f in local.rglob("*") if f.is_file())
-    for node in nodes:
+    names = [str(file.relative_to(local)) if local.is_dir() else "" for file in files]
+
+    def look(node: Connection) -> tuple[str, list[tuple[Path, str]]]:
+        """Where the model is to be on a node, and which files of it are not there yet."""
         home = node.script('echo "$HOME"').strip()
         path = f"{home}/.cache/nixwulf/models/{local.name}"
-        for file in files:
-            remote = f"{path}/{file.relative_to(local)}" if local.is_dir() else path
-            if _size(node, remote) != file.stat().st_size:
-                node.put(file, remote)
+        remotes = [f"{path}/{name}" if name else path for name in names]
+        pairs = zip(files, remotes, strict=True)
+        return path, [pair for pair in pairs if _size(node, pair[1]) != pair[0].stat().st_size]
+
+    found = each(look, nodes)
+    for node, (_, lacking) in zip(nodes, found, strict=True):
+        for file, remote in lacking:
+            copy(node, file, remote)
     count = sum(file.stat().st_size for file in files)
-    return PlacedModel(model, path, count, sizes=sizes_on(nodes[0], path))
+    return PlacedModel(model, found[0][0], count, sizes=_sizes_here(local))
 
 
 def sizes_on(node: Connection, path: str) -> Sizes | None:
     """The sizes of a model on a node, by its headers.
 
-    None for what is of no known form or cut short: the engine's message is better.
+    None for what is of no known form or cut short: the engine's message is better. Raises
+    NixwulfError where the node does not answer.
     """
+
+    def names() -> list[str]:
+        script = 'cd "$1" 2>/dev/null && ls *.safetensors 2>/dev/null || true'
+        return node.script(script, path).splitlines()
+
+    return _sizes(path, names, node.first_bytes)
+
+
+def _sizes_here(path: Path) -> Sizes | None:
+    """The same on this machine."""
+
+    def read(name: str, count: int) -> bytes:
+        with contextlib.suppress(InputError):
+            return first_bytes(Path(name), count)
+        return b""
+
+    return _sizes(str(path), lambda: sorted(f.name for f in path.glob("*.safetensors")), read)
+
+
+def _sizes(path: str, names: Callable[[], list[str]], read: FirstBytes) -> Sizes | None:
     try:
         if path.endswith(".m"):
-            return dllama.parse(node.first_bytes(path, dllama.HEADER_BYTES))
+            return dllama.parse(read(path, dllama.HEADER_BYTES))
         if path.endswith(".gguf"):
-            return gguf.read(path, node.first_bytes).sizes
-        names = node.script('cd "$1" 2>/dev/null && ls *.safetensors 2>/dev/null || true', path)
-        config = json.loads(node.first_bytes(f"{path}/config.json", _MOST_JSON))
-        files = [f"{path}/{name}" for name in names.splitlines()]
-        return safetensors.read(files, config, node.first_bytes).sizes
+            return gguf.read(path, read).sizes
+        files = [f"{path}/{name}" for name in names()]
+        config = json.loads(read(f"{path}/config.json", _MOST_JSON))
+        return safetensors.read(files, config, read).sizes
     except NOT_OF_A_MODEL:
         return None
 

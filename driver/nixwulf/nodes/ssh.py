@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import re
 import shlex
@@ -29,8 +30,6 @@ SSH_FAILED = 255
 _BYTES_S = 120
 # Connecting, and answering a control command of a connection that is there, take less.
 _OPEN_S = 30
-_POLL_S = 0.02
-_STILL_S = 120  # a copy of which nothing more is read
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -162,8 +161,7 @@ class Connection:
         stdin: str | None,
         timeout_s: float,
     ) -> subprocess.CompletedProcess[str]:
-        if self.deadline is not None:
-            timeout_s = max(0.1, min(timeout_s, self.deadline - time.monotonic()))
+        timeout_s = self.limit(timeout_s)
         try:
             output, words = bounded.communicate(process, stdin, timeout_s)
         except bounded.TooMuch:
@@ -179,10 +177,7 @@ class Connection:
             process.kill()
             process.wait()
         if process.returncode == SSH_FAILED:
-            raise Unreachable(
-                f"Node {self.node.name!r} did not answer: {self._why(words)}; try "
-                f"'ssh {self.node.ssh} true'."
-            )
+            raise self.no_answer(words)
         return subprocess.CompletedProcess(command, process.returncode, output, words)
 
     def _why(self, words: str) -> str:
@@ -203,45 +198,49 @@ class Connection:
         done = self.run(["sh", "-s", "--", *arguments], stdin=text, timeout_s=timeout_s)
         if done.returncode != 0:
             raise NixwulfError(
-                f"A command on node {self.node.name!r} failed: {' '.join(done.stderr.split())}"
+                f"A command on node {self.node.name!r} failed: "
+                + " ".join((done.stderr or done.stdout or "it printed nothing").split())
             )
         return done.stdout
 
     def first_bytes(self, path: str, count: int) -> bytes:
-        """As many bytes of a file as there are, at most COUNT; empty when it cannot be read."""
+        """As many bytes of a file as there are, at most COUNT; empty when it cannot be read.
+
+        Raises:
+            Unreachable: the node did not answer, or its disk did not.
+        """
         script = '[ -f "$1" ] && exec head -c "$2" -- "$1"'  # a FIFO would be waited for
         command = self.argv(["sh", "-c", script, "sh", path, str(count)])
+        limit = self.limit(_BYTES_S)
         try:
-            found: bytes = interrupts.run(
+            done = interrupts.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=_BYTES_S,
-            ).stdout
+                stderr=subprocess.PIPE,
+                timeout=limit,
+            )
         except subprocess.TimeoutExpired:
-            return b""
+            raise Unreachable(
+                f"Node {self.node.name!r} read nothing more of {path!r} in {limit:.0f} s; look at "
+                "the disk there."
+            ) from None
+        if done.returncode == SSH_FAILED:
+            raise self.no_answer(done.stderr.decode(errors="replace"))
+        found: bytes = done.stdout
         return found
 
-    def put(self, local: Path, remote: str) -> None:
-        """Copy a file to an absolute path, whole or not at all."""
-        script = 'mkdir -p "$(dirname "$1")" && cat >"$1.part" && mv "$1.part" "$1"'
-        command = self.argv(["sh", "-c", script, "sh", remote])
-        with local.open("rb") as file, tempfile.TemporaryFile("w+") as words:
-            at, moved = 0, time.monotonic()
-            with interrupts.popen(command, stdin=file, stdout=words, stderr=words) as process:
-                while process.poll() is None:
-                    time.sleep(_POLL_S)
-                    now = os.lseek(file.fileno(), 0, os.SEEK_CUR)  # ssh reads by the same offset
-                    if now != at:
-                        at, moved = now, time.monotonic()
-                    elif time.monotonic() - moved > _STILL_S:
-                        words.write(f"nothing more was taken for {_STILL_S} s")
-                        process.kill()
-            words.seek(0)
-            said = " ".join(words.read().split())
-        if process.returncode != 0:
-            raise NixwulfError(f"Cannot copy {str(local)!r} to node {self.node.name!r}: {said}")
+    def limit(self, seconds: float) -> float:
+        """So many seconds, or what is left until the deadline."""
+        left = math.inf if self.deadline is None else self.deadline - time.monotonic()
+        return max(0.1, min(seconds, left))
+
+    def no_answer(self, words: str) -> Unreachable:
+        """The error for an ssh that ended with SSH_FAILED, by what it printed."""
+        return Unreachable(
+            f"Node {self.node.name!r} did not answer: {self._why(words)}; try "
+            f"'ssh {self.node.ssh} true'."
+        )
 
     @contextlib.contextmanager
     def forwarded(self, socket: str) -> Iterator[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import read_json, write_json
+from nixwulf.core.files import ELSEWHERE, as_json, parse_json, read_json, write_atomically
 from nixwulf.core.schema import check_one_of_many
 
 SCHEMA_VERSION = "1.4"
@@ -64,15 +64,27 @@ def _is_later(version: object) -> bool:
     return minor.isdecimal() and int(minor) > int(SCHEMA_VERSION.partition(".")[2])
 
 
-def save(document: Record, path: Path) -> None:
-    """Write a sealed record atomically; raises InputError when it could not be read back."""
-    validate(document, str(path))
-    write_json(path, document)
-    try:  # half of a character and numbers beyond 64 bits are in Python's JSON and in no other
-        load(path)
-    except InputError:
-        path.unlink()
-        raise
+def text_of(document: Record, source: str) -> str:
+    """A sealed record as its file has it; raises InputError when it could not be read back."""
+    # Half of a character and numbers beyond 64 bits are in Python's JSON and in no other.
+    validate(document, source)
+    text = as_json(document)
+    validate(parse_json(text, source), source)
+    return text
+
+
+def save(document: Record, path: Path, remedy: str = ELSEWHERE) -> None:
+    """Write a sealed record atomically.
+
+    Args:
+        document: the record.
+        path: of its file.
+        remedy: what to do where the file cannot be written.
+
+    Raises:
+        InputError: it could not be read back, or the file cannot be written.
+    """
+    write_atomically(path, text_of(document, str(path)), remedy)
 
 
 def load(path: Path) -> Record:

@@ -20,11 +20,11 @@ from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.gates import context_of_run, examine
 from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.results.cost import warnings
-from nixwulf.results.record import Record
+from nixwulf.results.record import Record, text_of
 from nixwulf.sweep import transport
 from nixwulf.sweep.hints import hint_for
 from nixwulf.sweep.power.watch import Watch
-from nixwulf.sweep.recording import Findings, log_tails, record_of
+from nixwulf.sweep.recording import Findings, bare_record, log_tails, record_of
 from nixwulf.sweep.sanity import References, check_text
 
 _DEATH_S = 2.0
@@ -36,30 +36,49 @@ Observer = Callable[[str], None]
 
 def run_case(
     run: Run,
-    model: PlacedModel | None,
+    bring: Callable[[], PlacedModel],
     repetition: int,
     references: References,
-    shaped_by: str | None,
+    shaped_by: Callable[[], str | None],
     observer: Observer,
     judged: bool = False,
 ) -> Record:
-    """Take a run through its phases; each outcome is a record.
+    """Take a run through its phases; each outcome is a record, which can be read back.
 
     KeyboardInterrupt passes through, after the teardown.
 
     Args:
-        run: the case on its nodes.
-        model: on the nodes, None for a benchmark without one.
+        run: the case on its nodes; its model's paths and its limit in time are set here.
+        bring: brings the case's model to the nodes that read it, if the case has one.
         repetition: of the case, from 1.
         references: tokens of earlier runs, which the text is compared with.
-        shaped_by: what shapes the fabric of a lab, None on machines.
+        shaped_by: gives what shapes the fabric of a lab, None on machines.
         observer: called with the name of each phase as it starts.
         judged: whether its speed is held against an expected one, so that other load is looked for.
     """
     started = datetime.now(UTC)
+    found = Findings()
+    try:
+        _take(run, bring, found, references, shaped_by, observer, judged)
+        record = record_of(run, found, repetition, started)
+        text_of(record, "What the run gave")
+    except Exception as error:
+        return bare_record(run, found, repetition, started, _words(run, error))
+    return record
+
+
+def _take(
+    run: Run,
+    bring: Callable[[], PlacedModel],
+    found: Findings,
+    references: References,
+    shaped_by: Callable[[], str | None],
+    observer: Observer,
+    judged: bool,
+) -> None:
+    """The phases of a run, of which FOUND keeps what they find; the rest is as in `run_case`."""
     engine = engines.find(run.case.engine) if run.case.engine else None
     benchmark = benchmarks.find(run.case.benchmark)
-    found = Findings()
     watch = Watch(run)
     phase = "facts"
 
@@ -77,14 +96,14 @@ def run_case(
             found.seconds[name] = round(time.monotonic() - begin, 4)
 
     try:
+        if run.case.model is not None:
+            with timed("model"):
+                _bring(run, found, bring)
         with timed("facts"):
-            wanted = (*(engine.programs if engine else ()), *benchmark.programs, *link.PROGRAMS)
-            run.facts = gather(run.nodes, wanted)
-            _open_toolboxes(run, engine)
-            if judged:
-                run.facts = busy_cpus(run.nodes, run.facts)
+            found.shaped_by = shaped_by()
+            _look(run, engine, benchmark, judged=judged)
         with timed("gates"):
-            _pass_gates(run, found, model)
+            _pass_gates(run, found)
         watch.start()
         with timed("link"):
             _probe(run, found, "rtt_before")
@@ -94,23 +113,39 @@ def run_case(
             with timed("launch"):
                 engine.start(run)
             with timed("sanity"):
-                check_text(engine, run, model, found, references)
+                check_text(engine, run, found.model, found, references)
         with timed("measure"):
             _measure(engine, benchmark, run, found, watch)
     except Exception as error:
         _fail(run, found, phase, *_why(run, error))
     finally:
         with timed("teardown"):
-            watch.stop()
-            run.stop()
+            try:
+                watch.stop()
+            finally:
+                run.stop()
     found.power = watch.document(found.metrics)
     run.warnings += warnings(found.power)
-    return record_of(run, found, model, repetition, started, shaped_by)
 
 
-def _pass_gates(run: Run, found: Findings, model: PlacedModel | None) -> None:
+def _bring(run: Run, found: Findings, bring: Callable[[], PlacedModel]) -> None:
+    found.model = bring()
+    run.model = found.model.path
+    run.tokenizer = found.model.model.tokenizer or ""
+
+
+def _look(run: Run, engine: Engine | None, benchmark: Benchmark, *, judged: bool) -> None:
+    """Read the facts of the nodes; judged: and what else keeps their processors busy."""
+    wanted = (*(engine.programs if engine else ()), *benchmark.programs, *link.PROGRAMS)
+    run.facts = gather(run.nodes, wanted)
+    _open_toolboxes(run, engine)
+    if judged:
+        run.facts = busy_cpus(run.nodes, run.facts)
+
+
+def _pass_gates(run: Run, found: Findings) -> None:
     connections = {node.node.name: node for node in run.nodes}
-    results = examine(context_of_run(run, model), connections, run.waived)
+    results = examine(context_of_run(run, found.model), connections, run.waived)
     found.gates = [result.document() for result in results if result.sentences]
     refusals = [result for result in results if result.state == "refused"]
     if refusals:
@@ -138,27 +173,29 @@ def _open_toolboxes(run: Run, engine: Engine | None) -> None:
 
 
 def _why(run: Run, error: Exception) -> tuple[str, str]:
-    """The outcome that an exception makes, and its reason.
+    """The outcome that an exception makes, and its reason."""
+    if isinstance(error, RunFailure):
+        outcome, reason = error.outcome, error.reason
+    else:
+        outcome, reason = "failed", _words(run, error)
+    foreseen = isinstance(error, RunFailure | NixwulfError)
+    if foreseen and outcome == "failed" and time.monotonic() > run.deadline:
+        return "timeout", f"{_too_long(run)} {reason}"
+    return outcome, reason
+
+
+def _words(run: Run, error: Exception) -> str:
+    """A sentence for an exception that is no outcome of a run.
 
     Of what nobody foresaw (an answer like none before, a full disk) the place is kept in raw/.
     """
-    if isinstance(error, RunFailure | NixwulfError):
-        outcome, reason = (
-            (error.outcome, error.reason)
-            if isinstance(error, RunFailure)
-            else ("failed", error.message)
-        )
-        if outcome == "failed" and time.monotonic() > run.deadline:
-            return "timeout", f"{_too_long(run)} {reason}"
-        return outcome, reason
+    if isinstance(error, NixwulfError):
+        return error.message
     with suppress(OSError):
         run.raw.mkdir(parents=True, exist_ok=True)
         (run.raw / _TRACE).write_text("".join(traceback.format_exception(error)), "utf-8")
     words = f"{type(error).__name__}: {str(error)[:_MOST_WORDS]}"
-    return (
-        "failed",
-        f"The driver cannot go on with what it met ({words}); raw/*/{_TRACE} has where.",
-    )
+    return f"The driver cannot go on with what it met ({words}); raw/*/{_TRACE} has where."
 
 
 def _too_long(run: Run) -> str:

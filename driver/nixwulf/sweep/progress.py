@@ -89,7 +89,12 @@ class TerminalProgress:
 
     def phase_starts(self, phase: str) -> None:
         """Beside the case on the live line."""
-        self._live.update(self._task, description=f"{self._title}: {phase}")
+        self._live.update(
+            self._task,
+            description=f"{self._title}: {phase}",
+            total=len(self._runs),  # a copy of the model shows its own
+            completed=len(self._ended),
+        )
 
     def run_ends(self, record: Record, seconds: float) -> None:
         """One line: what came of it, how long it took, how long the rest will take."""

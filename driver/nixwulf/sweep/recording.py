@@ -6,14 +6,13 @@ import os
 import platform
 import subprocess
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from nixwulf import __version__
-from nixwulf.core.errors import InputError
 from nixwulf.core.metric import Metric
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.llm import PlacedModel
@@ -29,8 +28,14 @@ _SHORTEST_SECRET = 8  # a shorter one may be part of any word of a log
 
 @dataclass
 class Findings:
-    """What the phases of one run found, as documents of the record."""
+    """What the phases of one run found, as documents of the record.
 
+    model: on the nodes, None for a benchmark without one. shaped_by: what shapes the fabric of a
+    lab, None on machines.
+    """
+
+    model: PlacedModel | None = None
+    shaped_by: str | None = None
     outcome: str = "ok"
     failure: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -41,23 +46,14 @@ class Findings:
     power: dict[str, Any] = field(default_factory=dict)
 
 
-def record_of(
-    run: Run,
-    found: Findings,
-    model: PlacedModel | None,
-    repetition: int,
-    started: datetime,
-    shaped_by: str | None,
-) -> Record:
+def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> Record:
     """The sealed record of a run that has ended.
 
     Args:
         run: the case on its nodes, with the processes that it started.
         found: what its phases found, and the outcome.
-        model: on the nodes, None for a benchmark without one.
         repetition: of the case, from 1.
         started: when it began, with its time zone.
-        shaped_by: what shapes the fabric of a lab, None on machines.
     """
     secrets = set[str]().union(*(named_secrets(p.argv, p.environment) for p in run.owned))
     long = sorted((one for one in secrets if len(one) >= _SHORTEST_SECRET), key=len, reverse=True)
@@ -84,9 +80,9 @@ def record_of(
             **_price(run),
         },
         "nodes": _nodes(run, tails),
-        "fabric": _fabric(run, found, shaped_by),
+        "fabric": _fabric(run, found),
         "engine": {"name": run.case.engine, **run.engine_facts} if run.case.engine else {},
-        "model": model.document() if model else {},
+        "model": found.model.document() if found.model else {},
         "commands": [_command(process, secrets) for process in run.owned],
         "sanity": found.sanity,
         "metrics": [metric.document() for metric in found.metrics],
@@ -126,25 +122,23 @@ def _hide_in_files(folder: Path, secrets: Sequence[str]) -> None:
             path.write_bytes(after)
 
 
-_ALWAYS = (
-    *("schema_version", "kind", "id", "case", "repetition", "started", "finished", "phases"),
-    *("cluster", "provenance", "raw"),
-)
-
-
-def without_values(record: Record, error: InputError) -> Record:
-    """What is left of a record that cannot be saved: that the run failed, and why.
+def bare_record(
+    run: Run, found: Findings, repetition: int, started: datetime, reason: str
+) -> Record:
+    """What can always be recorded of a run: that it failed, and why there is no more.
 
     Args:
-        record: of the run.
-        error: why it cannot be saved.
+        run: the case on its nodes.
+        found: what its phases found, of which only their seconds are kept.
+        repetition: of the case, from 1.
+        started: when it began, with its time zone.
+        reason: a sentence.
     """
-    nodes = [{key: node[key] for key in ("name", "platform", "role")} for node in record["nodes"]]
-    reason = f"What it gave is nothing that a record can hold: {error.message[:_TAIL_BYTES]}"
-    kept = {key: record[key] for key in _ALWAYS if key in record}
-    failure = {"phase": "measure", "reason": reason.encode("ascii", "replace").decode()}
-    more = {"outcome": "failed", "failure": failure, "nodes": nodes, "commands": []}
-    return sealed({**kept, **more, "sanity": {}, "metrics": []})
+    bare = replace(run, owned=[], facts={}, engine_facts={}, warnings=[])
+    words = reason[:_TAIL_BYTES].encode("ascii", "backslashreplace").decode()
+    failure = {"phase": found.failure.get("phase", "teardown"), "reason": words}
+    kept = Findings(outcome="failed", failure=failure, seconds=found.seconds)
+    return record_of(bare, kept, repetition, started)
 
 
 def log_tails(run: Run) -> dict[str, str]:
@@ -193,7 +187,7 @@ def _price(run: Run) -> dict[str, float]:
     return {"price_usd": sum(prices)} if len(prices) == len(run.nodes) else {}
 
 
-def _fabric(run: Run, found: Findings, shaped_by: str | None) -> dict[str, Any]:
+def _fabric(run: Run, found: Findings) -> dict[str, Any]:
     fabric = run.fabric
     if fabric is None:
         return {}
@@ -204,8 +198,8 @@ def _fabric(run: Run, found: Findings, shaped_by: str | None) -> dict[str, Any]:
         "mtu": fabric.mtu,
         "links": found.links,
     }
-    if shaped_by is not None:
-        document["shaped_by"] = shaped_by
+    if found.shaped_by is not None:
+        document["shaped_by"] = found.shaped_by
     if fabric.shape is not None:
         asked = vars(fabric.shape)
         document["asked"] = {key: value for key, value in asked.items() if value is not None}

@@ -11,25 +11,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from nixwulf.core.errors import GateError, InputError
+from nixwulf.core.errors import GateError
 from nixwulf.core.interrupts import Pool
 from nixwulf.inventory.cluster import Cluster
-from nixwulf.llm import PlacedModel, place
 from nixwulf.nodes import lab
 from nixwulf.nodes.hold import Hold
 from nixwulf.nodes.lab.state import NODES_MINIMUM
 from nixwulf.nodes.power.samples import PowerSession
 from nixwulf.nodes.process import stop_orphans
 from nixwulf.nodes.ssh import Connection, connections, each, open_all
-from nixwulf.ops.models.machines import sha256_on
-from nixwulf.ops.models.push import push, require_all
 from nixwulf.ops.recover.ladder import recover
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.run import Case, Run
 from nixwulf.results.record import Record, load, save
 from nixwulf.sweep.phases import run_case
+from nixwulf.sweep.placing import Models
 from nixwulf.sweep.plan import Plan
-from nixwulf.sweep.recording import without_values
 from nixwulf.sweep.sanity import References
 
 
@@ -59,18 +56,15 @@ class Observer(Protocol):
 class Session:
     """The connected nodes of a cluster, and the lab when it is one.
 
-    hold: keeps other drivers off the nodes. fetch: whether models that nodes lack are pushed
-    there; step: called with what takes long.
+    hold: keeps other drivers off the nodes. models: what was brought to them.
     """
 
     cluster: Cluster
     nodes: dict[str, Connection]
     lab: lab.Lab | None = None
     hold: Hold = field(default_factory=lambda: Hold("sweep"))
-    placed: dict[tuple[str, ...], PlacedModel] = field(default_factory=dict)
+    models: Models = field(default_factory=Models)
     power: PowerSession = field(default_factory=PowerSession)
-    fetch: bool = False
-    step: Callable[[str], None] = lambda words: None
 
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:
@@ -121,8 +115,8 @@ def run_plan(
         fetch: whether models that nodes lack are pushed there.
 
     Raises:
-        GateError: no nodes answer.
-        NixwulfError: a model that nodes lack cannot be pushed.
+        GateError: no nodes answer, or they do not come back after a hang.
+        InputError: a record cannot be written, as on a full disk.
     """
     todo = missing_runs(plan, folder)
     if not todo:
@@ -131,18 +125,17 @@ def run_plan(
         with Pool(1) as pool:
             pool.submit(beside)
             connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
-            connected.fetch, connected.step = fetch, observer.step
-            _placed(connected, plan, todo[0][0])
+            connected.models = Models(fetch, observer.building)
         observer.sweep_starts(todo)
         for case, repetition in todo:
             observer.run_starts(case, repetition)
             begin = time.monotonic()
             record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
-            path = record_path(folder, case, repetition)
-            try:
-                save(record, path)
-            except InputError as error:
-                save(record := without_values(record, error), path)
+            save(
+                record,
+                record_path(folder, case, repetition),
+                f"free some space, and go on with 'nixwulf bench --resume {folder}'",
+            )
             observer.run_ends(record, time.monotonic() - begin)
             if record["outcome"] == "hang" and plan.sweep.recover_after_hang:
                 _recover(connected, plan, case, observer)
@@ -235,53 +228,27 @@ def run_one(
     deadline = time.monotonic() + plan.sweep.limits.wall_s
     names = [node.name for node in case.nodes_of(plan.cluster)]
     nodes = tuple(connected.nodes[name].until(deadline) for name in names)
-    placed = _placed(connected, plan, case)
     name = case.run_name(repetition)
     run = Run(
         name=name,
         case=case,
         cluster=plan.cluster,
         nodes=nodes,
-        model=placed.path if placed else "",
+        model="",
         limits=plan.sweep.limits,
         raw=folder / "raw" / name,
         deadline=deadline,
         waived=plan.waived,
         power=connected.power,
-        tokenizer=(placed.model.tokenizer or "") if placed else "",
     )
     shutil.rmtree(run.raw, ignore_errors=True)
-    shaped_by = connected.lab.shaping(case.fabric) if connected.lab and case.fabric else None
-    references = References(folder / "references")
-    judged = bool(plan.sweep.expect)
-    return run_case(run, placed, repetition, references, shaped_by, observer, judged)
-
-
-def _placed(connected: Session, plan: Plan, case: Case) -> PlacedModel | None:
-    """The case's model on the nodes that read it, brought there once in a session."""
-    if case.engine is None or case.model is None:
-        return None
-    engine = engines.find(case.engine)
-    count = case.nodes if engine.model_on_every_node else 1
-    readers = [connected.nodes[node.name] for node in case.nodes_of(plan.cluster)[:count]]
-    key = (case.engine, case.model_digest or "", *(node.node.name for node in readers))
-    if key not in connected.placed:
-        model = plan.sweep.models[case.model]
-        placed = place(model, readers, engine.random_model)
-        if connected.fetch and placed.missing_on:
-            _push(connected, placed.path, [node.node.name for node in readers])
-            placed = place(model, readers, engine.random_model)
-        if model.path and placed.bytes:
-            connected.step(f"Reading the sha256 of {placed.path}")
-            placed = replace(placed, sha256=sha256_on(readers[0], placed.path))
-        connected.placed[key] = placed
-    return connected.placed[key]
-
-
-def _push(connected: Session, path: str, names: list[str]) -> None:
-    """Bring a model of the folder of models to nodes; the gate refuses one of elsewhere."""
-    name = connected.cluster.model_name(path)
-    if name is not None:
-        connected.step(f"Pushing {name} to {', '.join(names)}")
-        done = push(connected.cluster, connected.nodes, name, names, None, lambda *_: None)
-        require_all(done)
+    up, fabric = connected.lab, case.fabric
+    return run_case(
+        run,
+        lambda: connected.models.bring(run, plan.sweep.models[case.model or ""], connected.nodes),
+        repetition,
+        References(folder / "references"),
+        lambda: up.shaping(fabric) if up and fabric else None,
+        observer,
+        judged=bool(plan.sweep.expect),
+    )

@@ -161,7 +161,7 @@ def recorded(folder, *prices):
     matrix = {"nodes": [len(prices)], "fabric": ["lan"], "parallelism": ["pipeline"]}
     run = planned(folder, str(folder / "desk.toml"), {"path": "/m.gguf"}, matrix)
     found = Findings("failed", {"phase": "launch", "reason": "No."})
-    return record_of(run, found, None, 0, datetime.now(UTC), None)
+    return record_of(run, found, 0, datetime.now(UTC))
 
 
 def test_the_cluster_file_s_prices_are_in_the_record_as_their_sum(tmp_path):

@@ -1,16 +1,18 @@
 """Whatever a run meets is a record that can be read back, and of bounded size."""
 
 import sys
+from datetime import UTC, datetime
 
 import pytest
 
+from launch_plan import planned
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import process
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.results.record import load, save, sealed
-from nixwulf.sweep.recording import without_values
+from nixwulf.sweep.recording import Findings, bare_record
 from record_factory import case, ok
 
 
@@ -46,13 +48,24 @@ def test_the_exit_mark_is_seen_behind_a_long_text_and_is_no_other_text(tmp_path)
 
 
 @pytest.mark.parametrize("value", ["\ud800", 10**30, {"deep": [10**400]}])
-def test_a_record_that_cannot_be_read_back_becomes_one_that_says_so(tmp_path, value):
+def test_a_record_that_cannot_be_read_back_is_never_there(tmp_path, value):
     record = sealed({**ok(case(1), {"decode": [20.0]}), "sanity": {"text": value}})
     path = tmp_path / "record.json"
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError):
         save(record, path)
-    assert not path.exists()
-    save(without_values(record, refused.value), path)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("reason", ["a sentence", "half \ud800 of a character", "x" * 200_000])
+def test_of_such_a_run_a_record_is_left_that_gives_the_reason(tmp_path, reason):
+    matrix = {"engine": ["mesh-llm"], "benchmark": ["serve"], "nodes": [1]}
+    matrix |= {"fabric": ["switch"], "parallelism": ["single"]}
+    run = planned(tmp_path, "pi-cm5-4", {"path": "/models/llama.gguf"}, matrix)
+    run.engine_facts["version"] = "\ud800"
+    found = Findings(sanity={"text": 10**30}, seconds={"facts": 1.0})
+    path = tmp_path / "record.json"
+    save(bare_record(run, found, 1, datetime.now(UTC), reason), path)
     read = load(path)
     assert read["outcome"] == "failed"
-    assert "nothing that a record can hold" in read["failure"]["reason"]
+    assert read["failure"]["reason"].startswith(reason[:4])
+    assert read["phases"]["facts"] == 1.0

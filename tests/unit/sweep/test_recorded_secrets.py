@@ -29,7 +29,7 @@ def ended(tmp_path):
         process.stderr.write_text(f"refused '{TOKEN}'\n")
         reason = f"it ended with 1: refused '{TOKEN}'"
         found = Findings(outcome="failed", failure={"phase": "launch", "reason": reason})
-        record = record_of(run, found, None, 1, datetime.now(UTC), None)
+        record = record_of(run, found, 1, datetime.now(UTC))
         save(record, tmp_path / "records" / f"{record['id']}.json")
         return record
 

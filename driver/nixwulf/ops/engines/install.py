@@ -17,6 +17,7 @@ from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import cache_dir
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection, each
+from nixwulf.nodes.transfer import put
 from nixwulf.ops.engines.kinds import BuildState, NodeKind, kinds_of, parse
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.local import NodeBuild
@@ -71,7 +72,7 @@ def install(nodes: Sequence[Connection], engine: Engine, observer: Observer) -> 
     def carry_out(kind: NodeKind) -> list[Installed]:
         first, state = by_name[kind.first], states[kind.first]
         if kind.builds:
-            first.put(archive, f"{state.root}/{engine.name}.source")
+            put(first, archive, f"{state.root}/{engine.name}.source")
             _build(first, engine, recipe, kind, observer)
         verified = _verify(first, engine, state)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import cache_dir
-from nixwulf.nodes.ssh import Connection
+from nixwulf.nodes.ssh import Connection, Unreachable
+from nixwulf.nodes.transfer import run_long
 from nixwulf.ops.models import peer, store
 from nixwulf.ops.models.store import Document, Refusal
 
@@ -28,6 +29,8 @@ exec(sys.argv[2])
 """
 _NOT_FOUND = 127
 _HOURS_S = 24 * 3600.0
+_LIMITS_S = {"list": 120.0, "remove": 120.0}  # what reads no whole model
+Observer = Callable[[int, int], None]
 
 
 def folder_here() -> Path:
@@ -47,7 +50,34 @@ def here(command: Callable[..., Document], *arguments: str) -> Document:
 def on_node(node: Connection, command: str, **values: Any) -> Document:
     """Run a command of store.py on a node; raises NixwulfError."""
     argv = [*PYTHON, STORE, command, json.dumps(values)]
-    done = node.run(argv, timeout_s=_HOURS_S)
+    return _answer(node, node.run(argv, timeout_s=_LIMITS_S.get(command, _HOURS_S)))
+
+
+def index_on(
+    node: Connection, folder: str, name: str, observer: Observer = lambda read, size: None
+) -> Document:
+    """What stands for a model on a node, all of which is read unless that is known.
+
+    Args:
+        node: where it is.
+        folder: of models.
+        name: of the model in it.
+        observer: called with how many bytes of how many have been read.
+
+    Raises:
+        NixwulfError: the node did not answer, reads nothing more, or has no such model.
+    """
+
+    def look(line: str) -> None:
+        words = line.split()
+        if len(words) == len(("read", "size")) and all(word.isdecimal() for word in words):
+            observer(int(words[0]), int(words[1]))
+
+    argv = [*PYTHON, STORE, "index", json.dumps({"folder": folder, "name": name})]
+    return _answer(node, run_long(node, argv, look))
+
+
+def _answer(node: Connection, done: subprocess.CompletedProcess[str]) -> Document:
     try:
         found: Document = json.loads(done.stdout)
     except ValueError:
@@ -57,13 +87,24 @@ def on_node(node: Connection, command: str, **values: Any) -> Document:
     return found
 
 
-def sha256_on(node: Connection, path: str) -> str | None:
-    """A model's sha256, read once and kept beside it; None where that cannot be."""
+def sha256_on(node: Connection, path: str, observer: Observer) -> str | None:
+    """A model's sha256, read once and kept beside it; None where that cannot be.
+
+    Args:
+        node: where it is.
+        path: of its file or folder.
+        observer: called with how many bytes of how many have been read.
+
+    Raises:
+        Unreachable: the node did not answer, or reads nothing more.
+    """
     place = PurePosixPath(path)
-    with contextlib.suppress(NixwulfError):
-        found = on_node(node, "index", folder=str(place.parent), name=place.name)
-        return str(found["sha256"])
-    return None
+    try:
+        return str(index_on(node, str(place.parent), place.name, observer)["sha256"])
+    except Unreachable:
+        raise
+    except NixwulfError:
+        return None
 
 
 def no_python(node: Connection, returncode: int | None, words: str) -> str:

@@ -9,7 +9,7 @@ from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.models import store
 from nixwulf.ops.models.chain import Observer, Origin, Pushed, copy, route
-from nixwulf.ops.models.machines import HERE, folder_here, here, on_node
+from nixwulf.ops.models.machines import HERE, folder_here, here, index_on, on_node
 from nixwulf.ops.models.store import Document, Place, Refusal
 from nixwulf.plugins import engines
 
@@ -119,9 +119,7 @@ def _source(
         if not complete and not unread:
             raise InputError(_nowhere(model, {HERE: own, **entries}))
         holder = next(iter([*complete, *unread]))
-        right = complete.get(holder) or on_node(
-            nodes[holder], "index", folder=cluster.models, name=model
-        )
+        right = complete.get(holder) or index_on(nodes[holder], cluster.models, model)
     for name, one in entries.items():
         if one.get("digest") == right["digest"]:
             holder = name

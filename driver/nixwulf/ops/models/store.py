@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -27,6 +28,7 @@ SUFFIXES = (".gguf", ".m", ".safetensors", ".t")
 Document = dict[str, Any]
 HASH_BYTES = 32
 _THREADS = 4
+_REPORTED = 32  # chunks
 _NAME = re.compile(r"[^.\x00-\x1f\x7f/][^\x00-\x1f\x7f/]*(/[^.\x00-\x1f\x7f/][^\x00-\x1f\x7f/]*)*")
 _SPLIT = re.compile(r"(.+)-\d{5}-of-(\d{5})\.gguf")
 
@@ -131,8 +133,10 @@ def count_of(size: int) -> int:
     return -(-size // CHUNK)
 
 
-def manifest_of(place: Place) -> Document:
+def manifest_of(place: Place, observer: Callable[[int, int], None] | None = None) -> Document:
     """The manifest of what lies there, read now unless nothing has changed; raises Refusal.
+
+    observer: called with how many bytes of how many have been read.
 
     sha256: the file's, and of a model of several files that of the lines that `sha256sum` prints
     for them, in the order of their names, inside the model's folder.
@@ -143,12 +147,16 @@ def manifest_of(place: Place) -> Document:
     names = place.files()
     before = place.stats(names)
     files: list[Document] = []
+    read, total = 0, sum(stat[0] for stat in before)
     for name, (size, _) in zip(names, before):  # noqa: B905 - Python 3.9
         whole, chunks = hashlib.sha256(), []
         with (place.folder / name).open("rb", buffering=0) as file:
             while data := file.read(CHUNK):
                 whole.update(data)
                 chunks.append(hashlib.sha256(data).digest())
+                read += len(data)
+                if observer and len(chunks) % _REPORTED == 0:
+                    observer(read, total)
         hashes = base64.b64encode(b"".join(chunks)).decode()
         files.append({"name": name, "bytes": size, "sha256": whole.hexdigest(), "chunks": hashes})
     if place.stats(names) != before:
@@ -158,8 +166,7 @@ def manifest_of(place: Place) -> Document:
     sha256 = files[0]["sha256"]
     if len(files) > 1 or place.path.is_dir():
         sha256 = hashlib.sha256("".join(lines).encode()).hexdigest()
-    size = sum(stat[0] for stat in before)
-    manifest = {"name": place.name, "bytes": size, "sha256": sha256, "files": files}
+    manifest = {"name": place.name, "bytes": total, "sha256": sha256, "files": files}
     with contextlib.suppress(PermissionError):  # a folder of another user: it is read again then
         place.write_side(manifest, before)
     return manifest
@@ -231,9 +238,9 @@ def _entry(place: Place) -> Document:
     return {**entry, "state": state, "present": taken}
 
 
-def index(folder: str, name: str) -> Document:
-    """Hash a model unless it is known; what stands for it."""
-    manifest = manifest_of(Place(folder, name))
+def index(folder: str, name: str, observer: Callable[[int, int], None] | None = None) -> Document:
+    """Hash a model unless it is known; what stands for it. observer: as of `manifest_of`."""
+    manifest = manifest_of(Place(folder, name), observer)
     values = {key: manifest[key] for key in ("name", "bytes", "sha256")}
     return {**values, "digest": digest_of(manifest)}
 
@@ -290,11 +297,16 @@ def sentence(error: OSError) -> str:
     return f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
 
 
+def _report(read: int, total: int) -> None:
+    """For who waits for this program, and for a disk that stands still."""
+    print(read, total, file=sys.stderr, flush=True)
+
+
 def main(command: str, values: Document) -> int:
     """Run one command and print what it gives."""
     commands: dict[str, Callable[..., Document]] = {
         "list": list_models,
-        "index": index,
+        "index": functools.partial(index, observer=_report),
         "verify": verify,
         "remove": remove,
     }

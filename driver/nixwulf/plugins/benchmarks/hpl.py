@@ -11,6 +11,7 @@ from typing import ClassVar
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.cluster import LAB_PLATFORM
+from nixwulf.nodes.transfer import put
 from nixwulf.outputs import hpl as parser
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import mpi
@@ -103,7 +104,7 @@ class Hpl(Benchmark):
             {node.node.name: _threads(run, node.node.name) for node in run.nodes},
             yields=mpi.shares_cores(run, ranks),
         )
-        run.head.put(run.raw / _INPUT[program], f"{folder}/{_INPUT[program]}")
+        put(run.head, run.raw / _INPUT[program], f"{folder}/{_INPUT[program]}")
         if program == "hpcc":
             run.head.script('ln -s /dev/stdout "$1"', f"{folder}/{_HPCC_OUTPUT}")
         process = mpi.execute(run, job)
