@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from statistics import NormalDist, fmean
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from nixwulf.results.compare import interval as intervals
 from nixwulf.results.compare.gate import FALSE_ALARMS, power_of, shown_below
 from nixwulf.results.compare.interval import ASSUMED, Interval, Variance
+from nixwulf.results.compare.student import quantile
 
 Array = NDArray[np.float64]
 SAMPLE_NOISE, SAMPLES = 0.003, 3
@@ -98,18 +99,22 @@ class Sweeps:
         ]
 
     def found(self, limit: float, only: int | None = None) -> Iterator[set[int]]:
-        """Of each sweep the cases that --fail-below finds; of a sweep without `only`, maybe none.
+        """Of each sweep the cases that --fail-below finds; with `only`, no sweep without that one.
 
-        A t is beyond a value at least as often as a normal deviate: where those of all cases are
-        not extreme enough, none is found, and no interval needs to be made.
+        Holm's first step takes a case of which runs that vary alike give that t. Where none has it
+        no interval is made.
         """
-        error = np.sqrt(sum(self.noises) + self.sessions.of)
-        extreme = NormalDist().inv_cdf(FALSE_ALARMS / self.centres.shape[1])
-        possible = self.centres - math.log(max(1.0, limit)) < extreme * error
-        possible &= self.centres + NormalDist().inv_cdf(0.975) * error < math.log(limit)
-        of_interest = possible if only is None else possible[:, [only]]
-        for sweep, any_is in enumerate(of_interest.any(axis=1)):
-            made = self.intervals(sweep) if any_is else []
+        of_runs = [runs - 1 for runs in self.setting.runs]
+        pairs = zip(self.noises, self.setting.runs, of_runs, strict=True)
+        squares = sum(noise * runs * free for noise, runs, free in pairs)
+        alike = np.sqrt(squares / sum(of_runs) * sum(1 / runs for runs in self.setting.runs))
+        far = quantile(1 - FALSE_ALARMS / self.centres.shape[1], sum(of_runs))
+        distances = math.log(max(1.0, limit)) - self.centres
+        possible = (distances >= 0.999 * far * alike).any(axis=1)
+        if only is not None:
+            possible &= self.centres[:, only] < math.log(limit)
+        for sweep, is_possible in enumerate(possible):
+            made = self.intervals(sweep) if is_possible else []
             yield {made.index(one) for one in shown_below(made, limit)}
 
 

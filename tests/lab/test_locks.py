@@ -166,6 +166,10 @@ def test_of_two_drivers_that_begin_at_once_one_gets_all_nodes(nodes):
             thread.join()
         assert answers[0] == "holds"
         assert "is in use: sweep " in answers[1]
+        (refused,) = (hold for hold in holds if not hold._channels)
+        holds.remove(refused)
+        assert len(holds[0]._channels) == len(nodes)
+        holds.append(refused)
         for hold in holds:
             hold.release()
 

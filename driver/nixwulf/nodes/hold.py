@@ -12,7 +12,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nixwulf.core import interrupts
@@ -41,19 +41,22 @@ class Hold:
             GateError: another driver holds one of them.
             NixwulfError: one of them did not answer.
         """
-        chosen = sorted(nodes, key=lambda node: node.node.ssh)
+        self.release()
         try:
+            self._take_all(sorted(nodes, key=lambda node: node.node.ssh))
+        except BaseException:
             self.release()
-            each(lambda node: self._take(node, 0), chosen)
+            raise
+
+    def _take_all(self, nodes: Sequence[Connection]) -> None:
+        try:
+            each(lambda node: self._take(node, 0), nodes)
         except GateError:
             # Of two drivers that begin at once each may have some of the nodes: in turn, the one
             # that has the first node gets the others too. A driver that ends is waited for.
             self.release()
-            for node in chosen:
+            for node in nodes:
                 self._take(node, _ENDING_S)
-        except BaseException:
-            self.release()
-            raise
 
     def release(self) -> None:
         """Let go of what is held; of a node that does not answer, its own sshd will."""
@@ -87,8 +90,6 @@ class Hold:
         assert channel.stdout is not None  # noqa: S101 - PIPE was asked for
         limit = threading.Timer(_ANSWER_S, channel.kill)
         limit.start()
-        assert channel.stdin  # noqa: S101 - PIPE was asked for
-        assert channel.stdout  # noqa: S101
         try:
             words = []
             with contextlib.suppress(BrokenPipeError):
