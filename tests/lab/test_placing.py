@@ -55,14 +55,3 @@ def test_the_time_that_a_model_takes_is_in_the_record(nodes, cluster, tmp_path):
     record = recorded(nodes, tmp_path, "true", plan_for(cluster, 4))
     assert record["outcome"] == "ok"
     assert record["phases"]["model"] > 0
-
-
-def test_a_lab_that_is_taken_down_within_a_sweep_fails_its_runs(cluster, tmp_path):
-    matrix = {"benchmark": ["iperf3"], "nodes": [2], "fabric": ["gbe5"]}
-    plan = plan_for(cluster, 2, matrix=matrix, models={})
-    with bench.session(plan, Silent()) as connected:
-        connected.lab.down()
-        record = bench.run_one(connected, plan, tmp_path, plan.cases[0], 0, lambda phase: None)
-    assert record["outcome"] == "failed"
-    assert record["failure"]["phase"] == "facts"
-    assert "Traceback" not in record["failure"]["reason"]

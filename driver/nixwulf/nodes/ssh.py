@@ -309,8 +309,9 @@ def _control(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, Connection]:
     """A connection for each node, not yet open; a lab's nodes are known to its own ssh config."""
     if lab_config is not None:
-        lab = ("-F", str(lab_config))
-        return {node.name: Connection(node, lab) for node in cluster.nodes}
+        # ssh starts a ProxyCommand by $SHELL, and bash reads ~/.bashrc there: pyenv may take long.
+        os.environ["SHELL"] = "/bin/sh"
+        return {node.name: Connection(node, ("-F", str(lab_config))) for node in cluster.nodes}
     return connect(cluster.nodes)
 
 
