@@ -20,10 +20,6 @@ from stage import Missed, Stage, alone, below, end_all, no_core_files
 from trial import Trial
 from trials import TRIALS
 
-import nixwulf.cli.bench
-import nixwulf.cli.explain
-import nixwulf.cli.report
-import nixwulf.cli.validate
 from nixwulf.report import load
 
 LEFT_S = 12.0
@@ -82,8 +78,8 @@ def _damage_after(stage: Stage, trial: Trial) -> tuple[float, list[str]]:
     if code != 0:
         raise Missed(f"the run before the damage: exit {code}: {_sentence(stage)}")
     began = stage.clock.now()
-    getattr(faults, trial.fault)(stage, *trial.arguments)
-    found = _reading(stage, trial, Seen(0, "", 0, [{"outcome": "ok"}]))
+    found = getattr(faults, trial.fault)(stage, *trial.arguments) or []
+    found += _reading(stage, trial, Seen(0, "", 0, [{"outcome": "ok"}]))
     return stage.clock.now() - began, found
 
 

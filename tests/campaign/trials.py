@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from damage import ANSWERS, ENDS, SERVER_ENDS, WHOLE
 from sweep_trials import SWEEP_TRIALS
-from trial import ANY, BROKEN, NONE, OK, REFUSED, UNPROVED, WALL_S, Trial
+from trial import ANY, BROKEN, OK, REFUSED, UNPROVED, WALL_S, Trial
 
 
 def _interrupts() -> Iterable[Trial]:

@@ -1,4 +1,4 @@
-"""What a child prints, kept in memory up to a limit: a program of a node may never stop printing."""
+"""What a child prints, kept in memory up to a limit: a node's program may never stop printing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def communicate(
         with suppress(OSError, ValueError), pipe:
             pipe.write(text)
 
-    assert process.stdout and process.stderr  # noqa: S101 - the caller asked for pipes
+    assert process.stdout and process.stderr  # noqa: S101, PT018 - the caller asked for pipes
     work = [
         threading.Thread(target=read, args=(process.stdout, parts[0]), daemon=True),
         threading.Thread(target=read, args=(process.stderr, parts[1]), daemon=True),

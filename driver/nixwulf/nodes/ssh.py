@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from nixwulf.core import bounded, interrupts
-from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import read_text
 from nixwulf.inventory.cluster import Cluster, Node
 
@@ -25,7 +25,7 @@ CONNECT_TIMEOUT_S = 10
 KEEPALIVE_S = 15
 _CLOSE_S = 10
 _RUNTIME_PATH_MAXIMUM = 37
-_SSH_FAILED = 255
+SSH_FAILED = 255
 _BYTES_S = 120
 # Connecting, and answering a control command of a connection that is there, take less.
 _OPEN_S = 30
@@ -112,6 +112,30 @@ class Connection:
                 f"Node {self.node.name!r} cannot be reached: {words or 'ssh failed'}; try "
                 f"'ssh {self.node.ssh} true'."
             )
+        self._require_shell()
+
+    def _require_shell(self) -> None:
+        """Raise Unreachable where what logs in runs no such commands as ours, or prints more."""
+        answer = self.run(_PROBE, timeout_s=_OPEN_S)
+        if answer.stdout == _MARK and answer.returncode == 0:
+            return
+        name = self.node.name
+        more = answer.stdout.removesuffix(_MARK)
+        if answer.stdout.endswith(_MARK) and answer.returncode == 0:
+            raise Unreachable(
+                f"The login shell of node {name!r} prints {quoted(more.strip())} before the output "
+                "of every command; let only terminals see it: begin ~/.bashrc there with "
+                "'case $- in *i*) ;; *) return ;; esac'."
+            )
+        # Every shell knows this form, and where there is none it is printed why.
+        asked = _popen([*self.argv(), 'echo "$SHELL"'])
+        shell = " ".join(self._finish(asked, ["echo"], None, _OPEN_S).stdout.split())
+        words = " ".join((more or answer.stderr).split())
+        raise Unreachable(
+            f"Node {name!r} runs no commands of a POSIX shell: its user's login shell is "
+            f"{quoted(shell) if shell.startswith('/') else 'none that runs commands'} "
+            f"({words or 'it printed nothing'}); set another there by 'chsh -s /bin/bash'."
+        )
 
     def run(
         self, command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60
@@ -129,14 +153,7 @@ class Connection:
         return self._finish(self._start(command, stdin), command, stdin, timeout_s)
 
     def _start(self, command: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
-        return interrupts.popen(
-            self.argv(command),
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
+        return _popen(self.argv(command), stdin)
 
     def _finish(
         self,
@@ -161,7 +178,7 @@ class Connection:
         finally:
             process.kill()
             process.wait()
-        if process.returncode == _SSH_FAILED:
+        if process.returncode == SSH_FAILED:
             raise Unreachable(
                 f"Node {self.node.name!r} did not answer: {self._why(words)}; try "
                 f"'ssh {self.node.ssh} true'."
@@ -257,12 +274,26 @@ class Connection:
             _control([*control, "cancel", self.node.ssh])
 
 
+# As our commands are: of several lines, quoted, with a character that csh replaces even so.
+_MARK = "nixwulf\n"
+_PROBE = ("sh", "-c", "echo 'nixwulf'\n[ \"$1\" = '!' ]", "sh", "!")
 # Settings of a user's config that make of a command another one, or of its input nothing.
 _OURS = tuple(
     word
     for setting in ("RemoteCommand=none", "StdinNull=no", "ForkAfterAuthentication=no")
     for word in ("-o", setting)
 )
+
+
+def _popen(argv: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
+    return interrupts.popen(
+        argv,
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
 
 
 def _control(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -273,7 +304,7 @@ def _control(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         )
     except subprocess.TimeoutExpired:
         words = f"the shared connection gave no answer in {_CLOSE_S} s"
-        return subprocess.CompletedProcess(command, _SSH_FAILED, "", words)
+        return subprocess.CompletedProcess(command, SSH_FAILED, "", words)
 
 
 def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, Connection]:

@@ -6,16 +6,17 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from nixwulf.core.errors import GateError, InputError
+from nixwulf.core.interrupts import Pool
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.llm import PlacedModel, place
 from nixwulf.nodes import lab
+from nixwulf.nodes.hold import Hold
 from nixwulf.nodes.lab.state import NODES_MINIMUM
 from nixwulf.nodes.power.samples import PowerSession
 from nixwulf.nodes.process import stop_orphans
@@ -58,12 +59,14 @@ class Observer(Protocol):
 class Session:
     """The connected nodes of a cluster, and the lab when it is one.
 
-    fetch: whether models that nodes lack are pushed there; step: called with what takes long.
+    hold: keeps other drivers off the nodes. fetch: whether models that nodes lack are pushed
+    there; step: called with what takes long.
     """
 
     cluster: Cluster
     nodes: dict[str, Connection]
     lab: lab.Lab | None = None
+    hold: Hold = field(default_factory=lambda: Hold("sweep"))
     placed: dict[tuple[str, ...], PlacedModel] = field(default_factory=dict)
     power: PowerSession = field(default_factory=PowerSession)
     fetch: bool = False
@@ -125,7 +128,7 @@ def run_plan(
     if not todo:
         return
     with ExitStack() as stack:
-        with ThreadPoolExecutor(1) as pool:
+        with Pool(1) as pool:
             pool.submit(beside)
             connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
             connected.fetch, connected.step = fetch, observer.step
@@ -177,9 +180,13 @@ def _recover(connected: Session, plan: Plan, case: Case, observer: Observer) -> 
 
 @contextmanager
 def session(plan: Plan, observer: Observer) -> Iterator[Session]:
-    """The nodes of a plan's cluster, connected; a lab lives as long as the session."""
+    """The nodes of a plan's cluster, connected and held; a lab lives as long as the session."""
+    hold = Hold(f"sweep {plan.sweep.name!r}")
     if not plan.cluster.is_lab:
-        yield _connected(Session(plan.cluster, connections(plan.cluster)))
+        try:
+            yield _connected(Session(plan.cluster, connections(plan.cluster), hold=hold))
+        finally:
+            hold.release()
         return
     programs: set[Path] = set()
     for name in sorted({case.engine for case in plan.cases if case.engine}):
@@ -188,8 +195,10 @@ def session(plan: Plan, observer: Observer) -> Iterator[Session]:
     observer.step(f"Bringing up the lab: {len(plan.cluster.nodes)} nodes")
     up = lab.up(plan.cluster, name=f"bench-{os.getpid()}", path=sorted(programs), lifeline=True)
     try:
-        yield _connected(Session(plan.cluster, connections(plan.cluster, up.ssh_config), up))
+        nodes = connections(plan.cluster, up.ssh_config)
+        yield _connected(Session(plan.cluster, nodes, up, hold))
     finally:
+        hold.release()
         up.down()
 
 
@@ -197,6 +206,7 @@ def _connected(opened: Session) -> Session:
     failures = open_all(opened.nodes.values())
     if failures:
         raise GateError(next(iter(failures.values())))
+    opened.hold.take(opened.nodes.values())
     each(stop_orphans, opened.nodes.values())
     return opened
 

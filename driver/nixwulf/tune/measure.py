@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from nixwulf.core.interrupts import held_back
+from nixwulf.core.interrupts import Pool, held_back
 from nixwulf.nodes.facts import gather
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.run import Case, Limits
@@ -46,7 +45,7 @@ def measure(
     """
     cases = [option.case for option in state.options]
     with ExitStack() as stack:
-        with ThreadPoolExecutor(1) as pool:
+        with Pool(1) as pool:
             pool.submit(beside)
             used = of_used_nodes(plan, [(case, 0) for case in cases])
             connected = stack.enter_context(session(used, observer))
