@@ -43,7 +43,7 @@ def _strike(stage: Stage, trial: Trial) -> None:
     deadline = stage.clock.now() + _COMING_S
     while trial.at not in stage.events:
         if stage.ended() or stage.clock.now() > deadline:
-            raise Missed(f"the driver never came to {trial.at}")
+            raise Missed(f"the driver never came to {trial.at}: {_sentence(stage)}")
         time.sleep(0.005)
     time.sleep(trial.after_s)
     if stage.ended():
