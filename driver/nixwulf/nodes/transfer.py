@@ -111,7 +111,7 @@ def _follow(
 ) -> str:
     """Wait for a process as long as a count grows; why it was ended, empty where it was not."""
     begin = moved = time.monotonic()
-    limit, at = node.limit(math.inf), count()
+    limit, at = node.limit(math.inf), 0
     try:
         while process.poll() is None:
             interrupts.wait(_POLL_S)
