@@ -1,11 +1,10 @@
-"""How far sessions differ, and how often intervals and --fail-below err when they do.
+"""How far sessions differ, and how often intervals err when they do.
 
 Usage: .venv/bin/python tools/sessions.py [TRIALS]
 
 Prints the spread between days in the published table, from which the assumed session effect is
-taken, and simulates comparisons of TRIALS (default 1000) pairs, and of a quarter as many sweeps of
-20 cases, with 3 samples a run that differ by 0.3 %. No node is needed; results/figures/sessions.txt
-is its output.
+taken, and simulates comparisons of TRIALS (default 1000) pairs, with 3 samples a run that differ by
+0.3 %. No node is needed; results/figures/sessions.txt is its output.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nixwulf.results.compare.gate import power_of, shown_below
 from nixwulf.results.compare.interval import Interval, ratio_interval
 
 TABLE = Path(__file__).parents[1] / "results" / "published" / "numbers.csv"
@@ -33,9 +31,7 @@ SAME = [
 ]
 SWITCH = r";?hipblaslt=\d"
 EFFECTS = (0.0, 0.01, 0.02, 0.03)
-NOISES = (0.03, 0.06, 0.1)
 RUN_NOISE, SAMPLE_NOISE, SAMPLES = 0.01, 0.003, 3
-CASES, LIMIT, RATIO = 20, 0.95, 0.9
 
 
 class Design(NamedTuple):
@@ -137,38 +133,9 @@ def coverage(trials: int) -> Iterator[str]:
             yield f"{design.name:<24}{runs:>3} runs  " + "".join(f"{cell:>13}" for cell in cells)
 
 
-def gate(trials: int) -> Iterator[str]:
-    """False alarms of sweeps in which nothing changed, and how often one slow case is found."""
-    yield (
-        f"--fail-below {LIMIT}, {CASES} cases: sweeps that fail though nothing changed; of a case "
-        f"at {LIMIT**2:.4f}: found, as it was said"
-    )
-    for design, effect in ((DESIGNS[0], 0.02), (DESIGNS[1], 0.02)):
-        for runs in (3, 6):
-            for noise in NOISES:
-                random = np.random.default_rng(2)
-                alarms = caught = 0
-                said = 0.0
-                for _ in range(trials):
-                    alike = [
-                        compared(random, design, runs, effect, noise, 1.0) for _ in range(CASES)
-                    ]
-                    slow = compared(random, design, runs, effect, noise, LIMIT**2)
-                    alarms += bool(shown_below(alike, LIMIT))
-                    among = [*alike[1:], slow]
-                    caught += slow in shown_below(among, LIMIT)
-                    power = power_of(among, runs, LIMIT)
-                    said += power.caught if power else 0
-                yield (
-                    f"{design.name:<24}{runs:>3} runs of {100 * noise:>2.0f} %: "
-                    f"{100 * alarms / trials:4.1f} %  {100 * caught / trials:5.1f} %"
-                    f"  {100 * said / trials:5.1f} %"
-                )
-
-
 if __name__ == "__main__":
     count = int(sys.argv[1]) if sys.argv[1:] else 1000
-    for part in (published(), coverage(count), gate(count // 4)):
+    for part in (published(), coverage(count)):
         for line in part:
             print(line, flush=True)
         print()

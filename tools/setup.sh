@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv/ with .venv/bin/nixwulf, and sees to it that the lab's programs are on this machine.
-# With the argument 'tests' also what the tests need besides: a browser, and what drives it.
+# With the argument 'tests' also what the tests need besides: a browser, what drives it, and another shell and ping.
 #
 # System packages come through apt: as root or by sudo after saying which, else by a command that
 # you run. No service is started or enabled: the lab needs the program sshd, and where it is missing
@@ -46,6 +46,8 @@ missing_packages() {
   fi
   if [ "$purpose" = tests ]; then
     has chromium || has chromium-browser || has google-chrome || echo chromium
+    has tcsh || echo tcsh
+    has busybox || echo busybox
   fi
   local python
   python=$(find_python)

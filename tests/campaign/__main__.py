@@ -13,12 +13,14 @@ import argparse
 import fnmatch
 import json
 import os
+import queue
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ PARTS = ("fuzz", "planted", "faults", "soak")
 _ALL_INPUTS = 7200  # of each of 14 targets
 _SAMPLE_INPUTS = 60
 _SAMPLE_EVERY = 12
-_TRIAL_S = 240
+_DIRTY = "-dirty"
 _FUZZ_LINE = re.compile(
     r"([\w-]+): (\d+) inputs, (\d+) broken, slowest ([\d.]+) s, (\d+) MiB; (\d+) of (\d+) readings"
 )
@@ -74,21 +76,55 @@ def planted(fields: int) -> dict[str, Any]:
 
 
 def faults(names: Iterable[str], workers: int, log: Path | None) -> list[dict[str, Any]]:
-    """Fault trials, each in a process of its own."""
+    """Fault trials of this commit: those that the log has, and the others, which it gets.
 
-    def one(name: str) -> dict[str, Any]:
-        try:
-            done = _python(str(HERE / "trial_running.py"), name, timeout_s=_TRIAL_S)
-            result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
-            result = {"name": name, "held": False, "seconds": 0.0, "problems": [repr(error)]}
-        if log:
-            with log.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(result) + "\n")
-        return result
+    Args:
+        names: of the trials.
+        workers: how many at once.
+        log: a line of JSON for each as it ends; None: none is kept.
+    """
+    commit, wanted = _commit(), list(dict.fromkeys(names))
+    kept = [] if commit.endswith(_DIRTY) else _rows(log)
+    done = {row["name"]: row for row in kept if row["commit"] == commit}
+    todo = queue.SimpleQueue[str]()
+    for name in wanted:
+        if name not in done:
+            todo.put(name)
+
+    def work() -> None:
+        argv = [sys.executable, str(HERE / "trial_running.py")]
+        with subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        ) as runner:
+            assert runner.stdin is not None
+            assert runner.stdout is not None
+            with suppress(queue.Empty):
+                while True:
+                    runner.stdin.write(todo.get_nowait() + "\n")
+                    runner.stdin.flush()
+                    row = {"commit": commit, **json.loads(runner.stdout.readline())}
+                    done[row["name"]] = row
+                    _note(row, log)
+            runner.stdin.close()
 
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(one, names))
+        for future in [pool.submit(work) for _ in range(workers)]:
+            future.result()
+    return [done[name] for name in wanted]
+
+
+def _rows(log: Path | None) -> list[dict[str, Any]]:
+    if log is None or not log.exists():
+        return []
+    return [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+
+
+def _note(row: dict[str, Any], log: Path | None) -> None:
+    verdict = "as promised" if row["held"] else "; ".join(row["problems"])
+    print(f"{row['name']}: {verdict}", file=sys.stderr, flush=True)
+    if log:
+        with log.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row) + "\n")
 
 
 def soak(minutes: float) -> dict[str, Any]:
@@ -110,7 +146,11 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=60, help="of the soak")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--log", type=Path, help="each fault trial as it ends, a line of JSON")
+    parser.add_argument(
+        "--log",
+        type=Path,
+        help="fault trials as they end, lines of JSON; those of this commit are not run again",
+    )
     chosen = parser.parse_args()
     sample = "sample" in chosen.parts
     parts = PARTS[:3] if sample else PARTS if "all" in chosen.parts else chosen.parts
@@ -143,13 +183,9 @@ def main() -> int:
 
 
 def _commit() -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )  # fmt: skip
+    """Of the checkout; with a mark where files differ from it."""
+    describe = ["git", "describe", "--always", f"--dirty={_DIRTY}", "--exclude=*", "--abbrev=8"]
+    done = subprocess.run(describe, capture_output=True, text=True, check=False, cwd=ROOT)
     return done.stdout.strip()
 
 
@@ -162,8 +198,10 @@ def _print(result: dict[str, Any]) -> None:
     if rows := result.get("faults", ()):
         for row in rows:
             if not row["held"]:
-                print(f"fault {row['name']}: {'; '.join(row['problems'])}")
-        print(f"faults: {sum(row['held'] for row in rows)} of {len(rows)} as promised")
+                untried = "" if row["tried"] else "not tried: "
+                print(f"fault {row['name']}: {untried}{'; '.join(row['problems'])}")
+        tried = [row for row in rows if row["tried"]]
+        print(f"faults: {sum(row['held'] for row in tried)} of {len(tried)} tried as promised")
     if "soak" in result:
         print(f"soak: {json.dumps(result['soak'])}")
     print(f"{result['seconds']} s")

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ ENDS = (
     *("exit-1", "exit-255", "killed", "mark", "long-line", "endless", "silent", "deaf", "daemon"),
     *("slow", "errors", "closes"),
 )
+# What becomes of a model's copy, or of the node that takes it.
+COPIES = ("disk full", "silent", "sshd killed", "sshd stopped", "no shell", "cut off")
 ANSWERS: dict[str, Any] = {
     "object": {}, "list": [], "null": None, "text": "hello", "number": 7,
     "no-tokens": {"tokens": None}, "text-tokens": {"tokens": ["a", "b"]},
@@ -121,6 +124,26 @@ def _long_line() -> None:
         os.write(1, b"x" * 1_000_000)
 
 
+def _copy(how: str) -> None:
+    """In the place of the cat that takes a file on a node."""
+    if how == "disk full":
+        os.write(2, b"cat: write error: No space left on device\n")
+        sys.exit(1)
+    if how == "no shell":
+        Path("~/.bashrc").expanduser().write_text("echo This account is not available.; exit 1\n")
+        sys.exit(1)
+    if how == "cut off":
+        os.read(0, 1000)
+        sys.exit(0)
+    if how.startswith("sshd"):
+        number = signal.SIGSTOP if how == "sshd stopped" else signal.SIGKILL
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if b"sshd" in (folder / "cmdline").read_bytes():
+                    os.kill(int(folder.name), number)
+    _silent()
+
+
 # What is done before the real program runs.
 _BEFORE = {
     "silent": _silent,
@@ -141,7 +164,11 @@ def main(mark: str, how: str, real: str, arguments: list[str]) -> None:
     asks = {"--version", "--help", "-h", "--list-devices", "-v"} & set(arguments)
     if asks or (name == "iperf3" and "-c" not in arguments):
         os.execv(real, [real, *arguments])  # noqa: S606 - no shell is needed
+    if name == "cat" and Path("/proc/self/fd/1").readlink().suffix != ".part":
+        os.execv(real, [real, *arguments])  # noqa: S606
     Path(mark).touch()
+    if name == "cat":
+        _copy(how)
     if name == "llama-server":
         _serve(arguments[arguments.index("--host") + 1], how)
     if how in _BEFORE:

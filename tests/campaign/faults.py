@@ -8,12 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from stage import HERE, Stage, descendants, node, on_node
+from stage import HERE, Missed, Stage, below, descendants, node, on_node
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.nodes import lab
@@ -23,7 +24,7 @@ from nixwulf.plugins.engines.llama_cpp import LlamaCpp
 
 def signal_driver(stage: Stage, name: str) -> None:
     assert stage.process is not None
-    stage.process.send_signal(signal.Signals[f"SIG{name}"])
+    os.kill(stage.process.pid, signal.Signals[f"SIG{name}"])
 
 
 def pause_driver(stage: Stage, seconds: str) -> None:
@@ -40,7 +41,7 @@ def _inside(name: str) -> set[int]:
     """The processes in the namespaces of a node."""
     space = Path(f"/proc/{node(name)}/ns/net").readlink()
     found = set()
-    for process in descendants():
+    for process in below():
         with suppress(OSError):
             if Path(f"/proc/{process}/ns/net").readlink() == space:
                 found.add(process)
@@ -49,48 +50,78 @@ def _inside(name: str) -> set[int]:
 
 def signal_on(_: Stage, name: str, program: str, which: str) -> None:
     ours = {p for p, line in descendants().items() if program in line.split(" ")[0]}
-    for process in ours & _inside(name):
+    _signal(ours & _inside(name), which, f"no {program} on {name}")
+
+
+def _signal(processes: Iterable[int], which: str, none: str) -> None:
+    done = 0
+    for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process, signal.Signals[f"SIG{which}"])
+            done += 1
+    if not done:
+        raise Missed(none)
+
+
+def signal_masters(_: Stage, which: str) -> None:
+    """The driver's own shared connections."""
+    masters = {p for p, line in descendants().items() if line.startswith("ssh: ")}
+    _signal(masters, which, "no shared connection")
 
 
 def signal_supervisor(stage: Stage, which: str) -> None:
-    for path in (stage.folder / "run").rglob("pid"):
-        os.kill(int(path.read_text()), signal.Signals[f"SIG{which}"])
+    files = (stage.folder / "run").rglob("pid")
+    _signal([int(path.read_text()) for path in files], which, "no supervisor")
+
+
+def lab_down(stage: Stage) -> None:
+    """As somebody at another terminal."""
+    os.environ["XDG_RUNTIME_DIR"] = str(stage.folder / "run")
+    names = [running.name for running in lab.labs()]
+    for name in names:
+        stage.read("lab", "down", "--name", name)
+    if not names:
+        raise Missed("no lab")
 
 
 def link_down(_: Stage, name: str, interface: str) -> None:
     link = MANAGEMENT_INTERFACE if interface == "mgmt" else interface
-    subprocess.run(
-        ["nsenter", "--target", str(node(name)), "--net", "ip", "link", "set", link, "down"],
-        check=True,
-    )
+    enter = ["nsenter", "--target", str(node(name)), "--net"]
+    if subprocess.run([*enter, "ip", "link", "set", link, "down"], check=False).returncode != 0:
+        raise Missed(f"{link} of {name} is gone")
 
 
 def shape(stage: Stage, words: str) -> None:
     os.environ["XDG_RUNTIME_DIR"] = str(stage.folder / "run")
     key, _, value = words.partition("=")
-    with suppress(NixwulfError):  # the driver may have ended
-        for running in lab.labs():
-            before = vars(running.shape("cable"))
-            changed = type(running.shape("cable"))(**{**before, key: float(value)})
-            running.set_shape("cable", changed)
+    try:
+        (running,) = lab.labs()
+        before = vars(running.shape("cable"))
+        changed = type(running.shape("cable"))(**{**before, key: float(value)})
+        running.set_shape("cable", changed)
+    except (NixwulfError, ValueError) as error:
+        raise Missed(f"the lab has ended: {error}") from None
+
+
+_GARBAGE = """
+import os, socket, sys
+for number in range(20):
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)
+    s.sendall(os.urandom(4096)); s.close()
+    if number == 0: print("sent", flush=True)
+"""
 
 
 def garbage_to(_: Stage, name: str, port: str) -> None:
-    def send() -> None:
-        script = (
-            "import os,socket,sys\n"
-            "for _ in range(20):\n"
-            "    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)\n"
-            "    s.sendall(os.urandom(4096)); s.close()\n"
-        )
-        other = "n1" if name == "n2" else "n2"
-        address = "10.91.0.12" if name == "n2" else "10.91.0.11"
-        enter = ["nsenter", "--target", str(node(other)), "--net", sys.executable, "-c", script]
-        subprocess.run([*enter, address, port], check=False, timeout=20, stderr=subprocess.DEVNULL)
-
-    threading.Thread(target=send, daemon=True).start()
+    other = "n1" if name == "n2" else "n2"
+    address = "10.91.0.12" if name == "n2" else "10.91.0.11"
+    enter = ["nsenter", "--target", str(node(other)), "--net", sys.executable, "-c", _GARBAGE]
+    sender = subprocess.Popen(
+        [*enter, address, port], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert sender.stdout is not None
+    if not sender.stdout.readline():
+        raise Missed(f"nothing listens on port {port} of {name}")
 
 
 def damage(stage: Stage, program: str, how: str) -> None:
@@ -131,10 +162,10 @@ def environment(stage: Stage, name: str, value: str) -> None:
 
 
 def small_disk(stage: Stage, size: str, option: str) -> None:
-    _disk(stage, f"{option}={size}")
+    disk(stage, f"{option}={size}")
 
 
-def _disk(stage: Stage, options: str) -> None:
+def disk(stage: Stage, options: str) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(stage.folder / "disk")]
     subprocess.run(mount, check=True)
 
@@ -208,9 +239,24 @@ def damage_file(stage: Stage, target: str, how: str) -> None:
         path.symlink_to("/proc/self/mem")
 
 
-def resume_twice(stage: Stage) -> None:
-    """Two drivers in one folder: the second is refused, or has nothing to do."""
+def references(stage: Stage, content: str) -> None:
+    """The files of tokens that runs are compared with."""
+    files = list((stage.out / "references").glob("*.json"))
+    for path in files:
+        path.write_text(content)
+    if not files:
+        raise Missed("no references are kept")
+
+
+def resume_twice(stage: Stage) -> list[str]:
+    """Two drivers in one folder at once: what was not as it has to be, one runs, one is refused."""
     shutil.rmtree(stage.out / "records")
-    other = threading.Thread(target=stage.read, args=("bench", "--resume", str(stage.out)))
-    other.start()
-    time.sleep(0.5)
+    words = ("bench", "--resume", str(stage.out))
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: stage.read(*words, limit_s=60), range(2)))
+    (ran, output), (refused, sentence) = sorted(both, key=lambda one: (one[0] is None, one[0]))
+    if (ran, refused) != (0, 2):
+        return [f"exit {ran} and {refused}: {output[-150:]} {sentence[-150:]}"]
+    if "is in use by user" not in sentence:
+        return [f"refused by: {sentence[-150:]}"]
+    return [] if all(stage.records()) else ["not each run has a record"]

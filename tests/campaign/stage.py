@@ -10,14 +10,19 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
-from trials import CASES, PROGRESS_S, WALL_S
+from lateness import Clock
+from trial import CASES, PROGRESS_S, WALL_S
+
+from nixwulf.cli.main import main as nixwulf
 
 HERE = Path(__file__).parent
 _PR_SET_CHILD_SUBREAPER = 36
@@ -54,11 +59,12 @@ def _fields(process: int) -> list[str]:
         return []
 
 
-def descendants() -> dict[int, str]:
-    """Processes below this one that are no zombies, with their command lines."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+class Missed(Exception):
+    """A fault that could not be done, as when what it is done to has ended: nothing was tried."""
+
+
+def below() -> set[int]:
+    """Processes below this one that are no zombies."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         if (fields := _fields(int(folder.name))) and fields[0] != "Z":
@@ -67,8 +73,13 @@ def descendants() -> dict[int, str]:
     while new:
         new = {process for process, parent in parents.items() if parent in new} - found
         found |= new
+    return found
+
+
+def descendants() -> dict[int, str]:
+    """The same with their command lines."""
     lines = {}
-    for process in found:
+    for process in below():
         with suppress(OSError):
             words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
             lines[process] = b" ".join(words).decode("utf-8", "replace").strip()
@@ -77,7 +88,7 @@ def descendants() -> dict[int, str]:
 
 def node(name: str) -> int:
     """The first process of a node."""
-    for process in descendants():
+    for process in below():
         with suppress(OSError):
             status = Path(f"/proc/{process}/status").read_text()
             ids = next(x for x in status.splitlines() if x.startswith("NSpid:")).split()
@@ -88,13 +99,14 @@ def node(name: str) -> int:
                 )  # fmt: skip
                 if done.stdout.strip() == name:
                     return process
-    raise LookupError(f"no process of {name}")
+    raise Missed(f"no process of {name}")
 
 
 def on_node(name: str, script: str, *arguments: str) -> None:
-    """Run a shell script inside a node, without its sshd."""
+    """Run a shell script inside a node, without its sshd; raises Missed where it fails."""
     enter = ["nsenter", "--target", str(node(name)), "--all", "sh", "-c", script, "sh"]
-    subprocess.run([*enter, *arguments], check=False, timeout=10)
+    if subprocess.run([*enter, *arguments], check=False, timeout=30).returncode != 0:
+        raise Missed(f"{script[:40]!r} failed on {name}")
 
 
 @dataclass
@@ -109,6 +121,7 @@ class Stage:
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     process: subprocess.Popen[bytes] | None = None
     most_memory: int = 0
+    clock: Clock = field(default_factory=lambda: Clock(below))
 
     def __post_init__(self) -> None:
         for name in ("tmp", "run", "bin", "disk"):
@@ -150,56 +163,101 @@ class Stage:
             )  # fmt: skip
         return self.process
 
-    def wait(self, deadline: float) -> int | None:
-        """The driver's exit code; None when it still runs at the deadline, and is killed."""
+    def ended(self) -> bool:
+        """Whether the driver has ended."""
         process = self.process
         assert process is not None
-        while process.returncode is None and time.monotonic() < deadline:
+        if process.returncode is None:
             found, status, usage = os.wait4(process.pid, os.WNOHANG)
             if found:
                 process.returncode = os.waitstatus_to_exitcode(status)
                 self.most_memory = usage.ru_maxrss * 1024
-            else:
-                time.sleep(0.02)
-        return process.returncode
+        return process.returncode is not None
 
-    def read(self, *arguments: str, limit_s: float = 20) -> tuple[int | None, str]:
-        """Another command of the driver on what is there: its exit code and its output."""
-        environment = {
-            **os.environ,
-            "XDG_RUNTIME_DIR": str(self.folder / "run"),
-            "TMPDIR": str(self.folder / "tmp"),
-            "CAMPAIGN_EVENTS": os.devnull,
-        }
-        argv = [sys.executable, str(HERE / "driver_under_trial.py"), *arguments]
+    def wait(self, deadline: float) -> int | None:
+        """The driver's exit code; None when it still runs at the deadline, by the stage's clock."""
+        while not self.ended() and self.clock.now() < deadline:
+            time.sleep(0.02)
+        assert self.process is not None
+        return self.process.returncode
+
+    def read(self, *arguments: str, limit_s: float = 60) -> tuple[int | None, str]:
+        """Another command of the driver on what is there: its exit code and its output.
+
+        In a child that has all modules already: importing them each time takes longer than reading.
+        """
+        output = self.folder / f"read-{threading.get_ident()}"
+        process = os.fork()
+        if process == 0:
+            self._command(arguments, output)
+        deadline = self.clock.now() + limit_s
+        while True:
+            found, status = os.waitpid(process, os.WNOHANG)
+            if found:
+                code = os.waitstatus_to_exitcode(status)
+                return code, output.read_bytes().decode("utf-8", "replace")
+            if self.clock.now() > deadline:
+                os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
+                return None, f"{arguments[0]} took longer than {limit_s:g} s"
+            time.sleep(0.02)
+
+    def _command(self, arguments: tuple[str, ...], output: Path) -> NoReturn:
+        code: Any = 70
         try:
-            done = subprocess.run(
-                argv, cwd=self.folder, env=environment, capture_output=True, check=False,
-                timeout=limit_s, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return None, f"{arguments[0]} took longer than {limit_s:g} s"
-        return done.returncode, (done.stdout + done.stderr).decode("utf-8", "replace")
+            for path, flags, descriptor in (
+                (os.devnull, os.O_RDONLY, 0),
+                (str(output), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 1),
+            ):
+                os.dup2(os.open(path, flags, 0o600), descriptor)
+            os.dup2(1, 2)
+            os.chdir(self.folder)
+            os.environ["XDG_RUNTIME_DIR"] = str(self.folder / "run")
+            os.environ["TMPDIR"] = str(self.folder / "tmp")
+            tempfile.tempdir = None
+            sys.argv = ["nixwulf", *arguments]
+            nixwulf()
+        except SystemExit as end:
+            code = end.code or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with suppress(BaseException):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code if isinstance(code, int) else 70)
 
     def output(self) -> str:
         """What the driver printed, both streams."""
         files = (self.folder / f"bench.{kind}" for kind in ("stdout", "stderr"))
         return "".join(path.read_text("utf-8", "replace") for path in files)
 
-    def records(self) -> list[dict[str, Any]]:
-        """The records of the run, as JSON has them."""
-        paths = sorted(self.out.glob("records/*.json")) if self.out.is_dir() else []
-        return [json.loads(path.read_bytes()) for path in paths]
+    def records(self) -> list[dict[str, Any] | None]:
+        """The records of the runs in the order of the plan, as JSON has them; None for no record.
+
+        Raises:
+            ValueError: one is no JSON.
+        """
+        try:
+            plan = json.loads((self.out / "plan.json").read_bytes())
+            names = [f"{case['id']}-r0" for case in plan["cases"]]
+        except OSError:
+            return []
+        paths = [self.out / "records" / f"{name}.json" for name in names]
+        return [json.loads(path.read_bytes()) if path.exists() else None for path in paths]
 
     def left_after(self, seconds: float, *, files: bool = True) -> list[str]:
         """Processes, and files, that are left when that long has been given to them."""
-        deadline = time.monotonic() + seconds
+        deadline = self.clock.now() + seconds
         while True:
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
             left = [f"process {line or pid}" for pid, line in descendants().items()]
             left += (
                 [] if not files else [f"file {p.relative_to(self.folder)}" for p in self._files()]
             )
-            if not left or time.monotonic() > deadline:
+            if not left or self.clock.now() > deadline:
                 return left
             time.sleep(0.1)
 
@@ -215,11 +273,22 @@ class Stage:
 
     def end(self) -> None:
         """End what is left."""
-        for process in descendants():
+        end_all()
+
+
+def end_all() -> None:
+    """End all processes below this one, and those that become its children by that."""
+    until = time.monotonic() + 10
+    while (left := below()) and time.monotonic() < until:
+        for process in left:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
+        time.sleep(0.05)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
-def unlimited_core() -> None:
-    """No core files of the programs that are killed."""
+def no_core_files() -> None:
+    """Of the programs that are killed."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trials import KINDS, TRIALS
+from trial import KINDS
+from trials import TRIALS
 
 _FUZZ = ("target", "inputs", "broken", "slowest_s", "memory_mib", "accepted", "readings")
 
 
 def of_faults(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Trials by kind of fault: how many, how many held, and the longest time to the end."""
+    """Trials by kind of fault: how many, how many held, and the longest time to the end.
+
+    What could not be tried counts nowhere but in 'missed'.
+    """
+    tried = [row for row in rows if row["tried"]]
     kinds = {trial.name: KINDS[trial.fault] for trial in TRIALS}
     groups = []
     for kind in dict.fromkeys(KINDS.values()):
-        of_kind = [row for row in rows if kinds.get(row["name"]) == kind]
+        of_kind = [row for row in tried if kinds.get(row["name"]) == kind]
         if of_kind:
             groups.append(
                 {
@@ -27,14 +32,15 @@ def of_faults(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             )
     broken = [
         {"trial": row["name"], "problems": [_plain(one) for one in row["problems"]]}
-        for row in sorted(rows, key=lambda row: row["name"])
+        for row in sorted(tried, key=lambda row: row["name"])
         if not row["held"]
     ]
     return {
-        "trials": len(rows),
-        "held": sum(row["held"] for row in rows),
-        "missed": sum(bool(row.get("missed")) for row in rows),
-        "most_memory_mib": max((row.get("memory_mib", 0) for row in rows), default=0),
+        "trials": len(tried),
+        "held": sum(row["held"] for row in tried),
+        "missed": sorted(row["name"] for row in rows if not row["tried"]),
+        "most_memory_mib": max((row.get("memory_mib", 0) for row in tried), default=0),
+        "late_s": round(sum(row.get("late_s", 0.0) for row in tried)),
         "groups": groups,
         "not_held": broken,
     }

@@ -1,165 +1,203 @@
-"""Runs the trial that is named, judges it, and prints a JSON object."""
+"""Runs the trials whose names are lines on stdin, and prints a JSON object for each.
+
+A trial is a child of this process, which has all modules and ends what a trial leaves behind.
+"""
 
 from __future__ import annotations
 
 import json
-import re
+import os
 import shutil
+import signal
 import sys
 import time
+import traceback
 from typing import Any
 
 import faults
-from stage import Stage, alone, unlimited_core
-from trials import NONE, TRIALS, Trial
+from judging import SLACK_S, Seen, problem_of_reading, problems
+from stage import Missed, Stage, alone, below, end_all, no_core_files
+from trial import Trial
+from trials import TRIALS
 
-SLACK_S = 10.0
+from nixwulf.report import load
+
 LEFT_S = 12.0
-_READING_S = 60.0
-MOST_MEMORY = 300 << 20
 # Before the driver is there, its own time to start counts too.
 _START_S = 12.0
+_COMING_S = 60.0
+# More than all limits of a trial together: what is not over then never is.
+_TRIAL_S = 900
+_TRIES = 3
 
 
 def _prepare(stage: Stage, trial: Trial) -> None:
     if trial.fault.startswith("folder_"):
-        faults._disk(stage, "size=8m")
+        faults.disk(stage, "size=8m")
     if trial.at == "":
         getattr(faults, trial.fault)(stage, *trial.arguments)
 
 
-def _strike(stage: Stage, trial: Trial) -> tuple[float, str]:
-    """Wait for the phase and do the fault: when it was done, and why it was not."""
-    deadline = time.monotonic() + 60
+def _strike(stage: Stage, trial: Trial) -> None:
+    """Wait for the phase and do the fault; raises Missed."""
+    deadline = stage.clock.now() + _COMING_S
     while trial.at not in stage.events:
-        if stage.wait(0) is not None or time.monotonic() > deadline:
-            return time.monotonic(), f"the driver never came to {trial.at}"
+        if stage.ended() or stage.clock.now() > deadline:
+            raise Missed(f"the driver never came to {trial.at}: {_sentence(stage)}")
         time.sleep(0.005)
     time.sleep(trial.after_s)
-    try:
-        getattr(faults, trial.fault)(stage, *trial.arguments)
-    except LookupError as error:
-        return time.monotonic(), str(error)
-    return time.monotonic(), ""
+    if stage.ended():
+        raise Missed(f"the run ended before {trial.at} had lasted {trial.after_s:g} s")
+    getattr(faults, trial.fault)(stage, *trial.arguments)
 
 
-def _problems(stage: Stage, trial: Trial, code: int | None) -> list[str]:
-    found = []
-    output = stage.output()
-    if "Traceback (most recent call last)" in output:
-        found.append(f"a traceback: {output.strip().splitlines()[-1][:150]}")
-    if code is None:
-        found.append(f"no end {trial.limit_s + SLACK_S:g} s after the fault")
-    elif code not in trial.codes:
-        found.append(f"exit {code}")
-    closed = trial.fault == "redirect"
-    if code and code > 0 and not output.strip() and not closed:
-        found.append(f"exit {code} without a sentence")
-    if stage.most_memory > MOST_MEMORY:
-        found.append(f"{stage.most_memory >> 20} MiB of memory")
-    return found
-
-
-def _outcome(stage: Stage, trial: Trial) -> tuple[str, list[str]]:
-    try:
-        records = stage.records()
-    except ValueError as error:
-        return "", [f"a record is no JSON: {error}"]
-    outcomes = {record["outcome"] for record in records} or {""}
-    if outcomes - trial.outcomes - (NONE if trial.at != "after" else {""}):
-        if outcomes == {""}:
-            return "", ["no record"]
-        reason = records[0].get("failure", {}).get("reason", "")
-        return ",".join(outcomes), [f"the record says {', '.join(outcomes)}: {reason[:150]}"]
-    return ",".join(outcomes), []
-
-
-def _reading(stage: Stage, trial: Trial, outcome: str) -> list[str]:
+def _reading(stage: Stage, trial: Trial, seen: Seen) -> list[str]:
     """Whether what is there can be read, and the run be gone on with."""
-    found = []
     if not (stage.out / "plan.json").exists():
         return []
     commands = [("validate", str(stage.out)), ("report", str(stage.out))]
-    if "ok" in outcome or trial.at == "after":
+    if "ok" in seen.outcomes or trial.at == "after":
         commands.append(("explain", str(stage.out)))
-    may_resume = not trial.fault.startswith(("folder_", "small_disk"))
-    if not outcome and may_resume:
+    whole = not trial.fault.startswith(("folder_", "small_disk"))
+    if not all(seen.outcomes) and whole:
         # Going on takes as long as the run: for most it is enough that the plan says what is left.
         dry = () if trial.resumed else ("--dry-run",)
         commands.append(("bench", "--resume", str(stage.out), *dry))
-    allowed = {0} if may_resume and trial.fault != "damage_file" else {0, 1, 2}
-    for arguments in commands:
-        code, text = stage.read(*arguments, limit_s=_READING_S)
-        fine = allowed | {1, 2} if arguments[0] in {"explain"} or not outcome else allowed
-        if arguments[0] == "bench" and trial.fault != "damage_file":
-            fine = {0}
-        if "Traceback (most recent call last)" in text or code not in fine:
-            words = re.sub(r"\s+", " ", text.strip())[-200:]
-            found.append(f"{arguments[0]} {arguments[1][:8]}: exit {code}: {words}")
+    found = []
+    for command in commands:
+        code, text = stage.read(*command)
+        problem = problem_of_reading(trial, command, seen, code, text)
+        if problem:
+            found.append(problem)
     return found
 
 
+def _damage_after(stage: Stage, trial: Trial) -> tuple[float, list[str]]:
+    """Let the run end as it does, damage what it left, and read it."""
+    code = stage.wait(stage.clock.now() + _START_S + trial.limit_s + SLACK_S)
+    if code != 0:
+        raise Missed(f"the run before the damage: exit {code}: {_sentence(stage)}")
+    began = stage.clock.now()
+    found = getattr(faults, trial.fault)(stage, *trial.arguments) or []
+    found += _reading(stage, trial, Seen(0, "", 0, [{"outcome": "ok"}]))
+    return stage.clock.now() - began, found
+
+
+def _fault_in_run(stage: Stage, trial: Trial) -> tuple[float, list[str], Seen]:
+    if trial.at:
+        _strike(stage, trial)
+    struck = stage.clock.now() + (0 if trial.at else _START_S)
+    code = stage.wait(struck + trial.limit_s + SLACK_S)
+    seconds = max(0.0, stage.clock.now() - struck)
+    if trial.fault == "damage" and not (stage.folder / "damaged").exists():
+        raise Missed("the program was never run")
+    try:
+        seen = Seen(code, stage.output(), stage.most_memory, stage.records())
+    except ValueError as error:
+        seen = Seen(code, stage.output(), stage.most_memory, [])
+        return seconds, [f"a record or the plan is no JSON: {error}"], seen
+    return seconds, problems(trial, seen), seen
+
+
 def run(trial: Trial) -> dict[str, Any]:
-    """Do a trial: how it ended, how long after the fault, and what was not as promised."""
+    """Do a trial: how it ended, how long after the fault, and what was not as promised.
+
+    Raises:
+        Missed: the fault could not be done.
+    """
     stage = Stage(trial.case)
-    problems: list[str] = []
-    missed = ""
     stage.environment |= trial.environment
+    seconds, seen = 0.0, Seen(None, "", 0, [])
+    found = ["it was broken off"]
     try:
         _prepare(stage, trial)
-        struck = time.monotonic()
         stage.start()
-        if trial.at not in {"", "after"}:
-            struck, missed = _strike(stage, trial)
-        else:
-            struck += _START_S
-        code = stage.wait(struck + trial.limit_s + SLACK_S)
-        seconds = max(0.0, time.monotonic() - struck)
         if trial.at == "after":
-            faults_done = time.monotonic()
-            getattr(faults, trial.fault)(stage, *trial.arguments)
-            problems += _reading(stage, trial, "damaged")
-            seconds = time.monotonic() - faults_done
-            outcome = "ok"
-            if code != 0:
-                problems.append(f"the run before the damage: exit {code}")
+            seconds, found = _damage_after(stage, trial)
         else:
-            problems += _problems(stage, trial, code)
-            outcome, more = _outcome(stage, trial)
-            problems += more
-            if trial.fault == "damage" and not (stage.folder / "damaged").exists():
-                missed = "the program was never run"
+            seconds, found, seen = _fault_in_run(stage, trial)
         # Who is killed cannot remove its temporary files; its processes end all the same.
         killed = trial.arguments == ("KILL",) and trial.fault == "signal_driver"
         left = stage.left_after(LEFT_S, files=not killed)
-        problems += [f"left: {one[:120]}" for one in left[:4]]
-        if code is not None and trial.at != "after" and not problems:
-            problems += _reading(stage, trial, outcome)
+        found += [f"left: {one[:120]}" for one in left[:4]]
+        if trial.at != "after" and not found:
+            found += _reading(stage, trial, seen)
+    except Missed:
+        found = []
+        raise
     finally:
         stage.end()
-    tail = stage.output().strip().splitlines()[-1:]
-    if not problems:
-        shutil.rmtree(stage.folder, ignore_errors=True)
+        sentence = _sentence(stage)
+        if not found:
+            shutil.rmtree(stage.folder, ignore_errors=True)
     return {
         "name": trial.name,
-        "held": not problems,
-        "missed": missed,
-        "outcome": outcome,
-        "code": code,
+        "tried": True,
+        "held": not found,
+        "outcome": ",".join(seen.outcomes),
+        "code": seen.code,
         "seconds": round(seconds, 1),
+        "late_s": round(stage.clock.late, 1),
         "memory_mib": stage.most_memory >> 20,
-        "problems": problems,
-        "sentence": tail[0][:200] if tail else "",
-        "folder": "" if not problems else str(stage.folder),
+        "problems": found,
+        "sentence": sentence,
+        "folder": str(stage.folder) if found else "",
     }
 
 
-def main() -> None:
-    """Run the trial that is named."""
+def _sentence(stage: Stage) -> str:
+    try:
+        return stage.output().strip().splitlines()[-1][:200]
+    except (OSError, IndexError):
+        return ""
+
+
+def _several(trial: Trial) -> dict[str, Any]:
+    """A fault that comes too late is no trial: it is done again."""
+    missed = ""
+    for _ in range(_TRIES):
+        try:
+            return run(trial)
+        except Missed as error:
+            missed = str(error)
+    return {**_unjudged(trial.name, missed), "tried": False}
+
+
+def _unjudged(name: str, words: str) -> dict[str, Any]:
+    return {"name": name, "tried": True, "held": False, "seconds": 0.0, "problems": [words]}
+
+
+def _child(trial: Trial) -> None:
     alone()
-    unlimited_core()
-    (trial,) = (one for one in TRIALS if one.name == sys.argv[1])
-    print(json.dumps(run(trial)))
+    no_core_files()
+    signal.alarm(_TRIAL_S)
+    began = time.monotonic()
+    result = _several(trial)
+    result["took_s"] = round(time.monotonic() - began, 1)
+    print(json.dumps(result), flush=True)
+
+
+def main() -> None:
+    """Run the trials that are named."""
+    alone()
+    load()
+    trials = {trial.name: trial for trial in TRIALS}
+    for line in sys.stdin:
+        name = line.rstrip("\n")
+        process = os.fork()
+        if process == 0:
+            try:
+                _child(trials[name])
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(process, 0)
+        if below():
+            end_all()
+        if status != 0:
+            words = f"the trial itself ended with {os.waitstatus_to_exitcode(status)}"
+            print(json.dumps(_unjudged(name, words)), flush=True)
 
 
 if __name__ == "__main__":

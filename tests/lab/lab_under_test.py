@@ -162,7 +162,7 @@ class Silent:
     def step(self, words):
         pass
 
-    def advances(self, step, share):
+    def building(self, step, share):
         pass
 
     def sweep_starts(self, runs):

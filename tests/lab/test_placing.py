@@ -1,4 +1,4 @@
-"""The model's copy is a phase of its case: what fails there is a record, and the sweep goes on."""
+"""A model is brought to the nodes in a phase of its case: what fails there fails that alone."""
 
 import os
 import shutil
@@ -9,9 +9,8 @@ import time
 
 import pytest
 import yaml
-from lab_under_test import Silent, cluster_of
+from lab_under_test import Silent, cluster_of, recorded
 from test_own_cluster import NODE
-from test_runs import plan_for
 
 from nixwulf.inventory.cluster import Shape
 from nixwulf.llm import random_gguf
@@ -19,84 +18,81 @@ from nixwulf.nodes import transfer
 from nixwulf.nodes.ssh import connections
 from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.sweep import session as bench
-from nixwulf.sweep.placing import Models
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 from pair_sweep import SWEEP
 from stand_in import put
 
-FOLDER = "$HOME/.cache/nixwulf/models"
+FOLDER = '"$HOME/.cache/nixwulf/models"'
+FULL = f"mkdir -p {FOLDER} && mount -t tmpfs -o size=64k none {FOLDER}"
+EMPTY = f"umount {FOLDER}"
+# Who writes to it waits, as for a disk that stalls.
+STALL = f'mkdir -p {FOLDER} && mkfifo {FOLDER}/"$1.part"'
+FLOW = f'timeout 5 cat {FOLDER}/"$1.part" >/dev/null; rm -f {FOLDER}/"$1.part"'
 STILL_S = 2.0
 WALL_S = 8
-FULL = f'mount -t tmpfs -o size=64k none "{FOLDER}"'
-# Who writes to it waits, as for a disk that stalls.
-STALL = f'mkdir -p "{FOLDER}"; rm -f "{FOLDER}/$1"; mkfifo "{FOLDER}/$1.part"'
-FLOW = f'timeout 5 cat "{FOLDER}/$1.part" >/dev/null; rm -f "{FOLDER}/$1.part"'
+
+
+def plan_for(cluster, layers, **changes):
+    matrix = {"nodes": [1], "parallelism": ["single"]}
+    matrix |= {"model": ["tiny"], "parameters": {"n_prompt": [16], "n_gen": [4], "threads": [1]}}
+    document = {
+        "name": "placing",
+        "models": {"tiny": {"random": {"layers": layers}}},
+        "matrix": matrix,
+        "samples": 1,
+        "limits": {"wall_s": 60, "progress_s": 10},
+        **changes,
+    }
+    return make_plan(parse_sweep(document, "placing.yaml"), cluster)
 
 
 @pytest.fixture(scope="module")
-def plan(cluster):
-    return plan_for(cluster, matrix={"nodes": [1], "parallelism": ["single"]})
-
-
-@pytest.fixture(scope="module")
-def name(plan):
-    return random_gguf.ensure(plan.sweep.models["tiny"].random).name
-
-
-@pytest.fixture(scope="module")
-def session(plan):
-    with bench.session(plan, Silent()) as connected:
+def nodes(cluster):
+    with bench.session(plan_for(cluster, 2), Silent()) as connected:
         yield connected
 
 
-@pytest.fixture
-def head(session):
-    """A node that has no model yet."""
-    session.models = Models()
-    node = session.nodes["n1"]
-    node.script(f'mkdir -p "{FOLDER}" && rm -rf "{FOLDER}"/*')
-    return node
-
-
-@pytest.fixture
-def recorded(session, plan, tmp_path):
-    return lambda: bench.run_one(session, plan, tmp_path, plan.cases[0], 0, lambda phase: None)
-
-
-def test_a_node_whose_disk_is_full_fails_its_case_and_the_next_is_ok(head, recorded, name):
-    head.script(FULL)
+def test_a_node_without_space_fails_the_case_and_leaves_no_part_of_a_model(
+    nodes, cluster, tmp_path
+):
+    plan = plan_for(cluster, 3)
+    nodes.nodes["n1"].script(FULL)
     try:
-        record = recorded()
-        left = head.script(f'ls -A "{FOLDER}"')
+        left = f"ls -A {FOLDER}"
+        record = recorded(nodes, tmp_path / "full", "true", plan)
+        assert nodes.nodes["n1"].script(left) == ""
     finally:
-        head.script(f'umount "{FOLDER}"')
-    assert left == "", "a part of it fills the disk"
+        nodes.nodes["n1"].script(EMPTY)
     assert (record["outcome"], record["failure"]["phase"]) == ("failed", "model")
-    assert f"/{name}' to node 'n1': cat: " in record["failure"]["reason"]
-    assert "No space left on device" in record["failure"]["reason"]
-    assert record["phases"].keys() == {"model", "teardown", "engine"}
-    after = recorded()
-    assert after["outcome"] == "ok", after.get("failure")
-    assert after["phases"]["model"] > 0
+    assert "No space left" in record["failure"]["reason"]
+    assert "to node 'n1'" in record["failure"]["reason"]
+    assert recorded(nodes, tmp_path / "then", "true", plan)["outcome"] == "ok"
 
 
-def test_a_disk_that_stalls_fails_its_case(head, recorded, name, monkeypatch):
+def test_the_time_that_a_model_takes_is_in_the_record(nodes, cluster, tmp_path):
+    record = recorded(nodes, tmp_path, "true", plan_for(cluster, 4))
+    assert record["outcome"] == "ok"
+    assert record["phases"]["model"] > 0
+
+
+def test_a_disk_that_stalls_fails_the_case(nodes, cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(transfer, "_STILL_S", STILL_S)
+    plan, head = plan_for(cluster, 5), nodes.nodes["n1"]
+    name = random_gguf.ensure(plan.sweep.models["tiny"].random).name
     head.script(STALL, name)
     begin = time.monotonic()
-    record = recorded()
+    record = bench.run_one(nodes, plan, tmp_path, plan.cases[0], 0, lambda phase: None)
     assert time.monotonic() - begin < STILL_S + 20
     assert (record["outcome"], record["failure"]["phase"]) == ("failed", "model")
     assert "to node 'n1': nothing moved for 2 s (" in record["failure"]["reason"]
     assert " MB were sent)." in record["failure"]["reason"]
     head.script(FLOW, name)
-    after = recorded()
-    assert after["outcome"] == "ok", after.get("failure")
+    assert recorded(nodes, tmp_path / "then", "true", plan)["outcome"] == "ok"
 
 
-def test_a_copy_whose_ssh_dies_leaves_nothing_that_passes_for_the_whole(head, tmp_path):
-    large = tmp_path / "large"
+def test_a_copy_whose_ssh_dies_leaves_nothing_that_passes_for_the_whole(nodes, tmp_path):
+    head, large = nodes.nodes["n1"], tmp_path / "large"
     large.write_bytes(bytes(200_000_000))
 
     def interrupt(sent, size):
@@ -179,7 +175,7 @@ def test_an_interrupt_while_a_model_is_copied_ends_the_driver(machines, number):
     running, start = machines
     model = parse_sweep(yaml.safe_load(SWEEP), "own.yaml").models["tiny"]
     stalled = random_gguf.ensure(model.random).name
-    running.out("n1", f"set -- {stalled}; {STALL}")
+    running.out("n1", f"set -- '{stalled}'; {STALL}")
     process = start()
     # The look is not what it looks for.
     copying = f"grep -ls '[/]{stalled}' /proc/[0-9]*/cmdline || true"

@@ -231,7 +231,7 @@ class Stopping:
     def step(self, words):
         self.steps.append(words)
 
-    def advances(self, step, share):
+    def building(self, step, share):
         pass
 
     def sweep_starts(self, runs):

@@ -328,3 +328,33 @@ def test_an_answer_that_nobody_foresaw_is_a_record_with_its_place_kept(
     assert "(TypeError: 'NoneType' object is not iterable)" in record["failure"]["reason"]
     (trace,) = tmp_path.glob("raw/*/driver.traceback")
     assert "in unforeseen" in trace.read_text()
+
+
+def test_a_secret_of_a_runs_programs_is_on_no_command_line_and_in_no_file(
+    run, nodes, cluster, tmp_path, monkeypatch
+):
+    secret = "7c1e9a40d25b48f3b6607781cf0a9e12"  # noqa: S105 - of no machine
+    own, seen = LlamaCpp.environment, []
+    monkeypatch.setattr(
+        LlamaCpp, "environment", lambda *given: {**own(*given), "RAY_AUTH_TOKEN": secret}
+    )
+
+    def on_phase(phase):
+        if phase == "measure":  # the servers have it by then
+            seen.extend(
+                nodes.nodes[name].script(
+                    "cat /proc/[0-9]*/cmdline; grep -ls RAY_AUTH_TOKEN /proc/[0-9]*/environ"
+                )
+                for name in ("n1", "n2")
+            )
+
+    record = run(plan_for(cluster), on_phase)
+    assert record["outcome"] == "ok", record["failure"]
+    assert all("rpc-server" in text and "/environ" in text for text in seen)
+    assert len(seen) == 2
+    assert not any(secret in text for text in seen)
+    given = [command["environment"].get("RAY_AUTH_TOKEN") for command in record["commands"]]
+    assert "[key]" in given
+    files = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 3
+    assert not any(secret in text for text in files)

@@ -464,8 +464,8 @@ def test_a_node_that_is_being_measured_is_not_updated(desk, tmp_path):
     finally:
         process.stop()
     assert done.returncode == 3
-    assert "Node 'n1' runs " in done.stderr
-    assert "run-1-server of a sweep; wait for its end, or stop what " in done.stderr
+    assert "Node 'n1' is in use: " in done.stderr
+    assert "run-1-server; wait for the end of the sweep, or stop what " in done.stderr
     assert not any(call.startswith("build") for call in desk.calls("nix"))
 
 

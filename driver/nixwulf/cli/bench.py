@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import FilePath, fail_below, json_format
+from nixwulf.cli.options import FilePath, allow_commands, fail_below, json_format
 from nixwulf.core.errors import (
     EXIT_GATE,
     EXIT_INTERRUPTED,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
 @json_format("Of a dry run's plan: JSON has every point that is left out.")
 @click.option("--resume", type=FilePath(), help="Run what is missing in this folder.")
+@allow_commands
 @click.option(
     "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
 )
@@ -61,6 +62,7 @@ def bench(
     dry_run: bool,
     form: str,
     resume: Path | None,
+    allow_commands: bool,
     waive: tuple[str, ...],
     baseline: str | None,
     fetch: bool,
@@ -83,7 +85,8 @@ def bench(
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.plugins.meters import complaints
     from nixwulf.report import load
-    from nixwulf.sweep.plan import make_plan, plan_to_resume, save_plan
+    from nixwulf.results.folder_lock import only_driver
+    from nixwulf.sweep.plan import make_plan, plan_to_resume, resuming, save_plan
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
     from nixwulf.sweep.session import builds, record_path, run_plan
@@ -96,7 +99,7 @@ def bench(
         named = make_plan(_loaded(name, machines, hold=not dry_run), machines, only, waive)
     if resume is not None or named is None:
         folder = resume or Path()
-        plan = plan_to_resume(folder, named)
+        plan = plan_to_resume(folder, named, allow_commands=allow_commands)
     else:
         started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         folder = out or Path("runs") / f"{started}-{named.sweep.name}-{named.cluster.name}"
@@ -106,20 +109,22 @@ def bench(
     if dry_run:
         click.echo(json.dumps(plan.document(), indent=1)) if form == "json" else print_plan(plan)
         return
-    if resume is None:
-        save_plan(plan, folder / "plan.json")
     for sentence in complaints(plan.cluster.nodes):
         click.echo(sentence, err=True)
     try:
-        with make_progress() as progress:
-            beside = partial(_show_while_building, progress) if builds(plan) else load
-            stopped = run_plan(plan, folder, progress, beside, fetch=fetch)
+        with only_driver(folder):
+            if resume is None:
+                check_new(folder)
+                save_plan(plan, folder / "plan.json")
+            with make_progress() as progress:
+                beside = partial(_show_while_building, progress) if builds(plan) else load
+                stopped = run_plan(plan, folder, progress, beside, fetch=fetch)
     except KeyboardInterrupt:
         done = sum(record_path(folder, *run).exists() for run in plan.runs())
         planned = plan.sweep.repetitions * len(plan.cases)
         click.echo(
             f"Interrupted: {done} of {planned} runs are kept; go on with "
-            f"'nixwulf bench --resume {folder}'.",
+            f"'{resuming(plan, folder)}'.",
             err=True,
         )
         ctx.exit(EXIT_INTERRUPTED)
@@ -191,6 +196,8 @@ def _require_companions(given: Mapping[str, Any]) -> None:
     """Raises InputError for options that need another one, or exclude it."""
     if given["resume"] is not None and given["out"] is not None:
         raise InputError("--resume names the folder of the run; leave out --out.")
+    if given["allow_commands"] and given["resume"] is None:
+        raise InputError("--allow-commands is for a plan that --resume goes on with; leave it out.")
     if given["form"] == "json" and not given["dry_run"]:
         raise InputError(
             "--format json is of --dry-run; of a run it is 'nixwulf report FOLDER --format json'."
@@ -234,10 +241,14 @@ def _compare(comparing: Callable[[], Comparison], limit: float | None) -> int:
 
 def check_new(folder: Path) -> None:
     """Raises InputError for a folder that holds something; of a run, with how to go on."""
+    from nixwulf.results.folder_lock import LOCK
+
     if (folder / "plan.json").exists():
         raise InputError(
             f"{str(folder)!r} holds a run; go on with it by 'nixwulf bench --resume {folder}', or "
             "choose another folder with --out."
         )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (
+        not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir())
+    ):
         raise InputError(f"{str(folder)!r} is not empty and not a run; choose another with --out.")

@@ -135,7 +135,7 @@ def link(
 ) -> None:
     """Change a fabric while the lab is up, and print what it was measured to give.
 
-    What is not given stays as it is.
+    What is not given stays as it is. A lab on which a sweep runs is left alone.
 
     \b
     Example:
@@ -144,6 +144,8 @@ def link(
     import dataclasses
 
     from nixwulf.nodes import lab as labs
+    from nixwulf.nodes.hold import holding
+    from nixwulf.nodes.ssh import connections
 
     found = labs.find(name)
     given = {"delay_us": delay_us, "rate_gbps": rate_gbps, "loss_percent": loss_percent}
@@ -153,8 +155,11 @@ def link(
             f"Nothing to change on {fabric!r}; give one, for example: "
             f"nixwulf lab link --name {name} {fabric} --delay-us 500"
         )
-    found.set_shape(fabric, dataclasses.replace(found.shape(fabric), **changes))
-    _print_measured(found, fabric)
+    shape = dataclasses.replace(found.shape(fabric), **changes)
+    nodes = connections(found.cluster, found.ssh_config).values()
+    with holding(nodes, "lab link"):  # what a sweep measures there would be neither of the two
+        found.set_shape(fabric, shape)
+        _print_measured(found, fabric)
 
 
 @lab.command()

@@ -75,6 +75,10 @@ def cli() -> None:
 _OF_THE_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EAGAIN, errno.EIO}
 
 
+# Of a library that is too large for what 'ulimit -v' leaves.
+_NO_ROOM = "failed to map segment from shared object"
+
+
 def _complain(words: str) -> None:
     with suppress(OSError):  # of a stream that is full too
         InputError(words).show()
@@ -99,7 +103,9 @@ def main() -> None:
         where = "" if error.filename is None else f"{quoted(str(error.filename))}: "
         _complain(f"{where}{error.strerror}.")
         code = EXIT_USAGE
-    except MemoryError:
+    except (MemoryError, ImportError) as error:
+        if isinstance(error, ImportError) and _NO_ROOM not in str(error):
+            raise
         _complain("There is not enough memory; look at 'ulimit -v' and at what else runs.")
         code = EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):

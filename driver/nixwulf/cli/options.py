@@ -94,6 +94,13 @@ table_format = click.option(
 )
 
 
+allow_commands = click.option(
+    "--allow-commands",
+    is_flag=True,
+    help="With --resume: the plan may run its power_switch commands on this machine.",
+)
+
+
 def json_format(words: str) -> Callable[[Any], Any]:
     """The option --format of a command that prints text or JSON; its earlier spelling is --json."""
     return click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import FilePath
+from nixwulf.cli.options import FilePath, allow_commands
 from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _SEEDS, _SUFFIX = "sweeps/seeds", ".yaml"
 @click.option("--out", type=FilePath(), help="Folder (default: in runs/).")
 @click.option("--dry-run", is_flag=True, help="Print the plan and the numbers, and do nothing.")
 @click.option("--resume", type=FilePath(), help="Run what is missing in this folder.")
+@allow_commands
 @click.option(
     "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
 )
@@ -38,6 +39,7 @@ def reproduce(
     out: Path | None,
     dry_run: bool,
     resume: Path | None,
+    allow_commands: bool,
     waive: tuple[str, ...],
     fetch: bool,
 ) -> None:
@@ -57,8 +59,9 @@ def reproduce(
     from nixwulf.cli.bench import check_new
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.report import load, summary_of, write
+    from nixwulf.results.folder_lock import only_driver
     from nixwulf.results.store import read_folder
-    from nixwulf.sweep.plan import load_plan, make_plan, save_plan
+    from nixwulf.sweep.plan import make_plan, plan_to_resume, resuming, save_plan
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
     from nixwulf.sweep.reproduce import render
@@ -68,7 +71,8 @@ def reproduce(
     from nixwulf.sweep.session import run_plan
 
     if resume is not None:
-        folder, plan = resume, load_plan(resume / "plan.json")
+        folder = resume
+        plan = plan_to_resume(folder, None, allow_commands=allow_commands, verb="reproduce")
     elif cluster is None:
         raise InputError("No cluster to repeat anything on; name it with --cluster.")
     elif target is None:
@@ -85,14 +89,14 @@ def reproduce(
         print_plan(plan)
         render.expected(repeats(plan, ()), plan)
         return
-    if resume is None:
-        check_new(folder)
-        save_plan(plan, folder / "plan.json")
     try:
-        with make_progress() as progress:
+        with only_driver(folder), make_progress() as progress:
+            if resume is None:
+                check_new(folder)
+                save_plan(plan, folder / "plan.json")
             stopped = run_plan(plan, folder, progress, load, fetch=fetch)
     except KeyboardInterrupt:
-        go_on = f"Interrupted; go on with 'nixwulf reproduce --resume {folder}'."
+        go_on = f"Interrupted; go on with '{resuming(plan, folder, 'reproduce')}'."
         click.echo(go_on, err=True)
         ctx.exit(EXIT_INTERRUPTED)
     if stopped:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,9 @@ from nixwulf.cli.options import FilePath, RenamedOption
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nixwulf.sweep.plan import Plan
     from nixwulf.tune.search import SearchState
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -157,7 +160,7 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
 
     from nixwulf.core.files import write_atomically
     from nixwulf.report import load, summary_of, write
-    from nixwulf.sweep.plan import make_plan, save_plan
+    from nixwulf.sweep.plan import make_plan
     from nixwulf.sweep.progress import TerminalProgress
     from nixwulf.sweep.sweep_file import parse_sweep
     from nixwulf.tune import render
@@ -171,7 +174,6 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     cases = [option.case for option in state.options]
     document = sweep_document(request, cases, "tune", budget)
     plan = make_plan(parse_sweep(document, "nixwulf tune"), request.cluster)
-    save_plan(plan, folder / "plan.json")
     # The live line and the sentence after each run share a console.
     beside = render.make_console(stderr=True)
     before = state.estimates()
@@ -183,13 +185,10 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     interrupted = False
     decision = Decision(None, "it was interrupted")
     try:
-        with TerminalProgress(beside) as progress:
+        with _new_run(folder, plan, state), TerminalProgress(beside) as progress:
             decision = measure(state, plan, folder, budget, progress, on_run_end, load)
     except KeyboardInterrupt:
         interrupted = True
-    finally:
-        if not state.took:
-            _forget(folder)
     if not state.took:
         click.echo(f"Nothing was measured: {decision.why}.", err=True)
         return EXIT_INTERRUPTED if interrupted else EXIT_RUN_FAILED
@@ -201,19 +200,42 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     console = render.make_console()
     render.print_result(console, state, decision, folder, cluster, again)
     click.echo(f"Report: {write(summary_of(folder))}")
-    if interrupted:
-        return EXIT_INTERRUPTED
-    if state.lacks_watts:
+    if state.lacks_watts and not interrupted:
         render.print_no_watts(console, state)
-        return EXIT_RUN_FAILED
-    if top is not None:
+    return EXIT_INTERRUPTED if interrupted else _exit_code(state, found=top is not None)
+
+
+def _exit_code(state: SearchState, *, found: bool) -> int:
+    if found and not state.lacks_watts:
         return EXIT_OK
+    if state.lacks_watts:
+        return EXIT_RUN_FAILED
     phases = [record["failure"]["phase"] for record in state.records.values()]
     return EXIT_GATE if all(phase == "gates" for phase in phases) else EXIT_RUN_FAILED
 
 
-def _forget(folder: Path) -> None:
-    """Take the plan out again: a folder with one is a run, to be gone on with by its name."""
-    (folder / "plan.json").unlink(missing_ok=True)
-    with suppress(OSError):  # what an interrupted run left raw stays
-        folder.rmdir()
+@contextmanager
+def _new_run(folder: Path, plan: Plan, state: SearchState) -> Iterator[None]:
+    """The folder of a new run, for this driver alone.
+
+    Args:
+        folder: of the run.
+        plan: is saved there, and taken out again where nothing was measured: a folder with one is a
+            run, to be gone on with by its name.
+        state: of the search.
+
+    Raises:
+        InputError: the folder is not new, or another driver has it.
+    """
+    from nixwulf.cli.bench import check_new
+    from nixwulf.results.folder_lock import only_driver
+    from nixwulf.sweep.plan import save_plan
+
+    with only_driver(folder):
+        check_new(folder)
+        save_plan(plan, folder / "plan.json")
+        try:
+            yield
+        finally:
+            if not state.took:
+                (folder / "plan.json").unlink(missing_ok=True)

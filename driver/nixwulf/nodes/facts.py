@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nixwulf.core.errors import NixwulfError
 from nixwulf.nodes import macos
 from nixwulf.nodes.hardware import FILES, Hardware, parse_hardware
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
@@ -58,6 +59,7 @@ exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdl
   /proc/net/fib_trie /proc/self/status {" ".join(FILES)} /proc/cpuinfo -m 2000
 """
 
+_NOT_RUN = (126, 127)  # a shell's exit status for a program that cannot be run, or is not there
 _LOOK_S = 0.1
 # Seconds since the boot and seconds that all CPUs idled, twice; macOS has neither.
 _IDLE = (
@@ -140,7 +142,7 @@ class Facts:
 
 
 def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[str, Facts]:
-    """Facts of nodes by name, in parallel, one round trip a node; raises Unreachable."""
+    """Facts of nodes by name, in parallel, one round trip a node; raises NixwulfError."""
     nodes = list(connections)
     before = time.time()
     answers = run_all(nodes, ["sh", "-c", _SCRIPT, "sh", *programs], timeout_s=30)
@@ -149,6 +151,11 @@ def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[s
     for node, answer in zip(nodes, answers, strict=True):
         if isinstance(answer, Unreachable):
             raise answer
+        if answer.returncode in _NOT_RUN:
+            raise NixwulfError(
+                f"Node {node.node.name!r} lacks 'grep' on PATH, which reads its facts and "
+                "counters; install it there."
+            )
         found = parse_facts(answer.stdout)
         if found.time_of_day is not None:
             found = replace(found, clock=Clock.of(found.time_of_day, before, after))

@@ -292,5 +292,6 @@ def stop_orphans(connection: Connection) -> list[str]:
 
 
 def stop_owned(connection: Connection) -> list[str]:
-    """Stop all that drivers have started on a node and that still runs; their names."""
-    return [name.removesuffix(".pid") for name in connection.script(SHELL + "sweep all").split()]
+    """Stop what drivers have started on a node and that still runs, and their hold; the names."""
+    stopped = connection.script(SHELL + "sweep all").splitlines()
+    return [name.removesuffix(".pid") for name in stopped]

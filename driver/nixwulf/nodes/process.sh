@@ -47,23 +47,32 @@ started() {
 # Whether a process of that number and start still runs.
 same() { [ -n "$2" ] && [ "$(started "$1")" = "$2" ]; }
 
-# A line for each process that still runs of those that drivers own on a node: of this user, and of
-# all others whose files may be read, as root may.
-owned() {
-  private || return 1
-  for file in "$state"/*.pid /run/nixwulf/*.pid /run/user/*/nixwulf/*.pid; do
-    [ -f "$file" ] && [ ! -L "$file" ] && [ -r "$file" ] || continue
-    child='' since=''
-    read -r child _ since <"$file"
-    same "$child" "$since" || continue
-    folder=${file%/*} name=${file##*/} name=${name%.pid}
-    if [ ! -O "$folder" ]; then
-      user=${folder%/nixwulf} user=${user##*/}
-      name="$name of user $(id -nu "$user" 2>/dev/null || echo "$user")"
-    fi
-    echo "$name"
+# A line for each process that still runs of those in files of these names: of this user, and of all
+# others whose files may be read, as root may. A lock's second line says whose it is.
+living() {
+  for folder in "$state" /run/nixwulf /run/user/*/nixwulf; do
+    for pattern; do
+      for file in "$folder"/$pattern; do
+        [ -f "$file" ] && [ ! -L "$file" ] && [ -r "$file" ] || continue
+        child='' since='' name=''
+        { read -r child _ since && IFS= read -r name; } 2>/dev/null <"$file"
+        same "$child" "$since" || continue
+        case $file in *.pid) name=${file##*/} name=${name%.pid} ;; esac
+        if [ ! -O "$folder" ]; then
+          user=${folder%/nixwulf} user=${user##*/}
+          name="$name of user $(id -nu "$user" 2>/dev/null || echo "$user")"
+        fi
+        echo "$name"
+      done
+    done
   done | sort -u
 }
+
+# The locks of this node: of a home that nodes share, another's process numbers say nothing here.
+locks() { echo "$(uname -n).*.lock"; }
+
+# What drivers run here: the processes, and who holds the node.
+owned() { private && living '*.pid' "$(locks)"; }
 
 # Launchers such as MPI's give each child a process group of its own, inside the session of the
 # process that is owned (proc(5), field 6): what is left of the session at the end is ours too.
@@ -188,11 +197,91 @@ sweep() {
     fi
     afterwards "$file"
   done
+  for file in "$state"/$(locks); do
+    [ "$1" = all ] && [ -f "$file" ] || continue
+    child='' since='' name=''
+    { read -r child _ since && IFS= read -r name; } <"$file"
+    same "$child" "$since" && kill "$child" && echo "$name"
+    rm -f "$file"
+  done
   # Folders of runs, of Run.folder(), have names that nobody can know before.
   for folder in /tmp/nixwulf-????????????????; do
     [ -z "$left" ] && [ -d "$folder" ] && [ ! -L "$folder" ] && [ -O "$folder" ] || continue
     rm -rf "$folder"
   done
+}
+
+# $first is the number, and $holder the words, of the first living lock of this user whose number is
+# less (-lt) or greater (-gt) than $1. Without forks: each costs a millisecond before every sweep.
+find_lock() {
+  first='' holder=''
+  for file in "$lock".*.lock; do
+    n=${file#"$lock".} n=${n%.lock}
+    test "$n" "$2" "$1" 2>/dev/null || continue
+    child='' since='' name=''
+    { read -r child _ since && IFS= read -r name; } 2>/dev/null <"$file"
+    same "$child" "$since" || continue
+    [ "${first:-$n}" -lt "$n" ] || first=$n holder=$name
+  done
+}
+
+# Takes a number after all there are. Who took one before this one was there, and the next after it
+# was gone, has one out of order, and takes another: so nobody takes what another has.
+take_number() {
+  tries=0
+  while [ $tries -lt 40 ]; do
+    tries=$((tries + 1)) number=1
+    for file in "$lock".*.lock; do
+      n=${file#"$lock".} n=${n%.lock}
+      [ "$n" -ge $number ] 2>/dev/null && number=$((n + 1))
+    done
+    ln "$lock.$$" "$lock.$number.lock" 2>/dev/null || continue
+    find_lock $number -gt
+    [ -n "$first" ] || break
+    rm -f "$lock.$number.lock"
+  done
+  rm -f "$lock.$$"
+}
+
+# Holds this node for a driver, which the first line of standard input names, until that ends. It is
+# the turn of the lowest number whose process lives: the end of a process leaves nothing that holds.
+# A driver that has just ended still stops for some seconds what it ran, and has its turn meanwhile:
+# for a turn $1 tenths of a second are waited.
+hold() {
+  IFS= read -r words && private || return 1
+  node=$(uname -n) lock=$state/$node from=${SSH_CONNECTION%% *}
+  words="$words${from:+ at $from}, since $(date -u '+%Y-%m-%d %H:%M') UTC)"
+  (umask 077 && printf '%s\n' "$$ $$ $(started $$)" "$words" >"$lock.$$") || return 1
+  take_number
+  waited=0
+  while true; do
+    find_lock $number -lt
+    if [ -z "$holder" ]; then
+      for file in /run/nixwulf/"$node".*.lock /run/user/*/nixwulf/"$node".*.lock; do
+        [ ! -r "$file" ] || [ -O "${file%/*}" ] || holder=$(living "$node.*.lock" | grep ' of user ')
+      done
+    fi
+    [ -n "$holder" ] && [ $waited -lt "$1" ] || break
+    sleep 0.1
+    waited=$((waited + 1))
+  done
+  if [ -n "$holder" ]; then
+    rm -f "$lock.$number.lock"
+    echo "nixwulf-held-by $holder"
+    return
+  fi
+  for file in "$lock".*.lock; do
+    n=${file#"$lock".} n=${n%.lock}
+    [ "$n" -lt $number ] 2>/dev/null && rm -f "$file"
+  done
+  echo nixwulf-holds
+  while read -r _; do :; done
+  waited=0
+  while living '*.pid' | grep -qv ' of user ' && [ $waited -lt 40 ]; do
+    sleep 0.1
+    waited=$((waited + 1))
+  done
+  rm -f "$lock.$number.lock"
 }
 
 # A line for each process of the session of the owned process $1: its program, then its CPU time in

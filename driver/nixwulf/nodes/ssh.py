@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from nixwulf.core import interrupts
-from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core import bounded, interrupts
+from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import read_text
 from nixwulf.inventory.cluster import Cluster, Node
 
@@ -111,6 +111,30 @@ class Connection:
                 f"Node {self.node.name!r} cannot be reached: {words or 'ssh failed'}; try "
                 f"'ssh {self.node.ssh} true'."
             )
+        self._require_shell()
+
+    def _require_shell(self) -> None:
+        """Raise Unreachable where what logs in runs no such commands as ours, or prints more."""
+        answer = self.run(_PROBE, timeout_s=_OPEN_S)
+        if answer.stdout == _MARK and answer.returncode == 0:
+            return
+        name = self.node.name
+        more = answer.stdout.removesuffix(_MARK)
+        if answer.stdout.endswith(_MARK) and answer.returncode == 0:
+            raise Unreachable(
+                f"The login shell of node {name!r} prints {quoted(more.strip())} before the output "
+                "of every command; let only terminals see it: begin ~/.bashrc there with "
+                "'case $- in *i*) ;; *) return ;; esac'."
+            )
+        # Every shell knows this form, and where there is none it is printed why.
+        asked = _popen([*self.argv(), 'echo "$SHELL"'])
+        shell = " ".join(self._finish(asked, ["echo"], None, _OPEN_S).stdout.split())
+        words = " ".join((more or answer.stderr).split())
+        raise Unreachable(
+            f"Node {name!r} runs no commands of a POSIX shell: its user's login shell is "
+            f"{quoted(shell) if shell.startswith('/') else 'none that runs commands'} "
+            f"({words or 'it printed nothing'}); set another there by 'chsh -s /bin/bash'."
+        )
 
     def run(
         self, command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60
@@ -128,14 +152,7 @@ class Connection:
         return self._finish(self._start(command, stdin), command, stdin, timeout_s)
 
     def _start(self, command: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
-        return interrupts.popen(
-            self.argv(command),
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
+        return _popen(self.argv(command), stdin)
 
     def _finish(
         self,
@@ -146,7 +163,12 @@ class Connection:
     ) -> subprocess.CompletedProcess[str]:
         timeout_s = self.limit(timeout_s)
         try:
-            output, words = process.communicate(stdin, timeout=timeout_s)
+            output, words = bounded.communicate(process, stdin, timeout_s)
+        except bounded.TooMuch:
+            raise NixwulfError(
+                f"Node {self.node.name!r} printed more than {bounded.MOST_CHARACTERS >> 20} MiB in "
+                f"answer to {command[0]!r}, which ended it; try it there by 'ssh {self.node.ssh}'."
+            ) from None
         except subprocess.TimeoutExpired:
             raise Unreachable(
                 f"Node {self.node.name!r} gave no answer to {command[0]!r} in {timeout_s:.0f} s."
@@ -251,12 +273,26 @@ class Connection:
             _control([*control, "cancel", self.node.ssh])
 
 
+# As our commands are: of several lines, quoted, with a character that csh replaces even so.
+_MARK = "nixwulf\n"
+_PROBE = ("sh", "-c", "echo 'nixwulf'\n[ \"$1\" = '!' ]", "sh", "!")
 # Settings of a user's config that make of a command another one, or of its input nothing.
 _OURS = tuple(
     word
     for setting in ("RemoteCommand=none", "StdinNull=no", "ForkAfterAuthentication=no")
     for word in ("-o", setting)
 )
+
+
+def _popen(argv: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
+    return interrupts.popen(
+        argv,
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
 
 
 def _control(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -273,8 +309,9 @@ def _control(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def connections(cluster: Cluster, lab_config: Path | None = None) -> dict[str, Connection]:
     """A connection for each node, not yet open; a lab's nodes are known to its own ssh config."""
     if lab_config is not None:
-        lab = ("-F", str(lab_config))
-        return {node.name: Connection(node, lab) for node in cluster.nodes}
+        # ssh starts a ProxyCommand by $SHELL, and bash reads ~/.bashrc there: pyenv may take long.
+        os.environ["SHELL"] = "/bin/sh"
+        return {node.name: Connection(node, ("-F", str(lab_config))) for node in cluster.nodes}
     return connect(cluster.nodes)
 
 

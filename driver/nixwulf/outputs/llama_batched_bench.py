@@ -15,7 +15,7 @@ from nixwulf.outputs.forms import NUMBER, cells, last_words
 ENGINE = "llama.cpp"
 _HEAD = ["PP", "TG", "B", "N_KV", "T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s", "T s", "S t/s"]
 _COUNTS = 4
-_OPTION = re.compile(r"(\w+) = (-?[0-9]{1,18})")
+_OPTION = re.compile(r"\b(\w+) = (-?[0-9]{1,18})")
 
 
 def recognises(text: str) -> bool:

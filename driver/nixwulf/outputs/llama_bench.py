@@ -150,7 +150,7 @@ def read(text: str) -> list[Found]:
     begins = _begins(lines, numbers)
     groups: dict[tuple[Any, ...], list[LlamaBenchRow]] = {}
     for row in rows:
-        file = row.details.get("model_filename")
+        file = str(row.details.get("model_filename"))
         split = row.settings.get("split_mode", "layer")
         run = bisect.bisect(begins, row.line) - 1
         key = (run, row.model, *_sizes(row).values(), file, row.backend, row.rpc_servers, split)

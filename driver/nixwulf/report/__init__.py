@@ -10,17 +10,24 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nixwulf.core.interrupts import wait
+
 if TYPE_CHECKING:
     from nixwulf.report.summary import Summary
 
 
 def load() -> None:
-    """Load what reports are made with, which takes half a second."""
+    """Load what reports are made with, which takes half a second; an interrupt ends it between two.
+
+    Raises:
+        KeyboardInterrupt: in a thread of a pool, when the driver was interrupted.
+    """
+    modules = ("matplotlib.backends.backend_svg", "matplotlib.figure", "pandas")
+    for name in (*modules, "nixwulf.report.summary", "nixwulf.report.html"):
+        importlib.import_module(name)
+        wait(0)
     from nixwulf.report import html
 
-    for name in ("matplotlib.backends.backend_svg", "matplotlib.figure", "pandas"):
-        importlib.import_module(name)
-    importlib.import_module("nixwulf.report.summary")
     html.template()
 
     # It stays until the end: to look through it for garbage, at the end again, takes 0.1 s.

@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from nixwulf.core.errors import NixwulfError
@@ -67,29 +67,6 @@ def run_case(
     return record
 
 
-@dataclass
-class _Phases:
-    """The phases of a run, and which of them it has reached."""
-
-    run: Run
-    found: Findings
-    observer: Observer
-    current: str = "facts"
-
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """A phase; raises RunFailure where the run's time is up before it, but for the last."""
-        if name != "teardown" and time.monotonic() > self.run.deadline:
-            raise RunFailure("timeout", _too_long(self.run))
-        self.current = name
-        self.observer(name)
-        begin = time.monotonic()
-        try:
-            yield
-        finally:
-            self.found.seconds[name] = round(time.monotonic() - begin, 4)
-
-
 def _take(
     run: Run,
     bring: Callable[[], PlacedModel],
@@ -103,21 +80,28 @@ def _take(
     engine = engines.find(run.case.engine) if run.case.engine else None
     benchmark = benchmarks.find(run.case.benchmark)
     watch = Watch(run)
-    phases = _Phases(run, found, observer)
-    timed = phases.timed
+    phase = "facts"
+
+    @contextmanager
+    def timed(name: str) -> Iterator[None]:
+        nonlocal phase
+        if name != "teardown" and time.monotonic() > run.deadline:
+            raise RunFailure("timeout", _too_long(run))
+        phase = name
+        observer(name)
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            found.seconds[name] = round(time.monotonic() - begin, 4)
+
     try:
         if run.case.model is not None:
             with timed("model"):
-                found.model = bring()
-                run.model = found.model.path
-                run.tokenizer = found.model.model.tokenizer or ""
+                _bring(run, found, bring)
         with timed("facts"):
             found.shaped_by = shaped_by()
-            wanted = (*(engine.programs if engine else ()), *benchmark.programs, *link.PROGRAMS)
-            run.facts = gather(run.nodes, wanted)
-            _open_toolboxes(run, engine)
-            if judged:
-                run.facts = busy_cpus(run.nodes, run.facts)
+            _look(run, engine, benchmark, judged=judged)
         with timed("gates"):
             _pass_gates(run, found)
         watch.start()
@@ -133,7 +117,7 @@ def _take(
         with timed("measure"):
             _measure(engine, benchmark, run, found, watch)
     except Exception as error:
-        _fail(run, found, phases.current, *_why(run, error))
+        _fail(run, found, phase, *_why(run, error))
     finally:
         with timed("teardown"):
             try:
@@ -142,6 +126,21 @@ def _take(
                 run.stop()
     found.power = watch.document(found.metrics)
     run.warnings += warnings(found.power)
+
+
+def _bring(run: Run, found: Findings, bring: Callable[[], PlacedModel]) -> None:
+    found.model = bring()
+    run.model = found.model.path
+    run.tokenizer = found.model.model.tokenizer or ""
+
+
+def _look(run: Run, engine: Engine | None, benchmark: Benchmark, *, judged: bool) -> None:
+    """Read the facts of the nodes; judged: and what else keeps their processors busy."""
+    wanted = (*(engine.programs if engine else ()), *benchmark.programs, *link.PROGRAMS)
+    run.facts = gather(run.nodes, wanted)
+    _open_toolboxes(run, engine)
+    if judged:
+        run.facts = busy_cpus(run.nodes, run.facts)
 
 
 def _pass_gates(run: Run, found: Findings) -> None:

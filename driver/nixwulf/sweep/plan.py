@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -183,8 +184,33 @@ def load_plan(path: Path) -> Plan:
     return plan
 
 
-def plan_to_resume(folder: Path, named: Plan | None) -> Plan:
-    """The plan of a run's folder; raises InputError when the command line names another one."""
+def resuming(plan: Plan, folder: Path, verb: str = "bench") -> str:
+    """The command line that goes on with a plan that this user has started, or agrees to."""
+    consent = " --allow-commands" if _commands(plan) else ""
+    return f"nixwulf {verb} --resume {folder}{consent}"
+
+
+def _commands(plan: Plan) -> list[str]:
+    """What a plan itself runs on this machine, not on its nodes."""
+    switches = [node.power_switch for node in plan.cluster.nodes if node.power_switch]
+    used = switches if plan.sweep.recover_after_hang else []
+    return list(dict.fromkeys(shlex.join(switch.command) for switch in used if switch.command))
+
+
+def plan_to_resume(
+    folder: Path, named: Plan | None, *, allow_commands: bool = False, verb: str = "bench"
+) -> Plan:
+    """The plan of a run's folder.
+
+    Args:
+        folder: of the run; somebody else may have written it.
+        named: the plan that the command line gives, of the user's own files; None: it gives none.
+        allow_commands: whether the plan may run commands on this machine that no such file has.
+        verb: of the command line.
+
+    Raises:
+        InputError: it is another one than the command line names, or has commands of its own.
+    """
     path = folder / "plan.json"
     if not path.exists():
         raise InputError(f"{str(folder)!r} is not the folder of a run: it has no plan.json.")
@@ -193,6 +219,12 @@ def plan_to_resume(folder: Path, named: Plan | None) -> Plan:
         raise InputError(
             f"{str(folder)!r} was started with another plan than this command line gives; resume "
             f"it with 'nixwulf bench --resume {folder}' alone, or start a new run with --out."
+        )
+    if named is None and not allow_commands and (commands := _commands(kept)):
+        raise InputError(
+            f"{path} runs on this machine, after a hang, {', '.join(map(repr, commands))} "
+            "(power_switch of its cluster); if that is yours, go on with "
+            f"'{resuming(kept, folder, verb)}'."
         )
     return kept
 

@@ -61,7 +61,7 @@ class TerminalProgress:
         if not self._console.is_terminal:
             self._print(words)
 
-    def advances(self, step: str, share: float) -> None:
+    def building(self, step: str, share: float) -> None:
         """On a terminal the share moves; elsewhere there is a line for each tenth."""
         self._live.update(self._task, description=step, total=1.0, completed=share)
         if not self._console.is_terminal and (step, tenth := int(share * 10)) != self._built:
@@ -92,7 +92,7 @@ class TerminalProgress:
         self._live.update(
             self._task,
             description=f"{self._title}: {phase}",
-            total=len(self._runs),
+            total=len(self._runs),  # a copy of the model shows its own
             completed=len(self._ended),
         )
 

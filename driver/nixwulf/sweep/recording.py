@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -17,10 +18,12 @@ from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.plugins.runtime.run import Run
+from nixwulf.results.publish.secrets import HIDDEN, is_secret, named_secrets
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
 
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
+_SHORTEST_SECRET = 8  # a shorter one may be part of any word of a log
 
 
 @dataclass
@@ -31,6 +34,8 @@ class Findings:
     lab, None on machines.
     """
 
+    model: PlacedModel | None = None
+    shaped_by: str | None = None
     outcome: str = "ok"
     failure: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -39,8 +44,6 @@ class Findings:
     metrics: list[Metric] = field(default_factory=list)
     gates: list[dict[str, Any]] = field(default_factory=list)
     power: dict[str, Any] = field(default_factory=dict)
-    model: PlacedModel | None = None
-    shaped_by: str | None = None
 
 
 def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> Record:
@@ -52,6 +55,9 @@ def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> 
         repetition: of the case, from 1.
         started: when it began, with its time zone.
     """
+    secrets = set[str]().union(*(named_secrets(p.argv, p.environment) for p in run.owned))
+    long = sorted((one for one in secrets if len(one) >= _SHORTEST_SECRET), key=len, reverse=True)
+    _hide_in_files(run.raw, long)
     tails = log_tails(run) if found.outcome != "ok" else {}
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -77,7 +83,7 @@ def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> 
         "fabric": _fabric(run, found),
         "engine": {"name": run.case.engine, **run.engine_facts} if run.case.engine else {},
         "model": found.model.document() if found.model else {},
-        "commands": [_command(process) for process in run.owned],
+        "commands": [_command(process, secrets) for process in run.owned],
         "sanity": found.sanity,
         "metrics": [metric.document() for metric in found.metrics],
         "warnings": run.warnings,
@@ -90,7 +96,30 @@ def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> 
     for key in ("failure", "fabric", "engine", "model", "warnings", "gates", "waived"):
         if not document[key]:
             del document[key]
-    return sealed(document)
+    return sealed(_hidden(document, long) if long else document)
+
+
+def _hidden(value: Any, secrets: Sequence[str]) -> Any:
+    """A document without secrets in any of its texts: a log may repeat them."""
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, HIDDEN)
+        return value
+    if isinstance(value, list):
+        return [_hidden(one, secrets) for one in value]
+    if isinstance(value, dict):
+        return {key: _hidden(one, secrets) for key, one in value.items()}
+    return value
+
+
+def _hide_in_files(folder: Path, secrets: Sequence[str]) -> None:
+    """Take secrets out of the outputs of a run's programs, which are kept beside its record."""
+    for path in folder.glob("*") if secrets else ():
+        before = after = path.read_bytes()
+        for secret in secrets:
+            after = after.replace(secret.encode(), HIDDEN.encode())
+        if after != before:
+            path.write_bytes(after)
 
 
 def bare_record(
@@ -177,13 +206,27 @@ def _fabric(run: Run, found: Findings) -> dict[str, Any]:
     return document
 
 
-def _command(process: OwnedProcess) -> dict[str, Any]:
-    document: dict[str, Any] = {"node": process.node, "argv": list(process.argv)}
+def _command(process: OwnedProcess, secrets: Collection[str]) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "node": process.node,
+        "argv": [_word_without(word, secrets) for word in process.argv],
+    }
     if process.environment:
-        document["environment"] = dict(process.environment)
+        document["environment"] = {
+            name: HIDDEN if is_secret(name, value) else value
+            for name, value in process.environment.items()
+        }
     if process.returncode is not None and not process.stopped_by_driver:
         document["returncode"] = process.returncode
     return {**document, "seconds": round(process.seconds, 4)}
+
+
+def _word_without(word: str, secrets: Collection[str]) -> str:
+    """A word of a command line; one that is a secret, or NAME=SECRET, without it."""
+    name, equals, value = word.partition("=")
+    if word in secrets:
+        return HIDDEN
+    return f"{name}={HIDDEN}" if equals and value in secrets else word
 
 
 def _driver() -> dict[str, Any]:

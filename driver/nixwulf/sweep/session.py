@@ -6,16 +6,16 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from nixwulf.core.errors import GateError, InputError, NixwulfError
+from nixwulf.core.interrupts import Pool
 from nixwulf.inventory.cluster import Cluster
-from nixwulf.llm import PlacedModel
 from nixwulf.nodes import lab
+from nixwulf.nodes.hold import Hold
 from nixwulf.nodes.lab.state import NODES_MINIMUM
 from nixwulf.nodes.power.samples import PowerSession
 from nixwulf.nodes.process import stop_orphans
@@ -36,8 +36,8 @@ class Observer(Protocol):
     def step(self, words: str) -> None:
         """Something that is no run begins, such as bringing the lab up."""
 
-    def advances(self, step: str, share: float) -> None:
-        """A long step goes on, such as building an engine; share is what is done of it, 0 to 1."""
+    def building(self, step: str, share: float) -> None:
+        """A long step such as building an engine goes on; share is what is done, 0 to 1."""
 
     def sweep_starts(self, runs: Sequence[tuple[Case, int]]) -> None:
         """These runs are to come, each a case and its repetition (from 0), in this order."""
@@ -54,13 +54,17 @@ class Observer(Protocol):
 
 @dataclass
 class Session:
-    """The connected nodes of a cluster, the lab when it is one, and what was brought to them."""
+    """The connected nodes of a cluster, and the lab when it is one.
+
+    hold: keeps other drivers off the nodes. models: what was brought to them.
+    """
 
     cluster: Cluster
     nodes: dict[str, Connection]
     lab: lab.Lab | None = None
-    power: PowerSession = field(default_factory=PowerSession)
+    hold: Hold = field(default_factory=lambda: Hold("sweep"))
     models: Models = field(default_factory=Models)
+    power: PowerSession = field(default_factory=PowerSession)
 
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:
@@ -111,54 +115,59 @@ def run_plan(
         fetch: whether models that nodes lack are pushed there.
 
     Returns:
-        What ended the sweep early, such as a full disk or nodes that cannot be recovered, once a
-        record was saved; else None.
+        Once a record was saved, what ended the sweep early: a full disk, a lab that did not end, or
+        nodes that do not come back after a hang. Else None.
 
     Raises:
         GateError: no nodes answer.
         NixwulfError: the first record cannot be saved.
     """
     todo = missing_runs(plan, folder)
-    kept = False
+    if not todo:
+        return None
+    saved: list[Path] = []
     try:
-        with ExitStack() as stack:
-            if todo:
-                with ThreadPoolExecutor(1) as pool:
-                    pool.submit(beside)
-                    connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
-                    connected.models = Models(fetch, observer.advances)
-                    _make_model(plan, todo[0][0])
-                observer.sweep_starts(todo)
-            for case, repetition in todo:
-                observer.run_starts(case, repetition)
-                begin = time.monotonic()
-                record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
-                _keep(record, folder, record_path(folder, case, repetition))
-                kept = True
-                observer.run_ends(record, time.monotonic() - begin)
-                if record["outcome"] == "hang" and plan.sweep.recover_after_hang:
-                    _recover(connected, plan, case, observer)
+        _run_all(plan, todo, folder, observer, beside, fetch, saved)
     except NixwulfError as error:
-        if not kept:
+        if not saved:
             raise
         return error
     return None
 
 
-def _make_model(plan: Plan, case: Case) -> None:
-    """Make the random weights of a case, while nothing is measured; its run says why it cannot."""
-    random = plan.sweep.models[case.model].random if case.model else None
-    if random and case.engine:
-        with suppress(Exception):
-            engines.find(case.engine).random_model(random)
+def _run_all(
+    plan: Plan,
+    todo: Sequence[tuple[Case, int]],
+    folder: Path,
+    observer: Observer,
+    beside: Callable[[], None],
+    fetch: bool,
+    saved: list[Path],
+) -> None:
+    """The runs that are to do, of which SAVED gets the records; the rest is as in `run_plan`."""
+    with ExitStack() as stack:
+        with Pool(1) as pool:
+            pool.submit(beside)
+            connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
+            connected.models = Models(fetch, observer.building)
+        observer.sweep_starts(todo)
+        for case, repetition in todo:
+            observer.run_starts(case, repetition)
+            begin = time.monotonic()
+            record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
+            saved.append(_keep(record, folder, record_path(folder, case, repetition)))
+            observer.run_ends(record, time.monotonic() - begin)
+            if record["outcome"] == "hang" and plan.sweep.recover_after_hang:
+                _recover(connected, plan, case, observer)
 
 
-def _keep(record: Record, folder: Path, path: Path) -> None:
-    """Save a record; raises NixwulfError where nothing more can be kept."""
+def _keep(record: Record, folder: Path, path: Path) -> Path:
+    """Save a record; raises NixwulfError where nothing more can be kept: no input is at fault."""
     try:
-        save(record, path, f"free some space, then go on with 'nixwulf bench --resume {folder}'")
+        save(record, path, f"free some space, and go on with 'nixwulf bench --resume {folder}'")
     except InputError as error:
-        raise NixwulfError(f"{error.message} The records of earlier runs are kept.") from None
+        raise NixwulfError(error.message) from None
+    return path
 
 
 def of_used_nodes(plan: Plan, todo: Sequence[tuple[Case, int]]) -> Plan:
@@ -193,19 +202,25 @@ def _recover(connected: Session, plan: Plan, case: Case, observer: Observer) -> 
 
 @contextmanager
 def session(plan: Plan, observer: Observer) -> Iterator[Session]:
-    """The nodes of a plan's cluster, connected; a lab lives as long as the session."""
+    """The nodes of a plan's cluster, connected and held; a lab lives as long as the session."""
+    hold = Hold(f"sweep {plan.sweep.name!r}")
     if not plan.cluster.is_lab:
-        yield _connected(Session(plan.cluster, connections(plan.cluster)))
+        try:
+            yield _connected(Session(plan.cluster, connections(plan.cluster), hold=hold))
+        finally:
+            hold.release()
         return
     programs: set[Path] = set()
     for name in sorted({case.engine for case in plan.cases if case.engine}):
-        installation = engines.find(name).install_local(observer.advances)
+        installation = engines.find(name).install_local(observer.building)
         programs |= {program.parent for program in installation.programs.values()}
     observer.step(f"Bringing up the lab: {len(plan.cluster.nodes)} nodes")
     up = lab.up(plan.cluster, name=f"bench-{os.getpid()}", path=sorted(programs), lifeline=True)
     try:
-        yield _connected(Session(plan.cluster, connections(plan.cluster, up.ssh_config), up))
+        nodes = connections(plan.cluster, up.ssh_config)
+        yield _connected(Session(plan.cluster, nodes, up, hold))
     finally:
+        hold.release()
         up.down()
 
 
@@ -213,6 +228,7 @@ def _connected(opened: Session) -> Session:
     failures = open_all(opened.nodes.values())
     if failures:
         raise GateError(next(iter(failures.values())))
+    opened.hold.take(opened.nodes.values())
     each(stop_orphans, opened.nodes.values())
     return opened
 
@@ -255,13 +271,13 @@ def run_one(
         power=connected.power,
     )
     shutil.rmtree(run.raw, ignore_errors=True)
-    references = References(folder / "references")
-
-    def bring() -> PlacedModel:
-        return connected.models.bring(run, plan.sweep.models[case.model or ""], connected.nodes)
-
-    def shaped_by() -> str | None:
-        return connected.lab.shaping(case.fabric) if connected.lab and case.fabric else None
-
-    judged = bool(plan.sweep.expect)
-    return run_case(run, bring, repetition, references, shaped_by, observer, judged)
+    up, fabric = connected.lab, case.fabric
+    return run_case(
+        run,
+        lambda: connected.models.bring(run, plan.sweep.models[case.model or ""], connected.nodes),
+        repetition,
+        References(folder / "references"),
+        lambda: up.shaping(fabric) if up and fabric else None,
+        observer,
+        judged=bool(plan.sweep.expect),
+    )

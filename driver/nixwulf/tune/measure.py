@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from nixwulf.core.interrupts import held_back
+from nixwulf.core.interrupts import Pool, held_back
 from nixwulf.nodes.facts import gather
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.run import Case, Limits
@@ -36,8 +35,7 @@ def measure(
         state: the search, which each measurement updates.
         plan: the cases of its strategies.
         folder: of the run.
-        budget_s: seconds from when the nodes are up; no run outlives it, but for the time in
-            which its model is made or copied.
+        budget_s: seconds from when the nodes are up; no run outlives it.
         observer: shows progress.
         on_run_end: gets the place of each strategy whose run has ended.
         beside: called while the nodes are brought up: nothing may run beside a measurement.
@@ -47,11 +45,10 @@ def measure(
     """
     cases = [option.case for option in state.options]
     with ExitStack() as stack:
-        with ThreadPoolExecutor(1) as pool:
+        with Pool(1) as pool:
             pool.submit(beside)
             used = of_used_nodes(plan, [(case, 0) for case in cases])
             connected = stack.enter_context(session(used, observer))
-            connected.models.observer = observer.advances
         _leave_out_lacking(state, connected)
         end = time.monotonic() + budget_s
         done: list[tuple[Case, int]] = []

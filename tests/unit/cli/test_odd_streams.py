@@ -1,4 +1,4 @@
-"""Streams that take no text, or not every character, end no command."""
+"""Streams that take no text or not every character, and too little memory: sentences."""
 
 import os
 import subprocess
@@ -38,3 +38,22 @@ def test_a_full_stream_is_a_sentence():
         argv = [sys.executable, "-m", "nixwulf", "models", "ls", "--help"]
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert "Traceback" not in done.stderr
+
+
+_BROKEN = """
+import sys
+from nixwulf.cli import main
+def full(name):
+    raise ImportError(f"/lib/{name}.so: failed to map segment from shared object")
+main.importlib.import_module = full
+sys.argv = ["nixwulf", "models"]
+main.main()
+"""
+
+
+def test_too_little_memory_for_a_library_is_a_sentence():
+    argv = [sys.executable, "-c", _BROKEN]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert "'ulimit -v'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2

@@ -150,11 +150,12 @@ def test_ping_of_macos_is_not_faster_than_a_user_may_and_waits_in_milliseconds()
 
 
 def test_the_path_of_a_mac_is_probed_by_its_own_options(tmp_path):
-    ping = 'case "$*" in *-D*1472*|"-n -q -c 1 -W 1000 10.0.0.2") exit 0;; esac; exit 1'
+    ping = r'case "$*" in *-D*1472*|*-D\ 10*|"-n -q -c 1 -W 1000 10.0.0.2") exit 0;; esac; exit 1'
     # no output: what our own script prints
     for options, expected in (
         (ping, "10.0.0.2 passes\n"),
-        (ping.replace("-D", "-M"), "10.0.0.2 small\n"),
+        (ping.replace("-D*1472", "-D*9"), "10.0.0.2 small\n"),
+        (ping.replace("-D", "-M"), "10.0.0.2 unasked\n"),
     ):
         on_a_mac("", tmp_path)
         put(tmp_path, "ping", options)

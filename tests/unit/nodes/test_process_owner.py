@@ -6,6 +6,7 @@ The scripts are the driver's, in the shell that macOS calls sh, with those two o
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -87,6 +88,35 @@ def test_the_group_ends_with_the_connection_and_the_owner_does_not(state):
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert one.stderr.read() == "end:143\n"
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash", "busybox ash", "zsh"])
+@pytest.mark.parametrize("how", ["ends", "is stopped"])
+def test_without_setsid_nothing_of_it_is_left_on_linux_either(state, shell, how):
+    """Job control may refuse a shell without a terminal, and then there is no group to stop."""
+    name, *more = shell.split()
+    if shutil.which(name) is None or not Path("/proc/self/environ").exists():
+        pytest.skip(f"this machine has no {name} or no /proc")
+    text = process.SHELL.replace("command -v setsid", "command -v no-setsid")
+    text = re.sub("/(run|tmp)", rf"{os.environ['PLACE']}/\1", text)
+    program = "sleep 601 & echo $!" + ("; wait" if how == "is stopped" else "")
+    given = f"mark=end:\nafter=\nvariables=\nset -- sh -c {shlex.quote(program)}\nready=1\n"
+    argv = [name, *more, "-c", text + 'own "$@"', "sh", "mine", str(len(given)), "20"]
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as one:
+        one.stdin.write(given)
+        one.stdin.flush()
+        number = int(one.stdout.readline())
+        if how == "is stopped":
+            assert runs(number)
+            one.stdin.close()
+        one.wait(timeout=30)
+        deadline = time.monotonic() + 20
+        while runs(number):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert one.stderr.read().startswith("end:")
 
 
 @pytest.fixture

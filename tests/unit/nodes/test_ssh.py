@@ -6,6 +6,7 @@ import time
 import pytest
 
 from nixwulf.core import interrupts
+from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import ssh
 from stand_in import put
@@ -46,3 +47,21 @@ def test_when_a_node_fails_the_threads_of_the_others_are_stopped_before_they_are
 )
 def test_only_a_silent_node_may_be_booting(words, booting):
     assert ssh.Unreachable(f"Node 'n1' did not answer: {words}").may_be_booting == booting
+
+
+@pytest.mark.parametrize("where", ["", " >&2"])
+def test_a_node_that_prints_more_than_is_kept_is_a_sentence(monkeypatch, tmp_path, where):
+    put(tmp_path, "ssh", f"head -c 40000000 /dev/zero{where}")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    node = ssh.Connection(load_cluster("framework-2").nodes[0], ())
+    with pytest.raises(NixwulfError, match="printed more than 8 MiB in answer to 'ping'"):
+        node.run(["ping"])
+
+
+def test_what_a_node_prints_and_reads_comes_whole(monkeypatch, tmp_path):
+    put(tmp_path, "ssh", "cat; echo words >&2; exit 3")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    node = ssh.Connection(load_cluster("framework-2").nodes[0], ())
+    text = "line\n" * 200_000  # more than a pipe takes
+    done = node.run(["cat"], stdin=text)
+    assert (done.stdout, done.stderr, done.returncode) == (text, "words\n", 3)

@@ -279,3 +279,9 @@ def test_sockperf_without_its_log_is_the_mean_round_trip(records):
     assert "samples" not in metric
     (whole,) = records(text.replace("Summary: Latency is", "Summary: Round trip is"))
     assert by_name(whole)["tcp_round_trip"]["value"] == pytest.approx(float(half))
+
+
+def test_a_file_name_that_is_a_list_is_read_as_a_text():
+    row = {"model_filename": ["a"], "n_prompt": 512, "n_gen": 0, "avg_ts": 10.0, "stddev_ts": 0.1}
+    found, _ = read_runs(all_tools()["llama-bench"], json.dumps([row, row]))
+    assert len(found) == 1

@@ -9,7 +9,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "campaign"))
 
 import faults
-from trials import CASES, KINDS, TRIALS
+from trial import CASES, KINDS
+from trials import TRIALS
 
 ROOT = Path(__file__).parents[3]
 

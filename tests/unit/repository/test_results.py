@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import write_json
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.results import record
 from nixwulf.results.publish.identifiers import closed_words, known_words
@@ -61,6 +62,6 @@ def test_a_problem_in_results_is_found(tmp_path, change, problem):
     path = tmp_path / "mine" / "records" / f"{one['id']}.json"
     path.parent.mkdir(parents=True)
     (tmp_path / "mine" / "README.md").touch()
-    record.write_json(path, record.sealed({**one, **change}))
+    write_json(path, record.sealed({**one, **change}))
     found = problems(tmp_path)
     assert (problem in found[0]) if problem else (found == [])

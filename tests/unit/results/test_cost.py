@@ -160,7 +160,7 @@ def recorded(folder, *prices):
     (folder / "desk.toml").write_text(CLUSTER + "".join(nodes))
     matrix = {"nodes": [len(prices)], "fabric": ["lan"], "parallelism": ["pipeline"]}
     run = planned(folder, str(folder / "desk.toml"), {"path": "/m.gguf"}, matrix)
-    found = Findings("failed", {"phase": "launch", "reason": "No."})
+    found = Findings(outcome="failed", failure={"phase": "launch", "reason": "No."})
     return record_of(run, found, 0, datetime.now(UTC))
 
 

@@ -2,9 +2,11 @@
 
 import sys
 import time
+from datetime import UTC, datetime
 
 import pytest
 
+from launch_plan import planned
 from machine_runs import run_of
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
@@ -15,6 +17,7 @@ from nixwulf.results.record import load, save, sealed
 from nixwulf.sweep import phases
 from nixwulf.sweep.phases import run_case
 from nixwulf.sweep.power.watch import Watch
+from nixwulf.sweep.recording import Findings, bare_record
 from nixwulf.sweep.sanity import References
 from record_factory import case, ok
 
@@ -51,14 +54,27 @@ def test_the_exit_mark_is_seen_behind_a_long_text_and_is_no_other_text(tmp_path)
 
 
 @pytest.mark.parametrize("value", ["\ud800", 10**30, {"deep": [10**400]}])
-def test_a_record_that_cannot_be_read_back_is_refused_before_it_has_its_name(tmp_path, value):
-    kept = tmp_path / "record.json"
-    save(ok(case(1), {"decode": [20.0]}), kept)
-    before = kept.read_bytes()
+def test_a_record_that_cannot_be_read_back_is_never_there(tmp_path, value):
+    record = sealed({**ok(case(1), {"decode": [20.0]}), "sanity": {"text": value}})
+    path = tmp_path / "record.json"
     with pytest.raises(InputError):
-        save(sealed({**ok(case(1), {"decode": [20.0]}), "sanity": {"text": value}}), kept)
-    assert kept.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [kept]
+        save(record, path)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("reason", ["a sentence", "half \ud800 of a character", "x" * 200_000])
+def test_of_such_a_run_a_record_is_left_that_gives_the_reason(tmp_path, reason):
+    matrix = {"engine": ["mesh-llm"], "benchmark": ["serve"], "nodes": [1]}
+    matrix |= {"fabric": ["switch"], "parallelism": ["single"]}
+    run = planned(tmp_path, "pi-cm5-4", {"path": "/models/llama.gguf"}, matrix)
+    run.engine_facts["version"] = "\ud800"
+    found = Findings(sanity={"text": 10**30}, seconds={"facts": 1.0})
+    path = tmp_path / "record.json"
+    save(bare_record(run, found, 1, datetime.now(UTC), reason), path)
+    read = load(path)
+    assert read["outcome"] == "failed"
+    assert read["failure"]["reason"].startswith(reason[:4])
+    assert read["phases"]["facts"] == 1.0
 
 
 HUGE = pytest.param(10**5000, "(ValueError: ", id="huge")  # Python itself does not print it

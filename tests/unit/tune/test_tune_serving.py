@@ -232,7 +232,7 @@ def test_mesh_llm_joins_by_the_word_that_its_head_will_print(tmp_path):
     run = planned(tmp_path, "pi-cm5-4", {"path": "/models/llama.gguf"}, asked, **programs)
     head, worker = run.nodes
     run.start(head, "mesh-llm-0", mesh_llm.argv(run, head), {})
-    run.start(worker, "mesh-llm-0", mesh_llm.argv(run, worker, "of-the-run"), {})
+    run.start(worker, "mesh-llm-0", mesh_llm.argv(run, worker, ["--join", "$MESH_LLM_JOIN"]), {})
     way, servers = lines(run)
 
     assert [node for node, _ in servers] == ["blade1", "blade2"]

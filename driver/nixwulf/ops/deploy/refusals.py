@@ -46,7 +46,7 @@ def refusals(
     Returns:
         Sentences, each of which ends with what to do.
     """
-    found = [*_identity(node, cluster, platform, machine)]
+    found = [*_identity(node, cluster, platform, machine), *in_use(node, machine)]
     found += other_cluster(node, cluster, machine, expected_cluster)
     if platform["install"]["method"] != "check":
         found += _disk(node, machine)
@@ -83,6 +83,18 @@ def _identity(
             f"Node {name!r} answers as {machine.hostname!r}, which is another node of "
             f"{cluster.source}; see whether their ssh addresses are swapped."
         )
+
+
+def in_use(node: Node, machine: Machine) -> list[str]:
+    """Why a machine is left alone on which a driver measures."""
+    if not machine.owned:
+        return []
+    others = any(" of user " in name for name in machine.owned)
+    return [
+        f"Node {node.name!r} is in use: {', '.join(machine.owned)}; wait for the end of the sweep, "
+        "or stop what a killed driver left by 'nixwulf nodes recover --up-to stop'"
+        + (", as the user who started it." if others else ".")
+    ]
 
 
 def other_cluster(

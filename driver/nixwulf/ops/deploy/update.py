@@ -18,7 +18,7 @@ from nixwulf.inventory.cluster import Cluster, Node
 from nixwulf.nodes.ssh import Connection, Unreachable, each
 from nixwulf.ops.deploy.flake import FEATURES, Built, error_of
 from nixwulf.ops.deploy.machine import Machine, gather_machines
-from nixwulf.ops.deploy.refusals import absent_interfaces, other_cluster
+from nixwulf.ops.deploy.refusals import absent_interfaces, in_use, other_cluster
 
 _SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "update.sh"
 _PAUSE_S = 2.0
@@ -131,24 +131,13 @@ def unfit(cluster: Cluster, targets: Sequence[Target], expected_cluster: str | N
     for target in targets:
         machine = found[target.node.name]
         if isinstance(machine, Machine):
-            reasons += _measuring(target.node, machine)
+            reasons += in_use(target.node, machine)
             reasons += other_cluster(target.node, cluster, machine, expected_cluster)
             if target.system.layout is not None:
                 reasons += absent_interfaces(target.node, cluster, machine, target.system.layout)
         else:
             reasons.append(machine.message)
     return reasons
-
-
-def _measuring(node: Node, machine: Machine) -> list[str]:
-    if not machine.owned:
-        return []
-    others = any(" of user " in name for name in machine.owned)
-    return [
-        f"Node {node.name!r} runs {', '.join(machine.owned)} of a sweep; wait for its end, or stop "
-        "what a killed driver left by 'nixwulf nodes recover --up-to stop'"
-        + (", as the user who started it." if others else ".")
-    ]
 
 
 def build(command: Sequence[str]) -> None:

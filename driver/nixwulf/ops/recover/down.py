@@ -200,7 +200,8 @@ def _down(
             run_script(node, action)
         except NixwulfError as error:
             return error.message
-        report(name, "goes down")
+        running = before[name].owned
+        report(name, f"goes down, and with it {', '.join(running)}" if running else "goes down")
         if action == "poweroff":
             return _await_silence(node, until)
         if not await_boot(node, before[name].boot, until):

@@ -166,23 +166,33 @@ class _Ladder:
         if without:
             return f"no power_switch in the cluster file for {', '.join(without)}"
         before = {found.name: found.boot for found in states(self._nodes)}
-        try:
-            each(_cycle, self._nodes)
-        except NixwulfError as error:
-            return error.message
+        # Each is switched on again, whatever becomes of another's switch.
+        failures = [words for words in each(_cycle, self._nodes) if words]
+        if failures:
+            self._wrong = " ".join(failures)  # and no gate: it may be off, and nothing else counts
+            return self._wrong
         until = time.monotonic() + self._deadline_s
         for node in self._nodes:
             if not down.await_boot(node, before[node.node.name], until):
-                return f"{node.node.name} is not back after {self._deadline_s:g} s"
+                self._wrong = (
+                    f"Node {node.node.name!r} is not back {self._deadline_s:g} s after its power "
+                    "was switched; look at its screen, and whether it starts with the power."
+                )
+                return self._wrong
         return None
 
     def _lab(self) -> bool:
         return any(node.node.platform == LAB_PLATFORM for node in self._nodes)
 
 
-def _cycle(node: Connection) -> None:
+def _cycle(node: Connection) -> str | None:
+    """Why a node's power could not be switched off and on again."""
     if node.node.power_switch is not None:
-        switches.cycle(node.node.name, node.node.power_switch)
+        try:
+            switches.cycle(node.node.name, node.node.power_switch)
+        except NixwulfError as error:
+            return error.message
+    return None
 
 
 def _modules(cluster: Cluster, node: Node) -> list[str]:

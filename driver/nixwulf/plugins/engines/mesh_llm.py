@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,8 +36,11 @@ PUBLIC = ("--auto", "--publish", "--discover", "--nostr-relay", "--relay")
 # nothing listens, and after five seconds it goes on without.
 _NO_RELAY = "https://127.0.0.1:1/"
 _DEFAULT_FLAVOR = "default"
+_HELP = '"$1" serve --help 2>&1 || true'
 _COMPLETIONS, _STATUS = "/v1/completions", "/api/status"
 _FATAL = ("error", "fatal")
+# What newer releases read in place of --join, whose value all users of a node can see.
+_JOIN, _KNOWN_BY = "MESH_LLM_JOIN", "--join-file"
 NO_LOGPROBS = "mesh-llm has no logprobs: the characters of its text are compared, not its tokens"
 
 
@@ -45,11 +48,12 @@ class MeshLlm(Engine):
     """mesh-llm, alone or with the model's layers split over all nodes.
 
     `mesh-llm serve --headless --log-format json` on the head; its event `invite_token` has the
-    token with which the others `--join`. No command line has `--auto`, `--publish` or `--discover`,
-    and a sweep whose `mesh_options` have one of them, `--nostr-relay` or `--relay` is refused. By
-    its source a private mesh too signs in at public relays unless `--relay` names another: the
-    driver names one on the loopback where nothing listens. It still asks public STUN servers for
-    its address.
+    token with which the others join: in the variable `MESH_LLM_JOIN` where the release knows it,
+    else by `--join`, which every user of those nodes can see as long as it runs. No command line
+    has `--auto`, `--publish` or `--discover`, and a sweep whose `mesh_options` have one of them,
+    `--nostr-relay` or `--relay` is refused. By its source a private mesh too signs in at public
+    relays unless `--relay` names another: the driver names one on the loopback where nothing
+    listens. It still asks public STUN servers for its address.
 
     Where the API refuses `logprobs`, characters of the text are compared instead of tokens, with a
     warning.
@@ -118,7 +122,8 @@ class MeshLlm(Engine):
             argv = list(one.argv)
             if "--join" in argv:
                 argv[argv.index("--join") + 1] = "TOKEN"
-            servers.append(replace(one, argv=tuple(argv)))
+            given = {_JOIN: "TOKEN"} if _JOIN in one.environment and "--join" not in argv else {}
+            servers.append(replace(one, argv=tuple(argv), environment=given))
         note = "TOKEN is what the first line prints as the token of its event 'invite_token'."
         found = serving(self, run, servers, notes=[note] if len(servers) > 1 else [])
         return replace(found, then=(f"curl http://127.0.0.1:{_API_PORT}/v1/models",))
@@ -139,20 +144,20 @@ def options_problem(options: str) -> str | None:
     return f"mesh_options has {found!r}, which leaves the cluster for a public mesh; take it out"
 
 
-def argv(run: Run, node: Connection, token: str = "") -> list[str]:
+def argv(run: Run, node: Connection, join: Sequence[str] = ()) -> list[str]:
     """A node's command line.
 
     Args:
         run: of the case.
         node: the node.
-        token: of the head's mesh, to join it; empty on the head.
+        join: the option by which it joins the head's mesh; empty on the head.
     """
     values = run.case.parameters
     program = run.program("mesh-llm", node)
     argv = [program, "serve", "--gguf", run.model, "--headless", "--log-format", "json"]
     argv += ["--port", str(_API_PORT), "--console", str(_CONSOLE_PORT)]
     argv += ["--bind-port", str(_PEER_PORT), "--relay", _NO_RELAY, "--no-enumerate-host"]
-    argv += ["--join", token] if token else []
+    argv += join
     argv += ["--split"] if run.case.nodes > 1 else []
     if values["llama_flavor"] != _DEFAULT_FLAVOR:
         argv += ["--llama-flavor", values["llama_flavor"]]
@@ -198,9 +203,11 @@ def launch(run: Run) -> list[OwnedProcess]:
     head = run.start(run.head, label, argv(run, run.head), {})
     nodes = [head]
     if run.workers:
-        token = invitation(run, head)
+        secret = {_JOIN: invitation(run, head)}
+        known = _KNOWN_BY in run.output(run.head, _HELP, run.program("mesh-llm"))
+        join = () if known else ("--join", f"${_JOIN}")
         for node in run.workers:
-            nodes.append(run.start(node, label, argv(run, node, token), {}, background=True))
+            nodes.append(run.start(node, label, argv(run, node, join), secret, background=True))
     wait_for(run, head, "ready")
     return nodes
 

@@ -67,7 +67,8 @@ def _judge_fabric(context: GateContext, node: Node) -> Iterator[Verdict]:
 # IPv4's and ICMP's headers, bytes.
 _HEADERS = 28
 # $@ are pairs of a payload and an address. The first packets over a cable may find no neighbour.
-# macOS's ping forbids fragments by -D, and waits for milliseconds.
+# macOS's ping forbids fragments by -D, and waits for milliseconds. Where small packets pass that
+# may be cut and none that may not, ping has no such option.
 _PROBE = """
 if [ -e /proc/meminfo ]; then whole="-M do"; wait=1; else whole=-D; wait=1000; fi
 ping="ping -n -q -c 1 -W $wait"
@@ -75,7 +76,9 @@ try() {
   for _ in 1 2 3; do
     if $ping $whole -s "$1" "$2" >/dev/null 2>&1; then echo "$2 passes"; return; fi
   done
-  if $ping "$2" >/dev/null 2>&1; then echo "$2 small"; else echo "$2 silent"; fi
+  if ! $ping "$2" >/dev/null 2>&1; then echo "$2 silent"
+  elif $ping $whole "$2" >/dev/null 2>&1; then echo "$2 small"
+  else echo "$2 unasked"; fi
 }
 while [ $# -gt 1 ]; do try "$1" "$2" & shift 2; done
 wait
@@ -112,6 +115,12 @@ def _judge_path_mtu(context: GateContext, node: Node) -> Iterator[Verdict]:
             yield refused(
                 f"No packet came back {way}; see the cable and the firewall, and try '{ping}' on "
                 f"{node.name!r}."
+            )
+        elif found.get(address) == "unasked":
+            yield unknown(
+                f"The ping of node {node.name!r} has no option '{whole}' (busybox's has none), so "
+                f"that nobody knows whether packets of {fabric.mtu} bytes pass {way}; install "
+                "iputils there."
             )
         elif found.get(address) != "passes":
             yield unknown(f"{node.name!r} could not be asked for the path to {other.name!r}.")

@@ -30,13 +30,14 @@ def _cycle(node: str, switch: PowerSwitch, off_s: float) -> None:
         ) from None
     except subprocess.TimeoutExpired:
         raise NixwulfError(
-            f"The power switch of {node!r} did not end in {_TIMEOUT_S} s; try: {shown}"
+            f"The power switch of {node!r} did not end in {_TIMEOUT_S} s, and the node "
+            f"may be OFF; try: {shown}"
         ) from None
     if done.returncode != 0:
         words = " ".join((done.stderr or done.stdout).split())
         raise NixwulfError(
             f"The power switch of {node!r} failed with {done.returncode}: {words or 'silence'}; "
-            f"try: {shown}"
+            f"the node may be OFF; try: {shown}"
         )
 
 

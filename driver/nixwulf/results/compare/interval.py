@@ -53,12 +53,14 @@ class Interval:
 
     centre: its logarithm; runs, sessions: the variances of that. basis: whether the sessions cancel
     out since both sides were run in turn in them, are assumed to differ, or were seen to.
+    alike: what each side adds to the variance by runs if those of both vary alike.
     """
 
     centre: float
     runs: Variance
     sessions: Variance
     basis: Basis
+    alike: tuple[Variance, ...]
 
     @property
     def error(self) -> float:
@@ -122,7 +124,8 @@ def ratio_interval(a: Sessions, b: Sessions, distribution: bool) -> Interval | N
     shares = [one.shares.get(key, 0) - two.shares.get(key, 0) for key in {**a, **b}]
     sessions, in_them, basis = _of_sessions(one, two, math.fsum(share**2 for share in shares))
     runs = Variance(max(0.0, noise.of - in_them), noise.freedom)
-    return Interval(two.centre - one.centre, runs, sessions, basis)
+    both = alike(*((side.noise, sum(side.runs)) for side in (one, two)))
+    return Interval(two.centre - one.centre, runs, sessions, basis, both)
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,18 @@ def _noises(one: _Side, two: _Side) -> Iterator[Variance]:
         elif other.noise is not None:
             per_run = other.noise.of * sum(other.runs)
             yield Variance(per_run / sum(side.runs), other.noise.freedom)
+
+
+def alike(*sides: tuple[Variance | None, int]) -> tuple[Variance, ...]:
+    """The variance of each side by its runs if a run of one varies as a run of the other.
+
+    Args:
+        sides: the variance that is seen of each, if it is, and its number of runs.
+    """
+    freedom = math.fsum(noise.freedom for noise, _ in sides if noise)
+    squares = math.fsum(noise.of * runs * noise.freedom for noise, runs in sides if noise)
+    of_a_run = squares / freedom if freedom else 0.0
+    return tuple(Variance(of_a_run / n, noise.freedom if noise else 0) for noise, n in sides)
 
 
 def _of_sessions(one: _Side, two: _Side, weight: float) -> tuple[Variance, float, Basis]:

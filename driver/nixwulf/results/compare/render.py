@@ -22,7 +22,7 @@ from nixwulf.core.document import (
 from nixwulf.core.text import clean
 from nixwulf.results.compare.comparison import Comparison
 from nixwulf.results.compare.gate import Power
-from nixwulf.results.compare.interval import Interval
+from nixwulf.results.compare.interval import ASSUMED, Interval
 from nixwulf.results.compare.pairs import Ending, Pair
 from nixwulf.results.compare.text import Names, difference_document, differences, pairs, sentences
 from nixwulf.results.identity import Identity
@@ -122,7 +122,8 @@ def _pair(pair: Pair) -> dict[str, Any]:
 
 
 def _session_effect(interval: Interval) -> dict[str, Any]:
-    return {"basis": interval.basis, "stddev": math.sqrt(interval.sessions.of)}
+    assumed = {"assumed_stddev_of_a_session": ASSUMED} if interval.basis == "assumed" else {}
+    return {"basis": interval.basis, "stddev": math.sqrt(interval.sessions.of), **assumed}
 
 
 def _power(power: Power) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _POINTS = 4001
+_KNOTS = 60
 _MOST_FREEDOM = 1000.0  # as good as normal
 _LEAST_FREEDOM = 1.0
 
@@ -32,30 +32,21 @@ def quantile(share: float, freedom: float) -> float:
     return math.tan(float(np.interp(share, below, angles))) * math.sqrt(_within(freedom))
 
 
-def power(thresholds: Sequence[tuple[float, float]], freedom: float) -> float:
-    """How probable a t beyond all of its thresholds is where the truth is elsewhere (noncentral t).
-
-    Args:
-        thresholds: each how far the truth is from where it is held to, in true standard errors,
-            and how far the value has to be, in estimated ones.
-        freedom: degrees of freedom of the estimate.
-    """
+def quantiles(share: float, freedom: NDArray[np.float64]) -> NDArray[np.float64]:
+    """As quantile, of a share above a half, by interpolation: for thousands of freedoms."""
     import numpy as np
 
-    freedom = _within(freedom)
-    ratios = np.linspace(0.001, 4, 800)  # of the estimated to the true standard error
-    # Chi with its degrees of freedom, scaled; its constant is divided out.
-    weights = np.exp((freedom - 1) * np.log(ratios) - freedom * (ratios**2 - 1) / 2)
-    beyond = [min(shift - far * ratio for shift, far in thresholds) for ratio in ratios]
-    shares = [0.5 * math.erfc(-one / math.sqrt(2)) for one in beyond]
-    return float((weights * shares).sum() / weights.sum())
+    inverse = np.linspace(1 / _MOST_FREEDOM, 1 / _LEAST_FREEDOM, _KNOTS)
+    known = [math.log(quantile(share, 1 / one)) for one in inverse]
+    within = np.clip(freedom, _LEAST_FREEDOM, _MOST_FREEDOM)
+    return np.asarray(np.exp(np.interp(1 / within, inverse, known)))
 
 
 def _within(freedom: float) -> float:
     return min(max(freedom, _LEAST_FREEDOM), _MOST_FREEDOM)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=128)
 def _distribution(freedom: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Angles, and the probability below each: t is their tangent by the root of freedom."""
     import numpy as np

@@ -47,7 +47,7 @@ _SLASH = r"(?:/+|\\+/?|%2[Ff]|%5[Cc])"
 _PART = r"[^/\\\s:'\",;()\[\]%<>|&]"
 # Below these somebody's folder is found, or what everybody has.
 _ROOTS = (
-    r"mnt|media|scratch\d*|nfs\d*|net|export|gpfs|lustre|beegfs|ceph|autofs|vol\d*|volumes|storage|srv"
+    r"mnt|media|[Vv]olumes|scratch\d*|nfs\d*|net|export|gpfs|lustre|beegfs|ceph|autofs|vol\d*|storage|srv"
     r"|data\d*|work|afs|shared|raid\d*"
 )
 _PLACES = (
@@ -154,14 +154,16 @@ PATTERNS = (
         "serial number",
         r"(?<![A-Za-z])(?i:serial(?:[ _-]?(?:number|num|no\.?))?|s/n|sn|(?:asset|service)[ _-]?tag"
         r"|imei|part[ _-]?(?:number|no\.?)|board[ _-]?id)"
-        r"[\"']?(?:\s*[:=#]\s*|\s+(?:is\s+)?)[\"']?(?P<it>[A-Za-z0-9][\w-]{4,})",
+        r"[\"']?(?:\s*[:=#]\s*|\s+(?:is\s+)?)[\"'/]?(?P<it>[A-Za-z0-9][\w-]{4,}(?:/[\w-]+)*)",
         _no_serial,
     ),
+    # Of a disk formatted as FAT.
+    pattern("serial number", r"(?i)\buuid[=: ]\s*[\"']?(?P<it>[0-9a-f]{4}-[0-9a-f]{4})(?![\w-])"),
     pattern("serial number", r"(?<![\w.+/-])[A-Z0-9]{8,24}(?![\w.+-])", _no_bare_serial),
     Pattern("user name", _USER_AT_HOST, "[user]@[host]", _no_login),
     pattern(
         "user name",
-        rf"(?:{_SLASH}(?:home\d*|[Uu]sers|run{_SLASH}media|media|var{_SLASH}(?:spool{_SLASH})?mail|cron{_SLASH}crontabs){_SLASH})"
+        rf"(?:{_SLASH}(?:homes?\d*|[Uu]sers|run{_SLASH}media|media|var{_SLASH}(?:spool{_SLASH})?mail|cron{_SLASH}crontabs){_SLASH})"
         rf"(?P<it>(?!\.){_PART}+)",
         _no_user,
     ),
@@ -183,11 +185,21 @@ PATTERNS = (
     pattern("user name", r"(?<=:)[x*!]?:\d+:\d+:(?P<it>[^:\n]+):/"),
     pattern(
         "user name",
-        r"\b(?:[Uu]ser(?:name)?=|(?i:for|by|invalid) (?:invalid )?user |logged in as "
-        r"|Accepted \w+ for |chown (?:-\w+ )*|login:? "
-        r"|(?:sudo(?: -\w)*|runuser|setpriv|su) (?:-u|--user|-l|-) ?)"
+        r"\b(?:[Uu]ser(?:name)?(?:=|: ?)|(?i:for|by|of|invalid) (?:invalid )?(?i:user) "
+        r"|logged in as |Accepted \w+ for |chown (?:-\w+ )*|login:? |[Oo]wner(?:: ?|=| is | )"
+        r"|(?:sudo(?: -\w)*|runuser|setpriv|su|crontab|ssh) (?:-u|--user|-l|-) ?)"
         r"(?P<it>[A-Za-z_][\w.-]*)",
         _no_user,
+    ),
+    # As sudo's rules and lists of sessions have them.
+    pattern("user name", r"(?m)^(?P<it>[a-z_][\w.-]*)\s+ALL\s?=", _no_user),
+    pattern("user name", r"(?m)(?:^|\s)\d+\s+\d{3,6}\s+(?P<it>[a-z_][\w.-]*)\s+seat\d", _no_user),
+    # A share of Windows: its machine, then a folder that is mostly somebody's.
+    pattern("host name", r"(?<![\w\\:])\\{2,4}(?P<it>[A-Za-z][\w.-]+)\\{1,2}(?=[A-Za-z])"),
+    pattern(
+        "user name",
+        r"(?<![\w\\:])\\{2,4}(?:\[host\]|[A-Za-z][\w.-]+)\\{1,2}(?P<it>[A-Za-z][\w.-]*)",
+        _no_persons,
     ),
     pattern(
         "host name",
@@ -234,6 +246,7 @@ PATTERNS = (
         r"(?i)(?<![a-z])(?:[eb]?ssid|wi-?fi(?: network)?|wlan)[\"']?\s*(?:[:=]|\bis\b)\s*"
         r"(?!true|false)(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\n,;\[]+)",
     ),
+    pattern("address", r"(?i)(?<![a-z])[eb]?ssid\s+(?P<it>[^\s,;:=\[]{2,})"),
     pattern(
         "address",
         r"(?i)(?<![a-z])(?:lat(?:itude)?|lon(?:gitude)?|lng|gps|geo|coordinates?|location)[\"']?\s*[:=]?\s*"
@@ -257,9 +270,15 @@ HOST_TEXTS = tuple(
         r"^([A-Za-z0-9][\w.-]*):\d+:\d+ \[\d+\] NCCL",
         r"nixos-system-([^\s/\[]+?)-\d\d\.\d\d",
         r"(?<!\w)[A-Za-z_][\w.+-]*@(?!entry|plt|sha256|GLIBC)([A-Za-z][\w-]*)(?![\w.-])",
+        r"(?:connect to host|resolve (?:host ?name|host)) ([A-Za-z][\w.-]*)",
+        r"^\[([A-Za-z][\w.-]*):\d{3,}\]",
+        r"^(?:uname: ?)?Linux ([A-Za-z][\w.-]*) \d+\.\d+",
+        r"^(?:[A-Z][a-z]{2} [ \d]\d (?:\d\d:){2}\d\d|\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)?)"
+        r" ([A-Za-z][\w.-]*) [\w.()/-]+(?:\[\d+\])?:",
+        r"^([A-Za-z][\w-]*) kernel: \[",
     )
 )
-"""Where programs print the names of hosts: Open MPI, HPCC, NCCL, NixOS, prompts and logins."""
+"""Where programs print the names of hosts: Open MPI, HPCC, NCCL, NixOS, ssh, logs and prompts."""
 
 USER_TEXTS = tuple(
     re.compile(expression)

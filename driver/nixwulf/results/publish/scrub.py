@@ -11,7 +11,7 @@ from typing import Any
 from nixwulf.core.schema import schema
 from nixwulf.results.publish.identifiers import Word, Words
 from nixwulf.results.publish.patterns import PATTERNS, ipv6_spans
-from nixwulf.results.publish.secrets import SECRET_NAME
+from nixwulf.results.publish.secrets import HIDDEN, SECRET_NAME, is_secret
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
 
 # What has to do with memory, devices, clocks and cores; all others, known or not, are taken out:
@@ -191,14 +191,14 @@ class Scrubber:
         """Without the values of options whose names are those of secrets."""
         argv = list(command["argv"])
         for place, word in enumerate(argv[:-1], 1):
-            if word.startswith("-") and SECRET_NAME.search(word):
+            if word.startswith("-") and is_secret(word, argv[place]):
                 argv[place] = self._secret(argv[place])
         return {**command, "argv": argv}
 
     def _secret(self, value: str) -> str:
-        if value != "[key]":
-            self._note("key", value, "[key]")
-        return "[key]"
+        if value != HIDDEN:
+            self._note("key", value, HIDDEN)
+        return HIDDEN
 
     def _node(self, node: dict[str, Any]) -> dict[str, Any]:
         line = node.get("facts", {}).get("command_line")

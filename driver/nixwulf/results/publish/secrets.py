@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from importlib import resources
+from itertools import pairwise
 from math import log2
 from pathlib import Path
 
@@ -19,14 +21,20 @@ _NAMED = (
 SECRET_NAME = re.compile(
     r"(?i)(api[_-]?key|access[_-]?key|(private|secret|signing|shared|ssh)[_-]?key|token|secret"
     r"|passw(or)?d|passwort|pwd|(?<![a-z])pass|passphrase|psk|credentials?|cookies?|auth"
-    r"|webhook)s?$"
+    r"|webhook|(?<![a-z])join)s?$"
 )
-"""Names of options, variables and fields whose values are secrets."""
+"""Names of options, variables and fields whose values are secrets; who joins has an invitation."""
+HIDDEN = "[key]"
 
 # The largest vocabularies have fewer tokens than this: the number of one is no secret.
 _VOCABULARY = 1 << 22
 _NO_VALUES = re.compile(
     r"(?i:true|false|none|null|nil|yes|no|on|off|unset|empty|bool:.*|\(.*|<.*|\$.*|-.*)|[A-Z_]{3,9}"
+)
+_OF_PASSWORDS = re.compile(
+    r"(?i)for|is|was|and|or|not|must|may|can|cannot|will|has|from|with|without|required|prompts?|file|files"
+    r"|auth\w*|logins?|incorrect|wrong|failed|expired|needed|missing|empty|accepted|given|changed|hash\w*"
+    r"|entry|field|manager|protected|protection|changes?|twice|again|when|that|which|instead|-.*"
 )
 _SHORTEST_WORD = 8
 _BITS_PER_CHARACTER = 3.4
@@ -58,6 +66,28 @@ def _looks_made(match: re.Match[str]) -> bool:
     )
     entropy = -sum(n / len(text) * log2(n / len(text)) for n in Counter(text).values())
     return min(kinds) >= _OF_EACH and entropy > _BITS_PER_CHARACTER
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether the value of an option, a variable or a field is one, by its name.
+
+    No secret: a number of tokens, and a variable of an owned process that has it in its place.
+    """
+    if not value or value.startswith("$") or not SECRET_NAME.search(name):
+        return False
+    return not (name.lower().endswith("s") and re.fullmatch(r"[0-9.,]+", value))
+
+
+def named_secrets(argv: Sequence[str], environment: Mapping[str, str]) -> set[str]:
+    """The values in a command line and its environment that are secrets by their names."""
+    found = {value for name, value in environment.items() if is_secret(name, value)}
+    for option, value in pairwise(argv):
+        if option.startswith("-") and not value.startswith("-") and is_secret(option, value):
+            found.add(value)
+    for name, _, value in (word.partition("=") for word in argv):
+        if is_secret(name, value):
+            found.add(value)
+    return found
 
 
 def _secrets() -> tuple[Pattern, ...]:
@@ -93,6 +123,14 @@ def _secrets() -> tuple[Pattern, ...]:
             r"[\"']?(?P<it>(?<=\")[^\"\[]+|(?<=')[^'\[]+|[^\s\"',;\[\]]+)",
             _no_secret,
         ),
+        # In running text; what comes after it may as well be about the password.
+        pattern(
+            "key",
+            r"(?i)\b(?:password|passwd|passphrase|passcode|wpa-psk|psk)\s+"
+            r"(?:for\s+[^:\n]*:\s*)?(?P<it>[^\s\"',;:\[\]()]{4,})",
+            lambda match: bool(_OF_PASSWORDS.fullmatch(match["it"])),
+        ),
+        pattern("key", r"\b(?:mysql|mariadb|psql)\w*\s[^\n]*?-p(?P<it>[^\s\[]{3,})"),
         pattern("key", r"\bsshpass\s+-p\s*(?P<it>[^\s\[]+)"),
         pattern("key", r"(?<![\w-])(?:-u|--user)\s+[^\s:\[]+:(?P<it>[^\s\[]+)"),
         pattern("key", r"\bmachine\s+\S+\s+login\s+\S+\s+password\s+(?P<it>[^\s\[]+)"),

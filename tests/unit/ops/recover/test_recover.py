@@ -1,6 +1,9 @@
 """Recovering nodes: who goes down with whom, and the state that a node prints."""
 
 import os
+import socket
+import threading
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -11,6 +14,8 @@ from nixwulf.inventory.cluster import parse_cluster
 from nixwulf.nodes.ssh import Connection
 from nixwulf.ops.recover import down
 from nixwulf.ops.recover.down import await_answer, groups, parse
+from nixwulf.ops.recover.ladder import STEPS, recover
+from nixwulf.plugins import switches
 from stand_in import put
 
 NAMES = [f"n{number}" for number in range(6)]
@@ -109,6 +114,48 @@ def test_a_node_that_stays_silent_is_waited_for_no_longer_than_the_limit(tmp_pat
     said = []
     await_answer(node, 0, lambda _, words: said.append(words))
     assert said == []
+
+
+class Relay:
+    """A relay that answers once, to 'off', and is then gone."""
+
+    def __enter__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self.answer, daemon=True).start()
+        return f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def answer(self):
+        client, _ = self.listener.accept()
+        self.listener.close()
+        with client:
+            client.recv(1024)
+            # no output: a stand-in for a relay
+            client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+
+def test_a_node_that_its_switch_leaves_off_is_said_to_be_off_and_no_gate_is_blamed(
+    tmp_path, monkeypatch
+):
+    put(tmp_path, "ssh", "echo 'ssh: connect to host n0 port 22: No route to host' >&2; exit 255")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr("nixwulf.plugins.switches.relays._PAUSES_ON_S", (0, 0))
+    monkeypatch.setattr(switches, "cycle", partial(switches.cycle, off_s=0))
+    with Relay() as url:
+        switch = {"kind": "shelly", "url": url}
+        made = cluster(["ethernet"], [NAMES], power_switch=switch)
+        nodes = {node.name: Connection(node, ()) for node in made.nodes}
+        said = []
+        (found,) = recover(
+            made, nodes, ["n0"], lambda *words: said.append(words), deadline_s=0.1, steps=STEPS
+        )
+    assert found.step is None
+    assert found.words.startswith("Node 'n0' is OFF: it was not switched on again in 3 attempts")
+    assert f": curl '{url}/relay/0?turn=on' (" in found.words
+    assert said[-1] == ("n0", f"power: {found.words}")
+    assert any(words.startswith("reboot: ") for _, words in said)
 
 
 @given(st.text())

@@ -43,7 +43,7 @@ EVENTS = [
 
 @pytest.fixture
 def plan(tmp_path):
-    def make(nodes=2, **parameters):
+    def make(nodes=2, answers=None, **parameters):
         matrix = {
             "engine": ["mesh-llm"],
             "benchmark": ["serve"],
@@ -52,7 +52,7 @@ def plan(tmp_path):
             "parallelism": ["single" if nodes == 1 else "pipeline"],
             "parameters": {key: [value] for key, value in parameters.items()},
         }
-        run = planned(tmp_path, "pi-cm5-4", MODEL, matrix, **{"mesh-llm": "/bin/mesh-llm"})
+        run = planned(tmp_path, "pi-cm5-4", MODEL, matrix, answers, **{"mesh-llm": "/bin/mesh-llm"})
         run.raw.mkdir()
         return run
 
@@ -77,10 +77,24 @@ def test_the_others_join_by_the_token_that_the_head_prints(plan):
     head, *_ = launch(run)
     assert [(started.node, " ".join(started.argv)) for started in run.started] == [
         ("blade1", f"{COMMON} --split"),
-        ("blade2", f"{COMMON} --join eyJhIjoxfQ --split"),
-        ("blade3", f"{COMMON} --join eyJhIjoxfQ --split"),
+        ("blade2", f"{COMMON} --join $MESH_LLM_JOIN --split"),
+        ("blade3", f"{COMMON} --join $MESH_LLM_JOIN --split"),
+    ]
+    assert [started.environment.get("MESH_LLM_JOIN") for started in run.started] == [
+        None,
+        "eyJhIjoxfQ",
+        "eyJhIjoxfQ",
     ]
     assert model_name(run, head) == "llama"
+
+
+def test_a_release_that_reads_the_token_elsewhere_shows_it_on_no_command_line(plan):
+    run = plan(nodes=2, answers={"script": "      --join-file <PATH>  Read the token of"})
+    said_by(run, *EVENTS)
+    launch(run)
+    joined = run.started[1]
+    assert " ".join(joined.argv) == f"{COMMON} --split"
+    assert joined.environment == {"MESH_LLM_JOIN": "eyJhIjoxfQ"}
 
 
 def test_one_node_neither_joins_nor_splits_and_options_come_last(plan):
@@ -96,7 +110,7 @@ def test_one_node_neither_joins_nor_splits_and_options_come_last(plan):
 def test_no_command_line_has_an_option_that_reaches_a_public_mesh(plan):
     run = plan(mesh_options="--device CPU")
     for node in run.nodes:
-        line = argv(run, node, "token")
+        line = argv(run, node, ["--join", "token"])
         assert not {"--auto", "--publish", "--discover", "--nostr-relay"} & set(line)
         assert line[line.index("--relay") + 1] == "https://127.0.0.1:1/"
 

@@ -350,6 +350,16 @@ def test_packets_that_do_not_pass_are_distinguished_from_a_dead_path():
     assert held("path-mtu", context()).state == "unknown"
 
 
+def test_a_ping_that_cannot_forbid_fragments_is_named_and_no_mtu_is_blamed():
+    address, office = FW2.fabrics["cable"].address, FW2.fabrics["office"].address
+    # no output: what our own script prints
+    answer = f"{office} passes\n{address} unasked"
+    found = held("path-mtu", context(answers={"path-mtu": {"fw1": answer}}))
+    assert found.state == "unknown"
+    assert "The ping of node 'fw1' has no option '-M do'" in found.sentences[0]
+    assert "install iputils there" in found.sentences[0]
+
+
 def test_a_disk_that_is_nearly_full_is_refused():
     text = re.sub(r"\d+( +\d+% )", r"524288\1", fixture("linux/df.txt"))
     assert "0.50 GiB free on '/'" in refusal("disk", context(answers={"disk": {"fw1": text}}))

@@ -65,7 +65,7 @@ SOURCES = {
     "plugins/benchmarks/perftest.py": ("perftest",),
 }
 # For the shell and who serves, mkdir and rm, pip and cmake; a module of the driver; what is
-# refused; the end of a file's name.
+# refused; what is looked for in a help and given to none; the end of a file's name.
 # no output: words of the driver
 OTHERS = {
     "plugins/engines/llama_cpp/__init__.py": {"--port"},
@@ -73,7 +73,8 @@ OTHERS = {
     "plugins/engines/mlx/install.py": {"*"},
     "plugins/engines/mlx/ranks.py": {"-c"},
     "plugins/engines/devices.py": {"-c"},
-    "plugins/engines/mesh_llm.py": {*mesh.PUBLIC, "/v1/models"},
+    "plugins/engines/mesh_llm.py": {*mesh.PUBLIC, "/v1/models", "--join-file"},
+    "plugins/engines/vllm/ray.py": {"-s"},
     "plugins/engines/distributed_llama/__init__.py": {"--version"},
     "plugins/runtime/mpi.py": {"-c", "-daemon"},
     "plugins/runtime/nccl.py": {"-c"},

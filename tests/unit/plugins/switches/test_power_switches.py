@@ -13,16 +13,23 @@ from nixwulf.inventory.cluster import PowerSwitch, load_cluster
 from nixwulf.plugins.switches import cycle, require_known
 from nixwulf.plugins.switches.wake_on_lan import packet_of
 
+SILENT = 0
+
 
 class Relay(http.server.BaseHTTPRequestHandler):
     """Answers with a status, and keeps the paths of its requests."""
 
     asked: list[str] = []  # noqa: RUF012
     status = 200
+    of_next: list[int] = []  # noqa: RUF012
 
     def do_GET(self):
         self.asked.append(self.path)
-        self.send_response(self.status)
+        status = self.of_next.pop(0) if self.of_next else self.status
+        if status == SILENT:
+            self.close_connection = True
+            return
+        self.send_response(status)
         self.end_headers()
 
     def log_message(self, *_):
@@ -33,7 +40,7 @@ class Relay(http.server.BaseHTTPRequestHandler):
 def relay():
     server = http.server.HTTPServer(("127.0.0.1", 0), Relay)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    Relay.asked, Relay.status = [], 200
+    Relay.asked, Relay.status, Relay.of_next = [], 200, []
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
@@ -63,6 +70,42 @@ def test_a_relay_that_refuses_or_is_not_there_is_named_with_what_to_try(relay):
             cycle("n1", PowerSwitch("shelly-gen2", nobody), off_s=0)
 
 
+@pytest.fixture
+def pauses(monkeypatch):
+    """Those after each attempt, which the test does not wait for."""
+    found = []
+    monkeypatch.setattr("nixwulf.plugins.switches.relays.sleep", found.append)
+    return found
+
+
+@pytest.mark.parametrize("off", [200, SILENT])
+def test_a_relay_that_dies_between_off_and_on_is_asked_again(relay, pauses, off):
+    Relay.of_next = [off, SILENT, 503]
+    cycle("n1", PowerSwitch("shelly", relay), off_s=7)
+    assert Relay.asked == ["/relay/0?turn=off", *["/relay/0?turn=on"] * 3]
+    assert pauses == [7, 1, 4]
+
+
+def test_a_node_that_is_not_switched_on_again_is_off_and_the_command_is_named(relay, pauses):
+    Relay.of_next = [200, 503]
+    Relay.status = SILENT
+    with pytest.raises(NixwulfError) as error:
+        cycle("n1", PowerSwitch("shelly-gen2", relay, channel=1), off_s=0)
+    assert error.value.message.startswith(
+        "Node 'n1' is OFF: it was not switched on again in 5 attempts; switch it on by hand, or by"
+        f": curl '{relay}/rpc/Switch.Set?id=1&on=true' (The power switch of 'n1' did not answer"
+    )
+    assert len(Relay.asked) == 6
+    assert sum(pauses) == 45
+
+
+def test_where_the_relay_was_never_reached_nothing_is_switched(relay, pauses):
+    Relay.status = 401
+    with pytest.raises(NixwulfError, match="answered with HTTP 401"):
+        cycle("n1", PowerSwitch("shelly", relay), off_s=0)
+    assert Relay.asked == ["/relay/0?turn=off"]
+
+
 def test_a_sleeping_node_is_sent_its_address_sixteen_times(monkeypatch):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.bind(("127.0.0.1", 0))
@@ -79,7 +122,7 @@ def test_a_command_of_the_users_is_run_as_it_stands(tmp_path):
     mark = tmp_path / "a file"
     cycle("n1", PowerSwitch("command", command=("touch", str(mark))))
     assert mark.exists()
-    with pytest.raises(NixwulfError, match="failed with 3: no; try: sh -c 'echo no"):
+    with pytest.raises(NixwulfError, match="with 3: no; the node may be OFF; try: sh -c 'echo no"):
         cycle("n1", PowerSwitch("command", command=("sh", "-c", "echo no >&2; exit 3")))
     with pytest.raises(NixwulfError, match=r"cannot be run: '/nowhere': No such file"):
         cycle("n1", PowerSwitch("command", command=("/nowhere",)))

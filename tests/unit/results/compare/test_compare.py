@@ -363,7 +363,11 @@ def on(day, records):
 def test_what_one_side_measured_before_the_other_is_of_another_session(tmp_path):
     both = on("2026-01-02", [*runs(case(2), FAST), *runs(case(2), SLOW)])
     (pair,) = as_json(tmp_path, both[:3], both[3:])["pairs"]
-    assert pair["session_effect"] == {"basis": "assumed", "stddev": pytest.approx(0.02 * 2**0.5)}
+    assert pair["session_effect"] == {
+        "basis": "assumed",
+        "stddev": pytest.approx(0.02 * 2**0.5),
+        "assumed_stddev_of_a_session": 0.02,
+    }
 
 
 def test_repeated_sessions_give_the_session_effect_and_the_output_says_so(tmp_path):

@@ -30,6 +30,7 @@ _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
 # help when prompts repeat, which a benchmark's do not; filling them costs time and up to 8 GiB.
 _NO_CACHE = {"LLAMA_ARG_CACHE_PROMPT": "0", "LLAMA_ARG_CACHE_RAM": "0"}
 _START_LIMIT_S = 30.0
+_NOT_RUN = (126, 127)  # a shell's exit status for a program that cannot be run, or is not there
 # $1 is llama-server, $2 llama-bench, whose help has --rpc where it was built with RPC.
 _VERSION = '"$1" --version 2>&1; "$2" --help 2>&1 | grep -o -m 1 -e --rpc'
 # Prints the addresses ($2...) that do not accept a connection on the port ($1).
@@ -87,6 +88,12 @@ class LlamaCpp(Engine):
         """A GGUF."""
         return random_gguf.ensure(model)
 
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """More nodes than its scheduler has places for; each has at least one device."""
+        wrong = super().unsupported(point)
+        too_many = point["parallelism"] == "pipeline" and point["nodes"] > devices.MOST
+        return wrong or (devices.MANY if too_many else None)
+
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node needs all three, because any of them may be the head."""
         for name in ("llama-bench", "llama-server"):
@@ -110,6 +117,7 @@ class LlamaCpp(Engine):
     def start(self, run: Run) -> None:
         """Start an RPC server on each node that computes by one, and wait until all listen."""
         devices.look(run)
+        devices.require_few(run)
         if run.case.nodes == 1:
             return
         servers = [
@@ -282,6 +290,12 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
     addresses = [run.data_address(node) for node in devices.served(run)]
     while True:
         answer = run.head.run(["bash", "-c", _CONNECT, "bash", str(_RPC_PORT), *addresses])
+        if answer.returncode in _NOT_RUN:
+            raise RunFailure(
+                "skipped",
+                f"Node {run.head.node.name!r} lacks 'bash', by which the driver sees whether RPC "
+                "servers listen; install it there.",
+            )
         closed = answer.stdout.split()
         if not closed:
             return

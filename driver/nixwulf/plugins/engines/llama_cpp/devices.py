@@ -37,6 +37,11 @@ _FLAGS = "flags"
 # 126 to the head's CPU.
 ALL_LAYERS = 999
 CPU = "CPU"
+# Its scheduler has sixteen back ends, of which the head's CPU is one, and aborts at one more
+# (GGML_SCHED_MAX_BACKENDS: https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-backend.cpp).
+# Over tensors all devices are one back end.
+MOST = 15
+MANY = f"llama.cpp splits a model by pipeline over {MOST} devices at most"
 # `RDMA activated: qpn=12->34 mtu=1024 rx_depth=24`, on a Mac `RDMA(Apple/UC) activated: qpn=...`.
 # The numbers are the queue pairs of this side and of the other one, whose line has them reversed.
 _ACTIVATED = re.compile(r"RDMA(?:\([^)]*\))? activated: qpn=(\d+)->(\d+)")
@@ -112,6 +117,16 @@ def of_client(run: Run) -> tuple[str, ...]:
     """The devices that a client on the head names, RPC ones first; none computes on the CPU."""
     remote = sum(len(offered(run, node)) for node in served(run))
     return (*(f"RPC{number}" for number in range(remote)), *gpus(run, run.head))
+
+
+def require_few(run: Run) -> None:
+    """Raise RunFailure unsupported where nodes have more devices than llama.cpp splits over."""
+    if run.case.parallelism == "pipeline" and len(of_client(run)) > MOST:
+        raise RunFailure(
+            "unsupported",
+            f"{MANY}, and these nodes have {len(of_client(run))}; take fewer nodes, or "
+            "parallelism: [tensor].",
+        )
 
 
 def arguments(run: Run, separator: str) -> list[str]:

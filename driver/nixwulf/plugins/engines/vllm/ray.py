@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import shlex
 import time
 from collections.abc import Mapping
 
@@ -116,10 +117,14 @@ def _require_one_environment(run: Run) -> None:
 def _wait_for_nodes(run: Run, head: OwnedProcess, count: int) -> None:
     """Until Ray knows so many nodes; raises RunFailure when a daemon ends or a clock runs out."""
     clocks = Clocks(run, head)
-    variables = [f"{key}={value}" for key, value in environment(run).items()]
-    ray = run.program("ray")
+    # Over standard input: all users of both machines can read a command line.
+    variables = "".join(
+        f"export {key}={shlex.quote(value)}\n" for key, value in environment(run).items()
+    )
+    script = f'{variables}exec "$@" </dev/null\n'
+    status = [run.program("ray"), "status", f"--address={_address(run)}"]
     while True:
-        answer = run.head.run(["env", *variables, ray, "status", f"--address={_address(run)}"])
+        answer = run.head.run(["sh", "-s", "--", *status], stdin=script)
         if len(_NODE.findall(answer.stdout)) >= count:
             return
         for daemon in run.owned:

@@ -1,13 +1,17 @@
 """On which devices a case of llama.cpp computes, by what the build on each node lists."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from launch_plan import planned
+from launch_plan import Answering, planned
+from nixwulf.inventory.cluster import load_cluster, with_lab_nodes
 from nixwulf.plugins.engines.llama_cpp import ENGINE, devices
 from nixwulf.plugins.engines.llama_cpp.options import listed_devices
 from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import parse_sweep
 
 BUILDS = Path("tests/fixtures/llama.cpp")
 NO_GPU = (BUILDS / "0.5.0-dev-build-0-commit-0c1e570" / "list-devices.txt").read_text()
@@ -101,3 +105,49 @@ def test_a_platform_without_a_gpu_computes_on_what_is_there(tmp_path, listing, d
     run = looked(tmp_path, listing, cluster="mini-3", nodes=1)
     arguments = devices.arguments(run, "/")
     assert arguments == ["-dev", device, "-ngl", "0" if device == "none" else "999"]
+
+
+# hand-made: no node of so many GPUs is here
+# (form: https://github.com/ggml-org/llama.cpp/blob/0c1e570/common/arg.cpp#L1149)
+EIGHT_GPUS = "Available devices:\n" + "".join(
+    f"  ROCm{number}: AMD Radeon Graphics (9 MiB, 9 MiB free)\n" for number in range(8)
+)
+
+
+def test_more_devices_than_the_scheduler_has_places_for_are_unsupported_and_not_tried(tmp_path):
+    run = looked(tmp_path, EIGHT_GPUS)
+    with pytest.raises(RunFailure) as failure:
+        ENGINE.start(run)
+    assert failure.value.outcome == "unsupported"
+    assert "over 15 devices at most, and these nodes have 16; take fewer" in failure.value.reason
+    assert run.started == []
+    devices.require_few(looked(tmp_path, EIGHT_GPUS.rpartition("  ROCm7")[0]))
+
+
+def test_more_nodes_than_that_are_left_out_of_a_plan_by_pipeline_alone():
+    lab = with_lab_nodes(load_cluster("lab"), 16)
+    matrix = {"model": ["tiny"], "nodes": [15, 16], "fabric": ["rdma-like"]}
+    document = {
+        "name": "many",
+        "models": {"tiny": {"random": {"layers": 16}}},
+        "matrix": {**matrix, "parallelism": ["pipeline", "tensor"]},
+    }
+    plan = make_plan(parse_sweep(document, "many.yaml"), lab)
+    cases = [(case.nodes, case.parallelism) for case in plan.cases]
+    assert (15, "pipeline") in cases
+    assert (16, "pipeline") not in cases
+    assert devices.MANY in [left.reason for left in plan.left_out]
+
+
+def test_a_head_without_bash_is_named_and_its_silence_is_no_listener(tmp_path, monkeypatch):
+    run = looked(tmp_path, NO_GPU, backend="cpu")
+    words = "bash: not found"
+
+    def run_command(_node, command, **_):
+        assert command[0] == "bash"
+        return subprocess.CompletedProcess(command, 127, "", words)
+
+    monkeypatch.setattr(Answering, "run", run_command)
+    with pytest.raises(RunFailure, match="Node 'fw1' lacks 'bash'") as failure:
+        ENGINE.start(run)
+    assert failure.value.outcome == "skipped"

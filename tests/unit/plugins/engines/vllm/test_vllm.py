@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch_plan import planned
+from launch_plan import Answering, planned
 from nixwulf.inventory.attachments import Attachment
 from nixwulf.outputs import vllm
 from nixwulf.outputs.vllm import parse_serve
@@ -56,6 +56,24 @@ def test_ray_is_started_on_the_head_then_on_the_others_and_stopped_after_each(pl
         ("spark2", f"/bin/ray {worker} {common}"),
     ]
     assert all(started.after == ["/bin/ray", "stop", "--force"] for started in run.started)
+
+
+def test_rays_token_is_on_no_command_line(plan, monkeypatch):
+    commands, run = [], plan()
+    answer = Answering.run
+
+    def asked(node, command, **options):
+        commands.append((" ".join(command), options.get("stdin") or ""))
+        return answer(node, command, **options)
+
+    monkeypatch.setattr(Answering, "run", asked)
+    ENGINE.start(run)
+    secrets = {started.environment["RAY_AUTH_TOKEN"] for started in run.started}
+    (secret,) = secrets
+    assert any("status" in words for words, _ in commands)
+    assert not any(secret in words for words, _ in commands)
+    assert any(secret in given for _, given in commands)
+    assert not any(secret in " ".join(started.argv) for started in run.started)
 
 
 def test_the_server_asks_ray_for_its_workers(plan):
