@@ -96,11 +96,11 @@ def _take(
             found.seconds[name] = round(time.monotonic() - begin, 4)
 
     try:
+        found.shaped_by = shaped_by()  # first: a lab that is gone says so better than its nodes
         if run.case.model is not None:
             with timed("model"):
                 _bring(run, found, bring)
         with timed("facts"):
-            found.shaped_by = shaped_by()
             _look(run, engine, benchmark, judged=judged)
         with timed("gates"):
             _pass_gates(run, found)
