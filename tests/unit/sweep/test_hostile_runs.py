@@ -39,6 +39,7 @@ def run(folder, code):
 
 def test_a_line_without_an_end_is_kept_up_to_a_limit_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "KEPT_BYTES", 1 << 20)
+    # no output: a program of this test, and what it prints
     done = run(tmp_path, "import os\nfor _ in range(40): os.write(1, b'x' * 100_000)\nprint('end')")
     assert len(done.output) < (1 << 20) + 2 * process._END_BYTES + 200
     assert f"[{done.left_out} bytes are left out here]" in done.output
@@ -47,9 +48,11 @@ def test_a_line_without_an_end_is_kept_up_to_a_limit_and_says_so(tmp_path, monke
 
 
 def test_the_exit_mark_is_seen_behind_a_long_text_and_is_no_other_text(tmp_path):
+    # no output: a program of this test, and what it prints
     code = "import os, sys\nos.write(2, b'nixwulf-exit:abc\\n' + b'y' * 70_000)\nsys.exit(7)"
     done = run(tmp_path, code)
     assert done.returncode == 7
+    # no output: of the program above
     assert done.errors == "nixwulf-exit:abc\n" + "y" * 70_000
 
 
