@@ -1,7 +1,7 @@
 """A lab that ends within a sweep: its runs are records."""
 
 from lab_under_test import Silent
-from test_placing import plan_for
+from test_placing_in_the_lab import plan_for
 
 from nixwulf.sweep import session as bench
 

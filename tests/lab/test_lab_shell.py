@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lab_under_test import Silent
-from test_placing import plan_for
+from test_placing_in_the_lab import plan_for
 
 from nixwulf.sweep import session as bench
 
