@@ -94,12 +94,13 @@ def _secrets() -> tuple[Pattern, ...]:
     families = "|".join(read_toml(_FAMILIES)["families"].values())
     return (
         pattern("key", r"-----BEGIN [A-Z0-9 ]+-----.*?(?:-----END [A-Z0-9 ]+-----|\Z)"),
+        # Before what has no prefix: of a token whose rest looks like a key the prefix would stay.
+        pattern("key", rf"(?<![A-Za-z0-9])(?:{families})"),
         pattern("key", r"(?<![0-9A-Za-z+/])AAAA[0-9A-Za-z+/]{16,}={0,3}"),
         # A certificate without its frame, and a key of WireGuard.
         pattern("key", r"(?<![A-Za-z0-9+/=])MI[ICEGH][A-Za-z0-9+/\s]{60,}={0,2}"),
         pattern("key", r"(?<![A-Za-z0-9+/=-])[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="),
         pattern("key", r"SHA256:[0-9A-Za-z+/]{43}(?![0-9A-Za-z+/])"),
-        pattern("key", rf"(?<![A-Za-z0-9])(?:{families})"),
         # A JSON Web Token: two JSON objects in base64, and a signature.
         pattern("key", r"(?<![A-Za-z0-9])eyJ[\w-]{8,}\.(?:eyJ)?[\w-]+(?:\.[\w-]*)*"),
         pattern(

@@ -76,3 +76,8 @@ def test_homes_of_the_desk_and_of_nodes_are_taken_out_wherever_they_are():
     assert "zaphod" not in text
     assert "trillian" not in text
     assert made["engine"]["origin"] == "/[user]/bin/llama-bench"
+
+
+@pytest.mark.parametrize("rest", ["0" * 43 + "=", "AAAA" + "b" * 20, "MIID" + "c" * 70])
+def test_a_token_whose_rest_looks_like_a_key_is_taken_out_with_its_prefix(rest):
+    assert Scrubber(closed=CLOSED).text(f"with tfp_{rest} now") == "with [key] now"
