@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import time
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from nixwulf.inventory.cluster import Cluster, Shape, parse_cluster, with_lab_no
 from nixwulf.nodes import lab
 from nixwulf.results.record import load, save
 from nixwulf.sweep import session
+from stand_in import put
 
 
 def cluster_of(nodes: int, **shapes: Shape) -> Cluster:
@@ -28,6 +31,28 @@ def cluster_of(nodes: int, **shapes: Shape) -> Cluster:
         }
     document = {"name": "test", "lab": {"nodes": nodes}, "fabrics": fabrics}
     return with_lab_nodes(parse_cluster(document, "test.toml"), nodes)
+
+
+def as_machines(cluster: Cluster) -> str:
+    """A cluster file of a lab's nodes as machines of one's own, on the fabric 'cable'."""
+    text = (
+        'name = "own"\n[fabrics.cable]\nkind = "ethernet"\nspeed_gbps = 10\nmtu = 1500\n'
+        'subnet = "10.90.0.0/24"\n'
+    )
+    for node in cluster.nodes:
+        end = node.fabrics["cable"]
+        text += (
+            f'[[nodes]]\nname = "{node.name}"\nplatform = "generic-x86_64"\nssh = "{node.name}"\n'
+            f'fabrics.cable = {{ interface = "{end.interface}", address = "{end.address}" }}\n'
+        )
+    return text
+
+
+def desk(running: Running, folder: Path) -> dict[str, str]:
+    """The environment of a desk whose ssh, in a folder, reaches a lab's nodes as machines."""
+    ssh = f'exec {shutil.which("ssh")} -F {running.lab.ssh_config} "$@"'
+    wrapper = put(folder / "bin", "ssh", ssh)
+    return {**os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
 
 
 @dataclass(frozen=True)

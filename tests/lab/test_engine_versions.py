@@ -4,14 +4,11 @@ hand-made: no builds of these numbers are at hand
 (form: https://github.com/ggml-org/llama.cpp/blob/b9270/common/arg.cpp)
 """
 
-import os
-import shutil
 import subprocess
 import sys
 
 import pytest
-from lab_under_test import cluster_of
-from test_own_cluster import NODE
+from lab_under_test import as_machines, cluster_of, desk
 
 from nixwulf.inventory.cluster import Shape
 from nixwulf.results.record import load
@@ -55,24 +52,9 @@ def print_versions(programs):
 
 @pytest.fixture
 def nixwulf(machines, tmp_path):
-    script = f'exec {shutil.which("ssh")} -F {machines.lab.ssh_config} "$@"'
-    wrapper = put(tmp_path / "bin", "ssh", script)
-    environment = {**os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
+    environment = desk(machines, tmp_path)
     file = tmp_path / "own.toml"
-    file.write_text(
-        'name = "own"\n[fabrics.cable]\nkind = "ethernet"\nspeed_gbps = 10\nmtu = 1500\n'
-        'subnet = "10.90.0.0/24"\n'
-        + "".join(
-            NODE.format(
-                platform="generic-x86_64",
-                name=node.name,
-                ssh=node.name,
-                interface=node.fabrics["cable"].interface,
-                address=node.fabrics["cable"].address,
-            )
-            for node in machines.lab.cluster.nodes
-        )
-    )
+    file.write_text(as_machines(machines.lab.cluster))
 
     def run(*arguments):
         command = [sys.executable, "-m", "nixwulf", *(str(a) for a in arguments)]

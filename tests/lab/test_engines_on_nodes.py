@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 import pytest
-from lab_under_test import cluster_of
+from lab_under_test import as_machines, cluster_of, desk
 
 from llama_cpp_source import CMAKE, put_sdist
 from nixwulf.inventory.cluster import Shape
@@ -67,24 +67,15 @@ def nodes(machines):
 
 @pytest.fixture
 def file(machines, tmp_path):
-    text = 'name = "own"\n[fabrics.cable]\nkind = "ethernet"\nspeed_gbps = 10\nmtu = 1500\n'
-    text += 'subnet = "10.90.0.0/24"\n'
-    for node in machines.lab.cluster.nodes:
-        place = node.fabrics["cable"]
-        text += f'[[nodes]]\nname = "{node.name}"\nssh = "{node.name}"\n'
-        text += 'platform = "generic-x86_64"\nfabrics.cable = '
-        text += f'{{ interface = "{place.interface}", address = "{place.address}" }}\n'
     path = tmp_path / "mine.toml"
-    path.write_text(text)
+    path.write_text(as_machines(machines.lab.cluster))
     return path
 
 
 @pytest.fixture
 def command(machines, file, tmp_path):
     """Command line and environment of 'nixwulf engines', with the stand-in for a source."""
-    ssh = f'exec {shutil.which("ssh")} -F {machines.lab.ssh_config} "$@"'
-    wrapper = put(tmp_path / "bin", "ssh", ssh)
-    environment = {**os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
+    environment = desk(machines, tmp_path)
     environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
 
     def prepare(*words, cmake=CMAKE):

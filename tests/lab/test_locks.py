@@ -1,7 +1,6 @@
 """One driver a run folder and one a node, with real drivers, real sshd and real ends of both."""
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -9,7 +8,7 @@ import time
 
 import pytest
 from click.testing import CliRunner
-from lab_under_test import cluster_of
+from lab_under_test import as_machines, cluster_of, desk
 
 from nixwulf.cli.main import cli
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, GateError
@@ -19,7 +18,6 @@ from nixwulf.nodes.process import OwnedProcess, stop_owned
 from nixwulf.nodes.ssh import connections, open_all
 from nixwulf.ops.recover.down import state
 from nixwulf.results.record import load
-from stand_in import put
 
 SWEEP = """
 name: NAME
@@ -48,21 +46,8 @@ def nodes(machines):
 @pytest.fixture
 def drive(machines, tmp_path):
     """Start a driver at a desk whose ssh reaches the lab's nodes as machines."""
-    wrapper = put(
-        tmp_path / "bin", "ssh", f'exec {shutil.which("ssh")} -F {machines.lab.ssh_config} "$@"'
-    )
-    environment = {**os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
-    text = (
-        'name = "own"\n[fabrics.cable]\nkind = "ethernet"\nspeed_gbps = 10\nmtu = 1500\n'
-        'subnet = "10.90.0.0/24"\n'
-    )
-    for node in machines.lab.cluster.nodes:
-        end = node.fabrics["cable"]
-        text += (
-            f'[[nodes]]\nname = "{node.name}"\nplatform = "generic-x86_64"\nssh = "{node.name}"\n'
-            f'fabrics.cable = {{ interface = "{end.interface}", address = "{end.address}" }}\n'
-        )
-    (tmp_path / "own.toml").write_text(text)
+    environment = desk(machines, tmp_path)
+    (tmp_path / "own.toml").write_text(as_machines(machines.lab.cluster))
     started = []
 
     def start(*arguments):

@@ -4,21 +4,18 @@ OpenSSH finds the user's config by the password file, so a wrapper named ssh sta
 """
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 
 import pytest
-from lab_under_test import cluster_of
+from lab_under_test import cluster_of, desk
 
 from nixwulf.inventory.cluster import Shape
 from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.plugins.gates import all_gates
 from nixwulf.results.record import load
 from pair_sweep import SWEEP
-from stand_in import put
 
 NODE = """
 [[nodes]]
@@ -40,9 +37,7 @@ def machines(bring_up):
 
 @pytest.fixture
 def nixwulf(machines, tmp_path):
-    script = f'exec {shutil.which("ssh")} -F {machines.lab.ssh_config} "$@"'
-    wrapper = put(tmp_path / "bin", "ssh", script)
-    environment = {**os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
+    environment = desk(machines, tmp_path)
 
     def run(*arguments):
         command = [sys.executable, "-m", "nixwulf", *map(str, arguments)]

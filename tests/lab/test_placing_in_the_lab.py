@@ -1,6 +1,5 @@
 """A model is brought to the nodes in a phase of its case: what fails there fails that alone."""
 
-import os
 import shutil
 import signal
 import subprocess
@@ -9,8 +8,7 @@ import time
 
 import pytest
 import yaml
-from lab_under_test import Silent, cluster_of, recorded
-from test_own_cluster import NODE
+from lab_under_test import Silent, as_machines, cluster_of, desk, recorded
 
 from nixwulf.inventory.cluster import Shape
 from nixwulf.llm import random_gguf
@@ -136,31 +134,16 @@ def machines(bring_up, tmp_path):
     running = bring_up(
         cluster_of(2, cable=Shape()), "placing", path=sorted({one.parent for one in programs})
     )
-    wrapper = put(
-        tmp_path / "bin", "ssh", f'exec {shutil.which("ssh")} -F {running.lab.ssh_config} "$@"'
-    )
+    environment = desk(running, tmp_path)
     own = tmp_path / "own.toml"
-    text = (
-        'name = "own"\n[fabrics.cable]\nkind = "ethernet"\nspeed_gbps = 10\nmtu = 1500\n'
-        'subnet = "10.90.0.0/24"\n'
-    )
-    for node in running.lab.cluster.nodes:
-        place = node.fabrics["cable"]
-        text += NODE.format(
-            name=node.name,
-            platform="generic-x86_64",
-            ssh=node.name,
-            interface=place.interface,
-            address=place.address,
-        )
-    own.write_text(text)
+    own.write_text(as_machines(running.lab.cluster))
     (tmp_path / "own.yaml").write_text(SWEEP)
 
     def start(*more):
         command = [sys.executable, "-m", "nixwulf", "bench", tmp_path / "own.yaml"]
         return subprocess.Popen(
             [*map(str, command), "--cluster", str(own), "--out", str(tmp_path / "run"), *more],
-            env={**os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"},
+            env=environment,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
