@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nixwulf.cli.options import FilePath, allow_commands, fail_below, json_format
+from nixwulf.cli.run_folder import check_new, own_folder
 from nixwulf.core.errors import (
     EXIT_GATE,
     EXIT_INTERRUPTED,
@@ -85,8 +86,7 @@ def bench(
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.plugins.meters import complaints
     from nixwulf.report import load
-    from nixwulf.results.folder_lock import only_driver
-    from nixwulf.sweep.plan import make_plan, plan_to_resume, resuming, save_plan
+    from nixwulf.sweep.plan import make_plan, plan_to_resume, resuming
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
     from nixwulf.sweep.session import builds, record_path, run_plan
@@ -112,13 +112,9 @@ def bench(
     for sentence in complaints(plan.cluster.nodes):
         click.echo(sentence, err=True)
     try:
-        with only_driver(folder):
-            if resume is None:
-                check_new(folder)
-                save_plan(plan, folder / "plan.json")
-            with make_progress() as progress:
-                beside = partial(_show_while_building, progress) if builds(plan) else load
-                stopped = run_plan(plan, folder, progress, beside, fetch=fetch)
+        with own_folder(folder, plan if resume is None else None), make_progress() as progress:
+            beside = partial(_show_while_building, progress) if builds(plan) else load
+            stopped = run_plan(plan, folder, progress, beside, fetch=fetch)
     except KeyboardInterrupt:
         done = sum(record_path(folder, *run).exists() for run in plan.runs())
         planned = plan.sweep.repetitions * len(plan.cases)
@@ -237,18 +233,3 @@ def _compare(comparing: Callable[[], Comparison], limit: float | None) -> int:
         return EXIT_OK
     render.to_terminal(comparison, limit)
     return EXIT_OK if limit is None else comparison.exit_code(limit)
-
-
-def check_new(folder: Path) -> None:
-    """Raises InputError for a folder that holds something; of a run, with how to go on."""
-    from nixwulf.results.folder_lock import LOCK
-
-    if (folder / "plan.json").exists():
-        raise InputError(
-            f"{str(folder)!r} holds a run; go on with it by 'nixwulf bench --resume {folder}', or "
-            "choose another folder with --out."
-        )
-    if folder.exists() and (
-        not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir())
-    ):
-        raise InputError(f"{str(folder)!r} is not empty and not a run; choose another with --out.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nixwulf.cli.options import FilePath, allow_commands
+from nixwulf.cli.run_folder import own_folder
 from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -56,12 +57,10 @@ def reproduce(
       nixwulf reproduce framework-4 --cluster mine.toml --dry-run
       nixwulf reproduce runs/first --cluster mine.toml
     """
-    from nixwulf.cli.bench import check_new
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.report import load, summary_of, write
-    from nixwulf.results.folder_lock import only_driver
     from nixwulf.results.store import read_folder
-    from nixwulf.sweep.plan import make_plan, plan_to_resume, resuming, save_plan
+    from nixwulf.sweep.plan import make_plan, plan_to_resume, resuming
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
     from nixwulf.sweep.reproduce import render
@@ -90,10 +89,7 @@ def reproduce(
         render.expected(repeats(plan, ()), plan)
         return
     try:
-        with only_driver(folder), make_progress() as progress:
-            if resume is None:
-                check_new(folder)
-                save_plan(plan, folder / "plan.json")
+        with own_folder(folder, plan if resume is None else None), make_progress() as progress:
             stopped = run_plan(plan, folder, progress, load, fetch=fetch)
     except KeyboardInterrupt:
         go_on = f"Interrupted; go on with '{resuming(plan, folder, 'reproduce')}'."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nixwulf.cli.options import FilePath, RenamedOption
+from nixwulf.cli.run_folder import check_new, own_folder
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -119,7 +120,6 @@ def tune(
       nixwulf tune --cluster mine.toml --model /models/x.gguf --facts-of Llama-3.1-70B \\
         --quant Q4_K_M --goal throughput --concurrency 16
     """
-    from nixwulf.cli.bench import check_new
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.tune.goals import GOALS
     from nixwulf.tune.options import Request
@@ -206,10 +206,10 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
 
 
 def _exit_code(state: SearchState, *, found: bool) -> int:
-    if found and not state.lacks_watts:
-        return EXIT_OK
     if state.lacks_watts:
         return EXIT_RUN_FAILED
+    if found:
+        return EXIT_OK
     phases = [record["failure"]["phase"] for record in state.records.values()]
     return EXIT_GATE if all(phase == "gates" for phase in phases) else EXIT_RUN_FAILED
 
@@ -227,13 +227,7 @@ def _new_run(folder: Path, plan: Plan, state: SearchState) -> Iterator[None]:
     Raises:
         InputError: the folder is not new, or another driver has it.
     """
-    from nixwulf.cli.bench import check_new
-    from nixwulf.results.folder_lock import only_driver
-    from nixwulf.sweep.plan import save_plan
-
-    with only_driver(folder):
-        check_new(folder)
-        save_plan(plan, folder / "plan.json")
+    with own_folder(folder, plan):
         try:
             yield
         finally:

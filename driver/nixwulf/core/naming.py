@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
 import re
@@ -23,3 +24,11 @@ def slug(text: str, longest: int, also: str = "") -> str:
 def fingerprint(document: Any) -> str:
     """sha256 of JSON with sorted keys, 64 hexadecimal digits: documents that are equal share it."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def login() -> str | None:
+    """The name of the user of this process; None where a number has none, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import cache
 
 _TICK_S = 0.5
 # A thread that is so late was not only waiting for a processor.
@@ -35,11 +36,9 @@ class Pulse(threading.Thread):
         return self._ended
 
 
-_pulse: list[Pulse] = []
+_pulse = cache(Pulse)
 
 
 def last_end() -> float:
     """The same of the process's one pulse, which the first call starts."""
-    if not _pulse:
-        _pulse.append(Pulse())
-    return _pulse[0].last_end()
+    return _pulse().last_end()

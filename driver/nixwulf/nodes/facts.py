@@ -59,7 +59,7 @@ exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdl
   /proc/net/fib_trie /proc/self/status {" ".join(FILES)} /proc/cpuinfo -m 2000
 """
 
-_NOT_RUN = (126, 127)  # a shell's exit status for a program that cannot be run, or is not there
+NOT_RUN = (126, 127)  # a shell's exit status for a program that cannot be run, or is not there
 _LOOK_S = 0.1
 # Seconds since the boot and seconds that all CPUs idled, twice; macOS has neither.
 _IDLE = (
@@ -151,7 +151,7 @@ def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[s
     for node, answer in zip(nodes, answers, strict=True):
         if isinstance(answer, Unreachable):
             raise answer
-        if answer.returncode in _NOT_RUN:
+        if answer.returncode in NOT_RUN:
             raise NixwulfError(
                 f"Node {node.node.name!r} lacks 'grep' on PATH, which reads its facts and "
                 "counters; install it there."

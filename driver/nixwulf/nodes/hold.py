@@ -7,7 +7,6 @@ channel to it open: no end of a driver, a shell or a node leaves a lock behind t
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import subprocess
 import threading
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 
 from nixwulf.core import interrupts
 from nixwulf.core.errors import GateError, NixwulfError, one_line
+from nixwulf.core.naming import login
 from nixwulf.nodes.process import SHELL
 from nixwulf.nodes.ssh import Connection, each
 
@@ -112,14 +112,9 @@ class Hold:
 
     def _who(self) -> str:
         """The beginning of what names the holder: its node adds from where and since when."""
-        return one_line(f"{self.purpose} ({_user()}, process {os.getpid()}")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in a container
-        return f"user {os.getuid()}"
+        return one_line(
+            f"{self.purpose} ({login() or f'user {os.getuid()}'}, process {os.getpid()}"
+        )
 
 
 @contextlib.contextmanager

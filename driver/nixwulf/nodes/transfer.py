@@ -9,6 +9,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from select import PIPE_BUF, select
+from typing import IO
 
 from nixwulf.core import interrupts, standstill
 from nixwulf.core.errors import NixwulfError
@@ -101,6 +103,43 @@ def run_long(
         if process.returncode == SSH_FAILED:
             raise node.no_answer(errors)
         return subprocess.CompletedProcess(command, process.returncode, output.read(), errors)
+
+
+def relay(sender: subprocess.Popen[bytes], receiver: subprocess.Popen[bytes]) -> str:
+    """What one process prints, given to another, until both have ended, which they do in any case.
+
+    Returns:
+        Why that was cut off, as nothing moved; empty where it was not.
+    """
+    assert sender.stdout and receiver.stdin  # noqa: S101, PT018 - the caller asked for pipes
+    try:
+        still = _pump(sender.stdout, receiver.stdin)
+        if not still:
+            sender.wait(_STILL_S)
+            receiver.wait(_STILL_S)
+    except subprocess.TimeoutExpired:
+        still = f"its end did not come in {_STILL_S:g} s"
+    finally:
+        for process in (sender, receiver):
+            process.kill()
+            process.wait()
+    return still
+
+
+def _pump(source: IO[bytes], target: IO[bytes]) -> str:
+    """Bytes from one pipe to another until its end; why it stood still, empty where it did not."""
+    with target:
+        while select([source], [], [], _STILL_S)[0]:
+            part = os.read(source.fileno(), PIPE_BUF)
+            if not part:
+                return ""
+            if not select([], [target], [], _STILL_S)[1]:
+                return f"nothing more was taken for {_STILL_S:g} s"
+            try:
+                os.write(target.fileno(), part)
+            except BrokenPipeError:  # its own words say why
+                return ""
+    return f"nothing more was sent for {_STILL_S:g} s"
 
 
 def _follow(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import getpass
 import json
 import os
 import shlex
@@ -16,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.naming import login
 
 LOCK = ".lock"
 _MOST_BYTES = 4096
@@ -71,12 +71,8 @@ def _locked(path: Path) -> int:
 
 
 def _self() -> dict[str, str | int]:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in a container
-        user = str(os.getuid())
     return {
-        "user": user,
+        "user": login() or str(os.getuid()),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "since": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),

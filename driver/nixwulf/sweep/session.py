@@ -125,49 +125,36 @@ def run_plan(
     todo = missing_runs(plan, folder)
     if not todo:
         return None
-    saved: list[Path] = []
+    kept = False
     try:
-        _run_all(plan, todo, folder, observer, beside, fetch, saved)
+        with ExitStack() as stack:
+            with Pool(1) as pool:
+                pool.submit(beside)
+                connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
+                connected.models = Models(fetch, observer.building)
+            observer.sweep_starts(todo)
+            for case, repetition in todo:
+                observer.run_starts(case, repetition)
+                begin = time.monotonic()
+                record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
+                _keep(record, folder, record_path(folder, case, repetition))
+                kept = True
+                observer.run_ends(record, time.monotonic() - begin)
+                if record["outcome"] == "hang" and plan.sweep.recover_after_hang:
+                    _recover(connected, plan, case, observer)
     except NixwulfError as error:
-        if not saved:
+        if not kept:
             raise
         return error
     return None
 
 
-def _run_all(
-    plan: Plan,
-    todo: Sequence[tuple[Case, int]],
-    folder: Path,
-    observer: Observer,
-    beside: Callable[[], None],
-    fetch: bool,
-    saved: list[Path],
-) -> None:
-    """The runs that are to do, of which SAVED gets the records; the rest is as in `run_plan`."""
-    with ExitStack() as stack:
-        with Pool(1) as pool:
-            pool.submit(beside)
-            connected = stack.enter_context(session(of_used_nodes(plan, todo), observer))
-            connected.models = Models(fetch, observer.building)
-        observer.sweep_starts(todo)
-        for case, repetition in todo:
-            observer.run_starts(case, repetition)
-            begin = time.monotonic()
-            record = run_one(connected, plan, folder, case, repetition, observer.phase_starts)
-            saved.append(_keep(record, folder, record_path(folder, case, repetition)))
-            observer.run_ends(record, time.monotonic() - begin)
-            if record["outcome"] == "hang" and plan.sweep.recover_after_hang:
-                _recover(connected, plan, case, observer)
-
-
-def _keep(record: Record, folder: Path, path: Path) -> Path:
+def _keep(record: Record, folder: Path, path: Path) -> None:
     """Save a record; raises NixwulfError where nothing more can be kept: no input is at fault."""
     try:
         save(record, path, f"free some space, and go on with 'nixwulf bench --resume {folder}'")
     except InputError as error:
         raise NixwulfError(error.message) from None
-    return path
 
 
 def of_used_nodes(plan: Plan, todo: Sequence[tuple[Case, int]]) -> Plan:
@@ -203,25 +190,24 @@ def _recover(connected: Session, plan: Plan, case: Case, observer: Observer) -> 
 @contextmanager
 def session(plan: Plan, observer: Observer) -> Iterator[Session]:
     """The nodes of a plan's cluster, connected and held; a lab lives as long as the session."""
-    hold = Hold(f"sweep {plan.sweep.name!r}")
-    if not plan.cluster.is_lab:
-        try:
-            yield _connected(Session(plan.cluster, connections(plan.cluster), hold=hold))
-        finally:
-            hold.release()
-        return
+    with ExitStack() as stack:
+        up = _lab(plan, observer) if plan.cluster.is_lab else None
+        if up:
+            stack.callback(up.down)
+        hold = Hold(f"sweep {plan.sweep.name!r}")
+        stack.callback(hold.release)
+        nodes = connections(plan.cluster, up.ssh_config if up else None)
+        yield _connected(Session(plan.cluster, nodes, up, hold))
+
+
+def _lab(plan: Plan, observer: Observer) -> lab.Lab:
+    """The plan's lab, brought up with the programs of its engines."""
     programs: set[Path] = set()
     for name in sorted({case.engine for case in plan.cases if case.engine}):
         installation = engines.find(name).install_local(observer.building)
         programs |= {program.parent for program in installation.programs.values()}
     observer.step(f"Bringing up the lab: {len(plan.cluster.nodes)} nodes")
-    up = lab.up(plan.cluster, name=f"bench-{os.getpid()}", path=sorted(programs), lifeline=True)
-    try:
-        nodes = connections(plan.cluster, up.ssh_config)
-        yield _connected(Session(plan.cluster, nodes, up, hold))
-    finally:
-        hold.release()
-        up.down()
+    return lab.up(plan.cluster, name=f"bench-{os.getpid()}", path=sorted(programs), lifeline=True)
 
 
 def _connected(opened: Session) -> Session:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from select import PIPE_BUF, select
 from tempfile import TemporaryFile
-from typing import IO
 
 from nixwulf.core import interrupts
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import cache_dir
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection, each
-from nixwulf.nodes.transfer import put
+from nixwulf.nodes.transfer import put, relay
 from nixwulf.ops.engines.kinds import BuildState, NodeKind, kinds_of, parse
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.local import NodeBuild
@@ -26,7 +23,6 @@ _SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "engines" / "node.sh"
 _HERE = "this machine"
 _POLL_S = 0.2
 _COPY_S = 3600.0
-_STILL_S = 120.0  # a copy of which nothing more comes or is taken
 Observer = Callable[[str, str, float], None]
 """Called with a machine's name, the step that goes on there and the share of it that is done."""
 
@@ -180,39 +176,12 @@ def _copy(source: Connection, node: Connection, engine: Engine) -> None:
         receiver = interrupts.popen(
             node.argv(receive), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=printed
         )
-        try:
-            assert sender.stdout and receiver.stdin  # noqa: S101, PT018 - PIPE was asked for
-            still = _pump(sender.stdout, receiver.stdin)
-            if not still:
-                sender.wait(_STILL_S)
-                receiver.wait(_STILL_S)
-        except subprocess.TimeoutExpired:
-            still = f"its end did not come in {_STILL_S:g} s"
-        finally:
-            for process in (sender, receiver):
-                process.kill()
-                process.wait()
+        still = relay(sender, receiver)
         printed.seek(0)
         words = printed.read().strip().splitlines()
     if still or receiver.returncode != 0 or sender.returncode != 0:
         why = still or (words or [f"{source.node.name!r} sent no whole copy"])[-1]
         raise NixwulfError(f"Node {node.node.name!r} got no copy of {engine.name}: {why}")
-
-
-def _pump(source: IO[bytes], target: IO[bytes]) -> str:
-    """Bytes from one pipe to another until its end; why it stood still, empty where it did not."""
-    with target:
-        while select([source], [], [], _STILL_S)[0]:
-            part = os.read(source.fileno(), PIPE_BUF)
-            if not part:
-                return ""
-            if not select([], [target], [], _STILL_S)[1]:
-                return f"nothing more was taken for {_STILL_S:g} s"
-            try:
-                os.write(target.fileno(), part)
-            except BrokenPipeError:  # its own words say why
-                return ""
-    return f"nothing more was sent for {_STILL_S:g} s"
 
 
 def _verify(node: Connection, engine: Engine, state: BuildState) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import platform
 import pwd
@@ -11,13 +10,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from nixwulf.core.naming import login
+
 _NAMES = (Path("/etc/hostname"), Path("/etc/machine-info"))
 
 
 def users() -> Iterator[str]:
     """The user's logins, and the name that goes with them."""
-    with suppress(OSError, KeyError):  # a user id without a name, in a container
-        yield getpass.getuser()
+    yield login() or ""
     with suppress(KeyError):
         entry = pwd.getpwuid(os.getuid())
         yield entry.pw_name

@@ -6,6 +6,7 @@ import pytest
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Node
+from nixwulf.nodes import transfer
 from nixwulf.nodes.ssh import Connection
 from nixwulf.ops.engines import install
 from stand_in import put
@@ -21,7 +22,7 @@ def copy(tmp_path, monkeypatch):
     def between(sends, takes):
         put(tmp_path / "bin", "ssh", f'case "$*" in *"-T one "*) {sends};; *) {takes};; esac')
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-        monkeypatch.setattr(install, "_STILL_S", 1.0)
+        monkeypatch.setattr(transfer, "_STILL_S", 1.0)
         ends = (Connection(Node(name, "lab", name, {}), ()) for name in ("one", "two"))
         install._copy(*ends, ENGINE)
 

@@ -224,7 +224,6 @@ def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
     """The JSON that exo answers; raises RunFailure when it refuses."""
     import httpx
 
-    left_s = max(0.1, min(_ASK_S, endpoint.run.deadline - time.monotonic()))
     try:
         with endpoint.client() as client:
             answer = client.request(
@@ -232,7 +231,7 @@ def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
                 request.path,
                 params=request.query,
                 json=request.body,
-                timeout=left_s,
+                timeout=endpoint.run.head.limit(_ASK_S),
             )
             answer.raise_for_status()
             return answer.json()

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.llm import random_gguf
 from nixwulf.llm.random_model import RandomModel
+from nixwulf.nodes.facts import NOT_RUN
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, Performance
@@ -30,7 +31,6 @@ _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
 # help when prompts repeat, which a benchmark's do not; filling them costs time and up to 8 GiB.
 _NO_CACHE = {"LLAMA_ARG_CACHE_PROMPT": "0", "LLAMA_ARG_CACHE_RAM": "0"}
 _START_LIMIT_S = 30.0
-_NOT_RUN = (126, 127)  # a shell's exit status for a program that cannot be run, or is not there
 # $1 is llama-server, $2 llama-bench, whose help has --rpc where it was built with RPC.
 _VERSION = '"$1" --version 2>&1; "$2" --help 2>&1 | grep -o -m 1 -e --rpc'
 # Prints the addresses ($2...) that do not accept a connection on the port ($1).
@@ -290,7 +290,7 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
     addresses = [run.data_address(node) for node in devices.served(run)]
     while True:
         answer = run.head.run(["bash", "-c", _CONNECT, "bash", str(_RPC_PORT), *addresses])
-        if answer.returncode in _NOT_RUN:
+        if answer.returncode in NOT_RUN:
             raise RunFailure(
                 "skipped",
                 f"Node {run.head.node.name!r} lacks 'bash', by which the driver sees whether RPC "
