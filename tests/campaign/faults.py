@@ -21,6 +21,8 @@ from nixwulf.nodes import lab
 from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE
 from nixwulf.plugins.engines.llama_cpp import LlamaCpp
 
+_COMES_S = 3.0
+
 
 def signal_driver(stage: Stage, name: str) -> None:
     assert stage.process is not None
@@ -49,8 +51,13 @@ def _inside(name: str) -> set[int]:
 
 
 def signal_on(_: Stage, name: str, program: str, which: str) -> None:
-    ours = {p for p, line in descendants().items() if program in line.split(" ")[0]}
-    _signal(ours & _inside(name), which, f"no {program} on {name}")
+    """Of a phase that has begun, the program may be a moment away yet."""
+    deadline = time.monotonic() + _COMES_S
+    ours: set[int] = set()
+    while not ours and time.monotonic() < deadline:
+        ours = {p for p, line in descendants().items() if program in line.split(" ")[0]}
+        ours &= _inside(name)
+    _signal(ours, which, f"no {program} on {name}")
 
 
 def _signal(processes: Iterable[int], which: str, none: str) -> None:
@@ -65,7 +72,8 @@ def _signal(processes: Iterable[int], which: str, none: str) -> None:
 
 def signal_masters(_: Stage, which: str) -> None:
     """The driver's own shared connections."""
-    masters = {p for p, line in descendants().items() if line.startswith("ssh: ")}
+    marks = ("ssh: ", "ControlMaster=auto -fN")
+    masters = {p for p, line in descendants().items() if any(mark in line for mark in marks)}
     _signal(masters, which, "no shared connection")
 
 
@@ -196,8 +204,10 @@ def folder_raw_is_a_file(stage: Stage) -> None:
 
 
 def greeting(_: Stage, text: str) -> None:
+    """By what sshd runs before any command, whatever the login shell is."""
+    script = 'mkdir -p "$2" && printf "echo \'%b\'\\n" "$1" >"$2/rc"'
     for name in ("n1", "n2"):
-        on_node(name, 'printf "echo \'%b\'\\n" "$1" >/run/lab/home/.bashrc', text)
+        on_node(name, script, text, "/run/lab/home/.ssh")
 
 
 def fill_on(_: Stage, name: str, folder: str) -> None:

@@ -122,17 +122,23 @@ def _second_is_there() -> Iterable[Trial]:
             150,
             second=_ENDS,
         )
-    for how in ("strings", "zeros", "surrogate", "huge-numbers"):
+    # Numbers of 0 may be refused by what counts the bytes first; a damaged word changes no number.
+    for how, outcomes in (
+        ("strings", BROKEN),
+        ("huge-numbers", BROKEN),
+        ("zeros", BROKEN | UNPROVED),
+        ("surrogate", OK | BROKEN),
+    ):
         yield Trial(
             f"llama-bench: {how}, then a second run",
             "two-tiny",
             "",
             "damage",
             ("llama-bench", how),
-            BROKEN,
-            frozenset({1}),
+            outcomes,
+            frozenset({0, 1}) if "ok" in outcomes else frozenset({1}),
             100,
-            second=BROKEN,
+            second=outcomes,
         )
     for content in ("7", "{}", "null", '["a", 1, null]', "[" * 100, "x"):
         yield Trial(

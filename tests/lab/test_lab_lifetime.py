@@ -18,6 +18,7 @@ from lab_under_test import Running, Traces, cluster_of
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import Shape
 from nixwulf.nodes import lab
+from nixwulf.nodes.ssh import connections, open_all
 from stand_in import put
 
 TWO_FABRICS = {"plain": Shape(rate_gbps=10), "slow": Shape(delay_us=500)}
@@ -134,21 +135,26 @@ def test_a_lab_whose_supervisor_hangs_is_killed_by_down(
     assert seen.left() == []
 
 
+@pytest.mark.parametrize("by", ["ssh", "the driver"])
 def test_a_stopped_connection_of_a_lab_is_ended_by_down(
-    bring_up: Callable[..., Running],
+    by: str, bring_up: Callable[..., Running]
 ) -> None:
     def masters() -> list[int]:
-        title = f"ssh: {running.lab.files.connections}/".encode()
+        titles = (f"ssh: {running.lab.files.connections}/", f"ssh\0-F\0{running.lab.ssh_config}\0")
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if (process / "cmdline").read_bytes().startswith(title):
+                if (process / "cmdline").read_text().startswith(titles):
                     found.append(int(process.name))
         return found
 
-    running = bring_up(cluster_of(2, **TWO_FABRICS), "stopped-master")
-    running.out("n1", "true")
-    running.out("n2", "true")
+    cluster = cluster_of(2, **TWO_FABRICS)
+    running = bring_up(cluster, "stopped-master")
+    if by == "ssh":
+        running.out("n1", "true")
+        running.out("n2", "true")
+    else:
+        open_all(connections(cluster, running.lab.ssh_config).values())
     (one, _) = masters()
     os.kill(one, signal.SIGSTOP)
     begin = time.monotonic()

@@ -75,8 +75,8 @@ def cli() -> None:
 _OF_THE_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EAGAIN, errno.EIO}
 
 
-# Of a library that is too large for what 'ulimit -v' leaves.
-_NO_ROOM = "failed to map segment from shared object"
+# A library or the stack of a thread that is too large for what 'ulimit -v' leaves.
+_NO_ROOM = ("failed to map segment from shared object", "can't start new thread")
 
 
 def _complain(words: str) -> None:
@@ -103,8 +103,8 @@ def main() -> None:
         where = "" if error.filename is None else f"{quoted(str(error.filename))}: "
         _complain(f"{where}{error.strerror}.")
         code = EXIT_USAGE
-    except (MemoryError, ImportError) as error:
-        if isinstance(error, ImportError) and _NO_ROOM not in str(error):
+    except (MemoryError, ImportError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(text in str(error) for text in _NO_ROOM):
             raise
         _complain("There is not enough memory; look at 'ulimit -v' and at what else runs.")
         code = EXIT_USAGE

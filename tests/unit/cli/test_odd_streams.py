@@ -57,3 +57,18 @@ def test_too_little_memory_for_a_library_is_a_sentence():
     assert "'ulimit -v'" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.returncode == 2
+
+
+def test_too_little_memory_for_a_thread_is_a_sentence(tmp_path: Path):
+    cluster = tmp_path / "one.toml"
+    cluster.write_text(
+        'name = "one"\n[fabrics]\n[[nodes]]\nname = "n1"\nssh = "127.0.0.1"\n'
+        'platform = "generic-x86_64"\nfabrics = {}\n'
+    )
+    # The stack of a thread is as large as that of a process may be.
+    limited = ["bash", "-c", 'ulimit -s 8000000 -v 4000000; exec "$@"', "bash"]
+    argv = [sys.executable, "-m", "nixwulf", "nodes", "exec", "--cluster", str(cluster), "true"]
+    done = subprocess.run([*limited, *argv], capture_output=True, text=True, check=False)
+    assert "'ulimit -v'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2

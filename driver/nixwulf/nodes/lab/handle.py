@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -42,6 +43,7 @@ from nixwulf.nodes.ssh import connections, open_all
 ANSWER_SECONDS = 10.0
 END_SECONDS = 10.0
 MASTER_SECONDS = 3.0
+_SOCKETS = Path("/proc/net/unix")
 
 
 @dataclass(frozen=True)
@@ -184,11 +186,14 @@ class Lab:
 
 def _kill_master(connection: Path) -> None:
     """End the ssh that holds a connection's socket and does not answer, as a stopped one."""
-    title = f"ssh: {connection} [mux]".encode()
-    for process in Path("/proc").glob("[0-9]*"):
+    # ssh binds another name, with an ending, and links the socket to its own.
+    bound = re.compile(rf"(\d+) {re.escape(str(connection))}\.\w+")
+    lines = _SOCKETS.read_text("utf-8", "replace").splitlines()
+    ours = {f"socket:[{match[1]}]" for match in map(bound.search, lines) if match}
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):
-            if (process / "cmdline").read_bytes().rstrip(b"\0 ") == title:
-                os.kill(int(process.name), signal.SIGKILL)
+            if str(descriptor.readlink()) in ours:
+                os.kill(int(descriptor.parts[2]), signal.SIGKILL)
 
 
 def labs() -> list[Lab]:
