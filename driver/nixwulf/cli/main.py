@@ -96,6 +96,10 @@ def main() -> None:
         error.message = one_line(error.message)  # type: ignore[misc]
         error.show()
         code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        with suppress(OSError):
+            click.echo("Interrupted.", err=True)
+        code = EXIT_INTERRUPTED
     except OSError as error:
         if error.filename is None and error.errno not in _OF_THE_MACHINE:
             raise
@@ -108,8 +112,4 @@ def main() -> None:
             raise
         _complain("There is not enough memory; look at 'ulimit -v' and at what else runs.")
         code = EXIT_USAGE
-    except (click.Abort, KeyboardInterrupt):
-        with suppress(OSError):
-            click.echo("Interrupted.", err=True)
-        code = EXIT_INTERRUPTED
     sys.exit(code if isinstance(code, int) else 0)

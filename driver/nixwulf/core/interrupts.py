@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # because of the first is not left half-way because of the second.
 _ONE_S = 5.0
 _GRACE_S = 1.0
+_SOON_S = 0.01
 
 
 class _Scope:
@@ -84,13 +86,14 @@ def _signal(process: subprocess.Popen[Any], number: int) -> None:
 def handle() -> None:
     """From now on the signals cancel; a signal that is ignored (nohup, `&` in a script) stays so.
 
-    The main thread gets a KeyboardInterrupt.
+    The main thread gets a KeyboardInterrupt; one that Python drops, as in a callback, comes again.
     """
-    last = -_ONE_S
+    last, came = -_ONE_S, signal.SIGINT
 
     def cancel(number: int, _frame: FrameType | None) -> None:
-        nonlocal last
+        nonlocal last, came
         global _root
+        came = signal.Signals(number)
         if number == signal.SIGHUP:
             _leave_terminal()
         if time.monotonic() - last < _ONE_S:
@@ -100,6 +103,15 @@ def handle() -> None:
         before.cancel()
         raise KeyboardInterrupt
 
+    def again(dropped: sys.UnraisableHookArgs) -> None:
+        nonlocal last
+        if issubclass(dropped.exc_type, KeyboardInterrupt):
+            last = -_ONE_S
+            threading.Timer(_SOON_S, signal.pthread_kill, (threading.get_ident(), came)).start()
+        else:
+            sys.__unraisablehook__(dropped)
+
+    sys.unraisablehook = again
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, cancel)

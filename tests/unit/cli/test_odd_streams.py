@@ -72,3 +72,21 @@ def test_too_little_memory_for_a_thread_is_a_sentence(tmp_path: Path):
     assert "'ulimit -v'" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.returncode == 2
+
+
+_INTERRUPTED = """
+import os, signal
+from nixwulf.cli import main
+def interrupted(name):
+    os.kill(os.getpid(), signal.SIGINT)
+main.importlib.import_module = interrupted
+import sys
+sys.argv = ["nixwulf", "models"]
+main.main()
+"""
+
+
+def test_an_interrupt_while_a_command_loads_is_a_word():
+    argv = [sys.executable, "-c", _INTERRUPTED]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (130, "Interrupted.")

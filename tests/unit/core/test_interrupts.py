@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -28,3 +30,27 @@ def test_the_handlers_are_as_before_whatever_happens_in_the_block():
     with held_back():
         pass
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+_WHERE_PYTHON_DROPS_EXCEPTIONS = """
+import os, signal, time
+from nixwulf.core import interrupts
+
+class Dropped:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+
+interrupts.handle()
+Dropped()
+try:
+    time.sleep(20)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_where_python_drops_exceptions_comes_again():
+    argv = [sys.executable, "-c", _WHERE_PYTHON_DROPS_EXCEPTIONS]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import fcntl
 import ipaddress
 import json
 import os
 import re
 import shutil
-from contextlib import suppress
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE
 
 # A unix socket's path holds 107 bytes, and ssh adds 17 characters while it makes one.
 STATE_PATH_MAXIMUM = 80
+_WRITES_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,26 @@ class StateFolder:
 
     def remove(self) -> None:
         """Remove the folder; the lock last, for it shows others that a process is still here."""
-        with suppress(FileNotFoundError):
-            for child in list(self.folder.iterdir()):
-                if child.is_dir():
-                    shutil.rmtree(child, ignore_errors=True)
-                elif child != self.lock:
-                    child.unlink(missing_ok=True)
-            self.lock.unlink(missing_ok=True)
-            self.folder.rmdir()
+        # A program that was started in the moment of an interrupt may write a file yet.
+        until = time.monotonic() + _WRITES_S
+        while True:
+            try:
+                self._remove_files()
+                self.lock.unlink(missing_ok=True)
+                return self.folder.rmdir()
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY or time.monotonic() > until:
+                    raise
+            time.sleep(0.01)
+
+    def _remove_files(self) -> None:
+        for child in list(self.folder.iterdir()):
+            if child.is_dir():
+                shutil.rmtree(child, ignore_errors=True)
+            elif child != self.lock:
+                child.unlink(missing_ok=True)
 
 
 def base() -> Path:

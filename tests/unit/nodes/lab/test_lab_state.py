@@ -43,3 +43,20 @@ def test_a_folder_too_long_for_a_socket_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/" + "long/" * 20)
     with pytest.raises(InputError, match="set XDG_RUNTIME_DIR"):
         state_of("x")
+
+
+def test_a_file_that_is_written_while_the_folder_is_removed_does_not_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = StateFolder(tmp_path / "lab")
+    state.folder.mkdir()
+    rmdir = Path.rmdir
+
+    def late(folder: Path) -> None:
+        monkeypatch.setattr(Path, "rmdir", rmdir)
+        (folder / "id_ed25519").write_text("a key")
+        folder.rmdir()
+
+    monkeypatch.setattr(Path, "rmdir", late)
+    state.remove()
+    assert not state.folder.exists()
