@@ -16,6 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 from nixwulf.cli.main import cli
+from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import lab
 from nixwulf.plugins.engines.llama_cpp import ENGINE
@@ -197,3 +198,23 @@ def test_an_interrupt_right_when_a_record_is_kept_loses_nothing(tmp_path, monkey
     assert len(records(folder)) == 1
     assert "it was interrupted" in done.output
     assert "Best measured: " in done.output
+
+
+def test_a_search_that_cannot_go_on_says_why_and_the_best_of_what_it_measured(
+    tmp_path, monkeypatch
+):
+    def full_at_the_second(document, path, *rest):
+        if records(folder):
+            raise InputError(f"{path} cannot be written (No space left on device).")
+        record.save(document, path, *rest)
+
+    monkeypatch.setattr(measure, "save", full_at_the_second)
+    folder = tmp_path / "run"
+    done = CliRunner().invoke(
+        cli, ["tune", "--model", "random", *SHORT, "--goal", "prompt", "--out", str(folder)]
+    )
+
+    assert done.exit_code == 2, done.output
+    assert "No space left on device" in done.output
+    assert "Best measured: " in done.output
+    assert (folder / "report.html").exists()

@@ -12,7 +12,14 @@ import click
 
 from nixwulf.cli.options import FilePath, RenamedOption
 from nixwulf.cli.run_folder import check_new, own_folder
-from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
+from nixwulf.core.errors import (
+    EXIT_GATE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_RUN_FAILED,
+    InputError,
+    NixwulfError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,13 +189,18 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
         render.print_measurement(beside, state, n, before[n])
         before[:] = state.estimates()
 
-    interrupted = False
+    interrupted, stopped = False, None
     decision = Decision(None, "it was interrupted")
     try:
         with _new_run(folder, plan, state), TerminalProgress(beside) as progress:
             decision = measure(state, plan, folder, budget, progress, on_run_end, load)
     except KeyboardInterrupt:
         interrupted = True
+    except NixwulfError as error:
+        if not state.took:
+            raise
+        error.show()
+        stopped, decision = error.exit_code, Decision(None, "it could not go on")
     if not state.took:
         click.echo(f"Nothing was measured: {decision.why}.", err=True)
         return EXIT_INTERRUPTED if interrupted else EXIT_RUN_FAILED
@@ -202,7 +214,9 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     click.echo(f"Report: {write(summary_of(folder))}")
     if state.lacks_watts and not interrupted:
         render.print_no_watts(console, state)
-    return EXIT_INTERRUPTED if interrupted else _exit_code(state, found=top is not None)
+    if interrupted or stopped is not None:
+        return EXIT_INTERRUPTED if stopped is None else stopped
+    return _exit_code(state, found=top is not None)
 
 
 def _exit_code(state: SearchState, *, found: bool) -> int:
