@@ -299,4 +299,5 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Strategy]:
         graphs=graphs,
         chunk=int(number(r"\bub=(\d+)") or 0),
         collectives="rccl" if summed_by and engine == "llama.cpp" else "",
+        version=row.get("engine_version", "") if engine == "distributed-llama" else "",
     )

@@ -65,6 +65,7 @@ class Strategy:
     graphs: whether the engine replays recorded kernels (None: as the engine does by itself).
     chunk: tokens of a prompt that are computed at once, 0: the engine's default. collectives: the
     library that sums in place of the engine's own code ('rccl' in a llama.cpp patched for it).
+    version: of the engine, as it states it; empty: a current one.
     """
 
     engine: str
@@ -78,6 +79,7 @@ class Strategy:
     graphs: bool | None = None
     chunk: int = 0
     collectives: str = ""
+    version: str = ""
 
     def __post_init__(self) -> None:
         if self.parallelism not in PARALLELISMS:

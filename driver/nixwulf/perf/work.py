@@ -7,6 +7,7 @@ constants can be fitted by least squares.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil, log2
@@ -32,6 +33,7 @@ _TILE = 64  # tokens of a tile of a product of matrices where the engine states 
 _HANDED_ON = 20
 _HANDED_ON_BY_EXPERT = 12
 _DENSE = 2
+_VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})")
 
 
 @dataclass(frozen=True)
@@ -337,8 +339,10 @@ def exchange(
     (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). NCCL and RCCL: that or a
     tree, up and down its log2 N levels with all of it, whichever is faster for the size
     (https://github.com/NVIDIA/nccl/issues/754). Mesh (JACCL): everyone sends to everyone at once.
-    Star (distributed-llama): the root serves one worker after the other, out and back. llama.cpp
-    over RPC: all pairs through the client, in as many round trips as it handles.
+    Mesh of distributed-llama: the same, but each sends to one after the other over its one link,
+    and then reads from all (syncNodeSlices in its nn-network.cpp). Star (before its 0.11): the root
+    serves one worker after the other, out and back. llama.cpp over RPC: all pairs through the
+    client, in as many round trips as it handles.
 
     Args:
         strategy: how the model is run.
@@ -348,9 +352,11 @@ def exchange(
         size: of what is summed, bytes.
     """
     one_way, rate = fabric.rtt_us / 2e6, _bytes_a_second(fabric)
+    packed = size * 34 / 64  # Q80: 34 bytes for 32 values
     if collective(strategy) == "star":
-        packed = size * 34 / 64  # Q80: 34 bytes for 32 values
         return 4 * (nodes - 1) * one_way, 2 * (nodes - 1) * packed / nodes / rate
+    if collective(strategy) == "mesh":
+        return one_way, (nodes - 1) * packed / rate
     if _is_rpc(strategy):
         return 2 * handled(strategy, nodes, servers) * one_way, 2 * (nodes - 1) * size / rate
     if fabric.kind in MAC_RDMA_KINDS:
@@ -362,8 +368,12 @@ def exchange(
 
 
 def collective(strategy: Strategy) -> str:
-    """How nodes sum: as a library does in place of the engine, or as the engine does."""
-    return "tree" if strategy.collectives else performance(strategy.engine).collective
+    """How nodes sum: as a library does in place of the engine, or as the engine's version does."""
+    engine = performance(strategy.engine)
+    version = _VERSION.match(strategy.version)
+    if version and tuple(map(int, version.groups())) < engine.star_before:
+        return "star"
+    return "tree" if strategy.collectives else engine.collective
 
 
 def _is_rpc(strategy: Strategy) -> bool:

@@ -303,7 +303,10 @@ def test_sums_over_a_link_follow_the_engines_algorithm():
     assert latency("mlx", 4) == pytest.approx(2 * 3 * 50)  # ring
     assert latency("vllm", 4) == pytest.approx(2 * 2 * 50)  # tree
     assert latency("mlx", 4, "thunderbolt5-rdma") == pytest.approx(50)  # all to all at once
-    assert latency("distributed-llama", 4) == pytest.approx(3 * 2 * 100)  # out and back, in turn
+    assert latency("distributed-llama", 4) == pytest.approx(50)
+    assert latency("distributed-llama", 4, version="v0.16.5") == pytest.approx(50)
+    # Out and back, in turn.
+    assert latency("distributed-llama", 4, version="0.10.6") == pytest.approx(3 * 2 * 100)
     assert latency("llama.cpp", 2) == pytest.approx(200)  # as seen in the lab
     assert latency("llama.cpp", 4) == pytest.approx(800)
     assert latency("llama.cpp", 4, collectives="rccl") == latency("vllm", 4)

@@ -51,6 +51,7 @@ class CaseInputs:
     nodes: int
     engine: str
     parallelism: str
+    version: str = ""
 
     def strategy(self, conditions: Mapping[str, Any]) -> Strategy:
         """How a metric of it was measured; raises InputError for what the model has no sums for."""
@@ -63,6 +64,7 @@ class CaseInputs:
             depth=_count(conditions, "n_depth"),
             batch=batch(conditions),
             chunk=_count(conditions, "n_ubatch"),
+            version=self.version,
         )
 
 
@@ -106,6 +108,7 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
         case["nodes"],
         case["engine"],
         case.get("parallelism", "single"),
+        record.get("engine", {}).get("version", ""),
     )
 
 

@@ -47,8 +47,9 @@ class Performance:
     family: the engine whose constants hold for it; empty: its own. eager_family: whose hold where
     it starts kernels one by one, by itself on the kinds of device in eager_on; empty: it is no
     other engine then. collective: how nodes sum what they computed: 'ring', 'tree' (or a ring,
-    whichever is faster for the size), 'star' (the root serves one after the other), 'rpc' (all
-    through the client). prompt_chunk: tokens of a prompt computed at once. activation_bytes: of a
+    whichever is faster for the size), 'mesh' (each sends its whole sum to all others at once),
+    'star' (the root serves one after the other), 'rpc' (all through the client). star_before: the
+    version from which on the collective is that, and before it a star. prompt_chunk: tokens of a prompt computed at once. activation_bytes: of a
     value that kernels and nodes hand on. tiles: tokens of a tile of a product of matrices by kind
     of device, 64 on those that are not named.
     """
@@ -56,7 +57,8 @@ class Performance:
     family: str = ""
     eager_family: str = ""
     eager_on: tuple[str, ...] = ()
-    collective: Literal["ring", "tree", "star", "rpc"] = "tree"
+    collective: Literal["ring", "tree", "mesh", "star", "rpc"] = "tree"
+    star_before: tuple[int, ...] = ()
     prompt_chunk: int = 2048
     activation_bytes: int = 2
     tiles: Mapping[str, int] = field(default_factory=dict)

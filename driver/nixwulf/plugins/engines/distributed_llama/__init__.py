@@ -85,7 +85,12 @@ class DistributedLlama(Engine):
     apis = ("chat",)
     parallelisms = ("tensor",)
     transports = ("tcp",)
-    performance = Performance(family="distributed-llama", collective="star", prompt_chunk=32)
+    performance = Performance(
+        family="distributed-llama",
+        collective="mesh",
+        star_before=(0, 11),  # https://github.com/b4rtaz/distributed-llama/pull/136
+        prompt_chunk=32,
+    )
 
     def random_model(self, model: RandomModel) -> Path:
         """A folder with a model and its tokenizer."""
