@@ -320,4 +320,9 @@ def _complete(endpoint: Endpoint, count: int) -> list[int]:
         "return_tokens": True,
     }
     answer = endpoint.post("/completion", request)
-    return [int(token) for token in answer["tokens"]]
+    tokens = [int(token) for token in answer["tokens"]]
+    if len(tokens) != count or min(tokens) < 0:
+        raise RunFailure(
+            "failed", f"llama-server was asked for {count} tokens and gave {tokens[:count]}."
+        )
+    return tokens
