@@ -94,7 +94,7 @@ def test_a_lab_ends_with_the_driver_that_was_killed(
         "print('up', flush=True); time.sleep(1000)\n"
     )
     bring_up(cluster_of(2, plain=Shape()), "probe").lab.down()
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     driver = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
     )
@@ -221,3 +221,16 @@ def _processes_with(text: str) -> list[str]:
                 files = [str(file.readlink()) for file in (entry / "fd").iterdir()]
                 found += [words] if text in " ".join([words, *files]) else []
     return found
+
+
+def test_a_lab_whose_first_process_was_stopped_while_it_began_ends_all_the_same(
+    bring_up: Callable[..., Running], traces: TakeTraces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nixwulf.nodes.lab.handle.END_SECONDS", 2.0)
+    running = bring_up(cluster_of(2, plain=Shape()), "stopped-parent")
+    seen = traces(running.lab)
+    supervisor = Path(f"/proc/{running.lab.files.process_id.read_text()}/stat").read_text()
+    parent = int(supervisor.rpartition(")")[2].split()[1])
+    os.kill(parent, signal.SIGSTOP)
+    running.lab.down()
+    assert seen.left() == []

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,7 +152,10 @@ class Lab:
                     return
                 if kill:  # again and again: of a lab that begins, the process is not known yet
                     self._kill()
-                if time.monotonic() > deadline:
+                left = deadline - time.monotonic()
+                if left < END_SECONDS / 2:  # as a stopped parent of a supervisor that has ended
+                    _kill_who_hold(lambda descriptor: _has_locked(descriptor, lock))
+                if left < 0:
                     raise NixwulfError(f"Lab {self.name!r} did not end; see {self.files.log}.")
                 time.sleep(0.01)
         finally:
@@ -190,9 +193,21 @@ def _kill_master(connection: Path) -> None:
     bound = re.compile(rf"(\d+) {re.escape(str(connection))}\.\w+")
     lines = _SOCKETS.read_text("utf-8", "replace").splitlines()
     ours = {f"socket:[{match[1]}]" for match in map(bound.search, lines) if match}
+    _kill_who_hold(lambda descriptor: str(descriptor.readlink()) in ours)
+
+
+def _has_locked(descriptor: Path, lock: int) -> bool:
+    """Whether it is the lock's file, which may be removed by now, and has the lock."""
+    information = descriptor.parents[1] / "fdinfo" / descriptor.name
+    same = os.path.samestat(descriptor.stat(), os.fstat(lock))
+    return same and "FLOCK" in information.read_text("utf-8")
+
+
+def _kill_who_hold(wanted: Callable[[Path], bool]) -> None:
+    """Kill processes that have an open file by its descriptor in /proc."""
     for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):
-            if str(descriptor.readlink()) in ours:
+            if wanted(descriptor):
                 os.kill(int(descriptor.parts[2]), signal.SIGKILL)
 
 

@@ -88,13 +88,19 @@ def _folder(state: StateFolder, node: str) -> Path:
 
 def _make_keys(keys: Sequence[Path]) -> None:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "nixwulf-lab", "-f"]
-    processes: list[subprocess.Popen[bytes]] = []
+    processes: list[subprocess.Popen[str]] = []
     try:
         for key in keys:
-            processes.append(subprocess.Popen([*command, str(key)], stdin=subprocess.DEVNULL))
+            made = [*command, str(key)]
+            processes.append(
+                subprocess.Popen(made, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            )
         for process, key in zip(processes, keys, strict=True):
-            if process.wait() != 0:
-                raise InputError(f"ssh-keygen made no key at {str(key)!r}; see its message above.")
+            _, words = process.communicate()
+            if process.returncode != 0:
+                raise InputError(
+                    f"ssh-keygen made no key at {str(key)!r}: {' '.join(words.split())}"
+                )
     finally:
         for process in processes:
             process.kill()
