@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +79,13 @@ class Endpoint:
         Raises:
             RunFailure: The server ended, refused, or a clock of the run ran out.
         """
+        return self._answer(path, lambda client: client.post(path, json=request, timeout=None))
+
+    def get(self, path: str) -> Any:
+        """The JSON that the server answers to GET of a path; raises RunFailure as `post` does."""
+        return self._answer(path, lambda client: client.get(path, timeout=None))
+
+    def _answer(self, path: str, send: Callable[[httpx.Client], httpx.Response]) -> Any:
         import httpx
 
         answers: list[Any] = []
@@ -87,7 +94,7 @@ class Endpoint:
         def ask() -> None:
             try:
                 with self.client() as client:
-                    answer = client.post(path, json=request, timeout=None)
+                    answer = send(client)
                 if answer.is_success:
                     answers.append(answer.json())
                 else:

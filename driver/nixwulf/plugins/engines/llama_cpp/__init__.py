@@ -17,10 +17,10 @@ from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, Performance
 from nixwulf.plugins.engines.llama_cpp import devices, install, options
+from nixwulf.plugins.engines.llama_cpp.completions import Completions, served_context
 from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
@@ -190,11 +190,13 @@ class LlamaCpp(Engine):
             {server.node: _output(server) for server in _owned(run, "rpc-server")},
         )
 
-    def greedy_tokens(self, run: Run, count: int) -> list[int]:
-        """Ask a llama-server, which gives token numbers."""
+    @contextmanager
+    def completer(self, run: Run, context: int) -> Iterator[Completions]:
+        """A llama-server, which has no more room than the model was trained for."""
         verbose = options.verbose(devices.flags(run, "llama-server"))
-        with self._server(run, ["-np", "1", "-c", "512", *verbose]) as endpoint:
-            return _complete(endpoint, count)
+        with self._server(run, ["-np", "1", "-c", str(context), *verbose]) as endpoint:
+            room = served_context(endpoint.get("/props"), context)
+            yield Completions(endpoint.post, run.case.seed, room)
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
@@ -307,17 +309,3 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
                 "failed", f"Nothing listens on {closed[0]}:{_RPC_PORT} after {_START_LIMIT_S:g} s."
             )
         time.sleep(0.01)
-
-
-def _complete(endpoint: Endpoint, count: int) -> list[int]:
-    request = {
-        "prompt": openai.GREEDY,
-        "n_predict": count,
-        "temperature": 0,
-        "seed": endpoint.run.case.seed,
-        "ignore_eos": True,
-        "cache_prompt": False,
-        "return_tokens": True,
-    }
-    answer = endpoint.post("/completion", request)
-    return [int(token) for token in answer["tokens"]]

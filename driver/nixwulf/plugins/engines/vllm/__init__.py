@@ -26,7 +26,8 @@ from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.vllm import ray
 from nixwulf.plugins.runtime import nccl
 from nixwulf.plugins.runtime.openai import Endpoint
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.openai_completions import ByTokens
+from nixwulf.plugins.runtime.run import Run
 
 # The ports of modules/vllm.nix. The server's is open on the head's loopback only.
 _PORT = 8000
@@ -154,17 +155,11 @@ class Vllm(Engine):
         logs = {node.node.name: _log(run, node) for node in run.nodes}
         return nccl.transport_problem(run.case.transport, logs)
 
-    def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
-        """Token numbers, or texts from versions that answer none."""
+    @contextmanager
+    def completer(self, run: Run, context: int) -> Iterator[ByTokens]:
+        """The server that is measured: it has the room that the case gives it."""
         with self.endpoint(run) as endpoint:
-            request = endpoint.greedy(count)
-            request |= {"ignore_eos": True, "logprobs": 0, "return_token_ids": True}
-            answer = endpoint.post("/v1/completions", request)
-            try:
-                choice = answer["choices"][0]
-                return list(choice.get("token_ids") or choice["logprobs"]["tokens"])
-            except (KeyError, IndexError, TypeError):
-                raise RunFailure("failed", f"vLLM answered no tokens: {answer}.") from None
+            yield ByTokens.of(endpoint)
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
