@@ -22,9 +22,10 @@ from quality_models import Damage
 from quality_report import report
 from quality_servers import ONE, SETUPS, completer
 
-from nixwulf.plugins.runtime.logprobs import Completer, compare
+from nixwulf.plugins.runtime.logprobs import Completer
 from nixwulf.sweep.prompts import LONG, SHORT, answer_tokens, room
-from nixwulf.sweep.sanity import Judged, limit_of, reference_of
+from nixwulf.sweep.references import reference_of
+from nixwulf.sweep.verdict import judge
 
 KEPT = Path(tempfile.gettempdir()) / "nixwulf-quality.jsonl"
 SEEDS = 5
@@ -145,9 +146,7 @@ def _expected(one: Completer, tokens: int) -> tuple[Any, float]:
 def _judged(other: Completer, tokens: int, expected: tuple[Any, float]) -> dict[str, Any]:
     prompt = other.prompt(tokens)
     assert prompt is not None
-    reference = expected[0]
-    enough = limit_of(reference.floor)
-    found = Judged(tokens, reference, compare(other, prompt, reference.answer, enough))
+    found = judge(other, tokens, prompt, expected[0])
     return {**found.document(), "wrong": found.wrong}
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nixwulf.sweep.sanity import FACTOR, LEAST_LIMIT
+from nixwulf.sweep.verdict import FACTOR, LEAST_LIMIT
 
 PLACE = Path(__file__).parents[2] / "results" / "figures" / "quality.txt"
 Row = dict[str, Any]

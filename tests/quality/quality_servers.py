@@ -37,6 +37,7 @@ SETUPS = (
     Setup("one node, again"),
     Setup("one node, 2 threads", options=("-t", "2")),
     Setup("one node, -ub 96", options=("-t", "1", "-ub", "96")),
+    Setup("one node, -fa off", options=("-t", "1", "-fa", "off")),
     Setup("2 nodes, pipeline", 2),
     Setup("2 nodes, tensor", 2, "tensor"),
 )

@@ -9,7 +9,14 @@ from typing import Any
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import read_json, write_json
-from nixwulf.plugins.runtime.logprobs import Answer, Position, Token
+from nixwulf.plugins.runtime.logprobs import (
+    Answer,
+    Completer,
+    Position,
+    Prompt,
+    Token,
+    compare,
+)
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.sweep.prompts import SHORT
 
@@ -23,6 +30,26 @@ class Reference:
 
     answer: Answer
     floor: float
+
+
+def reference_of(completer: Completer, prompt: Prompt, count: int) -> Reference:
+    """An answer, and how far apart the engine's own repeat of its second half is.
+
+    The repeat has the first half in its prompt, so that kernels for many tokens compute what those
+    for one computed before: sums in another order, as other nodes have them. Where the engine
+    cannot be given a beginning, all is repeated.
+
+    Args:
+        completer: of the engine.
+        prompt: as it made it.
+        count: tokens of the answer.
+    """
+    answer = completer.complete(prompt, (), count) or ()
+    if not all(position.top for position in answer):
+        return Reference(answer, 0.0)
+    half = compare(completer, prompt, answer, start=len(answer) // 2)
+    again = half if half.divergences else compare(completer, prompt, answer)
+    return Reference(answer, again.mean)
 
 
 References = dict[int, Reference]

@@ -148,7 +148,12 @@ class Comparison:
 
 
 def compare(
-    completer: Completer, prompt: Prompt, expected: Answer, enough: float = math.inf
+    completer: Completer,
+    prompt: Prompt,
+    expected: Answer,
+    *,
+    start: int = 0,
+    enough: float = math.inf,
 ) -> Comparison:
     """Continue a prompt and hold each position against an expected answer's.
 
@@ -159,12 +164,13 @@ def compare(
         completer: of what is judged.
         prompt: as it made it.
         expected: the answer of the reference.
+        start: the place of the first position that is compared.
         enough: a mean divergence above which no more is asked.
     """
     first: Answer | None = None
     difference: int | None = None
     found: list[float] = []
-    at = 0
+    at = start
     while at < len(expected) and math.fsum(found) <= enough * len(expected):
         given = [position.token for position in expected[:at]]
         answer = completer.complete(prompt, given, len(expected) - at)
