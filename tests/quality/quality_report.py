@@ -42,7 +42,7 @@ def _honest(rows: Sequence[Row]) -> list[str]:
         f"Honest runs: {len(runs)}; called gibberish: {len(wrong)}.",
         f"Greedy tokens differ in {len(parted)} of them (each was gibberish by tokens).",
         "",
-        f"{'weights':8} {'tokens':>7} {'largest mean':>13} {'one position':>13} {'floor':>8}  where",
+        f"{'weights':8} {'tokens':>7} {'largest mean':>13} {'one position':>13} {'floor':>8}  run",
     ]
     for weights, tokens in _values(rows, "weights", "tokens"):
         some = [r for r in rows if (r["weights"], r["tokens"]) == (weights, tokens)]
