@@ -13,12 +13,11 @@ from nixwulf.llm import place, random_safetensors
 from nixwulf.nodes import counters, facts
 from nixwulf.nodes.facts import gather
 from nixwulf.plugins import gates
-from nixwulf.plugins.engines.llama_cpp.completions import Completions
 from nixwulf.plugins.engines.mlx import ENGINE
 from nixwulf.plugins.gates import examine
 from nixwulf.plugins.gates import fabric as fabric_gates
 from nixwulf.plugins.runtime.openai import GREEDY
-from nixwulf.plugins.runtime.openai_completions import ByText
+from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -179,8 +178,7 @@ def test_mlx_and_llama_cpp_give_the_same_greedy_tokens_of_the_same_model(
     nodes, cluster, tmp_path, monkeypatch
 ):
     """Two engines that share no code: the random model is right in both formats."""
-    for completer in (ByText, Completions):
-        monkeypatch.setattr(completer, "prompt", lambda completer, tokens: GREEDY)
+    monkeypatch.setattr(Completions, "prompt", lambda completer, tokens: GREEDY)
     observed = []
     for engine, benchmark in (("mlx", "mlx_lm.benchmark"), ("llama.cpp", "llama-bench")):
         matrix = {"engine": [engine], "benchmark": [benchmark]}

@@ -20,7 +20,7 @@ from typing import Any
 import quality_models as models
 from quality_models import Damage
 from quality_report import report
-from quality_servers import ONE, SETUPS, completer
+from quality_servers import ONE, SETUPS, Setup, completer
 
 from nixwulf.plugins.runtime.logprobs import Completer
 from nixwulf.sweep.prompts import LONG, SHORT, answer_tokens, room
@@ -29,14 +29,15 @@ from nixwulf.sweep.verdict import judge
 
 KEPT = Path(tempfile.gettempdir()) / "nixwulf-quality.jsonl"
 SEEDS = 5
+LONG_SEEDS = 2
 _TAIL = 64
 
 
 def honest(folder: Path) -> Iterator[dict[str, Any]]:
-    """Two hundred runs of models without damage, and twenty of sharp ones."""
+    """Each model in each way; of the first seeds after a prompt of 4,096 tokens too."""
     for kind, seed, weights in _models():
         path = models.write(folder, kind, weights, seed)
-        lengths = (SHORT, LONG[0])
+        lengths = (SHORT, LONG[0]) if seed < LONG_SEEDS else (SHORT,)
         with completer(path, ONE, room(lengths)) as one:
             expected = {tokens: _expected(one, tokens) for tokens in lengths}
         for setup in SETUPS:
@@ -90,7 +91,7 @@ def long(folder: Path) -> Iterator[dict[str, Any]]:
     """Sixteen contexts that are wrong above 4,096 tokens only, and honest runs of that length."""
     tokens = LONG[1]
     for weights in models.WEIGHTS:
-        path = models.write(folder, "sharp", weights, 0)
+        path = models.write(folder, "sharp", weights, 0, sizes=models.SMALL)
         common = {"kind": "sharp", "weights": weights, "seed": 0}
         with completer(path, ONE, room((tokens,))) as one:
             expected = _expected(one, tokens)
@@ -150,7 +151,25 @@ def _judged(other: Completer, tokens: int, expected: tuple[Any, float]) -> dict[
     return {**found.document(), "wrong": found.wrong}
 
 
-PARTS = {"honest": honest, "damages": damages, "long": long}
+def backends(folder: Path) -> Iterator[dict[str, Any]]:
+    """A GPU's text against its node's CPU, of a llama.cpp with Vulkan that is first on PATH."""
+    cpu = Setup("CPU", options=("-t", "1", "-dev", "none", "-ngl", "0"))
+    gpu = Setup("Vulkan", options=("-t", "1", "-dev", "Vulkan0", "-ngl", "999"))
+    for kind, weights in itertools.product(models.KINDS, models.WEIGHTS):
+        path = models.write(folder, kind, weights, 0)
+        with completer(path, cpu, room((SHORT,))) as one:
+            expected = _expected(one, SHORT)
+        with completer(path, gpu, room((SHORT,))) as other:
+            judged = _judged(other, SHORT, expected)
+        path.unlink()
+        yield {
+            "part": "backends",
+            **{"kind": kind, "weights": weights, "seed": 0, "what": "Vulkan against CPU"},
+            **judged,
+        }
+
+
+PARTS = {"backends": backends, "honest": honest, "damages": damages, "long": long}
 
 
 def main(parts: list[str]) -> None:

@@ -7,7 +7,7 @@ likeliest differ by less than roundings do; `sharp` ones attend to few tokens, a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ WEIGHTS = ("f16", "bf16", "q8_0", "q4_0")
 KINDS = ("random", "near-tied", "sharp")
 # Whole heads and parts of 128 in the feed-forward block divide over two nodes.
 SIZES = {"layers": 4, "hidden": 256, "heads": 8, "kv_heads": 8, "feed_forward": 1024}
+SMALL = {"layers": 2, "hidden": 128, "heads": 4, "kv_heads": 4, "feed_forward": 512}
 CONTEXT = 17_408
 # Of keys and queries: scores of attention vary by so much more that one token has most of it.
 SHARPNESS = 3.0
@@ -126,6 +127,7 @@ def write(
     seed: int,
     damage: Damage | None = None,
     swapped: tuple[int, int] | None = None,
+    sizes: Mapping[str, int] = SIZES,
 ) -> Path:
     """A model's file, which is kept.
 
@@ -136,14 +138,15 @@ def write(
         seed: of the random weights.
         damage: what is wrong with them.
         swapped: two layers in each other's place.
+        sizes: keys of a random model.
     """
-    name = f"{kind}-{weights}-{seed}"
+    name = f"{kind}-{weights}-{seed}-{sizes['hidden']}"
     if damage or swapped:
         name += "-" + (damage.name if damage else "layers {} and {}".format(*(swapped or ())))
     path = folder / f"{name.replace(' ', '_')}.gguf"
     if path.exists():
         return path
-    model = RandomModel(**SIZES, context=CONTEXT, weights="f32", seed=seed)
+    model = RandomModel(**sizes, context=CONTEXT, weights="f32", seed=seed)
     source = random_gguf.ensure(model)
     _rewrite(source, path, model, weights, kind_of(kind, seed), damage, swapped)
     return path

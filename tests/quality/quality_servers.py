@@ -16,9 +16,10 @@ from typing import Any
 import httpx
 
 from nixwulf.plugins.engines.llama_cpp import ENGINE
-from nixwulf.plugins.engines.llama_cpp.completions import Completions
+from nixwulf.plugins.runtime.logprobs import TOP
+from nixwulf.plugins.runtime.openai_completions import Completions
 
-START_S = 60
+START_S = 120
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
@@ -115,4 +116,5 @@ def completer(model: Path, setup: Setup, context: int, seed: int = 1) -> Iterato
         def post(where: str, request: Mapping[str, Any]) -> Any:
             return client.post(where, json=request).raise_for_status().json()
 
-        yield Completions(post, seed, context)
+        fixed = {"model": model.name, "temperature": 0, "seed": seed}
+        yield Completions(post, fixed, context, {"logprobs": TOP})

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nixwulf.plugins.runtime.logprobs import Answer, Comparison, Completer, Prompt, Token, compare
+from nixwulf.plugins.runtime.logprobs import (
+    Answer,
+    Completer,
+    Prompt,
+    TextComparison,
+    Token,
+    compare,
+)
 from nixwulf.sweep.references import Reference
 
 LEAST_LIMIT = 3e-3
@@ -27,7 +34,7 @@ class Judged:
 
     tokens: int
     reference: Reference
-    comparison: Comparison
+    comparison: TextComparison
 
     @property
     def by_probabilities(self) -> bool:

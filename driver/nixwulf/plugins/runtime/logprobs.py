@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from nixwulf.plugins.runtime.request_load import WORDS
 
 Token = int | str
 Prompt = str | list[int]
@@ -15,13 +18,6 @@ TOP = 20
 (https://docs.vllm.ai/en/latest/api/vllm/config/model/: max_logprobs)."""
 # Of probabilities. A rest of less is a rounding of the twenty numbers that it is what remains of.
 _LEAST = 1e-6
-_WORDS = (
-    *("amber", "basin", "cedar", "delta", "ember", "fjord", "grain", "harbor", "island", "jacket"),
-    *("kettle", "lantern", "meadow", "needle", "orchard", "pebble", "quarry", "ribbon", "saddle"),
-    *("timber", "umber", "valley", "willow", "yarrow", "zephyr", "anchor", "bridge", "candle"),
-    *("desert", "engine", "forest", "garden"),
-)
-_BITS = 0xFFFFFFFF
 _WORDS_IN_LINE = 4
 
 
@@ -82,15 +78,12 @@ def text_of(characters: int, seed: int) -> str:
     Their words are random, and each line repeats those of the line half as far from the beginning:
     a model that reads well foretells them, and loses that with any tokens it does not see.
     """
-    state = seed & _BITS
+    stream = random.Random(seed)  # noqa: S311 - the same on every machine
     words: list[str] = []
     parts: list[str] = []
     length = 0
     while length < characters:
-        for _ in range(_WORDS_IN_LINE):
-            # The constants of "Numerical Recipes" (Press and others), "quick and dirty generators".
-            state = (state * 1664525 + 1013904223) & _BITS
-            words.append(_WORDS[state >> 27])
+        words += stream.choices(WORDS, k=_WORDS_IN_LINE)
         number = len(words) // _WORDS_IN_LINE
         before = number // 2 or 1
         own, old = (
@@ -130,7 +123,7 @@ def divergence(expected: Mapping[Token, float], observed: Mapping[Token, float])
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TextComparison:
     """An answer held against another, token by token of the same text.
 
     divergences: in nats, of each position that was compared; empty without probabilities.
@@ -154,7 +147,7 @@ def compare(
     *,
     start: int = 0,
     enough: float = math.inf,
-) -> Comparison:
+) -> TextComparison:
     """Continue a prompt and hold each position against an expected answer's.
 
     From a token that differs on, the texts are two; so the completer is given the expected tokens
@@ -191,4 +184,4 @@ def compare(
             break
         at += same + 1
     tokens = tuple(position.token for position in first or ())
-    return Comparison(tuple(found), tokens, difference)
+    return TextComparison(tuple(found), tokens, difference)

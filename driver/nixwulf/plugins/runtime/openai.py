@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.nodes.process import OwnedProcess
+from nixwulf.plugins.runtime.logprobs import TOP
+from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.run import Case, Clocks, Run, RunFailure, failure_of
 
 if TYPE_CHECKING:
@@ -115,13 +117,20 @@ class Endpoint:
 
     def greedy(self, count: int) -> dict[str, Any]:
         """A request to /v1/completions for the tokens that the sanity check compares."""
-        return {
-            "model": self.model,
-            "prompt": GREEDY,
-            "max_tokens": count,
-            "temperature": 0,
-            "seed": self.run.case.seed,
-        }
+        return {**self._fixed, "prompt": GREEDY, "max_tokens": count}
+
+    def completions(self, context: int, **wanted: Any) -> Completions:
+        """What continues prompts with log-probabilities.
+
+        Args:
+            context: tokens that the server has room for; 0 where it does not tokenize.
+            wanted: how it is asked for log-probabilities, if not by their count.
+        """
+        return Completions(self.post, self._fixed, context, wanted or {"logprobs": TOP})
+
+    @property
+    def _fixed(self) -> dict[str, Any]:
+        return {"model": self.model, "temperature": 0, "seed": self.run.case.seed}
 
     def wait_until_healthy(self, path: str = "/health", hopeless: int | None = None) -> None:
         """Wait until GET of a path succeeds; raises RunFailure when the server ends or hangs first.

@@ -1,17 +1,19 @@
-"""Texts with log-probabilities over the OpenAI API, as vLLM and mlx_lm.server have it."""
+"""Texts with log-probabilities over the OpenAI API, of llama-server, vLLM and mlx_lm.server.
+
+Prompts are numbers of tokens where the server tokenizes: so they have exactly their length, and an
+answer can be begun.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nixwulf.plugins.runtime.logprobs import TOP, Answer, Position, Prompt, Token, text_of
-from nixwulf.plugins.runtime.openai import Endpoint
+from nixwulf.plugins.runtime.logprobs import Answer, Position, Prompt, Token, text_of
 from nixwulf.plugins.runtime.run import RunFailure
 
-_PATH = "/v1/completions"
 # Characters of a text that has at least so many tokens, and about.
 _CHARACTERS = 8
 _USUAL_CHARACTERS = 4
@@ -20,127 +22,91 @@ _NUMBER = "token_id:"
 
 
 @dataclass(frozen=True)
-class ByTokens:
-    """A completer that gives vLLM's API prompts of token numbers, which its /tokenize makes.
+class Completions:
+    """A completer that asks a server's /v1/completions.
 
-    endpoint: the server; context: tokens that it has room for; 0 where it did not say.
+    post: sends a request to a path and gives the JSON of the answer. request: what each has, such
+    as the model. context: tokens that the server has room for; 0 of one that does not tokenize: it
+    is asked texts of about a length, and nothing long. wanted: how it is asked for
+    log-probabilities.
     """
 
-    endpoint: Endpoint
+    post: Callable[[str, Mapping[str, Any]], Any]
+    request: Mapping[str, Any]
     context: int
-
-    @classmethod
-    def of(cls, endpoint: Endpoint) -> ByTokens:
-        """With the room that the server's list of models states (max_model_len)."""
-        answer = endpoint.get("/v1/models")
-        try:
-            context = int(answer["data"][0]["max_model_len"])
-        except (KeyError, IndexError, TypeError, ValueError):
-            context = 0
-        return cls(endpoint, context)
+    wanted: Mapping[str, Any]
 
     def prompt(self, tokens: int) -> Prompt | None:
-        """The first tokens of the text; None where the server does not tokenize."""
+        """The first tokens of the text, as the model's tokenizer makes them; raises RunFailure."""
+        seed = self.request["seed"]
         if not self.context:
-            return None
-        text = text_of(tokens * _CHARACTERS, self.endpoint.run.case.seed)
-        request = {"model": self.endpoint.model, "prompt": text}
-        answer = self.endpoint.post("/tokenize", request)
+            return text_of(tokens * _USUAL_CHARACTERS, seed)
+        text = text_of(tokens * _CHARACTERS, seed)
+        # The text's name is that of vLLM, then of llama-server.
+        request = {"model": self.request["model"], "prompt": text, "content": text}
+        answer = self.post("/tokenize", request | {"add_special": True})
         found = answer.get("tokens") if isinstance(answer, dict) else None
-        if not isinstance(found, list) or len(found) < tokens:
-            return None
-        return [int(token) for token in found[:tokens]]
+        if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
+            raise _without_tokens(answer)
+        return found[:tokens] if len(found) >= tokens else None
 
     def complete(self, prompt: Prompt, given: Sequence[Token], count: int) -> Answer | None:
-        """Only a prompt of token numbers can be gone on with."""
-        if given and isinstance(prompt, str):
+        """What begins with given tokens is computed on top of the same prompt's cache."""
+        if isinstance(prompt, str) and given:
             return None
-        request = self.endpoint.greedy(count) | {
+        request = {
+            **self.request,
+            **self.wanted,
             "prompt": prompt if isinstance(prompt, str) else [*prompt, *given],
+            "max_tokens": count,
+            "cache_prompt": bool(given),
             "ignore_eos": True,
-            "logprobs": TOP,
-            "return_tokens_as_token_ids": True,
-            "return_token_ids": True,
         }
-        return positions_of_lists(self.endpoint.post(_PATH, request))
+        return positions(self.post("/v1/completions", request))
 
 
-@dataclass(frozen=True)
-class ByText:
-    """A completer that gives mlx_lm.server's API a text, which is about as long as it is to be.
+def positions(answer: Any) -> Answer:
+    """The tokens of a completion: their numbers, or their texts from servers that have no numbers.
 
-    endpoint: the server; top: log-probabilities that it gives at most; on_answer: called with each
-    answer. It is asked nothing longer than a short prompt, because nothing says how many tokens a
-    text is, or what there is room for.
-    """
+    Either a list has all that is known of each token (llama-server, mlx_lm.server), or there is a
+    list of each kind (vLLM). llama-server has numbers since December 2024
+    (https://github.com/ggml-org/llama.cpp/pull/10783).
 
-    endpoint: Endpoint
-    top: int
-    on_answer: Callable[[Any], None]
-    context: int = 0
-
-    def prompt(self, tokens: int) -> Prompt | None:
-        """So many tokens of English, about."""
-        return text_of(tokens * _USUAL_CHARACTERS, self.endpoint.run.case.seed)
-
-    def complete(self, prompt: Prompt, given: Sequence[Token], count: int) -> Answer | None:
-        """None for tokens that an answer should begin with."""
-        if given:
-            return None
-        request = self.endpoint.greedy(count)
-        request |= {"prompt": prompt, "logprobs": True, "top_logprobs": self.top}
-        answer = self.endpoint.post(_PATH, request)
-        self.on_answer(answer)
-        return positions_of_content(answer)
-
-
-def positions_of_lists(answer: Any) -> Answer:
-    """The tokens of a completion whose log-probabilities are lists by kind, as vLLM's.
-
-    Their numbers; their texts from versions that answer none. Raises RunFailure.
+    Raises:
+        RunFailure: it has no tokens.
     """
     try:
         choice = answer["choices"][0]
         logprobs = choice["logprobs"]
+        if "content" in logprobs:
+            return tuple(map(_position, logprobs["content"])) or _refuse(answer)
         tokens = [_number(token) for token in choice.get("token_ids") or logprobs["tokens"]]
         tops = [
-            {_number(token): float(value) for token, value in (top or {}).items()}
-            for top in logprobs.get("top_logprobs") or ()
+            {_number(token): float(value) for token, value in top.items()}
+            for top in logprobs.get("top_logprobs") or [{}] * len(tokens)
         ]
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-        tokens, tops = [], []
-    return _positions(answer, tokens, tops)
+        pairs = zip(tokens, tops, strict=True)
+        return tuple(Position(*pair) for pair in pairs) or _refuse(answer)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
+        raise _without_tokens(answer) from None
 
 
-def positions_of_content(answer: Any) -> Answer:
-    """The tokens of a completion that has a list of tokens with all that is known of each.
-
-    Greedy ones are the likeliest: mlx_lm.server names the first of its list, which has no order.
-    Raises RunFailure.
-    """
-    try:
-        parts = answer["choices"][0]["logprobs"]["content"]
-        tops: list[dict[Token, float]] = [
-            {int(one["id"]): float(one["logprob"]) for one in part.get("top_logprobs", ())}
-            for part in parts
-        ]
-        tokens: list[Token] = [
-            max(top, key=lambda token: top[token]) if top else int(part["id"])
-            for part, top in zip(parts, tops, strict=True)
-        ]
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-        tokens, tops = [], []
-    return _positions(answer, tokens, tops)
+def _position(part: Mapping[str, Any]) -> Position:
+    """A token of greedy text is the likeliest: mlx_lm.server names any of those that it lists."""
+    tops = part.get("top_logprobs", ())
+    top: dict[Token, float] = {int(one["id"]): float(one["logprob"]) for one in tops}
+    return Position(max(top, key=lambda token: top[token]) if top else int(part["id"]), top)
 
 
-def _positions(answer: Any, tokens: Sequence[Token], tops: Sequence[dict[Token, float]]) -> Answer:
-    if not tokens:
-        raise RunFailure("failed", f"The server gave no tokens: {json.dumps(answer)[:200]}.")
-    if len(tops) != len(tokens):
-        tops = [{} for _ in tokens]
-    return tuple(Position(token, top) for token, top in zip(tokens, tops, strict=True))
+def _number(token: Any) -> Token:
+    if isinstance(token, str) and token.startswith(_NUMBER):
+        return int(token.removeprefix(_NUMBER))
+    return token if isinstance(token, int) else str(token)
 
 
-def _number(token: int | str) -> Token:
-    text = str(token)
-    return int(text.removeprefix(_NUMBER)) if text.startswith(_NUMBER) else token
+def _refuse(answer: Any) -> Answer:
+    raise _without_tokens(answer)
+
+
+def _without_tokens(answer: Any) -> RunFailure:
+    return RunFailure("failed", f"The server gave no tokens: {json.dumps(answer)[:200]}.")

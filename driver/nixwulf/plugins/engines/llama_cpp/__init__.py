@@ -17,12 +17,12 @@ from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, Performance
 from nixwulf.plugins.engines.llama_cpp import devices, install, options
-from nixwulf.plugins.engines.llama_cpp.completions import Completions, served_context
 from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
+from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 _RPC_PORT = TCP["llama.cpp"]
@@ -195,8 +195,7 @@ class LlamaCpp(Engine):
         """A llama-server, which has no more room than the model was trained for."""
         verbose = options.verbose(devices.flags(run, "llama-server"))
         with self._server(run, ["-np", "1", "-c", str(context), *verbose]) as endpoint:
-            room = served_context(endpoint.get("/props"), context)
-            yield Completions(endpoint.post, run.case.seed, room)
+            yield endpoint.completions(_room(endpoint.get("/props"), context))
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
@@ -309,3 +308,11 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
                 "failed", f"Nothing listens on {closed[0]}:{_RPC_PORT} after {_START_LIMIT_S:g} s."
             )
         time.sleep(0.01)
+
+
+def _room(props: Any, asked: int) -> int:
+    """Tokens that a slot has room for: newer builds have no more than the model was trained for."""
+    try:
+        return min(asked, int(props["default_generation_settings"]["n_ctx"]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return asked

@@ -18,7 +18,7 @@ from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, servi
 from nixwulf.plugins.runtime import nccl
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
-from nixwulf.plugins.runtime.openai_completions import ByText
+from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.run import Run
 
 _SERVER_PORT = 50054
@@ -126,16 +126,19 @@ class Mlx(Engine):
         return ["--model", run.model, *split]
 
     @contextmanager
-    def completer(self, run: Run, context: int) -> Iterator[ByText]:
-        """A server, which names its version in each answer."""
-
-        def read(answer: Any) -> None:
-            found = answer.get("system_fingerprint") if isinstance(answer, dict) else None
-            if version := re.match(r"([\d.]+)-([\d.]+)-", str(found)):
-                run.engine_facts["version"] = f"mlx-lm {version[1]}, mlx {version[2]}"
-
+    def completer(self, run: Run, context: int) -> Iterator[Completions]:
+        """A server, which names its version in each answer, and does not tokenize."""
         with self.endpoint(run) as endpoint:
-            yield ByText(endpoint, _TOP, read)
+
+            def post(path: str, request: Mapping[str, Any]) -> Any:
+                answer = endpoint.post(path, request)
+                found = answer.get("system_fingerprint") if isinstance(answer, dict) else None
+                if version := re.match(r"([\d.]+)-([\d.]+)-", str(found)):
+                    run.engine_facts["version"] = f"mlx-lm {version[1]}, mlx {version[2]}"
+                return answer
+
+            completions = endpoint.completions(0, logprobs=True, top_logprobs=_TOP)
+            yield replace(completions, post=post)
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:

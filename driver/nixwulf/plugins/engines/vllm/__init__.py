@@ -25,8 +25,9 @@ from nixwulf.plugins.engines.local import Installation
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.vllm import ray
 from nixwulf.plugins.runtime import nccl
+from nixwulf.plugins.runtime.logprobs import TOP
 from nixwulf.plugins.runtime.openai import Endpoint
-from nixwulf.plugins.runtime.openai_completions import ByTokens
+from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.run import Run
 
 # The ports of modules/vllm.nix. The server's is open on the head's loopback only.
@@ -45,6 +46,7 @@ print("{devices.MARK}", getattr(current_platform, "device_name", None) or "{devi
 _REMEDY = "install vLLM for it there ('vllm collect-env' prints what it finds)"
 # Whose versions make a build of it; NCCL is a package of PyTorch's for NVIDIA.
 _PACKAGES = ("vllm", "ray", "torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
+_WANTED = {"logprobs": TOP, "return_tokens_as_token_ids": True, "return_token_ids": True}
 _TYPES = ("auto", "bfloat16", "float16", "float32")
 
 
@@ -156,10 +158,15 @@ class Vllm(Engine):
         return nccl.transport_problem(run.case.transport, logs)
 
     @contextmanager
-    def completer(self, run: Run, context: int) -> Iterator[ByTokens]:
+    def completer(self, run: Run, context: int) -> Iterator[Completions]:
         """The server that is measured: it has the room that the case gives it."""
         with self.endpoint(run) as endpoint:
-            yield ByTokens.of(endpoint)
+            models = endpoint.get("/v1/models")
+            try:
+                room = int(models["data"][0]["max_model_len"])
+            except (KeyError, IndexError, TypeError, ValueError):
+                room = 0
+            yield endpoint.completions(room, **_WANTED)
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
