@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nixwulf.sweep.verdict import FACTOR, LEAST_LIMIT
+from nixwulf.sweep.verdict import FACTOR, LEAST_LIMIT, MOST_LIMIT
 
 PLACE = Path(__file__).parents[2] / "results" / "figures" / "quality.txt"
 Row = dict[str, Any]
@@ -22,11 +22,14 @@ def report(rows: Sequence[Row]) -> None:
         "How far apart texts are that are right, and texts that are wrong",
         f"measured {datetime.now(UTC):%Y-%m-%d}, tests/quality; mean divergence of a prompt, nats",
         "",
-        f"Limit: {LEAST_LIMIT:g}, or {FACTOR:g} times the floor where that is more.",
+        f"Limit: {LEAST_LIMIT:g}, or {FACTOR:g} times the floor where that is more, "
+        f"up to {MOST_LIMIT:g}.",
         "",
         *_honest(honest),
         "",
         *_damages(damages),
+        "",
+        *_backends([row for row in rows if row["part"] == "backends"]),
         "",
         *_speed(rows),
     ]
@@ -40,15 +43,16 @@ def _honest(rows: Sequence[Row]) -> list[str]:
     parted = {_run(row) for row in rows if "first_difference" in row}
     lines = [
         f"Honest runs: {len(runs)}; called gibberish: {len(wrong)}.",
-        f"Greedy tokens differ in {len(parted)} of them (each was gibberish by tokens).",
+        f"Greedy tokens differ in {len(parted)} of them, which by tokens alone were gibberish.",
         "",
-        f"{'weights':8} {'tokens':>7} {'largest mean':>13} {'one position':>13} {'floor':>8}  run",
+        f"{'weights':8} {'tokens':>7} {'runs':>5} {'largest mean':>13} {'one position':>13} "
+        f"{'floor':>8}  run",
     ]
     for weights, tokens in _values(rows, "weights", "tokens"):
         some = [r for r in rows if (r["weights"], r["tokens"]) == (weights, tokens)]
         worst = max(some, key=lambda row: row["mean_divergence"])
         lines.append(
-            f"{weights:8} {tokens:7} {worst['mean_divergence']:13.1e} "
+            f"{weights:8} {tokens:7} {len(some):5} {worst['mean_divergence']:13.1e} "
             f"{max(row['largest_divergence'] for row in some):13.1e} "
             f"{max(row['floor'] for row in some):8.1e}  {worst['kind']}, {worst['what']}"
         )
@@ -74,6 +78,16 @@ def _damages(rows: Sequence[Row]) -> list[str]:
     missed = [row for row in rows if not row["wrong"]]
     lines += [f"missed: {row['kind']} {row['weights']}, {row['what']}" for row in missed]
     return lines
+
+
+def _backends(rows: Sequence[Row]) -> list[str]:
+    """Two back ends of one llama.cpp, which no run compares: what that would give."""
+    return [
+        f"{row['what']}, {row['tokens']} tokens, {row['kind']} {row['weights']}: "
+        f"mean {row['mean_divergence']:.1e}, largest {row['largest_divergence']:.1e}"
+        f"{', above the limit' if row['wrong'] else ''}"
+        for row in rows
+    ]
 
 
 def _speed(rows: Sequence[Row]) -> list[str]:

@@ -156,9 +156,16 @@ def tilted(tokens, place, repeated):
     return distribution(place, 0.12)
 
 
-def test_what_is_gibberish_of_an_exact_engine_is_within_the_floor_of_one_that_rounds(judge):
+def test_an_exact_engine_may_not_be_as_far_apart_as_one_that_rounds(judge):
     exact, _ = judge(Model(), Model(change=tilted))
     assert exact.outcome == "gibberish"
+
+
+def test_an_engine_that_contradicts_itself_is_gibberish_though_it_repeats_that(judge):
+    broken = Model(change=lambda tokens, place, given: {5: -0.01} if given else None)
+    found, _ = judge(broken, broken)
+    assert found.outcome == "gibberish"
+    assert "the text of one node contradicts itself" in found.failure["reason"]
 
 
 def test_the_limit_is_ten_times_the_floor_of_the_engines_own_repeat(judge):
