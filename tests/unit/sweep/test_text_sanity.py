@@ -153,7 +153,7 @@ def noisy(by):
 
 
 def tilted(tokens, place, repeated):
-    return distribution(place, 0.12)
+    return distribution(place, 0.05)
 
 
 def test_an_exact_engine_may_not_be_as_far_apart_as_one_that_rounds(judge):
@@ -169,7 +169,7 @@ def test_an_engine_that_contradicts_itself_is_gibberish_though_it_repeats_that(j
 
 
 def test_the_limit_is_ten_times_the_floor_of_the_engines_own_repeat(judge):
-    found, _ = judge(Model(change=noisy(0.06)), Model(change=tilted))
+    found, _ = judge(Model(change=noisy(0.025)), Model(change=tilted))
     (short, _) = found.sanity["text"]["prompts"]
     assert found.outcome == "ok"
     assert short["limit"] == pytest.approx(10 * short["floor"])
