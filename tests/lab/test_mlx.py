@@ -16,6 +16,8 @@ from nixwulf.plugins import gates
 from nixwulf.plugins.engines.mlx import ENGINE
 from nixwulf.plugins.gates import examine
 from nixwulf.plugins.gates import fabric as fabric_gates
+from nixwulf.plugins.runtime.openai import GREEDY
+from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -172,8 +174,11 @@ def test_a_model_without_a_tokenizer_is_failed_in_one_sentence(run, nodes, clust
     assert "on node 'n2' says: Couldn't instantiate" in record["failure"]["reason"]
 
 
-def test_mlx_and_llama_cpp_give_the_same_greedy_tokens_of_the_same_model(nodes, cluster, tmp_path):
+def test_mlx_and_llama_cpp_give_the_same_greedy_tokens_of_the_same_model(
+    nodes, cluster, tmp_path, monkeypatch
+):
     """Two engines that share no code: the random model is right in both formats."""
+    monkeypatch.setattr(Completions, "prompt", lambda completer, tokens: GREEDY)
     observed = []
     for engine, benchmark in (("mlx", "mlx_lm.benchmark"), ("llama.cpp", "llama-bench")):
         matrix = {"engine": [engine], "benchmark": [benchmark]}

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 from lab_under_test import Silent, recorded
 
-from nixwulf.core.files import write_json
 from nixwulf.llm import place, random_gguf
 from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE, management_addresses, management_subnet
 from nixwulf.plugins.engines.llama_cpp import LlamaCpp
@@ -197,17 +196,41 @@ def test_a_run_longer_than_the_wall_limit_is_a_timeout_and_no_server_is_blamed(r
 
 def test_text_that_differs_from_one_nodes_is_gibberish(run, nodes, cluster, tmp_path):
     other = plan_for(cluster, models={"tiny": {"random": {"seed": 7}}})
-    truth = run(other)["sanity"]["text"]["observed"]
+    assert run(other)["outcome"] == "ok"
+    (reference,) = (tmp_path / "references").glob("*.json")
     plan = plan_for(cluster)
-    case = plan.cases[0]
-    name = f"{case.engine}-any-{case.model_digest[:12]}-{case.seed}.json"
-    reference = tmp_path / "references" / name
-    write_json(reference, truth)
+    digests = [one.cases[0].model_digest[:12] for one in (other, plan)]
+    reference.rename(reference.with_name(reference.name.replace(*digests)))
     record = run(plan)
     assert record["outcome"] == "gibberish"
+    assert "After a prompt of 64 tokens the text is another one" in record["failure"]["reason"]
     text = record["sanity"]["text"]
     assert text["expected"][text["first_difference"]] != text["observed"][text["first_difference"]]
+    (numbers,) = text["prompts"]
+    assert numbers["mean_divergence"] > numbers["limit"]
     assert record["metrics"] == []
+
+
+TINY = {"layers": 2, "hidden": 128, "heads": 4, "kv_heads": 4, "feed_forward": 512}
+
+
+def test_a_text_is_judged_on_a_long_prompt_where_the_model_has_the_context(run, cluster):
+    models = {"tiny": {"random": {**TINY, "context": 4352}}}
+    limits = {"wall_s": 300, "progress_s": 60}
+    record = run(plan_for(cluster, models=models, limits=limits))
+    assert record["outcome"] == "ok", record["failure"]
+    text = record["sanity"]["text"]
+    assert [one["tokens"] for one in text["prompts"]] == [64, 4096]
+    assert all(one["mean_divergence"] < one["limit"] for one in text["prompts"])
+    (left_out,) = text["left_out"]
+    assert left_out["tokens"] == 16384
+
+
+def test_long_prompts_are_left_out_by_name_and_beyond_the_models_context(run, cluster):
+    text = run(plan_for(cluster, sanity="short"))["sanity"]["text"]
+    assert {one["reason"] for one in text["left_out"]} == {"the sweep has sanity: short"}
+    text = run(plan_for(cluster))["sanity"]["text"]
+    assert [one["tokens"] for one in text["prompts"]] == [64]
 
 
 @pytest.fixture
@@ -281,14 +304,14 @@ def test_text_of_a_model_that_fits_no_single_node_has_another_reference(
 def test_a_reference_that_the_engine_cannot_give_is_the_same_nodes_twice(
     run, cluster, monkeypatch, outcome
 ):
-    asked = LlamaCpp.greedy_tokens
+    asked = LlamaCpp.completer
 
-    def no_pipeline(engine, run, count):
+    def no_pipeline(engine, run, context):
         if run.case.parallelism == "pipeline":
             raise RunFailure(outcome, "This model has no pipeline.")
-        return asked(engine, run, count)
+        return asked(engine, run, context)
 
-    monkeypatch.setattr(LlamaCpp, "greedy_tokens", no_pipeline)
+    monkeypatch.setattr(LlamaCpp, "completer", no_pipeline)
     monkeypatch.setattr(memory, "capacity", lambda case, node, facts: 40_000_000)
     record = run(plan_for(cluster, matrix={"parallelism": ["tensor"]}))
     assert record["sanity"]["text"]["reference"] == "the same nodes, twice"
@@ -318,10 +341,10 @@ def test_after_all_that_the_next_run_is_ok(run, cluster):
 def test_an_answer_that_nobody_foresaw_is_a_record_with_its_place_kept(
     run, cluster, tmp_path, monkeypatch
 ):
-    def unforeseen(engine, run, count):
+    def unforeseen(engine, run, context):
         raise TypeError("'NoneType' object is not iterable")
 
-    monkeypatch.setattr(LlamaCpp, "greedy_tokens", unforeseen)
+    monkeypatch.setattr(LlamaCpp, "completer", unforeseen)
     record = run(plan_for(cluster))
     assert record["outcome"] == "failed"
     assert record["failure"]["phase"] == "sanity"

@@ -11,7 +11,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import ELSEWHERE, as_json, parse_json, read_json, write_atomically
 from nixwulf.core.schema import check_one_of_many
 
-SCHEMA_VERSION = "1.4"
+SCHEMA_VERSION = "1.5"
 _MAJOR = SCHEMA_VERSION.partition(".")[0]
 
 Record = dict[str, Any]

@@ -25,7 +25,8 @@ from nixwulf.sweep import transport
 from nixwulf.sweep.hints import hint_for
 from nixwulf.sweep.power.watch import Watch
 from nixwulf.sweep.recording import Findings, bare_record, log_tails, record_of
-from nixwulf.sweep.sanity import References, check_text
+from nixwulf.sweep.references import ReferenceFolder
+from nixwulf.sweep.sanity import check_text
 
 _DEATH_S = 2.0
 _TRACE = "driver.traceback"
@@ -38,7 +39,7 @@ def run_case(
     run: Run,
     bring: Callable[[], PlacedModel],
     repetition: int,
-    references: References,
+    references: ReferenceFolder,
     shaped_by: Callable[[], str | None],
     observer: Observer,
     judged: bool = False,
@@ -51,7 +52,7 @@ def run_case(
         run: the case on its nodes; its model's paths and its limit in time are set here.
         bring: brings the case's model to the nodes that read it, if the case has one.
         repetition: of the case, from 1.
-        references: tokens of earlier runs, which the text is compared with.
+        references: texts of earlier runs, which this one is compared with.
         shaped_by: gives what shapes the fabric of a lab, None on machines.
         observer: called with the name of each phase as it starts.
         judged: whether its speed is held against an expected one, so that other load is looked for.
@@ -71,7 +72,7 @@ def _take(
     run: Run,
     bring: Callable[[], PlacedModel],
     found: Findings,
-    references: References,
+    references: ReferenceFolder,
     shaped_by: Callable[[], str | None],
     observer: Observer,
     judged: bool,

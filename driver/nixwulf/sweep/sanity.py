@@ -1,85 +1,64 @@
-"""Sanity before speed: whether a run's greedy text is that of the fewest nodes that have room."""
+"""Sanity before speed: whether a run's text is that of the fewest nodes that have room.
+
+The text is judged by what the engine gives as probabilities of its tokens, because a real model has
+near ties: there greedy texts part by a rounding, and nothing is wrong.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 
-from nixwulf.core.files import read_json, write_json
 from nixwulf.llm import PlacedModel
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import memory
-from nixwulf.plugins.runtime.run import Case, Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.sweep.prompts import LONG, SHORT, Prompts, allowed_s, answer_tokens, fitting, room
 from nixwulf.sweep.recording import Findings
+from nixwulf.sweep.references import ReferenceFolder, References, reference_of
+from nixwulf.sweep.verdict import document, judge, why_parted, why_wrong
 
-# A damaged tensor changed a token at index 30 at the latest, in 30 damages of the random models.
-SANITY_TOKENS = 32
 # Text of so few different tokens is no text: "a a a a" or "a b a b".
 _FEW = 2
 
-Tokens = list[int] | list[str]
-
-
-class References:
-    """The tokens of few nodes that runs are compared with, kept in the run's folder."""
-
-    def __init__(self, folder: Path) -> None:
-        """Keep a file for each engine, back end, model, seed and count of nodes in a folder.
-
-        Back ends round otherwise, and at a near tie the greedy token is another one.
-        """
-        self._folder = folder
-
-    def get(self, case: Case, nodes: int) -> Tokens | None:
-        """The tokens of a case of that kind, if that many nodes have given them."""
-        path = self._path(case, nodes)
-        return read_json(path) if path.exists() else None
-
-    def put(self, case: Case, nodes: int, tokens: Tokens) -> None:
-        """Keep tokens for later runs.
-
-        Args:
-            case: the kind of case that they are of.
-            nodes: how many gave them.
-            tokens: in their order.
-        """
-        write_json(self._path(case, nodes), tokens)
-
-    def _path(self, case: Case, nodes: int) -> Path:
-        model = (case.model_digest or "")[:12]
-        several = "" if nodes == 1 else f"-{nodes}nodes"
-        backend = f"-{case.parameters['backend']}" if "backend" in case.parameters else ""
-        return self._folder / f"{case.engine}{backend}-{model}-{case.seed}{several}.json"
-
 
 def check_text(
-    engine: Engine, run: Run, model: PlacedModel | None, found: Findings, references: References
+    engine: Engine,
+    run: Run,
+    model: PlacedModel | None,
+    found: Findings,
+    folder: ReferenceFolder,
 ) -> None:
-    """Compare greedy tokens with those of the fewest nodes that have room: sanity before speed.
+    """Compare texts with those of the fewest nodes that have room: sanity before speed.
 
     Args:
         engine: of the run.
         run: with the engine started.
         model: on the nodes.
         found: gets the comparison, and the failure where they differ.
-        references: tokens of earlier runs, to which new ones are added.
+        folder: references of earlier runs, to which new ones are added.
     """
-    count, expected = _reference(engine, run, model, references)
-    observed = engine.greedy_tokens(run, SANITY_TOKENS)
-    difference = _first_difference(expected, observed)
+    fits = fitting(run, model) if folder.long_prompts else (SHORT,)
+    seconds = allowed_s(run.limits)
+    count, references, spent = _references(engine, run, model, folder, fits, seconds / 2)
+    left_out = _not_asked(folder, fits, references)
+    lengths = [tokens for tokens in fits if tokens in references]
+    with engine.completer(run, room(lengths)) as completer:
+        prompts = Prompts(completer, lengths, seconds - spent)
+        judged = []
+        for tokens, prompt in prompts:
+            judged.append(judge(completer, tokens, prompt, references[tokens]))
+            if judged[-1].wrong:
+                break
+    left_out |= prompts.left_out
     words = {None: "the same nodes, twice", 1: "one node"}.get(count, f"{count} nodes, pipeline")
-    found.sanity["text"] = {
-        "agrees": difference is None,
-        "reference": words,
-        "expected": expected,
-        "observed": observed,
-        **({} if difference is None else {"first_difference": difference}),
-    }
-    if difference is not None:
-        raise RunFailure(
-            "gibberish",
-            f"Greedy token {difference} is {_at(observed, difference)}, and {words} gave "
-            f"{_at(expected, difference)}.",
-        )
+    wrong = next((one for one in judged if one.wrong), None)
+    parted = next((one for one in judged if one.comparison.first_difference is not None), None)
+    found.sanity["text"] = document(judged, wrong or parted or judged[0], words, left_out)
+    if wrong:
+        raise RunFailure("gibberish", why_wrong(wrong, words))
+    if parted:
+        run.warnings.append(why_parted(parted, words))
+    observed = judged[0].comparison.observed
     if count is None and len(set(observed)) <= _FEW:
         raise RunFailure(
             "gibberish",
@@ -88,24 +67,43 @@ def check_text(
         )
 
 
-def _reference(
-    engine: Engine, run: Run, model: PlacedModel | None, references: References
-) -> tuple[int | None, Tokens]:
-    """The nodes that gave the tokens to compare with, None for the run's own; and the tokens."""
+def _references(
+    engine: Engine,
+    run: Run,
+    model: PlacedModel | None,
+    folder: ReferenceFolder,
+    fits: Sequence[int],
+    seconds: float,
+) -> tuple[int | None, References, float]:
+    """The nodes that gave the texts to compare with, None for the run's own; texts; seconds."""
     count = _reference_nodes(run, model)
     if count is not None:
-        kept = references.get(run.case, count)
+        kept = folder.get(run.case, count)
         if kept is not None:
-            return count, kept
+            return count, kept, 0.0
+        first = run.on_first(count)
+        both = [tokens for tokens in fits if tokens in fitting(first, model)]
         try:
-            tokens = engine.greedy_tokens(run.on_first(count), SANITY_TOKENS)
-            references.put(run.case, count, tokens)
-            return count, tokens
+            made, spent = _make(engine, first, both, seconds)
+            folder.put(run.case, count, made)
+            return count, made, spent
         except RunFailure as failure:
             # Not every engine has a pipeline for every model; one node it always has.
             if count == 1 or failure.outcome not in {"failed", "unsupported"}:
                 raise
-    return None, engine.greedy_tokens(run, SANITY_TOKENS)
+    return None, *_make(engine, run, fits, seconds)
+
+
+def _make(
+    engine: Engine, run: Run, lengths: Sequence[int], seconds: float
+) -> tuple[References, float]:
+    with engine.completer(run, room(lengths)) as completer:
+        prompts = Prompts(completer, lengths, seconds)
+        found = {
+            tokens: reference_of(completer, prompt, answer_tokens(tokens))
+            for tokens, prompt in prompts
+        }
+    return found, prompts.spent_s
 
 
 def _reference_nodes(run: Run, model: PlacedModel | None) -> int | None:
@@ -124,13 +122,16 @@ def _reference_nodes(run: Run, model: PlacedModel | None) -> int | None:
     return None
 
 
-def _first_difference(expected: Tokens, observed: Tokens) -> int | None:
-    """The index of the first token that differs or is missing; None when they agree."""
-    for index in range(max(len(expected), len(observed))):
-        if _at(expected, index) != _at(observed, index):
-            return index
-    return None
-
-
-def _at(tokens: Tokens, index: int) -> int | str:
-    return tokens[index] if index < len(tokens) else "missing"
+def _not_asked(
+    folder: ReferenceFolder, fits: Sequence[int], references: References
+) -> dict[int, str]:
+    """Why long prompts are not even tried, by their tokens."""
+    found = {}
+    for tokens in LONG:
+        if not folder.long_prompts:
+            found[tokens] = "the sweep has sanity: short"
+        elif tokens not in fits:
+            found[tokens] = "the nodes may have too little memory for it"
+        elif tokens not in references:
+            found[tokens] = "the reference has no text for it: too little context, memory or time"
+    return found

@@ -27,7 +27,7 @@ from nixwulf.results.record import Record, load, save
 from nixwulf.sweep.phases import run_case
 from nixwulf.sweep.placing import Models
 from nixwulf.sweep.plan import Plan
-from nixwulf.sweep.sanity import References
+from nixwulf.sweep.references import ReferenceFolder
 
 
 class Observer(Protocol):
@@ -262,7 +262,7 @@ def run_one(
         run,
         lambda: connected.models.bring(run, plan.sweep.models[case.model or ""], connected.nodes),
         repetition,
-        References(folder / "references"),
+        ReferenceFolder(folder / "references", long_prompts=plan.sweep.long_prompts),
         lambda: up.shaping(fabric) if up and fabric else None,
         observer,
         judged=bool(plan.sweep.expect),

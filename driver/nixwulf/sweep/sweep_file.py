@@ -19,7 +19,10 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to run. Each block (the matrix, then the includes) is a product of its axes."""
+    """What to run. Each block (the matrix, then the includes) is a product of its axes.
+
+    long_prompts: whether texts are judged on them too.
+    """
 
     name: str
     description: str
@@ -32,6 +35,7 @@ class Sweep:
     seed: int
     limits: Limits
     recover_after_hang: bool
+    long_prompts: bool
     source: str
     document: dict[str, Any]
     expect: tuple[dict[str, Any], ...] = ()
@@ -77,6 +81,7 @@ def parse_sweep(document: Any, source: str) -> Sweep:
         seed=document.get("seed", SEED),
         limits=Limits(**document.get("limits", {})),
         recover_after_hang=document.get("on_hang") == "recover",
+        long_prompts=document.get("sanity") != "short",
         source=source,
         document=document,
         expect=tuple(document.get("expect", ())),

@@ -18,7 +18,7 @@ from nixwulf.sweep import phases
 from nixwulf.sweep.phases import run_case
 from nixwulf.sweep.power.watch import Watch
 from nixwulf.sweep.recording import Findings, bare_record
-from nixwulf.sweep.sanity import References
+from nixwulf.sweep.references import ReferenceFolder
 from record_factory import case, ok
 
 
@@ -99,7 +99,7 @@ def case_run(tmp_path):
 
     def take():
         bring = pytest.fail  # it has no model
-        references = References(tmp_path / "references")
+        references = ReferenceFolder(tmp_path / "references")
         record = run_case(run, bring, 0, references, lambda: None, lambda phase: None)
         save(record, tmp_path / "record.json")
         return load(tmp_path / "record.json")

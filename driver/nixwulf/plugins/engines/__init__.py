@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from nixwulf.core.registry import Parameter
     from nixwulf.llm.random_model import RandomModel
     from nixwulf.plugins.engines.serving import MeasuredRun, Serving
+    from nixwulf.plugins.runtime.logprobs import Completer
     from nixwulf.plugins.runtime.openai import Endpoint
     from nixwulf.plugins.runtime.run import Run
 
@@ -197,12 +198,27 @@ class Engine(ABC):
         """
         return None
 
-    @abstractmethod
+    @contextmanager
+    def completer(self, run: Run, context: int) -> Iterator[Completer]:
+        """What continues prompts with log-probabilities; raises RunFailure.
+
+        Without them, as here, texts are compared by `greedy_tokens`.
+
+        Args:
+            run: with the engine started.
+            context: tokens that it should have room for.
+        """
+        from nixwulf.plugins.runtime.logprobs import TokensOnly
+
+        yield TokensOnly(lambda count: self.greedy_tokens(run, count))
+
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
         """The tokens of a fixed prompt at temperature 0 and the case's seed; raises RunFailure.
 
-        Their numbers; their texts where the engine gives no numbers.
+        Their numbers; their texts where the engine gives no numbers. Of engines whose completer
+        gives log-probabilities it is not asked.
         """
+        raise NotImplementedError
 
     @abstractmethod
     def endpoint(self, run: Run) -> AbstractContextManager[Endpoint]:

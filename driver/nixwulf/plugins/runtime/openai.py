@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.nodes.process import OwnedProcess
+from nixwulf.plugins.runtime.logprobs import TOP
+from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.run import Case, Clocks, Run, RunFailure, failure_of
 
 if TYPE_CHECKING:
@@ -79,6 +81,13 @@ class Endpoint:
         Raises:
             RunFailure: The server ended, refused, or a clock of the run ran out.
         """
+        return self._answer(path, lambda client: client.post(path, json=request, timeout=None))
+
+    def get(self, path: str) -> Any:
+        """The JSON that the server answers to GET of a path; raises RunFailure as `post` does."""
+        return self._answer(path, lambda client: client.get(path, timeout=None))
+
+    def _answer(self, path: str, send: Callable[[httpx.Client], httpx.Response]) -> Any:
         import httpx
 
         answers: list[Any] = []
@@ -87,7 +96,7 @@ class Endpoint:
         def ask() -> None:
             try:
                 with self.client() as client:
-                    answer = client.post(path, json=request, timeout=None)
+                    answer = send(client)
                 if answer.is_success:
                     answers.append(answer.json())
                 else:
@@ -108,13 +117,20 @@ class Endpoint:
 
     def greedy(self, count: int) -> dict[str, Any]:
         """A request to /v1/completions for the tokens that the sanity check compares."""
-        return {
-            "model": self.model,
-            "prompt": GREEDY,
-            "max_tokens": count,
-            "temperature": 0,
-            "seed": self.run.case.seed,
-        }
+        return {**self._fixed, "prompt": GREEDY, "max_tokens": count}
+
+    def completions(self, context: int, **wanted: Any) -> Completions:
+        """What continues prompts with log-probabilities.
+
+        Args:
+            context: tokens that the server has room for; 0 where it does not tokenize.
+            wanted: how it is asked for log-probabilities, if not by their count.
+        """
+        return Completions(self.post, self._fixed, context, wanted or {"logprobs": TOP})
+
+    @property
+    def _fixed(self) -> dict[str, Any]:
+        return {"model": self.model, "temperature": 0, "seed": self.run.case.seed}
 
     def wait_until_healthy(self, path: str = "/health", hopeless: int | None = None) -> None:
         """Wait until GET of a path succeeds; raises RunFailure when the server ends or hangs first.

@@ -55,6 +55,7 @@ SOURCES = {
         "distributed-llama",
     ),
     "plugins/runtime/openai.py": ("llama.cpp", "vllm", "mlx-lm"),
+    "plugins/runtime/openai_completions.py": ("llama.cpp", "vllm", "mlx-lm"),
     "plugins/runtime/nccl.py": ("nccl",),
     "plugins/benchmarks/collectives.py": ("nccl", "nccl-tests"),
     "plugins/runtime/mpi.py": ("open-mpi",),

@@ -20,9 +20,9 @@ from nixwulf.plugins.engines.llama_cpp import devices, install, options
 from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
+from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 _RPC_PORT = TCP["llama.cpp"]
@@ -190,11 +190,12 @@ class LlamaCpp(Engine):
             {server.node: _output(server) for server in _owned(run, "rpc-server")},
         )
 
-    def greedy_tokens(self, run: Run, count: int) -> list[int]:
-        """Ask a llama-server, which gives token numbers."""
+    @contextmanager
+    def completer(self, run: Run, context: int) -> Iterator[Completions]:
+        """A llama-server, which has no more room than the model was trained for."""
         verbose = options.verbose(devices.flags(run, "llama-server"))
-        with self._server(run, ["-np", "1", "-c", "512", *verbose]) as endpoint:
-            return _complete(endpoint, count)
+        with self._server(run, ["-np", "1", "-c", str(context), *verbose]) as endpoint:
+            yield endpoint.completions(_room(endpoint.get("/props"), context))
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
@@ -309,20 +310,9 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
         time.sleep(0.01)
 
 
-def _complete(endpoint: Endpoint, count: int) -> list[int]:
-    request = {
-        "prompt": openai.GREEDY,
-        "n_predict": count,
-        "temperature": 0,
-        "seed": endpoint.run.case.seed,
-        "ignore_eos": True,
-        "cache_prompt": False,
-        "return_tokens": True,
-    }
-    answer = endpoint.post("/completion", request)
-    tokens = [int(token) for token in answer["tokens"]]
-    if len(tokens) != count or min(tokens) < 0:
-        raise RunFailure(
-            "failed", f"llama-server was asked for {count} tokens and gave {tokens[:count]}."
-        )
-    return tokens
+def _room(props: Any, asked: int) -> int:
+    """Tokens that a slot has room for: newer builds have no more than the model was trained for."""
+    try:
+        return min(asked, int(props["default_generation_settings"]["n_ctx"]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return asked

@@ -18,13 +18,15 @@ from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, servi
 from nixwulf.plugins.runtime import nccl
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.run import Run
 
 _SERVER_PORT = 50054
 _UNHEALTHY = 503  # it could not load the model
 _GROUP_FILES = ("MLX_HOSTFILE", "MLX_IBV_DEVICES")
 _GROUP = "nixwulf-mlx.json"  # in the home folder, where ssh's commands begin
 _LOADED = "default_model"  # what the server calls the model that it was started with
+_TOP = 10  # log-probabilities that it gives at most
 # Architectures of random models whose model in mlx-lm 0.32.2 has no pipeline.
 _TENSOR_ONLY = {"llama"}
 
@@ -123,19 +125,20 @@ class Mlx(Engine):
         split = ["--pipeline"] if run.case.parallelism == "pipeline" else []
         return ["--model", run.model, *split]
 
-    def greedy_tokens(self, run: Run, count: int) -> list[int]:
-        """Ask a server, which gives token numbers beside their probabilities."""
+    @contextmanager
+    def completer(self, run: Run, context: int) -> Iterator[Completions]:
+        """A server, which names its version in each answer, and does not tokenize."""
         with self.endpoint(run) as endpoint:
-            request = endpoint.greedy(count) | {"logprobs": True}
-            answer = endpoint.post("/v1/completions", request)
-        version = re.match(r"([\d.]+)-([\d.]+)-", str(answer.get("system_fingerprint")))
-        if version:
-            run.engine_facts["version"] = f"mlx-lm {version[1]}, mlx {version[2]}"
-        try:
-            return [int(part["id"]) for part in answer["choices"][0]["logprobs"]["content"]]
-        except (KeyError, IndexError, TypeError, ValueError):
-            reason = f"mlx_lm.server gave no tokens: {str(answer)[:200]}."
-            raise RunFailure("failed", reason) from None
+
+            def post(path: str, request: Mapping[str, Any]) -> Any:
+                answer = endpoint.post(path, request)
+                found = answer.get("system_fingerprint") if isinstance(answer, dict) else None
+                if version := re.match(r"([\d.]+)-([\d.]+)-", str(found)):
+                    run.engine_facts["version"] = f"mlx-lm {version[1]}, mlx {version[2]}"
+                return answer
+
+            completions = endpoint.completions(0, logprobs=True, top_logprobs=_TOP)
+            yield replace(completions, post=post)
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:

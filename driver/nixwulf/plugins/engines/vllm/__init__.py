@@ -25,8 +25,10 @@ from nixwulf.plugins.engines.local import Installation
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.vllm import ray
 from nixwulf.plugins.runtime import nccl
+from nixwulf.plugins.runtime.logprobs import TOP
 from nixwulf.plugins.runtime.openai import Endpoint
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.run import Run
 
 # The ports of modules/vllm.nix. The server's is open on the head's loopback only.
 _PORT = 8000
@@ -44,6 +46,7 @@ print("{devices.MARK}", getattr(current_platform, "device_name", None) or "{devi
 _REMEDY = "install vLLM for it there ('vllm collect-env' prints what it finds)"
 # Whose versions make a build of it; NCCL is a package of PyTorch's for NVIDIA.
 _PACKAGES = ("vllm", "ray", "torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
+_WANTED = {"logprobs": TOP, "return_tokens_as_token_ids": True, "return_token_ids": True}
 _TYPES = ("auto", "bfloat16", "float16", "float32")
 
 
@@ -154,17 +157,16 @@ class Vllm(Engine):
         logs = {node.node.name: _log(run, node) for node in run.nodes}
         return nccl.transport_problem(run.case.transport, logs)
 
-    def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
-        """Token numbers, or texts from versions that answer none."""
+    @contextmanager
+    def completer(self, run: Run, context: int) -> Iterator[Completions]:
+        """The server that is measured: it has the room that the case gives it."""
         with self.endpoint(run) as endpoint:
-            request = endpoint.greedy(count)
-            request |= {"ignore_eos": True, "logprobs": 0, "return_token_ids": True}
-            answer = endpoint.post("/v1/completions", request)
+            models = endpoint.get("/v1/models")
             try:
-                choice = answer["choices"][0]
-                return list(choice.get("token_ids") or choice["logprobs"]["tokens"])
-            except (KeyError, IndexError, TypeError):
-                raise RunFailure("failed", f"vLLM answered no tokens: {answer}.") from None
+                room = int(models["data"][0]["max_model_len"])
+            except (KeyError, IndexError, TypeError, ValueError):
+                room = 0
+            yield endpoint.completions(room, **_WANTED)
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:

@@ -1,0 +1,112 @@
+"""Texts with log-probabilities over the OpenAI API, of llama-server, vLLM and mlx_lm.server.
+
+Prompts are numbers of tokens where the server tokenizes: so they have exactly their length, and an
+answer can be begun.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nixwulf.plugins.runtime.logprobs import Answer, Position, Prompt, Token, text_of
+from nixwulf.plugins.runtime.run import RunFailure
+
+# Characters of a text that has at least so many tokens, and about.
+_CHARACTERS = 8
+_USUAL_CHARACTERS = 4
+# As vLLM writes a token's number where it is asked for that.
+_NUMBER = "token_id:"
+
+
+@dataclass(frozen=True)
+class Completions:
+    """A completer that asks a server's /v1/completions.
+
+    post: sends a request to a path and gives the JSON of the answer. request: what each has, such
+    as the model. context: tokens that the server has room for; 0 of one that does not tokenize: it
+    is asked texts of about a length, and nothing long. wanted: how it is asked for
+    log-probabilities.
+    """
+
+    post: Callable[[str, Mapping[str, Any]], Any]
+    request: Mapping[str, Any]
+    context: int
+    wanted: Mapping[str, Any]
+
+    def prompt(self, tokens: int) -> Prompt | None:
+        """The first tokens of the text, as the model's tokenizer makes them; raises RunFailure."""
+        seed = self.request["seed"]
+        if not self.context:
+            return text_of(tokens * _USUAL_CHARACTERS, seed)
+        text = text_of(tokens * _CHARACTERS, seed)
+        # The text's name is that of vLLM, then of llama-server.
+        request = {"model": self.request["model"], "prompt": text, "content": text}
+        answer = self.post("/tokenize", request | {"add_special": True})
+        found = answer.get("tokens") if isinstance(answer, dict) else None
+        if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
+            raise _without_tokens(answer)
+        return found[:tokens] if len(found) >= tokens else None
+
+    def complete(self, prompt: Prompt, given: Sequence[Token], count: int) -> Answer | None:
+        """What begins with given tokens is computed on top of the same prompt's cache."""
+        if isinstance(prompt, str) and given:
+            return None
+        request = {
+            **self.request,
+            **self.wanted,
+            "prompt": prompt if isinstance(prompt, str) else [*prompt, *given],
+            "max_tokens": count,
+            "cache_prompt": bool(given),
+            "ignore_eos": True,
+        }
+        return positions(self.post("/v1/completions", request))
+
+
+def positions(answer: Any) -> Answer:
+    """The tokens of a completion: their numbers, or their texts from servers that have no numbers.
+
+    Either a list has all that is known of each token (llama-server, mlx_lm.server), or there is a
+    list of each kind (vLLM). llama-server has numbers since December 2024
+    (https://github.com/ggml-org/llama.cpp/pull/10783).
+
+    Raises:
+        RunFailure: it has no tokens.
+    """
+    try:
+        choice = answer["choices"][0]
+        logprobs = choice["logprobs"]
+        if "content" in logprobs:
+            return tuple(map(_position, logprobs["content"])) or _refuse(answer)
+        tokens = [_number(token) for token in choice.get("token_ids") or logprobs["tokens"]]
+        tops = [
+            {_number(token): float(value) for token, value in top.items()}
+            for top in logprobs.get("top_logprobs") or [{}] * len(tokens)
+        ]
+        pairs = zip(tokens, tops, strict=True)
+        return tuple(Position(*pair) for pair in pairs) or _refuse(answer)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
+        raise _without_tokens(answer) from None
+
+
+def _position(part: Mapping[str, Any]) -> Position:
+    """A token of greedy text is the likeliest: mlx_lm.server names any of those that it lists."""
+    tops = part.get("top_logprobs", ())
+    top: dict[Token, float] = {int(one["id"]): float(one["logprob"]) for one in tops}
+    return Position(max(top, key=lambda token: top[token]) if top else int(part["id"]), top)
+
+
+def _number(token: Any) -> Token:
+    if isinstance(token, str) and token.startswith(_NUMBER):
+        return int(token.removeprefix(_NUMBER))
+    return token if isinstance(token, int) else str(token)
+
+
+def _refuse(answer: Any) -> Answer:
+    raise _without_tokens(answer)
+
+
+def _without_tokens(answer: Any) -> RunFailure:
+    return RunFailure("failed", f"The server gave no tokens: {json.dumps(answer)[:200]}.")

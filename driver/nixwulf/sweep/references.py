@@ -1,0 +1,141 @@
+"""Texts of few nodes with their log-probabilities, which runs are compared with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.core.files import read_json, write_json
+from nixwulf.plugins.runtime.logprobs import (
+    Answer,
+    Completer,
+    Position,
+    Prompt,
+    Token,
+    compare,
+)
+from nixwulf.plugins.runtime.run import Case
+from nixwulf.sweep.prompts import SHORT
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An answer to a prompt, and the floor: how far apart its engine's own repeat is.
+
+    floor: mean Kullback-Leibler divergence of a position, nats; 0 without probabilities.
+    """
+
+    answer: Answer
+    floor: float
+
+
+def reference_of(completer: Completer, prompt: Prompt, count: int) -> Reference:
+    """An answer, and how far apart the engine's own repeat of its second half is.
+
+    The repeat has the first half in its prompt, so that kernels for many tokens compute what those
+    for one computed before: sums in another order, as other nodes have them. Where the engine
+    cannot be given a beginning, all is repeated.
+
+    Args:
+        completer: of the engine.
+        prompt: as it made it.
+        count: tokens of the answer.
+    """
+    answer = completer.complete(prompt, (), count) or ()
+    if not all(position.top for position in answer):
+        return Reference(answer, 0.0)
+    half = compare(completer, prompt, answer, start=len(answer) // 2)
+    again = half if half.divergences else compare(completer, prompt, answer)
+    return Reference(answer, again.mean)
+
+
+References = dict[int, Reference]
+"""By the prompt's tokens."""
+
+
+class ReferenceFolder:
+    """The references that runs are compared with, kept in the run's folder."""
+
+    def __init__(self, folder: Path, *, long_prompts: bool = True) -> None:
+        """Keep a file for each engine, back end, model, seed and count of nodes in a folder.
+
+        Back ends round otherwise, and at a near tie the greedy token is another one.
+
+        Args:
+            folder: where the files are.
+            long_prompts: whether runs are judged on long prompts too.
+        """
+        self._folder = folder
+        self.long_prompts = long_prompts
+
+    def get(self, case: Case, nodes: int) -> References | None:
+        """The answers of a case of that kind, if that many nodes have given them.
+
+        Raises:
+            NixwulfError: the file has something else.
+        """
+        path = self._path(case, nodes)
+        return _parsed(read_json(path), path) if path.exists() else None
+
+    def put(self, case: Case, nodes: int, references: References) -> None:
+        """Keep answers for later runs.
+
+        Args:
+            case: the kind of case that they are of.
+            nodes: how many gave them.
+            references: by the prompt's tokens.
+        """
+        document = {
+            str(tokens): {
+                "floor": one.floor,
+                "tokens": [position.token for position in one.answer],
+                "log_probabilities": [list(position.top.items()) for position in one.answer],
+            }
+            for tokens, one in references.items()
+        }
+        write_json(self._path(case, nodes), document)
+
+    def _path(self, case: Case, nodes: int) -> Path:
+        model = (case.model_digest or "")[:12]
+        several = "" if nodes == 1 else f"-{nodes}nodes"
+        backend = f"-{case.parameters['backend']}" if "backend" in case.parameters else ""
+        return self._folder / f"{case.engine}{backend}-{model}-{case.seed}{several}-texts.json"
+
+
+def _parsed(document: Any, path: Path) -> References:
+    try:
+        found = {int(tokens): _reference(value) for tokens, value in document.items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        found = {}
+    if SHORT not in found:
+        raise NixwulfError(
+            f"{path} has no texts that a run can be compared with; remove it, and the next run "
+            "makes it again."
+        )
+    return found
+
+
+def _reference(value: Any) -> Reference:
+    """Of the document that was kept; raises ValueError, TypeError or KeyError for another one."""
+    pairs = zip(value["tokens"], value["log_probabilities"], strict=True)
+    answer = tuple(Position(_token(token), _top(top)) for token, top in pairs)
+    floor = float(value["floor"])
+    if not answer or not 0 <= floor < math.inf:
+        raise ValueError(value)
+    return Reference(answer, floor)
+
+
+def _top(pairs: Any) -> dict[Token, float]:
+    top = {_token(token): float(value) for token, value in pairs}
+    if not all(map(math.isfinite, top.values())):
+        raise ValueError(pairs)
+    return top
+
+
+def _token(value: Any) -> Token:
+    if isinstance(value, int | str):
+        return value
+    raise TypeError(value)

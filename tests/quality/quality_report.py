@@ -1,0 +1,107 @@
+"""results/figures/quality.txt of what was measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from nixwulf.sweep.verdict import FACTOR, LEAST_LIMIT, MOST_LIMIT
+
+PLACE = Path(__file__).parents[2] / "results" / "figures" / "quality.txt"
+Row = dict[str, Any]
+
+
+def report(rows: Sequence[Row]) -> None:
+    """Write it."""
+    honest = [row for row in rows if row["part"] == "honest"]
+    damages = [row for row in rows if row["part"] == "damages"]
+    lines = [
+        "How far apart texts are that are right, and texts that are wrong",
+        f"measured {datetime.now(UTC):%Y-%m-%d}, tests/quality; mean divergence of a prompt, nats",
+        "",
+        f"Limit: {LEAST_LIMIT:g}, or {FACTOR:g} times the floor where that is more, "
+        f"up to {MOST_LIMIT:g}.",
+        "",
+        *_honest(honest),
+        "",
+        *_damages(damages),
+        "",
+        *_backends([row for row in rows if row["part"] == "backends"]),
+        "",
+        *_speed(rows),
+    ]
+    PLACE.write_text("\n".join(lines).rstrip() + "\n")
+    print("\n".join(lines))
+
+
+def _honest(rows: Sequence[Row]) -> list[str]:
+    runs = {_run(row) for row in rows}
+    wrong = {_run(row) for row in rows if row["wrong"]}
+    parted = {_run(row) for row in rows if "first_difference" in row}
+    lines = [
+        f"Honest runs: {len(runs)}; called gibberish: {len(wrong)}.",
+        f"Greedy tokens differ in {len(parted)} of them, which by tokens alone were gibberish.",
+        "",
+        f"{'weights':8} {'tokens':>7} {'runs':>5} {'largest mean':>13} {'one position':>13} "
+        f"{'floor':>8}  run",
+    ]
+    for weights, tokens in _values(rows, "weights", "tokens"):
+        some = [r for r in rows if (r["weights"], r["tokens"]) == (weights, tokens)]
+        worst = max(some, key=lambda row: row["mean_divergence"])
+        lines.append(
+            f"{weights:8} {tokens:7} {len(some):5} {worst['mean_divergence']:13.1e} "
+            f"{max(row['largest_divergence'] for row in some):13.1e} "
+            f"{max(row['floor'] for row in some):8.1e}  {worst['kind']}, {worst['what']}"
+        )
+    return lines
+
+
+def _damages(rows: Sequence[Row]) -> list[str]:
+    found = sum(row["wrong"] for row in rows)
+    lines = [
+        f"Damages: {len(rows)}; found: {found}.",
+        "",
+        f"{'damage of':22} {'runs':>5} {'found':>6} {'least mean':>11} {'median':>8}  the least",
+    ]
+    for (group,) in _values(rows, "group"):
+        some = [row for row in rows if row["group"] == group]
+        least = min(some, key=lambda row: row["mean_divergence"])
+        median = statistics.median(row["mean_divergence"] for row in some)
+        lines.append(
+            f"{group:22} {len(some):5} {sum(row['wrong'] for row in some):6} "
+            f"{least['mean_divergence']:11.1e} {median:8.1e}  "
+            f"{least['kind']} {least['weights']}, {least['what']}"
+        )
+    missed = [row for row in rows if not row["wrong"]]
+    lines += [f"missed: {row['kind']} {row['weights']}, {row['what']}" for row in missed]
+    return lines
+
+
+def _backends(rows: Sequence[Row]) -> list[str]:
+    """Two back ends of one llama.cpp, which no run compares: what that would give."""
+    return [
+        f"{row['what']}, {row['tokens']} tokens, {row['kind']} {row['weights']}: "
+        f"mean {row['mean_divergence']:.1e}, largest {row['largest_divergence']:.1e}"
+        f"{', above the limit' if row['wrong'] else ''}"
+        for row in rows
+    ]
+
+
+def _speed(rows: Sequence[Row]) -> list[str]:
+    return [
+        f"A reference of {row['tokens']:,} tokens took {row['seconds']:.0f} s ({row['weights']}, "
+        "one thread of a machine with other load)."
+        for row in rows
+        if row["part"] == "speed"
+    ]
+
+
+def _run(row: Row) -> tuple[Any, ...]:
+    return tuple(row[key] for key in ("kind", "weights", "seed", "what"))
+
+
+def _values(rows: Iterable[Row], *keys: str) -> list[tuple[Any, ...]]:
+    return list(dict.fromkeys(tuple(row[key] for key in keys) for row in rows))

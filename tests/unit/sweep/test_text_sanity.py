@@ -1,0 +1,236 @@
+"""What a run's text beside few nodes' makes of it: ok, a warning at a near tie, or gibberish."""
+
+import math
+from contextlib import contextmanager
+
+import pytest
+
+from launch_plan import planned
+from nixwulf.core.errors import NixwulfError
+from nixwulf.core.schema import check
+from nixwulf.plugins.runtime.logprobs import Position, TokensOnly
+from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.sweep import prompts
+from nixwulf.sweep.recording import Findings
+from nixwulf.sweep.references import ReferenceFolder
+from nixwulf.sweep.sanity import check_text
+from record_factory import case, ok
+
+LONG_CASE = {
+    "nodes": [2],
+    "fabric": ["gbe5"],
+    "parallelism": ["tensor"],
+    "parameters": {"n_prompt": [5000], "n_gen": [16]},
+}
+
+
+def distribution(place, tilt=0.0):
+    """Two likely tokens at a place, of which the second has more with a tilt."""
+    share = 0.3 - tilt
+    return {2 * place: math.log(0.6 - share + 0.25), 2 * place + 1: math.log(share), 1000: -3.0}
+
+
+class Model:
+    """A completer whose tokens depend on the prompt's length and the place."""
+
+    context = 1_000_000
+
+    def __init__(self, seconds=lambda count: None, **changes):
+        self.changes, self.seconds, self.prompts = changes, seconds, []
+
+    def prompt(self, tokens):
+        return [0] * tokens
+
+    def complete(self, prompt, given, count):
+        if not given and count > 1:
+            self.prompts.append(len(prompt))
+        self.seconds(len(prompt))
+        return tuple(self.at(len(prompt), len(given) + n, bool(given)) for n in range(count))
+
+    def at(self, tokens, place, repeated):
+        change = self.changes.get("change", lambda *_: None)
+        top = change(tokens, place, repeated) or distribution(place)
+        return Position(max(top, key=top.get), top)
+
+
+class Of:
+    """An engine that one completer answers for one node, and another for more."""
+
+    def __init__(self, one, several):
+        self.one, self.several = one, several
+
+    @contextmanager
+    def completer(self, run, context):
+        assert context >= 64 + 32
+        yield self.one if run.case.nodes == 1 else self.several
+
+
+@pytest.fixture
+def judge(tmp_path):
+    run = planned(tmp_path, "lab", {"path": "/m.gguf"}, LONG_CASE)
+
+    def of(one, several, long_prompts=True):
+        run.warnings.clear()
+        found = Findings()
+        folder = ReferenceFolder(tmp_path / "references", long_prompts=long_prompts)
+        try:
+            check_text(Of(one, several), run, None, found, folder)
+        except RunFailure as failure:
+            found.outcome, found.failure = failure.outcome, {"reason": failure.reason}
+        record = {**ok(case(1), {"decode": [20.0]}), "sanity": found.sanity}
+        check(record, "record", "a test's record")
+        return found, list(run.warnings)
+
+    return of
+
+
+def test_equal_texts_are_ok_and_the_record_has_what_each_prompt_gave(judge):
+    found, warnings = judge(Model(), Model())
+    text = found.sanity["text"]
+    assert (found.outcome, warnings, text["agrees"]) == ("ok", [], True)
+    assert [one["tokens"] for one in text["prompts"]] == [64, 4096]
+    assert [one["positions"] for one in text["prompts"]] == [32, 16]
+    assert text["judged_by"] == "log-probabilities"
+    assert text["left_out"] == [
+        {"tokens": 16384, "reason": "the nodes may have too little memory for it"}
+    ]
+
+
+def near_tie(tokens, place, repeated):
+    return {8: math.log(0.4), 9: math.log(0.4001), 1000: -3.0} if place == 4 else None
+
+
+def tied(tokens, place, repeated):
+    return {8: math.log(0.4001), 9: math.log(0.4), 1000: -3.0} if place == 4 else None
+
+
+def test_greedy_texts_that_part_at_a_near_tie_are_a_warning_with_both(judge):
+    found, (warning,) = judge(Model(change=tied), Model(change=near_tie))
+    text = found.sanity["text"]
+    assert (found.outcome, text["agrees"], text["first_difference"]) == ("ok", False, 4)
+    assert "Greedy token 4 is 9, and one node gave 8" in warning
+    assert " ".join(map(str, text["expected"])) in warning
+    assert " ".join(map(str, text["observed"])) in warning
+
+
+def damaged_from(length, first):
+    def change(tokens, place, repeated):
+        return {5: -0.01} if tokens >= length and place >= first else None
+
+    return change
+
+
+def test_another_text_is_gibberish_from_the_token_where_it_begins(judge):
+    found, _ = judge(Model(), Model(change=damaged_from(64, 7)))
+    assert found.outcome == "gibberish"
+    reason = found.failure["reason"]
+    assert reason.startswith(
+        "After a prompt of 64 tokens the text is another one from token 7 on: "
+    )
+    assert reason.endswith("Greedy token 7 is 5, and one node gave 14.")
+
+
+def test_damage_of_long_contexts_only_is_gibberish_with_that_length(judge):
+    found, _ = judge(Model(), Model(change=damaged_from(4096, 0)))
+    assert found.outcome == "gibberish"
+    assert "After a prompt of 4,096 tokens" in found.failure["reason"]
+    text = found.sanity["text"]
+    assert (text["prompt_tokens"], text["first_difference"]) == (4096, 0)
+    assert [one["tokens"] for one in text["prompts"]] == [64, 4096]
+
+
+def test_after_a_wrong_short_text_no_long_one_is_asked(judge):
+    several = Model(change=damaged_from(64, 0))
+    judge(Model(), several)
+    assert several.prompts == [64]
+
+
+def noisy(by):
+    def change(tokens, place, repeated):
+        return distribution(place, by if repeated else 0.0)
+
+    return change
+
+
+def tilted(tokens, place, repeated):
+    return distribution(place, 0.05)
+
+
+def test_an_exact_engine_may_not_be_as_far_apart_as_one_that_rounds(judge):
+    exact, _ = judge(Model(), Model(change=tilted))
+    assert exact.outcome == "gibberish"
+
+
+def test_an_engine_that_contradicts_itself_is_gibberish_though_it_repeats_that(judge):
+    broken = Model(change=lambda tokens, place, given: {5: -0.01} if given else None)
+    found, _ = judge(broken, broken)
+    assert found.outcome == "gibberish"
+    assert "the text of one node contradicts itself" in found.failure["reason"]
+
+
+def test_the_limit_is_ten_times_the_floor_of_the_engines_own_repeat(judge):
+    found, _ = judge(Model(change=noisy(0.025)), Model(change=tilted))
+    (short, _) = found.sanity["text"]["prompts"]
+    assert found.outcome == "ok"
+    assert short["limit"] == pytest.approx(10 * short["floor"])
+    assert short["floor"] > 3e-4
+
+
+def test_an_engine_without_log_probabilities_is_judged_by_tokens_and_says_so(judge):
+    one, other = (TokensOnly(lambda count, t=t: ["a", t, "c"]) for t in "bx")
+    found, _ = judge(one, other)
+    assert found.outcome == "gibberish"
+    assert found.failure["reason"] == "Greedy token 1 is x, and one node gave b."
+    assert found.sanity["text"]["judged_by"] == "tokens"
+    assert "prompts" not in found.sanity["text"]
+
+
+def test_long_prompts_are_left_out_by_name(judge):
+    several = Model()
+    found, _ = judge(Model(), several, long_prompts=False)
+    assert several.prompts == [64]
+    reasons = {one["reason"] for one in found.sanity["text"]["left_out"]}
+    assert reasons == {"the sweep has sanity: short"}
+
+
+def test_a_reference_is_asked_once_a_folder(judge):
+    one = Model()
+    judge(one, Model())
+    asked = list(one.prompts)
+    found, _ = judge(one, Model())
+    assert one.prompts == asked == [64, 4096]
+    assert found.sanity["text"]["prompts"][0]["mean_divergence"] == 0
+
+
+def test_a_long_prompt_that_would_take_too_long_is_left_out_with_the_seconds(judge, monkeypatch):
+    now = 0.0
+
+    def pass_by(tokens):
+        nonlocal now
+        now += tokens / 100
+
+    monkeypatch.setattr(prompts.time, "monotonic", lambda: now)
+    several = Model(seconds=pass_by)
+    found, _ = judge(Model(), several)
+    assert several.prompts == [64]
+    reasons = {one["tokens"]: one["reason"] for one in found.sanity["text"]["left_out"]}
+    assert reasons[4096] == "it would take 41 s, and 20 s are left for it"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("7", "{}", "null", '["a", 1, null]', "[" * 50 + "]" * 50, "x", '{"64": {}}'),
+        '{"64": {"floor": 0, "tokens": [1], "log_probabilities": []}}',
+        '{"64": {"floor": -1, "tokens": [1], "log_probabilities": [[[1, -1]]]}}',
+        '{"64": {"floor": 0, "tokens": [[1]], "log_probabilities": [[[1, -1]]]}}',
+        '{"64": {"floor": 0, "tokens": [1], "log_probabilities": [[[1, "high"]]]}}',
+        '{"4096": {"floor": 0, "tokens": [1], "log_probabilities": [[[1, -1]]]}}',
+    ],
+)
+def test_a_damaged_reference_is_a_sentence_that_names_the_file(judge, tmp_path, content):
+    judge(Model(), Model())
+    (path,) = (tmp_path / "references").glob("*.json")
+    path.write_text(content)
+    with pytest.raises(NixwulfError, match=path.name):
+        judge(Model(), Model())
