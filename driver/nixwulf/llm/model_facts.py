@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any, Literal, NamedTuple
 
 from nixwulf.core.errors import InputError
+from nixwulf.llm.shape import Shape
 
 # What the readers of headers raise for a file that they do not know or that is damaged.
 NOT_OF_A_MODEL = (
@@ -92,6 +93,11 @@ class ModelFacts:
             )
 
     @property
+    def shape(self) -> Shape:
+        """The counts that decide how it splits."""
+        return Shape(self.layers, self.heads, self.kv_heads)
+
+    @property
     def active(self) -> float:
         """Parameters that one token reads."""
         return self.always + self.routed * self.share(1)
@@ -126,7 +132,7 @@ class Sizes:
     after them; tied: of the embedding, the bytes that are the output's matrix too, 0 where it has
     its own; cache_widths: values of a key and of a value that each layer keeps for one token;
     windows: tokens that each layer looks back, 0 for all; feed_forward: width for one token, of all
-    its experts together.
+    its experts together; kv_heads: as in ModelFacts, 0 where they are not known.
     """
 
     layers: tuple[int, ...]
@@ -139,6 +145,12 @@ class Sizes:
     hidden: int
     feed_forward: int
     heads: int
+    kv_heads: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        """The counts that decide how it splits."""
+        return Shape(len(self.layers), self.heads, self.kv_heads)
 
     def possible(self) -> Sizes:
         """The same; raises ValueError for a size that no model has."""
@@ -183,7 +195,6 @@ class Header:
     linear_layers: int
     state_width: int
     head_dim: int
-    kv_heads: int
     experts: int
     experts_used: int
     assumptions: tuple[str, ...] = ()
@@ -210,7 +221,7 @@ class Header:
             routed=float(routed),
             heads=sizes.heads,
             head_dim=self.head_dim,
-            kv_heads=self.kv_heads,
+            kv_heads=sizes.kv_heads,
             cache_width=float(sum(width for width, window in caches if not window)),
             window_width=float(sum(windowed)),
             window=max(sizes.windows),

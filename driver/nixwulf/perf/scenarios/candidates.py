@@ -97,7 +97,7 @@ class Placement:
             engine: the engine.
             cluster: one that has such a placement.
             nodes: those that are placed.
-            point: what else is known: 'benchmark', 'parameters', 'random' and 'heads'.
+            point: what else is known: 'benchmark', 'parameters', 'random' and 'shape'.
         """
         for node in nodes:
             if gpu_vendor(node.platform) not in {*engine.gpus, _NO_GPU}:
@@ -258,6 +258,6 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
 def _unsupported(question: Question, candidate: Candidate, placement: Placement) -> str | None:
     engine = engines.find(question.engine, "--engine")
     defaults = {name: one.default for name, one in engine.parameters.items()}
-    heads = question.model.facts.heads
-    point = {"benchmark": "", "random": None, "heads": heads, "parameters": defaults}
+    shape = question.model.facts.shape
+    point = {"benchmark": "", "random": None, "shape": shape, "parameters": defaults}
     return placement.refusal(engine, question.cluster, candidate.nodes, point)

@@ -20,6 +20,7 @@ from nixwulf.plugins.engines.llama_cpp import devices, install, options
 from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
+from nixwulf.plugins.engines.splitting import Splits
 from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
@@ -66,6 +67,7 @@ class LlamaCpp(Engine):
     ports = (_RPC_PORT,)
     api_port = 8080
     over_cables: ClassVar = {"tcp": OverCables(), "rdma": OverCables()}
+    splits = Splits(most=devices.MOST)  # each node has at least one device
     # A tile of a product of matrices is as wide as the chunk, up to 128 on CUDA, HIP
     # (https://github.com/ggml-org/llama.cpp/pull/26977) and Vulkan, and 32 on Metal.
     performance = Performance(
@@ -87,12 +89,6 @@ class LlamaCpp(Engine):
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""
         return random_gguf.ensure(model)
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """More nodes than its scheduler has places for; each has at least one device."""
-        wrong = super().unsupported(point)
-        too_many = point["parallelism"] == "pipeline" and point["nodes"] > devices.MOST
-        return wrong or (devices.MANY if too_many else None)
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node needs all three, because any of them may be the head."""
