@@ -18,6 +18,7 @@ from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine, splitting
 from nixwulf.plugins.gates import context_of_run, examine
+from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record, text_of
@@ -111,7 +112,8 @@ def _take(
             watch.settle()
         if engine:
             with timed("launch"):
-                engine.start(run)
+                for one in replicas(run):
+                    engine.start(one)
             with timed("sanity"):
                 check_text(engine, run, found.model, found, references)
         with timed("measure"):

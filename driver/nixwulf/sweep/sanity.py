@@ -6,9 +6,12 @@ from pathlib import Path
 
 from nixwulf.core.files import read_json, write_json
 from nixwulf.llm import PlacedModel
+from nixwulf.nodes.ssh import each
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import memory
+from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.run import Case, Run, RunFailure
+from nixwulf.results.identity import REPLICAS
 from nixwulf.sweep.recording import Findings
 
 # A damaged tensor changed a token at index 30 at the latest, in 30 damages of the random models.
@@ -64,8 +67,17 @@ def check_text(
         references: tokens of earlier runs, to which new ones are added.
     """
     count, expected = _reference(engine, run, model, references)
-    observed = engine.greedy_tokens(run, SANITY_TOKENS)
-    difference = _first_difference(expected, observed)
+    several = replicas(run)
+    if len(several) > 1:
+        texts = each(lambda one: engine.greedy_tokens(one, SANITY_TOKENS), several)
+    else:
+        texts = [engine.greedy_tokens(run, SANITY_TOKENS)]
+    observed, difference = texts[0], None
+    for one, text in zip(several, texts, strict=True):
+        difference = _first_difference(expected, text)
+        if difference is not None:
+            observed, where = text, f" on node {one.head.node.name!r}" if len(several) > 1 else ""
+            break
     words = {None: "the same nodes, twice", 1: "one node"}.get(count, f"{count} nodes, pipeline")
     found.sanity["text"] = {
         "agrees": difference is None,
@@ -77,7 +89,7 @@ def check_text(
     if difference is not None:
         raise RunFailure(
             "gibberish",
-            f"Greedy token {difference} is {_at(observed, difference)}, and {words} gave "
+            f"Greedy token {difference}{where} is {_at(observed, difference)}, and {words} gave "
             f"{_at(expected, difference)}.",
         )
     if count is None and len(set(observed)) <= _FEW:
@@ -114,6 +126,8 @@ def _reference_nodes(run: Run, model: PlacedModel | None) -> int | None:
     None when no fewer nodes than the run's own, split in another way, can hold it.
     """
     sizes = model.sizes if model else None
+    if run.case.parallelism == REPLICAS:
+        return 1
     for count in range(1, run.case.nodes + 1):
         first = run.on_first(count)
         if count > 1 and (count, "pipeline") == (run.case.nodes, run.case.parallelism):

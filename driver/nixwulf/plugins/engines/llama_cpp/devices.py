@@ -80,7 +80,7 @@ def look(run: Run) -> None:
     for program in ("llama-bench", "llama-server"):
         text = run.output(run.head, '"$1" --help 2>&1 || true', run.program(program))
         offers = tuple(options.offered(text))
-        run.engine_found[_FLAGS, program] = offers
+        run.engine_found[_FLAGS, f"{program} on {run.head.node.name}"] = offers
         problem = options.rpc_problem(program, offers)
         if run.case.nodes > 1 and problem:
             raise RunFailure("skipped", f"Node {run.head.node.name!r} has {problem}")
@@ -88,7 +88,7 @@ def look(run: Run) -> None:
 
 def flags(run: Run, program: str) -> tuple[str, ...]:
     """The flags that a program on the head offers."""
-    return run.engine_found[_FLAGS, program]
+    return run.engine_found[_FLAGS, f"{program} on {run.head.node.name}"]
 
 
 def gpus(run: Run, node: Connection) -> tuple[str, ...]:
