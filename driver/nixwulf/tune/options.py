@@ -29,7 +29,7 @@ REQUESTS_A_SLOT = 2
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked: lengths in tokens; concurrency is of throughput alone."""
+    """What is asked: lengths in tokens; concurrency is of goals of many requests."""
 
     cluster: Cluster
     subject: ModelChoice
@@ -43,7 +43,7 @@ class Request:
     @property
     def batch(self) -> int:
         """Sequences at once."""
-        return self.concurrency if self.goal.metric == "throughput" else 1
+        return self.concurrency if self.goal.loaded else 1
 
 
 @dataclass(frozen=True)
