@@ -33,7 +33,7 @@ TIDY_COLUMNS = {
     "nodes": "number of nodes",
     "fabric": "fabric; absent on one node",
     "transport": "tcp or rdma; absent on one node",
-    "parallelism": "single, pipeline or tensor",
+    "parallelism": "single, pipeline, tensor or replicas",
     "repetition": "which pass over the cases, from 0",
     "record": "id of the record",
     "source": "URL or file from which numbers come that are no run's",

@@ -68,16 +68,11 @@ def check_text(
     """
     count, expected = _reference(engine, run, model, references)
     several = replicas(run)
-    if len(several) > 1:
-        texts = each(lambda one: engine.greedy_tokens(one, SANITY_TOKENS), several)
-    else:
-        texts = [engine.greedy_tokens(run, SANITY_TOKENS)]
-    observed, difference = texts[0], None
-    for one, text in zip(several, texts, strict=True):
-        difference = _first_difference(expected, text)
-        if difference is not None:
-            observed, where = text, f" on node {one.head.node.name!r}" if len(several) > 1 else ""
-            break
+    texts = each(lambda one: engine.greedy_tokens(one, SANITY_TOKENS), several)
+    differences = [_first_difference(expected, text) for text in texts]
+    wrong = next((n for n, one in enumerate(differences) if one is not None), 0)
+    observed, difference = texts[wrong], differences[wrong]
+    where = f" on node {several[wrong].head.node.name!r}" if len(several) > 1 else ""
     words = {None: "the same nodes, twice", 1: "one node"}.get(count, f"{count} nodes, pipeline")
     found.sanity["text"] = {
         "agrees": difference is None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -229,32 +230,41 @@ def _of_replicas(question: Question, candidate: Candidate, changes: Sequence[Wha
     busy = [one for one, share in zip(alone, shares, strict=True) if share]
     prompts = [one.prompt for one in busy if one.prompt]
     more = [EVEN]
+    processors = os.cpu_count() or 1
+    crowd = max(1.0, len(busy) / processors) if question.cluster.is_lab else 1.0
+    if crowd > 1:
+        more.append(f"lab: {len(busy)} servers share {plural(processors, 'processor')}")
     if idle := len(alone) - len(busy):
         more.append(
             f"{question.batch} at once leave {plural(idle, 'replica')} of {len(alone)} idle"
         )
     return Forecast(
-        together([one.decode for one in busy]),
-        together(prompts) if len(prompts) == len(busy) else None,
+        together([one.decode for one in busy], crowd),
+        together(prompts, crowd) if len(prompts) == len(busy) else None,
         max((one.room for one in alone), key=lambda room: room.needs_gib - room.has_gib),
         (*dict.fromkeys(text for one in alone for text in one.more), *more),
     )
 
 
-def together(predictions: Sequence[Prediction]) -> Prediction:
+def together(predictions: Sequence[Prediction], crowd: float = 1.0) -> Prediction:
     """The sum of predictions side by side, which are off by the same factors.
 
     Its parts are those of each, weighted by the square of its share of the sum: as the sum's own
     time a token is 1 / sum, they add up to that.
+
+    Args:
+        predictions: at least one.
+        crowd: how many of them share a processor; 1 where each has its own.
     """
     total = sum(one.value for one in predictions)
     parts: dict[str, float] = {}
     for one in predictions:
         for name, seconds in one.parts.items():
-            parts[name] = parts.get(name, 0.0) + seconds * (one.value / total) ** 2
+            share = (one.value / total) ** 2
+            parts[name] = parts.get(name, 0.0) + seconds * share * crowd
     assumptions = dict.fromkeys(text for one in predictions for text in one.assumptions)
     low, high = sum(one.low for one in predictions), sum(one.high for one in predictions)
-    return Prediction(total, low, high, parts, tuple(assumptions))
+    return Prediction(total / crowd, low / crowd, high / crowd, parts, tuple(assumptions))
 
 
 def _is_missing(one: WhatIf) -> bool:

@@ -125,11 +125,16 @@ async def _watch(watched: Sequence[tuple[Endpoint, Server, Clocks]]) -> None:
     while True:
         await asyncio.sleep(_CHECK_S)
         for endpoint, server, clocks in watched:
-            endpoint.require_running()
-            if len(watched) > 1 and not server.busy:
+            several = len(watched) > 1
+            if several and not server.busy:
                 clocks.on_event()  # a replica that has no request is silent, and does not hang
-            # In a thread, because it may ask the nodes for signs of life.
-            await asyncio.to_thread(clocks.check)
+            try:
+                endpoint.require_running()
+                # In a thread, because it may ask the nodes for signs of life.
+                await asyncio.to_thread(clocks.check)
+            except RunFailure as failure:
+                where = f"Node {endpoint.run.head.node.name!r}: " if several else ""
+                raise RunFailure(failure.outcome, where + failure.reason) from None
 
 
 async def _load(run: Run, servers: Sequence[Server]) -> list[Metric]:
@@ -150,7 +155,7 @@ async def _load(run: Run, servers: Sequence[Server]) -> list[Metric]:
     found = metrics(passes, state, holds)
     if len(servers) > 1:
         names = [node.node.name for node in run.nodes]
-        run.warnings += idle(passes, names)
+        run.warnings += idle(slots, len(servers))
         found += of_replicas(passes, names, state, holds)
     return found
 
@@ -178,15 +183,13 @@ def of_replicas(
     ]
 
 
-def idle(passes: Sequence[Pass], nodes: Sequence[str]) -> list[str]:
-    """A sentence where replicas had no request; nodes are in the order of the servers."""
-    used = {place for one in passes for place in one.servers}
-    names = [name for place, name in enumerate(nodes) if place not in used]
-    if not names:
+def idle(slots: int, replicas: int) -> list[str]:
+    """A sentence where so many requests at once leave replicas without one."""
+    if slots >= replicas:
         return []
     return [
-        f"Of {len(nodes)} replicas {len(names)} had no request ({', '.join(names)}): raise "
-        "concurrency, or take fewer nodes."
+        f"Of {replicas} replicas {replicas - slots} had no request at any moment: {slots} were in "
+        "flight at once; raise concurrency, or take fewer nodes."
     ]
 
 
