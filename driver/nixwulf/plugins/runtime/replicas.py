@@ -35,7 +35,14 @@ def replicas(run: Run) -> tuple[Run, ...]:
         return (run,)
     case = of_one_node(run.case)
     return tuple(
-        replace(run, case=case, nodes=(node,), owned=_Owned(run.owned, node.node.name))
+        replace(
+            run,
+            # By it engines that look for others of their kind tell groups apart, as exo does.
+            name=f"{run.name}-{node.node.name}",
+            case=case,
+            nodes=(node,),
+            owned=_Owned(run.owned, node.node.name),
+        )
         for node in run.nodes
     )
 

@@ -15,6 +15,7 @@ from nixwulf.llm import gguf, random_gguf
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.facts import parse_facts
 from nixwulf.plugins.benchmarks.serve import idle, metrics, of_replicas
+from nixwulf.plugins.engines import vllm
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.openai_stream import Answer
 from nixwulf.plugins.runtime.replicas import of_one_node, replicas, slots_of
@@ -95,6 +96,47 @@ def test_what_a_replica_starts_is_the_runs_and_of_no_other_replica(tmp_path):
     assert first.owned == []
     assert replicas(run)[1].owned == [process]
     assert [len(one.nodes) for one in replicas(run)] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("engine", "cluster", "model", "parameters"),
+    [
+        ("llama.cpp", "framework-2", {"path": "/m.gguf"}, {}),
+        ("mesh-llm", "framework-2", {"path": "/m.gguf"}, {}),
+        ("vllm", "ms-s1-max-4", {"path": "/m"}, {"executor": ["ray"]}),
+        ("mlx", "mac-studio-4", {"path": "/m"}, {}),
+        ("exo", "mac-studio-4", {"id": "org/m"}, {"api": ["chat"]}),
+        ("distributed-llama", "pi-cm5-4", {"path": "/m.m", "tokenizer": "/m.t"}, {"api": ["chat"]}),
+    ],
+)
+def test_every_engine_has_replicas(tmp_path, engine, cluster, model, parameters):
+    matrix = {
+        "engine": [engine],
+        "benchmark": ["serve"],
+        "nodes": [2],
+        "parallelism": ["replicas"],
+        "parameters": parameters,
+    }
+    run = planned(tmp_path, cluster, model, matrix)
+    assert [one.case.parallelism for one in replicas(run)] == ["single", "single"]
+
+
+def test_servers_of_vllm_are_each_alone_on_their_node(tmp_path):
+    matrix = {"engine": ["vllm"], "benchmark": ["serve"], "nodes": [2]}
+    matrix |= {"parallelism": ["replicas"]}
+    run = planned(tmp_path, "ms-s1-max-4", {"path": "/m"}, matrix, vllm="/bin/vllm")
+    servers = [vllm.ENGINE.launch(one, "server") for one in replicas(run)]
+    assert [server.node for server in servers] == [node.node.name for node in run.nodes]
+    for server in servers:
+        assert not {"--tensor-parallel-size", "--distributed-executor-backend"} & set(server.argv)
+        assert not [name for name in server.environment if name.startswith(("VLLM_HOST", "NCCL"))]
+
+
+def test_groups_of_exo_do_not_meet(tmp_path):
+    matrix = {"engine": ["exo"], "benchmark": ["serve"], "nodes": [2]}
+    matrix |= {"parallelism": ["replicas"], "parameters": {"api": ["chat"]}}
+    run = planned(tmp_path, "mac-studio-4", {"id": "org/m"}, matrix)
+    assert len({run.name, *(one.name for one in replicas(run))}) == 3
 
 
 def test_every_node_has_to_have_room_for_the_whole_model(tmp_path):
