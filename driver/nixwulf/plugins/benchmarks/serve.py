@@ -220,13 +220,9 @@ def conditions(
 def _keep(run: Run, passes: Sequence[Pass]) -> None:
     """Every answer as a line of a file, from which each number can be computed again."""
     lines = [
-        json.dumps({"pass": index, **server, **answer.document()})
+        json.dumps({"pass": index, **document})
         for index, one in enumerate(passes)
-        for answer, server in zip(
-            one.answers,
-            [{"server": place} for place in one.servers] or [{}] * len(one.answers),
-            strict=True,
-        )
+        for document in one.documents()
     ]
     run.raw.mkdir(parents=True, exist_ok=True)
     (run.raw / "answers.jsonl").write_text("\n".join(lines) + "\n")

@@ -125,6 +125,12 @@ class Pass:
         pairs = zip(self.answers, self.servers, strict=True)
         return sum(answer.tokens for answer, by in pairs if by == server)
 
+    def documents(self) -> Iterator[dict[str, Any]]:
+        """Each answer as a line of the raw file, with the place of its server among several."""
+        for number, answer in enumerate(self.answers):
+            server = {"server": self.servers[number]} if self.servers else {}
+            yield {**server, **answer.document()}
+
     @property
     def client_share(self) -> float:
         """Share of the time in which the client computed; near 1 it is what limits."""
