@@ -1,15 +1,22 @@
 """Which engine can split which model over how many nodes: as predict, sweeps and tune ask it."""
 
+from dataclasses import replace
+
 import pytest
 
+from launch_plan import planned as planned_run
 from nixwulf.inventory.cluster import load_cluster, with_lab_nodes
-from nixwulf.llm import catalog
+from nixwulf.llm import PlacedModel, catalog, parse_model
 from nixwulf.llm.shape import Shape
 from nixwulf.perf.scenarios.candidates import Question, candidates
+from nixwulf.perf.scenarios.forecast import sizes_of
 from nixwulf.perf.scenarios.source import read_model
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines.splitting import problem
+from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.sweep import phases
 from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.recording import Findings
 from nixwulf.sweep.sweep_file import parse_sweep
 
 HEADS_64 = "Qwen3-32B"  # 64 heads, 8 key-value heads, 64 layers
@@ -143,3 +150,13 @@ def test_the_header_of_a_file_gives_the_counts_that_a_name_does_not(tmp_path):
     random_gguf.write(model, file)
     shape = gguf.read(str(file), lambda path, count: file.read_bytes()[:count]).sizes.shape
     assert shape == Shape(2, 4, 2) == model.shape
+
+
+def test_a_run_whose_header_shows_that_the_model_does_not_split_so_is_unsupported(tmp_path):
+    sizes = replace(sizes_of(catalog.find("gpt-oss-20b"), 512), heads=64, kv_heads=8)
+    matrix = {"engine": ["vllm"], "benchmark": ["serve"], "nodes": [3], "parallelism": ["tensor"]}
+    run = planned_run(tmp_path, "ms-s1-max-4", {"path": "/models/ours-v3"}, matrix)
+    model = parse_model("m", {"path": "/models/ours-v3"}, "a sweep")
+    placed = PlacedModel(model, "/models/ours-v3", 1, sizes=sizes)
+    with pytest.raises(RunFailure, match="By the header of /models/ours-v3, .* 3 do not divide 64"):
+        phases._bring(run, Findings(), lambda: placed, engines.find("vllm"))
