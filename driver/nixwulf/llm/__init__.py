@@ -15,7 +15,7 @@ from nixwulf.core.naming import fingerprint
 from nixwulf.llm import catalog, dllama, gguf, safetensors
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL, FirstBytes, Sizes
 from nixwulf.llm.random_model import RandomModel, parse_random_model
-from nixwulf.llm.shape import Shape
+from nixwulf.llm.shape import ModelShape
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.nodes.transfer import put
 
@@ -57,7 +57,7 @@ class Model:
         return fingerprint(definition)
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> ModelShape:
         """The counts that decide how it splits: of random weights, or of a known name."""
         if self.random:
             return self.random.shape
@@ -65,7 +65,7 @@ class Model:
         try:
             return catalog.find(name.removesuffix(".gguf").removesuffix(".m")).shape
         except InputError:
-            return Shape()
+            return ModelShape()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any, Literal, NamedTuple
 
 from nixwulf.core.errors import InputError
-from nixwulf.llm.shape import Shape
+from nixwulf.llm.shape import ModelShape
 
 # What the readers of headers raise for a file that they do not know or that is damaged.
 NOT_OF_A_MODEL = (
@@ -93,9 +93,9 @@ class ModelFacts:
             )
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> ModelShape:
         """The counts that decide how it splits."""
-        return Shape(self.layers, self.heads, self.kv_heads)
+        return ModelShape(self.layers, self.heads, self.kv_heads)
 
     @property
     def active(self) -> float:
@@ -148,9 +148,9 @@ class Sizes:
     kv_heads: int = 0
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> ModelShape:
         """The counts that decide how it splits."""
-        return Shape(len(self.layers), self.heads, self.kv_heads)
+        return ModelShape(len(self.layers), self.heads, self.kv_heads)
 
     def possible(self) -> Sizes:
         """The same; raises ValueError for a size that no model has."""

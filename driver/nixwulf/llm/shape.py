@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """Layers and heads of a model, 0 where a count is not known.
 
     kv_heads: 1 stands for latent attention too, whose cache every node keeps whole.

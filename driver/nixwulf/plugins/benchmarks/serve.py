@@ -17,7 +17,7 @@ from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer
 from nixwulf.plugins.runtime.replicas import replicas
-from nixwulf.plugins.runtime.request_load import NUMBER_WORDS, Counting, Load, Pass, Server
+from nixwulf.plugins.runtime.request_load import NUMBER_WORDS, Counting, Load, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
 
 _CHECK_S = 0.1
@@ -103,7 +103,7 @@ async def _measure(run: Run, endpoints: Sequence[Endpoint]) -> list[Metric]:
         for endpoint in endpoints:
             clocks = Clocks(endpoint.run, endpoint.server)
             client = await stack.enter_async_context(endpoint.async_client())
-            servers.append(Server(client, endpoint.model, clocks.on_event))
+            servers.append(LoadTarget(client, endpoint.model, clocks.on_event))
             watched.append((endpoint, servers[-1], clocks))
         watching = asyncio.create_task(_watch(watched))
         loading = asyncio.create_task(_load(run, servers))
@@ -120,7 +120,7 @@ async def _measure(run: Run, endpoints: Sequence[Endpoint]) -> list[Metric]:
             await asyncio.gather(watching, loading, return_exceptions=True)
 
 
-async def _watch(watched: Sequence[tuple[Endpoint, Server, Clocks]]) -> None:
+async def _watch(watched: Sequence[tuple[Endpoint, LoadTarget, Clocks]]) -> None:
     """Raises RunFailure when a server ends or a clock runs out, else goes on."""
     while True:
         await asyncio.sleep(_CHECK_S)
@@ -137,7 +137,7 @@ async def _watch(watched: Sequence[tuple[Endpoint, Server, Clocks]]) -> None:
                 raise RunFailure(failure.outcome, where + failure.reason) from None
 
 
-async def _load(run: Run, servers: Sequence[Server]) -> list[Metric]:
+async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
     case, values = run.case, run.case.parameters
     slots, n_gen, n_prompt = values["concurrency"], values["n_gen"], values["n_prompt"]
     load = Load(servers, values["api"], case.seed, n_prompt)

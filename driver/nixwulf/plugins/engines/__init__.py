@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.registry import choose, discover
-from nixwulf.llm.shape import Shape
+from nixwulf.llm.shape import ModelShape
 from nixwulf.plugins.engines import splitting
 from nixwulf.plugins.engines.local import (
     Installation,
@@ -155,13 +155,13 @@ class Engine(ABC):
         Args:
             point: Its coordinates and `parameters`. `random` is its RandomModel and `fabric_kind`
                 the kind of its fabric, or None; `cables` and `control` are as for `cables_problem`;
-                `shape` is the model's Shape, as far as it is known; `gpus` are the vendors of its
-                nodes' GPUs, with an empty one where a platform has none.
+                `shape` is the ModelShape, as far as it is known; `gpus` are the vendors of its nodes'
+                GPUs, with an empty one where a platform has none.
         """
         nodes, parallelism = point["nodes"], point["parallelism"]
         if nodes > 1 and parallelism not in self.parallelisms:
             return f"{self.name} splits a model by {' and '.join(self.parallelisms)} only"
-        shape = point.get("shape", Shape())
+        shape = point.get("shape", ModelShape())
         if problem := splitting.problem(self.name, self.splits, shape, nodes, parallelism):
             return problem
         if point.get("transport", "tcp") not in (None, *self.transports):

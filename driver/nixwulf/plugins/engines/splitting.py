@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from nixwulf.llm.shape import Shape
+from nixwulf.llm.shape import ModelShape
 
 
 def any_kv_heads(kv_heads: int, nodes: int) -> bool:
@@ -47,7 +47,9 @@ class Splits:
     most: Mapping[str, int] = field(default_factory=dict)
 
 
-def problem(engine: str, splits: Splits, shape: Shape, nodes: int, parallelism: str) -> str | None:
+def problem(
+    engine: str, splits: Splits, shape: ModelShape, nodes: int, parallelism: str
+) -> str | None:
     """Why an engine cannot split a model so, as a clause, or None; what is not known is no reason.
 
     Args:

@@ -138,7 +138,7 @@ class Pass:
 
 
 @dataclass
-class Server:
+class LoadTarget:
     """A server of a load: on_event is called for each event; busy: its requests in flight.
 
     sent: requests so far.
@@ -158,7 +158,7 @@ class Load:
     extra is what requests say beside the API's own keys. No two requests have the same prompt.
     """
 
-    servers: Sequence[Server]
+    servers: Sequence[LoadTarget]
     api: str
     seed: int
     n_prompt: int
@@ -248,10 +248,10 @@ class Load:
     def _row(self, words: int) -> str:
         return row(next(self._numbers), words, self.seed)
 
-    def _request(self, server: Server, text: str, n_gen: int) -> dict[str, Any]:
+    def _request(self, server: LoadTarget, text: str, n_gen: int) -> dict[str, Any]:
         return body(self.api, server.model, text, n_gen, self.seed) | self.extra
 
-    async def _ask(self, server: Server, text: str, n_gen: int) -> Answer:
+    async def _ask(self, server: LoadTarget, text: str, n_gen: int) -> Answer:
         request = self._request(server, text, n_gen)
         server.sent += 1
         server.busy += 1

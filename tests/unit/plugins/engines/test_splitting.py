@@ -7,7 +7,7 @@ import pytest
 from launch_plan import planned as planned_run
 from nixwulf.inventory.cluster import load_cluster, with_lab_nodes
 from nixwulf.llm import PlacedModel, catalog, parse_model
-from nixwulf.llm.shape import Shape
+from nixwulf.llm.shape import ModelShape
 from nixwulf.perf.scenarios.candidates import Question, candidates
 from nixwulf.perf.scenarios.forecast import sizes_of
 from nixwulf.perf.scenarios.source import read_model
@@ -95,20 +95,20 @@ def test_tune_leaves_out_the_same():
 )
 def test_key_value_heads_are_even_or_repeated_as_the_engine_does(engine, kv_heads, nodes, fits):
     heads = 96 if engine != "distributed-llama" else 64
-    found = reason(engine, Shape(64, heads, kv_heads), nodes, "tensor")
+    found = reason(engine, ModelShape(64, heads, kv_heads), nodes, "tensor")
     wanted = f"{engine} cannot share {kv_heads} key-value heads out to {nodes} nodes"
     assert found == (None if fits else wanted)
 
 
 def test_a_pipeline_has_a_layer_for_each_node():
-    assert reason("llama.cpp", Shape(layers=4), 4, "pipeline") is None
-    assert reason("llama.cpp", Shape(layers=3), 4, "pipeline") == (
+    assert reason("llama.cpp", ModelShape(layers=4), 4, "pipeline") is None
+    assert reason("llama.cpp", ModelShape(layers=3), 4, "pipeline") == (
         "3 layers are too few for 4 nodes"
     )
 
 
 def test_llama_cpp_has_sixteen_devices_by_tensors_and_one_less_beside_the_heads_cpu():
-    shape = Shape(layers=64)
+    shape = ModelShape(layers=64)
     assert reason("llama.cpp", shape, 16, "tensor") is None
     assert "tensor over 16 devices" in reason("llama.cpp", shape, 17, "tensor")
     assert reason("llama.cpp", shape, 15, "pipeline") is None
@@ -116,13 +116,13 @@ def test_llama_cpp_has_sixteen_devices_by_tensors_and_one_less_beside_the_heads_
 
 
 def test_what_is_not_known_of_a_model_refuses_nothing_but_the_nodes_may():
-    assert reason("vllm", Shape(), 3, "tensor") is None
-    assert "1, 2, 4, 8, ... nodes, not 3" in reason("distributed-llama", Shape(), 3, "tensor")
+    assert reason("vllm", ModelShape(), 3, "tensor") is None
+    assert "1, 2, 4, 8, ... nodes, not 3" in reason("distributed-llama", ModelShape(), 3, "tensor")
 
 
 def test_one_node_splits_nothing():
     for name in engines.all_engines():
-        assert reason(name, Shape(1, 1, 1), 1, "single") is None
+        assert reason(name, ModelShape(1, 1, 1), 1, "single") is None
 
 
 def test_the_lab_plans_no_more_nodes_by_pipeline_than_the_random_model_has_layers():
@@ -149,7 +149,7 @@ def test_the_header_of_a_file_gives_the_counts_that_a_name_does_not(tmp_path):
     file = tmp_path / "unnamed.gguf"
     random_gguf.write(model, file)
     shape = gguf.read(str(file), lambda path, count: file.read_bytes()[:count]).sizes.shape
-    assert shape == Shape(2, 4, 2) == model.shape
+    assert shape == ModelShape(2, 4, 2) == model.shape
 
 
 def test_a_run_whose_header_shows_that_the_model_does_not_split_so_is_unsupported(tmp_path):

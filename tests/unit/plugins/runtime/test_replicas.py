@@ -19,10 +19,11 @@ from nixwulf.plugins.engines import vllm
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.openai_stream import Answer
 from nixwulf.plugins.runtime.replicas import of_one_node, replicas, slots_of
-from nixwulf.plugins.runtime.request_load import Counting, Load, Pass, Server
+from nixwulf.plugins.runtime.request_load import Counting, Load, LoadTarget, Pass
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 
+# no output: the matrix of a sweep
 MATRIX = {
     "benchmark": ["serve"],
     "model": ["tiny"],
@@ -167,7 +168,7 @@ def answered(tmp_path, count, requests, slots, seconds=0.0):
         folder = tmp_path / "first"
         folder.mkdir()
         async with serving(folder, answer) as endpoint, endpoint.async_client() as client:
-            servers = [Server(client, "m", lambda: None) for _ in range(count)]
+            servers = [LoadTarget(client, "m", lambda: None) for _ in range(count)]
             load = Load(servers, "completions", 1, 16)
             found = await load.send(Counting(0, 1), requests, slots, 1)
             return [server.sent for server in servers], [one.busy for one in servers], found
