@@ -17,8 +17,8 @@ from nixwulf.results.record import Record
 
 _LAB = "serve"
 _BEHIND = (
-    "What puts them behind one URL is yours to run, here nginx, and was not measured: the "
-    "measured requests went to each node over ssh, each to that with the fewest in flight."
+    "The last line, nginx, puts them behind one URL; it was not measured: the measured requests "
+    "went to the nodes over ssh, each to that with the fewest in flight."
 )
 _PROXY = "nixwulf-nginx.conf"
 _PATHS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -85,27 +85,33 @@ def serve_commands(served: Serving, cluster: Cluster, named: str) -> ServeComman
 
     several = [served, *served.replicas]
     ports = range(served.port, served.port + len(several))
-    then = served.then
+    then, write, proxy = served.then, "", ""
     if served.replicas:
-        front = served.port + len(several)
-        asked = (line.replace(f"127.0.0.1:{served.port}/", f"127.0.0.1:{front}/") for line in then)
-        then = (*behind_one_url(ports, front), *asked)
+        write, proxy = behind_one_url(ports, ports.stop)
+        own, front = f"127.0.0.1:{served.port}/", f"127.0.0.1:{ports.stop}/"
+        then = tuple(line.replace(own, front) for line in then)
     up = shlex.join(["nixwulf", "lab", "up", "--name", _LAB, "--cluster", named])
     return ServeCommands(
         first=(
             *((up,) if cluster.is_lab else ()),
             *(put(file) for one in several for file in one.before),
+            *([write] if write else []),
         ),
-        servers=tuple(
-            line for one, port in zip(several, ports, strict=True) for line in started(one, port)
+        servers=(
+            *(
+                line
+                for one, port in zip(several, ports, strict=True)
+                for line in started(one, port)
+            ),
+            *([proxy] if proxy else []),
         ),
         then=then,
         last=(f"nixwulf lab down --name {_LAB}",) if cluster.is_lab else (),
     )
 
 
-def behind_one_url(ports: Sequence[int], front: int) -> tuple[str, ...]:
-    """Lines that put servers behind one port of this machine, by nginx without a privilege.
+def behind_one_url(ports: Sequence[int], front: int) -> tuple[str, str]:
+    """What puts servers behind one port of this machine: its file, and nginx, not as a daemon.
 
     least_conn (https://nginx.org/en/docs/http/ngx_http_upstream_module.html) is what was measured;
     without proxy_buffering a token comes when it is made.

@@ -140,7 +140,7 @@ def served():
 
 def test_each_replica_is_served_by_its_own_line_on_a_port_of_its_own():
     way, cluster = served()
-    first, second = map(shlex.split, serve_commands(way, cluster, "framework-2").servers)
+    first, second, _ = map(shlex.split, serve_commands(way, cluster, "framework-2").servers)
     assert [line[line.index("-L") + 1] for line in (first, second)] == [
         "8080:127.0.0.1:8080",
         "8081:127.0.0.1:8080",
@@ -150,9 +150,10 @@ def test_each_replica_is_served_by_its_own_line_on_a_port_of_its_own():
     assert all("-np 4" in line[-1] for line in (first, second))
 
 
-def test_what_puts_replicas_behind_one_url_is_a_line_of_the_users_and_is_said_not_to_be_measured():
+def test_what_puts_replicas_behind_one_url_is_the_last_to_start_and_said_not_to_be_measured():
     way, cluster = served()
-    write, run, ask = serve_commands(way, cluster, "framework-2").then
+    lines = serve_commands(way, cluster, "framework-2")
+    (write,), (*_, run), (ask,) = lines.first, lines.servers, lines.then
     assert "least_conn; server 127.0.0.1:8080; server 127.0.0.1:8081;" in write
     assert "listen 127.0.0.1:8082" in write
     assert run.startswith("nginx ")

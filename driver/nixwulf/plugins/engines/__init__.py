@@ -155,7 +155,7 @@ class Engine(ABC):
         Args:
             point: Its coordinates and `parameters`. `random` is its RandomModel and `fabric_kind`
                 the kind of its fabric, or None; `cables` and `control` are as for `cables_problem`;
-                `shape` is the ModelShape, as far as it is known; `gpus` are the vendors of its nodes'
+                `shape` is the model's, as far as it is known; `gpus` are the vendors of its nodes'
                 GPUs, with an empty one where a platform has none.
         """
         nodes, parallelism = point["nodes"], point["parallelism"]
