@@ -88,8 +88,10 @@ def serve_commands(served: Serving, cluster: Cluster, named: str) -> ServeComman
     then, write, proxy = served.then, "", ""
     if served.replicas:
         write, proxy = behind_one_url(ports, ports.stop)
-        own, front = f"127.0.0.1:{served.port}/", f"127.0.0.1:{ports.stop}/"
-        then = tuple(line.replace(own, front) for line in then)
+        *each, ask = then  # such as the placing of a model by exo, and a request
+        asked = [(line, port) for port in ports for line in each] + [(ask, ports.stop)]
+        own = f"127.0.0.1:{served.port}/"
+        then = tuple(line.replace(own, f"127.0.0.1:{port}/") for line, port in asked)
     up = shlex.join(["nixwulf", "lab", "up", "--name", _LAB, "--cluster", named])
     return ServeCommands(
         first=(

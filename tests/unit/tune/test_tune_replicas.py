@@ -166,3 +166,22 @@ def test_the_text_for_nginx_has_its_braces_in_pairs_and_listens_on_the_loopback_
     text = shlex.split(write)[1]
     assert text.count("{") == text.count("}")
     assert set(re.findall(r"(?:listen|server) (\S+):\d+;", text)) == {"127.0.0.1"}
+
+
+def test_exo_places_the_model_on_each_replica_before_one_is_asked():
+    cluster = load_cluster("mac-studio-4")
+    names = [node.name for node in cluster.nodes[:2]]
+
+    def ran(node):
+        argv = ["/bin/exo", "--force-master", "--namespace", f"nixwulf-{node}"]
+        return {"node": node, "argv": argv, "environment": {}, "seconds": 1.0}
+
+    record = {
+        "case": {"engine": "exo", "nodes": 2, "parallelism": REPLICAS, "parameters": {}},
+        "model": {"name": "m", "hub": "org/m"},
+        "commands": [ran(name) for name in names],
+    }
+    lines = serve_commands(serving(record, cluster, 2), cluster, "mac-studio-4")
+    ports = [re.search(r"127\.0\.0\.1:(\d+)/", line)[1] for line in lines.then]
+    assert ports == ["52415", "52416", "52417"]
+    assert ["place_instance" in line for line in lines.then] == [True, True, False]
