@@ -31,7 +31,7 @@ TIDY_COLUMNS = {
     "weights": "type of the model's weights: q4_0, mxfp4, bf16, ...",
     "parameters": "the benchmark's own parameters, as JSON with sorted keys",
     "nodes": "number of nodes",
-    "fabric": "fabric; absent on one node",
+    "fabric": "fabric; absent on one node and of replicas",
     "transport": "tcp or rdma; absent on one node",
     "parallelism": "single, pipeline, tensor or replicas",
     "repetition": "which pass over the cases, from 0",

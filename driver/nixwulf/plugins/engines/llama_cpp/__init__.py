@@ -44,7 +44,8 @@ class LlamaCpp(Engine):
     Every device is named on the command line, asked of each build by `--list-devices`. All layers
     are asked for (`-ngl 999`): with 99 the last 28 of Llama 3.1 405B stayed on the CPU. `--fit off`
     keeps llama-server from changing the case's options; repacked weights are off everywhere,
-    because RPC servers never use them.
+    because RPC servers never use them. No `--tensor-split` is given: llama.cpp shares layers out by
+    the free memory of the devices and tensors in equal parts, whatever their bandwidth.
 
     The device is proved by llama-bench's `devices` and `n_gpu_layers`, by each RPC server's list
     and by llama-server's lines at verbosity 4; other ones are `fallback`. The transport is proved
