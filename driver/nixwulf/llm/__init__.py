@@ -13,9 +13,8 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import first_bytes
 from nixwulf.core.naming import fingerprint
 from nixwulf.llm import catalog, dllama, gguf, safetensors
-from nixwulf.llm.model_facts import NOT_OF_A_MODEL, FirstBytes, Sizes
+from nixwulf.llm.model_facts import NOT_OF_A_MODEL, FirstBytes, ModelShape, Sizes
 from nixwulf.llm.random_model import RandomModel, parse_random_model
-from nixwulf.llm.shape import ModelShape
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.nodes.transfer import put
 

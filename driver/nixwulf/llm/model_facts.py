@@ -10,7 +10,6 @@ from math import isfinite
 from typing import Any, Literal, NamedTuple
 
 from nixwulf.core.errors import InputError
-from nixwulf.llm.shape import ModelShape
 
 # What the readers of headers raise for a file that they do not know or that is damaged.
 NOT_OF_A_MODEL = (
@@ -37,6 +36,18 @@ class Weights:
     def __post_init__(self) -> None:
         for bits in (self.routed_bits, self.other_bits):
             positive("bits of a weight", bits, "bits")
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Counts that decide over how many nodes a model can be split, 0 where one is not known.
+
+    kv_heads: 1 stands for latent attention too, whose cache every node keeps whole.
+    """
+
+    layers: int = 0
+    heads: int = 0
+    kv_heads: int = 0
 
 
 @dataclass(frozen=True)

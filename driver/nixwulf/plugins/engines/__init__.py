@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.registry import choose, discover
-from nixwulf.llm.shape import ModelShape
+from nixwulf.llm.model_facts import ModelShape
 from nixwulf.plugins.engines import splitting
 from nixwulf.plugins.engines.local import (
     Installation,

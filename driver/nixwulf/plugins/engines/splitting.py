@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from nixwulf.llm.shape import ModelShape
+from nixwulf.llm.model_facts import ModelShape
 
 
 def any_kv_heads(kv_heads: int, nodes: int) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from launch_plan import planned as planned_run
 from nixwulf.inventory.cluster import load_cluster, with_lab_nodes
 from nixwulf.llm import PlacedModel, catalog, parse_model
-from nixwulf.llm.shape import ModelShape
+from nixwulf.llm.model_facts import ModelShape
 from nixwulf.perf.scenarios.candidates import Question, candidates
 from nixwulf.perf.scenarios.forecast import sizes_of
 from nixwulf.perf.scenarios.source import read_model
