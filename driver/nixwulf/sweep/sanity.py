@@ -68,7 +68,10 @@ def check_text(
     """
     count, expected = _reference(engine, run, model, references)
     several = replicas(run)
-    texts = each(lambda one: engine.greedy_tokens(one, SANITY_TOKENS), several)
+    if len(several) > 1:
+        texts = each(lambda one: engine.greedy_tokens(one, SANITY_TOKENS), several)
+    else:
+        texts = [engine.greedy_tokens(run, SANITY_TOKENS)]
     differences = [_first_difference(expected, text) for text in texts]
     wrong = next((n for n, one in enumerate(differences) if one is not None), 0)
     observed, difference = texts[wrong], differences[wrong]
