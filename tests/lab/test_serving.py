@@ -130,6 +130,44 @@ def test_requests_at_once_over_rpc_are_counted_and_their_fabric_is_proved(
     assert metrics["throughput"]["value"] > alone, "requests at once give no more than one"
 
 
+REPLICAS = {"parallelism": ["replicas"]}
+
+
+def test_replicas_share_the_requests_out_and_cross_no_fabric(run, cluster, tmp_path):
+    record = run(plan_for(cluster, 2, REPLICAS, n_prompt=32, n_gen=16, requests=8, concurrency=4))
+    whole = metrics_of(record)["throughput"]
+    parts = [one for one in record["metrics"] if one["name"] == "replica_throughput"]
+    assert [one["conditions"]["node"] for one in parts] == ["n1", "n2"]
+    for all_of_it, *own in zip(whole["samples"], *(one["samples"] for one in parts), strict=True):
+        assert sum(own) == pytest.approx(all_of_it, rel=1e-3)
+    (file,) = tmp_path.glob("raw/*/answers.jsonl")
+    servers = [json.loads(line)["server"] for line in file.read_text().splitlines()]
+    assert len(servers) == 16
+    assert set(servers) == {0, 1}
+    assert "fabric" not in record
+    assert record["sanity"].keys() == {"text"}
+    assert record["engine"]["devices"] == "n1: CPU, n2: CPU"
+    started = [one for one in record["commands"] if "llama-server" in one["argv"][0]]
+    assert {one["node"] for one in started} == {"n1", "n2"}
+    assert not any("--rpc" in one["argv"] for one in started)
+
+
+@pytest.mark.parametrize(
+    ("signal", "outcome", "words"),
+    [
+        ("-KILL", "failed", "Node 'n2': 'llama-server' was ended by SIGKILL"),
+        ("-STOP", "hang", f"Node 'n2': 'llama-server' was silent for {HANG_S} s"),
+    ],
+)
+def test_one_replica_that_fails_ends_the_run_with_its_node(
+    run, nodes, cluster, tmp_path, signal, outcome, words
+):
+    on_phase, _ = in_a_stream(nodes, tmp_path, "n2", "llama-server", signal)
+    record = run(endless(cluster, REPLICAS), on_phase)
+    assert record["outcome"] == outcome, record.get("failure")
+    assert words in record["failure"]["reason"]
+
+
 def test_a_stopped_server_is_a_hang(run, nodes, cluster, tmp_path):
     on_phase, stopped = in_a_stream(nodes, tmp_path, "n1", "llama-server", "-STOP")
     record = run(endless(cluster, ALONE), on_phase)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -119,7 +119,8 @@ def test_the_best_way_is_measured_and_can_be_served_measured_again_and_reported(
     tmp_path, on_a_free_port
 ):
     folder = tmp_path / "run"
-    process = start("--goal", "throughput", "--concurrency", "2", "--budget", "25s",
+    # One at a time, so that no replicas are among them, which are served by several lines.
+    process = start("--goal", "throughput", "--concurrency", "1", "--budget", "25s",
                     "--out", folder)  # fmt: skip
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
@@ -164,6 +165,50 @@ def test_the_best_way_is_measured_and_can_be_served_measured_again_and_reported(
     finally:
         assert typed_in(down.removeprefix("At the end: ")).wait(timeout=30) == 0
     assert lab.labs() == []
+
+
+def free_ports(count):
+    """Ports of this machine that nothing has."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+def test_replicas_are_served_by_a_line_each_and_answer_on_ports_of_their_own(tmp_path):
+    sweep, folder = tmp_path / "two.yaml", tmp_path / "run"
+    matrix = {
+        "benchmark": ["serve"],
+        "model": ["tiny"],
+        "nodes": [2],
+        "parallelism": ["replicas"],
+        "parameters": {
+            "threads": [1], "concurrency": [2], "requests": [2], "n_prompt": [16], "n_gen": [8],
+        },
+    }  # fmt: skip
+    document = {"name": "two", "models": {"tiny": {"random": {}}}, "matrix": matrix, "samples": 1}
+    sweep.write_text(yaml.safe_dump(document))
+    done = CliRunner().invoke(cli, ["bench", str(sweep), "--out", str(folder)])
+    assert done.exit_code == 0, done.output
+
+    (measured,) = records(folder)
+    cluster = load_cluster("lab")
+    lines = serve_commands(serving(measured, cluster, 2), cluster, "lab")
+    ports = free_ports(2)
+    servers = [
+        line.replace(f"-L {there}:", f"-L {here}:")
+        for line, there, here in zip(lines.servers[:2], (8080, 8081), ports, strict=True)
+    ]
+    (up, _), (down,) = lines.first, lines.last
+    try:
+        assert typed_in(up).wait(timeout=60) == 0
+        with terminals(servers, tmp_path) as running:
+            for port in ports:
+                ask = lines.then[-1].replace(":8082/", f":{port}/")
+                assert answer(ask, running)["choices"][0]["text"]
+    finally:
+        assert typed_in(down).wait(timeout=30) == 0
 
 
 def test_an_interrupted_search_keeps_what_it_measured_and_says_the_best_of_it(tmp_path):

@@ -33,7 +33,12 @@ _SOME = click.IntRange(1, _MOST)
 @click.option("--nodes", multiple=True, type=click.IntRange(min=1), help="Repeatable.")
 @click.option("--fabric", multiple=True, metavar="NAME", help="Repeatable.")
 @click.option("--transport", multiple=True, type=click.Choice(["tcp", "rdma"]))
-@click.option("--parallelism", multiple=True, type=click.Choice(["single", "pipeline", "tensor"]))
+@click.option(
+    "--parallelism",
+    multiple=True,
+    type=click.Choice(["single", "pipeline", "tensor", "replicas"]),
+    help="replicas: a server on each node, and requests spread over them; repeatable.",
+)
 @click.option("--engine", default=DEFAULT, show_default=True)
 @click.option("--n-prompt", default=512, show_default=True, type=_COUNT, help="Tokens of a prompt.")
 @click.option("--n-gen", default=128, show_default=True, type=_SOME)

@@ -75,9 +75,10 @@ class _Duration(click.ParamType[float]):
 )
 @click.option(
     "--goal",
-    type=click.Choice(["decode", "prompt", "throughput", "efficiency"]),
+    type=click.Choice(["decode", "prompt", "throughput", "ttft", "efficiency"]),
     default="decode",
     show_default=True,
+    help="ttft: time to the first token of requests at once; efficiency: tokens a joule.",
 )
 @click.option(
     "--engine", "engines", multiple=True, metavar="NAME", help="Repeatable; default: all there are."
@@ -94,7 +95,7 @@ class _Duration(click.ParamType[float]):
     default=8,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Requests at once, for the goal throughput.",
+    help="Requests at once, for the goals throughput and ttft.",
 )
 @click.option("--samples", default=3, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--out", type=FilePath(), help="Folder of the run (default: in runs/).")

@@ -35,6 +35,7 @@ METRICS: dict[str, MetricFacts] = {
     "prompt": MetricFacts(predicted="tok/s", compared=True),
     "decode": MetricFacts(predicted="tok/s", compared=True),
     "throughput": MetricFacts(compared=True),
+    "replica_throughput": MetricFacts("replica", "throughput of one replica"),
     "ttft": MetricFacts("TTFT", "time to first token (TTFT)"),
     "itl": MetricFacts("ITL", "time between tokens (ITL)"),
 }

@@ -6,14 +6,14 @@ import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import first_bytes
 from nixwulf.core.naming import fingerprint
-from nixwulf.llm import dllama, gguf, safetensors
-from nixwulf.llm.model_facts import NOT_OF_A_MODEL, FirstBytes, Sizes
+from nixwulf.llm import catalog, dllama, gguf, safetensors
+from nixwulf.llm.model_facts import NOT_OF_A_MODEL, FirstBytes, ModelShape, Sizes
 from nixwulf.llm.random_model import RandomModel, parse_random_model
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.nodes.transfer import put
@@ -54,6 +54,17 @@ class Model:
         name |= {"tokenizer": self.tokenizer} if self.tokenizer else {}
         definition = asdict(self.random) if self.random else name
         return fingerprint(definition)
+
+    @property
+    def shape(self) -> ModelShape:
+        """The counts that decide how it splits: of random weights, or of a known name."""
+        if self.random:
+            return self.random.shape
+        name = PurePosixPath(self.path or self.id or "").name
+        try:
+            return catalog.find(name.removesuffix(".gguf").removesuffix(".m")).shape
+        except InputError:
+            return ModelShape()
 
 
 @dataclass(frozen=True)

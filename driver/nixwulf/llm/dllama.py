@@ -68,5 +68,6 @@ def parse(start: bytes) -> Sizes:
         hidden=hidden,
         feed_forward=narrow * value("experts_used", 0) or value("feed_forward"),
         heads=heads,
+        kv_heads=value("kv_heads"),
     )
     return sizes.possible()

@@ -217,6 +217,7 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
         hidden=hidden,
         feed_forward=max(experts, *_each(value("feed_forward_length"), count)),
         heads=heads,
+        kv_heads=1 if latent else max(kv_heads),
     )
     return Header(
         sizes.possible(),
@@ -224,7 +225,6 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
         linear_layers=linear,
         state_width=linear * int(value("ssm.inner_size")) * int(value("ssm.state_size")),
         head_dim=latent or key,
-        kv_heads=1 if latent else max(kv_heads),
         experts=int(value("expert_count")),
         experts_used=used,
         assumptions=(WINDOW_LAYERS_UNKNOWN,) if window and pattern is None else (),

@@ -39,6 +39,18 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class ModelShape:
+    """Counts that decide over how many nodes a model can be split, 0 where one is not known.
+
+    kv_heads: 1 stands for latent attention too, whose cache every node keeps whole.
+    """
+
+    layers: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+
+
+@dataclass(frozen=True)
 class ModelFacts:
     """A language model as decoding sees it.
 
@@ -92,6 +104,11 @@ class ModelFacts:
             )
 
     @property
+    def shape(self) -> ModelShape:
+        """The counts that decide how it splits."""
+        return ModelShape(self.layers, self.heads, self.kv_heads)
+
+    @property
     def active(self) -> float:
         """Parameters that one token reads."""
         return self.always + self.routed * self.share(1)
@@ -126,7 +143,7 @@ class Sizes:
     after them; tied: of the embedding, the bytes that are the output's matrix too, 0 where it has
     its own; cache_widths: values of a key and of a value that each layer keeps for one token;
     windows: tokens that each layer looks back, 0 for all; feed_forward: width for one token, of all
-    its experts together.
+    its experts together; kv_heads: as in ModelFacts, 0 where they are not known.
     """
 
     layers: tuple[int, ...]
@@ -139,6 +156,12 @@ class Sizes:
     hidden: int
     feed_forward: int
     heads: int
+    kv_heads: int = 0
+
+    @property
+    def shape(self) -> ModelShape:
+        """The counts that decide how it splits."""
+        return ModelShape(len(self.layers), self.heads, self.kv_heads)
 
     def possible(self) -> Sizes:
         """The same; raises ValueError for a size that no model has."""
@@ -183,7 +206,6 @@ class Header:
     linear_layers: int
     state_width: int
     head_dim: int
-    kv_heads: int
     experts: int
     experts_used: int
     assumptions: tuple[str, ...] = ()
@@ -210,7 +232,7 @@ class Header:
             routed=float(routed),
             heads=sizes.heads,
             head_dim=self.head_dim,
-            kv_heads=self.kv_heads,
+            kv_heads=sizes.kv_heads,
             cache_width=float(sum(width for width, window in caches if not window)),
             window_width=float(sum(windowed)),
             window=max(sizes.windows),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import cache_dir
 from nixwulf.core.naming import fingerprint
+from nixwulf.llm.model_facts import ModelShape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,6 +98,11 @@ class RandomModel:
     experts_used: int = 0
     weights: Weights = "f16"
     seed: int = 0
+
+    @property
+    def shape(self) -> ModelShape:
+        """The counts that decide how it splits."""
+        return ModelShape(self.layers, self.heads, self.kv_heads)
 
     def __post_init__(self) -> None:
         """Check the sizes, each on its own and then against each other."""

@@ -131,6 +131,7 @@ def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
         hidden=hidden,
         feed_forward=max(used * network, first("intermediate_size")),
         heads=heads,
+        kv_heads=1 if latent else kv_heads,
     )
     return Header(
         sizes.possible(),
@@ -138,7 +139,6 @@ def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
         linear_layers=linear,
         state_width=linear * state,
         head_dim=latent or head_dim,
-        kv_heads=1 if latent else kv_heads,
         experts=first("num_experts", "num_local_experts", "n_routed_experts"),
         experts_used=used,
         assumptions=(WINDOW_LAYERS_UNKNOWN,) if window and not listed else (),

@@ -21,6 +21,9 @@ GROUPS = ("parameters", "conditions")
 COLUMNS = (*OWNER, *SUBJECT, *PLACE, *QUANTITY)
 """Columns of the tidy table, and the machine as a source calls it."""
 
+REPLICAS = "replicas"
+"""The parallelism of servers that each have the whole model: nothing crosses a fabric."""
+
 OVER_NODES = frozenset(PLACE)
 """Against one node, or over their number: one node crosses no fabric and has nothing to split."""
 OVER_FABRICS = frozenset({"fabric"})

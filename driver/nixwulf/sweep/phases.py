@@ -16,8 +16,9 @@ from nixwulf.nodes.counters import Counters
 from nixwulf.nodes.facts import busy_cpus, gather
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
-from nixwulf.plugins.engines import Engine
+from nixwulf.plugins.engines import Engine, splitting
 from nixwulf.plugins.gates import context_of_run, examine
+from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record, text_of
@@ -100,7 +101,7 @@ def _take(
         found.shaped_by = shaped_by()  # first: a lab that is gone says so better than its nodes
         if run.case.model is not None:
             with timed("model"):
-                _bring(run, found, bring)
+                _bring(run, found, bring, engine)
         with timed("facts"):
             _look(run, engine, benchmark, judged=judged)
         with timed("gates"):
@@ -112,7 +113,8 @@ def _take(
             watch.settle()
         if engine:
             with timed("launch"):
-                engine.start(run)
+                for one in replicas(run):
+                    engine.start(one)
             with timed("sanity"):
                 check_text(engine, run, found.model, found, references)
         with timed("measure"):
@@ -129,10 +131,23 @@ def _take(
     run.warnings += warnings(found.power)
 
 
-def _bring(run: Run, found: Findings, bring: Callable[[], PlacedModel]) -> None:
+def _bring(
+    run: Run, found: Findings, bring: Callable[[], PlacedModel], engine: Engine | None
+) -> None:
+    """The model on its nodes; raises RunFailure where its header shows that it does not split so.
+
+    The plan knew its counts by its name, if at all.
+    """
     found.model = bring()
     run.model = found.model.path
     run.tokenizer = found.model.model.tokenizer or ""
+    if engine and found.model.sizes:
+        shape, case = found.model.sizes.shape, run.case
+        reason = splitting.problem(
+            engine.name, engine.splits, shape, case.nodes, case.parallelism or ""
+        )
+        if reason:
+            raise RunFailure("unsupported", f"By the header of {run.model}, {reason}.")
 
 
 def _look(run: Run, engine: Engine | None, benchmark: Benchmark, *, judged: bool) -> None:

@@ -15,6 +15,7 @@ from nixwulf.ops.models.machines import sha256_on
 from nixwulf.ops.models.push import push, require_all
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.run import Run
+from nixwulf.results.identity import REPLICAS
 
 _SHOWN_AFTER_S = 1.0
 Key = tuple[str, ...]
@@ -47,7 +48,8 @@ class Models:
             NixwulfError: it cannot be made or brought there, or a node did not answer.
         """
         engine = engines.find(run.case.engine or "")
-        count = run.case.nodes if engine.model_on_every_node else 1
+        everywhere = engine.model_on_every_node or run.case.parallelism == REPLICAS
+        count = run.case.nodes if everywhere else 1
         names = [node.node.name for node in run.nodes[:count]]
         key = (engine.name, model.digest, *names)
         if key in self._placed:

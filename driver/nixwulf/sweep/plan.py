@@ -378,8 +378,7 @@ def impossible(
         engine = engines.find(point["engine"])
         if model.id and not engine.hub_models:
             return f"{engine.name} reads a file, not a model by its name on Hugging Face"
-        heads = model.random.heads if model.random else 0
-        known = {**point, "random": model.random, "heads": heads}
+        known = {**point, "random": model.random, "shape": model.shape}
         reason = placement.refusal(engine, cluster, placement.nodes_of(cluster), known)
         if reason:
             return reason

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
+from nixwulf.core.text import plural
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import Record
 from nixwulf.sweep.render import distinct, pairs
@@ -109,9 +110,9 @@ class TerminalProgress:
 
     def _name(self, case: Case, repetition: int) -> str:
         """What differs between a run and the others of its sweep."""
-        way = f"{case.nodes} nodes {case.fabric}" if case.fabric else "1 node"
+        way = f"{plural(case.nodes, 'node')} {case.fabric or ''}".rstrip()
         cases = [other for other, _ in self._runs]
-        split = [case.parallelism] if case.fabric and case.parallelism else []
+        split = [case.parallelism] if case.nodes > 1 and case.parallelism else []
         variant = [
             value
             for key in ("benchmark", "engine", "model")

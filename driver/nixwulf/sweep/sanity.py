@@ -6,16 +6,20 @@ near ties: there greedy texts part by a rounding, and nothing is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from nixwulf.llm import PlacedModel
+from nixwulf.nodes.ssh import each
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import memory
+from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.results.identity import REPLICAS
 from nixwulf.sweep.prompts import LONG, SHORT, Prompts, allowed_s, answer_tokens, fitting, room
 from nixwulf.sweep.recording import Findings
 from nixwulf.sweep.references import ReferenceFolder, References, reference_of
-from nixwulf.sweep.verdict import document, judge, why_parted, why_wrong
+from nixwulf.sweep.verdict import Judged, document, judge, why_parted, why_wrong
 
 # Text of so few different tokens is no text: "a a a a" or "a b a b".
 _FEW = 2
@@ -42,29 +46,65 @@ def check_text(
     count, references, spent = _references(engine, run, model, folder, fits, seconds / 2)
     left_out = _not_asked(folder, fits, references)
     lengths = [tokens for tokens in fits if tokens in references]
-    with engine.completer(run, room(lengths)) as completer:
-        prompts = Prompts(completer, lengths, seconds - spent)
-        judged = []
-        for tokens, prompt in prompts:
-            judged.append(judge(completer, tokens, prompt, references[tokens]))
-            if judged[-1].wrong:
-                break
-    left_out |= prompts.left_out
+
+    def ask(server: Run) -> Texts:
+        return _texts(engine, server, lengths, references, seconds - spent)
+
+    servers = replicas(run)
+    asked = each(ask, servers) if len(servers) > 1 else [ask(run)]
+    worst = next((n for n, one in enumerate(asked) if one.wrong), None)
+    if worst is None:
+        worst = next((n for n, one in enumerate(asked) if one.parted), 0)
+    texts = asked[worst]
+    left_out |= texts.left_out
     words = {None: "the same nodes, twice", 1: "one node"}.get(count, f"{count} nodes, pipeline")
-    wrong = next((one for one in judged if one.wrong), None)
-    parted = next((one for one in judged if one.comparison.first_difference is not None), None)
-    found.sanity["text"] = document(judged, wrong or parted or judged[0], words, left_out)
-    if wrong:
-        raise RunFailure("gibberish", why_wrong(wrong, words))
-    if parted:
-        run.warnings.append(why_parted(parted, words))
-    observed = judged[0].comparison.observed
+    found.sanity["text"] = document(
+        texts.judged, texts.wrong or texts.parted or texts.judged[0], words, left_out
+    )
+    where = f" It is that of node {servers[worst].head.node.name!r}." if len(servers) > 1 else ""
+    if texts.wrong:
+        raise RunFailure("gibberish", why_wrong(texts.wrong, words) + where)
+    if texts.parted:
+        run.warnings.append(why_parted(texts.parted, words) + where)
+    observed = texts.judged[0].comparison.observed
     if count is None and len(set(observed)) <= _FEW:
         raise RunFailure(
             "gibberish",
             f"Greedy text has {len(set(observed))} tokens over and over, and the model fits no "
             "other nodes to compare with.",
         )
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A server's texts after prompts of some lengths, and why others were not asked for."""
+
+    judged: Sequence[Judged]
+    left_out: Mapping[int, str]
+
+    @property
+    def wrong(self) -> Judged | None:
+        """The first that is no such text."""
+        return next((one for one in self.judged if one.wrong), None)
+
+    @property
+    def parted(self) -> Judged | None:
+        """The first with another token."""
+        differing = (one for one in self.judged if one.comparison.first_difference is not None)
+        return next(differing, None)
+
+
+def _texts(
+    engine: Engine, run: Run, lengths: Sequence[int], references: References, seconds: float
+) -> Texts:
+    with engine.completer(run, room(lengths)) as completer:
+        prompts = Prompts(completer, lengths, seconds)
+        judged: list[Judged] = []
+        for tokens, prompt in prompts:
+            judged.append(judge(completer, tokens, prompt, references[tokens]))
+            if judged[-1].wrong:
+                break
+    return Texts(judged, prompts.left_out)
 
 
 def _references(
@@ -112,6 +152,8 @@ def _reference_nodes(run: Run, model: PlacedModel | None) -> int | None:
     None when no fewer nodes than the run's own, split in another way, can hold it.
     """
     sizes = model.sizes if model else None
+    if run.case.parallelism == REPLICAS:
+        return 1
     for count in range(1, run.case.nodes + 1):
         first = run.on_first(count)
         if count > 1 and (count, "pipeline") == (run.case.nodes, run.case.parallelism):

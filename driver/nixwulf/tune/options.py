@@ -29,7 +29,7 @@ REQUESTS_A_SLOT = 2
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked: lengths in tokens; concurrency is of throughput alone."""
+    """What is asked: lengths in tokens; concurrency is of goals of many requests."""
 
     cluster: Cluster
     subject: ModelChoice
@@ -43,7 +43,7 @@ class Request:
     @property
     def batch(self) -> int:
         """Sequences at once."""
-        return self.concurrency if self.goal.metric == "throughput" else 1
+        return self.concurrency if self.goal.loaded else 1
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,16 @@ def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut[str], .
     for engine in request.engines:
         try:
             reason = unmeasured(request.goal, engine)
-            asked = question(request, engine)
-            forecasts = () if reason else answer(asked, missing(request.cluster)).forecasts
+            known = None if reason else answer(question(request, engine), missing(request.cluster))
         except InputError as error:
-            forecasts, reason = (), error.message.rstrip(".")
-        if reason:
-            out.append(LeftOut(engine, reason))
-        for one in forecasts:
+            known, reason = None, error.message.rstrip(".")
+        if known is None:
+            out.append(LeftOut(engine, reason or ""))
+            continue
+        refused += [
+            LeftOut(_words(request, engine, one.what), one.reason) for one in known.left_out
+        ]
+        for one in known.forecasts:
             words = _words(request, engine, one.candidate)
             nodes, room = one.candidate.nodes, one.plain.room
             if room.fits is False:

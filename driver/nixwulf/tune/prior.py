@@ -13,6 +13,8 @@ from nixwulf.perf.scenarios.facts import kind_of
 from nixwulf.perf.scenarios.forecast import forecast
 from nixwulf.perf.work import PARTS
 from nixwulf.plugins import engines
+from nixwulf.plugins.runtime.replicas import slots_of
+from nixwulf.results.identity import REPLICAS
 from nixwulf.tune.goals import SERVE, predicted_time
 from nixwulf.tune.hardware_priors import assumed, assumption_sentences, widened
 from nixwulf.tune.options import REQUESTS_A_SLOT, Option, Request, question
@@ -85,11 +87,14 @@ def prior_of(
     """
     asked = question(request, option.engine, links)
     found = forecast(asked, option.candidate, assumed(request.cluster))
-    time = predicted_time(request.goal, found, request.n_prompt, request.n_gen)
+    beside = option.candidate.parallelism == REPLICAS
+    slots = slots_of(request.batch, option.count if beside else 1)
+    time = predicted_time(request.goal, found, request.n_prompt, request.n_gen, slots)
     if time is None:
         return None
     kind = kind_of(option.candidate.nodes[0].platform)
-    name = family(facts.Strategy(option.engine, option.candidate.parallelism), kind)
+    split = "single" if beside else option.candidate.parallelism
+    name = family(facts.Strategy(option.engine, split), kind)
     platforms = sorted({node.platform for node in option.candidate.nodes})
     published = dict(zip(PARTS, choose(name, kind).deviations, strict=True))
     deviations, least = widened(published, platforms)
@@ -133,6 +138,7 @@ def _bytes_a_second(candidate: Candidate, links: Mapping[str, Mapping[str, float
 
 def _moved(option: Option) -> float:
     """Share of the weights that the head sends over the fabric: llama.cpp's workers have none."""
-    if option.count == 1 or engines.find(option.engine).model_on_every_node:
+    everywhere = option.candidate.parallelism == REPLICAS
+    if everywhere or option.count == 1 or engines.find(option.engine).model_on_every_node:
         return 0.0
     return (option.count - 1) / option.count

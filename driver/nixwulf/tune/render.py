@@ -12,6 +12,7 @@ from rich.console import Console
 from nixwulf.core.document import Table, output, rich_table, say
 from nixwulf.core.text import format_interval, format_significant, plural
 from nixwulf.tune.goals import no_watts
+from nixwulf.tune.not_tried import not_tried
 from nixwulf.tune.options import first_of_each_reason
 from nixwulf.tune.posterior import Estimate
 from nixwulf.tune.search import Decision, Ranked, SearchState, best, order, ranking
@@ -59,7 +60,7 @@ def print_ranking(console: Console, state: SearchState, budget_s: float) -> None
         one = ranked[n]
         when = one.out or (str(queue.index(n) + 1) if n in queue else "-")
         words = state.options[n].words
-        rows.append((str(place), words, speed(one.estimate), minutes(one.seconds), when))
+        rows.append((str(place), words, shown(state, one.estimate), minutes(one.seconds), when))
     console.print()
     console.print(rich_table(Table(("", "strategy", "predicted", "to measure", "order"), rows)))
     _left_out(console, state)
@@ -73,6 +74,9 @@ def print_ranking(console: Console, state: SearchState, budget_s: float) -> None
     )
     if len(state.request.engines) > 1:
         say(console, "Engines that a node lacks are left out when the nodes are asked.")
+    say(console, "\nNot tried:")
+    for sentence in not_tried(state.request):
+        say(console, f"- {sentence}.")
     assumptions = dict.fromkeys(sentence for view in state.priors for sentence in view.assumptions)
     say(console, "\nAssumed, because it is not known:")
     for sentence in assumptions:
@@ -92,7 +96,7 @@ def print_measurement(console: Console, state: SearchState, n: int, before: Esti
     if n in state.out:
         say(console, f"{words}: {state.out[n]}")
         return
-    estimate = state.estimates()[n]
+    estimate, before = state.shown(state.estimates()[n]), state.shown(before)
     off = _off(before, estimate)
     ranked = state.ranked()
     left = sum(1 for m in order(ranked) if not ranked[m].measured)
@@ -136,9 +140,15 @@ def print_result(
         if one.open and one.estimate.high <= least:
             rest.append(one.estimate)
             continue
-        measured = format_significant(one.estimate.value) if one.measured else one.out
-        now = "" if one.measured or one.out else speed(one.estimate)
-        row = (str(place), state.options[n].words, measured, speed(state.first[n]), now)
+        measured = format_significant(state.shown(one.estimate).value) if one.measured else one.out
+        now = "" if one.measured or one.out else shown(state, one.estimate)
+        row = (
+            str(place),
+            state.options[n].words,
+            measured,
+            shown(state, state.first[n]),
+            now,
+        )
         rows.append(row[: len(columns)])
     console.print()
     console.print(rich_table(Table(columns, rows)))
@@ -147,12 +157,12 @@ def print_result(
         say(
             console,
             "Not measured, for none of them should be better: "
-            f"{plural(len(rest), 'strategy')}, the nearest {speed(highest)}.",
+            f"{plural(len(rest), 'strategy')}, the nearest {shown(state, highest)}.",
         )
     say(console, f"\nStopped after {plural(len(state.took), 'run')}: {decision.why}.")
     if top is None:
         return
-    estimate, first = ranked[top].estimate, state.first[top]
+    estimate, first = state.shown(ranked[top].estimate), state.shown(state.first[top])
     say(
         console,
         f"Best measured: {state.options[top].words}: {format_significant(estimate.value)} "
@@ -202,6 +212,11 @@ def print_no_watts(console: Console, state: SearchState) -> None:
         f"Efficiency cannot be judged: {no_watts(record)} Give the nodes a meter in the cluster "
         "file (docs/results.md), or take --goal decode.",
     )
+
+
+def shown(state: SearchState, estimate: Estimate) -> str:
+    """The same in the unit of the search."""
+    return speed(state.shown(estimate))
 
 
 def speed(estimate: Estimate) -> str:

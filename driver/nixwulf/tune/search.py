@@ -91,7 +91,7 @@ def decide(ranked: Sequence[Ranked], left_s: float) -> Decision:
     if not queue:
         if best(ranked) is None:
             return Decision(None, "no strategy could be measured")
-        return Decision(None, "the best measured one is above the high end of all others")
+        return Decision(None, "no interval of the others reaches the best measured one")
     for n in queue:
         if ranked[n].seconds <= left_s:
             return Decision(n, "")
@@ -134,6 +134,12 @@ class SearchState:
         """Whether the goal is about watts and what was measured has none."""
         efficiency = self.request.goal.name == "efficiency"
         return efficiency and bool(self.measurements) and not self.watts_a_node
+
+    def shown(self, estimate: Estimate) -> Estimate:
+        """In `unit`: a time is the reciprocal of the speed by which strategies are ranked."""
+        if not self.request.goal.of_time:
+            return estimate
+        return Estimate(1000 / estimate.value, 1000 / estimate.high, 1000 / estimate.low)
 
     def estimates(self) -> list[Estimate]:
         """What each strategy gives, by all that is known."""

@@ -98,6 +98,7 @@ def test_safetensors_tell_their_sizes_with_their_config():
     assert safetensors.interpret(CONFIG, tensors).sizes == Sizes(
         layers=(16384, 16384), embedding=128_000, output=128, tied=128_000, vocabulary=1000,
         cache_widths=((32, 32),) * 2, windows=(0, 0), hidden=64, feed_forward=128, heads=4,
+        kv_heads=2,
     )  # fmt: skip
 
 

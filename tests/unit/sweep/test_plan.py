@@ -21,7 +21,7 @@ from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
 # no output: a sweep
 SWEEP = {
     "name": "mine",
-    "models": {"tiny": {"random": {"layers": 2}}},
+    "models": {"tiny": {"random": {"layers": 4}}},
     "matrix": {
         "model": ["tiny"],
         "nodes": [1, 2, 4],

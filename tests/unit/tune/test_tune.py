@@ -219,7 +219,7 @@ def test_on_a_narrow_terminal_words_are_whole_and_a_way_is_one_line():
 def test_an_unknown_goal_is_a_usage_error_that_names_the_goals():
     code, output = plan("--model", SMALL, "--goal", "fastest")
     assert code == 2
-    assert "'decode', 'prompt', 'throughput', 'efficiency'" in output
+    assert "'decode', 'prompt', 'throughput', 'ttft', 'efficiency'" in output
 
 
 def test_one_node_measured_moves_and_narrows_the_others():
@@ -425,7 +425,7 @@ def test_a_search_mostly_finds_the_best_way_and_measures_few():
             n = decision.next
             state.add(n, a_run(state.options[n], truth[n]), 30.0)
             decision = decide(state.ranked(), 1e9)
-        assert decision.why == "the best measured one is above the high end of all others"
+        assert decision.why == "no interval of the others reaches the best measured one"
         found.append(truth[best(state.ranked())] / max(truth))
         share.append(len(state.took) / len(truth))
 
@@ -439,6 +439,6 @@ def test_the_interval_of_a_prompt_is_that_of_its_own_prediction():
     told = (
         answer(Question(load_cluster("framework-2"), read_subject(SMALL).model)).forecasts[0].plain
     )
-    assert goals.predicted_time(GOALS["prompt"], told, 512, 128) == PredictedTime(
+    assert goals.predicted_time(GOALS["prompt"], told, 512, 128, (1,)) == PredictedTime(
         told.prompt.parts, pytest.approx(log(told.prompt.high / told.prompt.value) / QUANTILE_80)
     )

@@ -18,6 +18,7 @@ from nixwulf.llm.model_facts import ModelFacts, TensorSize
 from nixwulf.llm.random_model import RandomModel, parse_random_model
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
+from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record
 
 _MOST_NODES = 1024
@@ -99,6 +100,10 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
         raise InputError(
             "The record names no engine or no model; what is explained is prompt and decode of a "
             "language model."
+        )
+    if case.get("parallelism") == REPLICAS:
+        raise InputError(
+            "The record is of replicas, each a server of one node; explain a run of one node."
         )
     _no_guesses(case.get("parameters", {}))
     return CaseInputs(

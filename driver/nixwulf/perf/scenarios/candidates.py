@@ -19,6 +19,7 @@ from nixwulf.perf.inputs import PARALLELISMS
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines import Engine
+from nixwulf.results.identity import REPLICAS
 
 _NO_GPU = ""
 _REASONS = 3  # of one sentence; a mesh has one for each cable
@@ -59,6 +60,8 @@ class Placement:
         """Why a cluster has no such placement, whatever runs, or None."""
         if self.parallelism and (self.nodes == 1) != (self.parallelism == "single"):
             return NO_SPLIT
+        if self.nodes > 1 and not self.fabric and self.parallelism != REPLICAS:
+            return "the cluster has no fabric"
         if self.nodes > len(cluster.nodes):
             return f"the cluster has {len(cluster.nodes)} nodes, not {self.nodes}"
         if self.fabric:
@@ -97,7 +100,7 @@ class Placement:
             engine: the engine.
             cluster: one that has such a placement.
             nodes: those that are placed.
-            point: what else is known: 'benchmark', 'parameters', 'random' and 'heads'.
+            point: what else is known: 'benchmark', 'parameters', 'random' and 'shape'.
         """
         for node in nodes:
             if gpu_vendor(node.platform) not in {*engine.gpus, _NO_GPU}:
@@ -106,6 +109,8 @@ class Placement:
                     f"compute on its CPU; take another engine, such as {engines.DEFAULT}"
                 )
         place = {"nodes": self.nodes, "parallelism": self.parallelism, "transport": self.transport}
+        if self.parallelism == REPLICAS:  # each is an engine on one node
+            place |= {"nodes": 1, "parallelism": "single"}
         return engine.unsupported(
             {
                 **point,
@@ -132,9 +137,11 @@ def placements(
     """
     found = (
         Placement(count, None, None, split)
-        if count == 1 or split == "single"
-        else Placement(count, fabric, transport, split)
-        for count, fabric, transport, split in product(nodes, fabrics, transports, parallelisms)
+        if count == 1 or split in ("single", REPLICAS)
+        else Placement(count, fabric, transport if fabric else None, split)
+        for count, fabric, transport, split in product(
+            nodes, fabrics or (None,), transports, parallelisms
+        )
     )
     yield from dict.fromkeys(found)
 
@@ -221,8 +228,10 @@ def _check(question: Question) -> None:
 
 def _none_placed(question: Question) -> str:
     """Why the cluster has none of the placements; what no cluster has, if only that."""
-    if set(question.nodes) == {1} and (question.fabrics or question.transports):
-        return "one node crosses no fabric; leave out --fabric and --transport"
+    named = question.fabrics or question.transports
+    if named and (set(question.nodes) == {1} or set(question.parallelisms) == {REPLICAS}):
+        who = "one node crosses" if set(question.nodes) == {1} else "replicas cross"
+        return f"{who} no fabric; leave out --fabric and --transport"
     problems = (placement.problem(question.cluster) for placement in _placements(question))
     found = [problem for problem in dict.fromkeys(problems) if problem]
     return "; ".join([problem for problem in found if problem != NO_SPLIT][:_REASONS] or found)
@@ -234,7 +243,9 @@ def _placements(question: Question) -> Iterator[Placement]:
     counts = sorted(set(question.nodes)) or range(1, len(cluster.nodes) + 1)
     fabrics = [name for name in cluster.fabrics if name in (question.fabrics or cluster.fabrics)]
     transports = [name for name in TRANSPORTS if name in (question.transports or TRANSPORTS)]
-    return placements(counts, fabrics, transports, question.parallelisms or PARALLELISMS)
+    # One request at a time is served by one node, whatever the others do.
+    splits = (*PARALLELISMS, REPLICAS) if question.batch > 1 else PARALLELISMS
+    return placements(counts, fabrics, transports, question.parallelisms or splits)
 
 
 def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
@@ -248,6 +259,9 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
             nodes = placement.nodes_of(cluster)
             split, transport = str(placement.parallelism), placement.transport
             yield Candidate(nodes, split, fabric, transport), placement
+        elif placement.parallelism == REPLICAS:
+            if not (question.fabrics or question.transports):
+                yield Candidate(placement.nodes_of(cluster), REPLICAS), placement
         elif not (question.fabrics or question.transports):
             # Nodes of one platform are one strategy.
             first = {node.platform: node for node in reversed(cluster.nodes)}
@@ -256,8 +270,14 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
 
 
 def _unsupported(question: Question, candidate: Candidate, placement: Placement) -> str | None:
+    idle = len(candidate.nodes) - question.batch
+    if candidate.parallelism == REPLICAS and idle > 0 and not question.parallelisms:
+        return (
+            f"{question.batch} requests at once leave {plural(idle, 'node')} of "
+            f"{len(candidate.nodes)} without one"
+        )
     engine = engines.find(question.engine, "--engine")
     defaults = {name: one.default for name, one in engine.parameters.items()}
-    heads = question.model.facts.heads
-    point = {"benchmark": "", "random": None, "heads": heads, "parameters": defaults}
+    shape = question.model.facts.shape
+    point = {"benchmark": "", "random": None, "shape": shape, "parameters": defaults}
     return placement.refusal(engine, question.cluster, candidate.nodes, point)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from nixwulf.core.text import plural
 from nixwulf.llm.model_facts import ModelFacts, Sizes
 from nixwulf.perf.inputs import PlatformFacts, Strategy
 from nixwulf.perf.predict import Prediction, predict
@@ -13,12 +15,15 @@ from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question, cand
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.perf.scenarios.what_if import WhatIf
 from nixwulf.plugins.runtime.memory import Need, TokenDemand, needs
+from nixwulf.plugins.runtime.replicas import slots_of
+from nixwulf.results.identity import REPLICAS
 
 _GIB = 2**30
 _SYSTEM_GIB = 8.0
 _SYSTEM_SHARE = 1 / 16
 ASSUMED = "memory: all but a sixteenth of it, at most 8 GiB, is free for the model"
 """modules/strix-halo.nix leaves the system as much of 128 GiB."""
+EVEN = "replicas: requests are spread evenly over the servers, and cross no fabric between them"
 _FEED_FORWARD = 4  # widths of the stream, the usual of a plain model; only buffers depend on it
 
 
@@ -177,6 +182,8 @@ def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf]
         candidate: the strategy.
         changes: what-ifs.
     """
+    if candidate.parallelism == REPLICAS:
+        return _of_replicas(question, candidate, changes)
     platforms = [facts.platform(node.platform, changes) for node in candidate.nodes]
     strategy = Strategy(
         question.engine,
@@ -211,6 +218,53 @@ def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf]
     if any(one.memory_gib for one in platforms):
         notes.append(ASSUMED)
     return Forecast(of("decode"), prompt, room(platforms, question.model, strategy), tuple(notes))
+
+
+def _of_replicas(question: Question, candidate: Candidate, changes: Sequence[WhatIf]) -> Forecast:
+    """Of one node each, with its part of the requests; a node without one adds nothing."""
+    shares = slots_of(question.batch, len(candidate.nodes))
+    alone = [
+        forecast(replace(question, batch=max(1, share)), Candidate((node,), "single"), changes)
+        for node, share in zip(candidate.nodes, shares, strict=True)
+    ]
+    busy = [one for one, share in zip(alone, shares, strict=True) if share]
+    prompts = [one.prompt for one in busy if one.prompt]
+    more = [EVEN]
+    processors = os.cpu_count() or 1
+    crowd = max(1.0, len(busy) / processors) if question.cluster.is_lab else 1.0
+    if crowd > 1:
+        more.append(f"lab: {len(busy)} servers share {plural(processors, 'processor')}")
+    if idle := len(alone) - len(busy):
+        more.append(
+            f"{question.batch} at once leave {plural(idle, 'replica')} of {len(alone)} idle"
+        )
+    return Forecast(
+        together([one.decode for one in busy], crowd),
+        together(prompts, crowd) if len(prompts) == len(busy) else None,
+        max((one.room for one in alone), key=lambda room: room.needs_gib - room.has_gib),
+        (*dict.fromkeys(text for one in alone for text in one.more), *more),
+    )
+
+
+def together(predictions: Sequence[Prediction], crowd: float = 1.0) -> Prediction:
+    """The sum of predictions side by side, which are off by the same factors.
+
+    Its parts are those of each, weighted by the square of its share of the sum: as the sum's own
+    time a token is 1 / sum, they add up to that.
+
+    Args:
+        predictions: at least one.
+        crowd: how many of them share a processor; 1 where each has its own.
+    """
+    total = sum(one.value for one in predictions)
+    parts: dict[str, float] = {}
+    for one in predictions:
+        for name, seconds in one.parts.items():
+            share = (one.value / total) ** 2
+            parts[name] = parts.get(name, 0.0) + seconds * share * crowd
+    assumptions = dict.fromkeys(text for one in predictions for text in one.assumptions)
+    low, high = sum(one.low for one in predictions), sum(one.high for one in predictions)
+    return Prediction(total / crowd, low / crowd, high / crowd, parts, tuple(assumptions))
 
 
 def _is_missing(one: WhatIf) -> bool:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from nixwulf.core.text import format_interval, format_significant, plural
 from nixwulf.perf.predict import Prediction
+from nixwulf.results.identity import REPLICAS
 
 if TYPE_CHECKING:
     from nixwulf.perf.scenarios.candidates import Candidate, Question
@@ -62,6 +63,8 @@ def percent(factor: float) -> str:
 def how(candidate: Candidate) -> str:
     """'2 nodes, pipeline, cable, tcp'; of one node its platform."""
     count = plural(len(candidate.nodes), "node")
+    if candidate.parallelism == REPLICAS:
+        return f"{count}, {REPLICAS}"
     if candidate.fabric is None:
         return f"{count}, {candidate.nodes[0].platform}"
     more = f" (and {candidate.alike} equal)" if candidate.alike else ""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter, choose, discover
 from nixwulf.plugins.runtime.cables import OverCables, cables_problem
+from nixwulf.results.identity import REPLICAS
 
 if TYPE_CHECKING:
     from nixwulf.plugins.runtime.run import Run
@@ -39,6 +40,8 @@ class Benchmark(ABC):
     """By what it can cross a fabric."""
     linux_only = False
     """Whether Macs lack what it needs."""
+    measures_replicas = False
+    """Whether it spreads requests over several servers."""
     over_cables: ClassVar[Mapping[str, OverCables]] = {}
     """Of the machines: by transport, what it asks of cables between more than two nodes."""
     ports: tuple[int, ...] = ()
@@ -53,6 +56,8 @@ class Benchmark(ABC):
         transport = point.get("transport")
         if self.measures_fabric and point["nodes"] == 1:
             return f"{self.name} measures a fabric, and one node has none"
+        if point.get("parallelism") == REPLICAS and not self.measures_replicas:
+            return f"{self.name} measures one server; the benchmark of replicas is serve"
         if transport and transport not in self.transports:
             return f"{self.name} runs over {' and '.join(self.transports)} only"
         if "requests" in self.parameters:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
+from nixwulf.nodes.ssh import each
 from nixwulf.plugins import engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer
-from nixwulf.plugins.runtime.request_load import NUMBER_WORDS, Counting, Load, Pass
+from nixwulf.plugins.runtime.replicas import replicas
+from nixwulf.plugins.runtime.request_load import NUMBER_WORDS, Counting, Load, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
 
 _CHECK_S = 0.1
@@ -49,6 +52,9 @@ class Serve(Benchmark):
     Requests are greedy, with `ignore_eos` where the server takes it. A server without `usage` in
     streams is measured by chunks, and the conditions then have `counted_by: chunks`.
     `raw/ID-rN/answers.jsonl` has the moment of each chunk.
+
+    Of `replicas` each node has a server, and a request goes to that with the fewest in flight;
+    `replica_throughput` (tok/s) is of each node, over the time of the whole pass.
     """
 
     name = "serve"
@@ -72,59 +78,119 @@ class Serve(Benchmark):
         ),
     }
     engines = None
+    measures_replicas = True
 
     def measure(self, run: Run) -> list[Metric]:
         """Send all requests once for each sample; raises RunFailure or StreamError."""
-        with engines.find(run.case.engine or "").endpoint(run) as endpoint:
-            return asyncio.run(_measure(run, endpoint))
+        engine = engines.find(run.case.engine or "")
+        with ExitStack() as stack:
+
+            def start(one: Run) -> Endpoint:
+                return stack.enter_context(engine.endpoint(one))
+
+            several = replicas(run)
+            endpoints = each(start, several) if len(several) > 1 else [start(run)]
+            return asyncio.run(_measure(run, endpoints))
 
 
 BENCHMARK = Serve()
 
 
-async def _measure(run: Run, endpoint: Endpoint) -> list[Metric]:
+async def _measure(run: Run, endpoints: Sequence[Endpoint]) -> list[Metric]:
     """The load, and the clocks beside it, which end a run that makes no progress."""
-    clocks = Clocks(run, endpoint.server)
-    watching = asyncio.create_task(_watch(endpoint, clocks))
-    loading = asyncio.create_task(_load(run, endpoint, clocks.on_event))
-    try:
-        await asyncio.wait({watching, loading}, return_when=asyncio.FIRST_COMPLETED)
-        if loading.done() and loading.exception():
-            await asyncio.wait({watching}, timeout=_DEATH_S)
-        if watching.done():
-            watching.result()
-        return await loading
-    finally:
-        watching.cancel()
-        loading.cancel()
-        await asyncio.gather(watching, loading, return_exceptions=True)
+    async with AsyncExitStack() as stack:
+        watched, servers = [], []
+        for endpoint in endpoints:
+            clocks = Clocks(endpoint.run, endpoint.server)
+            client = await stack.enter_async_context(endpoint.async_client())
+            servers.append(LoadTarget(client, endpoint.model, clocks.on_event))
+            watched.append((endpoint, servers[-1], clocks))
+        watching = asyncio.create_task(_watch(watched))
+        loading = asyncio.create_task(_load(run, servers))
+        try:
+            await asyncio.wait({watching, loading}, return_when=asyncio.FIRST_COMPLETED)
+            if loading.done() and loading.exception():
+                await asyncio.wait({watching}, timeout=_DEATH_S)
+            if watching.done():
+                watching.result()
+            return await loading
+        finally:
+            watching.cancel()
+            loading.cancel()
+            await asyncio.gather(watching, loading, return_exceptions=True)
 
 
-async def _watch(endpoint: Endpoint, clocks: Clocks) -> None:
-    """Raises RunFailure when the server ends or a clock runs out, else goes on."""
+async def _watch(watched: Sequence[tuple[Endpoint, LoadTarget, Clocks]]) -> None:
+    """Raises RunFailure when a server ends or a clock runs out, else goes on."""
     while True:
         await asyncio.sleep(_CHECK_S)
-        endpoint.require_running()
-        # In a thread, because it may ask the nodes for signs of life.
-        await asyncio.to_thread(clocks.check)
+        for endpoint, server, clocks in watched:
+            several = len(watched) > 1
+            if several and not server.busy:
+                clocks.on_event()  # a replica that has no request is silent, and does not hang
+            try:
+                endpoint.require_running()
+                # In a thread, because it may ask the nodes for signs of life.
+                await asyncio.to_thread(clocks.check)
+            except RunFailure as failure:
+                where = f"Node {endpoint.run.head.node.name!r}: " if several else ""
+                raise RunFailure(failure.outcome, where + failure.reason) from None
 
 
-async def _load(run: Run, endpoint: Endpoint, on_event: Callable[[], None]) -> list[Metric]:
+async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
     case, values = run.case, run.case.parameters
-    slots, n_gen = values["concurrency"], values["n_gen"]
-    async with endpoint.async_client() as client:
-        model, n_prompt = endpoint.model, values["n_prompt"]
-        load = Load(client, model, values["api"], case.seed, n_prompt, on_event)
-        counting = await load.prepare()
-        if case.warm_up:
-            await load.send(counting, slots, slots, min(n_gen, _WARM_UP_TOKENS))
-        passes = []
-        for _ in range(case.samples):
-            passes.append(await load.send(counting, values["requests"], slots, n_gen))
-            _keep(run, passes)
+    slots, n_gen, n_prompt = values["concurrency"], values["n_gen"], values["n_prompt"]
+    load = Load(servers, values["api"], case.seed, n_prompt)
+    counting = await load.prepare()
+    if case.warm_up:
+        await load.send(counting, slots, slots, min(n_gen, _WARM_UP_TOKENS))
+    passes = []
+    for _ in range(case.samples):
+        passes.append(await load.send(counting, values["requests"], slots, n_gen))
+        _keep(run, passes)
     run.warnings += warnings(passes, n_prompt, n_gen, counting)
     known = {**values, "ignore_eos": bool(load.extra)}
-    return metrics(passes, "warm" if case.warm_up else "cold", conditions(known, passes, counting))
+    holds = conditions(known, passes, counting)
+    state = "warm" if case.warm_up else "cold"
+    found = metrics(passes, state, holds)
+    if len(servers) > 1:
+        names = [node.node.name for node in run.nodes]
+        run.warnings += idle(slots, len(servers))
+        found += of_replicas(passes, names, state, holds)
+    return found
+
+
+def of_replicas(
+    passes: Sequence[Pass], nodes: Sequence[str], state: str, conditions: Mapping[str, Any]
+) -> list[Metric]:
+    """The tokens of each replica over the time of the whole pass, tok/s: their sum is throughput.
+
+    Args:
+        passes: at least one.
+        nodes: names, in the order of the servers.
+        state: "warm" or "cold".
+        conditions: of all metrics.
+    """
+    return [
+        Metric(
+            "replica_throughput",
+            "tok/s",
+            tuple(round(one.tokens_of(place) / one.seconds, 4) for one in passes),
+            state,
+            {**conditions, "node": name},
+        )
+        for place, name in enumerate(nodes)
+    ]
+
+
+def idle(slots: int, replicas: int) -> list[str]:
+    """A sentence where so many requests at once leave replicas without one."""
+    if slots >= replicas:
+        return []
+    return [
+        f"Of {replicas} replicas {replicas - slots} had no request at any moment: {slots} were in "
+        "flight at once; raise concurrency, or take fewer nodes."
+    ]
 
 
 def conditions(
@@ -154,9 +220,9 @@ def conditions(
 def _keep(run: Run, passes: Sequence[Pass]) -> None:
     """Every answer as a line of a file, from which each number can be computed again."""
     lines = [
-        json.dumps({"pass": index, **answer.document()})
+        json.dumps({"pass": index, **document})
         for index, one in enumerate(passes)
-        for answer in one.answers
+        for document in one.documents()
     ]
     run.raw.mkdir(parents=True, exist_ok=True)
     (run.raw / "answers.jsonl").write_text("\n".join(lines) + "\n")

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.registry import choose, discover
+from nixwulf.llm.model_facts import ModelShape
+from nixwulf.plugins.engines import splitting
 from nixwulf.plugins.engines.local import (
     Installation,
     NodeBuild,
@@ -25,6 +27,7 @@ from nixwulf.plugins.engines.local import (
     make_once,
     programs_in,
 )
+from nixwulf.plugins.engines.splitting import Splits
 from nixwulf.plugins.runtime.cables import OverCables, cables_problem
 
 if TYPE_CHECKING:
@@ -115,8 +118,8 @@ class Engine(ABC):
     """Whether each node reads the model, and not the head alone."""
     hub_models: bool = False
     """Whether it takes a model by its name on Hugging Face."""
-    even_heads: bool = False
-    """Whether by tensors each node has to get as many attention heads."""
+    splits: Splits = Splits()
+    """Its rules of how many nodes a model can be split over."""
     gpus: tuple[str, ...] = ("amd", "nvidia", "apple")
     """Vendors whose GPUs it has kernels for; beside any other's it computes on the CPU."""
 
@@ -153,14 +156,15 @@ class Engine(ABC):
         Args:
             point: Its coordinates and `parameters`. `random` is its RandomModel and `fabric_kind`
                 the kind of its fabric, or None; `cables` and `control` are as for `cables_problem`;
-                `heads` are the model's, 0 where they are not known; `gpus` are the vendors of its
-                nodes' GPUs, with an empty one where a platform has none.
+                `shape` is the model's, as far as it is known; `gpus` are the vendors of its nodes'
+                GPUs, with an empty one where a platform has none.
         """
-        heads, nodes = point.get("heads", 0), point["nodes"]
-        if self.even_heads and point["parallelism"] == "tensor" and heads % nodes:
-            return f"{self.name} gives each node as many heads, and {nodes} do not divide {heads}"
-        if point["nodes"] > 1 and point["parallelism"] not in self.parallelisms:
+        nodes, parallelism = point["nodes"], point["parallelism"]
+        if nodes > 1 and parallelism not in self.parallelisms:
             return f"{self.name} splits a model by {' and '.join(self.parallelisms)} only"
+        shape = point.get("shape", ModelShape())
+        if problem := splitting.problem(self.name, self.splits, shape, nodes, parallelism):
+            return problem
         if point.get("transport", "tcp") not in (None, *self.transports):
             return f"{self.name} crosses a fabric by {' and '.join(self.transports)} only"
         api = self.apis[0]

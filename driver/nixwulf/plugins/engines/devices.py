@@ -78,8 +78,10 @@ def ask(run: Run, program: str, code: str) -> dict[str, str]:
 
 def record(run: Run, devices: Mapping[str, str]) -> None:
     """Keep what each node computes on, by the nodes' names, in the run's record."""
-    shown = (f"{name}: {device}" for name, device in devices.items())
-    run.engine_facts["devices"] = ", ".join(shown)
+    shown = [f"{name}: {device}" for name, device in devices.items()]
+    # Replicas are started one after the other, each with its node alone.
+    before = run.engine_facts.get("devices", "").split(", ")
+    run.engine_facts["devices"] = ", ".join(one for one in dict.fromkeys([*before, *shown]) if one)
 
 
 def idle_gpu(engine: str, node: Connection, found: str, remedy: str) -> RunFailure:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.nodes import link
 from nixwulf.plugins.engines import Engine
+from nixwulf.plugins.runtime.replicas import slots_of
 from nixwulf.results.record import Record
 
 _JSON = "-H 'Content-Type: application/json' -d"
@@ -51,7 +52,8 @@ class Serving:
     """What starts on the nodes, in order; the last one of the head answers there on its loopback.
 
     before: files that they read; then: what is typed on one's own machine, where the head's port
-    is; notes: what to know, as sentences.
+    is; notes: what to know, as sentences. replicas: the servers of other nodes beside it, each with
+    the whole model.
     """
 
     head: str
@@ -60,6 +62,7 @@ class Serving:
     then: tuple[str, ...]
     before: tuple[Written, ...] = ()
     notes: tuple[str, ...] = ()
+    replicas: tuple[Serving, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,17 @@ class MeasuredRun:
         if self.fabric:
             nodes = self.cluster.joined(self.fabric, int(self.case["nodes"]))
         return nodes[0].name
+
+    def alone(self, place: int) -> MeasuredRun:
+        """One of its replicas, by the place of its node, as a run of that node."""
+        node = self.cluster.nodes[place]
+        case = {**self.case, "nodes": 1, "parallelism": "single"}
+        return MeasuredRun(
+            {**self.record, "case": case},
+            replace(self.cluster, nodes=(node,)),
+            max(1, *slots_of(self.slots, int(self.case["nodes"]))),
+            tuple(one for one in self.started if one.node == node.name),
+        )
 
     def of(self, *programs: str) -> tuple[Started, ...]:
         """What was started of some programs."""

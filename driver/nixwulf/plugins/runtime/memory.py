@@ -17,6 +17,7 @@ from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes.facts import Facts
 from nixwulf.plugins.runtime.openai import MARGIN
+from nixwulf.plugins.runtime.replicas import of_one_node
 from nixwulf.plugins.runtime.run import Case
 
 # Bytes of a value in the cache: blocks of 32 values with their scales (ggml-common.h).
@@ -208,7 +209,10 @@ def problem(
     if not all(has):
         return None
     memories = [facts[name].memory_total for name in names]
-    plan = needs(sizes, TokenDemand.of(case.parameters), case.parallelism or "", memories)
+    each = of_one_node(case)
+    demand, split = TokenDemand.of(each.parameters), each.parallelism or ""
+    groups = [memories] if each is case else [[one] for one in memories]
+    plan = [need for group in groups for need in needs(sizes, demand, split, group)]
     short, name, need, free = max(
         (need.total - free, name, need, free)
         for name, need, free in zip(names, plan, has, strict=True)

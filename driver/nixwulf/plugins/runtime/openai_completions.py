@@ -62,7 +62,12 @@ class Completions:
             "cache_prompt": bool(given),
             "ignore_eos": True,
         }
-        return positions(self.post("/v1/completions", request))
+        found = positions(self.post("/v1/completions", request))
+        if self.context and len(found) != count:
+            raise RunFailure(
+                "failed", f"The server was asked for {count} tokens and gave {len(found)}."
+            )
+        return found
 
 
 def positions(answer: Any) -> Answer:
@@ -94,8 +99,15 @@ def positions(answer: Any) -> Answer:
 def _position(part: Mapping[str, Any]) -> Position:
     """A token of greedy text is the likeliest: mlx_lm.server names any of those that it lists."""
     tops = part.get("top_logprobs", ())
-    top: dict[Token, float] = {int(one["id"]): float(one["logprob"]) for one in tops}
-    return Position(max(top, key=lambda token: top[token]) if top else int(part["id"]), top)
+    top: dict[Token, float] = {_id(one): float(one["logprob"]) for one in tops}
+    return Position(max(top, key=lambda token: top[token]) if top else _id(part), top)
+
+
+def _id(part: Mapping[str, Any]) -> int:
+    number = int(part["id"])
+    if number < 0:
+        raise ValueError("no token has a number below 0")
+    return number
 
 
 def _number(token: Any) -> Token:

@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -95,11 +95,13 @@ def row(number: int, words: int, seed: int) -> str:
 class Pass:
     """Requests that were sent together: their answers, and what the client cost.
 
-    client_seconds: CPU time of the client's thread in that.
+    client_seconds: CPU time of the client's thread in that. servers: which one gave each answer, by
+    its place; empty where there is only one.
     """
 
     answers: tuple[Answer, ...]
     client_seconds: float
+    servers: tuple[int, ...] = ()
 
     @property
     def window(self) -> tuple[float, float]:
@@ -118,6 +120,17 @@ class Pass:
         """Generated tokens, by the server's usage where it streams it, else chunks with text."""
         return sum(answer.tokens for answer in self.answers)
 
+    def tokens_of(self, server: int) -> int:
+        """Generated tokens of one server, by its place."""
+        pairs = zip(self.answers, self.servers, strict=True)
+        return sum(answer.tokens for answer, by in pairs if by == server)
+
+    def documents(self) -> Iterator[dict[str, Any]]:
+        """Each answer as a line of the raw file, with the place of its server among several."""
+        for number, answer in enumerate(self.answers):
+            server = {"server": self.servers[number]} if self.servers else {}
+            yield {**server, **answer.document()}
+
     @property
     def client_share(self) -> float:
         """Share of the time in which the client computed; near 1 it is what limits."""
@@ -125,18 +138,30 @@ class Pass:
 
 
 @dataclass
-class Load:
-    """Greedy requests of n_prompt tokens over an API; on_event is called for each event.
+class LoadTarget:
+    """A server of a load: on_event is called for each event; busy: its requests in flight.
 
-    extra is what requests say beside the API's own keys. No two requests have the same prompt.
+    sent: requests so far.
     """
 
     client: httpx.AsyncClient
     model: str
+    on_event: Callable[[], None]
+    busy: int = 0
+    sent: int = 0
+
+
+@dataclass
+class Load:
+    """Greedy requests of n_prompt tokens over an API, each to the server with fewest in flight.
+
+    extra is what requests say beside the API's own keys. No two requests have the same prompt.
+    """
+
+    servers: Sequence[LoadTarget]
     api: str
     seed: int
     n_prompt: int
-    on_event: Callable[[], None]
     extra: dict[str, Any] = field(default_factory=_IGNORE_EOS.copy)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -184,12 +209,13 @@ class Load:
         prompt = counting.prompt if counting else row
         numbers = list(itertools.islice(self._numbers, requests))
         texts = [prompt(number, self.n_prompt, self.seed) for number in numbers]
-        answers: list[Answer] = []
+        answers: list[tuple[Answer, int]] = []
         waiting = iter(texts)
 
         async def slot() -> None:
             for text in waiting:
-                answers.append(await self._ask(text, n_gen))
+                place = self._least_busy()
+                answers.append((await self._ask(self.servers[place], text, n_gen), place))
 
         cpu = time.thread_time()
         try:
@@ -198,21 +224,38 @@ class Load:
                     group.create_task(slot())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        return Pass(tuple(answers), time.thread_time() - cpu)
+        seconds = time.thread_time() - cpu
+        found, places = zip(*answers, strict=True)
+        return Pass(found, seconds, places if len(self.servers) > 1 else ())
+
+    def _least_busy(self) -> int:
+        """The place of the server with fewest requests in flight, and of these so far."""
+        servers = self.servers
+        return min(range(len(servers)), key=lambda n: (servers[n].busy, servers[n].sent))
 
     async def _count(self, words: int) -> int | None:
-        """By the stream's usage, else by that of an unstreamed answer to another such row."""
-        answer = await self._ask(self._row(words), 1)
+        """By the stream's usage, else by that of an unstreamed answer to another such row.
+
+        All servers have the same model, so the first one is asked.
+        """
+        server = self.servers[0]
+        answer = await self._ask(server, self._row(words), 1)
         if answer.counted:
             return answer.prompt_tokens
-        request = self._request(self._row(words), 1)
-        return await count_prompt(self.client, PATHS[self.api], request)
+        request = self._request(server, self._row(words), 1)
+        return await count_prompt(server.client, PATHS[self.api], request)
 
     def _row(self, words: int) -> str:
         return row(next(self._numbers), words, self.seed)
 
-    def _request(self, text: str, n_gen: int) -> dict[str, Any]:
-        return body(self.api, self.model, text, n_gen, self.seed) | self.extra
+    def _request(self, server: LoadTarget, text: str, n_gen: int) -> dict[str, Any]:
+        return body(self.api, server.model, text, n_gen, self.seed) | self.extra
 
-    async def _ask(self, text: str, n_gen: int) -> Answer:
-        return await ask(self.client, PATHS[self.api], self._request(text, n_gen), self.on_event)
+    async def _ask(self, server: LoadTarget, text: str, n_gen: int) -> Answer:
+        request = self._request(server, text, n_gen)
+        server.sent += 1
+        server.busy += 1
+        try:
+            return await ask(server.client, PATHS[self.api], request, server.on_event)
+        finally:
+            server.busy -= 1

@@ -193,7 +193,7 @@ class Run:
     def links(self) -> tuple[tuple[Connection, Connection], ...]:
         """What joins its nodes: the head with each worker; of cables each, with both ends."""
         if self.fabric is None or self.fabric.link_prefix is None:
-            return tuple((self.head, worker) for worker in self.workers)
+            return tuple((self.head, worker) for worker in self.workers if self.fabric)
         pairs = combinations(self.nodes, 2)
         name = self.fabric.name
         return tuple((one, two) for one, two in pairs if one.node.end_to(name, two.node.name))

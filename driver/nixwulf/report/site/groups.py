@@ -54,7 +54,7 @@ def groups(rows: Sequence[SiteRow]) -> list[Group]:
     return [
         *_groups("models", rows, lambda row: [row.model] if row.model else [], _model),
         *_groups("platforms", rows, lambda row: row.platforms, _platform),
-        *_groups("fabrics", rows, lambda row: [fabric_name(row)] if row.nodes > 1 else [], _fabric),
+        *_groups("fabrics", rows, lambda row: [fabric_name(row)] if row.crosses else [], _fabric),
     ]
 
 

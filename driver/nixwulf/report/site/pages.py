@@ -245,7 +245,7 @@ class Site:
                 "why_not": why_not(own),
                 "platform": own[0].platforms[0],
                 "model": own[0].model,
-                "fabric": fabric_name(own[0]) if own[0].nodes > 1 else "",
+                "fabric": fabric_name(own[0]) if own[0].crosses else "",
             }
             details = {
                 key: value for key, value in source.record.items() if key not in _SHOWN_ABOVE

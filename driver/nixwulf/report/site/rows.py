@@ -13,7 +13,15 @@ from nixwulf.core.metric import better, rank
 from nixwulf.core.text import clean, link_name, plural, unit_name
 from nixwulf.report.lines import Band, MetricKey, MetricSummary, metric_summary
 from nixwulf.report.predicted import band_of
-from nixwulf.results.identity import DRAWN_APART, OVER_NODES, WORK, is_work, one_name, same
+from nixwulf.results.identity import (
+    DRAWN_APART,
+    OVER_NODES,
+    REPLICAS,
+    WORK,
+    is_work,
+    one_name,
+    same,
+)
 from nixwulf.results.record import Record
 from nixwulf.results.store import Entry
 from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
@@ -118,9 +126,14 @@ class SiteRow:
         return same(self.columns, without=DRAWN_APART, conditions=WORK)
 
     @property
+    def crosses(self) -> bool:
+        """Whether several nodes share the work over a fabric."""
+        return self.nodes > 1 and self.parallelism != REPLICAS
+
+    @property
     def link(self) -> str:
         """The fabric and how it was crossed; empty on one node."""
-        if self.nodes == 1:
+        if not self.crosses:
             return ""
         return link_name(self.fabric or NOT_STATED, self.transport)
 

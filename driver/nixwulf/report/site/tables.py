@@ -71,8 +71,8 @@ def cells(row: SiteRow, links: Links) -> dict[str, Value]:
     if cost and cost.per_usd is not None and cost.price_usd:
         of = f"of {cost.price_usd:,.0f} US$"
         per_usd = Cell(format_significant(1000 * cost.per_usd), of)
-    crossed = row.nodes > 1
-    fabric = links.page("fabrics", fabric_name(row)) if crossed else ""
+    split = row.parallelism if row.nodes > 1 else ""
+    fabric = links.page("fabrics", fabric_name(row)) if row.crosses else ""
     spread = row.measured.spread if row.measured and row.measured.percentiles else ("", "", "")
     percentiles = ", ".join(
         f"{name} {text}" for name, text in zip(PERCENTILES, spread, strict=True) if text
@@ -94,7 +94,7 @@ def cells(row: SiteRow, links: Links) -> dict[str, Value]:
             ),
             brief(row.machines),
         ),
-        "fabric": Cell(brief(row.link), row.parallelism if crossed else "", href=fabric),
+        "fabric": Cell(brief(row.link), split, href=fabric),
         "engine": Cell(brief(row.program), _version(row)),
         "conditions": Cell(
             brief(row.condition_words if row.measured else row.reason),

@@ -12,7 +12,7 @@ from nixwulf.core.registry import Parameter
 from nixwulf.inventory.cluster import Cluster, Fabric
 from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.plugins import benchmarks, engines
-from nixwulf.results.identity import one_name
+from nixwulf.results.identity import REPLICAS, one_name
 from nixwulf.results.record import Record, load
 from nixwulf.results.store import RunFolder
 from nixwulf.sweep.plan import Plan, make_plan
@@ -58,7 +58,7 @@ def sweep_of_record(record: Record, cluster: Cluster, model: str = "") -> Sweep:
         axes |= {"engine": [engine.name], "model": [case["model"][:40]]}
         axes["parallelism"] = [case.get("parallelism", "single")]
         models[case["model"][:40]] = _model(record, cluster, model)
-    if case["nodes"] > 1:
+    if case["nodes"] > 1 and case.get("parallelism") != REPLICAS:
         transport = case.get("transport", "tcp")
         fabric = _fabric(record, cluster, case["nodes"], transport)
         if fabric is None:

@@ -7,7 +7,7 @@ import pytest
 
 from broken_endpoint import DONE, END, FINISH, HEAD, plain, serving, text, usage
 from nixwulf.plugins.runtime.openai_stream import StreamError
-from nixwulf.plugins.runtime.request_load import Counting, Load
+from nixwulf.plugins.runtime.request_load import Counting, Load, LoadTarget
 
 
 def streamed(prompt_tokens, tokens=1):
@@ -23,7 +23,7 @@ def prompt_tokens(request):
 def prepared(folder, answer, n_prompt=64):
     async def go():
         async with serving(folder, answer) as endpoint, endpoint.async_client() as client:
-            load = Load(client, "m", "completions", 1, n_prompt, lambda: None)
+            load = Load([LoadTarget(client, "m", lambda: None)], "completions", 1, n_prompt)
             return await load.prepare(), load.extra
 
     return asyncio.run(go())
@@ -48,7 +48,7 @@ def test_an_error_of_the_server_is_not_taken_for_a_refusal(tmp_path):
 
     def answer(request):
         asked.append(request)
-        return plain("500 Internal Server Error", "boom")
+        return plain("500 Internal LoadTarget Error", "boom")
 
     with pytest.raises(StreamError, match="answered 500"):
         prepared(tmp_path, answer)
@@ -88,7 +88,7 @@ def test_a_server_that_counts_nowhere_gets_as_many_words_as_tokens_were_asked_fo
 
     async def go():
         async with serving(tmp_path, answer) as endpoint, endpoint.async_client() as client:
-            load = Load(client, "m", "completions", 1, 16, lambda: None)
+            load = Load([LoadTarget(client, "m", lambda: None)], "completions", 1, 16)
             assert await load.prepare() is None
             return await load.send(None, 2, 1, 1)
 
@@ -120,7 +120,7 @@ def test_one_broken_stream_among_many_ends_the_load_with_its_reason(tmp_path):
 
     async def go():
         async with serving(tmp_path, answer) as endpoint, endpoint.async_client() as client:
-            load = Load(client, "m", "completions", 1, 16, lambda: None)
+            load = Load([LoadTarget(client, "m", lambda: None)], "completions", 1, 16)
             found = await load.prepare()
             await asyncio.wait_for(load.send(found, 16, 16, 4), 20)
 

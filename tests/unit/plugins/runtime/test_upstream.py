@@ -85,6 +85,7 @@ COMMON = {
     "plugins/engines/__init__.py",
     "plugins/engines/local.py",
     "plugins/engines/serving.py",
+    "plugins/engines/splitting.py",
 }
 COMMON |= {"plugins/benchmarks/__init__.py"}
 NCCL_DATA = (DRIVER / "data/nccl.toml").read_text()

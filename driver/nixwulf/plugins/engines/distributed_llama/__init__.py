@@ -21,6 +21,7 @@ from nixwulf.outputs import dllama
 from nixwulf.plugins.engines import Engine, Performance
 from nixwulf.plugins.engines.distributed_llama import devices
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
+from nixwulf.plugins.engines.splitting import Splits, equal_kv_heads
 from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
@@ -85,6 +86,9 @@ class DistributedLlama(Engine):
     apis = ("chat",)
     parallelisms = ("tensor",)
     transports = ("tcp",)
+    # Its README has the powers of two, src/app.cpp the head a node, and the slices of
+    # src/nn/nn-core.cpp assert that they are equal (https://github.com/b4rtaz/distributed-llama).
+    splits = Splits(even_heads=True, kv_heads=equal_kv_heads, powers_of_two=True)
     performance = Performance(
         family="distributed-llama",
         collective="mesh",
@@ -99,17 +103,13 @@ class DistributedLlama(Engine):
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Counts of nodes and types that distributed-llama does not have."""
         nodes, model = point["nodes"], point.get("random")
-        if nodes & (nodes - 1):
-            return f"distributed-llama runs on 1, 2, 4, 8, ... nodes, not {nodes}"
         if wrong := super().unsupported(point) or devices.contradiction(point["parameters"]):
             return wrong
         if model is None:
             return None
         if point["parameters"]["buffer_float_type"] != "f32":
             return "weights in f32 take buffer_float_type f32 (q40 weights take q80)"
-        if nodes > model.kv_heads:
-            return f"distributed-llama needs a key-value head a node: {model.kv_heads} for {nodes}"
-        for key in ("heads", "kv_heads", "feed_forward", "vocabulary"):
+        for key in ("feed_forward", "vocabulary"):
             if getattr(model, key) % nodes:
                 return f"distributed-llama splits evenly, and {key} {getattr(model, key)} does not"
         return random_dllama.problem(model)

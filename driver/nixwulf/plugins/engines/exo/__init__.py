@@ -57,6 +57,7 @@ class Exo(Engine):
     api_port = _API_PORT
     apis = ("chat",)
     performance = Mlx.performance
+    splits = Mlx.splits
     model_on_every_node = True
     hub_models = True
     gpus = ("apple",)

@@ -20,6 +20,7 @@ from nixwulf.plugins.engines.llama_cpp import devices, install, options
 from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
+from nixwulf.plugins.engines.splitting import Splits
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
 from nixwulf.plugins.runtime.openai_completions import Completions
@@ -43,7 +44,8 @@ class LlamaCpp(Engine):
     Every device is named on the command line, asked of each build by `--list-devices`. All layers
     are asked for (`-ngl 999`): with 99 the last 28 of Llama 3.1 405B stayed on the CPU. `--fit off`
     keeps llama-server from changing the case's options; repacked weights are off everywhere,
-    because RPC servers never use them.
+    because RPC servers never use them. No `--tensor-split` is given: llama.cpp shares layers out by
+    the free memory of the devices and tensors in equal parts, whatever their bandwidth.
 
     The device is proved by llama-bench's `devices` and `n_gpu_layers`, by each RPC server's list
     and by llama-server's lines at verbosity 4; other ones are `fallback`. The transport is proved
@@ -66,6 +68,7 @@ class LlamaCpp(Engine):
     ports = (_RPC_PORT,)
     api_port = 8080
     over_cables: ClassVar = {"tcp": OverCables(), "rdma": OverCables()}
+    splits = Splits(most=devices.MOST)  # each node has at least one device
     # A tile of a product of matrices is as wide as the chunk, up to 128 on CUDA, HIP
     # (https://github.com/ggml-org/llama.cpp/pull/26977) and Vulkan, and 32 on Metal.
     performance = Performance(
@@ -87,12 +90,6 @@ class LlamaCpp(Engine):
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""
         return random_gguf.ensure(model)
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """More nodes than its scheduler has places for; each has at least one device."""
-        wrong = super().unsupported(point)
-        too_many = point["parallelism"] == "pipeline" and point["nodes"] > devices.MOST
-        return wrong or (devices.MANY if too_many else None)
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node needs all three, because any of them may be the head."""

@@ -39,9 +39,9 @@ ALL_LAYERS = 999
 CPU = "CPU"
 # Its scheduler has sixteen back ends, of which the head's CPU is one, and aborts at one more
 # (GGML_SCHED_MAX_BACKENDS: https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-backend.cpp).
-# Over tensors all devices are one back end.
-MOST = 15
-MANY = f"llama.cpp splits a model by pipeline over {MOST} devices at most"
+# Over tensors all devices are one back end, which aborts at more than sixteen of them
+# (GGML_BACKEND_META_MAX_DEVICES: https://github.com/ggml-org/llama.cpp/blob/master/ggml/include/ggml-backend.h).
+MOST = {"pipeline": 15, "tensor": 16}
 # `RDMA activated: qpn=12->34 mtu=1024 rx_depth=24`, on a Mac `RDMA(Apple/UC) activated: qpn=...`.
 # The numbers are the queue pairs of this side and of the other one, whose line has them reversed.
 _ACTIVATED = re.compile(r"RDMA(?:\([^)]*\))? activated: qpn=(\d+)->(\d+)")
@@ -80,7 +80,7 @@ def look(run: Run) -> None:
     for program in ("llama-bench", "llama-server"):
         text = run.output(run.head, '"$1" --help 2>&1 || true', run.program(program))
         offers = tuple(options.offered(text))
-        run.engine_found[_FLAGS, program] = offers
+        run.engine_found[_FLAGS, f"{program} on {run.head.node.name}"] = offers
         problem = options.rpc_problem(program, offers)
         if run.case.nodes > 1 and problem:
             raise RunFailure("skipped", f"Node {run.head.node.name!r} has {problem}")
@@ -88,7 +88,7 @@ def look(run: Run) -> None:
 
 def flags(run: Run, program: str) -> tuple[str, ...]:
     """The flags that a program on the head offers."""
-    return run.engine_found[_FLAGS, program]
+    return run.engine_found[_FLAGS, f"{program} on {run.head.node.name}"]
 
 
 def gpus(run: Run, node: Connection) -> tuple[str, ...]:
@@ -121,11 +121,12 @@ def of_client(run: Run) -> tuple[str, ...]:
 
 def require_few(run: Run) -> None:
     """Raise RunFailure unsupported where nodes have more devices than llama.cpp splits over."""
-    if run.case.parallelism == "pipeline" and len(of_client(run)) > MOST:
+    split, count = run.case.parallelism or "", len(of_client(run))
+    if count > MOST.get(split, count):
         raise RunFailure(
             "unsupported",
-            f"{MANY}, and these nodes have {len(of_client(run))}; take fewer nodes, or "
-            "parallelism: [tensor].",
+            f"llama.cpp splits a model by {split} over {MOST[split]} devices at most, and these "
+            f"nodes have {count}; take fewer nodes.",
         )
 
 

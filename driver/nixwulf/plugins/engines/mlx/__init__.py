@@ -15,6 +15,7 @@ from nixwulf.plugins.engines import Engine, Performance, devices
 from nixwulf.plugins.engines.local import Recipe
 from nixwulf.plugins.engines.mlx import install, ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
+from nixwulf.plugins.engines.splitting import Splits, equal_or_latent_kv_heads
 from nixwulf.plugins.runtime import nccl
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
@@ -57,7 +58,9 @@ class Mlx(Engine):
     native_benchmark = "mlx_lm.benchmark"
     clients = ("mlx_lm.benchmark", "mlx_lm.generate")
     measuring_variables = nccl.LOGGING
-    even_heads = True
+    # `shard` of its models divides both counts of heads by the nodes and drops what is left over
+    # (https://github.com/ml-explore/mlx-lm/blob/main/mlx_lm/models/llama.py).
+    splits = Splits(even_heads=True, kv_heads=equal_or_latent_kv_heads)
     performance = Performance(family="mlx", collective="ring")
     model_on_every_node = True
     hub_models = True
@@ -91,12 +94,9 @@ class Mlx(Engine):
         if point["parallelism"] == "pipeline":
             if model.architecture in _TENSOR_ONLY:
                 return f"mlx-lm splits a {model.architecture} by tensors only"
-            if model.layers < nodes:
-                return f"{model.layers} layers are too few for {nodes} nodes"
             return None
-        for key in ("kv_heads", "feed_forward"):
-            if getattr(model, key) % nodes:
-                return f"mlx-lm splits evenly, and {key} {getattr(model, key)} is no multiple"
+        if model.feed_forward % nodes:
+            return f"mlx-lm splits evenly, and feed_forward {model.feed_forward} is no multiple"
         return None
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:

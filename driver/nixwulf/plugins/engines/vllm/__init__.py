@@ -23,6 +23,7 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, Performance, devices
 from nixwulf.plugins.engines.local import Installation
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
+from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
 from nixwulf.plugins.engines.vllm import ray
 from nixwulf.plugins.runtime import nccl
 from nixwulf.plugins.runtime.logprobs import TOP
@@ -110,9 +111,13 @@ class Vllm(Engine):
     api_port = _PORT
     clients = ("vllm bench",)
     measuring_variables = (*nccl.LOGGING, ray.WHOLE_LOGS)
+    # ModelConfig.verify_with_parallel_config refuses other counts of heads; the models' attention
+    # layers assert that key-value heads divide, or repeat where there are fewer of them than nodes
+    # (vllm/config/model.py, vllm/model_executor/models/llama.py of
+    # https://github.com/vllm-project/vllm).
+    splits = Splits(even_heads=True, kv_heads=equal_or_repeated_kv_heads)
     # Without graphs it is another engine: starting kernels one by one is most of its time. Across
     # nodes of AMD APUs it runs so by default, because capture hangs there.
-    even_heads = True
     performance = Performance(family="vllm", eager_family="vllm-eager", eager_on=("amd",))
 
     def find_local(self) -> Installation | None:

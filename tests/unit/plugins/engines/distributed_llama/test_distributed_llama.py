@@ -288,7 +288,7 @@ PARAMETERS = {"buffer_float_type": "f32", "backend": "any", "gpu_index": 0, "thr
         ({"parameters": {**PARAMETERS, "api": "completions"}}, None, "chat only"),
         ({"parameters": {**PARAMETERS, "backend": "vulkan"}}, None, "threads: [0]"),
         ({"parameters": {**PARAMETERS, "gpu_index": 1, "backend": "cpu"}}, None, "gpu_index goes"),
-        ({"nodes": 8}, RANDOM, "a key-value head a node: 4 for 8"),
+        ({"nodes": 4}, dataclasses.replace(RANDOM, kv_heads=2), "cannot share 2 key-value heads"),
         ({}, dataclasses.replace(RANDOM, feed_forward=1537), "feed_forward 1537 does not"),
         ({}, dataclasses.replace(RANDOM, weights="f16"), "llama in f32, not llama in f16"),
         (
@@ -308,6 +308,7 @@ def test_what_distributed_llama_cannot_run_is_left_out_with_the_reason(change, m
         "transport": "tcp",
         "parameters": PARAMETERS,
         "random": model,
+        **({"shape": model.shape} if model else {}),
         **change,
     }
     told = ENGINE.unsupported(point)

@@ -124,7 +124,7 @@ def test_the_fixtures_are_what_exos_own_classes_print(tmp_path):
 
 
 def test_what_exo_cannot_run_is_left_out_with_the_reason(plan):
-    point = {"nodes": 1, "benchmark": "serve", "parameters": {"api": "completions"}, "random": None}
+    point = {"nodes": 1, "parallelism": "single", "parameters": {"api": "completions"}}
     assert "chat only" in ENGINE.unsupported(point)
     assert "not random weights" in ENGINE.unsupported({**point, "random": object()})
     run = plan()

@@ -78,7 +78,10 @@ def run_of(devices=(), nodes=2, transport="tcp", help_text=NEW_BENCH, **paramete
     )
     run.engine_found |= {("devices", node.name): tuple(devices) for node in cluster.nodes}
     offered = tuple(options.offered(help_text))
-    run.engine_found |= {("flags", name): offered for name in ("llama-bench", "llama-server")}
+    head = cluster.nodes[0].name
+    run.engine_found |= {
+        ("flags", f"{name} on {head}"): offered for name in ("llama-bench", "llama-server")
+    }
     return run
 
 
