@@ -265,5 +265,4 @@ def run_one(
         References(folder / "references"),
         lambda: up.shaping(fabric) if up and fabric else None,
         observer,
-        judged=bool(plan.sweep.expect),
     )

@@ -9,7 +9,7 @@ from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants
 from nixwulf.perf.explain.subject import facts_of
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
-from nixwulf.perf.predict import predict
+from nixwulf.perf.predict import Prediction, predict
 from nixwulf.perf.work import forward
 
 ENOUGH = 5
@@ -27,8 +27,8 @@ class PredictionInputs:
     constants: Constants
     metric: str
 
-    def speed(self) -> float:
-        """Tokens a second."""
+    def prediction(self) -> Prediction:
+        """Tokens a second with their interval."""
         return predict(
             self.platforms,
             self.model,
@@ -36,7 +36,11 @@ class PredictionInputs:
             self.fabric,
             metric=self.metric,
             constants=self.constants,
-        ).value
+        )
+
+    def speed(self) -> float:
+        """Tokens a second."""
+        return self.prediction().value
 
 
 @dataclass(frozen=True)
