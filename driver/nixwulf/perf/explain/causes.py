@@ -12,6 +12,7 @@ LEAST = 3
 """Percent; a fact that costs less is no cause: as much is the noise of repeated runs."""
 
 _TWICE = 2.0
+_FAR = 4.0
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class Cause:
         return self.factor is None or round(100 * (self.factor - 1)) >= LEAST
 
     @property
+    def cost(self) -> float:
+        """The factor, 1 where nothing can be predicted: to sort by."""
+        return self.factor or 1.0
+
+    @property
     def known(self) -> float | None:
         """The factor where it is one that may be stated."""
         return self.factor if self.diagnostic.times or self.diagnostic.mended else None
@@ -40,7 +46,7 @@ def weighed(found: Iterable[Diagnostic], inputs: PredictionInputs) -> list[Cause
     """Diagnostics of a case with their costs, the dearest first."""
     before = inputs.speed()
     causes = [Cause(one, without(one, inputs).speed() / before) for one in found]
-    return sorted(causes, key=lambda cause: -(cause.factor or 0.0))
+    return _ordered(causes)
 
 
 def unpredicted(found: Iterable[Diagnostic], nodes: int) -> list[Cause]:
@@ -50,7 +56,22 @@ def unpredicted(found: Iterable[Diagnostic], nodes: int) -> list[Cause]:
         of_nodes = one.slows in ("nodes", "processors")
         factor = ((one.times or _TWICE) if of_nodes else 1.0) if nodes == 1 else None
         causes.append(Cause(one, factor if one.slows else 1.0))
-    return sorted(causes, key=lambda cause: -(cause.factor or 0.0))
+    return _ordered(causes)
+
+
+def _ordered(causes: Iterable[Cause]) -> list[Cause]:
+    """The dearest first; those of a link after a lack of CPUs, unless they are far worse.
+
+    Packets wait for CPUs too, so that a link seems slow where its nodes are.
+    """
+    found = list(causes)
+    starved = max((one.cost for one in found if one.diagnostic.slows == "processors"), default=1.0)
+
+    def order(one: Cause) -> tuple[bool, float]:
+        of_link = one.diagnostic.slows in ("rate", "trips", "link")
+        return of_link and starved > 1 and one.cost < _FAR * starved, -one.cost
+
+    return sorted(found, key=order)
 
 
 def without(one: Diagnostic, inputs: PredictionInputs) -> PredictionInputs:

@@ -186,12 +186,11 @@ def _load(record: Record) -> Iterator[Diagnostic]:
 
 
 def _threads(record: Record) -> Iterator[Diagnostic]:
-    """Of a CPU that computes; nodes of a lab share one machine's."""
-    threads = threads_of(record)
-    if any("gpu" in (facts_of(name) or {}) for name in _platforms(record)) or not threads:
+    """Of a CPU that computes; nodes of a lab share one machine's, and are given a part of it."""
+    threads, lab = threads_of(record), record["cluster"].get("lab", False)
+    if any("gpu" in (facts_of(name) or {}) for name in _platforms(record)) or not threads or lab:
         return
-    sharing = len(record.get("nodes", ())) if record["cluster"].get("lab") else 1
-    cpus = min((cpus // sharing for _, cpus, _ in _counts(record, "cpus")), default=0)
+    cpus = min((cpus for _, cpus, _ in _counts(record, "cpus")), default=0)
     if threads < _FEW_THREADS * cpus:
         text = f"It computed with {threads} threads, and its nodes have {cpus} CPUs each."
         yield Diagnostic("threads", text, "processors", cpus / threads, most=True)
