@@ -11,6 +11,7 @@ from nixwulf.perf.explain.sensitivity import PredictionInputs
 LEAST = 3
 """Percent; a fact that costs less is no cause: as much is the noise of repeated runs."""
 
+_OF_NODES = ("nodes", "processors")
 _TWICE = 2.0
 _FAR = 4.0
 
@@ -28,8 +29,13 @@ class Cause:
 
     @property
     def enough(self) -> bool:
-        """Whether it may be what slows the case, in the whole percent that are shown."""
-        return self.factor is None or round(100 * (self.factor - 1)) >= LEAST
+        """Whether it may be what slows the case, in the whole percent that are shown.
+
+        Without a prediction nobody knows whether a case depends on its link, and all do on nodes.
+        """
+        if self.factor is None:
+            return self.diagnostic.slows in _OF_NODES
+        return round(100 * (self.factor - 1)) >= LEAST
 
     @property
     def cost(self) -> float:
@@ -53,8 +59,8 @@ def unpredicted(found: Iterable[Diagnostic], nodes: int) -> list[Cause]:
     """The same of a case without a prediction: on one node nothing but the nodes takes time."""
     causes = []
     for one in found:
-        of_nodes = one.slows in ("nodes", "processors")
-        factor = ((one.times or _TWICE) if of_nodes else 1.0) if nodes == 1 else None
+        times = (one.times or _TWICE) if one.slows in _OF_NODES else 1.0
+        factor = times if nodes == 1 else None
         causes.append(Cause(one, factor if one.slows else 1.0))
     return _ordered(causes)
 
@@ -96,7 +102,7 @@ def improved(inputs: PredictionInputs, slows: Slows, times: float) -> Prediction
         if slows in ("trips", "link"):
             fabric = replace(fabric, rtt_us=fabric.rtt_us / times)
         return replace(inputs, fabric=fabric)
-    if slows not in ("nodes", "processors"):
+    if slows not in _OF_NODES:
         return inputs
     known = inputs.constants
     constants = replace(

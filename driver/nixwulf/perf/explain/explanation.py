@@ -84,17 +84,22 @@ class Explained:
         return "slower than predicted" if self.measured < prediction.low else "as predicted"
 
     @property
+    def is_slow(self) -> bool:
+        """Whether it is below the interval of its prediction."""
+        return self.prediction is not None and self.measured < self.prediction.low
+
+    @property
     def slows(self) -> tuple[Cause, ...]:
         """The causes that slow it, the dearest first.
 
         What a prediction does not include slows only a case that is slower than predicted, unless
         the same may have slowed what the prediction stands on.
         """
-        slow = self.prediction is None or self.measured < self.prediction.low
+        any_may = self.is_slow or self.calibrated or self.prediction is None
         return tuple(
             cause
             for cause in self.causes
-            if cause.enough and (slow or self.calibrated or cause.diagnostic.included)
+            if cause.enough and (any_may or cause.diagnostic.included)
         )
 
     @property
@@ -105,9 +110,9 @@ class Explained:
     @property
     def unexplained(self) -> bool:
         """Whether it is outside its interval, and its causes are not enough to bring it back."""
-        if self.prediction is None or self.prediction.low <= self.measured <= self.prediction.high:
-            return False
-        return self.measured > self.prediction.high or self.mended < self.prediction.low
+        if self.is_slow and self.prediction:
+            return self.mended < self.prediction.low
+        return self.verdict == "faster than predicted"
 
     @property
     def mended(self) -> float:

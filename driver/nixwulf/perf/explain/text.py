@@ -105,12 +105,9 @@ def _flags(explained: Explained) -> Iterator[str]:
 
 
 def _of_causes(explained: Explained) -> Iterator[str]:
+    slower = "May explain it" if explained.is_slow else "May slow it"
     for cause in explained.slows:
-        name = "Slow link" if cause.diagnostic.included else "May explain it"
-        if explained.prediction is None or (
-            explained.calibrated and explained.measured >= explained.prediction.low
-        ):
-            name = "Slow link" if cause.diagnostic.included else "May slow it"
+        name = "Slow link" if cause.diagnostic.included else slower
         yield f"{name}: {cause.diagnostic.text}{_without(cause)}"
     for cause in explained.noticed:
         yield f"{NOTICED}: {cause.diagnostic.text}{_without(cause)}"
