@@ -4,8 +4,9 @@
     python tests/campaign/causes.py --log causes.jsonl --out results/figures/causes.json --table
 
 Each trial of causes.toml is a run of the driver with real llama.cpp on a random model; the same run
-without the plant is its healthy twin, which has to name no cause. A trial during which something
-else computed on this machine is not counted and run again. Labs with quotas need root.
+without the plant is its healthy twin, which has to name no cause. What others compute on this
+machine meanwhile is a true cause, 'load': it is counted apart, and is no planted one. Labs with
+quotas need root.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,11 +30,11 @@ import yaml
 
 from nixwulf.perf.explain.causes import LEAST
 from nixwulf.perf.explain.explanation import Explained, explain
+from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 
 HERE = Path(__file__).parent
 DATA = tomllib.loads((HERE / "causes.toml").read_text("utf-8"))
-_BUSY = 0.5
-_TRIES = 3
+_TRIES = 2
 _LIMIT_S = 240
 _HELPS = {
     "rate": ("twice the link's bandwidth",),
@@ -89,14 +91,15 @@ def run(trial: Mapping[str, Any], folder: Path, *, planted: bool) -> tuple[Path,
         capture_output=True, text=True, check=False, timeout=_LIMIT_S,
         env={**os.environ, "PYTHONPATH": str(HERE.parents[1] / "driver")},
     )  # fmt: skip
-    return out, (done.stderr or done.stdout)[-300:]
+    return out, f"{done.returncode} {done.stdout[-300:]} {done.stderr[-300:]}"
 
 
-def named(one: Explained) -> str:
-    """What is named first: a cause, else a remedy; empty for nothing."""
-    if one.slows:
-        return one.slows[0].diagnostic.key
-    return one.remedies[0].kind if one.remedies else ""
+def named(one: Explained, without: Collection[str] = ()) -> str:
+    """What is named first: a cause that is not one of these, else a remedy; empty for nothing."""
+    keys = [cause.diagnostic.key for cause in one.slows]
+    found = [key for key in keys if key not in without]
+    found += [remedy.kind for remedy in one.remedies]
+    return found[0] if found else ""
 
 
 def contradictions(explained: Sequence[Explained]) -> Iterator[str]:
@@ -132,12 +135,10 @@ def looked_at(trial: Mapping[str, Any], explained: Sequence[Explained]) -> Expla
     return None
 
 
-def disturbed(explained: Sequence[Explained]) -> bool:
-    """Whether something else computed on this machine before a case."""
-    return any(
-        min(node.get("facts", {}).get("busy_cpus", 0.0) for node in one.record["nodes"]) >= _BUSY
-        for one in explained
-    )
+def others(one: Explained) -> float:
+    """CPUs of this machine that were busy before a case, whoever it was."""
+    counts = [node.get("facts", {}).get("busy_cpus", 0.0) for node in one.record["nodes"]]
+    return float(min(counts, default=0.0))
 
 
 def tried(trial: Mapping[str, Any], *, planted: bool) -> dict[str, Any]:
@@ -154,23 +155,27 @@ def tried(trial: Mapping[str, Any], *, planted: bool) -> dict[str, Any]:
             row["failed"] = " ".join(words.split())
             continue
         row.pop("failed", None)
-        first = named(one)
+        first, rest = named(one), named(one, without=() if own_load else ("load",))
         row |= {
             "expect": trial["expect"] if planted else "no cause",
             "first": first,
+            "first_but_for_others": rest,
+            "busy_cpus": others(one),
+            "rtt_us": record_rtt_us(one.record),
+            "gbps": record_bandwidth_gbps(one.record),
             "causes": {c.diagnostic.key: _rounded(c.factor) for c in one.slows},
             "remedies": {r.kind: round(r.factor, 3) for r in one.remedies},
             "measured": round(one.measured, 2),
             "predicted": round(one.prediction.value, 2) if one.prediction else None,
             "verdict": one.verdict,
             "contradictions": list(contradictions(explained)),
-            "disturbed": not own_load and disturbed(explained),
         }
-        row["named"] = first == trial["expect"] if planted else not any(o.slows for o in explained)
+        own = ("load",) if not own_load else ()
+        wrong = sorted({c.diagnostic.key for o in explained for c in o.slows} - {*own})
+        row["named"] = rest == trial["expect"] if planted else not wrong
         if not planted:
             row["causes"] = sorted({c.diagnostic.key for o in explained for c in o.slows})
-        if not row["disturbed"]:
-            break
+        break
     return row
 
 
@@ -180,7 +185,7 @@ def _rounded(factor: float | None) -> float | None:
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Rows with how many of the counted ones are right, by kind and in all."""
-    counted = [row for row in rows if "first" in row and not row["disturbed"]]
+    counted = [row for row in rows if "first" in row]
     planted = [row for row in counted if row["planted"]]
     healthy = [row for row in counted if not row["planted"]]
     kinds = Counter(row["kind"] for row in planted)
@@ -189,10 +194,11 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "planted": len(planted),
         "named_first": sum(row["named"] for row in planted),
+        "named_first_with_load_of_others": sum(r["first"] == r["expect"] for r in planted),
         "contradictions": sum(len(row["contradictions"]) for row in counted),
         "healthy": len(healthy),
         "healthy_with_a_cause": sum(not row["named"] for row in healthy),
-        "disturbed_or_failed": len(rows) - len(counted),
+        "failed": len(rows) - len(counted),
         "kinds": [{"kind": k, "planted": n, "named_first": right[k]} for k, n in kinds.items()],
         "rows": sorted(rows, key=lambda row: (not row["planted"], row["kind"], row["name"])),
     }
@@ -216,6 +222,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--log", type=Path, required=True, help="rows as they end, lines of JSON")
     parser.add_argument("--only", default="*", help="names of trials")
+    parser.add_argument("--minutes", type=float, default=600.0, help="begin no trial later")
     parser.add_argument("--healthy", action="store_true", help="without what is planted")
     parser.add_argument("--out", type=Path, help="write the table of the log there, and run none")
     chosen = parser.parse_args()
@@ -226,10 +233,13 @@ def main() -> int:
               f"{found['contradictions']} contradictions, {found['healthy_with_a_cause']} of "
               f"{found['healthy']} healthy runs with a cause")  # fmt: skip
         return 0
+    end = time.monotonic() + 60 * chosen.minutes
     for trial in _distinct(DATA["trial"]) if chosen.healthy else DATA["trial"]:
         key = (trial["name"], not chosen.healthy)
         if not fnmatch.fnmatchcase(trial["name"], chosen.only) or key in _logged(chosen.log):
             continue
+        if time.monotonic() > end:
+            break
         row = tried(trial, planted=not chosen.healthy)
         with chosen.log.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row) + "\n")

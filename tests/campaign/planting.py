@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -58,6 +59,7 @@ def _inside(name: str) -> list[int]:
 def run(what: Mapping[str, Any], words: list[str]) -> int:
     """The driver's exit code."""
     alone()
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python has it, whose driver this is
     real, started = lab.up, list[subprocess.Popen[bytes]]()
 
     def planted(*arguments: Any, **options: Any) -> lab.Lab:
@@ -67,7 +69,8 @@ def run(what: Mapping[str, Any], words: list[str]) -> int:
 
     lab.up = planted
     try:
-        return int(main(words) or 0)
+        sys.argv = ["nixwulf", *words]
+        return int(main() or 0)
     except SystemExit as ended:
         return int(ended.code or 0)
     finally:

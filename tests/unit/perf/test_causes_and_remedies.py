@@ -85,11 +85,11 @@ def test_threads_that_leave_room_for_other_load_are_not_slowed_by_it():
     assert keys(explained(full, nodes=1)) == ["load"]
 
 
-def test_a_lack_of_cpus_comes_before_the_round_trips_that_it_delays():
+def test_the_dearest_cause_comes_first():
     one = explained(lab(1, ONE_NODE), lab(rtt_us=800.0, facts={"cpu_quota": 0.3}))
     assert keys(one) == ["quota", "link-latency"]
-    far_worse = explained(lab(1, ONE_NODE), lab(rtt_us=20000.0, facts={"cpu_quota": 0.5}))
-    assert keys(far_worse) == ["link-latency", "quota"]
+    slow_link = explained(lab(1, ONE_NODE), lab(rtt_us=20000.0, facts={"cpu_quota": 0.5}))
+    assert keys(slow_link) == ["link-latency", "quota"]
 
 
 def test_lost_packets_are_in_the_prediction_and_one_of_them_is_an_accident():
@@ -97,7 +97,7 @@ def test_lost_packets_are_in_the_prediction_and_one_of_them_is_an_accident():
     single = lab()
     single["fabric"]["links"][0]["rtt_before"]["lost"] = 1
     assert explained(lab(1, ONE_NODE), single).prediction.value == without.value
-    assert explained(lab(1, ONE_NODE), lab(lost=3)).prediction.value < without.value / 2
+    assert explained(lab(1, ONE_NODE), lab(lost=3)).prediction.value < 0.8 * without.value
 
 
 def test_facts_of_any_type_are_no_cause():

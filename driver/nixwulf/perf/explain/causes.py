@@ -13,7 +13,6 @@ LEAST = 3
 
 _OF_NODES = ("nodes", "processors")
 _TWICE = 2.0
-_FAR = 4.0
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,6 @@ class Cause:
         if self.factor is None:
             return self.diagnostic.slows in _OF_NODES
         return round(100 * (self.factor - 1)) >= LEAST
-
-    @property
-    def cost(self) -> float:
-        """The factor, 1 where nothing can be predicted: to sort by."""
-        return self.factor or 1.0
 
     @property
     def known(self) -> float | None:
@@ -66,18 +60,7 @@ def unpredicted(found: Iterable[Diagnostic], nodes: int) -> list[Cause]:
 
 
 def _ordered(causes: Iterable[Cause]) -> list[Cause]:
-    """The dearest first; those of a link after a lack of CPUs, unless they are far worse.
-
-    Packets wait for CPUs too, so that a link seems slow where its nodes are.
-    """
-    found = list(causes)
-    starved = max((one.cost for one in found if one.diagnostic.slows == "processors"), default=1.0)
-
-    def order(one: Cause) -> tuple[bool, float]:
-        of_link = one.diagnostic.slows in ("rate", "trips", "link")
-        return of_link and starved > 1 and one.cost < _FAR * starved, -one.cost
-
-    return sorted(found, key=order)
+    return sorted(causes, key=lambda cause: -(cause.factor or 1.0))
 
 
 def without(one: Diagnostic, inputs: PredictionInputs) -> PredictionInputs:

@@ -215,8 +215,8 @@ def _link(record: Record) -> Iterator[Diagnostic]:
     if rtt and lost:
         effective = rtt + waiting_us(record)
         text = (
-            f"{lost} of {sent} packets were lost on {name!r} while it was idle, and each waits "
-            "200 ms to be sent again; look at its cable and ports."
+            f"{lost} of {sent} packets were lost on {name!r} while it was idle; look at its cable "
+            "and ports."
         )
         yield Diagnostic("link-loss", text, "trips", effective / rtt, included=True)
     if measured and measured < _HALF * usual_gbps and not lost:
