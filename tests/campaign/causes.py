@@ -49,8 +49,12 @@ def sweep_of(trial: Mapping[str, Any]) -> dict[str, Any]:
     """The sweep's file."""
     return {
         "name": "causes",
-        "models": {"tiny": {"random": {}}},
-        "matrix": {"model": ["tiny"], **DATA["pair"]["sweep"], **trial.get("sweep", {})},
+        "models": trial.get("models", {"tiny": {"random": {}}}),
+        "matrix": {
+            "model": list(trial.get("models", ["tiny"])),
+            **DATA["pair"]["sweep"],
+            **trial.get("sweep", {}),
+        },
         "samples": 3,
         "limits": {"wall_s": 120, "progress_s": 60},
     }
@@ -212,8 +216,9 @@ def _logged(log: Path) -> dict[tuple[str, bool], dict[str, Any]]:
 
 
 def _distinct(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """One of those that differ in nothing but what is planted."""
-    found = {json.dumps([sweep_of(one), cluster_of(one)]): one for one in reversed(trials)}
+    """Those with something to leave out, one of those that differ in nothing else."""
+    some = [one for one in reversed(trials) if "plant" in one]
+    found = {json.dumps([sweep_of(one), cluster_of(one)]): one for one in some}
     return list(reversed(found.values()))
 
 

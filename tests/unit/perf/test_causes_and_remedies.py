@@ -100,6 +100,25 @@ def test_lost_packets_are_in_the_prediction_and_one_of_them_is_an_accident():
     assert explained(lab(1, ONE_NODE), lab(lost=3)).prediction.value < 0.8 * without.value
 
 
+def test_a_model_that_is_too_large_for_the_cache_is_held_against_one_that_fits():
+    def of(size, speed, name, cache="32768K"):
+        one = lab(1, speed, facts={"cpu_cache": cache})
+        model = {**one["model"], "name": name, "bytes": size}
+        case_ = {**one["case"], "model": name, "id": name}
+        return record.sealed({**one, "model": model, "case": case_})
+
+    def causes(*records):
+        found, _ = explain_records([(one, None) for one in records])
+        return {each.case["model"]: keys(each) for each in found}
+
+    small, large = of(20 << 20, 2000.0, "small"), of(320 << 20, 40.0, "large")
+    assert causes(small, large) == {"small": [], "large": ["cache"]}
+    assert causes(large) == {"large": []}  # nothing shows what the cache would give
+    as_quick = of(320 << 20, 125.0, "large")
+    assert causes(small, as_quick) == {"small": [], "large": []}
+    assert causes(small, of(320 << 20, 40.0, "large", cache="?")) == {"small": [], "large": []}
+
+
 def test_facts_of_any_type_are_no_cause():
     odd = {"busy_cpus": "many", "cpu_quota": [1], "cpus_allowed": {"a": 1}, "cpus": "two"}
     assert keys(explained(lab(1, ONE_NODE), lab(facts=odd))) == []

@@ -16,6 +16,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
+from nixwulf.perf.explain.cache import out_of_cache
 from nixwulf.perf.explain.causes import Cause, unpredicted, weighed
 from nixwulf.perf.explain.measured import BaselineIndex, MeasuredCase, Unmeasured, measured_in
 from nixwulf.perf.explain.remedies import Remedy, remedies
@@ -179,6 +180,7 @@ def _explained(
         cluster_file=str(plan.get("cluster", {}).get("source", "")) if plan else "",
     )
     beside = baselines.beside(one)
+    found = (*one.diagnostics, *out_of_cache(one, baselines.of_all_models(one)))
     try:
         subject = subject_of(one.record, plan)
         setting = _setting(one, subject, baselines)
@@ -186,7 +188,7 @@ def _explained(
         return replace(
             bare,
             why_not=error.message,
-            causes=tuple(unpredicted(one.diagnostics, one.record["case"]["nodes"])),
+            causes=tuple(unpredicted(found, one.record["case"]["nodes"])),
             remedies=remedies(one, beside, None, plan),
         )
     prediction = predict(
@@ -202,7 +204,7 @@ def _explained(
         prediction=prediction,
         sensitivities=sensitivities(setting),
         roofline=roofline(setting) if subject.platforms else None,
-        causes=tuple(weighed(one.diagnostics, setting)),
+        causes=tuple(weighed(found, setting)),
         remedies=remedies(one, beside, setting, plan),
         calibrated=subject.platforms is None,
     )

@@ -27,6 +27,7 @@ from nixwulf.results.record import Record
 from nixwulf.results.table import columns_of
 
 _UNIT = "tok/s"
+_OVER_MODELS = frozenset({"model", "weights"})
 
 
 @dataclass(frozen=True)
@@ -52,26 +53,23 @@ class MeasuredCase:
         name: str | None = self.record["case"].get("fabric")
         return name
 
-    def but(self, without: frozenset[str]) -> Hashable:
-        """What it was measured under, without what differs over nodes or fabrics."""
-        columns = {
+    @property
+    def _columns(self) -> dict[str, Any]:
+        return columns_of(self.record) | {
             "metric": self.metric,
             "unit": _UNIT,
             "state": self.state,
             "conditions": canonical(self.conditions),
         }
-        return same(columns_of(self.record) | columns, without=without | OF_ONE_CLUSTER)
+
+    def but(self, without: frozenset[str]) -> Hashable:
+        """What it was measured under, without what differs over nodes, fabrics or models."""
+        return same(self._columns, without=without | OF_ONE_CLUSTER)
 
     @property
     def work(self) -> Hashable:
         """The same without its place, and without parameters that change no amount of work."""
-        columns = {"metric": self.metric, "unit": _UNIT, "state": self.state,
-                   "conditions": canonical(self.conditions)}  # fmt: skip
-        return same(
-            columns_of(self.record) | columns,
-            without=OVER_NODES | OF_ONE_CLUSTER,
-            conditions=WORK,
-        )
+        return same(self._columns, without=OVER_NODES | OF_ONE_CLUSTER, conditions=WORK)
 
 
 @dataclass(frozen=True)
@@ -89,8 +87,10 @@ class BaselineIndex:
         self._alone: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
         self._linked: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
         self._work: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
+        self._models: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
         for one in measured:
             self._work[one.work].append(one)
+            self._models[one.but(_OVER_MODELS)].append(one)
             if one.record["case"]["nodes"] == 1:
                 self._alone[one.but(OVER_NODES)].append(one)
             elif one.value > 0:
@@ -108,6 +108,10 @@ class BaselineIndex:
     def beside(self, one: MeasuredCase) -> Sequence[MeasuredCase]:
         """The cases of the same work, run anyhow, it itself among them."""
         return self._work.get(one.work, ())
+
+    def of_all_models(self, one: MeasuredCase) -> Sequence[MeasuredCase]:
+        """The same case of each model, it itself among them."""
+        return self._models.get(one.but(_OVER_MODELS), ())
 
     def on_another_fabric(self, one: MeasuredCase) -> MeasuredCase | None:
         """The same case on that other fabric that has the shortest round trip, or None."""
