@@ -32,10 +32,11 @@ class FabricStats:
         return median(self.rtts_us)
 
 
-_RETRY_US = 30e3
-"""What a lost packet costs on average: 20 to 45 ms were measured in the lab, of llama.cpp over RPC
-at 3 and 5 % of loss. Most are found by those that follow; the last one waits for Linux' TCP_RTO_MIN
-of 200 ms (https://github.com/torvalds/linux/blob/v6.12/include/net/tcp.h)."""
+_RETRY_US = 50e3
+"""What a lost packet costs on average: 20 to 180 ms, about 50 the median of five runs, were measured
+in the lab, of llama.cpp over RPC at 3 and 5 % of loss. Most are found by those that follow; the last
+one waits for 200 ms (TCP_RTO_MIN, https://github.com/torvalds/linux/blob/v6.12/include/net/tcp.h).
+"""
 _SURELY_LOST = 2
 _RESENT = 0.005
 """Share of segments sent again beside which one lost packet is no accident; 0.0003 was the most of

@@ -16,7 +16,7 @@ _TWICE = 2.0
 
 
 @dataclass(frozen=True)
-class Cause:
+class WeighedDiagnostic:
     """A diagnostic, and the factor by which the case would be faster without it.
 
     factor: None where nothing can be predicted. Of a quantity that is worse by an unknown factor it
@@ -42,24 +42,24 @@ class Cause:
         return self.factor if self.diagnostic.times or self.diagnostic.mended else None
 
 
-def weighed(found: Iterable[Diagnostic], inputs: PredictionInputs) -> list[Cause]:
+def weighed(found: Iterable[Diagnostic], inputs: PredictionInputs) -> list[WeighedDiagnostic]:
     """Diagnostics of a case with their costs, the dearest first."""
     before = inputs.speed()
-    causes = [Cause(one, without(one, inputs).speed() / before) for one in found]
+    causes = [WeighedDiagnostic(one, without(one, inputs).speed() / before) for one in found]
     return _ordered(causes)
 
 
-def unpredicted(found: Iterable[Diagnostic], nodes: int) -> list[Cause]:
+def unpredicted(found: Iterable[Diagnostic], nodes: int) -> list[WeighedDiagnostic]:
     """The same of a case without a prediction: on one node nothing but the nodes takes time."""
     causes = []
     for one in found:
         times = (one.times or _TWICE) if one.slows in _OF_NODES else 1.0
         factor = times if nodes == 1 else None
-        causes.append(Cause(one, factor if one.slows else 1.0))
+        causes.append(WeighedDiagnostic(one, factor if one.slows else 1.0))
     return _ordered(causes)
 
 
-def _ordered(causes: Iterable[Cause]) -> list[Cause]:
+def _ordered(causes: Iterable[WeighedDiagnostic]) -> list[WeighedDiagnostic]:
     return sorted(causes, key=lambda cause: -(cause.factor or 1.0))
 
 

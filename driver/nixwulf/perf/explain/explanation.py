@@ -17,7 +17,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.explain.cache import out_of_cache
-from nixwulf.perf.explain.causes import Cause, unpredicted, weighed
+from nixwulf.perf.explain.causes import WeighedDiagnostic, unpredicted, weighed
 from nixwulf.perf.explain.measured import BaselineIndex, MeasuredCase, Unmeasured, measured_in
 from nixwulf.perf.explain.remedies import Remedy, remedies
 from nixwulf.perf.explain.sensitivity import PredictionInputs, Sensitivity, roofline, sensitivities
@@ -58,7 +58,7 @@ class Explained:
     prediction: Prediction | None = None
     sensitivities: tuple[Sensitivity, ...] = ()
     roofline: float | None = None
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[WeighedDiagnostic, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     calibrated: bool = False
     cluster_file: str = ""
@@ -90,7 +90,7 @@ class Explained:
         return self.prediction is not None and self.measured < self.prediction.low
 
     @property
-    def slows(self) -> tuple[Cause, ...]:
+    def slows(self) -> tuple[WeighedDiagnostic, ...]:
         """The causes that slow it, the dearest first.
 
         What a prediction does not include slows only a case that is slower than predicted, unless
@@ -104,7 +104,7 @@ class Explained:
         )
 
     @property
-    def noticed(self) -> tuple[Cause, ...]:
+    def noticed(self) -> tuple[WeighedDiagnostic, ...]:
         """The facts that are off and are no cause."""
         return tuple(cause for cause in self.causes if cause not in self.slows)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from nixwulf.core.document import escaped, output, say
 from nixwulf.core.text import format_significant, plural
-from nixwulf.perf.explain.causes import Cause
+from nixwulf.perf.explain.causes import WeighedDiagnostic
 from nixwulf.perf.explain.explanation import Explained
 from nixwulf.perf.explain.measured import Unmeasured
 from nixwulf.perf.explain.remedies import Remedy
@@ -113,7 +113,7 @@ def _of_causes(explained: Explained) -> Iterator[str]:
         yield f"{NOTICED}: {cause.diagnostic.text}{_without(cause)}"
 
 
-def _without(cause: Cause) -> str:
+def _without(cause: WeighedDiagnostic) -> str:
     if cause.known is None or not cause.diagnostic.slows:
         return ""
     most = "at most " if cause.diagnostic.most else ""
@@ -282,7 +282,7 @@ def _document(one: Explained) -> dict[str, Any]:
     return document | ({"roof": one.roofline} if one.roofline else {})
 
 
-def _cause(cause: Cause) -> dict[str, Any]:
+def _cause(cause: WeighedDiagnostic) -> dict[str, Any]:
     one = cause.diagnostic
     document: dict[str, Any] = {"key": one.key, "text": one.text, "slows": one.slows}
     return document if cause.known is None else {**document, "factor": cause.known}
