@@ -33,9 +33,10 @@ class FabricStats:
 
 
 _RETRY_US = 50e3
-"""What a lost packet costs on average: 20 to 180 ms, about 50 the median of five runs, were measured
-in the lab, of llama.cpp over RPC at 3 and 5 % of loss. Most are found by those that follow; the last
-one waits for 200 ms (TCP_RTO_MIN, https://github.com/torvalds/linux/blob/v6.12/include/net/tcp.h).
+"""What a lost packet costs on average: 20 to 180 ms, and in the median of five runs about 50, were
+measured in the lab, of llama.cpp over RPC at 3 and 5 % of loss. Most are found by those that
+follow; the last waits for 200 ms (TCP_RTO_MIN,
+https://github.com/torvalds/linux/blob/v6.12/include/net/tcp.h).
 """
 _SURELY_LOST = 2
 _RESENT = 0.005
