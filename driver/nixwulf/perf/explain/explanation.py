@@ -109,6 +109,12 @@ class Explained:
         return tuple(cause for cause in self.causes if cause not in self.slows)
 
     @property
+    def costless(self) -> frozenset[str]:
+        """What its speed does not depend on: sentences of facts, 'rate' and 'trips' of its link."""
+        of_link = (s.of_link for s in self.sensitivities if round(100 * (s.factor - 1)) == 0)
+        return frozenset(cause.diagnostic.text for cause in self.noticed) | frozenset(of_link)
+
+    @property
     def unexplained(self) -> bool:
         """Whether it is outside its interval, and its causes are not enough to bring it back."""
         if self.is_slow and self.prediction:

@@ -45,10 +45,14 @@ class PredictionInputs:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """A change and the factor by which it makes a case faster."""
+    """A change and the factor by which it makes a case faster.
+
+    of_link: 'trips' or 'rate' where the change is one of the link.
+    """
 
     what: str
     factor: float
+    of_link: str = ""
 
     @property
     def enough(self) -> bool:
@@ -93,13 +97,17 @@ _OF_LINKS: Sequence[tuple[str, Callable[[PredictionInputs], PredictionInputs]]] 
     ("a tenth of the link's latency", _latency),
     ("twice the link's bandwidth", _bandwidth),
 )
+_QUANTITIES = {"a tenth of the link's latency": "trips", "twice the link's bandwidth": "rate"}
 
 
 def sensitivities(setting: PredictionInputs) -> tuple[Sensitivity, ...]:
     """Each change, the most helpful first; those of links on several nodes only."""
     changes = [*_OF_NODES, *(_OF_LINKS if setting.fabric else ())]
     before = setting.speed()
-    found = [Sensitivity(what, change(setting).speed() / before) for what, change in changes]
+    found = [
+        Sensitivity(what, change(setting).speed() / before, _QUANTITIES.get(what, ""))
+        for what, change in changes
+    ]
     return tuple(sorted(found, key=lambda one: -one.factor))
 
 

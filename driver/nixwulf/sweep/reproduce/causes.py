@@ -55,7 +55,8 @@ def causes(
         reference: of the run or source that it repeats.
         model: as the sweep names it, with its sha256 where that is known.
         source: the cluster's file, for the commands.
-        costless: sentences of diagnostics on which the speed of the case does not depend.
+        costless: what the speed of the case does not depend on: sentences of diagnostics, and of
+            the link 'rate' and 'trips'.
     """
     known = {one.text for one in diagnostics(reference)}
     cpus = [*_limits(record, reference), *_load(record)]
@@ -63,7 +64,7 @@ def causes(
     found = [
         *cpus,
         *_threads(record, reference),
-        *(_beside(cause, starved) for cause in _link(record, reference, source)),
+        *(_beside(cause, starved) for cause in _link(record, reference, source, costless)),
         *_model(record, reference, model),
         *_engine(record, reference, source),
         *_clocks(record, reference),
@@ -119,23 +120,25 @@ def _threads(record: Record, reference: Record) -> Iterator[Cause]:
             return
 
 
-def _link(record: Record, reference: Record, source: str) -> Iterator[Cause]:
+def _link(
+    record: Record, reference: Record, source: str, costless: Collection[str]
+) -> Iterator[Cause]:
     now, before = record.get("fabric", {}), reference.get("fabric", {})
     name = now.get("name", "")
     test = f"nixwulf bench links --cluster {source}"
     for rate, was in [(record_bandwidth_gbps(record), record_bandwidth_gbps(reference))]:
-        if rate and was and rate < _RATE * was:
+        if rate and was and rate < _RATE * was and "rate" not in costless:
             text = f"{name!r} carried {_number(rate)} Gbit/s, for the record {_number(was)}"
             yield Cause(text, test, rate / was)
     for trip, was in [(record_rtt_us(record), record_rtt_us(reference))]:
-        if trip and was and trip > max(_TRIPS * was, was + _TRIP_US):
+        if trip and was and trip > max(_TRIPS * was, was + _TRIP_US) and "trips" not in costless:
             text = (
                 f"a round trip on {name!r} took {_number(trip)} us, for the record {_number(was)}"
             )
             yield Cause(text, test, was / trip)
     if record_bandwidth_gbps(reference) is None:
         for one in diagnostics(record):
-            if one.key in LINK_KEYS:
+            if one.key in LINK_KEYS and one.text not in costless:
                 yield Cause(one.text.rstrip("."), test, _RATE)
     for key, unit in (("kind", ""), ("speed_gbps", " Gbit/s"), ("mtu", " bytes of MTU")):
         if key in now and key in before and now[key] != before[key]:

@@ -80,7 +80,7 @@ def _of(
             verdict, ratio, interval = _verdict(expected, [metric for _, metric in found])
             reference = expected.references[0]
             explained = explanations.get(key)
-            costless = [one.diagnostic.text for one in explained.noticed] if explained else ()
+            costless = explained.costless if explained else ()
             source, slow = plan.cluster.source, verdict == SLOWER
             yield Repeat(
                 expected,
