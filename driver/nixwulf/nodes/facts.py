@@ -342,6 +342,7 @@ def _other(first: Mapping[str, str]) -> dict[str, str]:
     names = {
         "/sys/class/dmi/id/product_name": "product",
         "/sys/class/dmi/id/bios_version": "firmware",
+        "/sys/devices/system/cpu/cpu0/cache/index3/size": "cpu_cache",
     }
     other = {names[path]: value for path, value in first.items() if path in names}
     other |= _person(first)

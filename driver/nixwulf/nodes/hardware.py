@@ -27,6 +27,7 @@ FILES = (
     "/sys/class/thermal/cooling_device*/type",
     "/sys/class/thermal/cooling_device*/cur_state",
     "/sys/devices/platform/soc*/*firmware/get_throttled",
+    "/sys/devices/system/cpu/cpu0/cache/index3/size",
     "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver",
     "/sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference",

@@ -116,6 +116,11 @@ def ping_arguments(address: str, count: int, size: int, system: str) -> list[str
     return ["ping", "-n", *pace, "-s", str(size - _ICMP_HEADER), address]
 
 
+def stream_bytes(speed_gbps: float) -> int:
+    """What the stream that measures a fabric of such a nominal speed carries."""
+    return max(1_000_000, int(speed_gbps * 1e9 / 8 * _STREAM_S))
+
+
 def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Path) -> Bandwidth:
     """What one TCP stream carries between two nodes.
 
@@ -134,7 +139,7 @@ def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Pa
             f"No cable of {fabric.name!r} joins {source.node.name!r} and {target.node.name!r}."
         )
     address = end.address
-    volume = max(1_000_000, int(fabric.speed_gbps * 1e9 / 8 * _STREAM_S))
+    volume = stream_bytes(fabric.speed_gbps)
     server = OwnedProcess.start(
         target, f"iperf3-{target.node.name}", iperf3_server(address), {}, folder
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nixwulf.nodes.link import stream_bytes
 from nixwulf.results.identity import canonical
 from nixwulf.results.record import Record
 
@@ -30,6 +31,18 @@ class FabricStats:
         """The median round trip, microseconds; None where none was measured."""
         return median(self.rtts_us)
 
+
+_RETRY_US = 50e3
+"""What a lost packet costs on average: 20 to 180 ms, and in the median of five runs about 50, were
+measured in the lab, of llama.cpp over RPC at 3 and 5 % of loss. Most are found by those that
+follow; the last waits for 200 ms (TCP_RTO_MIN,
+https://github.com/torvalds/linux/blob/v6.12/include/net/tcp.h).
+"""
+_SURELY_LOST = 2
+_RESENT = 0.005
+"""Share of segments sent again beside which one lost packet is no accident; 0.0003 was the most of
+a lab's links without loss."""
+_SEGMENT_HEADERS = 52  # bytes of IPv4 and TCP with timestamps
 
 FabricKey = tuple[str, str]
 """A cluster's name and a fabric's."""
@@ -65,6 +78,43 @@ def record_rtt_us(record: Record) -> float | None:
 def record_bandwidth_gbps(record: Record) -> float | None:
     """Bandwidth of a run, Gbit/s: the lowest over its links."""
     return min(_bandwidths(record.get("fabric", {})), default=None)
+
+
+def record_lost(record: Record) -> tuple[int, int]:
+    """Packets sent over the idle links of a run, and lost; none where it may be by accident."""
+    sent, lost = _sent_and_lost(record)
+    certain = lost >= _SURELY_LOST or (lost and _resent(record.get("fabric", {})) >= _RESENT)
+    return sent, lost if certain else 0
+
+
+def waiting_us(record: Record) -> float:
+    """What a round trip waits on average for lost packets, microseconds: there or back."""
+    sent, lost = record_lost(record)
+    if not lost:
+        return 0.0
+    share = _resent(record.get("fabric", {})) or lost / sent / 2
+    return 2 * share * _RETRY_US
+
+
+def _sent_and_lost(record: Record) -> tuple[int, int]:
+    links = record.get("fabric", {}).get("links", ())
+    found = [link[p] for link in links for p in ("rtt_before", "rtt_after") if p in link]
+    lost = sum(int(one["lost"]) for one in found)
+    return lost + sum(len(one["samples"]) for one in found), lost
+
+
+def _resent(fabric: Mapping[str, Any]) -> float:
+    """Share of the segments of the streams that were sent again; 0 where that is not known."""
+    counts: list[int] = [
+        link["bandwidth"]["retransmits"]
+        for link in fabric.get("links", ())
+        if "retransmits" in link.get("bandwidth", {})
+    ]
+    payload = fabric.get("mtu", 0) - _SEGMENT_HEADERS
+    if not counts or payload <= 0:
+        return 0.0
+    segments: float = stream_bytes(fabric.get("speed_gbps", 0.0)) / payload
+    return sum(counts) / (len(counts) * segments)
 
 
 def median(values: Iterable[float | None]) -> float | None:

@@ -43,7 +43,6 @@ def run_case(
     references: ReferenceFolder,
     shaped_by: Callable[[], str | None],
     observer: Observer,
-    judged: bool = False,
 ) -> Record:
     """Take a run through its phases; each outcome is a record, which can be read back.
 
@@ -56,12 +55,11 @@ def run_case(
         references: texts of earlier runs, which this one is compared with.
         shaped_by: gives what shapes the fabric of a lab, None on machines.
         observer: called with the name of each phase as it starts.
-        judged: whether its speed is held against an expected one, so that other load is looked for.
     """
     started = datetime.now(UTC)
     found = Findings()
     try:
-        _take(run, bring, found, references, shaped_by, observer, judged)
+        _take(run, bring, found, references, shaped_by, observer)
         record = record_of(run, found, repetition, started)
         text_of(record, "What the run gave")
     except Exception as error:
@@ -76,7 +74,6 @@ def _take(
     references: ReferenceFolder,
     shaped_by: Callable[[], str | None],
     observer: Observer,
-    judged: bool,
 ) -> None:
     """The phases of a run, of which FOUND keeps what they find; the rest is as in `run_case`."""
     engine = engines.find(run.case.engine) if run.case.engine else None
@@ -103,7 +100,7 @@ def _take(
             with timed("model"):
                 _bring(run, found, bring, engine)
         with timed("facts"):
-            _look(run, engine, benchmark, judged=judged)
+            _look(run, engine, benchmark)
         with timed("gates"):
             _pass_gates(run, found)
         watch.start()
@@ -150,13 +147,12 @@ def _bring(
             raise RunFailure("unsupported", f"By the header of {run.model}, {reason}.")
 
 
-def _look(run: Run, engine: Engine | None, benchmark: Benchmark, *, judged: bool) -> None:
-    """Read the facts of the nodes; judged: and what else keeps their processors busy."""
+def _look(run: Run, engine: Engine | None, benchmark: Benchmark) -> None:
+    """Read the facts of the nodes, and what else keeps their processors busy."""
     wanted = (*(engine.programs if engine else ()), *benchmark.programs, *link.PROGRAMS)
     run.facts = gather(run.nodes, wanted)
     _open_toolboxes(run, engine)
-    if judged:
-        run.facts = busy_cpus(run.nodes, run.facts)
+    run.facts = busy_cpus(run.nodes, run.facts)
 
 
 def _pass_gates(run: Run, found: Findings) -> None:

@@ -265,5 +265,4 @@ def run_one(
         ReferenceFolder(folder / "references", long_prompts=plan.sweep.long_prompts),
         lambda: up.shaping(fabric) if up and fabric else None,
         observer,
-        judged=bool(plan.sweep.expect),
     )

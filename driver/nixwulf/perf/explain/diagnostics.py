@@ -1,55 +1,99 @@
-"""Facts in a record that would make a case slower than it should be, a sentence each."""
+"""Facts in a record that make a case slower than it should be, each with what it slows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from nixwulf.core.errors import InputError
 from nixwulf.core.text import format_significant
 from nixwulf.inventory.fabric_kinds import RDMA_KINDS, TRAINED_KINDS
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.perf.explain.subject import facts_of
 from nixwulf.perf.inputs import FabricFacts, fabric_facts
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
+from nixwulf.results.fabrics import record_bandwidth_gbps, record_lost, record_rtt_us, waiting_us
 from nixwulf.results.record import Record
 
+Slows = Literal["nodes", "processors", "rate", "trips", "link", ""]
+"""The quantity that a fact makes worse: all that the nodes do, what their CPUs do, bits a second of
+the link, its round trips, both of these; empty: none that a speed depends on."""
+
+LINK_KEYS = frozenset({"link-loss", "link-rate", "link-latency", "tcp"})
+"""Of diagnostics of the link as it was measured."""
 _HALF = 0.5
 _SLOW = 3.0
+_OF_LAB = 2.0
+_LAB_US, _LAB_GBPS = 100.0, 8.0
+"""What namespaces take and carry without any shape: 80 to 100 us, 8.5 to 16 Gbit/s were measured on
+two CPUs."""
+_BUSY, _BUSY_SHARE = 0.5, 0.05
+"""CPUs of a node, and share of them: less is the noise of ticks, of the login and of timers."""
+_FEW_THREADS = 0.5  # of the CPUs: as many threads as cores are half where each core has two
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) Gb/s")
 _GPU_BACKENDS = ("CUDA", "ROCm", "HIP", "Vulkan", "Metal", "MTL", "SYCL", "RPC")
 
 
-def diagnostics(record: Record) -> list[str]:
-    """All of them, the likeliest first."""
+@dataclass(frozen=True)
+class Diagnostic:
+    """A fact that is off.
+
+    key: of the kind of cause. text: a sentence. slows: the quantity that it makes worse, by so many
+    times, or by so many at most; None: by how many is not known. included: predictions are made
+    with that quantity as it was measured. mended: the link without it, where that is not the same
+    link so many times better.
+    """
+
+    key: str
+    text: str
+    slows: Slows
+    times: float | None = None
+    most: bool = False
+    included: bool = False
+    mended: FabricFacts | None = None
+
+
+def diagnostics(record: Record) -> list[Diagnostic]:
+    """All of them: those of the link, of the nodes, and of gates."""
     return [
+        *_link(record),
         *_trained(record),
         *_throttled(record),
         *_cpu(record),
+        *_limits(record),
+        *_load(record),
+        *_threads(record),
         *_gates(record),
     ]
 
 
-def _trained(record: Record) -> Iterator[str]:
+def _trained(record: Record) -> Iterator[Diagnostic]:
     """Cables that run below the speed of the platform's ports, where the fabric is of such."""
     if record.get("fabric", {}).get("kind") not in TRAINED_KINDS:
         return
     for node in record.get("nodes", ()):
         expected = _port_gbps(node["platform"])
         facts = node.get("facts", {})
-        slow: dict[str, list[str]] = {}
+        slow: dict[tuple[str, float], list[str]] = {}
         for key, value in facts.items():
             found = _SPEED.search(str(value))
             if not key.endswith(("tx_speed", "rx_speed")) or not found:
                 continue
             lanes = str(facts.get(key.replace("speed", "lanes"), "1"))
             count = int(lanes) if lanes.isdecimal() else 1
-            if expected and float(found[1]) * count < expected:
-                slow.setdefault(f"{found[1]} Gb/s x {count}", []).append(key)
-        for speed, keys in slow.items():
-            yield (
+            trained = float(found[1]) * count
+            if expected and trained < expected:
+                slow.setdefault((f"{found[1]} Gb/s x {count}", trained), []).append(key)
+        for (speed, trained), keys in slow.items():
+            yield Diagnostic(
+                "cable",
                 f"A cable of node {node['name']!r} is trained at {speed} ({', '.join(keys)}), and "
-                f"its ports can {expected:g} Gbit/s: unplug it at both ends, then try another."
+                f"its ports can {expected:g} Gbit/s: unplug it at both ends, then try another.",
+                "rate",
+                expected / trained if trained else None,
+                most=True,
+                included=record_bandwidth_gbps(record) is not None,
             )
 
 
@@ -61,24 +105,30 @@ def _port_gbps(platform: str) -> float:
     return float(max((one.get("speed_gbps", 0.0) for one in usb4), default=0.0))
 
 
-def _throttled(record: Record) -> Iterator[str]:
+def _throttled(record: Record) -> Iterator[Diagnostic]:
     for one in record.get("power", {}).get("throttled", ()):
         share = f", in {100 * one['share']:.0f} % of the samples" if "share" in one else ""
-        yield f"Node {one['node']!r} throttled while it was measured: {one['counter']}{share}."
+        yield Diagnostic(
+            "throttled",
+            f"Node {one['node']!r} throttled while it was measured: {one['counter']}{share}.",
+            "nodes",
+        )
 
 
-def _cpu(record: Record) -> Iterator[str]:
+def _cpu(record: Record) -> Iterator[Diagnostic]:
     """A CPU where the platform has a GPU."""
     if not any("gpu" in (facts_of(name) or {}) for name in _platforms(record)):
         return
     parameters = record["case"]["parameters"]
     for key in ("backend", "device"):
         if str(parameters.get(key)).lower() == "cpu":
-            yield f"It is of the CPU ({key} {parameters[key]!r}), and the prediction of the GPU."
+            text = f"It is of the CPU ({key} {parameters[key]!r}), and the prediction of the GPU."
+            yield Diagnostic("cpu", text, "nodes")
             return
     backends = record.get("engine", {}).get("backends", "")
     if "CPU" in backends and not any(name in backends for name in _GPU_BACKENDS):
-        yield f"The engine computed on the CPU (backends {backends!r}), not on the GPU."
+        text = f"The engine computed on the CPU (backends {backends!r}), not on the GPU."
+        yield Diagnostic("cpu", text, "nodes")
 
 
 def _platforms(record: Record) -> list[str]:
@@ -86,40 +136,127 @@ def _platforms(record: Record) -> list[str]:
     return [node["platform"] for node in nodes] or list(record["cluster"].get("platforms", ()))
 
 
-def slow_links(record: Record) -> list[tuple[str, FabricFacts]]:
-    """What is wrong with the link, each with the link as it should be.
+def _counts(record: Record, name: str) -> list[tuple[float, int, str]]:
+    """A fact that counts CPUs, the CPUs, and the node; of nodes that have both, the least first."""
+    found = []
+    for node in record.get("nodes", ()):
+        facts = node.get("facts", {})
+        value, cpus = facts.get(name), facts.get("cpus")
+        # Facts of a record may be of any type.
+        if isinstance(value, int | float) and isinstance(cpus, int) and value > 0 < cpus:
+            found.append((float(value), cpus, str(node["name"])))
+    return sorted(found)
+
+
+def threads_of(record: Record) -> int:
+    """Threads that the engine computed with on a node; 0 where that is not known."""
+    metrics = record.get("metrics", ())
+    counts = [one["conditions"].get("n_threads", 0) for one in metrics]
+    counts.append(record["case"]["parameters"].get("threads", 0))
+    return next((int(one) for one in counts if isinstance(one, int) and one > 0), 0)
+
+
+def _limits(record: Record) -> Iterator[Diagnostic]:
+    """Fewer CPUs than there are: of the node that is worst off, for others wait for it."""
+    threads = threads_of(record)
+    for key, name, words in (
+        ("quota", "cpu_quota", "a quota gives it the time of"),
+        ("affinity", "cpus_allowed", "its processes may run on"),
+    ):
+        for allowed, cpus, node in _counts(record, name)[:1]:
+            needed = min(threads or cpus, cpus)
+            if needed > allowed:
+                text = f"On node {node!r} {words} {allowed:g} of {cpus} CPUs, for {needed} threads."
+                yield Diagnostic(key, text, "processors", needed / allowed, most=True)
+
+
+def _load(record: Record) -> Iterator[Diagnostic]:
+    """CPUs that others used; all nodes of a lab see those of one machine, so the least counts."""
+    loads = _counts(record, "busy_cpus")
+    if not loads:
+        return
+    lab = record["cluster"].get("lab", False)
+    busy, cpus, name = loads[0] if lab else loads[-1]
+    if busy < max(_BUSY, _BUSY_SHARE * cpus):
+        return
+    threads = threads_of(record) or cpus
+    # A fair scheduler gives each of them the same share of the CPUs.
+    text = f"Other load: {busy:g} of {cpus} CPUs of node {name!r} were busy before the run."
+    yield Diagnostic("load", text, "processors", max(1.0, (threads + busy) / cpus), most=True)
+
+
+def _threads(record: Record) -> Iterator[Diagnostic]:
+    """Of a CPU that computes; nodes of a lab share one machine's, and are given a part of it."""
+    threads, lab = threads_of(record), record["cluster"].get("lab", False)
+    if any("gpu" in (facts_of(name) or {}) for name in _platforms(record)) or not threads or lab:
+        return
+    cpus = min((cpus for _, cpus, _ in _counts(record, "cpus")), default=0)
+    if threads < _FEW_THREADS * cpus:
+        text = f"It computed with {threads} threads, and its nodes have {cpus} CPUs each."
+        yield Diagnostic("threads", text, "processors", cpus / threads, most=True)
+
+
+def _link(record: Record) -> Iterator[Diagnostic]:
+    """What is wrong with the link; of a lab's against the shape that was asked for.
 
     Predictions are made with the link as it was measured, so it makes a case slow and not slower
-    than predicted. The lab's links are as it makes them.
+    than predicted.
     """
     fabric, case = record.get("fabric", {}), record["case"]
-    if case.get("transport") != "tcp" or "kind" not in fabric or "shaped_by" in fabric:
-        return []
-    kind, speed = fabric["kind"], fabric.get("speed_gbps", 0.0)
+    if case.get("transport") != "tcp" or "kind" not in fabric:
+        return
+    name = fabric["name"]
     rtt, measured = record_rtt_us(record), record_bandwidth_gbps(record)
-    usual = fabric_facts(kind, "tcp", speed)
-    found = []
-    if measured and measured < _HALF * usual.bandwidth_gbps:
+    try:
+        usual_us, usual_gbps, slow = _usual(fabric)
+    except InputError:
+        return  # nothing is known of such a fabric
+    sent, lost = record_lost(record)
+    if rtt and lost:
+        effective = rtt + waiting_us(record)
         text = (
-            f"the link carried {format_significant(measured)} Gbit/s, and {fabric['name']!r} "
-            f"should carry {format_significant(usual.bandwidth_gbps)}; look at its cable, MTU and "
-            "load"
+            f"{lost} of {sent} packets were lost on {name!r} while it was idle; look at its cable "
+            "and ports."
         )
-        found.append((text, replace(usual, rtt_us=rtt or usual.rtt_us)))
-    if rtt and rtt > _SLOW * usual.rtt_us:
+        yield Diagnostic("link-loss", text, "trips", effective / rtt, included=True)
+    if measured and measured < _HALF * usual_gbps and not lost:
         text = (
-            f"a round trip took {format_significant(rtt)} us, and "
-            f"{format_significant(usual.rtt_us)} us are usual of it"
+            f"The link carried {format_significant(measured)} Gbit/s, and {name!r} should carry "
+            f"{format_significant(usual_gbps)}; look at its cable, MTU and load."
         )
-        found.append((text, replace(usual, bandwidth_gbps=measured or usual.bandwidth_gbps)))
-    if kind in RDMA_KINDS:
-        text = f"it crossed {fabric['name']!r} by TCP, and this fabric carries RDMA"
-        found.append((text, fabric_facts(kind, "rdma", speed)))
-    return found
+        yield Diagnostic("link-rate", text, "rate", usual_gbps / measured, included=True)
+    if rtt and rtt > slow * usual_us:
+        text = (
+            f"A round trip took {format_significant(rtt)} us, and {format_significant(usual_us)} "
+            "us are usual of it."
+        )
+        yield Diagnostic("link-latency", text, "trips", rtt / usual_us, included=True)
+    if fabric["kind"] in RDMA_KINDS:
+        text = f"It crossed {name!r} by TCP, and this fabric carries RDMA."
+        rdma = fabric_facts(fabric["kind"], "rdma", fabric.get("speed_gbps", 0.0))
+        yield Diagnostic("tcp", text, "link", included=True, mended=rdma)
 
 
-def _gates(record: Record) -> Iterator[str]:
-    for one in record.get("gates", ()):
+def _usual(fabric: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Round trip in us and bandwidth in Gbit/s as they should be, and how many times is slow."""
+    if "shaped_by" not in fabric:
+        usual = fabric_facts(fabric["kind"], "tcp", fabric.get("speed_gbps", 0.0))
+        return usual.rtt_us, usual.bandwidth_gbps, _SLOW
+    asked = fabric.get("asked", {})
+    trip = 2 * asked.get("delay_us", 0.0) + _LAB_US
+    return trip, min(asked.get("rate_gbps", _LAB_GBPS), _LAB_GBPS), _OF_LAB
+
+
+def _gates(record: Record) -> Iterator[Diagnostic]:
+    found = record.get("gates", ())
+    if not found:
+        return
+    from nixwulf.plugins.gates import all_gates
+
+    for one in found:
+        gate = all_gates().get(one["gate"])
+        slows: Slows = gate.slows if gate else ""
         for sentence in one.get("sentences", ()):
             state = "was waived" if one["state"] == "waived" else f"is {one['state']}"
-            yield f"The gate {one['gate']!r} {state}: {sentence}"
+            text = f"The gate {one['gate']!r} {state}: {sentence}"
+            yield Diagnostic(f"gate-{one['gate']}", text, slows)

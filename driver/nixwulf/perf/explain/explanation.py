@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import hypot
+from math import hypot, inf, prod
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
-from nixwulf.perf.explain.diagnostics import slow_links
+from nixwulf.perf.explain.cache import out_of_cache
+from nixwulf.perf.explain.causes import WeighedDiagnostic, unpredicted, weighed
 from nixwulf.perf.explain.measured import BaselineIndex, MeasuredCase, Unmeasured, measured_in
+from nixwulf.perf.explain.remedies import Remedy, remedies
 from nixwulf.perf.explain.sensitivity import PredictionInputs, Sensitivity, roofline, sensitivities
 from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
@@ -42,9 +44,10 @@ class Explained:
     """A metric of a case: tok/s measured and predicted, or in why_not what is missing.
 
     roofline: what no machine of this kind can exceed, tok/s; None where it is not known.
-    diagnostics: facts of the record that slow it down. links: what is wrong with its link, and
-    what that costs.
-    record: the first of its runs; conditions: those of the metric.
+    causes: facts that are off, with what each costs. remedies: faster ways to run it. calibrated:
+    the prediction stands on what the same run measured, which the same facts may have slowed.
+    record: the first of its runs; conditions: those of the metric; cluster_file: of its run, empty
+    where that is not known.
     """
 
     record: Record
@@ -55,8 +58,10 @@ class Explained:
     prediction: Prediction | None = None
     sensitivities: tuple[Sensitivity, ...] = ()
     roofline: float | None = None
-    diagnostics: tuple[str, ...] = ()
-    links: tuple[Sensitivity, ...] = ()
+    causes: tuple[WeighedDiagnostic, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    calibrated: bool = False
+    cluster_file: str = ""
     why_not: str = ""
 
     @property
@@ -78,6 +83,53 @@ class Explained:
         if self.measured <= _HALF * prediction.low:
             return "half of it or less"
         return "slower than predicted" if self.measured < prediction.low else "as predicted"
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it is below the interval of its prediction."""
+        return self.prediction is not None and self.measured < self.prediction.low
+
+    @property
+    def slows(self) -> tuple[WeighedDiagnostic, ...]:
+        """The causes that slow it, the dearest first.
+
+        What a prediction does not include slows only a case that is slower than predicted, unless
+        the same may have slowed what the prediction stands on.
+        """
+        any_may = self.is_slow or self.calibrated or self.prediction is None
+        return tuple(
+            cause
+            for cause in self.causes
+            if cause.enough and (any_may or cause.diagnostic.included)
+        )
+
+    @property
+    def noticed(self) -> tuple[WeighedDiagnostic, ...]:
+        """The facts that are off and are no cause."""
+        return tuple(cause for cause in self.causes if cause not in self.slows)
+
+    @property
+    def costless(self) -> frozenset[str]:
+        """What its speed does not depend on: sentences of facts, 'rate' and 'trips' of its link."""
+        of_link = (s.of_link for s in self.sensitivities if round(100 * (s.factor - 1)) == 0)
+        return frozenset(cause.diagnostic.text for cause in self.noticed) | frozenset(of_link)
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether it is outside its interval, and its causes are not enough to bring it back."""
+        if self.is_slow and self.prediction:
+            return self.mended < self.prediction.low
+        return self.verdict == "faster than predicted"
+
+    @property
+    def mended(self) -> float:
+        """What would have been measured at most without the causes that no prediction includes."""
+        factors = (
+            inf if cause.known is None else cause.known
+            for cause in self.slows
+            if not cause.diagnostic.included
+        )
+        return self.measured * prod(factors)
 
 
 def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
@@ -126,13 +178,25 @@ def _explained(
     one: MeasuredCase, baselines: BaselineIndex, plan: Mapping[str, Any] | None
 ) -> Explained:
     bare = Explained(
-        one.record, one.conditions, one.metric, one.value, one.runs, diagnostics=one.diagnostics
+        one.record,
+        one.conditions,
+        one.metric,
+        one.value,
+        one.runs,
+        cluster_file=str(plan.get("cluster", {}).get("source", "")) if plan else "",
     )
+    beside = baselines.beside(one)
+    found = (*one.diagnostics, *out_of_cache(one, baselines.of_all_models(one)))
     try:
         subject = subject_of(one.record, plan)
         setting = _setting(one, subject, baselines)
     except InputError as error:
-        return replace(bare, why_not=error.message)
+        return replace(
+            bare,
+            why_not=error.message,
+            causes=tuple(unpredicted(found, one.record["case"]["nodes"])),
+            remedies=remedies(one, beside, None, plan),
+        )
     prediction = predict(
         setting.platforms,
         setting.model,
@@ -141,16 +205,14 @@ def _explained(
         metric=one.metric,
         constants=setting.constants,
     )
-    links = tuple(
-        Sensitivity(text, replace(setting, fabric=mended).speed() / prediction.value)
-        for text, mended in slow_links(one.record)
-    )
     return replace(
         bare,
         prediction=prediction,
         sensitivities=sensitivities(setting),
         roofline=roofline(setting) if subject.platforms else None,
-        links=links,
+        causes=tuple(weighed(found, setting)),
+        remedies=remedies(one, beside, setting, plan),
+        calibrated=subject.platforms is None,
     )
 
 

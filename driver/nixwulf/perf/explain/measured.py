@@ -11,13 +11,14 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import is_predicted
-from nixwulf.perf.explain.diagnostics import diagnostics
+from nixwulf.perf.explain.diagnostics import Diagnostic, diagnostics
 from nixwulf.perf.explain.subject import batch
 from nixwulf.results.fabrics import record_rtt_us
 from nixwulf.results.identity import (
     OF_ONE_CLUSTER,
     OVER_FABRICS,
     OVER_NODES,
+    WORK,
     canonical,
     case_id,
     same,
@@ -26,6 +27,7 @@ from nixwulf.results.record import Record
 from nixwulf.results.table import columns_of
 
 _UNIT = "tok/s"
+_OVER_MODELS = frozenset({"model", "weights"})
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class MeasuredCase:
     metric: str
     value: float
     runs: int
-    diagnostics: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
     error: float = 0.0
     state: str = ""
 
@@ -51,15 +53,23 @@ class MeasuredCase:
         name: str | None = self.record["case"].get("fabric")
         return name
 
-    def but(self, without: frozenset[str]) -> Hashable:
-        """What it was measured under, without what differs over nodes or fabrics."""
-        columns = {
+    @property
+    def _columns(self) -> dict[str, Any]:
+        return columns_of(self.record) | {
             "metric": self.metric,
             "unit": _UNIT,
             "state": self.state,
             "conditions": canonical(self.conditions),
         }
-        return same(columns_of(self.record) | columns, without=without | OF_ONE_CLUSTER)
+
+    def but(self, without: frozenset[str]) -> Hashable:
+        """What it was measured under, without what differs over nodes, fabrics or models."""
+        return same(self._columns, without=without | OF_ONE_CLUSTER)
+
+    @property
+    def work(self) -> Hashable:
+        """The same without its place, and without parameters that change no amount of work."""
+        return same(self._columns, without=OVER_NODES | OF_ONE_CLUSTER, conditions=WORK)
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,11 @@ class BaselineIndex:
     def __init__(self, measured: Iterable[MeasuredCase]) -> None:
         self._alone: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
         self._linked: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
+        self._work: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
+        self._models: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
         for one in measured:
+            self._work[one.work].append(one)
+            self._models[one.but(_OVER_MODELS)].append(one)
             if one.record["case"]["nodes"] == 1:
                 self._alone[one.but(OVER_NODES)].append(one)
             elif one.value > 0:
@@ -90,6 +104,14 @@ class BaselineIndex:
         if not alone:
             return None
         return fmean(other.value for other in alone), max(other.error for other in alone)
+
+    def beside(self, one: MeasuredCase) -> Sequence[MeasuredCase]:
+        """The cases of the same work, run anyhow, it itself among them."""
+        return self._work.get(one.work, ())
+
+    def of_all_models(self, one: MeasuredCase) -> Sequence[MeasuredCase]:
+        """The same case of each model, it itself among them."""
+        return self._models.get(one.but(_OVER_MODELS), ())
 
     def on_another_fabric(self, one: MeasuredCase) -> MeasuredCase | None:
         """The same case on that other fabric that has the shortest round trip, or None."""
@@ -132,10 +154,15 @@ def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> MeasuredCase:
         metric["name"],
         fmean(values),
         len(seen),
-        tuple(dict.fromkeys(text for record, _ in seen for text in diagnostics(record))),
+        _all_diagnostics([record for record, _ in seen]),
         hypot(*errors) / len(seen) / mean if mean > 0 else 0.0,
         metric.get("state", ""),
     )
+
+
+def _all_diagnostics(records: Sequence[Record]) -> tuple[Diagnostic, ...]:
+    """Those of all runs of a case, one of a sentence."""
+    return tuple({one.text: one for record in records for one in diagnostics(record)}.values())
 
 
 def _requests(record: Record, conditions: Mapping[str, Any]) -> int:

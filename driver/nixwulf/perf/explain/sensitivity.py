@@ -9,7 +9,7 @@ from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants
 from nixwulf.perf.explain.subject import facts_of
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
-from nixwulf.perf.predict import predict
+from nixwulf.perf.predict import Prediction, predict
 from nixwulf.perf.work import forward
 
 ENOUGH = 5
@@ -27,8 +27,8 @@ class PredictionInputs:
     constants: Constants
     metric: str
 
-    def speed(self) -> float:
-        """Tokens a second."""
+    def prediction(self) -> Prediction:
+        """Tokens a second with their interval."""
         return predict(
             self.platforms,
             self.model,
@@ -36,15 +36,23 @@ class PredictionInputs:
             self.fabric,
             metric=self.metric,
             constants=self.constants,
-        ).value
+        )
+
+    def speed(self) -> float:
+        """Tokens a second."""
+        return self.prediction().value
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """A change and the factor by which it makes a case faster."""
+    """A change and the factor by which it makes a case faster.
+
+    of_link: 'trips' or 'rate' where the change is one of the link.
+    """
 
     what: str
     factor: float
+    of_link: str = ""
 
     @property
     def enough(self) -> bool:
@@ -89,13 +97,17 @@ _OF_LINKS: Sequence[tuple[str, Callable[[PredictionInputs], PredictionInputs]]] 
     ("a tenth of the link's latency", _latency),
     ("twice the link's bandwidth", _bandwidth),
 )
+_QUANTITIES = {"a tenth of the link's latency": "trips", "twice the link's bandwidth": "rate"}
 
 
 def sensitivities(setting: PredictionInputs) -> tuple[Sensitivity, ...]:
     """Each change, the most helpful first; those of links on several nodes only."""
     changes = [*_OF_NODES, *(_OF_LINKS if setting.fabric else ())]
     before = setting.speed()
-    found = [Sensitivity(what, change(setting).speed() / before) for what, change in changes]
+    found = [
+        Sensitivity(what, change(setting).speed() / before, _QUANTITIES.get(what, ""))
+        for what, change in changes
+    ]
     return tuple(sorted(found, key=lambda one: -one.factor))
 
 

@@ -17,7 +17,7 @@ from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, TensorSize
 from nixwulf.llm.random_model import RandomModel, parse_random_model
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
+from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us, waiting_us
 from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record
 
@@ -206,7 +206,7 @@ def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:
 
 
 def fabric_of(record: Record) -> FabricFacts | None:
-    """Round trips and streams of the run are TCP's, and not valid for RDMA."""
+    """Round trips and streams of the run are TCP's, and not valid for RDMA; lost packets wait."""
     case, fabric = record["case"], record.get("fabric", {})
     if case["nodes"] == 1:
         return None
@@ -214,10 +214,11 @@ def fabric_of(record: Record) -> FabricFacts | None:
     if "kind" not in fabric or not transport:
         raise InputError("The record lacks the kind of its fabric or the transport.")
     tcp = transport == "tcp"
+    rtt = record_rtt_us(record) if tcp else None
     return fabric_facts(
         fabric["kind"],
         transport,
         fabric.get("speed_gbps", 0.0),
-        rtt_us=record_rtt_us(record) if tcp else None,
+        rtt_us=rtt + waiting_us(record) if rtt else None,
         bandwidth_gbps=record_bandwidth_gbps(record) if tcp else None,
     )

@@ -9,9 +9,12 @@ from typing import Any
 
 from nixwulf.core.document import escaped, output, say
 from nixwulf.core.text import format_significant, plural
+from nixwulf.perf.explain.causes import WeighedDiagnostic
 from nixwulf.perf.explain.explanation import Explained
 from nixwulf.perf.explain.measured import Unmeasured
+from nixwulf.perf.explain.remedies import Remedy
 from nixwulf.perf.explain.sensitivity import Sensitivity
+from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.text import (
     LETTERS,
     legend,
@@ -49,16 +52,21 @@ def sentences(explained: Explained) -> Iterator[str]:
     """Sentences beside the numbers."""
     if explained.prediction is None:
         yield explained.why_not
-        yield from explained.diagnostics
+        yield from _of_causes(explained)
+        yield from _of_remedies(explained.remedies)
         return
     yield from _flags(explained)
+    yield from _of_causes(explained)
+    if explained.unexplained:
+        yield _unexplained(explained, explained.prediction)
     yield from advice(explained)
 
 
 def advice(explained: Explained) -> Iterator[str]:
-    """The bottleneck, what would help and what would not; nothing without a prediction."""
+    """Faster ways, the bottleneck, what would help and what not; nothing without a prediction."""
     if explained.prediction is None:
         return
+    yield from _of_remedies(explained.remedies)
     parts = shares(explained.prediction.parts)
     largest = max(parts, key=lambda name: parts[name])
     yield f"Bottleneck: {LETTERS[largest][1]}, {100 * parts[largest]:.0f} % of the predicted time."
@@ -70,7 +78,7 @@ def advice(explained: Explained) -> Iterator[str]:
 
 
 def _flags(explained: Explained) -> Iterator[str]:
-    prediction, diagnostics = explained.prediction, explained.diagnostics
+    prediction = explained.prediction
     if prediction is None:
         return
     ratio = explained.measured / prediction.value
@@ -86,8 +94,6 @@ def _flags(explained: Explained) -> Iterator[str]:
             prediction.low / 2
         ) else "less than predicted"  # fmt: skip
         yield f"Slow: {100 * ratio:.0f} % of the prediction, {much}."
-        if not diagnostics and not any(one.enough for one in explained.links):
-            yield "Nothing in the record explains it."
     elif explained.measured > prediction.high:
         where = "at" if explained.roofline and explained.measured > explained.roofline else "below"
         roofline = (
@@ -96,12 +102,58 @@ def _flags(explained: Explained) -> Iterator[str]:
             else ""
         )
         yield f"Fast: {format_significant(ratio)} times the prediction{roofline}."
-    for one in explained.links:
-        name = "Slow link" if one.enough else NOTICED
-        yield f"{name}: {one.what}. Without that: {percent(one.factor)}."
-    slow = explained.measured < prediction.low
-    for clue in diagnostics:
-        yield f"{'May explain it' if slow else NOTICED}: {clue}"
+
+
+def _of_causes(explained: Explained) -> Iterator[str]:
+    slower = "May explain it" if explained.is_slow else "May slow it"
+    for cause in explained.slows:
+        name = "Slow link" if cause.diagnostic.included else slower
+        yield f"{name}: {cause.diagnostic.text}{_without(cause)}"
+    for cause in explained.noticed:
+        yield f"{NOTICED}: {cause.diagnostic.text}{_without(cause)}"
+
+
+def _without(cause: WeighedDiagnostic) -> str:
+    if cause.known is None or not cause.diagnostic.slows:
+        return ""
+    most = "at most " if cause.diagnostic.most else ""
+    return f" Without that: {most}{percent(cause.known)}."
+
+
+def _unexplained(explained: Explained, prediction: Prediction) -> str:
+    """With the factor that is left, and where to look next."""
+    fast = explained.measured > prediction.high
+    ratio = explained.mended / prediction.value
+    left = (
+        f"{format_significant(ratio if fast else 1 / ratio)} times {'faster' if fast else 'slower'}"
+    )
+    even = "even without that " if explained.mended > explained.measured else ""
+    cluster = explained.cluster_file or "FILE"
+    where = f"nixwulf preflight --cluster {cluster}"
+    if fast or explained.record["kind"] != "run":
+        what = "RUN" if explained.record["kind"] == "run" else explained.record["id"]
+        where = f"nixwulf reproduce {what} --cluster {cluster}"
+    return (
+        f"Not explained: {even}it is {left} than predicted, outside the interval, and no fact of "
+        f"the record shows why. Next: {where}"
+    )
+
+
+def _of_remedies(remedies: Sequence[Remedy]) -> Iterator[str]:
+    """The cheapest in a sentence of its own; what it stands on is said of each."""
+    if not remedies:
+        return
+    first, *others = map(_remedy, remedies)
+    yield f"Cheapest remedy: {first}."
+    if others:
+        yield f"Also faster: {'; '.join(others)}."
+
+
+def _remedy(one: Remedy) -> str:
+    source = "measured in these records" if one.measured else "predicted"
+    sign = "" if one.measured else "~"
+    number = f"{sign}{format_significant(one.speed)} tok/s"
+    return f"{one.what}, {number}, {source} ({percent(one.factor)})"
 
 
 def _list(sensitivities: list[Sensitivity]) -> str:
@@ -210,7 +262,10 @@ def _document(one: Explained) -> dict[str, Any]:
         "unit": "tok/s",
         "measured": one.measured,
         "n_runs": one.runs,
-        "clues": [*one.diagnostics, *(link.what for link in one.links)],
+        "clues": [cause.diagnostic.text for cause in one.causes],
+        "causes": [_cause(cause) for cause in one.slows],
+        "remedies": [dict(vars(remedy)) for remedy in one.remedies],
+        "explained": not one.unexplained,
         "sentences": list(sentences(one)),
     }
     if one.prediction is None:
@@ -225,6 +280,12 @@ def _document(one: Explained) -> dict[str, Any]:
         "assumptions": list(one.prediction.assumptions),
     }
     return document | ({"roof": one.roofline} if one.roofline else {})
+
+
+def _cause(cause: WeighedDiagnostic) -> dict[str, Any]:
+    one = cause.diagnostic
+    document: dict[str, Any] = {"key": one.key, "text": one.text, "slows": one.slows}
+    return document if cause.known is None else {**document, "factor": cause.known}
 
 
 def _rest(rest: Sequence[Unmeasured]) -> list[str]:

@@ -124,7 +124,8 @@ class Gate:
     """One condition; holds, reads and fix document it, and judge yields nothing when it holds.
 
     systems: those of which it can read what it judges by, None for any. command: what to run on a
-    node before judging, None where the facts are enough.
+    node before judging, None where the facts are enough. slows: what is slower where it does not
+    hold: all that nodes do, what their CPUs do, or the link; empty: nothing, or nothing runs.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Gate:
     judge: Callable[[GateContext, Node], Iterable[Verdict]]
     command: Callable[[GateContext, Node], Sequence[str] | None] = lambda context, node: None
     systems: tuple[str, ...] | None = LINUX
+    slows: Literal["nodes", "processors", "link", ""] = ""
 
     def reads_of(self, facts: Facts) -> bool:
         """Whether it can be judged by the facts of a node of this system."""

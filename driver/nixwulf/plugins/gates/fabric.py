@@ -208,6 +208,7 @@ def _judge_strangers(context: GateContext, node: Node) -> Iterator[Verdict]:
 GATES = (
     Gate(
         name="fabric",
+        slows="link",
         holds="the node has its interface, its address and the fabric's MTU, of cables each",
         reads="`/sys/class/net/*/mtu`, `/proc/net/fib_trie`; `ifconfig` on macOS",
         fix="`ip link set INTERFACE mtu N`, or correct the cluster file",
@@ -217,6 +218,7 @@ GATES = (
     ),
     Gate(
         name="path-mtu",
+        slows="link",
         holds="packets of the fabric's MTU pass to every other node, unfragmented",
         reads="`ping -M do -s MTU-28` (macOS: `-D`), each way",
         fix="set the MTU of switches, bridges and routes between them",
@@ -239,6 +241,7 @@ GATES = (
     ),
     Gate(
         name="usb4",
+        slows="link",
         holds="USB4 and Thunderbolt cables trained at the speed of the ports, both ways, at both "
         "ends",
         reads="`{tx,rx}_{speed,lanes}` of `/sys/bus/thunderbolt/devices`, the platform's ports",

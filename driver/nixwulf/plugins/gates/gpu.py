@@ -109,6 +109,7 @@ def _gib(count: int) -> str:
 GATES = (
     Gate(
         name="gpu",
+        slows="nodes",
         holds="the platform's GPU is seen, and the user may open it: no silent run on the CPU",
         reads="`/sys/class/drm`, write access to `/dev/kfd` and `/dev/dri/renderD*`; "
         "`nvidia-smi -L`",

@@ -121,6 +121,7 @@ def _what(entry: Mapping[str, Any], facts: Facts) -> str:
 GATES = (
     Gate(
         name="kernel",
+        slows="nodes",
         holds="the kernel is not older than the platform's `kernel_floor`",
         reads="`/proc/sys/kernel/osrelease`",
         fix="install a newer kernel and reboot",
@@ -129,6 +130,7 @@ GATES = (
     ),
     Gate(
         name="known-bad",
+        slows="nodes",
         holds="kernel and GPU firmware are not among `data/known_bad.toml`",
         reads="`osrelease`; the MES in `/sys/class/drm/*/device/fw_version`; the linux-firmware "
         "release that booted, which only nodes of this flake report",

@@ -102,6 +102,7 @@ def _judge_throttling(context: GateContext, node: Node) -> Iterator[Verdict]:
 GATES = (
     Gate(
         name="governor",
+        slows="nodes",
         holds="no node saves power, and nodes of one platform have the same governor and profile",
         reads="`cpufreq` of cpu0, `/sys/firmware/acpi/platform_profile`",
         fix="`cpupower frequency-set -g performance`, `tuned-adm profile accelerator-performance`",
@@ -110,6 +111,7 @@ GATES = (
     ),
     Gate(
         name="throttling",
+        slows="nodes",
         holds="nothing slows a node down now",
         reads="processors among `/sys/class/thermal/cooling_device*`; a Raspberry Pi's "
         "`get_throttled`; `nvidia-smi`'s throttle reasons",

@@ -218,6 +218,7 @@ GATES = (
     ),
     Gate(
         name="memory",
+        slows="nodes",
         holds="every node has room for its weights, KV cache and compute buffers",
         reads="the model's headers, `MemAvailable`, the GPU's `mem_info_*_total`; `vm_stat` on "
         "macOS",

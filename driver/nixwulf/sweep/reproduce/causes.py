@@ -5,13 +5,13 @@ A fact that both have alike is no cause. Each cause has the command that looks c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.text import format_significant
 from nixwulf.llm import Model
-from nixwulf.perf.explain.diagnostics import diagnostics, slow_links
+from nixwulf.perf.explain.diagnostics import LINK_KEYS, diagnostics
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.record import Record
 
@@ -25,6 +25,8 @@ _SCARCE, _FAR = 0.55, 0.25
 _OTHER = 0.9
 """What a difference of unknown effect is taken to cost, to sort by."""
 _GIB = 2**30
+_COMPARED = {"quota", "affinity", "load", "threads", *LINK_KEYS}
+"""Diagnostics whose facts are held against the record's here."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,11 @@ class Cause:
 
 
 def causes(
-    record: Record, reference: Record, model: Model | None = None, source: str = "FILE"
+    record: Record,
+    reference: Record,
+    model: Model | None = None,
+    source: str = "FILE",
+    costless: Collection[str] = (),
 ) -> list[Cause]:
     """The facts that may have slowed a run, the likeliest first.
 
@@ -49,18 +55,22 @@ def causes(
         reference: of the run or source that it repeats.
         model: as the sweep names it, with its sha256 where that is known.
         source: the cluster's file, for the commands.
+        costless: what the speed of the case does not depend on: sentences of diagnostics, and of
+            the link 'rate' and 'trips'.
     """
+    known = {one.text for one in diagnostics(reference)}
     cpus = [*_limits(record, reference), *_load(record)]
     starved = min((cause.left for cause in cpus if cause.left <= _SCARCE), default=0.0)
     found = [
         *cpus,
         *_threads(record, reference),
-        *(_beside(cause, starved) for cause in _link(record, reference, source)),
+        *(_beside(cause, starved) for cause in _link(record, reference, source, costless)),
         *_model(record, reference, model),
         *_engine(record, reference, source),
         *_clocks(record, reference),
-        *(Cause(text.rstrip("."), f"nixwulf preflight --cluster {source}", _OTHER)
-          for text in diagnostics(record) if text not in diagnostics(reference)),
+        *(Cause(one.text.rstrip("."), f"nixwulf preflight --cluster {source}", _OTHER)
+          for one in diagnostics(record)
+          if one.key not in _COMPARED and one.text not in {*known, *costless}),
     ]  # fmt: skip
     return sorted(found, key=lambda cause: cause.left)
 
@@ -110,23 +120,26 @@ def _threads(record: Record, reference: Record) -> Iterator[Cause]:
             return
 
 
-def _link(record: Record, reference: Record, source: str) -> Iterator[Cause]:
+def _link(
+    record: Record, reference: Record, source: str, costless: Collection[str]
+) -> Iterator[Cause]:
     now, before = record.get("fabric", {}), reference.get("fabric", {})
     name = now.get("name", "")
     test = f"nixwulf bench links --cluster {source}"
     for rate, was in [(record_bandwidth_gbps(record), record_bandwidth_gbps(reference))]:
-        if rate and was and rate < _RATE * was:
+        if rate and was and rate < _RATE * was and "rate" not in costless:
             text = f"{name!r} carried {_number(rate)} Gbit/s, for the record {_number(was)}"
             yield Cause(text, test, rate / was)
     for trip, was in [(record_rtt_us(record), record_rtt_us(reference))]:
-        if trip and was and trip > max(_TRIPS * was, was + _TRIP_US):
+        if trip and was and trip > max(_TRIPS * was, was + _TRIP_US) and "trips" not in costless:
             text = (
                 f"a round trip on {name!r} took {_number(trip)} us, for the record {_number(was)}"
             )
             yield Cause(text, test, was / trip)
     if record_bandwidth_gbps(reference) is None:
-        for text, _ in slow_links(record):
-            yield Cause(text, test, _RATE)
+        for one in diagnostics(record):
+            if one.key in LINK_KEYS and one.text not in costless:
+                yield Cause(one.text.rstrip("."), test, _RATE)
     for key, unit in (("kind", ""), ("speed_gbps", " Gbit/s"), ("mtu", " bytes of MTU")):
         if key in now and key in before and now[key] != before[key]:
             less = isinstance(now[key], int | float) and now[key] < before[key]

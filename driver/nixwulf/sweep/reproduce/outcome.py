@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from nixwulf.core.metric import better
-from nixwulf.perf.explain.explanation import explain_records
+from nixwulf.perf.explain.explanation import Explained, explain_records
 from nixwulf.perf.predict import Prediction
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.compare.interval import Interval, ratio_interval
@@ -20,7 +20,7 @@ from nixwulf.sweep.reproduce.expected import Expectation, expectations, metrics_
 
 INSIDE, SLOWER, FASTER, MISSING = "inside", "slower", "faster", "not measured"
 _RUNS = 3
-Predicted = Mapping[tuple[str, str, str], Prediction | None]
+Explanations = Mapping[tuple[str, str, str], Explained]
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ def repeats(plan: Plan, records: Sequence[Record]) -> list[Repeat]:
     """
     document = {"sweep": {"document": plan.sweep.document}}
     explained, _ = explain_records([(record, document) for record in records])
-    predicted: Predicted = {
-        (one.case["id"], one.metric, canonical(one.conditions)): one.prediction for one in explained
+    explanations: Explanations = {
+        (one.case["id"], one.metric, canonical(one.conditions)): one for one in explained
     }
     return [
         repeat
         for expected in expectations(plan.sweep)
-        for repeat in _of(expected, plan, records, predicted)
+        for repeat in _of(expected, plan, records, explanations)
     ]
 
 
 def _of(
-    expected: Expectation, plan: Plan, records: Sequence[Record], predicted: Predicted
+    expected: Expectation, plan: Plan, records: Sequence[Record], explanations: Explanations
 ) -> Iterator[Repeat]:
     cases = [case for case in plan.cases if expected.of(case)]
     if not cases:
@@ -79,7 +79,9 @@ def _of(
             model = plan.sweep.models.get(case.model or "")
             verdict, ratio, interval = _verdict(expected, [metric for _, metric in found])
             reference = expected.references[0]
-            slow = verdict == SLOWER
+            explained = explanations.get(key)
+            costless = explained.costless if explained else ()
+            source, slow = plan.cluster.source, verdict == SLOWER
             yield Repeat(
                 expected,
                 verdict,
@@ -87,8 +89,8 @@ def _of(
                 fmean(metric["value"] for _, metric in found),
                 ratio,
                 interval,
-                predicted.get(key),
-                tuple(causes(found[-1][0], reference, model, plan.cluster.source)) if slow else (),
+                explained.prediction if explained else None,
+                tuple(causes(found[-1][0], reference, model, source, costless)) if slow else (),
             )
 
 

@@ -74,6 +74,15 @@ def test_what_slowed_the_record_too_is_no_cause():
     assert causes(slowed(both), slowed(both)) == []
 
 
+def test_what_the_speed_does_not_depend_on_is_no_cause():
+    """A pipeline's decoding with 0 % of its time in bytes over the link."""
+    slow = slowed({"gbps": 0.47, "rtt_us": 1100.0})
+    assert len(causes(slow, slowed({}))) == 2
+    (trip,) = causes(slow, slowed({}), costless={"rate"})
+    assert "a round trip" in trip.what
+    assert causes(slow, slowed({}), costless={"rate", "trips"}) == []
+
+
 def test_what_costs_most_comes_first():
     planted = {"facts": {"busy_cpus": 8.0}, "gbps": 0.47, "rtt_us": 250.0}
     found = [cause.left for cause in causes(slowed(planted), slowed({}))]

@@ -1,0 +1,224 @@
+"""Faster ways to run a case, the cheapest first: measured by the same records, else predicted.
+
+What was measured is never predicted as well: a strategy that these records show to be no faster is
+no remedy, whatever the model says of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import hypot
+from typing import Any, Literal
+
+from nixwulf.core.errors import InputError
+from nixwulf.llm.model_facts import ModelFacts
+from nixwulf.perf.explain.measured import MeasuredCase
+from nixwulf.perf.explain.sensitivity import ENOUGH, PredictionInputs
+from nixwulf.perf.inputs import PARALLELISMS, FabricFacts, PlatformFacts, Strategy, fabric_facts
+from nixwulf.perf.scenarios.forecast import room
+from nixwulf.perf.scenarios.source import ModelDescription
+from nixwulf.plugins import engines
+from nixwulf.results.record import Record
+
+Kind = Literal["one-node", "fewer-nodes", "replicas", "split", "parameter", "transport", "fabric"]
+KINDS: tuple[Kind, ...] = (
+    "one-node",
+    "fewer-nodes",
+    "replicas",
+    "split",
+    "parameter",
+    "transport",
+    "fabric",
+)
+"""In order of what they cost: nodes are saved, nothing but words of a sweep changes, a network has
+to be there."""
+Alternative = tuple[Kind, str, MeasuredCase]
+_DEVIATIONS = 2.0  # of the ratio of two means: less is chance
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A way to run a case faster.
+
+    what: it in words. speed: tok/s that it gives, measured or predicted. factor: against the same
+    of the case as it is.
+    """
+
+    kind: Kind
+    what: str
+    speed: float
+    factor: float
+    measured: bool
+
+
+def remedies(
+    one: MeasuredCase,
+    beside: Sequence[MeasuredCase],
+    inputs: PredictionInputs | None,
+    plan: Mapping[str, Any] | None,
+) -> tuple[Remedy, ...]:
+    """All of a case, at most one of a kind, the cheapest first.
+
+    Args:
+        one: the case, a metric of it.
+        beside: cases of the same work that differ in where, or in one parameter.
+        inputs: what its prediction is made of; None without one.
+        plan: of its run, for the other fabrics of its cluster.
+    """
+    alternatives = _alternatives(one, beside)
+    tried = {kind for kind, _, _ in alternatives}
+    found = {remedy.kind: remedy for remedy in _best(_measured(one, alternatives))}
+    if inputs is not None:
+        for remedy in _best(_predicted(one, inputs, plan)):
+            if remedy.kind not in tried:
+                found[remedy.kind] = remedy
+    return tuple(found[kind] for kind in KINDS if kind in found)
+
+
+def _best(found: Iterator[Remedy]) -> list[Remedy]:
+    """The fastest of each kind."""
+    best: dict[Kind, Remedy] = {}
+    for one in found:
+        if one.kind not in best or one.speed > best[one.kind].speed:
+            best[one.kind] = one
+    return list(best.values())
+
+
+def _measured(one: MeasuredCase, alternatives: Sequence[Alternative]) -> Iterator[Remedy]:
+    for kind, what, other in alternatives:
+        factor = other.value / one.value if one.value > 0 else 0.0
+        least = max(ENOUGH / 100, _DEVIATIONS * hypot(one.error, other.error))
+        if factor >= 1 + least:
+            yield Remedy(kind, what, other.value, factor, measured=True)
+
+
+def _alternatives(one: MeasuredCase, beside: Sequence[MeasuredCase]) -> list[Alternative]:
+    found: list[Alternative] = []
+    for other in beside:
+        difference = _difference(one.record, other.record)
+        if difference is not None:
+            found.append((*difference, other))
+    return found
+
+
+def _difference(record: Record, other: Record) -> tuple[Kind, str] | None:
+    """How another record is run otherwise, if it is one change; None where it is none, or more."""
+    here, there = record["case"], other["case"]
+    changed = [
+        key
+        for key in ("parallelism", "transport", "fabric")
+        if here.get(key) != there.get(key)
+    ]  # fmt: skip
+    before, after = here["parameters"], there["parameters"]
+    # What a source does not state may be the same.
+    parameters = [key for key in before.keys() & after if before[key] != after[key]]
+    if here["nodes"] != there["nodes"]:
+        if parameters or there["nodes"] > here["nodes"]:
+            return None
+        if there["nodes"] == 1:
+            return "one-node", "one node"
+        how = f" by {there['parallelism']} over {there['fabric']}" if changed else ""
+        return "fewer-nodes", f"{there['nodes']} nodes{how}"
+    if len(changed) + len(parameters) != 1:
+        return None
+    if parameters:
+        key = parameters[0]
+        return "parameter", f"{key} {after[key]} in place of {before[key]}"
+    key = changed[0]
+    text = f"{there.get(key)} in place of {here.get(key)}"
+    kinds: dict[str, Kind] = {"parallelism": "split", "transport": "transport", "fabric": "fabric"}
+    return kinds[key], text
+
+
+def _predicted(
+    one: MeasuredCase, inputs: PredictionInputs, plan: Mapping[str, Any] | None
+) -> Iterator[Remedy]:
+    before = inputs.speed()
+    for kind, what, other, copies in _strategies(one, inputs, plan):
+        try:
+            after = other.prediction()
+        except InputError:
+            continue  # the model has no sums for it, so it is no advice
+        # Advice has to be true: nearly all of its interval is above what there is.
+        if copies * after.low > max(before, one.value):
+            speed = copies * after.value
+            yield Remedy(kind, what, speed, speed / before, measured=False)
+
+
+def _strategies(
+    one: MeasuredCase, inputs: PredictionInputs, plan: Mapping[str, Any] | None
+) -> Iterator[tuple[Kind, str, PredictionInputs, int]]:
+    """Other ways to run it that fit and that its engine has; the last is the copies that run."""
+    nodes, strategy = len(inputs.platforms), inputs.strategy
+    if nodes == 1:
+        return
+    alone = replace(strategy, parallelism="single")
+    for platform in dict.fromkeys(inputs.platforms):
+        if fits([platform], inputs.model, alone):
+            single = replace(inputs, platforms=(platform,), strategy=alone, fabric=None)
+            yield "one-node", "one node", single, 1
+    if strategy.batch > 1 and inputs.metric == "decode":
+        each = replace(alone, batch=max(1, strategy.batch // nodes))
+        if all(fits([platform], inputs.model, each) for platform in inputs.platforms):
+            single = replace(inputs, platforms=inputs.platforms[:1], strategy=each, fabric=None)
+            yield "replicas", f"{nodes} copies, one on each node", single, nodes
+    for count in range(2, nodes):
+        fewer = inputs.platforms[:count]
+        if fits(fewer, inputs.model, strategy) and _runs(one.record, inputs, strategy, count):
+            yield "fewer-nodes", f"{count} nodes", replace(inputs, platforms=fewer), 1
+    for name in PARALLELISMS[1:]:
+        other = replace(strategy, parallelism=name)
+        if (
+            name != strategy.parallelism
+            and fits(inputs.platforms, inputs.model, other)
+            and _runs(one.record, inputs, other, nodes)
+        ):
+            text = f"{name} in place of {strategy.parallelism}"
+            yield "split", text, replace(inputs, strategy=other), 1
+    for name, link in _fabrics(one.record, plan):
+        text = f"{name} in place of {one.fabric}"
+        yield "fabric", text, replace(inputs, fabric=link), 1
+
+
+def fits(platforms: Sequence[PlatformFacts], model: ModelFacts, strategy: Strategy) -> bool:
+    """Whether it is known that a model fits on nodes, run so."""
+    return room(platforms, ModelDescription(model.name, model), strategy).fits is True
+
+
+def _runs(record: Record, inputs: PredictionInputs, strategy: Strategy, nodes: int) -> bool:
+    """Whether an engine of this driver can be run so."""
+    case = record["case"]
+    try:
+        engine = engines.find(strategy.engine, "--engine")
+    except InputError:
+        return False
+    point = {
+        "benchmark": "",
+        "random": None,
+        "heads": inputs.model.heads,
+        "parameters": {name: one.default for name, one in engine.parameters.items()},
+        "nodes": nodes,
+        "parallelism": strategy.parallelism,
+        "transport": case.get("transport", "tcp"),
+        "fabric_kind": record.get("fabric", {}).get("kind"),
+        "cables": None,
+        "control": True,
+        "gpus": {inputs.platforms[0].kind},
+    }
+    return engine.unsupported(point) is None
+
+
+def _fabrics(record: Record, plan: Mapping[str, Any] | None) -> Iterator[tuple[str, FabricFacts]]:
+    """The other fabrics of the cluster that join as many nodes, as they usually are."""
+    document = plan.get("cluster", {}).get("document", {}) if plan else {}
+    case, nodes = record["case"], document.get("nodes", ())
+    for name, fabric in document.get("fabrics", {}).items():
+        joined = sum(name in node.get("fabrics", {}) for node in nodes)
+        if name == case.get("fabric") or joined < case["nodes"]:
+            continue
+        try:
+            speed = fabric.get("speed_gbps", 0.0)
+            yield name, fabric_facts(fabric["kind"], case.get("transport", "tcp"), speed)
+        except InputError:
+            continue  # nothing is known of it by this transport
