@@ -56,12 +56,31 @@ ENDS = (
 )
 # What becomes of a model's copy, or of the node that takes it.
 COPIES = ("disk full", "silent", "sshd killed", "sshd stopped", "no shell", "cut off")
+_TOKENS = {"tokens": list(range(64))}
+
+
+def _completion(*positions: Any) -> dict[str, Any]:
+    return {**_TOKENS, "choices": [{"text": "", "logprobs": {"content": list(positions)}}]}
+
+
+def _position(number: Any, logprob: Any) -> dict[str, Any]:
+    return {"id": number, "top_logprobs": [{"id": number, "logprob": logprob}]}
+
+
+# To each request of a server: for the tokens of a text, and for what follows it.
 ANSWERS: dict[str, Any] = {
     "object": {}, "list": [], "null": None, "text": "hello", "number": 7,
     "no-tokens": {"tokens": None}, "text-tokens": {"tokens": ["a", "b"]},
     "few-tokens": {"tokens": [1]}, "huge-tokens": {"tokens": [10**400] * 64},
     "float-tokens": {"tokens": [1e30] * 64}, "negative-tokens": {"tokens": [-1] * 64},
-    "nested-tokens": {"tokens": [[[1]]]},
+    "nested-tokens": {"tokens": [[[1]]]}, "no-choices": {**_TOKENS, "choices": []},
+    "no-logprobs": {**_TOKENS, "choices": [{"text": "a", "logprobs": None}]},
+    "no-positions": _completion(), "few-positions": _completion(_position(1, -1.0)),
+    "negative-position": _completion(*[_position(-1, -1.0)] * 32),
+    "huge-position": _completion(*[_position(10**400, -1.0)] * 32),
+    "text-position": _completion(*[_position("a", -1.0)] * 32),
+    "certain-position": _completion(*[_position(1, 7.0)] * 32),
+    "no-number": _completion(*[_position(1, float("nan"))] * 32),
 }  # fmt: skip
 SERVER_ENDS = ("status-500", "html", "half-answer", "no-answer", "never-healthy", "resets")
 

@@ -19,6 +19,8 @@ _CHARACTERS = 8
 _USUAL_CHARACTERS = 4
 # As vLLM writes a token's number where it is asked for that.
 _NUMBER = "token_id:"
+# The logarithm of a probability of 1, as one that was computed in 16 bits may come.
+_ROUNDED_UP = 1e-2
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def positions(answer: Any) -> Answer:
             return tuple(map(_position, logprobs["content"])) or _refuse(answer)
         tokens = [_number(token) for token in choice.get("token_ids") or logprobs["tokens"]]
         tops = [
-            {_number(token): float(value) for token, value in top.items()}
+            {_number(token): _logarithm(value) for token, value in top.items()}
             for top in logprobs.get("top_logprobs") or [{}] * len(tokens)
         ]
         pairs = zip(tokens, tops, strict=True)
@@ -99,7 +101,7 @@ def positions(answer: Any) -> Answer:
 def _position(part: Mapping[str, Any]) -> Position:
     """A token of greedy text is the likeliest: mlx_lm.server names any of those that it lists."""
     tops = part.get("top_logprobs", ())
-    top: dict[Token, float] = {_id(one): float(one["logprob"]) for one in tops}
+    top: dict[Token, float] = {_id(one): _logarithm(one["logprob"]) for one in tops}
     return Position(max(top, key=lambda token: top[token]) if top else _id(part), top)
 
 
@@ -107,6 +109,13 @@ def _id(part: Mapping[str, Any]) -> int:
     number = int(part["id"])
     if number < 0:
         raise ValueError("no token has a number below 0")
+    return number
+
+
+def _logarithm(value: Any) -> float:
+    number = float(value)
+    if not number <= _ROUNDED_UP:
+        raise ValueError("no probability is above 1")
     return number
 
 

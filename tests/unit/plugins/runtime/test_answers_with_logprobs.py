@@ -59,7 +59,7 @@ def asked_by(context, **wanted):
 def test_a_server_that_tokenizes_is_asked_for_the_expected_text_on_top_of_its_cache():
     completions, asked = asked_by(512, logprobs=20)
     prompt = completions.prompt(64)
-    completions.complete(prompt, (703,), 1)
+    completions.complete(prompt, (703,), 2)
     (_, tokenize), (_, complete) = asked
     assert prompt == [*range(64)]
     assert len(tokenize["content"]) >= 64
@@ -142,3 +142,16 @@ def test_an_mlx_that_gives_only_the_token_is_without_probabilities():
 def test_an_answer_without_tokens_is_a_failure_of_the_run(answer):
     with pytest.raises(RunFailure, match="gave no tokens"):
         positions(answer)
+
+
+@pytest.mark.parametrize(("number", "logprob"), [(-1, -1.0), (1, 7.0), (1, float("nan"))])
+def test_a_number_below_0_or_what_is_no_probability_is_a_failure_of_the_run(number, logprob):
+    position = {"id": number, "top_logprobs": [{"id": number, "logprob": logprob}]}
+    with pytest.raises(RunFailure, match="gave no tokens"):
+        positions({"choices": [{"logprobs": {"content": [position]}}]})
+
+
+def test_a_server_that_gives_fewer_tokens_than_it_was_asked_for_fails_the_run():
+    completions, _ = asked_by(512, logprobs=20)
+    with pytest.raises(RunFailure, match="asked for 3 tokens and gave 2"):
+        completions.complete([1, 2], (), 3)
