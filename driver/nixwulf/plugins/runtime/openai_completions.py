@@ -62,7 +62,8 @@ class Completions:
             "cache_prompt": bool(given),
             "ignore_eos": True,
         }
-        return positions(self.post("/v1/completions", request))
+        answer = positions(self.post("/v1/completions", request))
+        return answer if self.context else _up_to_a_tie(answer)
 
 
 def positions(answer: Any) -> Answer:
@@ -92,10 +93,24 @@ def positions(answer: Any) -> Answer:
 
 
 def _position(part: Mapping[str, Any]) -> Position:
-    """A token of greedy text is the likeliest: mlx_lm.server names any of those that it lists."""
+    """The token that was taken; mlx_lm.server names any of those that it lists.
+
+    Greedy text takes one of the likeliest, of equal ones not always the first of the list.
+    """
     tops = part.get("top_logprobs", ())
     top: dict[Token, float] = {int(one["id"]): float(one["logprob"]) for one in tops}
-    return Position(max(top, key=lambda token: top[token]) if top else int(part["id"]), top)
+    token = int(part["id"])
+    likeliest = max(top, key=lambda one: top[one], default=token)
+    return Position(token if top.get(token) == top.get(likeliest) else likeliest, top)
+
+
+def _up_to_a_tie(answer: Answer) -> Answer:
+    """Of a server that does not name the token it took: behind two equal ones all is unknown."""
+    for place, position in enumerate(answer, start=1):
+        likeliest = sorted(position.top.values())[-2:]
+        if len(likeliest) > 1 and likeliest[0] == likeliest[1]:
+            return answer[:place]
+    return answer
 
 
 def _number(token: Any) -> Token:
