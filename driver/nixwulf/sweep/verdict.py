@@ -29,7 +29,7 @@ FACTOR = 10.0
 MOST_LIMIT = 3e-2
 """The same for engines that round much; one whose own repeat is farther apart is no reference.
 
-Not measured but chosen: about the median of the tensors' damages is three times that.
+Chosen, not measured: the median damage of a tensor is three times that.
 """
 
 
