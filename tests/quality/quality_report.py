@@ -21,6 +21,8 @@ def report(rows: Sequence[Row]) -> None:
     lines = [
         "How far apart texts are that are right, and texts that are wrong",
         f"measured {datetime.now(UTC):%Y-%m-%d}, tests/quality; mean divergence of a prompt, nats",
+        "llama.cpp on the CPU of one machine, nodes over loopback; no vLLM, no MLX, no GPU but",
+        "Mesa's llvmpipe; random weights by the driver's recipe, sharp ones attend to few tokens.",
         "",
         f"Limit: {LEAST_LIMIT:g}, or {FACTOR:g} times the floor where that is more, "
         f"up to {MOST_LIMIT:g}.",

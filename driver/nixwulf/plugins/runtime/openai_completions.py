@@ -64,12 +64,14 @@ class Completions:
             "cache_prompt": bool(given),
             "ignore_eos": True,
         }
-        found = positions(self.post("/v1/completions", request))
-        if self.context and len(found) != count:
+        answer = positions(self.post("/v1/completions", request))
+        if not self.context:
+            return _up_to_a_tie(answer)
+        if len(answer) != count:
             raise RunFailure(
-                "failed", f"The server was asked for {count} tokens and gave {len(found)}."
+                "failed", f"The server was asked for {count} tokens and gave {len(answer)}."
             )
-        return found
+        return answer
 
 
 def positions(answer: Any) -> Answer:
@@ -99,10 +101,15 @@ def positions(answer: Any) -> Answer:
 
 
 def _position(part: Mapping[str, Any]) -> Position:
-    """A token of greedy text is the likeliest: mlx_lm.server names any of those that it lists."""
+    """The token that was taken; mlx_lm.server names any of those that it lists.
+
+    Greedy text takes one of the likeliest, of equal ones not always the first of the list.
+    """
     tops = part.get("top_logprobs", ())
     top: dict[Token, float] = {_id(one): _logarithm(one["logprob"]) for one in tops}
-    return Position(max(top, key=lambda token: top[token]) if top else _id(part), top)
+    token = _id(part)
+    likeliest = max(top, key=lambda one: top[one], default=token)
+    return Position(token if top.get(token) == top.get(likeliest) else likeliest, top)
 
 
 def _id(part: Mapping[str, Any]) -> int:
@@ -117,6 +124,15 @@ def _logarithm(value: Any) -> float:
     if not number <= _ROUNDED_UP:
         raise ValueError("no probability is above 1")
     return number
+
+
+def _up_to_a_tie(answer: Answer) -> Answer:
+    """Of a server that does not name the token it took: behind two equal ones all is unknown."""
+    for place, position in enumerate(answer, start=1):
+        likeliest = sorted(position.top.values())[-2:]
+        if len(likeliest) > 1 and likeliest[0] == likeliest[1]:
+            return answer[:place]
+    return answer
 
 
 def _number(token: Any) -> Token:

@@ -126,6 +126,24 @@ def test_the_greedy_token_of_mlx_is_the_likeliest_of_a_list_without_order():
     assert (position.token, position.top) == (9, {5: -4.0, 9: -0.1, 7: -3.0})
 
 
+TIED = ({"id": 5, "logprob": -0.7}, {"id": 9, "logprob": -0.7})
+
+
+def test_of_equal_tokens_the_one_that_llama_server_names_was_taken():
+    part = {"id": 9, "logprob": -0.7, "top_logprobs": list(TIED)}
+    (position,) = positions({"choices": [{"logprobs": {"content": [part]}}]})
+    assert position.token == 9
+
+
+def test_behind_equal_tokens_nothing_of_mlx_is_compared():
+    sure = ({"id": 5, "logprob": -0.1}, {"id": 9, "logprob": -3.0})
+    answer = mlx(sure, TIED, sure)
+    fixed = {"model": "m", "temperature": 0, "seed": 3}
+    short, whole = (Completions(lambda path, request: answer, fixed, room, {}) for room in (0, 99))
+    assert len(short.complete("text", (), 3)) == 2
+    assert len(whole.complete([1], (), 3)) == 3
+
+
 def test_an_mlx_that_gives_only_the_token_is_without_probabilities():
     content = [{"id": 4, "logprob": -0.5}]
     (position,) = positions({"choices": [{"logprobs": {"content": content}}]})
