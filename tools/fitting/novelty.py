@@ -7,9 +7,10 @@ such fits are gives the spreads: a source and a build are always new, a chip and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from math import log, sqrt
 from typing import Any
 
@@ -22,7 +23,12 @@ from nixwulf.perf.predict import QUANTILE_80, Prediction, doubt, predict
 TRAITS = ("machine", "chip", "model", "source", "version")
 NEW_TO_A_USER = ("machine", "model", "source", "version")
 EVERYTHING = ("chip", "model", "source", "version")
+# Where only a version or a model is left out, or nothing, constants are known well: what is off
+# then is what they do not explain.
 _LEARNED_FROM = (
+    (),
+    ("version",),
+    ("model",),
     ("source", "version"),
     ("chip", "source", "version"),
     ("model", "source", "version"),
@@ -31,6 +37,7 @@ _LEARNED_FROM = (
 GROUPS = ("decode_one", "decode_several", "prompt_one", "prompt_several")
 # Chosen: no interval says less than a few percent, and beyond a factor of e it says nothing.
 _DEVIATIONS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
+_TRIED = tuple(product(_DEVIATIONS[1:], _DEVIATIONS, _DEVIATIONS))
 _FEW = 8  # cases that a spread is learned from at least
 _OUTSIDE = 2 / 0.2
 
@@ -87,16 +94,19 @@ class Fits:
         self._fits: dict[tuple[int, ...], Table] = {}
         self._residuals: list[Residual] = []
         self._spreads: dict[frozenset[int], Spreads] = {}
+        self._learner: Learner | None = None
 
     def without(self, case: Case, traits: Sequence[str]) -> Table:
-        """Constants from all cases that share none of the traits with one."""
-        kept = tuple(n for n, other in enumerate(self.cases) if not alike(case, other, traits))
+        """Constants from all cases that share none of the traits with one; without traits, all."""
+        kept = tuple(
+            n for n, other in enumerate(self.cases) if not (traits and alike(case, other, traits))
+        )
         if kept not in self._fits:
             self._fits[kept] = fit([self.cases[number] for number in kept])
         return self._fits[kept]
 
     def residuals(self) -> Sequence[Residual]:
-        """Of all cases, with source and version left out, and then chip, model and both as well."""
+        """Of all cases by each of _LEARNED_FROM, one after the other."""
         if not self._residuals:
             self._residuals = [
                 _residual(case, self.without(case, traits))
@@ -110,15 +120,16 @@ class Fits:
 
         Others' residuals are from fits that had that one among their cases; its own have no part.
         """
-        kept = (
-            frozenset(range(len(self.cases)))
-            if judged is None
-            else frozenset(n for n, o in enumerate(self.cases) if not alike(judged, o, traits))
+        kept = frozenset(
+            n for n, o in enumerate(self.cases) if judged is None or not alike(judged, o, traits)
         )
+        if self._learner is None:
+            self._learner = Learner(self.residuals())
         if kept not in self._spreads:
             count = len(self.cases)
-            used = (one for n, one in enumerate(self.residuals()) if n % count in kept)
-            self._spreads[kept] = learn(used)
+            self._spreads[kept] = self._learner.spreads(
+                [n % count in kept for n in range(count * len(_LEARNED_FROM))]
+            )
         return self._spreads[kept]
 
 
@@ -156,40 +167,64 @@ def group_of(case: Case) -> str:
     return f"{metric}_{'one' if case.nodes == 1 else 'several'}"
 
 
-def learn(residuals: Iterable[Residual]) -> Spreads:
-    """The spreads whose 80 % intervals score best over residuals.
+class Learner:
+    """The spreads whose 80 % intervals score best over residuals, or over some of them.
 
-    The score is that of Gneiting and Raftery for intervals (https://doi.org/10.1198/016214506000001437,
-    6.2): the width, and 2 / 0.2 times what a value is outside. It is least where 80 % are inside.
+    The score is that of Gneiting and Raftery for intervals
+    (https://doi.org/10.1198/016214506000001437, 6.2): the width, and 2 / 0.2 times what a value is
+    outside. It is least where 80 % are inside.
     """
-    groups: dict[str, list[Residual]] = {name: [] for name in GROUPS}
-    everything = list(residuals)
-    for one in everything:
-        groups[group_of(one.case)].append(one)
-    return Spreads(
-        *(_learn(group if len(group) >= _FEW else everything) for group in groups.values())
-    )
+
+    def __init__(self, residuals: Sequence[Residual]) -> None:
+        self._groups = [
+            [n for n, one in enumerate(residuals) if group_of(one.case) == group]
+            for group in GROUPS
+        ]
+        self._scores = [_scores([residuals[n] for n in group]) for group in self._groups]
+        self._blocks = [_block(one.case) for one in residuals]
+
+    def spreads(self, used: Sequence[bool]) -> Spreads:
+        """Of the residuals that are used, true or false of each."""
+        sums = [
+            scores @ self._weights(group, used)
+            for group, scores in zip(self._groups, self._scores, strict=True)
+        ]
+        few = [sum(used[n] for n in group) < _FEW for group in self._groups]
+        chosen = [sum(sums) if is_few else own for own, is_few in zip(sums, few, strict=True)]
+        return Spreads(*(_spread(int(scores.argmin())) for scores in chosen))
+
+    def _weights(self, group: Sequence[int], used: Sequence[bool]) -> Any:
+        """Rows of one model on one machine by one source are off together."""
+        import numpy as np
+
+        sizes = Counter(self._blocks[n] for n in group if used[n])
+        return np.array([1 / sqrt(sizes[self._blocks[n]]) if used[n] else 0.0 for n in group])
 
 
-def _learn(group: Sequence[Residual]) -> Spread:
+def learn(residuals: Sequence[Residual]) -> Spreads:
+    """The spreads that all residuals show."""
+    return Learner(residuals).spreads([True] * len(residuals))
+
+
+def _scores(group: Sequence[Residual]) -> Any:
+    """Of each spread that is tried (rows) over each residual (columns)."""
     import numpy as np
 
-    if not group:
-        return Spread(_DEVIATIONS[-1])
-    off, longer, shorter, chips, models = np.array(
-        [(o.off, o.longer, o.shorter, o.new_chip, o.new_model) for o in group]
-    ).T
-    sizes = Counter(_block(one.case) for one in group)
-    # Rows of one model on one machine by one source are off together.
-    weight = np.array([1 / sqrt(sizes[_block(one.case)]) for one in group])
-    parts = np.array(np.meshgrid(_DEVIATIONS[1:], _DEVIATIONS, _DEVIATIONS, indexing="ij"))
-    tried: Any = parts.reshape(3, -1)
-    seen = np.array([np.ones_like(off), chips, models])
-    own = QUANTILE_80**2 * (tried**2).T @ seen
+    off, longer, shorter, chips, models = (
+        np.array(
+            [(o.off, o.longer, o.shorter, o.new_chip, o.new_model) for o in group], dtype=float
+        )
+        .reshape(len(group), 5)
+        .T
+    )
+    own = QUANTILE_80**2 * np.array(_TRIED) ** 2 @ np.array([np.ones_like(off), chips, models])
     up, down = np.sqrt(own + longer**2), np.sqrt(own + shorter**2)
     outside = np.maximum(0.0, np.abs(off) - np.where(off > 0, up, down))
-    best = int(np.argmin((up + down + _OUTSIDE * outside) @ weight))
-    return Spread(*(float(one) for one in tried[:, best]))
+    return up + down + _OUTSIDE * outside
+
+
+def _spread(number: int) -> Spread:
+    return Spread(*_TRIED[number])
 
 
 def _block(case: Case) -> tuple[object, ...]:
