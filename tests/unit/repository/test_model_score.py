@@ -385,7 +385,7 @@ def scored() -> str:
         pytest.skip("no results/published/numbers.csv, and NIXWULF_REFERENCE names no folder")
     table = own if own.exists() else Path(str(reference)) / "published.csv"
     command = [sys.executable, str(ROOT / "tools" / "score_model.py"), str(table), "--worst", "3"]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout
 
 
 def figures(scored: str, title: str, new: str) -> dict[str, float]:

@@ -49,7 +49,8 @@ class Performance:
     other engine then. collective: how nodes sum what they computed: 'ring', 'tree' (or a ring,
     whichever is faster for the size), 'mesh' (each sends its whole sum to all others at once),
     'star' (the root serves one after the other), 'rpc' (all through the client). star_before: the
-    version from which on the collective is that, and before it a star. prompt_chunk: tokens of a prompt computed at once. activation_bytes: of a
+    version from which on the collective is that, and before it a star. prompt_chunk: tokens of a
+    prompt computed at once. activation_bytes: of a
     value that kernels and nodes hand on. tiles: tokens of a tile of a product of matrices by kind
     of device, 64 on those that are not named.
     """
