@@ -9,15 +9,18 @@ formulas changed; docs/model.md says how the fit works.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from fitting.fit import KINDS, fit
+from fitting.fit import KINDS, Table, fit
+from fitting.novelty import Fits
 from fitting.published import cases, read_rows
-from fitting.score import spreads
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import write_atomically
 from nixwulf.perf.constants import FILE, NAMES
@@ -25,7 +28,9 @@ from nixwulf.perf.constants import FILE, NAMES
 _HEAD = """\
 # Written by tools/fit_model.py from published numbers; docs/model.md says what each one means.
 # deviation: standard deviation of the logarithm (0.1: about 10 %). cases: of this engine on this
-# kind of device; with none, the values are what other engines and devices have.
+# kind of device; with none, the values are what other engines and devices have. spread: deviation
+# of the logarithm that constants leave, for a source and build that are new; chip and model are
+# added in squares where they are not among those known of the engine.
 """
 
 
@@ -37,19 +42,29 @@ def main() -> None:
     arguments = parser.parse_args()
     found, _ = cases(row for path in arguments.csv for row in read_rows(path))
     used = [case for case in found if case.complete]
-    table = fit(used, *spreads(used))
-    lines = [_HEAD]
+    table = fit(used, Fits(used).spreads())
+    write_atomically(arguments.out, "\n".join(_lines(table)) + "\n")
+    print(f"{len(used)} cases of {len({case.machine for case in used})} machines: {arguments.out}")
+
+
+def _lines(table: Table) -> Iterator[str]:
+    """The file of the constants."""
+    some = next(iter(next(iter(table.values())).values()))
+    yield _HEAD
+    yield "[spread]"
+    for name, spread in asdict(some.spreads).items():
+        yield f"{name} = {{ {', '.join(f'{part} = {one:.2f}' for part, one in spread.items())} }}"
+    for engine, kinds in table.items():
+        yield f'\n[known."{engine}"]'
+        for name in ("chips", "models"):
+            yield f"{name} = {json.dumps(sorted(getattr(kinds[KINDS[0]], name)))}"
     for engine, kinds in table.items():
         for kind in KINDS:
             constants = kinds[kind]
-            lines.append(f'\n[engines."{engine}".{kind}]\ncases = {constants.cases}')
+            yield f'\n[engines."{engine}".{kind}]\ncases = {constants.cases}'
             for name, deviation in zip(NAMES, constants.deviations, strict=True):
                 value = f"{getattr(constants, name):.4g}"
-                lines.append(f"{name} = {{ value = {value}, deviation = {deviation:.3f} }}")
-            for name in ("spread", "prompt_spread"):
-                lines.append(f"{name} = {{ value = {getattr(constants, name):.3f} }}")
-    write_atomically(arguments.out, "\n".join(lines) + "\n")
-    print(f"{len(used)} cases of {len({case.machine for case in used})} machines: {arguments.out}")
+                yield f"{name} = {{ value = {value}, deviation = {deviation:.3f} }}"
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Score the performance model against published numbers that had no part in its constants.
 
-Usage: .venv/bin/python tools/score_model.py CSV... [--chip] [--all | --worst N]
+Usage: .venv/bin/python tools/score_model.py CSV... [--all | --worst N]
 
-The files have the columns of results/published/numbers.csv. Each machine is judged with constants
-fitted without it, and with intervals from errors on the others, fitted without it too. A
-configuration that was published several times is one case, the median; 'by rows' counts each row.
---chip leaves out all machines with the same chip, not one alone;
---all prints every case of several nodes, --worst N the N that are furthest off.
+The files have the columns of results/published/numbers.csv. Each case is judged with constants
+fitted without all cases that share its machine, chip, model, source or version of the engine, in
+turn and together, and with intervals from errors on what is left. A configuration that was
+published several times is one case, the median; 'by rows' counts each row. Directions, and the
+cases that --all prints of several nodes (--worst N: the N furthest off), have machine, model,
+source and version new.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -24,39 +24,54 @@ from statistics import median
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from fitting.hpl import predict_hpl
-from fitting.machines import chip
+from fitting.novelty import EVERYTHING, NEW_TO_A_USER, TRAITS, Fits, group_of
 from fitting.published import cases, hpl_cases, read_rows
-from fitting.score import Judged, Pair, direction, judge, pairs
+from fitting.score import Judged, Pair, direction, judge, judge_shipped, pairs
 from nixwulf.core.errors import NixwulfError
 
 _KNOWN = Path(__file__).parents[1] / "results" / "published" / "numbers.csv"
 _SENTENCE = 80
+_TITLES = {
+    "decode_several": "decode, several nodes",
+    "decode_one": "decode, one node",
+    "prompt_several": "prompt, several nodes",
+    "prompt_one": "prompt, one node",
+}
+_NOVELTIES = {trait: (trait,) for trait in TRAITS} | {
+    ", ".join(traits): traits for traits in (NEW_TO_A_USER, EVERYTHING)
+}
 
 
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("csv", nargs="+", type=Path)
-    parser.add_argument("--chip", action="store_true")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--worst", type=int, default=0)
     arguments = parser.parse_args()
     rows = [row for path in arguments.csv for row in read_rows(path)]
     found, left_out = cases(rows)
     known = cases(read_rows(_KNOWN))[0]
-    if arguments.chip:
-        found, known = (
-            [replace(one, machine=chip(one.machine)) for one in group] for group in (found, known)
-        )
-    everything = judge(found, known)
+    ids = {row for case in found for row in case.ids}
+    others = [case for case in known if ids.isdisjoint(case.ids)]
+    fits = Fits([case for case in (*found, *others) if case.complete])
+    complete = [case for case in found if case.complete]
+    everything = judge(found, fits)
     judged = [one for one in everything if one.case.complete]
     split = sorted(
-        (one for one in judged if one.case.nodes > 1 and one.case.metric != "prompt"),
+        (one for one in judged if group_of(one.case) == "decode_several"),
         key=lambda one: -abs(one.off),
     )
     if not split:
         parser.error("these files have no speed of several nodes that the model can be asked for")
-    print_figures(judged, split, "chip" if arguments.chip else "machine")
+    by_novelty = {
+        name: judge(
+            [case for case in complete if traits != ("version",) or case.versions], fits, traits
+        )
+        for name, traits in _NOVELTIES.items()
+    } | {"the shipped constants: all had a part": judge_shipped(complete)}
+    print_figures(by_novelty)
+    print_anchored(split)
     print_hpl(rows)
     print_directions(pairs(everything))
     several = {
@@ -75,37 +90,45 @@ def main() -> None:
         )
 
 
-def print_figures(judged: Sequence[Judged], split: Sequence[Judged], what: str) -> None:
-    """Errors of the model from facts alone and of the naive roofline, by what is predicted."""
-    alone = [one for one in split if one.case.strategy.batch == 1]
-    groups = {
-        "decode, several nodes": split,
-        "decode, several nodes, one sequence": alone,
-        "decode, one node": [o for o in judged if o.case.nodes == 1 and o.case.metric != "prompt"],
-        "prompt, several nodes": [
-            o for o in judged if o.case.nodes > 1 and o.case.metric == "prompt"
-        ],
-        "prompt, one node": [o for o in judged if o.case.nodes == 1 and o.case.metric == "prompt"],
-    }
-    print(
-        f"{f'one {what} left out, from facts alone':40} "
-        "cases  rows  median  by rows  naive  inside 80 %"
-    )
-    for name, group in groups.items():
-        if not group:
+def print_figures(by_novelty: Mapping[str, Sequence[Judged]]) -> None:
+    """Errors by what had no part in constants and intervals, for each thing that is predicted."""
+    for group, title in _TITLES.items():
+        found = {
+            name: [one for one in judged if group_of(one.case) == group]
+            for name, judged in by_novelty.items()
+        }
+        if not any(found.values()):
             continue
-        by_row = [abs(o.prediction.value / value - 1) for o in group for value in o.case.values]
-        naive = median(o.naive_error for o in group) if name.startswith("decode") else None
-        print(
-            f"{name:40} {len(group):5} {len(by_row):5} {median(o.error for o in group):7.1%} "
-            f"{median(by_row):8.1%} {f'{naive:6.0%}' if naive is not None else '      '} "
-            f"{sum(o.inside for o in group) / len(group):11.0%}"
-        )
+        naive = ""
+        if group.startswith("decode"):
+            error = median(one.naive_error for one in next(iter(found.values())))
+            naive = f"; bandwidth over bytes is off by {error:.0%}"
+        print(f"{title}{naive}")
+        print(f"  {'new':38} cases  rows  median  by rows  inside 80 %  rows inside")
+        for name, judged in found.items():
+            if judged:
+                print(f"  {name:38} {_figures(judged)}")
+        print()
+
+
+def _figures(judged: Sequence[Judged]) -> str:
+    """Counts, errors and what is inside the intervals."""
+    each = [(one.prediction, value) for one in judged for value in one.case.values]
+    by_row = median(abs(prediction.value / value - 1) for prediction, value in each)
+    rows_inside = sum(prediction.low <= value <= prediction.high for prediction, value in each)
+    return (
+        f"{len(judged):5} {len(each):5} {median(one.error for one in judged):7.1%} {by_row:8.1%} "
+        f"{sum(one.inside for one in judged) / len(judged):12.0%} {rows_inside / len(each):12.0%}"
+    )
+
+
+def print_anchored(split: Sequence[Judged]) -> None:
+    """Errors where the speed of one node of the machine is known."""
     anchored = [abs(o.anchored / o.case.value - 1) for o in split if o.anchored is not None]
     if anchored:
         same = median(o.error for o in split if o.anchored is not None)
         print(
-            f"\nwith the speed of one node measured: {median(anchored):.1%} over "
+            f"with the speed of one node measured: {median(anchored):.1%} over "
             f"{len(anchored)} cases; the same cases from facts alone: {same:.1%}"
         )
 

@@ -22,12 +22,17 @@ part is. Shares are of the memory's bandwidth (weights, cache) and of the nomina
 the logarithm (0.1: about 10 %). With no cases the values are what other engines and devices have.
 
 """
+_SPREADS = """
+What constants leave: the standard deviation of the logarithm of a speed whose source and build had
+no part in the fit, and what is added in squares where the chip, or the model on that engine, had
+none. `driver/nixwulf/data/model/constants.toml` names those that had.
+
+"""
 _RESULTS = Path(__file__).parents[2] / "results" / "model"
-_OUTPUTS = ("score.txt", "score-by-chip.txt")
 _SCORES = """# Scores of the performance model
 
-What `tools/score_model.py` printed, first with one machine left out, then with all machines of a
-chip; [model.md](../model.md) says how to read it.
+What `tools/score_model.py` printed; [model.md](../model.md) says how to read it. Each line of a
+table leaves out of constants and intervals whatever shares with the judged case what it names.
 """
 _MODELS = """# Models with known facts
 
@@ -42,19 +47,21 @@ def pages() -> dict[str, str]:
     return {
         "scores.md": _scores(),
         "constants.md": _CONSTANTS
-        + table(["engine", "device", "cases", *_SHARES, *_TIMES], _constants()),
+        + table(["engine", "device", "cases", *_SHARES, *_TIMES], _constants())
+        + _SPREADS
+        + table(["", "source and build", "chip", "model"], _spreads()),
         "models.md": _MODELS
         + table(["model", "layers", "parameters", "active", "experts", "source"], _models()),
     }
 
 
 def _scores() -> str:
-    outputs = ((_RESULTS / name).read_text(encoding="utf-8") for name in _OUTPUTS)
+    output = (_RESULTS / "score.txt").read_text(encoding="utf-8")
     known = tomllib.loads((_RESULTS / "known.toml").read_text(encoding="utf-8"))
-    parts = [_SCORES, *(f"```text\n{text.rstrip()}\n```\n" for text in outputs)]
+    parts = [_SCORES, f"```text\n{output.rstrip()}\n```\n"]
     parts += ["## Where it is wrong, and what fact is missing\n"]
     parts += [table(["published", "off", "missing"], known["wrong"])]
-    parts += ["## Prompts: what was tried and did not help\n"]
+    parts += ["## What was tried and did not help\n"]
     parts += [table(["tried", "why not"], known["tried"])]
     return "\n".join(parts)
 
@@ -64,6 +71,11 @@ def _constants() -> Iterator[list[str]]:
         for device, values in devices.items():
             shown = [_constant(values, name) for name in (*_SHARES, *_TIMES)]
             yield [engine, device, str(values["cases"]), *shown]
+
+
+def _spreads() -> Iterator[list[str]]:
+    for name, parts in _toml("constants.toml")["spread"].items():
+        yield [name.replace("_", ", "), *(f"{one:.2f}" for one in parts.values())]
 
 
 def _constant(values: dict[str, Any], name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from fitting.published import Case
 from nixwulf.perf import least_squares
-from nixwulf.perf.constants import NAMES, Constants, family
+from nixwulf.perf.constants import NAMES, NO_SPREAD, Constants, Spreads, family
 from nixwulf.perf.predict import total, uneven
 
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
@@ -85,12 +85,8 @@ _FIELDS = dict(
 Table = Mapping[str, Mapping[str, Constants]]
 
 
-def fit(
-    cases: Sequence[Case],
-    spread: Mapping[str, float] | None = None,
-    prompt_spread: Mapping[str, float] | None = None,
-) -> Table:
-    """The constants that fit cases best, by engine and kind; spreads by engine ('': any other).
+def fit(cases: Sequence[Case], spreads: Spreads = NO_SPREAD) -> Table:
+    """The constants that fit cases best, by engine and kind, with the spreads that are given.
 
     Without cases they are what was taken for granted, which is what the priors say.
     """
@@ -99,6 +95,11 @@ def fit(
     index, unknown, covariance = _solve(cases)
     least, base = _ends()
     places = [place(case) for case in cases]
+    chips: dict[str, set[str]] = {engine: set() for engine in ENGINES}
+    models: dict[str, set[str]] = {engine: set() for engine in ENGINES}
+    for case, (engine, _) in zip(cases, places, strict=True):
+        chips[engine].update(platform.chip for platform in case.platforms)
+        models[engine].add(case.model.name)
 
     def constants(engine: str, kind: str) -> Constants:
         chosen = np.zeros((len(NAMES), len(index)))
@@ -111,9 +112,10 @@ def fit(
         return Constants(
             **{name: _value(name, float(factor)) for name, factor in factors},
             deviations=tuple(float(one) for one in deviations),
-            spread=_of_engine(spread, engine),
-            prompt_spread=_of_engine(prompt_spread, engine),
+            spreads=spreads,
             cases=places.count((engine, kind)),
+            chips=frozenset(chips[engine]),
+            models=frozenset(models[engine]),
         )
 
     return {engine: {kind: constants(engine, kind) for kind in KINDS} for engine in ENGINES}
@@ -215,20 +217,11 @@ def _granted(index: Mapping[tuple[str, str], int]) -> tuple[Any, Any, Any]:
     return precision, covariance @ pull, covariance
 
 
-def overlaps(case: Case, machine: str) -> bool:
-    """Whether a case is of a machine, or of a mixed cluster with one of its nodes."""
-    return bool(set(case.machine.split(" and ")) & set(machine.split(" and ")))
-
-
 def _made_of(name: str, engine: str, kind: str) -> list[tuple[str, str]]:
     keys = [(name, part) for part in ("", engine, kind)]
     # One client of llama.cpp makes hops and sums: a device that is slow at one is slow at both.
     last = "hop_us" if (name, engine) == ("sync_us", "llama.cpp") else name
     return [*keys, (last, f"{engine}.{kind}")]
-
-
-def _of_engine(spread: Mapping[str, float] | None, engine: str) -> float:
-    return spread.get(engine, spread.get("", 0.0)) if spread else 0.0
 
 
 def _parts() -> list[str]:

@@ -60,6 +60,7 @@ class Case:
 
     complete: whether its quantization and lengths are stated, so that the value can be judged.
     deviation: the standard deviation of its repetitions as a share of the value, if that is stated.
+    sources: who measured its rows; versions: of the engine, as far as rows state them.
     """
 
     rows: tuple[tuple[str, float], ...]
@@ -73,6 +74,8 @@ class Case:
     interconnect: str
     complete: bool
     deviation: float = 0.0
+    sources: frozenset[str] = frozenset()
+    versions: frozenset[str] = frozenset()
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -136,6 +139,8 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
     """Cases of the rows that are speeds of language models, and by id why other such are none."""
     found: dict[Any, list[tuple[str, float]]] = {}
     deviations: dict[Any, list[float]] = {}
+    sources: dict[Any, set[str]] = {}
+    versions: dict[Any, set[str]] = {}
     left_out: dict[str, str] = {}
     for row in rows:
         if row["unit"] not in {"tok/s", "ms"} or row["metric"] == "ttft_ms":
@@ -148,10 +153,14 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
         else:
             found.setdefault(key, []).append((row["id"], value))
             deviations.setdefault(key, []).append(share)
+            sources.setdefault(key, set()).add(row.get("source", ""))
+            versions.setdefault(key, set()).add(row.get("engine_version", ""))
     return [
         replace(
             Case(tuple(seen), median(value for _, value in seen), *key),
             deviation=median(deviations[key]),
+            sources=frozenset(sources[key] - {""}),
+            versions=frozenset(versions[key] - {""}),
         )
         for key, seen in found.items()
     ], left_out

@@ -1,14 +1,16 @@
-"""Judging the model: each machine by constants that were fitted without it."""
+"""Judging the model: each case by constants that were fitted without what is like it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import exp, log, sqrt
+from math import exp, log
 
-from fitting.fit import KERNELS, Table, fit, overlaps, place
+from fitting.fit import place
+from fitting.novelty import NEW_TO_A_USER, Fits, predict_case
 from fitting.published import Case
-from nixwulf.perf.predict import QUANTILE_80, Prediction, doubt, predict
+from nixwulf.perf.constants import load
+from nixwulf.perf.predict import Prediction
 
 SAME = 0.05
 """Speeds within this share of each other are the same."""
@@ -83,77 +85,27 @@ def direction(factor: float) -> str:
     return "faster" if factor > 1 else "slower"
 
 
-def judge(cases: Sequence[Case], more: Sequence[Case] = ()) -> list[Judged]:
-    """Every case, judged by a fit of these and more cases, without its machine.
+def judge(cases: Sequence[Case], fits: Fits, traits: Sequence[str] = NEW_TO_A_USER) -> list[Judged]:
+    """Every case, judged by a fit without all that share one of the traits with it.
 
-    Incomplete cases are in no fit; nor are those of more that have a row of a case's.
+    Args:
+        cases: those to judge; incomplete ones too.
+        fits: of complete cases, these among them.
+        traits: of novelty.TRAITS, what had no part in the constants and in the intervals.
     """
-    rows = {row for case in cases for row in case.ids}
-    more = [case for case in more if not rows.intersection(case.ids)]
-    complete = [case for case in (*cases, *more) if case.complete]
     judged = []
-    for machine in sorted({case.machine for case in cases}):
-        known = without(complete, machine)
-        own = [case for case in cases if case.machine == machine]
-        judged += [Judged(case, predict_case(case, known)) for case in own]
+    for case in cases:
+        spreads = fits.spreads(case, traits)
+        known = fits.without(case, traits)
+        engine, kind = place(case)
+        constants = replace(known[engine][kind], spreads=spreads)
+        judged.append(Judged(case, predict_case(case, {engine: {kind: constants}})))
     return [anchor(one, judged) for one in judged]
 
 
-def without(cases: Sequence[Case], machine: str) -> Table:
-    """Constants and their spreads from all machines but one."""
-    others = [case for case in cases if not overlaps(case, machine)]
-    return fit(others, *spreads(others))
-
-
-def spreads(cases: Sequence[Case]) -> tuple[dict[str, float], dict[str, float]]:
-    """By engine, what intervals need to hold 80 % of left out machines' values: decode, prompts.
-
-    An engine has few machines, and what they have in common is not what the next one will show: the
-    larger of its own and that of all ('') counts.
-    """
-    decode: dict[str, list[float]] = {}
-    prompts: dict[str, list[float]] = {}
-    for machine in sorted({case.machine for case in cases}):
-        known = fit([case for case in cases if not overlaps(case, machine)])
-        for case in (case for case in cases if case.machine == machine):
-            engine, kind = place(case)
-            prediction = predict_case(case, known)
-            off = log(prediction.value / case.value)
-            longer, shorter = doubt(
-                prediction.parts, known[engine][kind], case.model, case.strategy, case.metric
-            )
-            more = off**2 - (longer if off > 0 else shorter) ** 2
-            excess = prompts if case.metric == "prompt" else decode
-            excess.setdefault(engine, []).append(max(0.0, more) / QUANTILE_80**2)
-    return _larger(decode), {key: max(KERNELS, one) for key, one in _larger(prompts).items()}
-
-
-def _larger(excess: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Of each engine its own or that of all, as deviations."""
-    everything = [one for group in excess.values() for one in group]
-    if not everything:
-        return {}
-    of_all = _at_80(everything)
-    found = {"": sqrt(of_all)}
-    return found | {engine: sqrt(max(_at_80(group), of_all)) for engine, group in excess.items()}
-
-
-def _at_80(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(0.8 * len(ordered)))]
-
-
-def predict_case(case: Case, known: Table) -> Prediction:
-    """Of a published case, by a fit."""
-    engine, kind = place(case)
-    return predict(
-        case.platforms,
-        case.model,
-        case.strategy,
-        case.fabric,
-        metric=case.metric,
-        constants=known[engine][kind],
-    )
+def judge_shipped(cases: Sequence[Case]) -> list[Judged]:
+    """Every case by the shipped constants, which it may have had a part in."""
+    return [Judged(case, predict_case(case, load())) for case in cases]
 
 
 def anchor(one: Judged, judged: Sequence[Judged]) -> Judged:

@@ -5,10 +5,11 @@ data/model/constants.toml is written by tools/fit_model.py and by nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
+from math import hypot
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,42 @@ FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "constants.tom
 
 
 @dataclass(frozen=True)
+class Spread:
+    """Deviation of a speed's logarithm that constants do not explain, by what had no part in a fit.
+
+    source: that of a source and a build that had none, as a user's have none. chip and model: what
+    is added in squares where the chip, or the model on that engine, had none either.
+    """
+
+    source: float
+    chip: float = 0.0
+    model: float = 0.0
+
+    def deviation(self, *, new_chip: bool, new_model: bool) -> float:
+        """Of a configuration."""
+        return hypot(self.source, self.chip * new_chip, self.model * new_model)
+
+
+@dataclass(frozen=True)
+class Spreads:
+    """Of decoding and of prompts, on one node and on several."""
+
+    decode_one: Spread
+    decode_several: Spread
+    prompt_one: Spread
+    prompt_several: Spread
+
+    def of(self, metric: str, nodes: int) -> Spread:
+        """That of a metric (serve has that of decode) on so many nodes."""
+        if metric == "prompt":
+            return self.prompt_one if nodes == 1 else self.prompt_several
+        return self.decode_one if nodes == 1 else self.decode_several
+
+
+NO_SPREAD = Spreads(*[Spread(0.0)] * 4)
+
+
+@dataclass(frozen=True)
 class Constants:
     """Of one engine on one kind of device.
 
@@ -29,9 +66,9 @@ class Constants:
     tokens with those before). Times in us that the host needs: layer (to start the kernels of one
     simple layer), hop (to hand a pipeline's state to the next node), sync (a collective, beside
     what the link needs). deviations: standard deviations of their logarithms, in
-    the order of NAMES. spread and prompt_spread: that of what the constants do not explain of
-    decoding and of prompts, as errors on machines that had no part in a fit show it. cases:
-    published ones of this engine on this kind of device.
+    the order of NAMES. spreads: those of what the constants do not explain. cases: published ones
+    of this engine on this kind of device. chips and models: those of the engine's cases on any
+    device, whose spread is less.
     """
 
     weights: float
@@ -42,9 +79,10 @@ class Constants:
     sync_us: float
     attention: float
     deviations: tuple[float, ...]
-    spread: float
-    prompt_spread: float = 0.0
+    spreads: Spreads
     cases: int = 1
+    chips: frozenset[str] = field(default=frozenset(), repr=False)
+    models: frozenset[str] = field(default=frozenset(), repr=False)
 
 
 NAMES = tuple(field.name for field in fields(Constants))[:7]
@@ -64,8 +102,10 @@ def load(path: Path = FILE) -> Mapping[str, Mapping[str, Constants]]:
     """Constants by engine, then by kind; raises InputError when the file is not whole."""
     document = read_toml(path)
     try:
+        spreads = Spreads(**{name: Spread(**parts) for name, parts in document["spread"].items()})
+        known = document["known"]
         return {
-            engine: {kind: _parse(table) for kind, table in kinds.items()}
+            engine: {kind: _parse(table, spreads, known[engine]) for kind, table in kinds.items()}
             for engine, kinds in document["engines"].items()
         }
     except (KeyError, TypeError, ValueError) as error:
@@ -74,15 +114,18 @@ def load(path: Path = FILE) -> Mapping[str, Mapping[str, Constants]]:
         ) from None
 
 
-def _parse(table: Mapping[str, Any]) -> Constants:
+def _parse(
+    table: Mapping[str, Any], spreads: Spreads, known: Mapping[str, Sequence[str]]
+) -> Constants:
     values = {name: float(table[name]["value"]) for name in NAMES}
     deviations = tuple(float(table[name]["deviation"]) for name in NAMES)
     return Constants(
         **values,
         deviations=deviations,
-        spread=float(table["spread"]["value"]),
-        prompt_spread=float(table["prompt_spread"]["value"]),
+        spreads=spreads,
         cases=int(table["cases"]),
+        chips=frozenset(known["chips"]),
+        models=frozenset(known["models"]),
     )
 
 

@@ -25,7 +25,8 @@ class PlatformFacts:
     """A machine: bandwidth of its memory in GB/s, dense 16-bit compute in Tflop/s (0: not known).
 
     kind: who made the device that computes ('amd', 'nvidia', 'apple'), or 'cpu'. hpl_gflops is what
-    one node gives at HPL, 0 where that is not known.
+    one node gives at HPL, 0 where that is not known. target: the GPU's, as
+    LLVM names it, where that is stated.
     """
 
     name: str
@@ -35,6 +36,12 @@ class PlatformFacts:
     memory_gib: float = 0.0
     hpl_gflops: float = 0.0
     assumptions: tuple[str, ...] = ()
+    target: str = ""
+
+    @property
+    def chip(self) -> str:
+        """What machines of several makers have in common: the GPU's target, else the name."""
+        return self.target or self.name
 
     def __post_init__(self) -> None:
         positive(f"memory bandwidth of {self.name!r}", self.bandwidth_gbs, "GB/s")
@@ -124,6 +131,7 @@ def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
         value("memory_gib"),
         hpl,
         () if measured else (assumption,),
+        gpu.get("target", "") if gpu else "",
     )
 
 

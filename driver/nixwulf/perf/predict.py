@@ -73,7 +73,10 @@ def predict(
         assumptions.append(f"{engine} on {kind}: no published numbers, so constants of others")
     if _checked(strategy, metric) > 1 and model.routed:
         assumptions.append("a batch's tokens choose their experts evenly")
-    spread = known.prompt_spread if metric == "prompt" else known.spread
+    spread = known.spreads.of(metric, len(platforms)).deviation(
+        new_chip=any(platform.chip not in known.chips for platform in platforms),
+        new_model=model.name not in known.models,
+    )
     slower, faster = (
         exp(hypot(QUANTILE_80 * spread, side))
         for side in doubt(parts, known, model, strategy, metric)

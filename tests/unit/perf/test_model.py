@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from math import exp, inf
+from math import exp, inf, log
 from pathlib import Path
 from statistics import median
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.platforms import load_platform, platform_names
-from nixwulf.perf.constants import NAMES, Constants, choose, family, load
+from nixwulf.perf.constants import NAMES, Constants, Spread, Spreads, choose, family, load
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
 from nixwulf.perf.predict import Prediction, predict
 from nixwulf.perf.work import exchange
@@ -21,7 +21,14 @@ from round_models import DENSE, MIXTURE
 # A machine and a model with round numbers: 1 GB of weights at 100 GB/s is 10 ms.
 NODE = PlatformFacts("box", "amd", bandwidth_gbs=100, tflops=10, memory_gib=64)
 LINK = FabricFacts("ethernet", "tcp", rtt_us=100, bandwidth_gbps=8)
-PERFECT = Constants(1, 1, 1, 0, 0, 0, 1, deviations=(0,) * 7, spread=0.1)
+
+
+def spreads(decode=0.1, prompt=0.1) -> Spreads:
+    one, several = Spread(decode), Spread(prompt)
+    return Spreads(one, one, several, several)
+
+
+PERFECT = Constants(1, 1, 1, 0, 0, 0, 1, deviations=(0,) * 7, spreads=spreads())
 
 
 def speed(
@@ -210,7 +217,10 @@ def test_the_less_a_constant_is_known_the_wider_the_interval():
 
 def test_a_small_part_that_is_hardly_known_can_cost_much_and_never_save_much():
     told = speed(
-        2, constants=replace(PERFECT, sync_us=20, deviations=(0, 0, 0, 0, 0, 3, 0), spread=0)
+        2,
+        constants=replace(
+            PERFECT, sync_us=20, deviations=(0, 0, 0, 0, 0, 3, 0), spreads=spreads(decode=0)
+        ),
     )
 
     assert told.parts["sync"] * told.value < 0.1
@@ -219,7 +229,7 @@ def test_a_small_part_that_is_hardly_known_can_cost_much_and_never_save_much():
 
 
 def test_a_prompts_interval_has_the_spread_of_prompts():
-    known = replace(PERFECT, spread=0.1, prompt_spread=0.3)
+    known = replace(PERFECT, spreads=spreads(prompt=0.3))
     decode, prompt = (
         predict([NODE], DENSE, Strategy("vllm", n_prompt=512), metric=metric, constants=known)
         for metric in ("decode", "prompt")
@@ -227,6 +237,36 @@ def test_a_prompts_interval_has_the_spread_of_prompts():
 
     assert decode.high / decode.value == pytest.approx(exp(1.2816 * 0.1))
     assert prompt.high / prompt.value == pytest.approx(exp(1.2816 * 0.3))
+
+
+def test_an_interval_is_wider_for_a_chip_and_for_a_model_that_had_no_part_in_the_fit():
+    parts = Spread(source=0.3, chip=0.4, model=1.2)
+    known = replace(
+        PERFECT,
+        spreads=Spreads(parts, parts, parts, parts),
+        chips=frozenset({NODE.chip}),
+        models=frozenset({DENSE.name}),
+    )
+
+    def deviation(**new):
+        told = speed(1, constants=replace(known, **new))
+        return log(told.high / told.value) / 1.2816
+
+    nothing = frozenset()
+    assert deviation() == pytest.approx(0.3)
+    assert deviation(chips=nothing) == pytest.approx(0.5)
+    assert deviation(chips=nothing, models=nothing) == pytest.approx(1.3)
+    assert deviation(chips=frozenset({"gfx1"})) == pytest.approx(0.5)
+
+
+def test_machines_with_one_gpu_have_one_chip():
+    strix, spark = (
+        [platform_facts(load_platform(name)).chip for name in names]
+        for names in (("framework-desktop", "minisforum-ms-s1-max"), ("dgx-spark",))
+    )
+
+    assert strix == ["gfx1151", "gfx1151"]
+    assert spark == ["dgx-spark"]
 
 
 NODES = st.sampled_from([2, 3, 4, 8])
@@ -422,8 +462,13 @@ def test_shipped_constants_are_physical_and_have_their_uncertainty():
             assert constants.weights * 0.86 < 1
             assert constants.compute < 1
             assert len(constants.deviations) == len(NAMES)
-            assert 0 < constants.spread < 1
-            assert 0 < constants.prompt_spread < 1
+            for metric, nodes in (("decode", 1), ("serve", 2), ("prompt", 1), ("prompt", 2)):
+                spread = constants.spreads.of(metric, nodes)
+                known, new = (
+                    spread.deviation(new_chip=is_new, new_model=is_new) for is_new in (False, True)
+                )
+                assert 0 < known <= new < 1.5
+            assert all(kinds[other].chips == constants.chips for other in kinds)
 
 
 def test_an_engine_without_numbers_on_a_device_is_noted_as_such():

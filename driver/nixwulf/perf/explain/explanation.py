@@ -322,6 +322,8 @@ def calibrated(
         layer_us=0.0,
         attention=1.0,
         deviations=deviations,
+        chips=frozenset({name}),
+        models=known.models | {model.name},
     )
 
 
