@@ -35,7 +35,7 @@ _SITES = re.compile(
     r"|pythonhosted|python|pytorch|kernel|debian|ubuntu|fedoraproject|freedesktop|nvidia|amd|intel"
     r"|apple|arm|qualcomm|broadcom|mellanox|microsoft|google|anthropic|openai|mistral|qwen|meta"
     r"|arxiv|netlib|open-mpi|iperf|gnu|w3|json-schema|llvm|ray|vllm|sglang|lmsys|exolabs|modelscope"
-    r"|ollama|usenix|z|ggml|hellas|youtubesummary|route179|reddit|youtube|wikipedia|localscore|jeffgeerling|geerlingguy|frame|stackoverflow"
+    r"|ollama|usenix|z|ggml|hellas|youtubesummary|route179|conselara|reddit|youtube|wikipedia|localscore|jeffgeerling|geerlingguy|frame|stackoverflow"
     r"|nixwulf|mlcommons|spec|hpcc|osu|ohio-state|linux-rdma|conda|anaconda|npmjs|crates|rust-lang"
     r"|apache|cloudflare|r2|amazonaws|windows|phoronix|servethehome|level1techs|framework)"
     r"\.(?:com|org|net|io|ai|co|dev|eu|cn|edu|fr|work|computer)"
