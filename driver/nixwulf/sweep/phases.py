@@ -18,7 +18,7 @@ from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine, splitting
 from nixwulf.plugins.gates import context_of_run, examine
-from nixwulf.plugins.runtime.replicas import replicas
+from nixwulf.plugins.runtime.replicas import of_one_node, replicas
 from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record, text_of
@@ -139,7 +139,7 @@ def _bring(
     run.model = found.model.path
     run.tokenizer = found.model.model.tokenizer or ""
     if engine and found.model.sizes:
-        shape, case = found.model.sizes.shape, run.case
+        shape, case = found.model.sizes.shape, of_one_node(run.case)
         reason = splitting.problem(
             engine.name, engine.splits, shape, case.nodes, case.parallelism or ""
         )

@@ -5,8 +5,14 @@ import copy
 import pytest
 
 from framework_runs import DECODE, LLAMA, of_frameworks, predicted
+from nixwulf.inventory.platforms import load_platform
+from nixwulf.llm.catalog import find
 from nixwulf.llm.random_model import RandomModel
+from nixwulf.perf.constants import choose
 from nixwulf.perf.explain.explanation import explain_records
+from nixwulf.perf.explain.remedies import _runs
+from nixwulf.perf.explain.sensitivity import PredictionInputs
+from nixwulf.perf.inputs import Strategy, fabric_facts, platform_facts
 from nixwulf.results import record
 from record_factory import case, metric, ok, plan
 
@@ -205,3 +211,14 @@ def test_a_cause_too_small_for_what_is_missing_leaves_it_unexplained():
         [(of_frameworks(0.1, facts={"cpus": 16, "busy_cpus": 16.0}), None)]
     )[0]
     assert loaded.unexplained
+
+
+def test_a_split_that_the_engine_refuses_is_no_remedy():
+    """vLLM gives each node as many of the 64 attention heads: 3 nodes have no such part."""
+    node, link = platform_facts(load_platform("minisforum-ms-s1-max")), fabric_facts("roce", "rdma")
+    model = find("Qwen3-32B")
+    inputs = PredictionInputs(
+        (node,) * 4, model, Strategy("vllm", "tensor"), link, choose("vllm", "amd"), "decode"
+    )
+    of = {"case": {"transport": "rdma"}, "fabric": {"kind": "roce"}}
+    assert [_runs(of, inputs, inputs.strategy, nodes) for nodes in (2, 3, 4)] == [True, False, True]

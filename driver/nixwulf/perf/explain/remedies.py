@@ -9,28 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.explain.measured import MeasuredCase
 from nixwulf.perf.explain.sensitivity import ENOUGH, PredictionInputs
 from nixwulf.perf.inputs import PARALLELISMS, FabricFacts, PlatformFacts, Strategy, fabric_facts
+from nixwulf.perf.scenarios.candidates import point_of
 from nixwulf.perf.scenarios.forecast import room
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.plugins import engines
 from nixwulf.results.record import Record
 
 Kind = Literal["one-node", "fewer-nodes", "replicas", "split", "parameter", "transport", "fabric"]
-KINDS: tuple[Kind, ...] = (
-    "one-node",
-    "fewer-nodes",
-    "replicas",
-    "split",
-    "parameter",
-    "transport",
-    "fabric",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 """In order of what they cost: nodes are saved, nothing but words of a sweep changes, a network has
 to be there."""
 Alternative = tuple[Kind, str, MeasuredCase]
@@ -194,10 +187,7 @@ def _runs(record: Record, inputs: PredictionInputs, strategy: Strategy, nodes: i
     except InputError:
         return False
     point = {
-        "benchmark": "",
-        "random": None,
-        "heads": inputs.model.heads,
-        "parameters": {name: one.default for name, one in engine.parameters.items()},
+        **point_of(engine, inputs.model),
         "nodes": nodes,
         "parallelism": strategy.parallelism,
         "transport": case.get("transport", "tcp"),

@@ -15,6 +15,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster, Fabric, Node, joins_all
 from nixwulf.inventory.platforms import gpu_vendor
+from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.inputs import PARALLELISMS
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.plugins import engines
@@ -277,7 +278,11 @@ def _unsupported(question: Question, candidate: Candidate, placement: Placement)
             f"{len(candidate.nodes)} without one"
         )
     engine = engines.find(question.engine, "--engine")
-    defaults = {name: one.default for name, one in engine.parameters.items()}
-    shape = question.model.facts.shape
-    point = {"benchmark": "", "random": None, "shape": shape, "parameters": defaults}
+    point = point_of(engine, question.model.facts)
     return placement.refusal(engine, question.cluster, candidate.nodes, point)
+
+
+def point_of(engine: Engine, model: ModelFacts) -> dict[str, Any]:
+    """What an engine has to know of a known model that it runs with its defaults."""
+    defaults = {name: one.default for name, one in engine.parameters.items()}
+    return {"benchmark": "", "random": None, "shape": model.shape, "parameters": defaults}

@@ -160,3 +160,24 @@ def test_a_run_whose_header_shows_that_the_model_does_not_split_so_is_unsupporte
     placed = PlacedModel(model, "/models/ours-v3", 1, sizes=sizes)
     with pytest.raises(RunFailure, match="By the header of /models/ours-v3, .* 3 do not divide 64"):
         phases._bring(run, Findings(), lambda: placed, engines.find("vllm"))
+
+
+def test_replicas_need_no_count_of_nodes_that_the_model_splits_over(tmp_path):
+    model = catalog.find("Llama-3.1-8B")
+    matrix = {
+        "engine": ["distributed-llama"],
+        "benchmark": ["serve"],
+        "nodes": [3],
+        "parallelism": ["replicas"],
+        "parameters": {"api": ["chat"]},
+    }
+    run = planned_run(tmp_path, "ms-s1-max-4", {"path": "/models/l.m", "tokenizer": "/l.t"}, matrix)
+    placed = PlacedModel(
+        parse_model("m", {"path": "/models/l.m", "tokenizer": "/l.t"}, "a sweep"),
+        "/models/l.m",
+        1,
+        sizes=sizes_of(model, 512),
+    )
+    found = Findings()
+    phases._bring(run, found, lambda: placed, engines.find("distributed-llama"))
+    assert found.model is placed
