@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from stage import HERE, Missed, Stage, below, descendants, node, on_node
+from stage import HERE, Missed, Stage, descendants, inside, node, on_node
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.nodes import lab
@@ -39,24 +39,13 @@ def end_node(_: Stage, name: str) -> None:
     os.kill(node(name), signal.SIGKILL)
 
 
-def _inside(name: str) -> set[int]:
-    """The processes in the namespaces of a node."""
-    space = Path(f"/proc/{node(name)}/ns/net").readlink()
-    found = set()
-    for process in below():
-        with suppress(OSError):
-            if Path(f"/proc/{process}/ns/net").readlink() == space:
-                found.add(process)
-    return found
-
-
 def signal_on(_: Stage, name: str, program: str, which: str) -> None:
     """Of a phase that has begun, the program may be a moment away yet."""
     deadline = time.monotonic() + _COMES_S
     ours: set[int] = set()
     while not ours and time.monotonic() < deadline:
         ours = {p for p, line in descendants().items() if program in line.split(" ")[0]}
-        ours &= _inside(name)
+        ours &= inside(name)
     _signal(ours, which, f"no {program} on {name}")
 
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stage import alone, below, node
+from stage import alone, inside, node
 
 from nixwulf.cli.main import main
 from nixwulf.nodes import lab
@@ -29,7 +29,10 @@ _BURN = "while :; do :; done"
 
 
 def plant(up: lab.Lab, what: Mapping[str, Any]) -> list[subprocess.Popen[bytes]]:
-    """Do it; returns the processes that have to be ended."""
+    """Do it; returns the processes that have to be ended.
+
+    What a node's processes start later has their quota and CPUs.
+    """
     if "shape" in what:
         up.set_shape("cable", replace(up.shape("cable"), **what["shape"]))
     if "quota" in what:
@@ -37,23 +40,12 @@ def plant(up: lab.Lab, what: Mapping[str, Any]) -> list[subprocess.Popen[bytes]]
         group.mkdir()
         (group / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
         (group / "cpu.cfs_quota_us").write_text(str(int(what["quota"] * _PERIOD_US)))
-        for process in _inside(what["node"]):
+        for process in inside(what["node"]):
             (group / "cgroup.procs").write_text(str(process))
-    for process in _inside(what["node"]) if "cpus" in what else ():
+    for process in inside(what["node"]) if "cpus" in what else ():
         os.sched_setaffinity(process, what["cpus"])
     enter = ["nsenter", "--target", str(node(what["node"])), "--all"] if "burn" in what else []
     return [subprocess.Popen([*enter, "sh", "-c", _BURN]) for _ in range(what.get("burn", 0))]
-
-
-def _inside(name: str) -> list[int]:
-    """The processes of a node; what they start later has their limits."""
-    space = Path(f"/proc/{node(name)}/ns/pid").readlink()
-    found = []
-    for process in below():
-        with suppress(OSError):
-            if Path(f"/proc/{process}/ns/pid").readlink() == space:
-                found.append(process)
-    return found
 
 
 def run(what: Mapping[str, Any], words: list[str]) -> int:

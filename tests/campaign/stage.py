@@ -102,6 +102,17 @@ def node(name: str) -> int:
     raise Missed(f"no process of {name}")
 
 
+def inside(name: str) -> set[int]:
+    """The processes in the namespaces of a node."""
+    space = Path(f"/proc/{node(name)}/ns/net").readlink()
+    found = set()
+    for process in below():
+        with suppress(OSError):
+            if Path(f"/proc/{process}/ns/net").readlink() == space:
+                found.add(process)
+    return found
+
+
 def on_node(name: str, script: str, *arguments: str) -> None:
     """Run a shell script inside a node, without its sshd; raises Missed where it fails."""
     enter = ["nsenter", "--target", str(node(name)), "--all", "sh", "-c", script, "sh"]

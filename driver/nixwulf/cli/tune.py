@@ -190,21 +190,21 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
         render.print_measurement(beside, state, n, before[n])
         before[:] = state.estimates()
 
-    interrupted, stopped = False, None
+    code: int | None = None  # of what ended it early
     decision = Decision(None, "it was interrupted")
     try:
         with _new_run(folder, plan, state), TerminalProgress(beside) as progress:
             decision = measure(state, plan, folder, budget, progress, on_run_end, load)
     except KeyboardInterrupt:
-        interrupted = True
+        code = EXIT_INTERRUPTED
     except NixwulfError as error:
         if not state.took:
             raise
         error.show()
-        stopped, decision = error.exit_code, Decision(None, "it could not go on")
+        code, decision = error.exit_code, Decision(None, "it could not go on")
     if not state.took:
         click.echo(f"Nothing was measured: {decision.why}.", err=True)
-        return EXIT_INTERRUPTED if interrupted else EXIT_RUN_FAILED
+        return EXIT_RUN_FAILED if code is None else code
     top = best(state.ranked())
     again = folder / "best.yaml"
     if top is not None:
@@ -213,11 +213,9 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     console = render.make_console()
     render.print_result(console, state, decision, folder, cluster, again)
     click.echo(f"Report: {write(summary_of(folder))}")
-    if state.lacks_watts and not interrupted:
+    if state.lacks_watts and code != EXIT_INTERRUPTED:
         render.print_no_watts(console, state)
-    if interrupted or stopped is not None:
-        return EXIT_INTERRUPTED if stopped is None else stopped
-    return _exit_code(state, found=top is not None)
+    return _exit_code(state, found=top is not None) if code is None else code
 
 
 def _exit_code(state: SearchState, *, found: bool) -> int:

@@ -25,8 +25,8 @@ class PlatformFacts:
     """A machine: bandwidth of its memory in GB/s, dense 16-bit compute in Tflop/s (0: not known).
 
     kind: who made the device that computes ('amd', 'nvidia', 'apple'), or 'cpu'. hpl_gflops is what
-    one node gives at HPL, 0 where that is not known. target: the GPU's, as
-    LLVM names it, where that is stated.
+    one node gives at HPL, 0 where that is not known. target: the GPU's, as LLVM names it, where
+    that is stated.
     """
 
     name: str

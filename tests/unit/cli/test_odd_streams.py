@@ -40,20 +40,25 @@ def test_a_full_stream_is_a_sentence():
     assert "Traceback" not in done.stderr
 
 
-_BROKEN = """
-import sys
+_LOADING = """
+import os, signal, sys
 from nixwulf.cli import main
-def full(name):
-    raise ImportError(f"/lib/{name}.so: failed to map segment from shared object")
-main.importlib.import_module = full
+def load(name):
+    {effect}
+main.importlib.import_module = load
 sys.argv = ["nixwulf", "models"]
 main.main()
 """
 
 
+def loading(effect):
+    """A command in whose loading something happens."""
+    argv = [sys.executable, "-c", _LOADING.format(effect=effect)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
 def test_too_little_memory_for_a_library_is_a_sentence():
-    argv = [sys.executable, "-c", _BROKEN]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = loading("raise ImportError('/lib/x.so: failed to map segment from shared object')")
     assert "'ulimit -v'" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.returncode == 2
@@ -74,19 +79,6 @@ def test_too_little_memory_for_a_thread_is_a_sentence(tmp_path: Path):
     assert done.returncode == 2
 
 
-_INTERRUPTED = """
-import os, signal
-from nixwulf.cli import main
-def interrupted(name):
-    os.kill(os.getpid(), signal.SIGINT)
-main.importlib.import_module = interrupted
-import sys
-sys.argv = ["nixwulf", "models"]
-main.main()
-"""
-
-
 def test_an_interrupt_while_a_command_loads_is_a_word():
-    argv = [sys.executable, "-c", _INTERRUPTED]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = loading("os.kill(os.getpid(), signal.SIGINT)")
     assert (done.returncode, done.stderr.strip()) == (130, "Interrupted.")

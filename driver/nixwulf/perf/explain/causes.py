@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nixwulf.perf.explain.diagnostics import Diagnostic, Slows
-from nixwulf.perf.explain.sensitivity import PredictionInputs
+from nixwulf.perf.explain.sensitivity import (
+    Change,
+    PredictionInputs,
+    faster_memory,
+    higher_rate,
+    more_compute,
+    quicker_host,
+    shorter_trips,
+)
 
 LEAST = 3
 """Percent; a fact that costs less is no cause: as much is the noise of repeated runs."""
 
 _OF_NODES = ("nodes", "processors")
+_ALL_OF_NODES = (quicker_host, faster_memory, more_compute)
+_QUANTITIES: Mapping[Slows, Sequence[Change]] = {
+    "nodes": _ALL_OF_NODES,
+    "processors": _ALL_OF_NODES,
+    "rate": (higher_rate,),
+    "trips": (shorter_trips,),
+    "link": (higher_rate, shorter_trips),
+}
 _TWICE = 2.0
 
 
@@ -78,26 +94,13 @@ def improved(inputs: PredictionInputs, slows: Slows, times: float) -> Prediction
         slows: the quantity; one that no speed depends on changes nothing.
         times: how many times better.
     """
-    fabric = inputs.fabric
-    if slows in ("rate", "trips", "link") and fabric is not None:
-        if slows in ("rate", "link"):
-            fabric = replace(fabric, bandwidth_gbps=fabric.bandwidth_gbps * times)
-        if slows in ("trips", "link"):
-            fabric = replace(fabric, rtt_us=fabric.rtt_us / times)
-        return replace(inputs, fabric=fabric)
-    if slows not in _OF_NODES:
-        return inputs
-    known = inputs.constants
-    constants = replace(
-        known,
-        layer_us=known.layer_us / times,
-        hop_us=known.hop_us / times,
-        sync_us=known.sync_us / times,
-    )
-    if slows == "processors" and inputs.platforms[0].kind != "cpu":
-        return replace(inputs, constants=constants)
-    platforms = tuple(
-        replace(one, bandwidth_gbs=times * one.bandwidth_gbs, tflops=times * one.tflops)
-        for one in inputs.platforms
-    )
-    return replace(inputs, constants=constants, platforms=platforms)
+    for change in _changes(slows, inputs.platforms[0].kind):
+        inputs = change(inputs, times)
+    return inputs
+
+
+def _changes(slows: Slows, kind: str) -> Sequence[Change]:
+    """What a quantity is made of, on a kind of device."""
+    if slows == "processors" and kind != "cpu":
+        return (quicker_host,)
+    return _QUANTITIES.get(slows, ())

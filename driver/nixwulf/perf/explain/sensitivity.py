@@ -60,44 +60,56 @@ class Sensitivity:
         return round(100 * (self.factor - 1)) >= ENOUGH
 
 
-def _memory(one: PredictionInputs) -> PredictionInputs:
-    faster = (replace(node, bandwidth_gbs=2 * node.bandwidth_gbs) for node in one.platforms)
+Change = Callable[[PredictionInputs, float], PredictionInputs]
+"""A case with one quantity so many times better."""
+
+
+def faster_memory(one: PredictionInputs, times: float) -> PredictionInputs:
+    """Its bandwidth, of all nodes."""
+    faster = (replace(node, bandwidth_gbs=times * node.bandwidth_gbs) for node in one.platforms)
     return replace(one, platforms=tuple(faster))
 
 
-def _compute(one: PredictionInputs) -> PredictionInputs:
-    faster = (replace(node, tflops=2 * node.tflops) for node in one.platforms)
+def more_compute(one: PredictionInputs, times: float) -> PredictionInputs:
+    """Of all nodes."""
+    faster = (replace(node, tflops=times * node.tflops) for node in one.platforms)
     return replace(one, platforms=tuple(faster))
 
 
-def _host(one: PredictionInputs) -> PredictionInputs:
+def quicker_host(one: PredictionInputs, times: float) -> PredictionInputs:
+    """The host's time for layers, hops and sums."""
     known = one.constants
-    halved = replace(
-        known, layer_us=known.layer_us / 2, hop_us=known.hop_us / 2, sync_us=known.sync_us / 2
+    quicker = replace(
+        known,
+        layer_us=known.layer_us / times,
+        hop_us=known.hop_us / times,
+        sync_us=known.sync_us / times,
     )
-    return replace(one, constants=halved)
+    return replace(one, constants=quicker)
 
 
-def _latency(one: PredictionInputs) -> PredictionInputs:
-    fabric = one.fabric and replace(one.fabric, rtt_us=one.fabric.rtt_us / 10)
+def shorter_trips(one: PredictionInputs, times: float) -> PredictionInputs:
+    """Round trips of the link; nothing without one."""
+    fabric = one.fabric and replace(one.fabric, rtt_us=one.fabric.rtt_us / times)
     return replace(one, fabric=fabric)
 
 
-def _bandwidth(one: PredictionInputs) -> PredictionInputs:
-    fabric = one.fabric and replace(one.fabric, bandwidth_gbps=2 * one.fabric.bandwidth_gbps)
+def higher_rate(one: PredictionInputs, times: float) -> PredictionInputs:
+    """Bandwidth of the link; nothing without one."""
+    fabric = one.fabric and replace(one.fabric, bandwidth_gbps=times * one.fabric.bandwidth_gbps)
     return replace(one, fabric=fabric)
 
 
-_OF_NODES: Sequence[tuple[str, Callable[[PredictionInputs], PredictionInputs]]] = (
-    ("twice the bandwidth of memory", _memory),
-    ("twice the compute", _compute),
-    ("half of the host's time", _host),
+# In words, by how many times, and the quantity where it is one of the link.
+_OF_NODES: Sequence[tuple[str, Change, float, str]] = (
+    ("twice the bandwidth of memory", faster_memory, 2, ""),
+    ("twice the compute", more_compute, 2, ""),
+    ("half of the host's time", quicker_host, 2, ""),
 )
-_OF_LINKS: Sequence[tuple[str, Callable[[PredictionInputs], PredictionInputs]]] = (
-    ("a tenth of the link's latency", _latency),
-    ("twice the link's bandwidth", _bandwidth),
+_OF_LINKS: Sequence[tuple[str, Change, float, str]] = (
+    ("a tenth of the link's latency", shorter_trips, 10, "trips"),
+    ("twice the link's bandwidth", higher_rate, 2, "rate"),
 )
-_QUANTITIES = {"a tenth of the link's latency": "trips", "twice the link's bandwidth": "rate"}
 
 
 def sensitivities(setting: PredictionInputs) -> tuple[Sensitivity, ...]:
@@ -105,8 +117,8 @@ def sensitivities(setting: PredictionInputs) -> tuple[Sensitivity, ...]:
     changes = [*_OF_NODES, *(_OF_LINKS if setting.fabric else ())]
     before = setting.speed()
     found = [
-        Sensitivity(what, change(setting).speed() / before, _QUANTITIES.get(what, ""))
-        for what, change in changes
+        Sensitivity(what, change(setting, times).speed() / before, of_link)
+        for what, change, times, of_link in changes
     ]
     return tuple(sorted(found, key=lambda one: -one.factor))
 

@@ -88,16 +88,19 @@ def positions(answer: Any) -> Answer:
         choice = answer["choices"][0]
         logprobs = choice["logprobs"]
         if "content" in logprobs:
-            return tuple(map(_position, logprobs["content"])) or _refuse(answer)
-        tokens = [_number(token) for token in choice.get("token_ids") or logprobs["tokens"]]
-        tops = [
-            {_number(token): _logarithm(value) for token, value in top.items()}
-            for top in logprobs.get("top_logprobs") or [{}] * len(tokens)
-        ]
-        pairs = zip(tokens, tops, strict=True)
-        return tuple(Position(*pair) for pair in pairs) or _refuse(answer)
+            found = tuple(map(_position, logprobs["content"]))
+        else:
+            tokens = [_number(token) for token in choice.get("token_ids") or logprobs["tokens"]]
+            tops = [
+                {_number(token): _logarithm(value) for token, value in top.items()}
+                for top in logprobs.get("top_logprobs") or [{}] * len(tokens)
+            ]
+            found = tuple(Position(*pair) for pair in zip(tokens, tops, strict=True))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
         raise _without_tokens(answer) from None
+    if not found:
+        raise _without_tokens(answer)
+    return found
 
 
 def _position(part: Mapping[str, Any]) -> Position:
@@ -139,10 +142,6 @@ def _number(token: Any) -> Token:
     if isinstance(token, str) and token.startswith(_NUMBER):
         return int(token.removeprefix(_NUMBER))
     return token if isinstance(token, int) else str(token)
-
-
-def _refuse(answer: Any) -> Answer:
-    raise _without_tokens(answer)
 
 
 def _without_tokens(answer: Any) -> RunFailure:

@@ -20,7 +20,6 @@ from nixwulf.plugins.engines.llama_cpp import devices, install, options
 from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.engines.splitting import Splits
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
 from nixwulf.plugins.runtime.openai_completions import Completions
@@ -68,7 +67,7 @@ class LlamaCpp(Engine):
     ports = (_RPC_PORT,)
     api_port = 8080
     over_cables: ClassVar = {"tcp": OverCables(), "rdma": OverCables()}
-    splits = Splits(most=devices.MOST)  # each node has at least one device
+    splits = devices.SPLITS  # each node has at least one device
     # A tile of a product of matrices is as wide as the chunk, up to 128 on CUDA, HIP
     # (https://github.com/ggml-org/llama.cpp/pull/26977) and Vulkan, and 32 on Metal.
     performance = Performance(

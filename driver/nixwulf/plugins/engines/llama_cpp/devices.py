@@ -18,10 +18,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nixwulf.inventory.platforms import load_platform
+from nixwulf.llm.model_facts import ModelShape
 from nixwulf.nodes.ssh import Connection, each
-from nixwulf.plugins.engines import devices
+from nixwulf.plugins.engines import devices, splitting
 from nixwulf.plugins.engines.llama_cpp import options
 from nixwulf.plugins.engines.llama_cpp.options import DEVICE_PREFIXES
+from nixwulf.plugins.engines.splitting import Splits
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # $1 is llama-server, $2 llama-bench.
@@ -41,7 +43,7 @@ CPU = "CPU"
 # (GGML_SCHED_MAX_BACKENDS: https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-backend.cpp).
 # Over tensors all devices are one back end, which aborts at more than sixteen of them
 # (GGML_BACKEND_META_MAX_DEVICES: https://github.com/ggml-org/llama.cpp/blob/master/ggml/include/ggml-backend.h).
-MOST = {"pipeline": 15, "tensor": 16}
+SPLITS = Splits(most={"pipeline": 15, "tensor": 16})
 # `RDMA activated: qpn=12->34 mtu=1024 rx_depth=24`, on a Mac `RDMA(Apple/UC) activated: qpn=...`.
 # The numbers are the queue pairs of this side and of the other one, whose line has them reversed.
 _ACTIVATED = re.compile(r"RDMA(?:\([^)]*\))? activated: qpn=(\d+)->(\d+)")
@@ -122,11 +124,9 @@ def of_client(run: Run) -> tuple[str, ...]:
 def require_few(run: Run) -> None:
     """Raise RunFailure unsupported where nodes have more devices than llama.cpp splits over."""
     split, count = run.case.parallelism or "", len(of_client(run))
-    if count > MOST.get(split, count):
+    if problem := splitting.problem("llama.cpp", SPLITS, ModelShape(), count, split):
         raise RunFailure(
-            "unsupported",
-            f"llama.cpp splits a model by {split} over {MOST[split]} devices at most, and these "
-            f"nodes have {count}; take fewer nodes.",
+            "unsupported", f"{problem}, and these nodes have {count}; take fewer nodes."
         )
 
 
