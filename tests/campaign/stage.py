@@ -43,7 +43,7 @@ shape = { rate_gbps = 5 }
 def alone() -> None:
     """Become the parent of whatever the trial leaves, with mounts that end with this process."""
     # What a shell starts in the background ignores these, and so would all that is started here.
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+    for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     os.environ["PYTHONPATH"] = str(HERE.parents[1] / "driver")
     libc = ctypes.CDLL(None)
