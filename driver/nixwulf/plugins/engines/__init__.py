@@ -56,6 +56,7 @@ class Performance:
     version from which on the collective is that, and before it a star. prompt_chunk: tokens of a
     prompt computed at once. activation_bytes: of a value that kernels and nodes hand on. tiles:
     tokens of a tile of a product of matrices by kind of device, 64 on those that are not named.
+    unpacking: how much longer such products take with weights of at most 3.2 bits.
     """
 
     family: str = ""
@@ -66,6 +67,7 @@ class Performance:
     prompt_chunk: int = 2048
     activation_bytes: int = 2
     tiles: Mapping[str, int] = field(default_factory=dict)
+    unpacking: float = 1.0
 
 
 class Engine(ABC):
