@@ -1,8 +1,13 @@
 """Power switches: what each kind is asked, and what a cluster file may say of one."""
 
 import http.server
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -126,6 +131,27 @@ def test_a_command_of_the_users_is_run_as_it_stands(tmp_path):
         cycle("n1", PowerSwitch("command", command=("sh", "-c", "echo no >&2; exit 3")))
     with pytest.raises(NixwulfError, match=r"cannot be run: '/nowhere': No such file"):
         cycle("n1", PowerSwitch("command", command=("/nowhere",)))
+
+
+def test_ctrl_c_at_a_terminal_does_not_end_a_command_between_off_and_on(tmp_path):
+    off, on = tmp_path / "off", tmp_path / "on"
+    words = ("sh", "-c", f"touch {off}; sleep 1; touch {on}")
+    program = (
+        "from nixwulf.inventory.cluster import PowerSwitch\n"
+        "from nixwulf.nodes.ssh import each\n"
+        "from nixwulf.plugins.switches import cycle\n"
+        f"each(lambda name: cycle(name, PowerSwitch('command', command={words})), ['n1'])"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", program], process_group=0)
+    while not off.exists():
+        assert driver.poll() is None
+        time.sleep(0.01)
+    os.killpg(driver.pid, signal.SIGINT)  # as a terminal does, to all of the group in front
+    driver.wait(30)
+    until = time.monotonic() + 30
+    while not on.exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
