@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ class Relay(http.server.BaseHTTPRequestHandler):
     asked: list[str] = []  # noqa: RUF012
     status = 200
     of_next: list[int] = []  # noqa: RUF012
+    endless_s = 0.0
 
     def do_GET(self):
         self.asked.append(self.path)
@@ -36,6 +38,11 @@ class Relay(http.server.BaseHTTPRequestHandler):
             return
         self.send_response(status)
         self.end_headers()
+        until = time.monotonic() + self.endless_s
+        with suppress(OSError):
+            while time.monotonic() < until:
+                self.wfile.write(b"frame ")
+                time.sleep(0.05)
 
     def log_message(self, *_):
         pass
@@ -43,7 +50,7 @@ class Relay(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def relay():
-    server = http.server.HTTPServer(("127.0.0.1", 0), Relay)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Relay)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     Relay.asked, Relay.status, Relay.of_next = [], 200, []
     yield f"http://127.0.0.1:{server.server_port}"
@@ -109,6 +116,14 @@ def test_where_the_relay_was_never_reached_nothing_is_switched(relay, pauses):
     with pytest.raises(NixwulfError, match="answered with HTTP 401"):
         cycle("n1", PowerSwitch("shelly", relay), off_s=0)
     assert Relay.asked == ["/relay/0?turn=off"]
+
+
+def test_what_answers_without_an_end_does_not_keep_a_node_off(relay, monkeypatch):
+    monkeypatch.setattr(Relay, "endless_s", 5.0)
+    begin = time.monotonic()
+    cycle("n1", PowerSwitch("shelly", relay), off_s=0)
+    assert Relay.asked == ["/relay/0?turn=off", "/relay/0?turn=on"]
+    assert time.monotonic() - begin < 5
 
 
 def test_a_sleeping_node_is_sent_its_address_sixteen_times(monkeypatch):
