@@ -141,8 +141,9 @@ own() {
     fi
   fi
   exec 3<&0
-  # Without setsid, as on macOS, the job control of a sh that is bash makes the process group.
-  setsid=$(command -v setsid) || set -m 2>/dev/null
+  # Without setsid, as on macOS, the job control of a sh that is bash makes the process group; zsh
+  # without a terminal ends where it is asked for that.
+  setsid=$(command -v setsid) || { (set -m) 2>/dev/null && set -m 2>/dev/null; }
   (
     export NIXWULF_UNIT="$name;"
     eval "$variables"
@@ -170,11 +171,11 @@ own() {
   lifeline=$!
   exec 3<&-
   wait "$child" 2>/dev/null
-  status=$?
+  code=$? # zsh has a 'status' of its own
   end_all "$child" "$name" "$after"
   kill "$lifeline" 2>/dev/null
   afterwards "$file"
-  echo "$mark$status" >&2
+  echo "$mark$code" >&2
 }
 
 # An owner that was itself killed cannot stop its child: the next driver on the node does. With
