@@ -33,7 +33,7 @@ private() {
 # macOS, which has no /proc, gives it to the second.
 started() {
   case $1 in '' | *[!0-9]*) return ;; esac
-  if read -r line 2>/dev/null <"/proc/$1/stat"; then
+  if { read -r line <"/proc/$1/stat"; } 2>/dev/null; then
     # shellcheck disable=SC2086 # fields
     set -- ${line##*) }
     echo "${20}"
@@ -79,7 +79,7 @@ owned() { private && living '*.pid' "$(locks)"; }
 # macOS shows no sessions, so there such a child is not found.
 session() {
   for found in /proc/[0-9]*/stat; do
-    read -r line 2>/dev/null <"$found" || continue
+    { read -r line <"$found"; } 2>/dev/null || continue
     # shellcheck disable=SC2086
     set -- "$1" ${line##*) }
     [ "$5" != "$1" ] || { found=${found#/proc/} && echo "${found%/stat}"; }
@@ -291,7 +291,7 @@ cpu_times() {
   private || return 1
   { read -r child _ <"$state/$1.pid"; } 2>/dev/null || return 0
   for member in $(session "$child"); do
-    read -r line 2>/dev/null <"/proc/$member/stat" || continue
+    { read -r line <"/proc/$member/stat"; } 2>/dev/null || continue
     program=${line#*\(}
     program=${program%)*}
     # shellcheck disable=SC2086
