@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from nixwulf.core.errors import NixwulfError
+from nixwulf.core.errors import NixwulfError, one_line
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes import container, link
 from nixwulf.nodes.counters import Counters
@@ -224,7 +224,7 @@ def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> N
             reason += deaths
             break
         time.sleep(0.02)
-    found.failure = {"phase": "link" if phase == "idle" else phase, "reason": reason}
+    found.failure = {"phase": "link" if phase == "idle" else phase, "reason": one_line(reason)}
     # A run that was judged, not broken, has in its logs how its programs took being stopped.
     logs = log_tails(run).values() if outcome in _BROKEN else ()
     hint = next(filter(None, map(hint_for, (reason, *logs))), None)

@@ -227,16 +227,10 @@ def invitation(run: Run, head: OwnedProcess) -> str:
 
 def status(run: Run, head: OwnedProcess) -> dict[str, Any]:
     """The status in the head's management API, once it answers; raises RunFailure."""
-    import httpx
-
     with run.head.forwarded(f"127.0.0.1:{_CONSOLE_PORT}") as local:
         endpoint = Endpoint(run, local, "", head)
         endpoint.wait_until_healthy(_STATUS)
-        try:
-            with endpoint.client() as client:
-                found = client.get(_STATUS, timeout=60).json()
-        except (httpx.HTTPError, ValueError) as error:
-            raise RunFailure("failed", f"mesh-llm did not answer GET {_STATUS}: {error}.") from None
+        found = endpoint.get(_STATUS)
     return found if isinstance(found, dict) else {}
 
 

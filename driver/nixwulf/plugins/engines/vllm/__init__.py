@@ -185,8 +185,8 @@ class Vllm(Engine):
             _stop_servers(run)
             endpoint = Endpoint(run, local, run.model, self.launch(run, name))
             endpoint.wait_until_healthy()
-            with endpoint.client() as client:
-                run.engine_facts["version"] = str(client.get("/version").json().get("version", ""))
+            found = endpoint.get("/version")
+            run.engine_facts["version"] = str(found["version"]) if "version" in found else ""
             yield endpoint
 
     def launch(self, run: Run, name: str) -> OwnedProcess:
