@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ from nixwulf.sweep.sweep_file import Sweep, parse_sweep
 SCHEMA_VERSION = "1.1"
 COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
 """Of a point of a sweep, beside its parameters."""
+_MOST_POINTS = 10_000
+_MOST_REASONS = 10
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,9 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
         refused = tuple(o for o in refused if matches(terms, {**o.what["parameters"], **o.what}))
     if not chosen:
         what = f"--only {only!r} leaves" if only and cases else "the sweep yields"
-        why = "; ".join(f"{reason} ({count})" for reason, count in by_reason(refused).items())
+        reasons = [f"{reason} ({count})" for reason, count in by_reason(refused).items()]
+        more = ["..."] if len(reasons) > _MOST_REASONS else []
+        why = "; ".join(reasons[:_MOST_REASONS] + more)
         raise InputError(
             f"{sweep.source}: {what} no case on cluster {cluster.name!r}{why and f': {why}'}."
         )
@@ -146,8 +151,11 @@ def _possible(
     """The points of a sweep that are cases on a cluster, and those that are none."""
     cases: dict[str, Case] = {}
     left_out: list[LeftOut[dict[str, Any]]] = []
+    excluded = [{**one, **one.get("parameters", {})} for one in sweep.exclude]
+    for conditions in excluded:
+        conditions.pop("parameters", None)
     for point, placement in _points(sweep, cluster):
-        reason = _excluded(point, sweep) or impossible(
+        reason = _excluded(point, excluded) or impossible(
             point, placement, cluster, sweep.models.get(point.get("model", ""))
         )
         if reason:
@@ -232,6 +240,7 @@ def plan_to_resume(
 def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Placement]]:
     """Every point of every block, complete, each once, with its placement."""
     seen: set[str] = set()
+    count = 0
     for block in sweep.blocks:
         names = block.get("benchmark", [engines.find(engines.DEFAULT).native_benchmark])
         for engine in block.get("engine", ()):
@@ -258,15 +267,21 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
             parameters = {key: given.get(key, [known.default]) for key, known in own.items()}
             found = [
                 place
-                for count, fabrics in _counts(block, cluster)
+                for nodes, fabrics in _counts(block, cluster)
                 for place in placements(
-                    [count],
+                    [nodes],
                     fabrics,
                     block.get("transport", ["tcp"]),
                     block["parallelism"] if engine else [None],
                 )
             ]
             models = block["model"] if engine else [None]
+            count += len(models) * len(found) * math.prod(map(len, parameters.values()))
+            if count > _MOST_POINTS:
+                raise InputError(
+                    f"{sweep.source}: the product of its axes is more than {_MOST_POINTS} points; "
+                    "take fewer values, or make several sweeps of it."
+                )
             for model, place, *values in itertools.product(models, found, *parameters.values()):
                 coordinates = {"engine": engine, "model": model, **asdict(place), "benchmark": name}
                 point = {key: value for key, value in coordinates.items() if value is not None}
@@ -343,11 +358,9 @@ def _check_parameters(
                 )
 
 
-def _excluded(point: dict[str, Any], sweep: Sweep) -> str | None:
+def _excluded(point: dict[str, Any], excluded: Iterable[dict[str, Any]]) -> str | None:
     flat = {**point, **point["parameters"]}
-    for excluded in sweep.exclude:
-        conditions = {**excluded, **excluded.get("parameters", {})}
-        conditions.pop("parameters", None)
+    for conditions in excluded:
         if all(flat.get(key) == value for key, value in conditions.items()):
             words = ", ".join(f"{key} {value}" for key, value in conditions.items())
             return f"the sweep excludes {words}"
