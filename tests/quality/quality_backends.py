@@ -23,7 +23,11 @@ SEEDS = 3
 _THREADS = ("-t", "1")
 _GPU = ("-dev", "Vulkan0", "-ngl", "999")
 _CPU = ("-dev", "none", "-ngl", "0")
-CACHES = {"": (), ", cache q8_0": ("-ctk", "q8_0", "-ctv", "q8_0")}
+CACHES = {
+    "": (),
+    ", cache q8_0": ("-ctk", "q8_0", "-ctv", "q8_0"),
+    ", cache q4_0": ("-ctk", "q4_0", "-ctv", "q4_0"),
+}
 WAYS = {
     "Vulkan": (),
     "Vulkan, -fa off": ("-fa", "off"),

@@ -49,18 +49,15 @@ def cpu_reference(
         folder: of the sweep's references.
     """
     own = engine.on_cpu(run)
-    if own is None:
-        return None
+    if own is None or isinstance(own, str):
+        return own
     sha256 = model.sha256 if model else None
     key = [sha256 or own.case.model_digest, run.engine_facts.get("version"), own.case.seed]
     name = f"{own.case.engine}-cpu-{fingerprint([*key, text_parameters(own.case)])[:12]}-texts.json"
     here, shared = folder.path / name, cache_dir() / "references" / name
     if here.exists():
         return _read(here)
-    if sha256 and shared.exists():
-        found = _read(shared)
-    else:
-        found = _ask(engine, own, model)
+    found = _read(shared) if sha256 and shared.exists() else _ask(engine, own, model)
     _write(here, found)
     if sha256 and isinstance(found, Reference):
         with suppress(NixwulfError):  # a home that is full or read-only costs the next sweep time

@@ -13,10 +13,10 @@ from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.logprobs import (
     Answer,
     Completer,
-    Position,
     Prompt,
-    Token,
+    answer_of,
     compare,
+    document_of,
 )
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.sweep.prompts import SHORT
@@ -107,11 +107,7 @@ def text_parameters(case: Case) -> dict[str, Any]:
 def write_texts(path: Path, references: References) -> None:
     """Keep them in a file; raises NixwulfError."""
     document = {
-        str(tokens): {
-            "floor": one.floor,
-            "tokens": [position.token for position in one.answer],
-            "log_probabilities": [list(position.top.items()) for position in one.answer],
-        }
+        str(tokens): {"floor": one.floor, **document_of(one.answer)}
         for tokens, one in references.items()
     }
     write_json(path, document)
@@ -134,22 +130,8 @@ def read_texts(path: Path) -> References:
 
 def _reference(value: Any) -> Reference:
     """Of the document that was kept; raises ValueError, TypeError or KeyError for another one."""
-    pairs = zip(value["tokens"], value["log_probabilities"], strict=True)
-    answer = tuple(Position(_token(token), _top(top)) for token, top in pairs)
+    answer = answer_of(value)
     floor = float(value["floor"])
     if not answer or not 0 <= floor < math.inf:
         raise ValueError(value)
     return Reference(answer, floor)
-
-
-def _top(pairs: Any) -> dict[Token, float]:
-    top = {_token(token): float(value) for token, value in pairs}
-    if not all(map(math.isfinite, top.values())):
-        raise ValueError(pairs)
-    return top
-
-
-def _token(value: Any) -> Token:
-    if isinstance(value, int | str):
-        return value
-    raise TypeError(value)

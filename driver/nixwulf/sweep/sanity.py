@@ -16,7 +16,6 @@ from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.openai import GREEDY
 from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.run import Run, RunFailure
-from nixwulf.results.identity import REPLICAS
 from nixwulf.sweep.cpu_reference import cpu_reference
 from nixwulf.sweep.prompts import LONG, SHORT, Prompts, allowed_s, answer_tokens, fitting, room
 from nixwulf.sweep.recording import Findings
@@ -137,7 +136,7 @@ def _references(
     seconds: float,
 ) -> tuple[int | None, References, float]:
     """The nodes that gave the texts to compare with, None for the run's own; texts; seconds."""
-    count = _reference_nodes(run, model)
+    count = memory.fewest_nodes(run, model.sizes if model else None)
     if count is not None:
         kept = folder.get(run.case, count)
         if kept is not None:
@@ -165,24 +164,6 @@ def _make(
             for tokens, prompt in prompts
         }
     return found, prompts.spent_s
-
-
-def _reference_nodes(run: Run, model: PlacedModel | None) -> int | None:
-    """How many nodes give the tokens to compare with: the fewest on which the model fits.
-
-    None when no fewer nodes than the run's own, split in another way, can hold it.
-    """
-    sizes = model.sizes if model else None
-    if run.case.parallelism == REPLICAS:
-        return 1
-    for count in range(1, run.case.nodes + 1):
-        first = run.on_first(count)
-        if count > 1 and (count, "pipeline") == (run.case.nodes, run.case.parallelism):
-            break
-        nodes = [node.node for node in first.nodes]
-        if sizes is None or memory.problem(sizes, first.case, nodes, run.facts) is None:
-            return count
-    return None
 
 
 def _not_asked(

@@ -30,7 +30,11 @@ if [ -e /run/full-gpu ]; then
 fi
 if [ -e /run/wrong-gpu ]; then
   case " $* " in *" Vulkan0 "*)
-    for word; do shift; case $word in *.gguf) word=$(cat /run/wrong-gpu) ;; esac; set -- "$@" "$word"; done
+    for word; do
+      shift
+      case $word in *.gguf) word=$(cat /run/wrong-gpu) ;; esac
+      set -- "$@" "$word"
+    done
   esac
 fi
 if [ -e /run/silent ] && [ {name} = llama-server ] && [ "$1" = -m ]; then exec sleep 1000; fi

@@ -73,7 +73,9 @@ def test_every_case_of_the_sweep_of_gpus_is_ok_and_computed_by_vulkan(run, case)
     beside = record["sanity"]["text"]["cpu"]
     assert 0 < beside["mean_divergence"] < beside["limit"] / 5
     clients = [c["argv"] for c in record["commands"] if "-ngl" in c["argv"]]
-    assert {argv[argv.index("-ngl") + 1] for argv in clients} == {"999"}
+    layers = {argv[argv.index("-dev") + 1]: argv[argv.index("-ngl") + 1] for argv in clients}
+    of_cpu = layers.pop("none", "0")  # in the first case, for the text of the CPU
+    assert (set(layers.values()), of_cpu) == ({"999"}, "0")
     servers = [c["argv"] for c in record["commands"] if "-H" in c["argv"]]
     assert [argv[argv.index("-d") + 1] for argv in servers] == ["Vulkan0"] * (case.nodes - 1)
 
@@ -165,7 +167,9 @@ def test_a_cpu_reference_that_takes_too_long_is_left_out_and_the_run_goes_on(run
     monkeypatch.setattr(cpu_reference, "_MOST_S", 0.0)
     record = run(plan_for(type_k="q8_0"))
     assert record["outcome"] == "ok", record["failure"]
-    assert "the CPU of node 'n1' took longer than 0 s" in record["sanity"]["text"]["cpu"]["left_out"]
+    assert (
+        "the CPU of node 'n1' took longer than 0 s" in record["sanity"]["text"]["cpu"]["left_out"]
+    )
 
 
 def test_an_engine_that_prints_nothing_at_all_is_a_hang(run, fault):

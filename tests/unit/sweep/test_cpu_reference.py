@@ -117,6 +117,13 @@ def test_llama_cpps_cpu_computes_nothing_by_a_gpu_and_has_the_cases_cache(tmp_pa
     assert devices.gpus(run, run.nodes[1]) == ("Vulkan0",)
 
 
+def test_a_cache_of_few_bits_says_why_it_is_not_held_against_the_cpu(tmp_path):
+    run = of_llama_cpp(tmp_path, type_v="q4_0")
+    for node in run.nodes:
+        run.engine_found["devices", node.node.name] = ("Vulkan0",)
+    assert ENGINE.on_cpu(run) == "a cache of q4_0 makes of another rounding another text"
+
+
 def test_a_run_by_cpus_alone_has_no_reference_of_the_cpu(tmp_path):
     run = of_llama_cpp(tmp_path)
     for node in run.nodes:

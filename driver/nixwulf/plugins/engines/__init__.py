@@ -218,10 +218,11 @@ class Engine(ABC):
 
         yield TokensOnly(lambda count: self.greedy_tokens(run, count))
 
-    def on_cpu(self, run: Run) -> Run | None:
+    def on_cpu(self, run: Run) -> Run | str | None:
         """A run of the same model and build on the head's CPU alone, which is asked for its text.
 
-        None where no other back end computes, or where the engine can do no such thing.
+        Why its text would say nothing, as a sentence without its stop; None where no other back end
+        computes, or where the engine can do no such thing.
         """
         return None
 

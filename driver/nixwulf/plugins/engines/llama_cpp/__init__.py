@@ -194,7 +194,7 @@ class LlamaCpp(Engine):
         with self._server(run, ["-np", "1", "-c", str(context), *verbose]) as endpoint:
             yield endpoint.completions(_room(endpoint.get("/props"), context))
 
-    def on_cpu(self, run: Run) -> Run | None:
+    def on_cpu(self, run: Run) -> Run | str | None:
         """With the case's cache types and no other option: those are a GPU's."""
         return devices.on_cpu(run)
 
