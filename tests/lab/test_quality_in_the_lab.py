@@ -10,6 +10,7 @@ from lab_under_test import Silent, recorded
 
 from nixwulf.llm import random_gguf
 from nixwulf.llm.random_model import RandomModel
+from nixwulf.nodes.transfer import put
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
@@ -43,7 +44,7 @@ def nodes(cluster):
 def run(nodes, tmp_path):
     def each_case(plan):
         one = partial(recorded, nodes, tmp_path, LEFT)
-        return {case: one(replace(plan, cases=(case,))) for case in plan.cases}
+        return [(case, one(replace(plan, cases=(case,)))) for case in plan.cases]
 
     return each_case
 
@@ -55,10 +56,7 @@ def values(record):
 
 def test_a_smaller_cache_is_farther_from_one_node_than_a_split_of_the_same(run, cluster, tmp_path):
     plan = plan_for(cluster, type_k=["f16", "q4_0"])
-    found = {
-        (case.nodes, case.parameters["type_k"]): values(record)
-        for case, record in run(plan).items()
-    }
+    found = {(case.nodes, case.parameters["type_k"]): values(record) for case, record in run(plan)}
     assert len(found) == 4
     for nodes in (1, 2):
         assert found[nodes, "f16"]["divergence"] < 1e-6 < found[nodes, "q4_0"]["divergence"]
@@ -70,19 +68,21 @@ def test_a_smaller_cache_is_farther_from_one_node_than_a_split_of_the_same(run, 
     assert len([*(tmp_path / "references").glob("quality-*.json")]) == 1
 
 
-def test_a_damaged_model_is_far_from_the_first_that_the_sweep_lists(run, cluster, tmp_path):
+def test_a_damaged_model_is_far_from_the_first_that_the_sweep_lists(run, nodes, cluster, tmp_path):
     damaged = tmp_path / "damaged.gguf"
     shutil.copy(random_gguf.ensure(TINY), damaged)
     tensor = next(t for t in GGUFReader(damaged, "r+").tensors if t.name == "blk.1.attn_v.weight")
     tensor.data[:] = 0
     tensor.data.flush()
-    models = {"whole": {"random": {"layers": 4}}, "damaged": {"path": str(damaged)}}
+    for node in nodes.nodes.values():
+        put(node, damaged, "/tmp/damaged.gguf", lambda count, size: None)
+    models = {"whole": {"random": {"layers": 4}}, "damaged": {"path": "/tmp/damaged.gguf"}}
     found = {
         (case.model, case.nodes): values(record)["divergence"]
-        for case, record in run(plan_for(cluster, models)).items()
+        for case, record in run(plan_for(cluster, models))
     }
-    for nodes in (1, 2):
-        assert found["damaged", nodes] > 1e-3 > 100 * found["whole", nodes]
+    for count in (1, 2):
+        assert found["damaged", count] > 1e-3 > 100 * found["whole", count]
 
 
 def test_prompts_that_the_models_context_does_not_hold_are_unsupported_with_the_parameter(
@@ -90,22 +90,22 @@ def test_prompts_that_the_models_context_does_not_hold_are_unsupported_with_the_
 ):
     models = {"tiny": {"random": {"layers": 4, "context": 512}}}
     plan = plan_for(cluster, models, n_prompt=[1000])
-    for record in run(replace(plan, cases=plan.cases[:1])).values():
-        assert record["outcome"] == "unsupported"
-        assert "The model has room for 512 tokens" in record["failure"]["reason"]
-        assert "lower n_prompt (1,000)" in record["failure"]["reason"]
+    ((_, record),) = run(replace(plan, cases=plan.cases[:1]))
+    assert record["outcome"] == "unsupported"
+    assert "The model has room for 512 tokens" in record["failure"]["reason"]
+    assert "lower n_prompt (1,000)" in record["failure"]["reason"]
 
 
 def test_a_reference_that_is_no_model_of_the_sweep_is_a_sentence(run, cluster):
     plan = plan_for(cluster, reference=["other"])
-    (record,) = run(replace(plan, cases=plan.cases[:1])).values()
+    ((_, record),) = run(replace(plan, cases=plan.cases[:1]))
     assert record["outcome"] == "failed"
     assert "the model 'other' is not among models: tiny." in record["failure"]["reason"]
 
 
 def test_a_text_shorter_than_the_positions_that_are_asked_is_a_sentence(run, cluster):
     plan = plan_for(cluster, positions=[2040], n_prompt=[128])
-    (record,) = run(replace(plan, cases=plan.cases[:1])).values()
+    ((_, record),) = run(replace(plan, cases=plan.cases[:1]))
     assert record["outcome"] == "unsupported"
     assert "positions is 2,040; give positions: [" in record["failure"]["reason"]
 

@@ -13,6 +13,7 @@ from nixwulf.sweep.references import ReferenceFolder
 from nixwulf.sweep.sanity import check_text
 from record_factory import case, ok
 
+# no output: the axes of a sweep
 LONG_CASE = {
     "nodes": [2],
     "fabric": ["gbe5"],

@@ -10,6 +10,7 @@ from lab_under_test import recorded
 
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm import random_gguf
+from nixwulf.nodes.transfer import put
 from nixwulf.sweep import cpu_reference
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
@@ -152,9 +153,11 @@ def test_a_gpu_that_is_wrong_alike_in_every_run_is_gibberish_by_the_cpus_text(
     tensor.data.flush()
     for path in (folder / "references").glob("*"):
         path.unlink()
-    nodes.nodes["n1"].script('echo "$1" >/run/wrong-gpu', str(damaged))
+    head = nodes.nodes["n1"]
+    put(head, damaged, "/tmp/wrong.gguf", lambda count, size: None)
+    head.script("echo /tmp/wrong.gguf >/run/wrong-gpu")
     record = run(plan)
-    assert (record["outcome"], record["failure"]["phase"]) == ("gibberish", "sanity")
+    assert record["outcome"] == "gibberish", record["failure"]
     text = record["sanity"]["text"]
     assert text["reference"] == "the CPU"
     assert text["cpu"]["mean_divergence"] > text["cpu"]["limit"]

@@ -128,7 +128,7 @@ def on_cpu(run: Run) -> Run | str | None:
     """The head of a run by its CPU, with the cache's types; None where no GPU takes part.
 
     What a cache of few bits makes of another rounding is no smaller than what a damage does: honest
-    texts were 0.035 nats apart (results/figures/cpu-reference.txt).
+    texts were 0.044 nats apart (results/figures/cpu-reference.txt).
     """
     if not any(gpus(run, node) for node in run.nodes):
         return None
