@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
-from nixwulf.core.text import plural
+from nixwulf.core.text import format_significant, plural
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import Record
 from nixwulf.sweep.render import distinct, pairs
@@ -101,7 +101,7 @@ class TerminalProgress:
         """One line: what came of it, how long it took, how long the rest will take."""
         self._ended.append(seconds)
         measured = ", ".join(
-            f"{metric['name']} {metric['value']:.1f} {metric['unit']}"
+            f"{metric['name']} {format_significant(metric['value'])} {metric['unit']}"
             for metric in record["metrics"][:_MOST_SHOWN]
         )
         came = measured or f"{record['outcome']}: {record['failure']['reason']}"

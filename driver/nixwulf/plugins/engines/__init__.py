@@ -81,6 +81,8 @@ class Engine(ABC):
     """Programs that are this engine inside, as records of others name them."""
     parameters: ClassVar[Mapping[str, Parameter]] = {}
     """Options of its own that a sweep can vary, beside those of the benchmark."""
+    text_parameters: tuple[str, ...] = ()
+    """Those of its options of which another value is another text, or another back end's."""
     programs: tuple[str, ...]
     """Programs looked for on PATH of every node; their places are facts."""
     version_options: tuple[str, ...] = ()
@@ -217,6 +219,14 @@ class Engine(ABC):
         from nixwulf.plugins.runtime.logprobs import TokensOnly
 
         yield TokensOnly(lambda count: self.greedy_tokens(run, count))
+
+    def on_cpu(self, run: Run) -> Run | str | None:
+        """A run of the same model and build on the head's CPU alone, which is asked for its text.
+
+        Why its text would say nothing, as a sentence without its stop; None where no other back end
+        computes, or where the engine can do no such thing.
+        """
+        return None
 
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
         """The tokens of a fixed prompt at temperature 0 and the case's seed; raises RunFailure.

@@ -18,7 +18,8 @@ from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes.facts import Facts
 from nixwulf.plugins.runtime.openai import MARGIN
 from nixwulf.plugins.runtime.replicas import of_one_node
-from nixwulf.plugins.runtime.run import Case
+from nixwulf.plugins.runtime.run import Case, Run
+from nixwulf.results.identity import REPLICAS
 
 # Bytes of a value in the cache: blocks of 32 values with their scales (ggml-common.h).
 _CACHE_BYTES = {
@@ -188,6 +189,27 @@ def capacity(case: Case, node: Node, facts: Facts) -> int:
         return max(gpu.vram_bytes for gpu in gpus) + min(facts.memory_available, mapped)
     shares = load_platform(node.platform).get("gpu", {}).get("shared_memory")
     return facts.memory_available if shares else 0
+
+
+def fewest_nodes(run: Run, sizes: Sizes | None) -> int | None:
+    """How many nodes give the text that a run's is compared with: the fewest that hold the model.
+
+    None when no fewer nodes than the run's own, split in another way, can hold it.
+
+    Args:
+        run: the run.
+        sizes: bytes of the model's parts; None: not known, and taken to fit.
+    """
+    if run.case.parallelism == REPLICAS:
+        return 1
+    for count in range(1, run.case.nodes + 1):
+        first = run.on_first(count)
+        if count > 1 and (count, "pipeline") == (run.case.nodes, run.case.parallelism):
+            break
+        nodes = [node.node for node in first.nodes]
+        if sizes is None or problem(sizes, first.case, nodes, run.facts) is None:
+            return count
+    return None
 
 
 def problem(

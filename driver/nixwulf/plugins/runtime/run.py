@@ -15,6 +15,7 @@ from nixwulf.core import standstill
 from nixwulf.core.naming import fingerprint
 from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
+from nixwulf.llm import PlacedModel
 from nixwulf.nodes import container
 from nixwulf.nodes.container import Toolbox
 from nixwulf.nodes.counters import Counters, read
@@ -126,7 +127,8 @@ class Run:
     there is none, and tokenizer that of its file where the sweep names one. engine_facts and
     warnings go into the record; engine_found is what an engine found out or made up for the run,
     by kind and name. waived are names of gates that may refuse; power is what the session knows of
-    the power of its nodes. toolboxes are the case's on each node, empty without one.
+    that of its nodes. bring_model brings another model of the sweep by its name, by '' the first;
+    without a sweep there is none. toolboxes are the case's on each node, empty without one.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     power: PowerSession = field(default_factory=PowerSession)
     tokenizer: str = ""
+    bring_model: Callable[[str], PlacedModel] = dict[str, PlacedModel]().__getitem__
     scratch: str = field(default_factory=lambda: f"/tmp/nixwulf-{secrets.token_hex(8)}")  # noqa: S108 - nobody can know it
     _with_scratch: set[str] = field(default_factory=set)
 
@@ -153,11 +156,6 @@ class Run:
     def head(self) -> Connection:
         """The node on which clients run."""
         return self.nodes[0]
-
-    @property
-    def head_system(self) -> str:
-        """What its facts say it runs, such as 'Linux'; empty where they do not."""
-        return self.facts[self.head.node.name].system
 
     @property
     def workers(self) -> tuple[Connection, ...]:

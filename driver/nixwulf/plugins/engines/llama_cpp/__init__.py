@@ -56,6 +56,7 @@ class LlamaCpp(Engine):
     name = "llama.cpp"
     also = ("ollama",)
     parameters: ClassVar = options.PARAMETERS
+    text_parameters = ("backend", "type_k", "type_v")
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
     local_programs = tuple(install.PROGRAMS)
     built_from = install.BUILT_FROM
@@ -196,6 +197,10 @@ class LlamaCpp(Engine):
         verbose = options.verbose(devices.flags(run, "llama-server"))
         with self._server(run, ["-np", "1", "-c", str(context), *verbose]) as endpoint:
             yield endpoint.completions(_room(endpoint.get("/props"), context))
+
+    def on_cpu(self, run: Run) -> Run | str | None:
+        """With the case's cache types and no other option: those are a GPU's."""
+        return devices.on_cpu(run)
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:

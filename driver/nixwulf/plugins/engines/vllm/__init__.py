@@ -98,6 +98,7 @@ class Vllm(Engine):
         ),
         "max_num_seqs": Parameter(default=0, minimum=0, help="sequences at once; 0: vLLM's own"),
     }
+    text_parameters = ("dtype",)
     programs = ("vllm", "ray")
     lacking = (
         "vLLM is not on PATH ('vllm' and 'ray'); run 'pip install vllm ray' in a virtual "
