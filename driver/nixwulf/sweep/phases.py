@@ -138,6 +138,7 @@ def _bring(
     found.model = bring()
     run.model = found.model.path
     run.tokenizer = found.model.model.tokenizer or ""
+    run.sizes = found.model.sizes
     if engine and found.model.sizes:
         shape, case = found.model.sizes.shape, of_one_node(run.case)
         reason = splitting.problem(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +25,7 @@ from nixwulf.results.record import Record
 _MOST_NODES = 1024
 _MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
 _N_GEN = 128
+_PLACED = re.compile(r": (\d{1,12}\.\d) MiB")
 _GIB = 2**30
 _TOO_MANY = 2**40
 _GUESSES = ("speculative", "drafts", "num_speculative_tokens")
@@ -53,6 +55,7 @@ class CaseInputs:
     engine: str
     parallelism: str
     version: str = ""
+    shares: tuple[float, ...] = ()
 
     def strategy(self, conditions: Mapping[str, Any]) -> Strategy:
         """How a metric of it was measured; raises InputError for what the model has no sums for."""
@@ -66,6 +69,7 @@ class CaseInputs:
             batch=batch(conditions),
             chunk=_count(conditions, "n_ubatch"),
             version=self.version,
+            shares=self.shares,
         )
 
 
@@ -114,7 +118,16 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
         case["engine"],
         case.get("parallelism", "single"),
         record.get("engine", {}).get("version", ""),
+        _shares(record),
     )
+
+
+def _shares(record: Record) -> tuple[float, ...]:
+    """Of the weights, by node, as the engine said that it placed them; none where it did not."""
+    sizes = [float(size) for size in _PLACED.findall(record.get("engine", {}).get("placed", ""))]
+    if len(sizes) != record["case"]["nodes"] or not sum(sizes):
+        return ()
+    return tuple(size / sum(sizes) for size in sizes)
 
 
 def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:

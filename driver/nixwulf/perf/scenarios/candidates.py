@@ -20,6 +20,7 @@ from nixwulf.perf.inputs import PARALLELISMS
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines import Engine
+from nixwulf.plugins.runtime.memory import FASTEST
 from nixwulf.results.identity import REPLICAS
 
 _NO_GPU = ""
@@ -118,6 +119,7 @@ class Placement:
                 **place,
                 **self.crossing(cluster),
                 "gpus": {gpu_vendor(node.platform) for node in nodes},
+                "bandwidths": {node.name: node.bandwidth_gbs for node in nodes},
             }
         )
 
@@ -176,6 +178,8 @@ class Candidate:
     transport: str | None = None
     alike: int = 0
     """How many other fabrics of the cluster would give the same."""
+    split: str = ""
+    """How the layers of a pipeline are shared out where the engine does not do it by itself."""
 
 
 def candidates(question: Question) -> tuple[tuple[Candidate, ...], tuple[LeftOut[Candidate], ...]]:
@@ -260,6 +264,10 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
             nodes = placement.nodes_of(cluster)
             split, transport = str(placement.parallelism), placement.transport
             yield Candidate(nodes, split, fabric, transport), placement
+            choices = engines.find(question.engine, "--engine").parameters.get("split")
+            unequal = len({node.bandwidth_gbs for node in nodes}) > 1
+            if split == "pipeline" and unequal and choices and FASTEST in choices.choices:
+                yield Candidate(nodes, split, fabric, transport, split=FASTEST), placement
         elif placement.parallelism == REPLICAS:
             if not (question.fabrics or question.transports):
                 yield Candidate(placement.nodes_of(cluster), REPLICAS), placement
@@ -279,6 +287,8 @@ def _unsupported(question: Question, candidate: Candidate, placement: Placement)
         )
     engine = engines.find(question.engine, "--engine")
     point = point_of(engine, question.model.facts)
+    if candidate.split:
+        point["parameters"]["split"] = candidate.split
     return placement.refusal(engine, question.cluster, candidate.nodes, point)
 
 

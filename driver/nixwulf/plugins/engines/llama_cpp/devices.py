@@ -24,6 +24,7 @@ from nixwulf.plugins.engines import devices, splitting
 from nixwulf.plugins.engines.llama_cpp import options
 from nixwulf.plugins.engines.llama_cpp.options import DEVICE_PREFIXES
 from nixwulf.plugins.engines.splitting import Splits
+from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # $1 is llama-server, $2 llama-bench.
@@ -54,6 +55,8 @@ _USING = re.compile(r"using device (\w+)")
 # Over tensors all devices are one, whose parts are counted.
 _META = re.compile(r"creating a Meta device with (\d+) devices")
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers")
+# `load_tensors: RPC0[10.77.1.12:50052] model buffer size =    15.01 MiB`; of the head without [].
+_BUFFER = re.compile(r"(\w+)(?:\[([^\]:]+):\d+\])? model buffer size = +([\d.]+) MiB")
 _OFFERS = re.compile(r"^ +(\w+): .*MiB", re.MULTILINE)
 _FAMILIES = (*DEVICE_PREFIXES.values(), ("RPC",))
 
@@ -134,7 +137,53 @@ def arguments(run: Run, separator: str) -> list[str]:
     """How a client is given its devices and all layers; its devices are joined by a separator."""
     named = of_client(run)
     layers = ALL_LAYERS if named else 0
-    return ["-dev", separator.join(named) or "none", "-ngl", str(layers)]
+    shares = separator.join(_shares(run))
+    return [
+        *("-dev", separator.join(named) or "none", "-ngl", str(layers)),
+        *(("-ts", shares) if shares else ()),
+    ]
+
+
+def _shares(run: Run) -> list[str]:
+    """The layers of each of a client's devices by the case's split; none where it is llama.cpp's.
+
+    Several devices of a node have as many each. Raises RunFailure where layers are not known.
+    """
+    if run.case.parameters.get("split", memory.BY_MEMORY) == memory.BY_MEMORY or not served(run):
+        return []
+    if run.sizes is None:
+        raise RunFailure(
+            "unsupported", f"The header of {run.model} does not say how large its layers are."
+        )
+    nodes = [node.node for node in run.nodes]
+    counts = memory.weights(run.sizes, run.case, nodes, run.facts)
+    count_of = {node.name: count for node, count in zip(nodes, counts, strict=True)}
+    ordered = (*served(run), *([run.head] if gpus(run, run.head) else []))
+    return [
+        f"{count_of[node.node.name] / len(offered(run, node)):g}"
+        for node in ordered
+        for _ in offered(run, node)
+    ]
+
+
+def record_placed(run: Run, log: str) -> None:
+    """Keep MiB of weights on each node of a pipeline, by a client's log; nothing of others.
+
+    Args:
+        run: its RPC servers are known by their addresses; other devices are the head's.
+        log: of the client, once it has loaded the model.
+    """
+    run.engine_facts.pop("placed", None)
+    if run.case.parallelism != "pipeline":
+        return
+    name_of = {run.data_address(node): node.node.name for node in served(run)}
+    found = dict.fromkeys((node.node.name for node in run.nodes), 0.0)
+    for device, address, size in _BUFFER.findall(log):
+        name = name_of.get(address) if address else run.head.node.name
+        if name and not device.startswith(CPU):
+            found[name] += float(size)
+    if any(found.values()):
+        run.engine_facts["placed"] = ", ".join(f"{k}: {v:.1f} MiB" for k, v in found.items())
 
 
 def _chosen(run: Run, node: Connection, listed: Sequence[str]) -> tuple[str, ...]:
