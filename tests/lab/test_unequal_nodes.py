@@ -19,7 +19,7 @@ from nixwulf.sweep.sweep_file import parse_sweep
 
 SERVERS_LEFT = "grep -lsE 'rpc-server|llama-server' /proc/[0-9]*/comm || true"
 FAST, SLOW = 80.0, 20.0
-RUNS_S, STANDS_S = 0.005, 0.015
+RUNS_S, STANDS_S = 0.005, 0.045
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def rpc_servers(address):
 
 @contextmanager
 def slowed(address):
-    """The RPC server of a node has a quarter of its time, stopped and continued in turns."""
+    """The RPC server of a node has a tenth of its time, stopped and continued in turns."""
     over = threading.Event()
 
     def slow():

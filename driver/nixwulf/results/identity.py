@@ -24,7 +24,7 @@ COLUMNS = (*OWNER, *SUBJECT, *PLACE, *QUANTITY)
 REPLICAS = "replicas"
 """The parallelism of servers that each have the whole model: nothing crosses a fabric."""
 
-OVER_NODES = frozenset({*PLACE, "split"})
+OVER_NODES = frozenset({*PLACE, "split", "servers"})
 """Against one node, or over their number: one node crosses no fabric and has nothing to split."""
 OVER_FABRICS = frozenset({"fabric"})
 """From one fabric to the next; how it is crossed stays the same."""

@@ -15,7 +15,6 @@ from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.run import Run, RunFailure
-from nixwulf.results.identity import REPLICAS
 from nixwulf.sweep.prompts import LONG, SHORT, Prompts, allowed_s, answer_tokens, fitting, room
 from nixwulf.sweep.recording import Findings
 from nixwulf.sweep.references import ReferenceFolder, References, reference_of
@@ -43,14 +42,14 @@ def check_text(
     """
     fits = fitting(run, model) if folder.long_prompts else (SHORT,)
     seconds = allowed_s(run.limits)
-    count, references, spent = _references(engine, run, model, folder, fits, seconds / 2)
+    servers = replicas(run)
+    count, references, spent = _references(engine, servers[0], model, folder, fits, seconds / 2)
     left_out = _not_asked(folder, fits, references)
     lengths = [tokens for tokens in fits if tokens in references]
 
     def ask(server: Run) -> Texts:
         return _texts(engine, server, lengths, references, seconds - spent)
 
-    servers = replicas(run)
     asked = each(ask, servers) if len(servers) > 1 else [ask(run)]
     worst = next((n for n, one in enumerate(asked) if one.wrong), None)
     if worst is None:
@@ -152,8 +151,6 @@ def _reference_nodes(run: Run, model: PlacedModel | None) -> int | None:
     None when no fewer nodes than the run's own, split in another way, can hold it.
     """
     sizes = model.sizes if model else None
-    if run.case.parallelism == REPLICAS:
-        return 1
     for count in range(1, run.case.nodes + 1):
         first = run.on_first(count)
         if count > 1 and (count, "pipeline") == (run.case.nodes, run.case.parallelism):

@@ -12,14 +12,15 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
+from nixwulf.core.text import plural
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.llm import gguf
 from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, TensorSize
 from nixwulf.llm.random_model import RandomModel, parse_random_model
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
+from nixwulf.plugins.runtime.replicas import servers_of
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us, waiting_us
-from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record
 
 _MOST_NODES = 1024
@@ -105,9 +106,10 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
             "The record names no engine or no model; what is explained is prompt and decode of a "
             "language model."
         )
-    if case.get("parallelism") == REPLICAS:
+    if (servers := servers_of(case)) > 1:
+        what = plural(case["nodes"] // servers, "node")
         raise InputError(
-            "The record is of replicas, each a server of one node; explain a run of one node."
+            f"The record is of replicas, each a server of {what}; explain a run of {what}."
         )
     _no_guesses(case.get("parameters", {}))
     return CaseInputs(

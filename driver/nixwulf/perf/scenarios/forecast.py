@@ -206,7 +206,7 @@ def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf]
         candidate: the strategy.
         changes: what-ifs.
     """
-    if candidate.parallelism == REPLICAS:
+    if candidate.parallelism == REPLICAS or candidate.groups > 1:
         return _of_replicas(question, candidate, changes)
     platforms = [facts.platform(node, changes) for node in candidate.nodes]
     strategy = Strategy(
@@ -247,11 +247,11 @@ def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf]
 
 
 def _of_replicas(question: Question, candidate: Candidate, changes: Sequence[WhatIf]) -> Forecast:
-    """Of one node each, with its part of the requests; a node without one adds nothing."""
-    shares = slots_of(question.batch, len(candidate.nodes))
+    """Of each server with its part of the requests; one without any adds nothing."""
+    shares = slots_of(question.batch, len(candidate.servers))
     alone = [
-        forecast(replace(question, batch=max(1, share)), Candidate((node,), "single"), changes)
-        for node, share in zip(candidate.nodes, shares, strict=True)
+        forecast(replace(question, batch=max(1, share)), one, changes)
+        for one, share in zip(candidate.servers, shares, strict=True)
     ]
     busy = [one for one, share in zip(alone, shares, strict=True) if share]
     prompts = [one.prompt for one in busy if one.prompt]
@@ -309,7 +309,7 @@ def _without_alike(
         if one.fabric and one.fabric.name not in apart:
             platforms = tuple(node.platform for node in one.nodes)
             fabric = one.fabric
-            split = one.parallelism, one.split
+            split = one.parallelism, one.split, one.groups
             key = (fabric.kind, fabric.speed_gbps, one.transport, *split, platforms)
         first = kept.get(key)
         kept[key] = replace(first, alike=first.alike + 1) if first else one

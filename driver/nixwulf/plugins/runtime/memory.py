@@ -17,7 +17,7 @@ from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes.facts import Facts
 from nixwulf.plugins.runtime.openai import MARGIN
-from nixwulf.plugins.runtime.replicas import of_one_node
+from nixwulf.plugins.runtime.replicas import groups_of, of_one_server, servers_of
 from nixwulf.plugins.runtime.run import Case
 
 # Bytes of a value in the cache: blocks of 32 values with their scales (ggml-common.h).
@@ -273,10 +273,10 @@ def problem(
     has = [capacity(case, node, facts[node.name]) for node in nodes]
     if not all(has):
         return None
-    each = of_one_node(case)
+    each = of_one_server(case)
     demand, split = TokenDemand.of(each.parameters), each.parallelism or ""
-    cut = weights(sizes, case, nodes, facts)
-    groups = [cut] if each is case else [(one,) for one in cut]
+    servers = groups_of(nodes, servers_of(case.document()))
+    groups = [weights(sizes, each, group, facts) for group in servers]
     plan = [need for group in groups for need in needs(sizes, demand, split, group)]
     short, name, need, free = max(
         (need.total - free, name, need, free)
