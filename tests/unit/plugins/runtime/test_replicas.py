@@ -80,7 +80,7 @@ def test_one_node_is_no_replicas():
         plan_of(nodes=[1])
 
 
-def test_each_replica_is_a_run_of_one_server_with_its_part_of_the_requests():
+def test_each_replica_is_a_run_of_one_node_with_its_part_of_the_requests():
     (case,) = plan_of().cases
     one = of_one_server(case)
     assert (one.nodes, one.parallelism, one.parameters["concurrency"]) == (1, "single", 2)
