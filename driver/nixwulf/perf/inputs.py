@@ -105,6 +105,11 @@ class Strategy:
         if not 0 <= self.acceptance <= 1:
             raise InputError(f"Acceptance {self.acceptance!r} is no share; expected 0 to 1.")
 
+    def shares_of(self, nodes: int) -> tuple[float, ...]:
+        """The shares where they are of so many nodes in a pipeline, else none."""
+        stated = self.parallelism == "pipeline" and len(self.shares) == nodes
+        return self.shares if stated else ()
+
 
 def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
     """Of a file of data/platforms; raises InputError where its memory's bandwidth is missing."""

@@ -235,8 +235,8 @@ def _shares(
 ) -> Sequence[float]:
     """Of the weights: equal parts, but a pipeline is cut as the strategy says, else by memory."""
     count = len(platforms)
-    if len(strategy.shares) == count and not tensor:
-        return strategy.shares
+    if shares := strategy.shares_of(count):
+        return shares
     memories = [platform.memory_gib for platform in platforms]
     if tensor or not all(memories):
         return [1 / count] * count

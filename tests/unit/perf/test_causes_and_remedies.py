@@ -196,6 +196,23 @@ def test_copies_are_a_remedy_only_where_requests_are_served_at_once():
     assert "replicas" not in [each.kind for each in single.remedies]
 
 
+def test_fewer_layers_on_the_slower_of_unequal_nodes_are_a_remedy():
+    one = copy.deepcopy(of_frameworks(2.0))
+    one["cluster"]["platforms"] = ["framework-desktop", "raspberry-pi-cm5"]
+    for node, platform in zip(one["nodes"], one["cluster"]["platforms"], strict=True):
+        node["platform"] = platform
+    one["case"]["parameters"]["split"] = "auto"
+    one["engine"]["placed"] = "a: 36000.0 MiB, b: 6000.0 MiB"
+
+    def of(record_):
+        (found,) = explain_records([(record.sealed(record_), None)])[0]
+        return [each.what for each in found.remedies if each.kind == "parameter"]
+
+    assert of(one) == ["split fastest in place of auto"]
+    one["case"]["parameters"]["split"] = "fastest"
+    assert of(one) == []
+
+
 def test_a_speed_above_its_interval_is_not_explained_either():
     (fast,) = explain_records([(of_frameworks(1.05 * predicted().high), None)])[0]
     assert fast.unexplained

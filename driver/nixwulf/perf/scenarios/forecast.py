@@ -66,7 +66,7 @@ def room(platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: 
     sizes, work = _asked(model, strategy)
     free = [_free(platform.memory_gib) for platform in platforms]
     # A pipeline is cut as stated, else by memory; where none is known, into equal parts.
-    cut = [int(_WHOLE * share) for share in strategy.shares]
+    cut = [int(_WHOLE * share) for share in strategy.shares_of(len(platforms))]
     cut = cut or [max(1, int(gib * _GIB)) for gib in free]
     plan: Sequence[Need] = needs(sizes, work, strategy.parallelism, cut)
     pairs = [(need.total / _GIB, has) for need, has in zip(plan, free, strict=True)]
