@@ -170,7 +170,7 @@ def test_two_groups_of_two_nodes_share_the_requests_out_each_over_its_own_fabric
     assert record["sanity"]["text"]["agrees"]
     assert record["sanity"]["transport"]["proved"]
     assert set(record["sanity"]["transport"]["bytes"]) == {"n1", "n2", "n3", "n4"}
-    links = [(link["from"], link["to"]) for link in record["links"]]
+    links = [(link["from"], link["to"]) for link in record["fabric"]["links"]]
     assert links == [("n1", "n2"), ("n3", "n4")]
     ends = {node.name: node.fabrics["rdma-like"].address for node in cluster.nodes}
     by_head = {}

@@ -26,6 +26,7 @@ from nixwulf.results.record import Record
 _MOST_NODES = 1024
 _MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
 _N_GEN = 128
+_BANDWIDTH = "memory_bandwidth_gbs"
 _PLACED = re.compile(r": (\d{1,12}\.\d) MiB")
 _GIB = 2**30
 _TOO_MANY = 2**40
@@ -115,7 +116,7 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
     return CaseInputs(
         _model(record, plan),
         fabric_of(record),
-        _platforms(record),
+        _platforms(record, plan),
         case["nodes"],
         case["engine"],
         case.get("parallelism", "single"),
@@ -191,8 +192,10 @@ def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
     return gguf.interpret(keys, tensors).facts(name)
 
 
-def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:
+def _platforms(record: Record, plan: Mapping[str, Any] | None) -> tuple[PlatformFacts, ...] | None:
     """One for each node; None where a platform's own speed was never measured, as the lab's."""
+    described = plan["cluster"]["document"].get("nodes", ()) if plan else ()
+    own = {one["name"]: one.get(_BANDWIDTH) for one in described}
     count = int(record["case"]["nodes"])  # JSON's 2.0 is an integer
     if count > _MOST_NODES:
         raise InputError(f"The record has {count} nodes; at most {_MOST_NODES} are predicted.")
@@ -207,14 +210,16 @@ def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:
             "or one for all."
         )
     documents = []
-    for name in names:
+    nodes = [node.get("name") for node in record.get("nodes", ())] or [None] * count
+    for name, node in zip(names, nodes, strict=True):
         document = facts_of(name)
         if document is None:
             raise InputError(
                 f"The platform {name!r} is not known: driver/nixwulf/data/platforms lacks it."
             )
-        documents.append(document)
-    bandwidths = {"memory_bandwidth_gbs", "memory_bandwidth_nominal_gbs"}
+        measured = {_BANDWIDTH: {"value": own[node]}} if own.get(node) else {}
+        documents.append({**document, **measured})
+    bandwidths = {_BANDWIDTH, "memory_bandwidth_nominal_gbs"}
     if not all(bandwidths & document.keys() for document in documents):
         return None
     return tuple(map(platform_facts, documents))
