@@ -125,5 +125,4 @@ def test_fewer_layers_on_a_slower_node_are_faster_and_the_text_stays(nodes, uneq
         split: next(m["value"] for m in record["metrics"] if m["name"] == "decode")
         for split, record in found.items()
     }
-    print(speed, share)
     assert speed["fastest"] > 1.2 * speed["auto"]
