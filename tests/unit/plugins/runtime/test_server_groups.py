@@ -13,6 +13,7 @@ from nixwulf.perf.scenarios.candidates import Candidate, Question
 from nixwulf.perf.scenarios.forecast import answer, forecast, sizes_of
 from nixwulf.perf.scenarios.source import read_model
 from nixwulf.perf.scenarios.text import how
+from nixwulf.plugins.engines.llama_cpp import devices
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.memory import TokenDemand, needs
 from nixwulf.plugins.runtime.replicas import of_one_server, replicas
@@ -197,3 +198,14 @@ def test_each_group_is_served_by_its_own_lines_and_its_head_answers():
     assert [line[-2] for line in started] == [targets[names[n]] for n in (1, 0, 3, 2)]
     assert [("-L" in line) for line in started] == [False, True, False, True]
     assert proxy[0] == "nginx"
+
+
+def test_what_llama_cpp_placed_is_known_of_the_nodes_of_all_groups(tmp_path):
+    run = planned(tmp_path, "lab", {"random": {}}, matrix_of())
+    for node in run.nodes:
+        run.engine_found["devices", node.node.name] = ()
+    for size, group in enumerate(replicas(run), start=1):
+        addresses = [group.data_address(node) for node in group.nodes]
+        lines = (f"RPC0[{one}:50052] model buffer size = {size}.00 MiB\n" for one in addresses)
+        devices.record_placed(group, "".join(lines))
+    assert run.engine_facts["placed"] == "n1: 1.0 MiB, n2: 1.0 MiB, n3: 2.0 MiB, n4: 2.0 MiB"

@@ -36,6 +36,7 @@ exit 0
 """
 _DEVICES = "devices"
 _FLAGS = "flags"
+_PLACED = "placed"
 # Every build takes more layers than a model has for all of them; 99 leaves 28 of Llama 3.1 405B's
 # 126 to the head's CPU.
 ALL_LAYERS = 999
@@ -169,21 +170,27 @@ def _shares(run: Run) -> list[str]:
 def record_placed(run: Run, log: str) -> None:
     """Keep MiB of weights on each node of a pipeline, by a client's log; nothing of others.
 
+    Several servers of a run add to it, each with its own nodes, at the same time.
+
     Args:
         run: its RPC servers are known by their addresses; other devices are the head's.
         log: of the client, once it has loaded the model.
     """
-    run.engine_facts.pop("placed", None)
-    if run.case.parallelism != "pipeline":
-        return
+    names = [node.node.name for node in run.nodes]
+    found = dict.fromkeys(names, 0.0)
     name_of = {run.data_address(node): node.node.name for node in served(run)}
-    found = dict.fromkeys((node.node.name for node in run.nodes), 0.0)
     for device, address, size in _BUFFER.findall(log):
-        name = name_of.get(address) if address else run.head.node.name
+        name = name_of.get(address) if address else names[0]
         if name and not device.startswith(CPU):
             found[name] += float(size)
-    if any(found.values()):
-        run.engine_facts["placed"] = ", ".join(f"{k}: {v:.1f} MiB" for k, v in found.items())
+    known = run.case.parallelism == "pipeline" and any(found.values())
+    for name, size in found.items():
+        run.engine_found[_PLACED, name] = (f"{name}: {size:.1f} MiB",) if known else ()
+    every = [node.name for node in run.cluster.nodes]
+    shown = [text for name in every for text in run.engine_found.get((_PLACED, name), ())]
+    run.engine_facts.pop("placed", None)
+    if shown:
+        run.engine_facts["placed"] = ", ".join(shown)
 
 
 def _chosen(run: Run, node: Connection, listed: Sequence[str]) -> tuple[str, ...]:
