@@ -109,7 +109,7 @@ def forward(
     """
     nodes = len(platforms)
     tensor = strategy.parallelism == "tensor" and nodes > 1
-    shares = _shares(platforms, tensor=tensor)
+    shares = _shares(platforms, strategy, tensor=tensor)
     # States of linear layers are read and written as weights are read: all, and in order.
     read = _weight_bytes(model, tokens) + _STATE_BYTES * model.state_width * sequences
     cached = _cache_bytes(model, depth) * sequences
@@ -231,9 +231,13 @@ def tokens_a_step(strategy: Strategy) -> float:
     return strategy.batch * (1 + strategy.drafts * strategy.acceptance)
 
 
-def _shares(platforms: Sequence[PlatformFacts], *, tensor: bool) -> list[float]:
-    """Of the weights: equal parts, but a pipeline over unlike nodes is cut by their memory."""
+def _shares(
+    platforms: Sequence[PlatformFacts], strategy: Strategy, *, tensor: bool
+) -> Sequence[float]:
+    """Of the weights: equal parts, but a pipeline is cut as the strategy says, else by memory."""
     count = len(platforms)
+    if shares := strategy.shares_of(count):
+        return shares
     memories = [platform.memory_gib for platform in platforms]
     if tensor or not all(memories):
         return [1 / count] * count

@@ -44,15 +44,15 @@ def check_text(
     """
     fits = fitting(run, model) if folder.long_prompts else (SHORT,)
     seconds = allowed_s(run.limits)
-    count, references, spent = _references(engine, run, model, folder, fits, seconds / 2)
+    servers = replicas(run)
+    count, references, spent = _references(engine, servers[0], model, folder, fits, seconds / 2)
     left_out = _not_asked(folder, fits, references)
     lengths = [tokens for tokens in fits if tokens in references]
-    cpu = cpu_reference(engine, run, model, folder)
+    cpu = cpu_reference(engine, servers[0], model, folder)
 
     def ask(server: Run) -> Texts:
         return _texts(engine, server, lengths, references, cpu, seconds - spent)
 
-    servers = replicas(run)
     asked = each(ask, servers) if len(servers) > 1 else [ask(run)]
     worst = next((n for n, one in enumerate(asked) if one.wrong), None)
     if worst is None:

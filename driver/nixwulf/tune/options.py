@@ -158,6 +158,8 @@ def _case(request: Request, engine: str, candidate: Candidate) -> Case:
     known = {**benchmarks.find(measures).parameters, **plugin.parameters}
     parameters = {name: one.default for name, one in known.items()}
     parameters |= {"n_prompt": request.n_prompt, "n_gen": request.n_gen}
+    parameters |= {"split": candidate.split} if candidate.split else {}
+    parameters |= {"servers": candidate.groups} if candidate.groups > 1 else {}
     if measures == SERVE:
         parameters["concurrency"] = request.batch
         parameters["requests"] = REQUESTS_A_SLOT * request.batch

@@ -161,7 +161,8 @@ class Engine(ABC):
             point: Its coordinates and `parameters`. `random` is its RandomModel and `fabric_kind`
                 the kind of its fabric, or None; `cables` and `control` are as for `cables_problem`;
                 `shape` is the model's, as far as it is known; `gpus` are the vendors of its nodes'
-                GPUs, with an empty one where a platform has none.
+                GPUs, with an empty one where a platform has none, and `bandwidths` those of their
+                memory by node, GB/s, 0 where one is not known.
         """
         nodes, parallelism = point["nodes"], point["parallelism"]
         if nodes > 1 and parallelism not in self.parallelisms:

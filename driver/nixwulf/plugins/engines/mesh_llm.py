@@ -71,6 +71,7 @@ class MeshLlm(Engine):
             help="more options, as one string; those that leave the cluster are refused",
         ),
     }
+    text_parameters = ("llama_flavor",)
     programs = ("mesh-llm",)
     version_options = ("--version",)
     lacking = (

@@ -71,6 +71,7 @@ class DistributedLlama(Engine):
         ),
         **devices.PARAMETERS,
     }
+    text_parameters = ("backend", "buffer_float_type")
     programs = ("dllama", "dllama-api")
     # Unknown to it, so that it ends at once: the store path alone identifies the build.
     version_options = ("--version",)

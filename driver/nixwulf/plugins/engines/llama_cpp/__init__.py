@@ -21,6 +21,7 @@ from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.memory import BY_MEMORY
 from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
 from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
@@ -43,8 +44,8 @@ class LlamaCpp(Engine):
     Every device is named on the command line, asked of each build by `--list-devices`. All layers
     are asked for (`-ngl 999`): with 99 the last 28 of Llama 3.1 405B stayed on the CPU. `--fit off`
     keeps llama-server from changing the case's options; repacked weights are off everywhere,
-    because RPC servers never use them. No `--tensor-split` is given: llama.cpp shares layers out by
-    the free memory of the devices and tensors in equal parts, whatever their bandwidth.
+    because RPC servers never use them. Without `split` no `--tensor-split` is given: llama.cpp
+    shares layers out by the free memory of the devices, and tensors in equal parts.
 
     The device is proved by llama-bench's `devices` and `n_gpu_layers`, by each RPC server's list
     and by llama-server's lines at verbosity 4; other ones are `fallback`. The transport is proved
@@ -94,6 +95,22 @@ class LlamaCpp(Engine):
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""
         return random_gguf.ensure(model)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Also a split of layers where none are split, or bandwidths that nobody knows."""
+        problem = super().unsupported(point)
+        split = point["parameters"].get("split", BY_MEMORY)
+        if problem or split == BY_MEMORY:
+            return problem
+        if point["parallelism"] != "pipeline":
+            return f"split {split} shares out the layers of a pipeline"
+        unknown = [name for name, known in point.get("bandwidths", {}).items() if not known]
+        if split == "even" or not unknown:
+            return None
+        return (
+            f"split {split} needs the bandwidth of each node's memory; write memory_bandwidth_gbs "
+            f"of {' and '.join(unknown)} in the cluster file"
+        )
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node needs all three, because any of them may be the head."""
@@ -196,6 +213,7 @@ class LlamaCpp(Engine):
         """A llama-server, which has no more room than the model was trained for."""
         verbose = options.verbose(devices.flags(run, "llama-server"))
         with self._server(run, ["-np", "1", "-c", str(context), *verbose]) as endpoint:
+            devices.record_placed(run, _output(endpoint.server))
             yield endpoint.completions(_room(endpoint.get("/props"), context))
 
     def on_cpu(self, run: Run) -> Run | str | None:

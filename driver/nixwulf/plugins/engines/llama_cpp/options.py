@@ -8,6 +8,7 @@ from typing import Any
 
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.attachments import Attachment
+from nixwulf.plugins.runtime.memory import BY_MEMORY, SPLITS
 from nixwulf.plugins.runtime.run import RunFailure
 
 # What the names of a back end's devices begin with, as --list-devices prints them; a build with
@@ -50,6 +51,17 @@ PARAMETERS = {
         default="f16",
         choices=_CACHE_TYPES,
         help="-ctv: type of the values in the KV cache",
+    ),
+    "split": Parameter(
+        default=BY_MEMORY,
+        choices=SPLITS,
+        help=(
+            "how many layers of a pipeline each node gets (--tensor-split), within what fits; "
+            "auto: llama.cpp's own, by free memory; even; bandwidth: by that of the nodes' memory, "
+            "so that each computes for as long; fastest: as many as fit on the node of the highest "
+            "bandwidth, then on the next: the least time a token, as nodes compute one after the "
+            "other"
+        ),
     ),
     "host_memory": Parameter(default=False, help="GGML_VK_PREFER_HOST_MEMORY=1 on all nodes"),
 }
