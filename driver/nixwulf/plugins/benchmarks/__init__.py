@@ -56,7 +56,8 @@ class Benchmark(ABC):
         transport = point.get("transport")
         if self.measures_fabric and point["nodes"] == 1:
             return f"{self.name} measures a fabric, and one node has none"
-        several = point.get("parallelism") == REPLICAS or point["parameters"].get("servers", 1) > 1
+        several = point.get("parameters", {}).get("servers", 1) > 1
+        several = several or point.get("parallelism") == REPLICAS
         if several and not self.measures_replicas:
             return f"{self.name} measures one server; the benchmark of replicas is serve"
         if transport and transport not in self.transports:
