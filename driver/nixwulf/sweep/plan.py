@@ -71,7 +71,7 @@ class Plan:
         chosen = frozenset(case.id for case in _chosen(self.cases, query))
         rest: list[list[str]] = [[], []]
         for case in self.cases:
-            asked = {**case.document(), **case.parameters}
+            asked = {**case.document(), **_parameters(case)}
             kept = {key: asked[key] for key in asked.keys() - {"id", "parameters", *over}}
             rest[case.id not in chosen].append(json.dumps(kept, sort_keys=True))
         if not set(rest[0]) & set(rest[1]):
@@ -137,12 +137,18 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
 
 def _keys(cases: Iterable[Case]) -> frozenset[str]:
     """What a query may ask of these cases."""
-    return frozenset(COORDINATES) | {key for case in cases for key in case.parameters}
+    return frozenset(COORDINATES) | {key for case in cases for key in _parameters(case)}
+
+
+def _parameters(case: Case) -> dict[str, Any]:
+    """Of a case, with those that it lacks because they are the default."""
+    known = _known_parameters(case.benchmark, case.engine, "")
+    return {key: one.default for key, one in known.items() if one.omitted} | case.parameters
 
 
 def _chosen(cases: Sequence[Case], query: str) -> tuple[Case, ...]:
     terms = parse_query(query, _keys(cases))
-    return tuple(case for case in cases if matches(terms, {**case.parameters, **case.document()}))
+    return tuple(case for case in cases if matches(terms, {**_parameters(case), **case.document()}))
 
 
 def _possible(
@@ -286,8 +292,9 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
                 coordinates = {"engine": engine, "model": model, **asdict(place), "benchmark": name}
                 point = {key: value for key, value in coordinates.items() if value is not None}
                 point["parameters"] = dict(zip(parameters, values, strict=True))
-                if point["parameters"].get(container.NAME) == container.NONE:
-                    del point["parameters"][container.NAME]
+                for one, parameter in own.items():
+                    if parameter.omitted and point["parameters"][one] == parameter.default:
+                        del point["parameters"][one]
                 key = json.dumps(point, sort_keys=True)
                 if key not in seen:
                     seen.add(key)

@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from nixwulf.core.text import format_significant, plural
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import Record
-from nixwulf.sweep.render import distinct, pairs
+from nixwulf.sweep.render import pairs
 
 _MOST_SHOWN = 4  # metrics of a run on its line; the report has all
 
@@ -120,8 +120,11 @@ class TerminalProgress:
         ]
         # Engines and benchmarks have parameters of their own, and are named where they differ.
         kin = [o for o in cases if (o.benchmark, o.engine) == (case.benchmark, case.engine)]
-        values = distinct(other.parameters for other in kin)
-        own = {key: value for key, value in case.parameters.items() if len(values[key]) > 1}
+        own = {
+            key: value
+            for key, value in case.parameters.items()
+            if any(other.parameters.get(key) != value for other in kin)
+        }
         parameters = [pairs(own)] if own else []
         several = len({number for _, number in self._runs}) > 1
         number = [f"(pass {repetition + 1})"] if several else []

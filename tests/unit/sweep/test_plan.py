@@ -392,3 +392,13 @@ def test_why_no_case_is_left_is_told_by_the_commonest_reasons():
     with pytest.raises(InputError, match=r"yields no case .*; \.\.\.\.$") as caught:
         make_plan(sweep, load_cluster("lab"))
     assert len(caught.value.message) < 1000
+
+
+def test_a_parameter_that_came_later_is_in_a_case_only_where_it_is_not_the_default(lab):
+    axes = {"nodes": [2], "fabric": ["gbe5"], "parallelism": ["pipeline"]}
+    (before,) = make_plan(sweep_with(**axes, parameters={"n_gen": [8]}), lab).cases
+    sweep = sweep_with(**axes, parameters={"n_gen": [8], "split": ["auto", "even"]})
+    plan = make_plan(sweep, lab)
+    assert [case.parameters.get("split") for case in plan.cases] == [None, "even"]
+    assert plan.cases[0] == before
+    assert make_plan(sweep, lab, "split=auto").cases == (before,)

@@ -75,6 +75,7 @@ class Serve(Benchmark):
             default=1,
             minimum=1,
             help="servers that share the nodes: each has as many, split by the parallelism",
+            omitted=True,
         ),
         "n_prompt": Parameter(default=128, minimum=1, help="tokens of each prompt"),
         "n_gen": Parameter(default=64, minimum=2, help="tokens of each answer"),
@@ -90,7 +91,7 @@ class Serve(Benchmark):
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Also a number of servers that the nodes, or the requests, are not enough for."""
         parameters, nodes = point["parameters"], point["nodes"]
-        problem, servers = super().unsupported(point), parameters["servers"]
+        problem, servers = super().unsupported(point), parameters.get("servers", 1)
         if problem or servers == 1:
             return problem
         if point["parallelism"] in ("single", REPLICAS):

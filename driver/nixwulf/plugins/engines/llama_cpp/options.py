@@ -62,6 +62,7 @@ PARAMETERS = {
             "bandwidth, then on the next: the least time a token, as nodes compute one after the "
             "other"
         ),
+        omitted=True,
     ),
     "host_memory": Parameter(default=False, help="GGML_VK_PREFER_HOST_MEMORY=1 on all nodes"),
 }
