@@ -22,6 +22,7 @@ from nixwulf.llm import Model
 from nixwulf.nodes import container
 from nixwulf.perf.scenarios.candidates import LeftOut, Placement, placements
 from nixwulf.plugins import benchmarks, engines, gates, meters, switches
+from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_plan
@@ -30,6 +31,8 @@ from nixwulf.sweep.sweep_file import Sweep, parse_sweep
 SCHEMA_VERSION = "1.1"
 COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
 """Of a point of a sweep, beside its parameters."""
+# A case has them only where a sweep gives them, so that cases of before are the same cases.
+_OF_EVERY_ENGINE = {container.NAME: container.PARAMETER, **passthrough.PARAMETERS}
 
 
 @dataclass(frozen=True)
@@ -271,8 +274,9 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
                 coordinates = {"engine": engine, "model": model, **asdict(place), "benchmark": name}
                 point = {key: value for key, value in coordinates.items() if value is not None}
                 point["parameters"] = dict(zip(parameters, values, strict=True))
-                if point["parameters"].get(container.NAME) == container.NONE:
-                    del point["parameters"][container.NAME]
+                for one, parameter in _OF_EVERY_ENGINE.items():
+                    if point["parameters"].get(one) == parameter.default:
+                        del point["parameters"][one]
                 key = json.dumps(point, sort_keys=True)
                 if key not in seen:
                     seen.add(key)
@@ -313,7 +317,7 @@ def _known_parameters(benchmark: str, engine: str | None, source: str) -> dict[s
     found = benchmarks.find(benchmark, source)
     others: Mapping[str, Parameter] = {}
     if engine:
-        others = {**engines.find(engine, source).parameters, container.NAME: container.PARAMETER}
+        others = {**engines.find(engine, source).parameters, **_OF_EVERY_ENGINE}
     for key in found.parameters.keys() & others.keys():
         if found.engines is None or engine in found.engines:
             raise InputError(
