@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import exp
 from pathlib import Path
 from statistics import median
 
@@ -31,6 +33,8 @@ from nixwulf.core.errors import NixwulfError
 
 _KNOWN = Path(__file__).parents[1] / "results" / "published" / "numbers.csv"
 _SENTENCE = 80
+_BUILD = re.compile(r"b(\d{3,5})")
+_LOW_BITS = 3.2  # of Q2_K and IQ3_XXS, whose kernels unpack more for each product
 _TITLES = {
     "decode_several": "decode, several nodes",
     "decode_one": "decode, one node",
@@ -71,6 +75,7 @@ def main() -> None:
         for name, traits in _NOVELTIES.items()
     } | {"the shipped constants: all had a part": judge_shipped(complete)}
     print_figures(by_novelty)
+    print_prompts(judged)
     print_anchored(split)
     print_hpl(rows)
     print_directions(pairs(everything))
@@ -119,6 +124,32 @@ def _figures(judged: Sequence[Judged]) -> str:
     return (
         f"{len(judged):5} {len(each):5} {median(one.error for one in judged):7.1%} {by_row:8.1%} "
         f"{sum(one.inside for one in judged) / len(judged):12.0%} {rows_inside / len(each):12.0%}"
+    )
+
+
+def print_prompts(judged: Sequence[Judged]) -> None:
+    """Predicted over measured of llama.cpp's prompts, by what the model does not know of them."""
+    found: dict[str, list[float]] = {}
+    for one in judged:
+        if one.case.metric == "prompt" and one.case.strategy.engine == "llama.cpp":
+            for group in _unknown_of(one):
+                found.setdefault(group, []).append(one.off)
+    print("llama.cpp's prompts, predicted over measured (machine, model, source, version new)")
+    for group in sorted(found):
+        print(f"  {group:48} {exp(median(found[group])):5.2f} over {len(found[group])} cases")
+    print()
+
+
+def _unknown_of(one: Judged) -> tuple[str, str]:
+    """The groups of a case: kind of device with its build and depth, and with its bits."""
+    case = one.case
+    kind = case.platforms[0].kind
+    builds = [int(found[1]) for found in map(_BUILD.fullmatch, case.versions) if found]
+    build = f"b{min(builds) // 1000}000 on" if builds else "build not stated"
+    bits = "at most" if case.model.weights.routed_bits <= _LOW_BITS else "above"
+    return (
+        f"{kind}, {build}, {'behind a cache' if case.strategy.depth else 'empty cache'}",
+        f"{kind}, {bits} {_LOW_BITS} bits",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import signal
@@ -11,6 +12,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from lab_under_test import Running, Traces, cluster_of
@@ -209,6 +212,32 @@ def test_a_lab_that_is_interrupted_while_it_comes_up_leaves_nothing(
         assert lab.labs() == []
         assert not (state_base / "nixwulf" / "lab" / "early").exists()
         assert _processes_with(str(state_base / "nixwulf" / "lab" / "early")) == []
+
+
+def test_a_lab_that_is_interrupted_at_any_line_of_its_beginning_leaves_nothing(
+    state_base: Path,
+) -> None:
+    cluster = cluster_of(2, plain=Shape())
+    source, first = inspect.getsourcelines(lab.up)
+    begin = first + next(n for n, line in enumerate(source) if "state.remove()" in line)
+    lines = {line for _, _, line in lab.up.__code__.co_lines() if line and line >= begin}
+    for wanted in sorted(lines):
+
+        def interrupt(frame: FrameType, event: str, _: object, wanted: int = wanted) -> Any:
+            if frame.f_code is not lab.up.__code__:
+                return None
+            if event == "line" and frame.f_lineno > wanted:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return interrupt
+
+        sys.settrace(interrupt)
+        try:
+            with suppress(KeyboardInterrupt):
+                lab.up(cluster, name="any-line").down()
+        finally:
+            sys.settrace(None)
+        assert sorted((state_base / "nixwulf" / "lab").glob("*")) == [], wanted
 
 
 def _processes_with(text: str) -> list[str]:

@@ -138,14 +138,18 @@ def test_a_ping_that_forbids_no_fragments_is_named_and_no_mtu_is_blamed(lab, nod
     assert len(trips.samples) == 3
 
 
-def test_a_users_settings_that_change_commands_change_none_of_the_drivers(lab, tmp_path):
-    settings = (
-        "RemoteCommand echo of-the-user",
-        "StdinNull yes",
-        "ForkAfterAuthentication yes",
-        "SessionType none",
-        "RequestTTY force",
-    )
+SETTINGS = (
+    "RemoteCommand echo of-the-user",
+    "StdinNull yes",
+    "ForkAfterAuthentication yes",
+    "SessionType none",
+    "SessionType subsystem",
+    "RequestTTY force",
+)
+
+
+@pytest.mark.parametrize("settings", [*([one] for one in SETTINGS), SETTINGS])
+def test_a_users_settings_that_change_commands_change_none_of_the_drivers(lab, tmp_path, settings):
     config = tmp_path / "config"
     config.write_text("\n".join([*settings, f"Include {lab.ssh_config}"]) + "\n")
     node = Connection(lab.cluster.nodes[0], ("-F", str(config), "-o", f"ControlPath={tmp_path}/c"))

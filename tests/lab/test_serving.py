@@ -152,6 +152,38 @@ def test_replicas_share_the_requests_out_and_cross_no_fabric(run, cluster, tmp_p
     assert not any("--rpc" in one["argv"] for one in started)
 
 
+@pytest.mark.parametrize("parallelism", ["pipeline", "tensor"])
+def test_two_groups_of_two_nodes_share_the_requests_out_each_over_its_own_fabric(
+    run, cluster, tmp_path, parallelism
+):
+    matrix = {"nodes": [4], "parallelism": [parallelism]}
+    load = {"n_prompt": 32, "n_gen": 16, "requests": 8, "concurrency": 4}
+    record = run(plan_for(cluster, 2, matrix, servers=2, **load))
+    whole = metrics_of(record)["throughput"]
+    parts = [one for one in record["metrics"] if one["name"] == "replica_throughput"]
+    assert [one["conditions"]["node"] for one in parts] == ["n1", "n3"]
+    for all_of_it, *own in zip(whole["samples"], *(one["samples"] for one in parts), strict=True):
+        assert sum(own) == pytest.approx(all_of_it, rel=1e-3)
+    (file,) = tmp_path.glob("raw/*/answers.jsonl")
+    servers = [json.loads(line)["server"] for line in file.read_text().splitlines()]
+    assert set(servers) == {0, 1}
+    assert record["sanity"]["text"]["agrees"]
+    assert record["sanity"]["transport"]["proved"]
+    assert set(record["sanity"]["transport"]["bytes"]) == {"n1", "n2", "n3", "n4"}
+    links = [(link["from"], link["to"]) for link in record["fabric"]["links"]]
+    assert links == [("n1", "n2"), ("n3", "n4")]
+    ends = {node.name: node.fabrics["rdma-like"].address for node in cluster.nodes}
+    by_head = {}
+    for command in record["commands"]:
+        if "llama-server" in command["argv"][0] and "--rpc" in command["argv"]:
+            given = command["argv"][command["argv"].index("--rpc") + 1]
+            by_head[command["node"]] = {one.partition(":")[0] for one in given.split(",")}
+    assert by_head == {
+        "n1": {ends["n1"], ends["n2"]},
+        "n3": {ends["n3"], ends["n4"]},
+    }
+
+
 @pytest.mark.parametrize(
     ("signal", "outcome", "words"),
     [

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import quality_models as models
+from quality_backends import backends, damaged
 from quality_models import Damage
 from quality_report import report
-from quality_servers import ONE, SETUPS, Setup, completer
+from quality_servers import ONE, SETUPS, completer
 
 from nixwulf.plugins.runtime.logprobs import Completer
 from nixwulf.sweep.prompts import LONG, SHORT, answer_tokens, room
@@ -151,25 +152,13 @@ def _judged(other: Completer, tokens: int, expected: tuple[Any, float]) -> dict[
     return {**found.document(), "wrong": found.wrong}
 
 
-def backends(folder: Path) -> Iterator[dict[str, Any]]:
-    """A GPU's text against its node's CPU, of a llama.cpp with Vulkan that is first on PATH."""
-    cpu = Setup("CPU", options=("-t", "1", "-dev", "none", "-ngl", "0"))
-    gpu = Setup("Vulkan", options=("-t", "1", "-dev", "Vulkan0", "-ngl", "999"))
-    for kind, weights in itertools.product(models.KINDS, models.WEIGHTS):
-        path = models.write(folder, kind, weights, 0)
-        with completer(path, cpu, room((SHORT,))) as one:
-            expected = _expected(one, SHORT)
-        with completer(path, gpu, room((SHORT,))) as other:
-            judged = _judged(other, SHORT, expected)
-        path.unlink()
-        yield {
-            "part": "backends",
-            **{"kind": kind, "weights": weights, "seed": 0, "what": "Vulkan against CPU"},
-            **judged,
-        }
-
-
-PARTS = {"backends": backends, "honest": honest, "damages": damages, "long": long}
+PARTS = {
+    "backends": backends,
+    "damaged-backends": lambda folder: damaged(folder, _damages()),
+    "honest": honest,
+    "damages": damages,
+    "long": long,
+}
 
 
 def main(parts: list[str]) -> None:
@@ -181,7 +170,8 @@ def main(parts: list[str]) -> None:
             for row in PARTS[part](Path(folder)):
                 kept.write(json.dumps(row) + "\n")
                 kept.flush()
-    report([json.loads(line) for line in KEPT.read_text().splitlines()])
+    if "report" in parts or not parts:
+        report([json.loads(line) for line in KEPT.read_text().splitlines()])
 
 
 if __name__ == "__main__":

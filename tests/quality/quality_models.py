@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType, quantize
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType, dequantize, quantize
 
 from nixwulf.llm import random_gguf
 from nixwulf.llm.random_model import FIRST_WORD, RandomModel
@@ -150,6 +150,23 @@ def write(
     source = random_gguf.ensure(model)
     _rewrite(source, path, model, weights, kind_of(kind, seed), damage, swapped)
     return path
+
+
+def stored_in_f32(path: Path) -> Path:
+    """The same values as those of a model's file, without their quantization."""
+    target = path.with_name(f"{path.stem}-in-f32.gguf")
+    reader = GGUFReader(path)
+    writer = GGUFWriter(target, "llama")
+    model = RandomModel(**SIZES, context=CONTEXT, weights="f32", seed=0)
+    random_gguf._add_sizes(writer, model)
+    random_gguf._add_vocabulary(writer, model.vocabulary)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, dequantize(tensor.data, tensor.tensor_type))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target
 
 
 def _rewrite(

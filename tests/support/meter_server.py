@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -17,6 +18,10 @@ def serving(answers, status=200):
             body = answers.get(self.path)
             self.send_response(status if body is not None else 404)
             self.end_headers()
+            if isinstance(body, Iterator):
+                with suppress(OSError):
+                    self.wfile.writelines(body)
+                return
             self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
 
         def log_message(self, *words):

@@ -72,7 +72,12 @@ def cli() -> None:
     """
 
 
-_OF_THE_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EAGAIN, errno.EIO}
+_OF_THE_MACHINE = {
+    *(errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EAGAIN, errno.EIO),
+    # Of 'ulimit -f', a quota, and file systems that are read-only, over a network, or all gone.
+    *(errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT),
+    errno.ENOENT,  # no folder for temporary files
+}
 
 
 # A library or the stack of a thread that is too large for what 'ulimit -v' leaves.

@@ -16,6 +16,7 @@ EXIT_INTERRUPTED = 130
 
 
 _MOST_QUOTED = 60
+_LONGEST = 4000  # characters of a sentence, of which a tool's own words may be megabytes
 _ESCAPED = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control characters, marks of direction, half characters
 # The repr of a large value takes time and memory for what the sentence then cuts off.
 _BEGINNING = reprlib.Repr()
@@ -32,6 +33,8 @@ def quoted(value: object) -> str:
 
 def one_line(message: str) -> str:
     """A message of one line, with nothing in it that a terminal acts on."""
+    if len(message) > _LONGEST:
+        message = f"{message[: _LONGEST // 2]} ... {message[-_LONGEST // 2 :]}"
     joined = " ".join(filter(None, map(str.strip, re.split(r"[\r\n]", message))))
     if joined.isascii() and joined.isprintable():
         return joined

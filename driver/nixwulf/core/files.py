@@ -103,14 +103,19 @@ def first_bytes(path: Path, count: int) -> bytes:
         kind = path.stat().st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a FIFO would be waited for
             raise InputError(f"{path}: not a file.")
-        with path.open("rb") as file:
-            return file.read(count)
+        with open(path, "rb", opener=_open_at_once) as file:
+            return file.read(count) or b""
     except FileNotFoundError:
         raise InputError(f"{path}: no such file.") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}.") from None
     except ValueError as error:  # a NUL in the path
         raise InputError(f"{path}: {error}.") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Some of /proc are regular files that wait for more, and a path may become a FIFO."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
@@ -171,6 +176,10 @@ def _require_shallow(document: Any, path: Path | str) -> None:
     raise InputError(f"{path}: nested deeper than {_MOST_LEVELS} levels.")
 
 
+# What Python's functions raise for a value that is not of its tag, such as 9999-99-99.
+_NOT_OF_ITS_TAG = (ValueError, ArithmeticError, LookupError, AttributeError, TypeError)
+
+
 class _PlainLoader(yaml.SafeLoader):
     """YAML as a tree of text keys: no aliases, which a few lines make endless, and no merges."""
 
@@ -183,11 +192,20 @@ class _PlainLoader(yaml.SafeLoader):
             )
         return super().compose_node(parent, index)
 
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except _NOT_OF_ITS_TAG:
+            problem = f"{quoted(node.value)} is no {node.tag.rpartition(':')[2]}"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
+
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys: set[str] = set()
-        for key, _ in node.value:
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             problem = None
-            if key.tag != "tag:yaml.org,2002:str":
+            if not isinstance(key, yaml.ScalarNode):
+                problem = "a key is a list or a table; it has to be text"
+            elif key.tag != "tag:yaml.org,2002:str":
                 problem = f"the key {quoted(key.value)} is no text; put it in quotes"
             elif key.value in keys:
                 problem = f"the key {quoted(key.value)} is there twice"
@@ -206,11 +224,7 @@ def read_yaml(path: Path) -> Any:
         mark = error.problem_mark
         line = f" line {mark.line + 1}:" if mark else ""
         raise InputError(f"{path}:{line} not YAML: {error.problem}.") from None
-    # A value that is not of its tag, such as 9999-99-99, fails in Python's functions.
-    except (
-        yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError,
-        RecursionError,
-    ) as error:  # fmt: skip
+    except (yaml.YAMLError, *_NOT_OF_ITS_TAG, RecursionError) as error:
         raise InputError(f"{path}: not YAML: {error}.") from None
     _require_shallow(document, path)
     return document

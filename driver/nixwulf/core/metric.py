@@ -38,6 +38,9 @@ METRICS: dict[str, MetricFacts] = {
     "replica_throughput": MetricFacts("replica", "throughput of one replica"),
     "ttft": MetricFacts("TTFT", "time to first token (TTFT)"),
     "itl": MetricFacts("ITL", "time between tokens (ITL)"),
+    "perplexity": MetricFacts(better="less"),
+    "divergence": MetricFacts("KL", "mean Kullback-Leibler divergence (KL)", "less"),
+    "needle_recall": MetricFacts(better="more"),
 }
 """In the order of all tables; then come other rates, times, and the rest."""
 

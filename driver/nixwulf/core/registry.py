@@ -49,13 +49,15 @@ def choose(found: dict[str, Found], name: str, what: str, source: str) -> Found:
 class Parameter:
     """An axis of the sweep that a benchmark or an engine has; values are of the default's type.
 
-    help: what it does, for the reference that `make docs` writes.
+    help: what it does, for the reference that `make docs` writes. omitted: whether a case has it
+    only where it is not the default, so that cases of before there was one are the same cases.
     """
 
     default: int | str
     minimum: int = 0
     choices: tuple[str, ...] = ()
     help: str = ""
+    omitted: bool = False
 
     def problem(self, value: Any) -> str | None:
         """What was expected instead of a value, or None."""

@@ -14,7 +14,7 @@ from nixwulf.core.files import find_input, read_toml
 from nixwulf.core.schema import check
 from nixwulf.inventory.attachments import Attachment, Ends, cable_all, ends_problem
 from nixwulf.inventory.fabric_kinds import KINDS
-from nixwulf.inventory.platforms import platform_names
+from nixwulf.inventory.platforms import load_platform, memory_bandwidth_gbs, platform_names
 
 LAB_PLATFORM = "lab"
 PRIVATE = "PRIVATE KEY-----"
@@ -89,7 +89,8 @@ class Node:
     fabrics: its place on each network; links: its end of each cable, by the fabric and then by the
     node at the other end; disk: what deploy wipes, by id; host_key: the only host key that is
     accepted of it; meter: what measures its power at the wall, maybe together with other nodes;
-    power_switch: what recovering it may use last; price_usd: what it cost, US$.
+    power_switch: what recovering it may use last; price_usd: what it cost, US$;
+    memory_bandwidth_gbs: what was measured of its memory, GB/s, where it is not as its platform.
     """
 
     name: str
@@ -102,6 +103,12 @@ class Node:
     power_switch: PowerSwitch | None = None
     price_usd: float | None = None
     links: dict[str, dict[str, Attachment]] = field(default_factory=dict)
+    memory_bandwidth_gbs: float | None = None
+
+    @property
+    def bandwidth_gbs(self) -> float:
+        """Of its memory, GB/s: its own, else its platform's; 0 where neither is known."""
+        return self.memory_bandwidth_gbs or memory_bandwidth_gbs(load_platform(self.platform))
 
     @property
     def fabric_names(self) -> tuple[str, ...]:
@@ -328,6 +335,7 @@ def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> No
         _power_switch(values["power_switch"]) if "power_switch" in values else None,
         values.get("price_usd"),
         links,
+        values.get("memory_bandwidth_gbs"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -12,6 +13,8 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
 from nixwulf.core.schema import check
 
+NOMINAL_SHARE = 0.86
+"""Of a nominal memory bandwidth where none was measured: what the Framework's GPU reads."""
 _FOLDER = Path(str(resources.files("nixwulf"))) / "data" / "platforms"
 
 
@@ -46,6 +49,13 @@ def load_platform(name_or_path: str | Path) -> dict[str, Any]:
 @cache
 def _all() -> dict[str, dict[str, Any]]:
     return {name: load_platform(name) for name in platform_names()}
+
+
+def memory_bandwidth_gbs(platform: Mapping[str, Any]) -> float:
+    """Of a platform's facts: as measured, else the share of the nominal one; 0 without either."""
+    nominal = platform.get("memory_bandwidth_nominal_gbs", {}).get("value", 0.0)
+    measured = platform.get("memory_bandwidth_gbs", {}).get("value", 0.0)
+    return float(measured) or NOMINAL_SHARE * float(nominal)
 
 
 def platforms_of(product: str) -> list[str]:

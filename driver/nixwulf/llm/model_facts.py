@@ -90,7 +90,7 @@ class ModelFacts:
 
     def __post_init__(self) -> None:
         for what, value in (("layers", self.layers), ("parameters", self.parameters)):
-            positive(f"{what} of {self.name!r}", value, "or more")
+            positive(f"number of {what} of {self.name!r}", value, what)
         counts = [value for value in vars(self).values() if isinstance(value, int | float)]
         if self.layers > _MOST_LAYERS or not all(abs(count) < _IMPOSSIBLE for count in counts):
             raise InputError(

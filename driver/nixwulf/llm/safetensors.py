@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from itertools import cycle, islice
 from math import prod
 from typing import Any
 
@@ -153,8 +154,10 @@ def _listed_kinds(config: Mapping[str, Any], count: int) -> list[str]:
     kinds = config.get("layer_types") or config.get("layers_block_type")
     pattern = config.get("sliding_window_pattern") or ""
     if isinstance(pattern, int):
-        pattern = "L" * (pattern - 1) + "G"
-    letters = config.get("hybrid_override_pattern") or (pattern * count)[:count]
+        repeated = ["G" if n % pattern == pattern - 1 else "L" for n in range(count)]
+    else:
+        repeated = list(islice(cycle(pattern), count))
+    letters = config.get("hybrid_override_pattern") or repeated
     return list(kinds or [_KINDS[letter] for letter in letters])
 
 

@@ -25,6 +25,7 @@ NONE = "none"
 PARAMETER = Parameter(
     default=NONE,
     help="the engine's programs from an image: a name of the list, IMAGE:TAG, IMAGE@sha256:DIGEST",
+    omitted=True,
 )
 _LOCK = Path(str(resources.files("nixwulf"))) / "data" / "toolboxes.lock.json"
 _REFERENCE = re.compile(r"\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+@sha256:[0-9a-f]{64}")

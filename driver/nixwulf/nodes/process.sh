@@ -33,7 +33,7 @@ private() {
 # macOS, which has no /proc, gives it to the second.
 started() {
   case $1 in '' | *[!0-9]*) return ;; esac
-  if read -r line 2>/dev/null <"/proc/$1/stat"; then
+  if { read -r line <"/proc/$1/stat"; } 2>/dev/null; then
     # shellcheck disable=SC2086 # fields
     set -- ${line##*) }
     echo "${20}"
@@ -79,7 +79,7 @@ owned() { private && living '*.pid' "$(locks)"; }
 # macOS shows no sessions, so there such a child is not found.
 session() {
   for found in /proc/[0-9]*/stat; do
-    read -r line 2>/dev/null <"$found" || continue
+    { read -r line <"$found"; } 2>/dev/null || continue
     # shellcheck disable=SC2086
     set -- "$1" ${line##*) }
     [ "$5" != "$1" ] || { found=${found#/proc/} && echo "${found%/stat}"; }
@@ -141,8 +141,9 @@ own() {
     fi
   fi
   exec 3<&0
-  # Without setsid, as on macOS, the job control of a sh that is bash makes the process group.
-  setsid=$(command -v setsid) || set -m 2>/dev/null
+  # Without setsid, as on macOS, the job control of a sh that is bash makes the process group; zsh
+  # without a terminal ends where it is asked for that.
+  setsid=$(command -v setsid) || { (set -m) 2>/dev/null && set -m 2>/dev/null; }
   (
     export NIXWULF_UNIT="$name;"
     eval "$variables"
@@ -170,11 +171,11 @@ own() {
   lifeline=$!
   exec 3<&-
   wait "$child" 2>/dev/null
-  status=$?
+  code=$? # zsh has a 'status' of its own
   end_all "$child" "$name" "$after"
   kill "$lifeline" 2>/dev/null
   afterwards "$file"
-  echo "$mark$status" >&2
+  echo "$mark$code" >&2
 }
 
 # An owner that was itself killed cannot stop its child: the next driver on the node does. With
@@ -290,7 +291,7 @@ cpu_times() {
   private || return 1
   { read -r child _ <"$state/$1.pid"; } 2>/dev/null || return 0
   for member in $(session "$child"); do
-    read -r line 2>/dev/null <"/proc/$member/stat" || continue
+    { read -r line <"/proc/$member/stat"; } 2>/dev/null || continue
     program=${line#*\(}
     program=${program%)*}
     # shellcheck disable=SC2086

@@ -83,8 +83,7 @@ class Connection:
 
     def close(self) -> None:
         """End the shared connection, if there is one; a master that does not answer is left."""
-        command = ["ssh", *self.options, "-O", "exit", self.node.ssh]
-        _control(command)
+        _control(["ssh", *self.options, *_OURS, "-O", "exit", self.node.ssh])
 
     def open(self) -> None:
         """Start the shared connection; raises Unreachable with ssh's own words."""
@@ -261,7 +260,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _tunnel(self, *sockets: str) -> Iterator[None]:
-        control = ["ssh", *self.options, *sockets, "-O"]
+        control = ["ssh", *self.options, *_OURS, *sockets, "-O"]
         done = _control([*control, "forward", self.node.ssh])
         if done.returncode != 0:
             raise Unreachable(
@@ -277,10 +276,9 @@ class Connection:
 _MARK = "nixwulf\n"
 _PROBE = ("sh", "-c", "echo 'nixwulf'\n[ \"$1\" = '!' ]", "sh", "!")
 # Settings of a user's config that make of a command another one, or of its input nothing.
-_OURS = tuple(
-    word
-    for setting in ("RemoteCommand=none", "StdinNull=no", "ForkAfterAuthentication=no")
-    for word in ("-o", setting)
+_OURS = (
+    *("-o", "RemoteCommand=none", "-o", "StdinNull=no"),
+    *("-o", "ForkAfterAuthentication=no", "-o", "SessionType=default"),
 )
 
 

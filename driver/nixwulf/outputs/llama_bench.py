@@ -66,10 +66,10 @@ _DESCRIPTION = re.compile(r"(?P<architecture>\S+) \S+ (?P<weights>.+)")
 _EXACT = {"bytes": "model_size", "parameters": "model_n_params"}
 _HEAD = ["test", "t/s"]
 _KEYED = re.compile(r'\\?"build_commit\\?"')
-# After it a process has printed its last row.
+# After it a process has printed its last row; one in JSON that is whole is not looked at.
 _DIED = re.compile(
     r"terminate called|\bAborted\b|Segmentation fault|core dumped|\bKilled\b"
-    r"|^#[0-9]+ +0x[0-9a-f]+ in |^main: error|failed to load model"
+    r"|^#[0-9]+ +0x[0-9a-f]+ in |^main: error|failed to load model|^\{\"build_commit"
 )
 _PARALLELISM = {"layer": "pipeline", "row": "tensor", "tensor": "tensor"}
 

@@ -12,6 +12,7 @@ from nixwulf.outputs import PAIR, Found, ParseError, Tool
 
 _TIME = re.compile(r"time[=<](\d+(?:\.\d+)?) ms")
 _SIZE = re.compile(r"^[ \t]*(\d{1,6}) bytes from ", re.MULTILINE)
+_FROM = re.compile(r"^[ \t]*\d{1,6} bytes from (\S+?):? ", re.MULTILINE)
 _PEER = re.compile(r"^[ \t]*--- (\S+) ping statistics ---", re.MULTILINE)
 _COUNTS = re.compile(r"(\d{1,15}) packets transmitted, (\d{1,15}) (?:packets )?received")
 
@@ -44,6 +45,11 @@ def read(text: str) -> list[Found]:
     replies = parse(text)
     if not replies.samples:
         raise ParseError(f"ping printed no reply: {replies.lost} packets are lost.")
+    machines = set(_FROM.findall(text))
+    if len(machines) > 1:
+        raise ParseError(
+            f"ping's output has replies of {len(machines)} machines, mixed; give each a file."
+        )
     sizes = {int(size) for size in _SIZE.findall(text)}
     one = metric(replies, {"bytes": sizes.pop() if len(sizes) == 1 else None})
     peer = _PEER.search(text)

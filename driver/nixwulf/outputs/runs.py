@@ -11,6 +11,8 @@ from nixwulf.outputs import Found, ParseError, Tool
 
 # An object that begins a line, also as the first of a list.
 _OBJECT = re.compile(r"^(?:\[\s*+)?(?=\{)", re.MULTILINE)
+# With a key and what it holds: no word of a log in braces.
+_OF_JSON = re.compile(r'\{\s*+"[^"\n]{1,80}+"\s*+:')
 _NEXT = re.compile(r"[\s,]*+(?=\{)")
 _DECODER = json.JSONDecoder()
 _LINE = re.compile(r"\bline (\d{1,9})")
@@ -78,8 +80,15 @@ def runs(tool: Tool, text: str) -> list[_Run]:
     """The parts of a text, at least one: JSON objects of the tool, and between them its text."""
     spans: list[_Span] = []
     position = 0
-    for begin, end in _objects(text):
+    cut: list[int] = []
+    for begin, end, whole in _objects(text):
         if tool.recognises(text[begin:end]):
+            own = True
+        else:
+            own = not (whole or any(_texts(tool, text, begin, end)))
+            own = own and bool(_OF_JSON.match(text, begin))
+            cut += [begin] if own else []
+        if own:
             spans += [*_texts(tool, text, position, begin), (begin, end, None)]
             position = end
     spans += _texts(tool, text, position, len(text))
@@ -87,7 +96,9 @@ def runs(tool: Tool, text: str) -> list[_Run]:
     for begin, end, twice in spans or [(0, len(text), None)]:
         line += text.count("\n", position, begin)
         position, problem = begin, ""
-        if twice:
+        if begin in cut:
+            problem = f"line {line} begins an object of JSON that has no end."
+        elif twice:
             lines = [line + text.count("\n", begin, result) for result in twice]
             problem = (
                 f"lines {lines[0]} and {lines[1]} are of two runs, and no line between them shows "
@@ -97,21 +108,23 @@ def runs(tool: Tool, text: str) -> list[_Run]:
     return found
 
 
-def _objects(text: str) -> Iterator[tuple[int, int]]:
+def _objects(text: str) -> Iterator[tuple[int, int, bool]]:
     """Where the objects of a text lie, whole or, up to the next that begins a line, broken."""
     whole, position = True, 0
     while begin := _OBJECT.search(text, position):
         start: int | None = begin.end()
         while start is not None:
             end = _end_of_object(text, start) if whole else None
+            ended = True
             if end is None:
                 # Only once to the end of the text: there may be many that never end.
                 whole = False
                 after = _OBJECT.search(text, start + 1)
                 limit = after.start() if after else len(text)
                 length = _end_of_object(text[start:limit], 0)
-                end = limit if length is None else start + length
-            yield start, end
+                ended = length is not None
+                end = start + length if length is not None else limit
+            yield start, end, ended
             position = end
             more = _NEXT.match(text, end)
             start = more.end() if more else None

@@ -12,11 +12,10 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
+from nixwulf.inventory.platforms import NOMINAL_SHARE, memory_bandwidth_gbs
 from nixwulf.llm.model_facts import positive
 
 _LINKS = Path(str(resources.files("nixwulf"))) / "data" / "model" / "links.toml"
-NOMINAL_SHARE = 0.86
-"""Of a nominal memory bandwidth where none was measured: what the Framework's GPU reads."""
 PARALLELISMS = ("single", "pipeline", "tensor")
 
 
@@ -72,7 +71,8 @@ class Strategy:
     graphs: whether the engine replays recorded kernels (None: as the engine does by itself).
     chunk: tokens of a prompt that are computed at once, 0: the engine's default. collectives: the
     library that sums in place of the engine's own code ('rccl' in a llama.cpp patched for it).
-    version: of the engine, as it states it; empty: a current one.
+    version: of the engine, as it states it; empty: a current one. shares: of the layers of a
+    pipeline, by node; empty: as the engine shares them out, by memory.
     """
 
     engine: str
@@ -87,6 +87,7 @@ class Strategy:
     chunk: int = 0
     collectives: str = ""
     version: str = ""
+    shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.parallelism not in PARALLELISMS:
@@ -104,6 +105,11 @@ class Strategy:
         if not 0 <= self.acceptance <= 1:
             raise InputError(f"Acceptance {self.acceptance!r} is no share; expected 0 to 1.")
 
+    def shares_of(self, nodes: int) -> tuple[float, ...]:
+        """The shares where they are of so many nodes in a pipeline, else none."""
+        stated = self.parallelism == "pipeline" and len(self.shares) == nodes
+        return self.shares if stated else ()
+
 
 def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
     """Of a file of data/platforms; raises InputError where its memory's bandwidth is missing."""
@@ -114,7 +120,7 @@ def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
     name, gpu = document["name"], document.get("gpu")
     hpl = value("hpl_gflops")
     measured, nominal = value("memory_bandwidth_gbs"), value("memory_bandwidth_nominal_gbs")
-    if not (measured or nominal):
+    if not (bandwidth := memory_bandwidth_gbs(document)):
         raise InputError(
             f"Platform {name!r} has no memory bandwidth; add memory_bandwidth_gbs with its source "
             f"to driver/nixwulf/data/platforms/{name}.toml."
@@ -125,7 +131,7 @@ def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
     return PlatformFacts(
         name,
         gpu["vendor"] if gpu else "cpu",
-        measured or NOMINAL_SHARE * nominal,
+        bandwidth,
         # A CPU has no figure of its own: four 16-bit operations in the time of a 64-bit one.
         value("compute_tflops") or (0.0 if gpu else 4 * hpl / 1000),
         value("memory_gib"),

@@ -26,6 +26,7 @@ _STATE_BYTES = 8  # read and written in 32 bits (mamba_ssm_dtype of config.json)
 _FLOPS = 2  # a multiplication and an addition for each weight
 _ACTIVATION = 2  # bytes of a value in a sum over nodes
 _VECTORS = 128
+_FEW_BITS = 3.2  # at most, a weight: Q2_K, IQ2 and IQ3_XXS
 _TILE = 64  # tokens of a tile of a product of matrices where the engine states no other
 # How often a layer reads or writes a prompt's activations between its kernels (norms, copies for
 # the products, sums), and how often more for each expert: counted by hand along llama.cpp's graphs.
@@ -108,14 +109,14 @@ def forward(
     """
     nodes = len(platforms)
     tensor = strategy.parallelism == "tensor" and nodes > 1
-    shares = _shares(platforms, tensor=tensor)
+    shares = _shares(platforms, strategy, tensor=tensor)
     # States of linear layers are read and written as weights are read: all, and in order.
     read = _weight_bytes(model, tokens) + _STATE_BYTES * model.state_width * sequences
     cached = _cache_bytes(model, depth) * sequences
     # One token a sequence waits for memory on every machine; its multiplications cost no time.
     engine = performance(strategy.engine)
     tile = engine.tiles.get(platforms[0].kind, _TILE) if prompt or tokens > _VECTORS else 0
-    flops = _flops(model, tokens, tile) if tokens > 1 else 0.0
+    flops = _flops(model, tokens, tile, engine.unpacking) if tokens > 1 else 0.0
     # Decoding waits for the cache; what a prompt's tokens are compared with is used many times.
     looking = _attention_flops(model, tokens, depth) if prompt else 0.0
     handed_on = _handed_on_bytes(model, tokens, engine) if prompt else 0.0
@@ -230,9 +231,13 @@ def tokens_a_step(strategy: Strategy) -> float:
     return strategy.batch * (1 + strategy.drafts * strategy.acceptance)
 
 
-def _shares(platforms: Sequence[PlatformFacts], *, tensor: bool) -> list[float]:
-    """Of the weights: equal parts, but a pipeline over unlike nodes is cut by their memory."""
+def _shares(
+    platforms: Sequence[PlatformFacts], strategy: Strategy, *, tensor: bool
+) -> Sequence[float]:
+    """Of the weights: equal parts, but a pipeline is cut as the strategy says, else by memory."""
     count = len(platforms)
+    if shares := strategy.shares_of(count):
+        return shares
     memories = [platform.memory_gib for platform in platforms]
     if tensor or not all(memories):
         return [1 / count] * count
@@ -270,10 +275,19 @@ def _cache_bytes(model: ModelFacts, depth: float) -> float:
     return _CACHE_BYTES * (model.cache_width * depth + windowed)
 
 
-def _flops(model: ModelFacts, tokens: float, tile: int) -> float:
-    """Multiplications of weights; the last tile of each expert's tokens is half empty."""
+def _flops(model: ModelFacts, tokens: float, tile: int, unpacking: float) -> float:
+    """Multiplications of weights; the last tile of each expert's tokens is half empty.
+
+    Products of tiles take longer with weights of few bits, in multiplications that are more.
+    """
     empty = model.routed * model.share(tokens) * min(tokens, tile) / 2
-    return _FLOPS * (tokens * (model.always + model.routed * model.share(1)) + empty)
+    routed = tokens * model.routed * model.share(1) + empty
+    weights = model.weights
+    always, experts = (
+        unpacking if tile and bits <= _FEW_BITS else 1.0
+        for bits in (weights.other_bits, weights.routed_bits)
+    )
+    return _FLOPS * (tokens * model.always * always + routed * experts)
 
 
 def _attention_flops(model: ModelFacts, tokens: float, depth: float) -> float:

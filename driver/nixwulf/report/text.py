@@ -183,9 +183,14 @@ def to_csv(records: Iterable[Record]) -> str:
 
 
 def _not_a_formula(value: Any) -> Any:
-    """A text that a spreadsheet would compute, with the apostrophe that keeps it a text."""
-    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-    return f"'{value}" if formula else value
+    """A text that a spreadsheet would compute, with the apostrophe that keeps it a text.
+
+    A carriage return ends a row, also where nothing is quoted because of it.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r", " ")
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", " =")) else text
 
 
 def to_json(records: Iterable[Record]) -> str:

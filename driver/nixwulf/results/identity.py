@@ -24,7 +24,7 @@ COLUMNS = (*OWNER, *SUBJECT, *PLACE, *QUANTITY)
 REPLICAS = "replicas"
 """The parallelism of servers that each have the whole model: nothing crosses a fabric."""
 
-OVER_NODES = frozenset(PLACE)
+OVER_NODES = frozenset({*PLACE, "split", "servers"})
 """Against one node, or over their number: one node crosses no fabric and has nothing to split."""
 OVER_FABRICS = frozenset({"fabric"})
 """From one fabric to the next; how it is crossed stays the same."""
@@ -81,12 +81,12 @@ def same(
 
     Args:
         row: as of identity.
-        without: as of identity.
+        without: names of columns, parameters and conditions that may differ.
         conditions: those of parameters and conditions that alone have to be equal; None: all.
     """
     columns = tuple(str(row.get(name, "")) for name in COLUMNS if name not in without)
     documents = (json.loads(row[group]) if row.get(group) else {} for group in GROUPS)
-    found = one_name(*documents)
+    found = {key: one for key, one in one_name(*documents).items() if key not in without}
     if conditions is not None:
         found = {key: found[key] for key in conditions if key in found and is_work(key, found[key])}
     return columns, canonical({key: str(value) for key, value in found.items()})

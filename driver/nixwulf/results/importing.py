@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from nixwulf import __version__
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import read_bytes
 from nixwulf.core.naming import fingerprint, slug
 from nixwulf.core.registry import choose
 from nixwulf.inventory.cluster import LAB_PLATFORM
@@ -211,7 +212,7 @@ def _content(path: Path) -> bytes:
                 f"{path}: {path.stat().st_size / 1e6:.0f} MB, and the largest output that is read "
                 f"has {MOST_BYTES / 1e6:.0f} MB; keep the part with the results."
             )
-        return path.read_bytes()
+        return read_bytes(path, MOST_BYTES)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}.") from None
 

@@ -55,7 +55,8 @@ def record_paths(paths: Paths) -> list[Path]:
         elif path.is_dir():
             found += _in_folder(path)
         else:
-            raise InputError(f"{str(path)!r} does not exist; name a record, a run folder or more.")
+            what = "is neither a file nor a folder" if path.exists() else "does not exist"
+            raise InputError(f"{str(path)!r} {what}; name a record, a run folder or more.")
     return found
 
 

@@ -5,6 +5,7 @@ Pure functions: the same records, in any order, give the same tables.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -116,7 +117,7 @@ METRIC_KEYS = ("metric", "unit", "state", "variant")
 _NO_BASELINE_KEYS = OVER_NODES | {"machine", "engine_version"}
 _BASELINE_KEYS = (
     *(name for name in COLUMNS if name not in _NO_BASELINE_KEYS),
-    "parameters",
+    "work",
     "variant",
     "same",
 )
@@ -173,15 +174,27 @@ def by_case(table: pd.DataFrame) -> pd.DataFrame:
     a link carries.
     """
     measured = table[(table["outcome"] == "ok") & (table["metric"] != "")]
-    measured = measured.assign(same=_same(measured))
-    frame = pooled(measured, [*CASE_KEYS, *METRIC_KEYS, "same"])
+    measured = measured.assign(same=_same(measured), work=_work(measured))
+    frame = pooled(measured, [*CASE_KEYS, *METRIC_KEYS, "same", "work"])
     shared = measured["unit"].map({unit: adds_up(unit) for unit in measured["unit"].unique()})
     one = pooled(measured[(measured["nodes"] == 1) & shared.astype(bool)], _BASELINE_KEYS)
     one["one_node"] = one["p50"].fillna(one["mean"])
     frame = frame.merge(one[[*_BASELINE_KEYS, "one_node"]], on=list(_BASELINE_KEYS), how="left")
     frame["speed_up"] = frame["p50"].fillna(frame["mean"]) / frame["one_node"]
     frame["efficiency"] = frame["speed_up"] / frame["nodes"].astype("float64")
-    return frame.drop(columns="same")
+    return frame.drop(columns=["same", "work"])
+
+
+def _work(measured: pd.DataFrame) -> pd.Series[str]:
+    """The parameters without those that say how nodes share the work: one node has none."""
+    texts = measured["parameters"]
+    known = {text: json.loads(text) if text else {} for text in texts.unique()}
+    return texts.map(
+        {
+            text: canonical({key: one for key, one in values.items() if key not in OVER_NODES})
+            for text, values in known.items()
+        }
+    )
 
 
 def _same(measured: pd.DataFrame) -> pd.Series[str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from nixwulf.core.errors import NixwulfError
+from nixwulf.core.errors import NixwulfError, one_line
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes import container, link
 from nixwulf.nodes.counters import Counters
@@ -18,7 +18,7 @@ from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine, splitting
 from nixwulf.plugins.gates import context_of_run, examine
-from nixwulf.plugins.runtime.replicas import of_one_node, replicas
+from nixwulf.plugins.runtime.replicas import of_one_server, replicas
 from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record, text_of
@@ -138,8 +138,9 @@ def _bring(
     found.model = bring()
     run.model = found.model.path
     run.tokenizer = found.model.model.tokenizer or ""
+    run.sizes = found.model.sizes
     if engine and found.model.sizes:
-        shape, case = found.model.sizes.shape, of_one_node(run.case)
+        shape, case = found.model.sizes.shape, of_one_server(run.case)
         reason = splitting.problem(
             engine.name, engine.splits, shape, case.nodes, case.parallelism or ""
         )
@@ -224,7 +225,7 @@ def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> N
             reason += deaths
             break
         time.sleep(0.02)
-    found.failure = {"phase": "link" if phase == "idle" else phase, "reason": reason}
+    found.failure = {"phase": "link" if phase == "idle" else phase, "reason": one_line(reason)}
     # A run that was judged, not broken, has in its logs how its programs took being stopped.
     logs = log_tails(run).values() if outcome in _BROKEN else ()
     hint = next(filter(None, map(hint_for, (reason, *logs))), None)
@@ -234,7 +235,8 @@ def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> N
 
 def _probe(run: Run, found: Findings, moment: str) -> None:
     """Round trips over each link, and before the run its bandwidth too."""
-    for index, (source, target) in enumerate(run.links):
+    links = [pair for one in replicas(run) for pair in one.links]
+    for index, (source, target) in enumerate(links):
         if moment == "rtt_before":
             found.links.append({"from": source.node.name, "to": target.node.name})
         address = run.data_address(target, source)
@@ -281,7 +283,8 @@ def _check_transport(
     }
     known_by = (engine or benchmark).rdma_known_by or None
     problem = transport.problem(fabric, asked, nodes, benchmark.proof_bytes, known_by)
-    problem = problem or (engine.transport_problem(run) if engine else None)
+    if engine and not problem:
+        problem = next(filter(None, map(engine.transport_problem, replicas(run))), None)
     unproved = None if problem else transport.uncounted(asked, nodes, known_by)
     found.sanity["transport"] = transport.document(asked, nodes, problem, unproved)
     if problem:

@@ -14,8 +14,8 @@ from nixwulf.nodes.transfer import put
 from nixwulf.ops.models.machines import sha256_on
 from nixwulf.ops.models.push import push, require_all
 from nixwulf.plugins import engines
+from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.run import Run
-from nixwulf.results.identity import REPLICAS
 
 _SHOWN_AFTER_S = 1.0
 Key = tuple[str, ...]
@@ -48,9 +48,10 @@ class Models:
             NixwulfError: it cannot be made or brought there, or a node did not answer.
         """
         engine = engines.find(run.case.engine or "")
-        everywhere = engine.model_on_every_node or run.case.parallelism == REPLICAS
-        count = run.case.nodes if everywhere else 1
-        names = [node.node.name for node in run.nodes[:count]]
+        readers = run.nodes
+        if not engine.model_on_every_node:
+            readers = tuple(one.head for one in replicas(run))
+        names = [node.node.name for node in readers]
         key = (engine.name, model.digest, *names)
         if key in self._placed:
             return self._placed[key]
@@ -63,11 +64,11 @@ class Models:
         if model.random:
             with _uncounted(run):
                 engine.random_model(model.random)
-        placed = place(model, run.nodes[:count], engine.random_model, copy)
+        placed = place(model, readers, engine.random_model, copy)
         if self.fetch and placed.missing_on:
             with _uncounted(run):
                 self._push(run, placed.path, names, nodes)
-            placed = place(model, run.nodes[:count], engine.random_model, copy)
+            placed = place(model, readers, engine.random_model, copy)
         if model.path and placed.bytes:
             with _uncounted(run):
                 shown = self._shown(f"Reading the sha256 of {placed.path}")

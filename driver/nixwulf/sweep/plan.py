@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,8 +32,9 @@ from nixwulf.sweep.sweep_file import Sweep, parse_sweep
 SCHEMA_VERSION = "1.1"
 COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
 """Of a point of a sweep, beside its parameters."""
-# A case has them only where a sweep gives them, so that cases of before are the same cases.
 _OF_EVERY_ENGINE = {container.NAME: container.PARAMETER, **passthrough.PARAMETERS}
+_MOST_POINTS = 10_000
+_MOST_REASONS = 10
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Plan:
         chosen = frozenset(case.id for case in _chosen(self.cases, query))
         rest: list[list[str]] = [[], []]
         for case in self.cases:
-            asked = {**case.document(), **case.parameters}
+            asked = {**case.document(), **_parameters(case)}
             kept = {key: asked[key] for key in asked.keys() - {"id", "parameters", *over}}
             rest[case.id not in chosen].append(json.dumps(kept, sort_keys=True))
         if not set(rest[0]) & set(rest[1]):
@@ -126,7 +128,9 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
         refused = tuple(o for o in refused if matches(terms, {**o.what["parameters"], **o.what}))
     if not chosen:
         what = f"--only {only!r} leaves" if only and cases else "the sweep yields"
-        why = "; ".join(f"{reason} ({count})" for reason, count in by_reason(refused).items())
+        reasons = [f"{reason} ({count})" for reason, count in by_reason(refused).items()]
+        more = ["..."] if len(reasons) > _MOST_REASONS else []
+        why = "; ".join(reasons[:_MOST_REASONS] + more)
         raise InputError(
             f"{sweep.source}: {what} no case on cluster {cluster.name!r}{why and f': {why}'}."
         )
@@ -135,12 +139,18 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
 
 def _keys(cases: Iterable[Case]) -> frozenset[str]:
     """What a query may ask of these cases."""
-    return frozenset(COORDINATES) | {key for case in cases for key in case.parameters}
+    return frozenset(COORDINATES) | {key for case in cases for key in _parameters(case)}
+
+
+def _parameters(case: Case) -> dict[str, Any]:
+    """Of a case, with those that it lacks because they are the default."""
+    known = _known_parameters(case.benchmark, case.engine, "")
+    return {key: one.default for key, one in known.items() if one.omitted} | case.parameters
 
 
 def _chosen(cases: Sequence[Case], query: str) -> tuple[Case, ...]:
     terms = parse_query(query, _keys(cases))
-    return tuple(case for case in cases if matches(terms, {**case.parameters, **case.document()}))
+    return tuple(case for case in cases if matches(terms, {**_parameters(case), **case.document()}))
 
 
 def _possible(
@@ -149,8 +159,11 @@ def _possible(
     """The points of a sweep that are cases on a cluster, and those that are none."""
     cases: dict[str, Case] = {}
     left_out: list[LeftOut[dict[str, Any]]] = []
+    excluded = [{**one, **one.get("parameters", {})} for one in sweep.exclude]
+    for conditions in excluded:
+        conditions.pop("parameters", None)
     for point, placement in _points(sweep, cluster):
-        reason = _excluded(point, sweep) or impossible(
+        reason = _excluded(point, excluded) or impossible(
             point, placement, cluster, sweep.models.get(point.get("model", ""))
         )
         if reason:
@@ -235,6 +248,7 @@ def plan_to_resume(
 def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Placement]]:
     """Every point of every block, complete, each once, with its placement."""
     seen: set[str] = set()
+    count = 0
     for block in sweep.blocks:
         names = block.get("benchmark", [engines.find(engines.DEFAULT).native_benchmark])
         for engine in block.get("engine", ()):
@@ -261,21 +275,27 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
             parameters = {key: given.get(key, [known.default]) for key, known in own.items()}
             found = [
                 place
-                for count, fabrics in _counts(block, cluster)
+                for nodes, fabrics in _counts(block, cluster)
                 for place in placements(
-                    [count],
+                    [nodes],
                     fabrics,
                     block.get("transport", ["tcp"]),
                     block["parallelism"] if engine else [None],
                 )
             ]
             models = block["model"] if engine else [None]
+            count += len(models) * len(found) * math.prod(map(len, parameters.values()))
+            if count > _MOST_POINTS:
+                raise InputError(
+                    f"{sweep.source}: the product of its axes is more than {_MOST_POINTS} points; "
+                    "take fewer values, or make several sweeps of it."
+                )
             for model, place, *values in itertools.product(models, found, *parameters.values()):
                 coordinates = {"engine": engine, "model": model, **asdict(place), "benchmark": name}
                 point = {key: value for key, value in coordinates.items() if value is not None}
                 point["parameters"] = dict(zip(parameters, values, strict=True))
-                for one, parameter in _OF_EVERY_ENGINE.items():
-                    if point["parameters"].get(one) == parameter.default:
+                for one, parameter in own.items():
+                    if parameter.omitted and point["parameters"][one] == parameter.default:
                         del point["parameters"][one]
                 key = json.dumps(point, sort_keys=True)
                 if key not in seen:
@@ -347,11 +367,9 @@ def _check_parameters(
                 )
 
 
-def _excluded(point: dict[str, Any], sweep: Sweep) -> str | None:
+def _excluded(point: dict[str, Any], excluded: Iterable[dict[str, Any]]) -> str | None:
     flat = {**point, **point["parameters"]}
-    for excluded in sweep.exclude:
-        conditions = {**excluded, **excluded.get("parameters", {})}
-        conditions.pop("parameters", None)
+    for conditions in excluded:
         if all(flat.get(key) == value for key, value in conditions.items()):
             words = ", ".join(f"{key} {value}" for key, value in conditions.items())
             return f"the sweep excludes {words}"

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
-from nixwulf.core.text import plural
+from nixwulf.core.text import format_significant, plural
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import Record
-from nixwulf.sweep.render import distinct, pairs
+from nixwulf.sweep.render import pairs
 
 _MOST_SHOWN = 4  # metrics of a run on its line; the report has all
 
@@ -101,7 +101,7 @@ class TerminalProgress:
         """One line: what came of it, how long it took, how long the rest will take."""
         self._ended.append(seconds)
         measured = ", ".join(
-            f"{metric['name']} {metric['value']:.1f} {metric['unit']}"
+            f"{metric['name']} {format_significant(metric['value'])} {metric['unit']}"
             for metric in record["metrics"][:_MOST_SHOWN]
         )
         came = measured or f"{record['outcome']}: {record['failure']['reason']}"
@@ -120,8 +120,11 @@ class TerminalProgress:
         ]
         # Engines and benchmarks have parameters of their own, and are named where they differ.
         kin = [o for o in cases if (o.benchmark, o.engine) == (case.benchmark, case.engine)]
-        values = distinct(other.parameters for other in kin)
-        own = {key: value for key, value in case.parameters.items() if len(values[key]) > 1}
+        own = {
+            key: value
+            for key, value in case.parameters.items()
+            if any(other.parameters.get(key) != value for other in kin)
+        }
         parameters = [pairs(own)] if own else []
         several = len({number for _, number in self._runs}) > 1
         number = [f"(pass {repetition + 1})"] if several else []

@@ -9,13 +9,16 @@ from typing import Any
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import read_json, write_json
+from nixwulf.core.naming import fingerprint
+from nixwulf.plugins import engines
+from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.logprobs import (
     Answer,
     Completer,
-    Position,
     Prompt,
-    Token,
+    answer_of,
     compare,
+    document_of,
 )
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.sweep.prompts import SHORT
@@ -60,15 +63,15 @@ class ReferenceFolder:
     """The references that runs are compared with, kept in the run's folder."""
 
     def __init__(self, folder: Path, *, long_prompts: bool = True) -> None:
-        """Keep a file for each engine, back end, model, seed and count of nodes in a folder.
+        """Keep a file for each engine, model, seed, count of nodes and what else decides a text.
 
-        Back ends round otherwise, and at a near tie the greedy token is another one.
+        Back ends round otherwise, and a cache of fewer bits is another text altogether.
 
         Args:
             folder: where the files are.
             long_prompts: whether runs are judged on long prompts too.
         """
-        self._folder = folder
+        self.path = folder
         self.long_prompts = long_prompts
 
     def get(self, case: Case, nodes: int) -> References | None:
@@ -78,7 +81,7 @@ class ReferenceFolder:
             NixwulfError: the file has something else.
         """
         path = self._path(case, nodes)
-        return _parsed(read_json(path), path) if path.exists() else None
+        return read_texts(path) if path.exists() else None
 
     def put(self, case: Case, nodes: int, references: References) -> None:
         """Keep answers for later runs.
@@ -88,24 +91,35 @@ class ReferenceFolder:
             nodes: how many gave them.
             references: by the prompt's tokens.
         """
-        document = {
-            str(tokens): {
-                "floor": one.floor,
-                "tokens": [position.token for position in one.answer],
-                "log_probabilities": [list(position.top.items()) for position in one.answer],
-            }
-            for tokens, one in references.items()
-        }
-        write_json(self._path(case, nodes), document)
+        write_texts(self._path(case, nodes), references)
 
     def _path(self, case: Case, nodes: int) -> Path:
         model = (case.model_digest or "")[:12]
         several = "" if nodes == 1 else f"-{nodes}nodes"
-        backend = f"-{case.parameters['backend']}" if "backend" in case.parameters else ""
-        return self._folder / f"{case.engine}{backend}-{model}-{case.seed}{several}-texts.json"
+        known = text_parameters(case)
+        passed = [fingerprint(known.pop(key))[:8] for key in passthrough.PARAMETERS if key in known]
+        names = [case.engine, *known.values(), *passed, model, case.seed]
+        return self.path / f"{'-'.join(map(str, names))}{several}-texts.json"
 
 
-def _parsed(document: Any, path: Path) -> References:
+def text_parameters(case: Case) -> dict[str, Any]:
+    """Those of a case on which its text depends, by their names."""
+    wanted = (*engines.find(case.engine or "").text_parameters, *passthrough.PARAMETERS)
+    return {key: case.parameters[key] for key in wanted if key in case.parameters}
+
+
+def write_texts(path: Path, references: References) -> None:
+    """Keep them in a file; raises NixwulfError."""
+    document = {
+        str(tokens): {"floor": one.floor, **document_of(one.answer)}
+        for tokens, one in references.items()
+    }
+    write_json(path, document)
+
+
+def read_texts(path: Path) -> References:
+    """What was kept in a file; raises NixwulfError where it has something else."""
+    document = read_json(path)
     try:
         found = {int(tokens): _reference(value) for tokens, value in document.items()}
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -120,22 +134,8 @@ def _parsed(document: Any, path: Path) -> References:
 
 def _reference(value: Any) -> Reference:
     """Of the document that was kept; raises ValueError, TypeError or KeyError for another one."""
-    pairs = zip(value["tokens"], value["log_probabilities"], strict=True)
-    answer = tuple(Position(_token(token), _top(top)) for token, top in pairs)
+    answer = answer_of(value)
     floor = float(value["floor"])
     if not answer or not 0 <= floor < math.inf:
         raise ValueError(value)
     return Reference(answer, floor)
-
-
-def _top(pairs: Any) -> dict[Token, float]:
-    top = {_token(token): float(value) for token, value in pairs}
-    if not all(map(math.isfinite, top.values())):
-        raise ValueError(pairs)
-    return top
-
-
-def _token(value: Any) -> Token:
-    if isinstance(value, int | str):
-        return value
-    raise TypeError(value)

@@ -13,13 +13,14 @@ from nixwulf.llm import PlacedModel
 from nixwulf.nodes.ssh import each
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import memory
+from nixwulf.plugins.runtime.openai import GREEDY
 from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.run import Run, RunFailure
-from nixwulf.results.identity import REPLICAS
+from nixwulf.sweep.cpu_reference import cpu_reference
 from nixwulf.sweep.prompts import LONG, SHORT, Prompts, allowed_s, answer_tokens, fitting, room
 from nixwulf.sweep.recording import Findings
-from nixwulf.sweep.references import ReferenceFolder, References, reference_of
-from nixwulf.sweep.verdict import Judged, document, judge, why_parted, why_wrong
+from nixwulf.sweep.references import Reference, ReferenceFolder, References, reference_of
+from nixwulf.sweep.verdict import CPU_LIMIT, Judged, document, judge, why_parted, why_wrong
 
 # Text of so few different tokens is no text: "a a a a" or "a b a b".
 _FEW = 2
@@ -43,14 +44,15 @@ def check_text(
     """
     fits = fitting(run, model) if folder.long_prompts else (SHORT,)
     seconds = allowed_s(run.limits)
-    count, references, spent = _references(engine, run, model, folder, fits, seconds / 2)
+    servers = replicas(run)
+    count, references, spent = _references(engine, servers[0], model, folder, fits, seconds / 2)
     left_out = _not_asked(folder, fits, references)
     lengths = [tokens for tokens in fits if tokens in references]
+    cpu = cpu_reference(engine, servers[0], model, folder)
 
     def ask(server: Run) -> Texts:
-        return _texts(engine, server, lengths, references, seconds - spent)
+        return _texts(engine, server, lengths, references, cpu, seconds - spent)
 
-    servers = replicas(run)
     asked = each(ask, servers) if len(servers) > 1 else [ask(run)]
     worst = next((n for n, one in enumerate(asked) if one.wrong), None)
     if worst is None:
@@ -58,11 +60,16 @@ def check_text(
     texts = asked[worst]
     left_out |= texts.left_out
     words = {None: "the same nodes, twice", 1: "one node"}.get(count, f"{count} nodes, pipeline")
+    words = "the CPU" if texts.wrong and texts.wrong is texts.cpu else words
     found.sanity["text"] = document(
         texts.judged, texts.wrong or texts.parted or texts.judged[0], words, left_out
     )
+    if cpu is not None:
+        found.sanity["text"]["cpu"] = texts.cpu.numbers() if texts.cpu else {"left_out": cpu}
     where = f" It is that of node {servers[worst].head.node.name!r}." if len(servers) > 1 else ""
     if texts.wrong:
+        if texts.cpu and texts.cpu is not texts.wrong:
+            where += f" From the CPU's text it is {texts.cpu.comparison.mean:.2g} nats apart."
         raise RunFailure("gibberish", why_wrong(texts.wrong, words) + where)
     if texts.parted:
         run.warnings.append(why_parted(texts.parted, words) + where)
@@ -77,15 +84,19 @@ def check_text(
 
 @dataclass(frozen=True)
 class Texts:
-    """A server's texts after prompts of some lengths, and why others were not asked for."""
+    """A server's texts after prompts of some lengths, and why others were not asked for.
+
+    cpu: that after the short prompt beside the CPU's, where there is one.
+    """
 
     judged: Sequence[Judged]
     left_out: Mapping[int, str]
+    cpu: Judged | None
 
     @property
     def wrong(self) -> Judged | None:
-        """The first that is no such text."""
-        return next((one for one in self.judged if one.wrong), None)
+        """The first that is no such text; what the CPU contradicts comes before all others."""
+        return next((one for one in (self.cpu, *self.judged) if one and one.wrong), None)
 
     @property
     def parted(self) -> Judged | None:
@@ -95,16 +106,25 @@ class Texts:
 
 
 def _texts(
-    engine: Engine, run: Run, lengths: Sequence[int], references: References, seconds: float
+    engine: Engine,
+    run: Run,
+    lengths: Sequence[int],
+    references: References,
+    cpu: Reference | str | None,
+    seconds: float,
 ) -> Texts:
     with engine.completer(run, room(lengths)) as completer:
         prompts = Prompts(completer, lengths, seconds)
         judged: list[Judged] = []
+        beside: Judged | None = None
+        if isinstance(cpu, Reference):
+            prompt = completer.prompt(SHORT) or GREEDY
+            beside = judge(completer, SHORT, prompt, cpu, CPU_LIMIT)
         for tokens, prompt in prompts:
             judged.append(judge(completer, tokens, prompt, references[tokens]))
-            if judged[-1].wrong:
+            if judged[-1].wrong or (beside and beside.wrong):
                 break
-    return Texts(judged, prompts.left_out)
+    return Texts(judged, prompts.left_out, beside)
 
 
 def _references(
@@ -116,7 +136,7 @@ def _references(
     seconds: float,
 ) -> tuple[int | None, References, float]:
     """The nodes that gave the texts to compare with, None for the run's own; texts; seconds."""
-    count = _reference_nodes(run, model)
+    count = memory.fewest_nodes(run, model.sizes if model else None)
     if count is not None:
         kept = folder.get(run.case, count)
         if kept is not None:
@@ -144,24 +164,6 @@ def _make(
             for tokens, prompt in prompts
         }
     return found, prompts.spent_s
-
-
-def _reference_nodes(run: Run, model: PlacedModel | None) -> int | None:
-    """How many nodes give the tokens to compare with: the fewest on which the model fits.
-
-    None when no fewer nodes than the run's own, split in another way, can hold it.
-    """
-    sizes = model.sizes if model else None
-    if run.case.parallelism == REPLICAS:
-        return 1
-    for count in range(1, run.case.nodes + 1):
-        first = run.on_first(count)
-        if count > 1 and (count, "pipeline") == (run.case.nodes, run.case.parallelism):
-            break
-        nodes = [node.node for node in first.nodes]
-        if sizes is None or memory.problem(sizes, first.case, nodes, run.facts) is None:
-            return count
-    return None
 
 
 def _not_asked(

@@ -14,6 +14,7 @@ from typing import Protocol
 from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.core.interrupts import Pool
 from nixwulf.inventory.cluster import Cluster
+from nixwulf.llm import PlacedModel
 from nixwulf.nodes import lab
 from nixwulf.nodes.hold import Hold
 from nixwulf.nodes.lab.state import NODES_MINIMUM
@@ -258,9 +259,14 @@ def run_one(
     )
     shutil.rmtree(run.raw, ignore_errors=True)
     up, fabric = connected.lab, case.fabric
+
+    def bring(model: str) -> PlacedModel:
+        return connected.models.bring(run, plan.sweep.model(model), connected.nodes)
+
+    run.bring_model = bring
     return run_case(
         run,
-        lambda: connected.models.bring(run, plan.sweep.models[case.model or ""], connected.nodes),
+        lambda: bring(case.model or ""),
         repetition,
         ReferenceFolder(folder / "references", long_prompts=plan.sweep.long_prompts),
         lambda: up.shaping(fabric) if up and fabric else None,

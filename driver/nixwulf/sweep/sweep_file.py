@@ -41,6 +41,14 @@ class Sweep:
     document: dict[str, Any]
     expect: tuple[dict[str, Any], ...] = ()
 
+    def model(self, name: str) -> Model:
+        """The model of a name, the first one of an empty name; raises InputError."""
+        if name and name not in self.models:
+            raise InputError(
+                f"{self.source}: the model {name!r} is not among models: {', '.join(self.models)}."
+            )
+        return self.models[name or next(iter(self.models))]
+
     @property
     def toolboxes(self) -> set[str]:
         """Those that its cases name."""

@@ -31,8 +31,6 @@ def _strategies(request: Request) -> Iterator[str]:
     if len(request.cluster.nodes) > 1:
         if not request.goal.loaded:
             yield f"{REPLICAS}: one request at a time is served by one node, which is ranked"
-        else:
-            yield f"{REPLICAS} of several nodes each: the driver starts one server a node, or one"
         yield "prompts on some nodes and answers on others: the driver starts no engine so"
         yield "other nodes than the first ones: a case takes the cluster's nodes in their order"
     yield "other quantizations and drafts of tokens: the model is taken as it is"

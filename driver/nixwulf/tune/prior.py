@@ -88,7 +88,7 @@ def prior_of(
     asked = question(request, option.engine, links)
     found = forecast(asked, option.candidate, assumed(request.cluster))
     beside = option.candidate.parallelism == REPLICAS
-    slots = slots_of(request.batch, option.count if beside else 1)
+    slots = slots_of(request.batch, len(option.candidate.servers))
     time = predicted_time(request.goal, found, request.n_prompt, request.n_gen, slots)
     if time is None:
         return None
@@ -138,7 +138,7 @@ def _bytes_a_second(candidate: Candidate, links: Mapping[str, Mapping[str, float
 
 def _moved(option: Option) -> float:
     """Share of the weights that the head sends over the fabric: llama.cpp's workers have none."""
-    everywhere = option.candidate.parallelism == REPLICAS
-    if everywhere or option.count == 1 or engines.find(option.engine).model_on_every_node:
+    each = len(option.candidate.servers[0].nodes)
+    if engines.find(option.engine).model_on_every_node:
         return 0.0
-    return (option.count - 1) / option.count
+    return (each - 1) / each

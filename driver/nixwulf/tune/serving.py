@@ -12,7 +12,7 @@ from nixwulf.nodes.lab.ssh_files import HOME
 from nixwulf.nodes.lab.state import state_of
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines.serving import Serving, Started, Written, measured_run
-from nixwulf.results.identity import REPLICAS
+from nixwulf.plugins.runtime.replicas import servers_of
 from nixwulf.results.record import Record
 
 _LAB = "serve"
@@ -44,10 +44,9 @@ def serving(record: Record, cluster: Cluster, slots: int) -> Serving:
     """
     engine = engines.find(record["case"]["engine"])
     run = measured_run(engine, record, cluster, slots)
-    if run.case.get("parallelism") != REPLICAS:
+    if servers_of(run.case) == 1:
         return engine.serve_commands(run)
-    places = range(int(run.case["nodes"]))
-    first, *others = (engine.serve_commands(run.alone(place)) for place in places)
+    first, *others = map(engine.serve_commands, run.alone())
     return replace(first, replicas=tuple(others), notes=(*first.notes, _BEHIND))
 
 

@@ -28,6 +28,15 @@ if [ -e /run/vanished-gpu ] && [ {name} != llama-bench ]; then export GGML_VK_VI
 if [ -e /run/full-gpu ]; then
   export GGML_VK_FORCE_MAX_ALLOCATION_SIZE=20000 GGML_VK_FORCE_MAX_BUFFER_SIZE=20000
 fi
+if [ -e /run/wrong-gpu ]; then
+  case " $* " in *" Vulkan0 "*)
+    for word; do
+      shift
+      case $word in *.gguf) word=$(cat /run/wrong-gpu) ;; esac
+      set -- "$@" "$word"
+    done
+  esac
+fi
 if [ -e /run/silent ] && [ {name} = llama-server ] && [ "$1" = -m ]; then exec sleep 1000; fi
 exec {program} "$@"
 """

@@ -1,17 +1,22 @@
 """llama.cpp by a GPU in the lab: devices that are listed, named and used, and what goes wrong."""
 
+import shutil
 from dataclasses import replace
 from functools import partial
 
 import pytest
+from gguf import GGUFReader
 from lab_under_test import recorded
 
 from nixwulf.inventory.cluster import load_cluster
+from nixwulf.llm import random_gguf
+from nixwulf.nodes.transfer import put
+from nixwulf.sweep import cpu_reference
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
 
 LEFT = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
-FAULTS = ("no-gpu", "vanished-gpu", "full-gpu", "silent")
+FAULTS = ("no-gpu", "vanished-gpu", "full-gpu", "silent", "wrong-gpu")
 SWEEP = make_plan(load_sweep("lab/gpu"), load_cluster("lab"))
 
 
@@ -66,8 +71,12 @@ def test_every_case_of_the_sweep_of_gpus_is_ok_and_computed_by_vulkan(run, case)
     assert record["engine"]["devices"] == ", ".join(f"{name}: Vulkan0" for name in names)
     assert record["engine"]["backends"] == ("Vulkan" if case.nodes == 1 else "Vulkan,RPC")
     assert record["sanity"]["text"]["agrees"]
+    beside = record["sanity"]["text"]["cpu"]
+    assert 0 < beside["mean_divergence"] < beside["limit"] / 5
     clients = [c["argv"] for c in record["commands"] if "-ngl" in c["argv"]]
-    assert {argv[argv.index("-ngl") + 1] for argv in clients} == {"999"}
+    layers = {argv[argv.index("-dev") + 1]: argv[argv.index("-ngl") + 1] for argv in clients}
+    of_cpu = layers.pop("none", "0")  # in the first case, for the text of the CPU
+    assert (set(layers.values()), of_cpu) == ({"999"}, "0")
     servers = [c["argv"] for c in record["commands"] if "-H" in c["argv"]]
     assert [argv[argv.index("-d") + 1] for argv in servers] == ["Vulkan0"] * (case.nodes - 1)
 
@@ -129,6 +138,41 @@ def test_a_gpu_that_is_full_is_failed_in_the_programs_own_words(run, fault):
     record = run(plan_for())
     assert record["outcome"] == "failed"
     assert "memory" in record["failure"]["hint"]
+
+
+def test_a_gpu_that_is_wrong_alike_in_every_run_is_gibberish_by_the_cpus_text(
+    run, nodes, folder, tmp_path_factory
+):
+    """Its own kernels' mistakes, as a model whose keys are half lost wherever Vulkan computes."""
+    plan = plan_for(backend="vulkan")
+    whole = random_gguf.ensure(plan.sweep.models["tiny"].random)
+    damaged = tmp_path_factory.mktemp("damaged") / "wrong.gguf"
+    shutil.copy(whole, damaged)
+    tensor = next(t for t in GGUFReader(damaged, "r+").tensors if t.name == "blk.1.attn_k.weight")
+    tensor.data[..., : tensor.data.shape[-1] // 2] = 0
+    tensor.data.flush()
+    for path in (folder / "references").glob("*"):
+        path.unlink()
+    head = nodes.nodes["n1"]
+    put(head, damaged, "/tmp/wrong.gguf", lambda count, size: None)
+    head.script("echo /tmp/wrong.gguf >/run/wrong-gpu")
+    record = run(plan)
+    assert record["outcome"] == "gibberish", record["failure"]
+    text = record["sanity"]["text"]
+    assert text["reference"] == "the CPU"
+    assert text["cpu"]["mean_divergence"] > text["cpu"]["limit"]
+    assert text["prompts"][0]["mean_divergence"] < text["prompts"][0]["limit"]
+    for path in (folder / "references").glob("*"):
+        path.unlink()
+
+
+def test_a_cpu_reference_that_takes_too_long_is_left_out_and_the_run_goes_on(run, monkeypatch):
+    monkeypatch.setattr(cpu_reference, "_MOST_S", 0.0)
+    record = run(plan_for(type_k="q8_0"))
+    assert record["outcome"] == "ok", record["failure"]
+    assert (
+        "the CPU of node 'n1' took longer than 0 s" in record["sanity"]["text"]["cpu"]["left_out"]
+    )
 
 
 def test_an_engine_that_prints_nothing_at_all_is_a_hang(run, fault):

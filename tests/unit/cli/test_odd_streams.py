@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from nixwulf.sweep.progress import TerminalProgress
@@ -37,6 +38,31 @@ def test_a_full_stream_is_a_sentence():
     with Path("/dev/full").open("w") as full:
         argv = [sys.executable, "-m", "nixwulf", "models", "ls", "--help"]
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("predict --cluster framework-2 --model gpt-oss-120b >file", "Error: File too large."),
+        ("cluster new --output new.toml 127.0.0.1", "Error: No usable temporary directory found"),
+    ],
+)
+def test_where_no_file_may_be_written_is_a_sentence(tmp_path, command, words):
+    script = f'ulimit -f 0; exec "{sys.executable}" -m nixwulf {command}'
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(words)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", ["EDQUOT", "EROFS", "ESTALE", "ENOTCONN", "ETIMEDOUT"])
+def test_what_a_quota_or_a_network_file_system_refuses_is_a_sentence(number):
+    done = loading(f"import errno; raise OSError(errno.{number}, os.strerror(errno.{number}))")
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: ")
     assert "Traceback" not in done.stderr
 
 

@@ -1,11 +1,13 @@
 """Files that were made to stop, fill or crash their reader: one sentence each, within a second."""
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
 
-from nixwulf.core.errors import InputError, NixwulfError, quoted
+from nixwulf.core.errors import EXIT_USAGE, InputError, NixwulfError, quoted
 from nixwulf.core.files import read_json, read_text, read_toml, read_yaml
 
 _READERS = {".toml": read_toml, ".yaml": read_yaml, ".json": read_json}
@@ -61,6 +63,35 @@ def test_a_hostile_file_is_refused_in_one_short_sentence(tmp_path, name):
     assert caught.value.message.startswith(str(path))
     assert len(caught.value.message) < len(str(path)) + 200
     assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: 1\nb: [9999-99-99]\n", "line 2: not YAML: '9999-99-99' is no timestamp"),
+        ("a: !!timestamp x\n", "line 1: not YAML: 'x' is no timestamp"),
+        ("a: !!map [x]\n", "line 1: not YAML: expected a mapping node, but found sequence"),
+        ("a: !!set [x]\n", "line 1: not YAML: expected a mapping node, but found sequence"),
+        ("a: 1\n[x]: 2\n", "line 2: not YAML: a key is a list or a table; it has to be text"),
+        ("a:\n  {x: y}: 2\n", "line 2: not YAML: a key is a list or a table; it has to be text"),
+    ],
+)
+def test_what_is_wrong_in_yaml_is_named_with_its_line(tmp_path, text, problem):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_yaml(path)
+    assert caught.value.message == f"{path}: {problem}."
+
+
+# The kernel's log is a regular file, and a reader of it waits for the next message.
+@pytest.mark.skipif(not os.access("/proc/kmsg", os.R_OK), reason="the kernel's log is root's")
+@pytest.mark.parametrize("command", ["cluster check", "import --platform lab", "explain"])
+def test_a_regular_file_that_waits_for_more_is_not_waited_for(command):
+    argv = [sys.executable, "-m", "nixwulf", *command.split(), "/proc/kmsg"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == EXIT_USAGE
+    assert "Traceback" not in done.stderr
 
 
 def test_what_is_no_regular_file_is_never_waited_for(tmp_path):

@@ -100,6 +100,20 @@ def test_safetensors_that_are_hostile_have_no_sizes(tmp_path, header):
     assert time.process_time() - began < 2
 
 
+@pytest.mark.parametrize("pattern", [10**9, "L" * 10**5], ids=["a length", "a word"])
+def test_a_pattern_of_layers_takes_no_more_memory_than_the_layers(tmp_path, pattern):
+    config = {**_CONFIG, "num_hidden_layers": 9999, "sliding_window_pattern": pattern}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    tensor = {"dtype": "F16", "shape": [9, 4], "data_offsets": [0, 72]}
+    header = json.dumps({"model.embed_tokens.weight": tensor}).encode()
+    (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    sizes = sizes_on(HERE, str(tmp_path))
+    assert sizes is not None
+    assert len(sizes.layers) == 9999
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
 @pytest.mark.parametrize("config", ["[]", "[" * 50_000, "3", "{}", '{"text_config": [1]}'])
 def test_a_config_that_is_no_table_has_no_sizes(tmp_path, config):
     (tmp_path / "config.json").write_text(config, encoding="utf-8")

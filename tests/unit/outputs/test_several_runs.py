@@ -285,3 +285,35 @@ def test_a_file_name_that_is_a_list_is_read_as_a_text():
     row = {"model_filename": ["a"], "n_prompt": 512, "n_gen": 0, "avg_ts": 10.0, "stddev_ts": 0.1}
     found, _ = read_runs(all_tools()["llama-bench"], json.dumps([row, row]))
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.9])
+@pytest.mark.parametrize("first", [True, False], ids=["the first", "the last"])
+@pytest.mark.parametrize("name", ["iperf3/4-streams.json", "vllm/bench-serve-0.33.0.json"])
+def test_an_object_that_is_cut_short_is_named_beside_a_whole_one(tmp_path, name, first, cut):
+    whole = fixture(name)
+    part = whole[: int(len(whole) * cut)]
+    path = tmp_path / "two.json"
+    path.write_text("\n".join([part, whole] if first else [whole, part]), encoding="utf-8")
+    unread: list[str] = []
+    metadata = UserMetadata(("dgx-spark",), nodes=None if "iperf3" in name else 1)
+    assert len(records_of(path, metadata, on_unread=unread.append)) == 1
+    line = 1 if first else whole.count("\n") + 2
+    assert len(unread) == 1
+    assert f"the run that begins in line {line} is left out" in unread[0]
+
+
+def test_a_row_of_llama_bench_that_is_cut_short_leaves_a_warning(tmp_path):
+    path = tmp_path / "two.jsonl"
+    path.write_text(fixture("llama-bench/two-depths.jsonl")[:-40], encoding="utf-8")
+    (record,) = records_of(path, ONE)
+    assert record["warnings"] == ["llama-bench ended before its end, after these results."]
+
+
+def test_replies_of_two_machines_that_are_mixed_are_no_round_trip(tmp_path):
+    one = fixture("ping/replies.txt").splitlines()
+    other = fixture("ping/replies.txt").replace("10.77.1.12", "10.77.1.13").splitlines()
+    path = tmp_path / "ping.txt"
+    path.write_text("\n".join(line for two in zip(one, other, strict=True) for line in two))
+    with pytest.raises(InputError, match="replies of 2 machines, mixed; give each"):
+        records_of(path, UserMetadata(("dgx-spark",)))

@@ -196,6 +196,28 @@ def test_copies_are_a_remedy_only_where_requests_are_served_at_once():
     assert "replicas" not in [each.kind for each in single.remedies]
 
 
+def test_fewer_layers_on_the_slower_of_unequal_nodes_are_a_remedy():
+    one = copy.deepcopy(of_frameworks(2.0))
+    one["case"]["parameters"]["split"] = "auto"
+    one["engine"]["placed"] = "a: 20000.0 MiB, b: 20000.0 MiB"
+    the_plan = plan([one["case"]])
+    speeds = [None, 40.0]  # of the cluster file: the second has a memory of its own
+    nodes = [
+        {"name": node["name"], **({"memory_bandwidth_gbs": gbs} if gbs else {})}
+        for node, gbs in zip(one["nodes"], speeds, strict=True)
+    ]
+
+    def of(split, own):
+        one["case"]["parameters"]["split"] = split
+        the_plan["cluster"]["document"] = {"nodes": own}
+        (found,) = explain_records([(record.sealed(one), the_plan)])[0]
+        return [each.what for each in found.remedies if each.kind == "parameter"]
+
+    assert of("auto", nodes) == ["split fastest in place of auto"]
+    assert of("fastest", nodes) == []
+    assert of("auto", []) == []
+
+
 def test_a_speed_above_its_interval_is_not_explained_either():
     (fast,) = explain_records([(of_frameworks(1.05 * predicted().high), None)])[0]
     assert fast.unexplained

@@ -1,5 +1,7 @@
 """Values of records that somebody made: tables of them stay tables."""
 
+import csv
+import io
 import json
 
 from nixwulf.report.text import to_csv, to_json
@@ -18,3 +20,10 @@ def test_a_number_beyond_all_is_absent_from_json():
     made = published(case(1), [metric("decode", [5.0])], price_usd=1e-320)
     rows = json.loads(to_json([made]))["rows"]
     assert all("per_usd" not in row for row in rows)
+
+
+def test_no_cell_of_a_csv_begins_a_line_of_its_own():
+    hostile = case(1, model="a\r=cmd|' /C calc'!A0")
+    text = to_csv([ok(hostile, [metric("decode", [5.0])])])
+    assert "\r" not in text
+    assert {row[0] for row in csv.reader(io.StringIO(text))} == {"kind", "run"}

@@ -9,9 +9,11 @@ import house
 # comments and blank. What came after was asked for: 1,833 lines of docstrings (shapes, units,
 # Raises), `nixwulf models` (1,910 lines in 9 files), `cluster new` (1,693 in 12), `reproduce` (941
 # in 7), `engines install` on nodes (465 in 4), cables in rings; limits of readers and processes,
-# runs of an import. Room is left for what is under way (faults, quality, replicas).
+# runs of an import; quality as a benchmark and the CPU's text (475 in 2), groups of nodes and
+# layers by node (340), endless answers and a walk through faults and hostile inputs (140). Room is
+# left for what is under way (arguments of engines, endpoints, sessions).
 # `tools/house.py --lines` counts today's.
-REACHED = {"lines of Python": 51_000, "files of it": 306}
+REACHED = {"lines of Python": 53_500, "files of it": 312}
 
 
 def test_the_figures_of_the_layout_are_within_their_limits():

@@ -13,6 +13,7 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import process
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
+from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.results.record import load, save, sealed
 from nixwulf.sweep import phases
 from nixwulf.sweep.phases import run_case
@@ -111,6 +112,16 @@ def test_a_run_on_nodes_that_are_off_is_failed(case_run):
     record = case_run()
     assert (record["outcome"], record["failure"]["phase"]) == ("failed", "facts")
     assert "did not answer: ssh: no route to host" in record["failure"]["reason"]
+
+
+def test_a_reason_with_words_of_a_program_moves_no_terminal_and_is_short(case_run, monkeypatch):
+    def look(*_):
+        raise RunFailure("fallback", "it ran on '\x1b[2J\n\x07" + "z" * 1_000_000 + "'.")
+
+    monkeypatch.setattr(phases, "_look", look)
+    reason = case_run()["failure"]["reason"]
+    assert reason.startswith("it ran on '\\x1b[2J \\x07zz")
+    assert len(reason) < 5000
 
 
 @pytest.mark.parametrize(

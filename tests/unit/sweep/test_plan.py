@@ -18,6 +18,8 @@ from nixwulf.results.record import sealed
 from nixwulf.sweep.plan import load_plan, make_plan, plan_to_resume, save_plan
 from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
 
+MANY = list(range(1, 3000))
+
 # no output: a sweep
 SWEEP = {
     "name": "mine",
@@ -375,3 +377,28 @@ def test_waived_gates_are_in_the_plan_and_a_resumed_one_keeps_them(lab, tmp_path
 
 def test_a_plan_without_waived_gates_does_not_speak_of_them(lab):
     assert "waived" not in make_plan(sweep_with(), lab).document()
+
+
+def test_a_matrix_whose_product_is_endless_is_refused_at_once():
+    sweep = sweep_with(parameters={"n_prompt": MANY, "n_gen": MANY})
+    with pytest.raises(InputError, match="more than 10000 points; take fewer values"):
+        make_plan(sweep, load_cluster("lab"))
+
+
+def test_why_no_case_is_left_is_told_by_the_commonest_reasons():
+    few = MANY[:100]
+    excluded = [{"parameters": {"n_gen": value}} for value in few]
+    sweep = sweep_with(parameters={"n_gen": few}, exclude=excluded)
+    with pytest.raises(InputError, match=r"yields no case .*; \.\.\.\.$") as caught:
+        make_plan(sweep, load_cluster("lab"))
+    assert len(caught.value.message) < 1000
+
+
+def test_a_parameter_that_came_later_is_in_a_case_only_where_it_is_not_the_default(lab):
+    axes = {"nodes": [2], "fabric": ["gbe5"], "parallelism": ["pipeline"]}
+    (before,) = make_plan(sweep_with(**axes, parameters={"n_gen": [8]}), lab).cases
+    sweep = sweep_with(**axes, parameters={"n_gen": [8], "split": ["auto", "even"]})
+    plan = make_plan(sweep, lab)
+    assert [case.parameters.get("split") for case in plan.cases] == [None, "even"]
+    assert plan.cases[0] == before
+    assert make_plan(sweep, lab, "split=auto").cases == (before,)

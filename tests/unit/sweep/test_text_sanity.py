@@ -1,87 +1,18 @@
 """What a run's text beside few nodes' makes of it: ok, a warning at a near tie, or gibberish."""
 
 import math
-from contextlib import contextmanager
 
 import pytest
 
-from launch_plan import planned
+from judged_text import Model, damaged_from, distribution, judging
 from nixwulf.core.errors import NixwulfError
-from nixwulf.core.schema import check
-from nixwulf.plugins.runtime.logprobs import Position, TokensOnly
-from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.plugins.runtime.logprobs import TokensOnly
 from nixwulf.sweep import prompts
-from nixwulf.sweep.recording import Findings
-from nixwulf.sweep.references import ReferenceFolder
-from nixwulf.sweep.sanity import check_text
-from record_factory import case, ok
-
-LONG_CASE = {
-    "nodes": [2],
-    "fabric": ["gbe5"],
-    "parallelism": ["tensor"],
-    "parameters": {"n_prompt": [5000], "n_gen": [16]},
-}
-
-
-def distribution(place, tilt=0.0):
-    """Two likely tokens at a place, of which the second has more with a tilt."""
-    share = 0.3 - tilt
-    return {2 * place: math.log(0.6 - share + 0.25), 2 * place + 1: math.log(share), 1000: -3.0}
-
-
-class Model:
-    """A completer whose tokens depend on the prompt's length and the place."""
-
-    context = 1_000_000
-
-    def __init__(self, seconds=lambda count: None, **changes):
-        self.changes, self.seconds, self.prompts = changes, seconds, []
-
-    def prompt(self, tokens):
-        return [0] * tokens
-
-    def complete(self, prompt, given, count):
-        if not given and count > 1:
-            self.prompts.append(len(prompt))
-        self.seconds(len(prompt))
-        return tuple(self.at(len(prompt), len(given) + n, bool(given)) for n in range(count))
-
-    def at(self, tokens, place, repeated):
-        change = self.changes.get("change", lambda *_: None)
-        top = change(tokens, place, repeated) or distribution(place)
-        return Position(max(top, key=top.get), top)
-
-
-class Of:
-    """An engine that one completer answers for one node, and another for more."""
-
-    def __init__(self, one, several):
-        self.one, self.several = one, several
-
-    @contextmanager
-    def completer(self, run, context):
-        assert context >= 64 + 32
-        yield self.one if run.case.nodes == 1 else self.several
 
 
 @pytest.fixture
 def judge(tmp_path):
-    run = planned(tmp_path, "lab", {"path": "/m.gguf"}, LONG_CASE)
-
-    def of(one, several, long_prompts=True):
-        run.warnings.clear()
-        found = Findings()
-        folder = ReferenceFolder(tmp_path / "references", long_prompts=long_prompts)
-        try:
-            check_text(Of(one, several), run, None, found, folder)
-        except RunFailure as failure:
-            found.outcome, found.failure = failure.outcome, {"reason": failure.reason}
-        record = {**ok(case(1), {"decode": [20.0]}), "sanity": found.sanity}
-        check(record, "record", "a test's record")
-        return found, list(run.warnings)
-
-    return of
+    return judging(tmp_path)
 
 
 def test_equal_texts_are_ok_and_the_record_has_what_each_prompt_gave(judge):
@@ -111,13 +42,6 @@ def test_greedy_texts_that_part_at_a_near_tie_are_a_warning_with_both(judge):
     assert "Greedy token 4 is 9, and one node gave 8" in warning
     assert " ".join(map(str, text["expected"])) in warning
     assert " ".join(map(str, text["observed"])) in warning
-
-
-def damaged_from(length, first):
-    def change(tokens, place, repeated):
-        return {5: -0.01} if tokens >= length and place >= first else None
-
-    return change
 
 
 def test_another_text_is_gibberish_from_the_token_where_it_begins(judge):

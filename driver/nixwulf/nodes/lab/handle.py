@@ -275,19 +275,19 @@ def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool
     if state.is_up():
         raise InputError(f"A lab {name!r} is up; end it with: nixwulf lab down --name {name}")
     state.remove()
-    state.folder.mkdir(parents=True, mode=0o700)
-    lock = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        write_definition(state, definition)
-        write_all(state, definition, path)
-        held = _start_supervisor(state, namespaces, lock, lifeline=lifeline)
+        state.folder.mkdir(parents=True, mode=0o700)
+        with state.lock.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            write_definition(state, definition)
+            write_all(state, definition, path)
+            held = _start_supervisor(state, namespaces, lock.fileno(), lifeline=lifeline)
+        return Lab(state, definition, held)
+    except FileExistsError:  # of another who brings it up
+        raise
     except BaseException:
-        os.close(lock)
         Lab(state, definition).down()
         raise
-    os.close(lock)
-    return Lab(state, definition, held)
 
 
 def _start_supervisor(

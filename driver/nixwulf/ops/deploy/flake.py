@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -24,6 +25,8 @@ SYSTEM = "config.system.build.toplevel"
 
 _LAYOUT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "layout.nix"
 _LAYOUT_KEYS = ("disks", "labels", "modules", "interfaces")
+# Of a store anywhere; the names in it have no other characters.
+_PATH = re.compile(r"/[\w+.?=/-]+", re.ASCII)
 _DARWIN = "s: { drv = s.system.drvPath; out = s.system.outPath; }"
 
 
@@ -158,7 +161,7 @@ def _is_layout(value: Any) -> bool:
 def _is_system(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and all(isinstance(value.get(key), str) for key in ("drv", "out"))
+        and all(_PATH.fullmatch(str(value.get(key))) for key in ("drv", "out"))
         and ("layout" not in value or _is_layout(value["layout"]))
     )
 

@@ -17,9 +17,10 @@ from nixwulf.perf.explain.measured import MeasuredCase
 from nixwulf.perf.explain.sensitivity import ENOUGH, PredictionInputs
 from nixwulf.perf.inputs import PARALLELISMS, FabricFacts, PlatformFacts, Strategy, fabric_facts
 from nixwulf.perf.scenarios.candidates import point_of
-from nixwulf.perf.scenarios.forecast import room
+from nixwulf.perf.scenarios.forecast import room, shared_out
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.plugins import engines
+from nixwulf.plugins.runtime.memory import FASTEST
 from nixwulf.results.record import Record
 
 Kind = Literal["one-node", "fewer-nodes", "replicas", "split", "parameter", "transport", "fabric"]
@@ -169,6 +170,13 @@ def _strategies(
         ):
             text = f"{name} in place of {strategy.parallelism}"
             yield "split", text, replace(inputs, strategy=other), 1
+    split = one.record["case"]["parameters"].get("split", FASTEST)
+    if strategy.parallelism == "pipeline" and split != FASTEST:
+        model = ModelDescription(inputs.model.name, inputs.model)
+        other = shared_out(inputs.platforms, model, strategy, FASTEST)
+        if fits(inputs.platforms, inputs.model, other):
+            text = f"split {FASTEST} in place of {split}"
+            yield "parameter", text, replace(inputs, strategy=other), 1
     for name, link in _fabrics(one.record, plan):
         text = f"{name} in place of {one.fabric}"
         yield "fabric", text, replace(inputs, fabric=link), 1

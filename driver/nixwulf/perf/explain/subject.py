@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,19 +12,22 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
+from nixwulf.core.text import plural
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.llm import gguf
 from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, TensorSize
 from nixwulf.llm.random_model import RandomModel, parse_random_model
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
+from nixwulf.plugins.runtime.replicas import servers_of
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us, waiting_us
-from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record
 
 _MOST_NODES = 1024
 _MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
 _N_GEN = 128
+_BANDWIDTH = "memory_bandwidth_gbs"
+_PLACED = re.compile(r": (\d{1,12}\.\d) MiB")
 _GIB = 2**30
 _TOO_MANY = 2**40
 _GUESSES = ("speculative", "drafts", "num_speculative_tokens")
@@ -53,6 +57,7 @@ class CaseInputs:
     engine: str
     parallelism: str
     version: str = ""
+    shares: tuple[float, ...] = ()
 
     def strategy(self, conditions: Mapping[str, Any]) -> Strategy:
         """How a metric of it was measured; raises InputError for what the model has no sums for."""
@@ -66,6 +71,7 @@ class CaseInputs:
             batch=batch(conditions),
             chunk=_count(conditions, "n_ubatch"),
             version=self.version,
+            shares=self.shares,
         )
 
 
@@ -101,20 +107,30 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
             "The record names no engine or no model; what is explained is prompt and decode of a "
             "language model."
         )
-    if case.get("parallelism") == REPLICAS:
+    if (servers := servers_of(case)) > 1:
+        what = plural(case["nodes"] // servers, "node")
         raise InputError(
-            "The record is of replicas, each a server of one node; explain a run of one node."
+            f"The record is of replicas, each a server of {what}; explain a run of {what}."
         )
     _no_guesses(case.get("parameters", {}))
     return CaseInputs(
         _model(record, plan),
         fabric_of(record),
-        _platforms(record),
+        _platforms(record, plan),
         case["nodes"],
         case["engine"],
         case.get("parallelism", "single"),
         record.get("engine", {}).get("version", ""),
+        _shares(record),
     )
+
+
+def _shares(record: Record) -> tuple[float, ...]:
+    """Of the weights, by node, as the engine said that it placed them; none where it did not."""
+    sizes = [float(size) for size in _PLACED.findall(record.get("engine", {}).get("placed", ""))]
+    if len(sizes) != record["case"]["nodes"] or not sum(sizes):
+        return ()
+    return tuple(size / sum(sizes) for size in sizes)
 
 
 def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
@@ -176,8 +192,10 @@ def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
     return gguf.interpret(keys, tensors).facts(name)
 
 
-def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:
+def _platforms(record: Record, plan: Mapping[str, Any] | None) -> tuple[PlatformFacts, ...] | None:
     """One for each node; None where a platform's own speed was never measured, as the lab's."""
+    described = plan["cluster"]["document"].get("nodes", ()) if plan else ()
+    own = {one["name"]: one.get(_BANDWIDTH) for one in described}
     count = int(record["case"]["nodes"])  # JSON's 2.0 is an integer
     if count > _MOST_NODES:
         raise InputError(f"The record has {count} nodes; at most {_MOST_NODES} are predicted.")
@@ -192,14 +210,16 @@ def _platforms(record: Record) -> tuple[PlatformFacts, ...] | None:
             "or one for all."
         )
     documents = []
-    for name in names:
+    nodes = [node.get("name") for node in record.get("nodes", ())] or [None] * count
+    for name, node in zip(names, nodes, strict=True):
         document = facts_of(name)
         if document is None:
             raise InputError(
                 f"The platform {name!r} is not known: driver/nixwulf/data/platforms lacks it."
             )
-        documents.append(document)
-    bandwidths = {"memory_bandwidth_gbs", "memory_bandwidth_nominal_gbs"}
+        measured = {_BANDWIDTH: {"value": own[node]}} if own.get(node) else {}
+        documents.append({**document, **measured})
+    bandwidths = {_BANDWIDTH, "memory_bandwidth_nominal_gbs"}
     if not all(bandwidths & document.keys() for document in documents):
         return None
     return tuple(map(platform_facts, documents))

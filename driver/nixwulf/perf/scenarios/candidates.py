@@ -7,7 +7,7 @@ all that a cluster has, and `nixwulf tune` takes what is predicted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +20,8 @@ from nixwulf.perf.inputs import PARALLELISMS
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines import Engine
+from nixwulf.plugins.runtime.memory import FASTEST
+from nixwulf.plugins.runtime.replicas import groups_of
 from nixwulf.results.identity import REPLICAS
 
 _NO_GPU = ""
@@ -112,12 +114,15 @@ class Placement:
         place = {"nodes": self.nodes, "parallelism": self.parallelism, "transport": self.transport}
         if self.parallelism == REPLICAS:  # each is an engine on one node
             place |= {"nodes": 1, "parallelism": "single"}
+        elif (servers := point["parameters"].get("servers", 1)) > 1:
+            place["nodes"] = max(1, self.nodes // servers)
         return engine.unsupported(
             {
                 **point,
                 **place,
                 **self.crossing(cluster),
                 "gpus": {gpu_vendor(node.platform) for node in nodes},
+                "bandwidths": {node.name: node.bandwidth_gbs for node in nodes},
             }
         )
 
@@ -176,6 +181,18 @@ class Candidate:
     transport: str | None = None
     alike: int = 0
     """How many other fabrics of the cluster would give the same."""
+    split: str = ""
+    """How the layers of a pipeline are shared out where the engine does not do it by itself."""
+    groups: int = 1
+    """How many servers the nodes are shared out to, each with its group of nodes."""
+
+    @property
+    def servers(self) -> tuple[Candidate, ...]:
+        """Each of its servers as a strategy of its own; it itself where it is one."""
+        if self.parallelism == REPLICAS:
+            return tuple(Candidate((node,), "single") for node in self.nodes)
+        parts = groups_of(self.nodes, self.groups)
+        return tuple(replace(self, nodes=tuple(part), groups=1) for part in parts)
 
 
 def candidates(question: Question) -> tuple[tuple[Candidate, ...], tuple[LeftOut[Candidate], ...]]:
@@ -260,6 +277,13 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
             nodes = placement.nodes_of(cluster)
             split, transport = str(placement.parallelism), placement.transport
             yield Candidate(nodes, split, fabric, transport), placement
+            for groups in range(2, 1 + min(len(nodes) // 2, question.batch)):
+                if len(nodes) % groups == 0:
+                    yield Candidate(nodes, split, fabric, transport, groups=groups), placement
+            choices = engines.find(question.engine, "--engine").parameters.get("split")
+            unequal = len({node.bandwidth_gbs for node in nodes}) > 1
+            if split == "pipeline" and unequal and choices and FASTEST in choices.choices:
+                yield Candidate(nodes, split, fabric, transport, split=FASTEST), placement
         elif placement.parallelism == REPLICAS:
             if not (question.fabrics or question.transports):
                 yield Candidate(placement.nodes_of(cluster), REPLICAS), placement
@@ -279,6 +303,9 @@ def _unsupported(question: Question, candidate: Candidate, placement: Placement)
         )
     engine = engines.find(question.engine, "--engine")
     point = point_of(engine, question.model.facts)
+    if candidate.split:
+        point["parameters"]["split"] = candidate.split
+    point["parameters"]["servers"] = candidate.groups
     return placement.refusal(engine, question.cluster, candidate.nodes, point)
 
 

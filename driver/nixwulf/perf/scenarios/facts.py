@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from nixwulf.core.errors import InputError
-from nixwulf.inventory.cluster import Cluster, Fabric
+from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
@@ -21,10 +21,16 @@ _LAB_TRIP_US = 20.0  # what the kernel takes where a fabric of the lab has no de
 _LAB_GBPS = 10.0
 
 
-def platform(name: str, changes: Sequence[WhatIf]) -> PlatformFacts:
-    """Facts of a platform; of one without a memory bandwidth, with the one that is given."""
+def platform(node: Node, changes: Sequence[WhatIf]) -> PlatformFacts:
+    """Facts of a node, of its platform or its own; the bandwidth of its memory may be given."""
+    name, own = node.platform, node.memory_bandwidth_gbs
     document = load_platform(name)
-    if lacks(name, what_if.BANDWIDTH):
+    if own:
+        document = {**document, what_if.BANDWIDTH: {"value": own}}
+        # Of a platform that lacks it, what is given is of the nodes that have none of their own.
+        missing = (name, what_if.BANDWIDTH) if lacks(name, what_if.BANDWIDTH) else None
+        changes = [one for one in changes if (one.name, one.key) != missing]
+    elif lacks(name, what_if.BANDWIDTH):
         given = [one for one in changes if (one.name, one.key) == (name, what_if.BANDWIDTH)]
         if not given:
             raise InputError(

@@ -14,11 +14,12 @@ from nixwulf.perf.scenarios import facts, what_if
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question, candidates
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.perf.scenarios.what_if import WhatIf
-from nixwulf.plugins.runtime.memory import Need, TokenDemand, needs
+from nixwulf.plugins.runtime.memory import Need, TokenDemand, layers, needs
 from nixwulf.plugins.runtime.replicas import slots_of
 from nixwulf.results.identity import REPLICAS
 
 _GIB = 2**30
+_WHOLE = 2**20  # of shares: any large number, which memory in bytes is too
 _SYSTEM_GIB = 8.0
 _SYSTEM_SHARE = 1 / 16
 ASSUMED = "memory: all but a sixteenth of it, at most 8 GiB, is free for the model"
@@ -62,17 +63,40 @@ def room(platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: 
         model: the model, with sizes by layer where its files were read.
         strategy: how it is run.
     """
+    sizes, work = _asked(model, strategy)
     free = [_free(platform.memory_gib) for platform in platforms]
+    # A pipeline is cut as stated, else by memory; where none is known, into equal parts.
+    cut = [int(_WHOLE * share) for share in strategy.shares_of(len(platforms))]
+    cut = cut or [max(1, int(gib * _GIB)) for gib in free]
+    plan: Sequence[Need] = needs(sizes, work, strategy.parallelism, cut)
+    pairs = [(need.total / _GIB, has) for need, has in zip(plan, free, strict=True)]
+    return Room(*max(pairs, key=lambda pair: pair[0] - pair[1]))
+
+
+def shared_out(
+    platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: Strategy, split: str
+) -> Strategy:
+    """The strategy with the layers of its pipeline shared out by a split.
+
+    Args:
+        platforms: facts of each node, the head first.
+        model: the model, with sizes by layer where its files were read.
+        strategy: a pipeline.
+        split: as of `memory.layers`.
+    """
+    sizes, work = _asked(model, strategy)
+    has = [int(_free(platform.memory_gib) * _GIB) for platform in platforms]
+    bandwidths = [platform.bandwidth_gbs for platform in platforms]
+    counts = layers(sizes, work, split, has, bandwidths)
+    return replace(strategy, shares=tuple(count / sum(counts) for count in counts))
+
+
+def _asked(model: ModelDescription, strategy: Strategy) -> tuple[Sizes, TokenDemand]:
     parameters = {"n_prompt": strategy.n_prompt, "n_gen": strategy.n_gen, "depth": strategy.depth}
     if strategy.batch > 1:
         parameters["concurrency"] = strategy.batch
     work = TokenDemand.of(parameters)
-    sizes = model.sizes or sizes_of(model.facts, work.context // strategy.batch)
-    # A pipeline is cut by memory; where none is known, into equal parts.
-    memories = [max(1, int(gib * _GIB)) for gib in free]
-    plan: Sequence[Need] = needs(sizes, work, strategy.parallelism, memories)
-    pairs = [(need.total / _GIB, has) for need, has in zip(plan, free, strict=True)]
-    return Room(*max(pairs, key=lambda pair: pair[0] - pair[1]))
+    return model.sizes or sizes_of(model.facts, work.context // strategy.batch), work
 
 
 def sizes_of(model: ModelFacts, context: int) -> Sizes:
@@ -182,9 +206,9 @@ def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf]
         candidate: the strategy.
         changes: what-ifs.
     """
-    if candidate.parallelism == REPLICAS:
+    if candidate.parallelism == REPLICAS or candidate.groups > 1:
         return _of_replicas(question, candidate, changes)
-    platforms = [facts.platform(node.platform, changes) for node in candidate.nodes]
+    platforms = [facts.platform(node, changes) for node in candidate.nodes]
     strategy = Strategy(
         question.engine,
         candidate.parallelism,
@@ -193,6 +217,8 @@ def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf]
         question.depth,
         question.batch,
     )
+    if candidate.split:
+        strategy = shared_out(platforms, question.model, strategy, candidate.split)
     link = None
     if candidate.fabric and candidate.transport:
         measured = (question.measured or {}).get(candidate.fabric.name, {})
@@ -221,11 +247,11 @@ def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf]
 
 
 def _of_replicas(question: Question, candidate: Candidate, changes: Sequence[WhatIf]) -> Forecast:
-    """Of one node each, with its part of the requests; a node without one adds nothing."""
-    shares = slots_of(question.batch, len(candidate.nodes))
+    """Of each server with its part of the requests; one without any adds nothing."""
+    shares = slots_of(question.batch, len(candidate.servers))
     alone = [
-        forecast(replace(question, batch=max(1, share)), Candidate((node,), "single"), changes)
-        for node, share in zip(candidate.nodes, shares, strict=True)
+        forecast(replace(question, batch=max(1, share)), one, changes)
+        for one, share in zip(candidate.servers, shares, strict=True)
     ]
     busy = [one for one, share in zip(alone, shares, strict=True) if share]
     prompts = [one.prompt for one in busy if one.prompt]
@@ -283,7 +309,8 @@ def _without_alike(
         if one.fabric and one.fabric.name not in apart:
             platforms = tuple(node.platform for node in one.nodes)
             fabric = one.fabric
-            key = (fabric.kind, fabric.speed_gbps, one.transport, one.parallelism, platforms)
+            split = one.parallelism, one.split, one.groups
+            key = (fabric.kind, fabric.speed_gbps, one.transport, *split, platforms)
         first = kept.get(key)
         kept[key] = replace(first, alike=first.alike + 1) if first else one
     return tuple(kept.values())

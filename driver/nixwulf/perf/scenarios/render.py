@@ -234,6 +234,10 @@ def _place(candidate: Candidate) -> dict[str, Any]:
         "platforms": [node.platform for node in candidate.nodes],
         "parallelism": candidate.parallelism,
     }
+    if candidate.groups > 1:
+        document["servers"] = candidate.groups
+    if candidate.split:
+        document["split"] = candidate.split
     if candidate.fabric:
         document |= {"fabric": candidate.fabric.name, "transport": candidate.transport}
     return document

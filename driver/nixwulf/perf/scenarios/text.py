@@ -69,7 +69,10 @@ def how(candidate: Candidate) -> str:
         return f"{count}, {candidate.nodes[0].platform}"
     more = f" (and {candidate.alike} equal)" if candidate.alike else ""
     name = candidate.fabric.name
-    return f"{count}, {candidate.parallelism}, {name}{more}, {candidate.transport}"
+    if candidate.groups > 1:
+        count += f" in {candidate.groups} servers"
+    how_cut = candidate.split and f" {candidate.split}"
+    return f"{count}, {candidate.parallelism}{how_cut}, {name}{more}, {candidate.transport}"
 
 
 def heading(question: Question) -> str:

@@ -56,7 +56,9 @@ class Benchmark(ABC):
         transport = point.get("transport")
         if self.measures_fabric and point["nodes"] == 1:
             return f"{self.name} measures a fabric, and one node has none"
-        if point.get("parallelism") == REPLICAS and not self.measures_replicas:
+        several = point.get("parameters", {}).get("servers", 1) > 1
+        several = several or point.get("parallelism") == REPLICAS
+        if several and not self.measures_replicas:
             return f"{self.name} measures one server; the benchmark of replicas is serve"
         if transport and transport not in self.transports:
             return f"{self.name} runs over {' and '.join(self.transports)} only"

@@ -19,6 +19,7 @@ from nixwulf.plugins.runtime.openai_stream import PATHS, Answer
 from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.request_load import NUMBER_WORDS, Counting, Load, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
+from nixwulf.results.identity import REPLICAS
 
 _CHECK_S = 0.1
 # Streams of a server that dies end first; its end is known this much later at the latest.
@@ -53,8 +54,9 @@ class Serve(Benchmark):
     streams is measured by chunks, and the conditions then have `counted_by: chunks`.
     `raw/ID-rN/answers.jsonl` has the moment of each chunk.
 
-    Of `replicas` each node has a server, and a request goes to that with the fewest in flight;
-    `replica_throughput` (tok/s) is of each node, over the time of the whole pass.
+    Of `replicas` each node has a server, of `servers` each group of nodes: a request goes to that
+    with the fewest in flight. `replica_throughput` (tok/s) is of each, by its head, over the time
+    of the whole pass.
     """
 
     name = "serve"
@@ -69,6 +71,12 @@ class Serve(Benchmark):
             minimum=1,
             help="requests of one pass, at least concurrency",
         ),
+        "servers": Parameter(
+            default=1,
+            minimum=1,
+            help="servers that share the nodes: each has as many, split by the parallelism",
+            omitted=True,
+        ),
         "n_prompt": Parameter(default=128, minimum=1, help="tokens of each prompt"),
         "n_gen": Parameter(default=64, minimum=2, help="tokens of each answer"),
         "api": Parameter(
@@ -79,6 +87,26 @@ class Serve(Benchmark):
     }
     engines = None
     measures_replicas = True
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Also a number of servers that the nodes, or the requests, are not enough for."""
+        parameters, nodes = point["parameters"], point["nodes"]
+        problem, servers = super().unsupported(point), parameters.get("servers", 1)
+        if problem or servers == 1:
+            return problem
+        if point["parallelism"] in ("single", REPLICAS):
+            return (
+                f"servers {servers} is of groups of nodes by pipeline or tensor; replicas have a "
+                "server on each node"
+            )
+        if nodes % servers or nodes // servers == 1:
+            return f"{nodes} nodes are no {servers} groups of as many nodes, two or more each"
+        if parameters["concurrency"] < servers:
+            return (
+                f"{parameters['concurrency']} requests at once leave one of {servers} servers "
+                "without any, and its transport unproved; raise concurrency"
+            )
+        return None
 
     def measure(self, run: Run) -> list[Metric]:
         """Send all requests once for each sample; raises RunFailure or StreamError."""
@@ -154,7 +182,7 @@ async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
     state = "warm" if case.warm_up else "cold"
     found = metrics(passes, state, holds)
     if len(servers) > 1:
-        names = [node.node.name for node in run.nodes]
+        names = [one.head.node.name for one in replicas(run)]
         run.warnings += idle(slots, len(servers))
         found += of_replicas(passes, names, state, holds)
     return found
@@ -206,7 +234,7 @@ def conditions(
         passes: all that were measured.
         counting: how the server counts prompts; None where it does not.
     """
-    found = {key: values[key] for key in Serve.parameters}
+    found = {key: values[key] for key in Serve.parameters if key != "servers"}
     answers = [answer for one in passes for answer in one.answers]
     whole = all(is_whole(answer, values["n_gen"]) for answer in answers)
     found["ignore_eos"] = values["ignore_eos"] and whole

@@ -57,6 +57,7 @@ class Performance:
     version from which on the collective is that, and before it a star. prompt_chunk: tokens of a
     prompt computed at once. activation_bytes: of a value that kernels and nodes hand on. tiles:
     tokens of a tile of a product of matrices by kind of device, 64 on those that are not named.
+    unpacking: how much longer such products take with weights of at most 3.2 bits.
     """
 
     family: str = ""
@@ -67,6 +68,7 @@ class Performance:
     prompt_chunk: int = 2048
     activation_bytes: int = 2
     tiles: Mapping[str, int] = field(default_factory=dict)
+    unpacking: float = 1.0
 
 
 class Engine(ABC):
@@ -84,6 +86,8 @@ class Engine(ABC):
     """Flags that the driver sets, in words apart, with what a sweep uses instead of `arguments`."""
     reserved_variables: ClassVar[Mapping[str, str]] = {}
     """So its variables; of a family the name ends with '*'."""
+    text_parameters: tuple[str, ...] = ()
+    """Those of its options of which another value is another text, or another back end's."""
     programs: tuple[str, ...]
     """Programs looked for on PATH of every node; their places are facts."""
     version_options: tuple[str, ...] = ()
@@ -162,7 +166,8 @@ class Engine(ABC):
             point: Its coordinates and `parameters`. `random` is its RandomModel and `fabric_kind`
                 the kind of its fabric, or None; `cables` and `control` are as for `cables_problem`;
                 `shape` is the model's, as far as it is known; `gpus` are the vendors of its nodes'
-                GPUs, with an empty one where a platform has none.
+                GPUs, with an empty one where a platform has none, and `bandwidths` those of their
+                memory by node, GB/s, 0 where one is not known.
         """
         given = point["parameters"]
         if taken := passthrough.problem(given, self.reserved_arguments, self.reserved_variables):
@@ -223,6 +228,14 @@ class Engine(ABC):
         from nixwulf.plugins.runtime.logprobs import TokensOnly
 
         yield TokensOnly(lambda count: self.greedy_tokens(run, count))
+
+    def on_cpu(self, run: Run) -> Run | str | None:
+        """A run of the same model and build on the head's CPU alone, which is asked for its text.
+
+        Why its text would say nothing, as a sentence without its stop; None where no other back end
+        computes, or where the engine can do no such thing.
+        """
+        return None
 
     def greedy_tokens(self, run: Run, count: int) -> list[int] | list[str]:
         """The tokens of a fixed prompt at temperature 0 and the case's seed; raises RunFailure.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +75,7 @@ class MeshLlm(Engine):
         "--llama-flavor": "the parameter llama_flavor",
         "--max-vram": "the parameter max_vram_gb",
     }
+    text_parameters = ("llama_flavor",)
     programs = ("mesh-llm",)
     version_options = ("--version",)
     lacking = (
@@ -214,16 +215,10 @@ def invitation(run: Run, head: OwnedProcess) -> str:
 
 def status(run: Run, head: OwnedProcess) -> dict[str, Any]:
     """The status in the head's management API, once it answers; raises RunFailure."""
-    import httpx
-
     with run.head.forwarded(f"127.0.0.1:{_CONSOLE_PORT}") as local:
         endpoint = Endpoint(run, local, "", head)
         endpoint.wait_until_healthy(_STATUS)
-        try:
-            with endpoint.client() as client:
-                found = client.get(_STATUS, timeout=60).json()
-        except (httpx.HTTPError, ValueError) as error:
-            raise RunFailure("failed", f"mesh-llm did not answer GET {_STATUS}: {error}.") from None
+        found = endpoint.get(_STATUS)
     return found if isinstance(found, dict) else {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.nodes import link
 from nixwulf.plugins.engines import Engine
-from nixwulf.plugins.runtime.replicas import slots_of
+from nixwulf.plugins.runtime.replicas import groups_of, servers_of, slots_of
 from nixwulf.results.record import Record
 
 _JSON = "-H 'Content-Type: application/json' -d"
@@ -95,16 +95,22 @@ class MeasuredRun:
             nodes = self.cluster.joined(self.fabric, int(self.case["nodes"]))
         return nodes[0].name
 
-    def alone(self, place: int) -> MeasuredRun:
-        """One of its replicas, by the place of its node, as a run of that node."""
-        node = self.cluster.nodes[place]
-        case = {**self.case, "nodes": 1, "parallelism": "single"}
-        return MeasuredRun(
-            {**self.record, "case": case},
-            replace(self.cluster, nodes=(node,)),
-            max(1, *slots_of(self.slots, int(self.case["nodes"]))),
-            tuple(one for one in self.started if one.node == node.name),
-        )
+    def alone(self) -> Iterator[MeasuredRun]:
+        """Each of its servers where several share its nodes, as a run of its own nodes."""
+        case, servers = self.case, servers_of(self.case)
+        count = int(case["nodes"])
+        joined = self.cluster.joined(self.fabric, count) if self.fabric else self.cluster.nodes
+        for nodes in groups_of(joined[:count], servers):
+            own = {**case, "nodes": len(nodes)}
+            if len(nodes) == 1:
+                own["parallelism"] = "single"
+            names = {node.name for node in nodes}
+            yield MeasuredRun(
+                {**self.record, "case": own},
+                replace(self.cluster, nodes=tuple(nodes)),
+                max(1, *slots_of(self.slots, servers)),
+                tuple(one for one in self.started if one.node in names),
+            )
 
     def of(self, *programs: str) -> tuple[Started, ...]:
         """What was started of some programs."""

@@ -5,6 +5,7 @@ A module of this package has some kinds of them in its tuple METERS. A cluster f
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 INTERVAL_S = 1.0
 _TIMEOUT_S = 3.0
 _MOST_WATTS = 1e6
+_MOST_BYTES = 2**20
 
 
 class MeterError(NixwulfError):
@@ -82,14 +84,19 @@ def read(meter: Meter, client: httpx.Client) -> float:
     """Watts now; raises MeterError."""
     import httpx
 
+    until, body = time.monotonic() + _TIMEOUT_S, bytearray()
     try:
-        answer = client.get(_address(meter))
+        with client.stream("GET", _address(meter)) as answer:
+            for part in answer.iter_bytes():
+                body += part
+                if len(body) > _MOST_BYTES or time.monotonic() > until:
+                    raise MeterError("does not end its answer")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise MeterError(f"did not answer ({type(error).__name__})") from None
     if answer.status_code != httpx.codes.OK:
         raise MeterError(f"answered with HTTP {answer.status_code}")
     try:
-        document = answer.json()
+        document = json.loads(body)
     except (ValueError, RecursionError):
         raise MeterError("answered with something that is not JSON") from None
     return watts_of(meter, document)

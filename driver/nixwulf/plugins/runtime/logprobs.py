@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from nixwulf.plugins.runtime.request_load import WORDS
 
@@ -34,6 +34,33 @@ class Position:
 
 Answer = tuple[Position, ...]
 """Greedy tokens after a prompt, in their order."""
+
+
+def document_of(answer: Answer) -> dict[str, Any]:
+    """What is kept of an answer in a file."""
+    return {
+        "tokens": [position.token for position in answer],
+        "log_probabilities": [list(position.top.items()) for position in answer],
+    }
+
+
+def answer_of(value: Any) -> Answer:
+    """Of what was kept; raises ValueError, TypeError or KeyError for anything else."""
+    pairs = zip(value["tokens"], value["log_probabilities"], strict=True)
+    return tuple(Position(_token(token), _top(top)) for token, top in pairs)
+
+
+def _top(pairs: Any) -> dict[Token, float]:
+    top = {_token(token): float(value) for token, value in pairs}
+    if not all(map(math.isfinite, top.values())):
+        raise ValueError(pairs)
+    return top
+
+
+def _token(value: Any) -> Token:
+    if isinstance(value, int | str):
+        return value
+    raise TypeError(value)
 
 
 class Completer(Protocol):

@@ -17,8 +17,8 @@ from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes.facts import Facts
 from nixwulf.plugins.runtime.openai import MARGIN
-from nixwulf.plugins.runtime.replicas import of_one_node
-from nixwulf.plugins.runtime.run import Case
+from nixwulf.plugins.runtime.replicas import groups_of, of_one_server, servers_of
+from nixwulf.plugins.runtime.run import Case, Run
 
 # Bytes of a value in the cache: blocks of 32 values with their scales (ggml-common.h).
 _CACHE_BYTES = {
@@ -32,6 +32,9 @@ _CACHE_BYTES = {
     "q4_0": 18 / 32,
     "iq4_nl": 18 / 32,
 }
+BY_MEMORY, FASTEST = "auto", "fastest"
+SPLITS = (BY_MEMORY, "even", "bandwidth", FASTEST)
+"""How layers are shared out: as llama.cpp does, and as `layers` does."""
 _CONTEXT_STEP = 256  # llama.cpp rounds contexts up to it, of a server each slot's
 _BATCH = 512  # llama.cpp's default of n_ubatch
 _FLOAT = 4
@@ -91,7 +94,7 @@ def needs(
         sizes: bytes of the model's parts.
         work: tokens kept and computed at once.
         parallelism: "single", "pipeline" or "tensor".
-        memories: bytes of each node, the head first.
+        memories: bytes of each node, the head first, or its layers.
     """
     nodes = len(memories)
     cache = [_cache(sizes, work, layer) for layer in range(len(sizes.layers))]
@@ -106,7 +109,7 @@ def needs(
         )
         found = [need] * nodes
     else:
-        ends = list(accumulate(memory / sum(memories) for memory in memories))
+        ends = [end / sum(memories) for end in accumulate(memories)]
         owners = [min(nodes - 1, bisect_right(ends, n / len(parts))) for n in range(len(parts))]
         found = []
         for node in range(nodes):
@@ -119,6 +122,68 @@ def needs(
     more = 0 if nodes == 1 else _of_head(sizes, work, parallelism)
     found[0] = Need(head.weights + sizes.embedding, head.cache, head.compute + more)
     return tuple(found)
+
+
+def layers(
+    sizes: Sizes, work: TokenDemand, split: str, has: Sequence[int], bandwidths: Sequence[float]
+) -> tuple[int, ...]:
+    """How many layers of a pipeline each node gets, the output as one more.
+
+    Each has at least one. What lacks room for its part gives layers up to the node of the highest
+    bandwidth that has some; where none has, the plan of the memory says what is too little.
+
+    Args:
+        sizes: bytes of the model's parts.
+        work: tokens kept and computed at once.
+        split: "even"; "bandwidth": in proportion to it, so that nodes compute for as long;
+            "fastest": all to that of the highest bandwidth, and what it lacks room for to the next.
+        has: bytes of each node, the head first; 0 where that is not known, which is enough.
+        bandwidths: of their memories, GB/s.
+    """
+    nodes = len(has)
+    order = sorted(range(nodes), key=lambda node: -bandwidths[node])
+    parts = {
+        "even": [1.0] * nodes,
+        "bandwidth": bandwidths,
+        FASTEST: [float(node == order[0]) for node in range(nodes)],
+    }[split]
+    free = max(0, len(sizes.layers) + 1 - nodes)
+    ends = [round(free * end / sum(parts)) for end in accumulate(parts)]
+    counts = [1 + end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+
+    def lacks(counts: Sequence[int], node: int) -> bool:
+        return 0 < has[node] < needs(sizes, work, "pipeline", counts)[node].total
+
+    full: set[int] = set()
+    while short := [node for node in order if counts[node] > 1 and lacks(counts, node)]:
+        full.add(short[0])
+        for other in (node for node in order if node not in full):
+            moved = [n + (p == other) - (p == short[0]) for p, n in enumerate(counts)]
+            if not lacks(moved, other):
+                counts = moved
+                break
+        else:
+            break
+    return tuple(counts)
+
+
+def weights(
+    sizes: Sizes, case: Case, nodes: Sequence[Node], facts: Mapping[str, Facts]
+) -> tuple[int, ...]:
+    """By what a pipeline is cut: its nodes' memory, or the layers by the case's split.
+
+    Args:
+        sizes: bytes of the model's parts.
+        case: with its parameters.
+        nodes: of the case, the head first.
+        facts: by node.
+    """
+    split = case.parameters.get("split", BY_MEMORY)
+    if split == BY_MEMORY or case.parallelism != "pipeline":
+        return tuple(facts[node.name].memory_total for node in nodes)
+    has = [capacity(case, node, facts[node.name]) for node in nodes]
+    demand = TokenDemand.of(case.parameters)
+    return layers(sizes, demand, split, has, [node.bandwidth_gbs for node in nodes])
 
 
 def _cache(sizes: Sizes, work: TokenDemand, layer: int) -> int:
@@ -190,6 +255,25 @@ def capacity(case: Case, node: Node, facts: Facts) -> int:
     return facts.memory_available if shares else 0
 
 
+def fewest_nodes(run: Run, sizes: Sizes | None) -> int | None:
+    """How many nodes give the text that a run's is compared with: the fewest that hold the model.
+
+    None when no fewer nodes than the run's own, split in another way, can hold it.
+
+    Args:
+        run: the run.
+        sizes: bytes of the model's parts; None: not known, and taken to fit.
+    """
+    for count in range(1, run.case.nodes + 1):
+        first = run.on_first(count)
+        if count > 1 and (count, "pipeline") == (run.case.nodes, run.case.parallelism):
+            break
+        nodes = [node.node for node in first.nodes]
+        if sizes is None or problem(sizes, first.case, nodes, run.facts) is None:
+            return count
+    return None
+
+
 def problem(
     sizes: Sizes, case: Case, nodes: Sequence[Node], facts: Mapping[str, Facts]
 ) -> str | None:
@@ -208,10 +292,10 @@ def problem(
     has = [capacity(case, node, facts[node.name]) for node in nodes]
     if not all(has):
         return None
-    memories = [facts[name].memory_total for name in names]
-    each = of_one_node(case)
+    each = of_one_server(case)
     demand, split = TokenDemand.of(each.parameters), each.parallelism or ""
-    groups = [memories] if each is case else [[one] for one in memories]
+    servers = groups_of(nodes, servers_of(case.document()))
+    groups = [weights(sizes, each, group, facts) for group in servers]
     plan = [need for group in groups for need in needs(sizes, demand, split, group)]
     short, name, need, free = max(
         (need.total - free, name, need, free)

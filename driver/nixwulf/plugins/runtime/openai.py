@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ GREEDY = "The quick brown fox jumps over the lazy dog."
 _BASE_URL = "http://head"
 # Tokens of a slot beyond prompt and generation: what a server adds to a short prompt by itself.
 MARGIN = 128
+# The longest answers, log-probabilities of a long text, have some 10 MB.
+_MOST_BYTES = 64 * 2**20
+_MOST_WORDS = 300
 
 
 @dataclass(frozen=True)
@@ -81,28 +85,34 @@ class Endpoint:
         Raises:
             RunFailure: The server ended, refused, or a clock of the run ran out.
         """
-        return self._answer(path, lambda client: client.post(path, json=request, timeout=None))
+        return self._answer("POST", path, request)
 
     def get(self, path: str) -> Any:
         """The JSON that the server answers to GET of a path; raises RunFailure as `post` does."""
-        return self._answer(path, lambda client: client.get(path, timeout=None))
+        return self._answer("GET", path, None)
 
-    def _answer(self, path: str, send: Callable[[httpx.Client], httpx.Response]) -> Any:
-        import httpx
-
+    def _answer(self, method: str, path: str, request: Mapping[str, Any] | None) -> Any:
         answers: list[Any] = []
         errors: list[str] = []
 
         def ask() -> None:
+            body = bytearray()
             try:
-                with self.client() as client:
-                    answer = send(client)
+                with (
+                    self.client() as client,
+                    client.stream(method, path, json=request, timeout=None) as answer,
+                ):
+                    for part in answer.iter_bytes():
+                        body += part
+                        if len(body) > _MOST_BYTES:
+                            raise ValueError(f"more than {_MOST_BYTES >> 20} MiB came")
                 if answer.is_success:
-                    answers.append(answer.json())
+                    answers.append(json.loads(body))
                 else:
-                    errors.append(f"{answer.status_code} {' '.join(answer.text.split())[:300]}")
-            except (httpx.HTTPError, ValueError) as error:
-                errors.append(str(error))
+                    words = " ".join(body[:_MOST_WORDS].decode(errors="replace").split())
+                    errors.append(f"{answer.status_code} {words}")
+            except Exception as error:  # whatever came: nobody else hears of it in this thread
+                errors.append(str(error) or type(error).__name__)
 
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
@@ -143,7 +153,8 @@ class Endpoint:
         with self.client() as client:
             while True:
                 with contextlib.suppress(httpx.TransportError):
-                    answer = client.get(path, timeout=5)
+                    with client.stream("GET", path, timeout=5) as answer:
+                        pass  # its body may never end
                     if answer.is_success:
                         return
                     if answer.status_code == hopeless:

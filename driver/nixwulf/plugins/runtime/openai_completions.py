@@ -19,6 +19,8 @@ _CHARACTERS = 8
 _USUAL_CHARACTERS = 4
 # As vLLM writes a token's number where it is asked for that.
 _NUMBER = "token_id:"
+# Added to a logit: more than any differs from another.
+_CERTAIN = 1e6
 # The logarithm of a probability of 1, as one that was computed in 16 bits may come.
 _ROUNDED_UP = 1e-2
 
@@ -43,14 +45,54 @@ class Completions:
         seed = self.request["seed"]
         if not self.context:
             return text_of(tokens * _USUAL_CHARACTERS, seed)
-        text = text_of(tokens * _CHARACTERS, seed)
+        found = self.tokens(text_of(tokens * _CHARACTERS, seed))
+        return found[:tokens] if len(found) >= tokens else None
+
+    def tokens(self, text: str, *, beginning: bool = True) -> list[int]:
+        """A text as the model's tokenizer makes it, with what a beginning has before it, if any.
+
+        Raises:
+            RunFailure: the server does not tokenize.
+        """
         # The text's name is that of vLLM, then of llama-server.
         request = {"model": self.request["model"], "prompt": text, "content": text}
-        answer = self.post("/tokenize", request | {"add_special": True})
+        answer = self.post("/tokenize", request | {"add_special": beginning})
         found = answer.get("tokens") if isinstance(answer, dict) else None
         if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
             raise _without_tokens(answer)
-        return found[:tokens] if len(found) >= tokens else None
+        return found
+
+    def forced(self, before: Sequence[int], token: int) -> Position:
+        """What llama-server gives for a token after others, whose logarithm is in the top too.
+
+        A bias makes it the one that is taken; log-probabilities are of before any bias. There are
+        none of a token that is the first part of a character.
+
+        Raises:
+            RunFailure: it took another one, or gave no answer.
+        """
+        request = {
+            **self.request,
+            **self.wanted,
+            "prompt": [*before],
+            "max_tokens": 1,
+            "cache_prompt": True,
+            "logit_bias": [[token, _CERTAIN]],
+        }
+        answer = self.post("/v1/completions", request)
+        try:
+            logprobs = answer["choices"][0]["logprobs"]
+            if logprobs is None:
+                return Position(token, {})
+            (part,) = logprobs["content"]
+            own: dict[Token, float] = {_id(part): _logarithm(part["logprob"])}
+            for one in part["top_logprobs"]:
+                own.setdefault(_id(one), _logarithm(one["logprob"]))
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError):
+            raise _without_tokens(answer) from None
+        if next(iter(own)) != token:
+            raise RunFailure("unsupported", "This build of llama-server takes no 'logit_bias'.")
+        return Position(token, own)
 
     def complete(self, prompt: Prompt, given: Sequence[Token], count: int) -> Answer | None:
         """What begins with given tokens is computed on top of the same prompt's cache."""

@@ -20,7 +20,9 @@ ARGUMENTS = "arguments"
 ENVIRONMENT = "environment"
 PARAMETERS = {
     ARGUMENTS: Parameter(
-        default="", help="more arguments of the programs that read the model, as in a shell"
+        default="",
+        help="more arguments of the programs that read the model, as in a shell",
+        omitted=True,
     ),
     ENVIRONMENT: Parameter(
         default="",
@@ -28,6 +30,7 @@ PARAMETERS = {
             "more variables of all its programs, {NAME: VALUE}; of a secret {NAME: null}, which "
             "takes the driver's own and is in no record"
         ),
+        omitted=True,
     ),
 }
 # As the driver sets them for any engine: what decides which programs and libraries run.

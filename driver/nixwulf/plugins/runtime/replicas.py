@@ -1,57 +1,75 @@
-"""Replicas: on each node of a run a server of the whole model, started as on one node alone.
+"""Replicas: servers of the whole model, on each node of a run or on each of its groups of nodes.
 
-Nothing of a run crosses a fabric: the driver sends each request to a node over ssh, as to one node.
+Each is started as one alone. No request crosses the fabric: the driver sends it to a head over ssh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.plugins.runtime.run import Case, Run
 from nixwulf.results.identity import REPLICAS
 
-
-def slots_of(concurrency: int, nodes: int) -> tuple[int, ...]:
-    """Requests in flight on each node where they are spread evenly; 0 on those that are idle."""
-    least, more = divmod(concurrency, nodes)
-    return tuple(least + (number < more) for number in range(nodes))
+T = TypeVar("T")
 
 
-def of_one_node(case: Case) -> Case:
-    """The case of one replica; any other case as it is."""
-    if case.parallelism != REPLICAS:
+def servers_of(case: Mapping[str, Any]) -> int:
+    """How many servers share the nodes of a case, as a record has it."""
+    if case.get("parallelism") == REPLICAS:
+        return int(case["nodes"])
+    return int(case.get("parameters", {}).get("servers", 1))
+
+
+def groups_of(nodes: Sequence[T], servers: int) -> tuple[Sequence[T], ...]:
+    """The nodes of each server: as many each, in the cluster's order, its head first."""
+    size = len(nodes) // servers
+    return tuple(nodes[place * size : (place + 1) * size] for place in range(servers))
+
+
+def slots_of(concurrency: int, servers: int) -> tuple[int, ...]:
+    """Requests in flight on each server where they are spread evenly; 0 on those that are idle."""
+    least, more = divmod(concurrency, servers)
+    return tuple(least + (number < more) for number in range(servers))
+
+
+def of_one_server(case: Case) -> Case:
+    """The case of one of several servers; any other case as it is."""
+    servers = servers_of(case.document())
+    if servers == 1:
         return case
-    parameters = dict(case.parameters)
+    parameters = {**case.parameters, **({"servers": 1} if "servers" in case.parameters else {})}
     if "concurrency" in parameters:
-        parameters["concurrency"] = max(1, *slots_of(parameters["concurrency"], case.nodes))
-    return replace(case, nodes=1, parallelism="single", parameters=parameters)
+        parameters["concurrency"] = max(1, *slots_of(parameters["concurrency"], servers))
+    split = "single" if case.parallelism == REPLICAS else case.parallelism
+    return replace(case, nodes=case.nodes // servers, parallelism=split, parameters=parameters)
 
 
 def replicas(run: Run) -> tuple[Run, ...]:
-    """A run of one node for each replica, whose processes are the whole run's too; else the run."""
-    if run.case.parallelism != REPLICAS:
+    """A run for each of several servers, whose processes are the whole run's too; else the run."""
+    case = of_one_server(run.case)
+    if case is run.case:
         return (run,)
-    case = of_one_node(run.case)
     return tuple(
         replace(
             run,
             # By it engines that look for others of their kind tell groups apart, as exo does.
-            name=f"{run.name}-{node.node.name}",
+            name=f"{run.name}-{group[0].node.name}",
             case=case,
-            nodes=(node,),
-            owned=_Owned(run.owned, node.node.name),
+            nodes=tuple(group),
+            owned=_Owned(run.owned, {node.node.name for node in group}),
         )
-        for node in run.nodes
+        for group in groups_of(run.nodes, servers_of(run.case.document()))
     )
 
 
 class _Owned(list[OwnedProcess]):
-    """The processes of one node among those of a run; what is added is the whole run's too."""
+    """The processes of some nodes among those of a run; what is added is the whole run's too."""
 
-    def __init__(self, whole: list[OwnedProcess], node: str) -> None:
-        super().__init__(process for process in whole if process.node == node)
+    def __init__(self, whole: list[OwnedProcess], nodes: Collection[str]) -> None:
+        super().__init__(process for process in whole if process.node in nodes)
         self._whole = whole
 
     def append(self, process: OwnedProcess) -> None:

@@ -15,6 +15,8 @@ from nixwulf.core import standstill
 from nixwulf.core.naming import fingerprint
 from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
+from nixwulf.llm import PlacedModel
+from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes import container
 from nixwulf.nodes.container import Toolbox
 from nixwulf.nodes.counters import Counters, read
@@ -24,10 +26,9 @@ from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.nodes.ssh import Connection, Unreachable, each, run_all
 from nixwulf.plugins.runtime import passthrough
 
-# A silent run whose fabric still carries this much works: a model at a token in ten seconds hands
-# on over 300 kB in a minute, where a stopped peer leaves only retransmissions and window probes, a
-# few kilobytes. One node has no fabric, and llama-bench prints nothing inside a sample; there CPU
-# time shows progress.
+# A silent run whose fabric carries this much works: a model at a token in ten seconds hands on over
+# 300 kB in a minute, a stopped peer leaves retransmissions and window probes, a few kilobytes. One
+# node has no fabric, and llama-bench prints nothing inside a sample; there CPU time is progress.
 PROGRESS_BYTES = 100_000
 PROGRESS_CPU_S = 0.5
 _POLL_S = 0.02
@@ -124,10 +125,11 @@ class Run:
     """A case in progress on connected nodes, the head first.
 
     deadline is in monotonic seconds; model is its path on the nodes that read it, empty where
-    there is none, and tokenizer that of its file where the sweep names one. engine_facts and
-    warnings go into the record; engine_found is what an engine found out or made up for the run,
-    by kind and name. waived are names of gates that may refuse; power is what the session knows of
-    the power of its nodes. toolboxes are the case's on each node, empty without one.
+    there is none, tokenizer that of its file where the sweep names one, sizes those of its header.
+    engine_facts and warnings go into the record; engine_found is what an engine found out or made
+    up for the run, by kind and name. waived are names of gates that may refuse; power is what the
+    session knows of that of its nodes. bring_model brings another model of the sweep by its name,
+    by '' the first; without a sweep there is none. toolboxes are the case's, empty without one.
     """
 
     name: str
@@ -147,6 +149,8 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     power: PowerSession = field(default_factory=PowerSession)
     tokenizer: str = ""
+    bring_model: Callable[[str], PlacedModel] = dict[str, PlacedModel]().__getitem__
+    sizes: Sizes | None = None
     scratch: str = field(default_factory=lambda: f"/tmp/nixwulf-{secrets.token_hex(8)}")  # noqa: S108 - nobody can know it
     _with_scratch: set[str] = field(default_factory=set)
 
@@ -154,11 +158,6 @@ class Run:
     def head(self) -> Connection:
         """The node on which clients run."""
         return self.nodes[0]
-
-    @property
-    def head_system(self) -> str:
-        """What its facts say it runs, such as 'Linux'; empty where they do not."""
-        return self.facts[self.head.node.name].system
 
     @property
     def workers(self) -> tuple[Connection, ...]:
@@ -486,8 +485,7 @@ class Clocks:
 
     def _begin(self, progress_at: float) -> None:
         self._progress_at = progress_at
-        self._answered_at = progress_at + self._half_s
-        self._look_at = self._answered_at
+        self._look_at = self._answered_at = progress_at + self._half_s
         self._seen = None
 
     def _silence(self) -> str:

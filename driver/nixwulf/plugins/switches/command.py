@@ -23,6 +23,7 @@ def _cycle(node: str, switch: PowerSwitch, off_s: float) -> None:
             errors="replace",
             timeout=_TIMEOUT_S,
             check=False,
+            start_new_session=True,  # Ctrl-C between off and on would leave the node off
         )
     except OSError as error:
         raise NixwulfError(

@@ -57,7 +57,8 @@ def _get(node: str, switch: PowerSwitch, path: str) -> None:
     url = switch.url.rstrip("/") + path
     try:
         # Switches are on the local network: no proxy reaches them.
-        answer = httpx.get(url, timeout=_TIMEOUT_S, trust_env=False)
+        with httpx.stream("GET", url, timeout=_TIMEOUT_S, trust_env=False) as answer:
+            pass  # its status is all, and its body may have no end
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         nothing_sent = (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL)
         raise (NixwulfError if isinstance(error, nothing_sent) else _MayBeDone)(

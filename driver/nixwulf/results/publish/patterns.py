@@ -48,10 +48,10 @@ _PART = r"[^/\\\s:'\",;()\[\]%<>|&]"
 # Below these somebody's folder is found, or what everybody has.
 _ROOTS = (
     r"mnt|media|[Vv]olumes|scratch\d*|nfs\d*|net|export|gpfs|lustre|beegfs|ceph|autofs|vol\d*|storage|srv"
-    r"|data\d*|work|afs|shared|raid\d*"
+    r"|data\d*|work\d*|afs|shared|raid\d*|people|u\d*"
 )
 _PLACES = (
-    rf"(?:{_ROOTS}|nas\d*|disk\d*|ssd\d*|nvme\w*|sd[a-z]\d*|users?|people|homes?|staff|students?"
+    rf"(?:{_ROOTS}|nas\d*|disk\d*|ssd\d*|nvme\w*|sd[a-z]\d*|\w*users?|people|homes?[\w-]*|staff|students?"
     r"|projects?|groups?|u\d*|fast|slow|big|tank|pool\d*)"
 )
 _NOBODYS = re.compile(
@@ -153,7 +153,7 @@ PATTERNS = (
     pattern(
         "serial number",
         r"(?<![A-Za-z])(?i:serial(?:[ _-]?(?:number|num|no\.?))?|s/n|sn|(?:asset|service)[ _-]?tag"
-        r"|imei|part[ _-]?(?:number|no\.?)|board[ _-]?id)"
+        r"|imei|iccid|imsi|part[ _-]?(?:number|no\.?)|board[ _-]?id)"
         r"[\"']?(?:\s*[:=#]\s*|\s+(?:is\s+)?)[\"'/]?(?P<it>[A-Za-z0-9][\w-]{4,}(?:/[\w-]+)*)",
         _no_serial,
     ),
@@ -164,6 +164,7 @@ PATTERNS = (
     pattern(
         "user name",
         rf"(?:{_SLASH}(?:homes?\d*|[Uu]sers|run{_SLASH}media|media|var{_SLASH}(?:spool{_SLASH})?mail|cron{_SLASH}crontabs){_SLASH})"
+        rf"(?:\.ecryptfs{_SLASH}|\w*users?{_SLASH}|(?P<initial>\w){_SLASH}(?=(?P=initial)))*"
         rf"(?P<it>(?!\.){_PART}+)",
         _no_user,
     ),
@@ -172,13 +173,25 @@ PATTERNS = (
         rf"(?<![\w.]){_SLASH}(?:{_ROOTS}){_SLASH}(?:{_PLACES}{_SLASH})*(?P<it>{_PART}+)",
         _no_persons,
     ),
+    pattern("user name", r"\bHOME[\"']?\s?[=:]\s?[\"']?(?P<it>(?!/root\b)/[^\s\"',;:\[]+)"),
+    # A person before an address, a repository of one after it, and a name in a directory.
+    pattern(
+        "user name", r"(?P<it>[^\W\d_][\w.'-]*(?: [^\W\d_][\w.'-]*){1,3})(?= <\[user\]@\[host\]>)"
+    ),
+    pattern("user name", r"\[user\]@\[host\]:(?P<it>[\w.-]+)(?=/[\w.-]+\.git\b)"),
+    pattern("user name", r"(?i)(?<!\w)(?:(?:uid|cn|ou|dc|o)=[^,=\s]+,\s?)+dc=[^,=\s]+"),
     pattern("user name", r"(?<![\w~/.)-])~(?P<it>[A-Za-z_][\w.-]*)(?=[/\s:;,'\")]|\Z)", _no_user),
     pattern("user name", r"(?<=[=,])\d+\((?P<it>[A-Za-z_][\w.-]*)\)", _no_user),
     pattern("user name", _LS + r"(?P<it>[A-Za-z_][\w.-]*)", _no_user),
     pattern("user name", _LS + r"\S+\s+(?P<it>[A-Za-z_][\w.-]*)", _no_user),
     pattern(
         "user name",
-        r"(?m)^(?P<it>[a-z_][\w.-]*)\s+(?:pts/\d|tty\d|\d+\s+\d+\.\d\s+\d+\.\d\s)",
+        r"(?m)^(?P<it>[a-z_][\w.-]*)\s+\d+\s+\d+\.\d\s+\d+\.\d\s",
+        _no_user,
+    ),
+    pattern(
+        "user name",
+        r"(?<![\w.-])(?P<it>[a-z_][\w.-]*)\s+(?:on\s+)?(?:pts/\d|tty\d)",
         _no_user,
     ),
     pattern("user name", r"(?m)(?<![\w.-])(?P<it>[a-z_][\w.-]*):[x*!]?:\d+:\d+:", _no_user),
@@ -210,6 +223,17 @@ PATTERNS = (
         rf"(?i)(?<![\w.@$-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)*(?=[a-z0-9-]*[a-z])[a-z0-9-]+\.(?:{_PUBLIC})\.?(?![\w(.-])",
         _no_fqdn,
     ),
+    # The same below domains that are also endings of files or names in programs.
+    pattern(
+        "host name",
+        r"(?i)(?<![\w.@$-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z0-9-]+\.(?:app|me|co|cc|tv|im)\.?(?![\w(.-])",
+        _no_fqdn,
+    ),
+    pattern("host name", r"(?i)(?<![\w.-])[a-z0-9][\w-]*(?:\.[\w-]+)*\.consul(?![\w.-])"),
+    # What a cloud calls a store, an account and a machine.
+    pattern("host name", r"\b(?:s3a?|gs|gcs|abfss?|wasbs?|hdfs)://(?P<it>[\w.-]+)"),
+    pattern("serial number", r"\barn:aws[\w-]*:[\w-]*:[\w-]*:(?P<it>\d{12})"),
+    pattern("serial number", r"(?<![\w-])(?:i|vol|eni|ami|vpc|subnet)-[0-9a-f]{17}(?!\w)"),
     pattern("host name", r"(?<![A-Za-z0-9])ip(?:-\d{1,3}){4}(?!\d)"),
     pattern("host name", r"nixos-system-(?P<it>[^\s/\[]+?)-\d\d\.\d\d"),
     pattern("host name", r"(?<![\w])(?:CN|OU|emailAddress)\s?=\s?(?P<it>[^,/\n\[\"]+)"),
@@ -223,7 +247,14 @@ PATTERNS = (
     ),
     pattern("address", r"(?<![A-Za-z0-9])(?:enx|wlx|wwx)(?P<it>[0-9a-f]{12})(?![0-9A-Za-z])"),
     pattern("address", rf"(?<![\w.]){_MAC}(?![\w.])"),
-    pattern("address", r"(?<![\w./-])(?P<it>[0-9A-Fa-f]{12})(?![\w.-])", _no_mac),
+    pattern("address", r"(?<![\w./-])(?:0x)?(?P<it>[0-9A-Fa-f]{12})(?![\w.-])", _no_mac),
+    pattern("address", r"(?<![\w.])[0-9a-fA-F]{4}\.(?P<it>[0-9A-Fa-f]{12})(?![\w.])"),
+    pattern(
+        "address",
+        r"(?<![\w.])(?P<it>(?:[0-9A-Fa-f]{2}\.){5}[0-9A-Fa-f]{2})(?![\w.])",
+        lambda match: match[0].replace(".", "").isdecimal(),
+    ),
+    pattern("address", r"(?<!\w)(?:0x[0-9A-Fa-f]{1,2}[:, ]\s?){5,19}0x[0-9A-Fa-f]{1,2}(?!\w)"),
     pattern("address", r"(?<!\w)0x(?P<it>(?!0000|ffff|FFFF)[0-9A-Fa-f]{16})(?!\w)", _no_mac),
     pattern("address", r"(?<![\w-])(?P<it>(?!0000)[0-9a-f]{16})(?![\w-])", _no_mac),
     pattern(
@@ -240,10 +271,14 @@ PATTERNS = (
         "address", r"(?<![\d.])(?<!\d[-_])\d{1,3}(?:[-_]\d{1,3}){3}(?![\d]|[-_]\d)", _no_other_ipv4
     ),
     Pattern("address", _IPV4, "[address]", _no_ipv4),
+    pattern(
+        "address",
+        r"(?<![\d.])(?:192\.168|10\.\d{1,3}|172\.(?:1[6-9]|2\d|3[01]))\.(?:\d{1,3}|[xX*])\.[xX*](?!\w)",
+    ),
     # Where the machines are: networks by their names, and degrees.
     pattern(
         "address",
-        r"(?i)(?<![a-z])(?:[eb]?ssid|wi-?fi(?: network)?|wlan)[\"']?\s*(?:[:=]|\bis\b)\s*"
+        r"(?i)(?<![a-z])(?:[eb]?ssid|wi-?fi(?: network)?|wlan)[\"']?\s*(?:[:=]|\bis\b|(?=[\"']))\s*"
         r"(?!true|false)(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\n,;\[]+)",
     ),
     pattern("address", r"(?i)(?<![a-z])[eb]?ssid\s+(?P<it>[^\s,;:=\[]{2,})"),
@@ -276,6 +311,9 @@ HOST_TEXTS = tuple(
         r"^(?:[A-Z][a-z]{2} [ \d]\d (?:\d\d:){2}\d\d|\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)?)"
         r" ([A-Za-z][\w.-]*) [\w.()/-]+(?:\[\d+\])?:",
         r"^([A-Za-z][\w-]*) kernel: \[",
+        r"\bserver ([A-Za-z][\w.-]*) (?:not responding|OK$)",
+        r"^(?://)?([A-Za-z][\w.-]+):?/\S* on / ?\S+ type ",
+        r"^PING ([A-Za-z][\w.-]*) \(",
     )
 )
 """Where programs print the names of hosts: Open MPI, HPCC, NCCL, NixOS, ssh, logs and prompts."""
@@ -283,7 +321,7 @@ HOST_TEXTS = tuple(
 USER_TEXTS = tuple(
     re.compile(expression)
     for expression in (
-        r"[/\\](?:home|Users)[/\\]([A-Za-z_][\w.-]*)",
+        r"[/\\](?:home|Users)[/\\](?:\w*users?[/\\])?([A-Za-z_][\w.-]*)",
         r"\b(?:USER|LOGNAME|USERNAME)=([A-Za-z_][\w.-]*)",
         r"(?<!\w)([A-Za-z_][\w.+-]*)@(?!entry|plt|sha256|GLIBC)[A-Za-z][\w-]*(?![\w.-])",
     )

@@ -16,8 +16,11 @@ from nixwulf.results.publish.pattern import Pattern, pattern
 _FAMILIES = Path(str(resources.files("nixwulf"))) / "data" / "token_families.toml"
 _NAMED = (
     r"api[_-]?key|access[_-]?key|(?:private|secret|signing|encryption|shared|master)[_-]?key"
-    r"|token|secret|pass[_-]?wor[dt]|passwd|pwd|passphrase|pass|psk|pin|credentials?"
+    r"|token|bearer|secret|pass[_-]?wor[dt]|passwd|pwd|passphrase|passcode|pass|psk|pin|credentials?"
 )
+# Those that are no end of another word may have one before them: hfToken, PGPASSWORD.
+_GLUED = r"(?:[a-z0-9]+(?=token|secret|api[_-]?key|pass[_-]?wor[dt]|passwd|passphrase))?"
+_VALUE = r"(?P<it>(?<=\")(?:\\.|[^\"\\\[])+|(?<=')(?:\\.|[^'\\\[])+|[^\s\"',;\[\]]+)"
 SECRET_NAME = re.compile(
     r"(?i)(api[_-]?key|access[_-]?key|(private|secret|signing|shared|ssh)[_-]?key|token|secret"
     r"|passw(or)?d|passwort|pwd|(?<![a-z])pass|passphrase|psk|credentials?|cookies?|auth"
@@ -107,21 +110,26 @@ def _secrets() -> tuple[Pattern, ...]:
             "key",
             r"(?:(?i:authorization)\W+(?:\w+\s+)?|(?:Bearer|Basic)\s+)(?P<it>(?!Bearer|Basic)[A-Za-z0-9._~+/=-]{6,})",
         ),
+        # Of a URL that is signed, or has a key.
+        pattern(
+            "key",
+            r"(?i)[?&](?:[\w-]*(?:sig|signature|credential)|key|code|auth)=(?P<it>[^\s&\[\"']{8,})",
+        ),
         pattern("key", r"(?i)(?:set-)?cookie[\"']?\s*[:=]\s*(?P<it>[^\r\n\[]+)"),
         pattern("key", r"://(?P<it>[^/\s:@]*:[^/\s@]+)@"),
         pattern("key", r"://(?P<it>[^/\s:@\[]{16,})@"),
         pattern(
             "key",
-            rf"(?<![A-Za-z])(?i:(?:[a-z0-9]+[_.-])*?(?P<name>{_NAMED}))(?P<many>s?)(?:[\"']?\s*"
-            r"(?::=|=>|[:=]|\bis\b(?=\s+[\"'\S]*[\d\"'!$%#]))\s*)"
-            r"[\"']?(?P<it>(?<=\")[^\"\[]+|(?<=')[^'\[]+|[^\s\"',;\[\]]+)",
+            rf"(?<![A-Za-z])(?i:(?:[a-z0-9]+[_.-])*?{_GLUED}(?P<name>{_NAMED}))(?P<many>s?)(?:[\"']?\s*"
+            r"(?::=|=>|[:=]|%3[dD]|\bis\b(?=\s+[\"'\S]*[\d\"'!$%#]))\s*)"
+            rf"[\"']?{_VALUE}",
             _no_secret,
         ),
         pattern(
             "key",
             rf"(?<![\w-])-{{1,2}}(?i:(?:[a-z0-9]+-)*?(?P<name>{_NAMED}))(?P<many>)"
             r"(?:\s+|=|[\"']\s*,\s*(?=[\"']))"
-            r"[\"']?(?P<it>(?<=\")[^\"\[]+|(?<=')[^'\[]+|[^\s\"',;\[\]]+)",
+            rf"[\"']?{_VALUE}",
             _no_secret,
         ),
         # In running text; what comes after it may as well be about the password.

@@ -103,6 +103,23 @@ def test_an_answer_of_nix_that_is_no_system_is_named(tmp_path, monkeypatch, ask,
         ask("x", ["a"])
 
 
+@pytest.mark.parametrize("path", ["", "-rf", "x", "/nix/store/a b", "/nix/\ud800", "/nix/a\0b"])
+def test_a_path_that_no_command_could_take_is_no_system(tmp_path, monkeypatch, path):
+    (tmp_path / "answer").write_text(json.dumps({"a": {"drv": "/nix/store/x.drv", "out": path}}))
+    put(tmp_path, "nix", f"exec cat {tmp_path}/answer")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(InputError, match="which is no system"):
+        flake.systems("x", ["a"])
+
+
+def test_of_a_line_of_a_megabyte_the_sentence_has_both_ends(tmp_path, monkeypatch):
+    put(tmp_path, "nix", "head -c 1000000 /dev/zero | tr '\\0' e >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(InputError, match=r"'x' does not evaluate: e+ \.\.\. e+; see all") as error:
+        flake.systems("x", ["a"])
+    assert len(error.value.message) < 5000
+
+
 def test_a_system_is_copied_or_where_it_cannot_be_built_here_built_on_the_node():
     connection = Connection(NODE, ())
     here = Target(connection, BUILT, ".#fw1", here=True)

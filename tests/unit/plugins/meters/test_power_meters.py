@@ -121,6 +121,23 @@ def metered(*meters):
     return replace(cluster, nodes=tuple(nodes))
 
 
+@pytest.mark.parametrize(("part", "pause_s"), [(b" " * 65536, 0.0), (b" ", 0.05)])
+def test_what_answers_without_an_end_is_a_complaint_in_bounded_time(monkeypatch, part, pause_s):
+    monkeypatch.setattr("nixwulf.plugins.meters._TIMEOUT_S", 1.0)
+    until = time.monotonic() + 20
+
+    def flow():
+        while time.monotonic() < until:
+            yield part
+            time.sleep(pause_s)
+
+    with serving({"/status": flow()}) as url, make_client() as client:
+        begin = time.monotonic()
+        with pytest.raises(MeterError, match="does not end its answer"):
+            read(Meter("shelly", url), client)
+        assert time.monotonic() - begin < 15
+
+
 def test_a_meter_that_does_not_answer_is_one_sentence_with_all_its_nodes():
     dead = Meter("shelly-gen2", unreachable())
     with serving(ANSWERS) as url:

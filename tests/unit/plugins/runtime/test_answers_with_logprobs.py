@@ -6,6 +6,7 @@ protocols of their sources (vLLM 0.15's CompletionLogProbs, mlx-lm's server.py):
 
 import pytest
 
+from nixwulf.plugins.runtime.logprobs import Position
 from nixwulf.plugins.runtime.openai_completions import Completions, positions
 from nixwulf.plugins.runtime.run import RunFailure
 
@@ -173,3 +174,33 @@ def test_a_server_that_gives_fewer_tokens_than_it_was_asked_for_fails_the_run():
     completions, _ = asked_by(512, logprobs=20)
     with pytest.raises(RunFailure, match="asked for 3 tokens and gave 2"):
         completions.complete([1, 2], (), 3)
+
+
+def forced(answer):
+    server = Completions(lambda path, request: answer, {"model": "m", "seed": 1}, 512, {})
+    return server.forced([1, 2], 703)
+
+
+def one_token(**changes):
+    (first, _) = LLAMA["choices"][0]["logprobs"]["content"]
+    return {"choices": [{"logprobs": {"content": [{**first, **changes}]}}]}
+
+
+def test_a_forced_token_has_its_own_logarithm_beside_those_of_the_likeliest():
+    unlikely = one_token(logprob=-9.5, top_logprobs=[{"id": 943, "logprob": -0.1}])
+    assert forced(unlikely) == Position(703, {703: -9.5, 943: -0.1})
+
+
+def test_of_the_first_part_of_a_character_llama_server_gives_nothing():
+    assert forced({"choices": [{"text": "\ufffd", "logprobs": None}]}) == Position(703, {})
+
+
+def test_a_server_that_takes_another_token_than_the_forced_one_is_unsupported():
+    with pytest.raises(RunFailure, match="takes no 'logit_bias'"):
+        forced(one_token(id=5))
+
+
+@pytest.mark.parametrize("answer", [None, {}, {"choices": []}, {"choices": [{"logprobs": {}}]}])
+def test_an_answer_to_a_forced_token_that_has_none_is_a_failure_of_the_run(answer):
+    with pytest.raises(RunFailure, match="gave no tokens"):
+        forced(answer)

@@ -18,7 +18,7 @@ from nixwulf.plugins.benchmarks.serve import idle, metrics, of_replicas
 from nixwulf.plugins.engines import vllm
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.openai_stream import Answer
-from nixwulf.plugins.runtime.replicas import of_one_node, replicas, slots_of
+from nixwulf.plugins.runtime.replicas import of_one_server, replicas, slots_of
 from nixwulf.plugins.runtime.request_load import Counting, Load, LoadTarget, Pass
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -82,7 +82,7 @@ def test_one_node_is_no_replicas():
 
 def test_each_replica_is_a_run_of_one_node_with_its_part_of_the_requests():
     (case,) = plan_of().cases
-    one = of_one_node(case)
+    one = of_one_server(case)
     assert (one.nodes, one.parallelism, one.parameters["concurrency"]) == (1, "single", 2)
     assert case.parameters["concurrency"] == 6
 

@@ -87,7 +87,7 @@ COMMON = {
     "plugins/engines/serving.py",
     "plugins/engines/splitting.py",
 }
-COMMON |= {"plugins/benchmarks/__init__.py"}
+COMMON |= {"plugins/benchmarks/__init__.py", "plugins/benchmarks/quality.py"}
 NCCL_DATA = (DRIVER / "data/nccl.toml").read_text()
 # Put together from parts, or data.
 BUILT = {"open-mpi": " ".join(mpi._AS_ROOT), "nccl": NCCL_DATA}

@@ -1,8 +1,14 @@
 """Power switches: what each kind is asked, and what a cluster file may say of one."""
 
 import http.server
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +28,7 @@ class Relay(http.server.BaseHTTPRequestHandler):
     asked: list[str] = []  # noqa: RUF012
     status = 200
     of_next: list[int] = []  # noqa: RUF012
+    endless_s = 0.0
 
     def do_GET(self):
         self.asked.append(self.path)
@@ -31,6 +38,11 @@ class Relay(http.server.BaseHTTPRequestHandler):
             return
         self.send_response(status)
         self.end_headers()
+        until = time.monotonic() + self.endless_s
+        with suppress(OSError):
+            while time.monotonic() < until:
+                self.wfile.write(b"frame ")
+                time.sleep(0.05)
 
     def log_message(self, *_):
         pass
@@ -38,7 +50,7 @@ class Relay(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def relay():
-    server = http.server.HTTPServer(("127.0.0.1", 0), Relay)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Relay)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     Relay.asked, Relay.status, Relay.of_next = [], 200, []
     yield f"http://127.0.0.1:{server.server_port}"
@@ -106,6 +118,14 @@ def test_where_the_relay_was_never_reached_nothing_is_switched(relay, pauses):
     assert Relay.asked == ["/relay/0?turn=off"]
 
 
+def test_what_answers_without_an_end_does_not_keep_a_node_off(relay, monkeypatch):
+    monkeypatch.setattr(Relay, "endless_s", 5.0)
+    begin = time.monotonic()
+    cycle("n1", PowerSwitch("shelly", relay), off_s=0)
+    assert Relay.asked == ["/relay/0?turn=off", "/relay/0?turn=on"]
+    assert time.monotonic() - begin < 5
+
+
 def test_a_sleeping_node_is_sent_its_address_sixteen_times(monkeypatch):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.bind(("127.0.0.1", 0))
@@ -126,6 +146,27 @@ def test_a_command_of_the_users_is_run_as_it_stands(tmp_path):
         cycle("n1", PowerSwitch("command", command=("sh", "-c", "echo no >&2; exit 3")))
     with pytest.raises(NixwulfError, match=r"cannot be run: '/nowhere': No such file"):
         cycle("n1", PowerSwitch("command", command=("/nowhere",)))
+
+
+def test_ctrl_c_at_a_terminal_does_not_end_a_command_between_off_and_on(tmp_path):
+    off, on = tmp_path / "off", tmp_path / "on"
+    words = ("sh", "-c", f"touch {off}; sleep 1; touch {on}")
+    program = (
+        "from nixwulf.inventory.cluster import PowerSwitch\n"
+        "from nixwulf.nodes.ssh import each\n"
+        "from nixwulf.plugins.switches import cycle\n"
+        f"each(lambda name: cycle(name, PowerSwitch('command', command={words})), ['n1'])"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", program], process_group=0)
+    while not off.exists():
+        assert driver.poll() is None
+        time.sleep(0.01)
+    os.killpg(driver.pid, signal.SIGINT)  # as a terminal does, to all of the group in front
+    driver.wait(30)
+    until = time.monotonic() + 30
+    while not on.exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ class DistributedLlama(Engine):
         "--max-seq-len": "the parameter max_seq_len",
         **devices.RESERVED,
     }
+    text_parameters = ("backend", "buffer_float_type")
     programs = ("dllama", "dllama-api")
     # Unknown to it, so that it ends at once: the store path alone identifies the build.
     version_options = ("--version",)

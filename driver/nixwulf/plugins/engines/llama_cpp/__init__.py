@@ -22,6 +22,7 @@ from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.memory import BY_MEMORY
 from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
 from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
@@ -44,8 +45,8 @@ class LlamaCpp(Engine):
     Every device is named on the command line, asked of each build by `--list-devices`. All layers
     are asked for (`-ngl 999`): with 99 the last 28 of Llama 3.1 405B stayed on the CPU. `--fit off`
     keeps llama-server from changing the case's options; repacked weights are off everywhere,
-    because RPC servers never use them. No `--tensor-split` is given: llama.cpp shares layers out by
-    the free memory of the devices and tensors in equal parts, whatever their bandwidth.
+    because RPC servers never use them. Without `split` no `--tensor-split` is given: llama.cpp
+    shares layers out by the free memory of the devices, and tensors in equal parts.
 
     The device is proved by llama-bench's `devices` and `n_gpu_layers`, by each RPC server's list
     and by llama-server's lines at verbosity 4; other ones are `fallback`. The transport is proved
@@ -59,6 +60,7 @@ class LlamaCpp(Engine):
     parameters: ClassVar = options.PARAMETERS
     reserved_arguments = options.RESERVED
     reserved_variables: ClassVar = {"GGML_RPC_*": "the axis transport", "GGML_RDMA_*": "transport"}
+    text_parameters = ("backend", "type_k", "type_v")
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
     local_programs = tuple(install.PROGRAMS)
     built_from = install.BUILT_FROM
@@ -79,6 +81,10 @@ class LlamaCpp(Engine):
         prompt_chunk=512,
         activation_bytes=4,
         tiles={"amd": 128, "nvidia": 128, "apple": 32, "cpu": 0},
+        # Predictions without it were 1.74 of what was measured on AMD and 2.1 on NVIDIA, beside
+        # those of more bits; Q2_K was 1.7 times IQ1_S in batches of 32 on RDNA 3, whose scales are
+        # for 32 weights, not 16 (https://github.com/ggml-org/llama.cpp/pull/17576).
+        unpacking=1.8,
     )
 
     def recipe(self) -> Recipe:
@@ -92,6 +98,22 @@ class LlamaCpp(Engine):
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""
         return random_gguf.ensure(model)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Also a split of layers where none are split, or bandwidths that nobody knows."""
+        problem = super().unsupported(point)
+        split = point["parameters"].get("split", BY_MEMORY)
+        if problem or split == BY_MEMORY:
+            return problem
+        if point["parallelism"] != "pipeline":
+            return f"split {split} shares out the layers of a pipeline"
+        unknown = [name for name, known in point.get("bandwidths", {}).items() if not known]
+        if split == "even" or not unknown:
+            return None
+        return (
+            f"split {split} needs the bandwidth of each node's memory; write memory_bandwidth_gbs "
+            f"of {' and '.join(unknown)} in the cluster file"
+        )
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """Every node needs all three, because any of them may be the head."""
@@ -195,7 +217,12 @@ class LlamaCpp(Engine):
         """A llama-server, which has no more room than the model was trained for."""
         verbose = options.verbose(devices.flags(run, "llama-server"))
         with self._server(run, ["-np", "1", "-c", str(context), *verbose]) as endpoint:
+            devices.record_placed(run, _output(endpoint.server))
             yield endpoint.completions(_room(endpoint.get("/props"), context))
+
+    def on_cpu(self, run: Run) -> Run | str | None:
+        """With the case's cache types and no other option: those are a GPU's."""
+        return devices.on_cpu(run)
 
     @contextmanager
     def endpoint(self, run: Run) -> Iterator[Endpoint]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.attachments import Attachment
+from nixwulf.plugins.runtime.memory import BY_MEMORY, SPLITS
 from nixwulf.plugins.runtime.run import RunFailure
 
 # What the names of a back end's devices begin with, as --list-devices prints them; a build with
@@ -51,6 +52,18 @@ PARAMETERS = {
         choices=_CACHE_TYPES,
         help="-ctv: type of the values in the KV cache",
     ),
+    "split": Parameter(
+        default=BY_MEMORY,
+        choices=SPLITS,
+        help=(
+            "how many layers of a pipeline each node gets (--tensor-split), within what fits; "
+            "auto: llama.cpp's own, by free memory; even; bandwidth: by that of the nodes' memory, "
+            "so that each computes for as long; fastest: as many as fit on the node of the highest "
+            "bandwidth, then on the next: the least time a token, as nodes compute one after the "
+            "other"
+        ),
+        omitted=True,
+    ),
     "host_memory": Parameter(default=False, help="GGML_VK_PREFER_HOST_MEMORY=1 on all nodes"),
 }
 # As llama-server and llama-bench have them in --help, of the build that a lab makes and of others.
@@ -60,6 +73,7 @@ RESERVED = {
     ),
     "-hft --hf-token": "environment: [{HF_TOKEN: null}]",
     "-rpc --rpc": "the axis nodes",
+    "-ts --tensor-split": "the parameter split",
     "-sm --split-mode": "the axis parallelism",
     "-dev --device -ngl --gpu-layers --n-gpu-layers": "the parameter backend",
     "-t --threads": "the parameter threads",

@@ -118,6 +118,7 @@ class Vllm(Engine):
         "RAY_*": "the parameter executor",
         "VLLM_HOST_IP": "the axis fabric",
     }
+    text_parameters = ("dtype",)
     programs = ("vllm", "ray")
     lacking = (
         "vLLM is not on PATH ('vllm' and 'ray'); run 'pip install vllm ray' in a virtual "
@@ -205,8 +206,8 @@ class Vllm(Engine):
             _stop_servers(run)
             endpoint = Endpoint(run, local, run.model, self.launch(run, name))
             endpoint.wait_until_healthy()
-            with endpoint.client() as client:
-                run.engine_facts["version"] = str(client.get("/version").json().get("version", ""))
+            found = endpoint.get("/version")
+            run.engine_facts["version"] = str(found["version"]) if "version" in found else ""
             yield endpoint
 
     def launch(self, run: Run, name: str) -> OwnedProcess:

@@ -1,0 +1,185 @@
+"""quality: what a model still says over nodes, transports, cache types and weights."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.core.files import read_json, write_json
+from nixwulf.core.metric import Metric
+from nixwulf.core.naming import fingerprint
+from nixwulf.core.registry import Parameter
+from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.engines.llama_cpp import ENGINE
+from nixwulf.plugins.runtime import memory
+from nixwulf.plugins.runtime.logprobs import Answer, answer_of, divergence, document_of, text_of
+from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.run import Run, RunFailure
+
+# Abraham Lincoln's address at Gettysburg, 1863.
+TEXT = """\
+Four score and seven years ago our fathers brought forth on this continent, a new nation, conceived
+in Liberty, and dedicated to the proposition that all men are created equal. Now we are engaged in a
+great civil war, testing whether that nation, or any nation so conceived and so dedicated, can long
+endure. We are met on a great battle-field of that war. We have come to dedicate a portion of that
+field, as a final resting place for those who here gave their lives that that nation might live. It
+is altogether fitting and proper that we should do this. But, in a larger sense, we can not dedicate
+-- we can not consecrate -- we can not hallow -- this ground. The brave men, living and dead, who
+struggled here, have consecrated it, far above our poor power to add or detract. The world will
+little note, nor long remember what we say here, but it can never forget what they did here. It is
+for us the living, rather, to be dedicated here to the unfinished work which they who fought here
+have thus far so nobly advanced. It is rather for us to be here dedicated to the great task
+remaining before us -- that from these honored dead we take increased devotion to that cause for
+which they gave the last full measure of devotion -- that we here highly resolve that these dead
+shall not have died in vain -- that this nation, under God, shall have a new birth of freedom -- and
+that government of the people, by the people, for the people, shall not perish from the earth.
+""".replace("\n", " ")
+_ASKED = "\nThe secret number of the cluster is"
+_DIGITS = 6
+# Of a text that has a token for so many at the least.
+_CHARACTERS = 8
+# Of a token's mean logarithm: a record holds 1e100.
+_MOST = 230.0
+
+
+class Quality(Benchmark):
+    """A model's text by log-probabilities, which llama-server gives for tokens that are forced.
+
+    `perplexity` (PPL) of the first `positions` tokens of Lincoln's address at Gettysburg, given all
+    before. `divergence` (nats): the mean Kullback-Leibler divergence of what comes next at the same
+    positions from that of the reference: the model `reference` on the fewest nodes that hold it, in
+    a pipeline, with the default cache. `needle_recall` (%): of secret numbers in prompts of
+    `n_prompt` tokens, one each at another depth, those that are repeated when asked for.
+
+    All is greedy and the same in each pass, so each metric has one sample.
+    """
+
+    name = "quality"
+    parameters: ClassVar = {
+        "positions": Parameter(
+            default=128, minimum=1, help="tokens of the text of which the probability is asked"
+        ),
+        "n_prompt": Parameter(
+            default=1024, minimum=128, help="tokens of each prompt that has a needle"
+        ),
+        "needles": Parameter(default=5, minimum=1, help="prompts, with the needle at other depths"),
+        "reference": Parameter(
+            default="", help="a model of the sweep that the text is compared with; empty: the first"
+        ),
+    }
+    engines = (ENGINE.name,)
+
+    def measure(self, run: Run) -> list[Metric]:
+        """Ask the reference, unless it is kept, and the run; raises RunFailure."""
+        values = run.case.parameters
+        expected = _reference(run)
+        with _server(run) as server:
+            text = _text(server, values["positions"])
+            if [position.token for position in expected] != text[1:]:
+                raise RunFailure(
+                    "unsupported",
+                    "The reference has another tokenizer than the case's model, so that there are "
+                    "no probabilities to compare; name one of the same family as 'reference'.",
+                )
+            found = _positions(server, text)
+            recalled = [_recalls(server, run, number) for number in range(values["needles"])]
+        pairs = [pair for pair in zip(expected, found, strict=True) if all(one.top for one in pair)]
+        lost = -math.fsum(one.top[one.token] for _, one in pairs) / len(pairs)
+        apart = math.fsum(divergence(one.top, two.top) for one, two in pairs) / len(pairs)
+        conditions = {key: values[key] for key in ("positions", "type_k", "type_v")}
+        needles = {key: values[key] for key in ("n_prompt", "needles", "type_k", "type_v")}
+        share = 100 * sum(recalled) / len(recalled)
+        perplexity = math.exp(min(lost, _MOST))
+        return [
+            Metric("perplexity", "PPL", (perplexity,), "cold", conditions),
+            Metric("divergence", "nats", (apart,), "cold", conditions),
+            Metric("needle_recall", "%", (share,), "cold", needles),
+        ]
+
+
+BENCHMARK = Quality()
+
+
+@contextmanager
+def _server(run: Run) -> Iterator[Completions]:
+    """With room for both prompts; raises RunFailure where the model has less."""
+    values = run.case.parameters
+    needed = max(values["n_prompt"] + 2 * _DIGITS, values["positions"] + 1)
+    with ENGINE.completer(run, needed) as server:
+        if server.context < needed:
+            raise RunFailure(
+                "unsupported",
+                f"The model has room for {server.context:,} tokens, and these parameters need "
+                f"{needed:,}; lower n_prompt ({values['n_prompt']:,}) or positions "
+                f"({values['positions']:,}).",
+            )
+        yield server
+
+
+def _text(server: Completions, positions: int) -> list[int]:
+    found = server.tokens(TEXT)[: positions + 1]
+    if len(found) <= positions:
+        raise RunFailure(
+            "unsupported",
+            f"The text has {len(found):,} tokens of this model, and positions is {positions:,}; "
+            f"give positions: [{len(found) - 1}].",
+        )
+    return found
+
+
+def _positions(server: Completions, text: Sequence[int]) -> Answer:
+    return tuple(server.forced(text[:place], text[place]) for place in range(1, len(text)))
+
+
+def _reference(run: Run) -> Answer:
+    """What the reference gives for the same text; it is kept beside the references of the texts."""
+    values = run.case.parameters
+    placed = run.bring_model(values["reference"])
+    own = run.on_first(memory.fewest_nodes(run, placed.sizes) or run.case.nodes)
+    cache = {key: ENGINE.parameters[key].default for key in ("type_k", "type_v")}
+    parameters = {**own.case.parameters, **cache}
+    case = replace(own.case, parameters=parameters, model=placed.model.name)
+    case = replace(case, model_digest=placed.model.digest)
+    key = [case.id, placed.sha256]
+    path = run.raw.parents[1] / "references" / f"quality-{fingerprint(key)[:12]}.json"
+    if path.exists():
+        return _kept(path)
+    with _server(replace(own, case=case, model=placed.path)) as server:
+        found = _positions(server, _text(server, values["positions"]))
+    write_json(path, document_of(found))
+    return found
+
+
+def _kept(path: Path) -> Answer:
+    try:
+        return answer_of(read_json(path))
+    except (KeyError, TypeError, ValueError):
+        raise NixwulfError(
+            f"{path} has no probabilities of a reference; remove it, and the next run makes it "
+            "again."
+        ) from None
+
+
+def _recalls(server: Completions, run: Run, number: int) -> bool:
+    """Whether the secret of a prompt, at a depth of its own, is likeliest after the question."""
+    values, stream = run.case.parameters, random.Random(f"{run.case.seed} {number}")  # noqa: S311
+    secret = "".join(stream.choices("0123456789", k=_DIGITS))
+    asked = server.tokens(_ASKED, beginning=False)
+    needle = server.tokens(f"{_ASKED} {secret}.\n", beginning=False)
+    shared = next(n for n, token in enumerate([*asked, None]) if token != needle[n])
+    answer = server.tokens(f"{_ASKED} {secret}", beginning=False)[shared:]
+    rest = values["n_prompt"] - len(needle) - shared
+    filler = server.tokens(text_of(_CHARACTERS * rest, run.case.seed + number))[:rest]
+    at = 1 + round((rest - 1) * (number + 0.5) / values["needles"])
+    prompt = [*filler[:at], *needle, *filler[at:], *needle[:shared]]
+    for place, token in enumerate(answer):
+        top = server.forced([*prompt, *answer[:place]], token).top
+        if not top or top[token] < max(top.values()):
+            return False
+    return True
