@@ -14,6 +14,7 @@ from nixwulf.nodes import container
 from nixwulf.plugins.benchmarks import all_benchmarks
 from nixwulf.plugins.engines import all_engines
 from nixwulf.plugins.gates import all_gates
+from nixwulf.plugins.runtime import passthrough
 
 _INTRODUCTION = """# Engines and benchmarks, and their parameters
 
@@ -36,7 +37,7 @@ def pages() -> dict[str, str]:
 
 
 def _parameters() -> str:
-    parts = [_INTRODUCTION, _table({container.NAME: container.PARAMETER})]
+    parts = [_INTRODUCTION, _table({container.NAME: container.PARAMETER, **passthrough.PARAMETERS})]
     for title, found in (("Engines", all_engines()), ("Benchmarks", all_benchmarks())):
         parts.append(f"## {title}\n")
         for name, one in found.items():

@@ -23,6 +23,7 @@ from nixwulf.llm import Model
 from nixwulf.nodes import container
 from nixwulf.perf.scenarios.candidates import LeftOut, Placement, placements
 from nixwulf.plugins import benchmarks, engines, gates, meters, switches
+from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_plan
@@ -31,6 +32,7 @@ from nixwulf.sweep.sweep_file import Sweep, parse_sweep
 SCHEMA_VERSION = "1.1"
 COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
 """Of a point of a sweep, beside its parameters."""
+_OF_EVERY_ENGINE = {container.NAME: container.PARAMETER, **passthrough.PARAMETERS}
 _MOST_POINTS = 10_000
 _MOST_REASONS = 10
 
@@ -335,7 +337,7 @@ def _known_parameters(benchmark: str, engine: str | None, source: str) -> dict[s
     found = benchmarks.find(benchmark, source)
     others: Mapping[str, Parameter] = {}
     if engine:
-        others = {**engines.find(engine, source).parameters, container.NAME: container.PARAMETER}
+        others = {**engines.find(engine, source).parameters, **_OF_EVERY_ENGINE}
     for key in found.parameters.keys() & others.keys():
         if found.engines is None or engine in found.engines:
             raise InputError(

@@ -9,7 +9,9 @@ from typing import Any
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import read_json, write_json
+from nixwulf.core.naming import fingerprint
 from nixwulf.plugins import engines
+from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.logprobs import (
     Answer,
     Completer,
@@ -94,13 +96,15 @@ class ReferenceFolder:
     def _path(self, case: Case, nodes: int) -> Path:
         model = (case.model_digest or "")[:12]
         several = "" if nodes == 1 else f"-{nodes}nodes"
-        names = [case.engine, *text_parameters(case).values(), model, case.seed]
+        known = text_parameters(case)
+        passed = [fingerprint(known.pop(key))[:8] for key in passthrough.PARAMETERS if key in known]
+        names = [case.engine, *known.values(), *passed, model, case.seed]
         return self.path / f"{'-'.join(map(str, names))}{several}-texts.json"
 
 
 def text_parameters(case: Case) -> dict[str, Any]:
     """Those of a case on which its text depends, by their names."""
-    wanted = engines.find(case.engine or "").text_parameters
+    wanted = (*engines.find(case.engine or "").text_parameters, *passthrough.PARAMETERS)
     return {key: case.parameters[key] for key in wanted if key in case.parameters}
 
 

@@ -11,6 +11,7 @@ from nixwulf.core.files import find_input, read_yaml
 from nixwulf.core.schema import check
 from nixwulf.llm import Model, parse_model
 from nixwulf.nodes import container
+from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.run import Limits
 
 SEED = 1
@@ -68,8 +69,12 @@ def parse_sweep(document: Any, source: str) -> Sweep:
         name: parse_model(name, values, f"{source}: models.{name}")
         for name, values in document.get("models", {}).items()
     }
-    blocks = (document["matrix"], *document.get("include", ()))
-    for block in (*blocks, *document.get("exclude", ())):
+    blocks = tuple(
+        passthrough.as_texts(block, source)
+        for block in (document["matrix"], *document.get("include", ()))
+    )
+    exclude = tuple(passthrough.as_texts(point, source) for point in document.get("exclude", ()))
+    for block in (*blocks, *exclude):
         used = block.get("model", [])
         for name in [used] if isinstance(used, str) else used:
             if name not in models:
@@ -82,7 +87,7 @@ def parse_sweep(document: Any, source: str) -> Sweep:
         description=document.get("description", ""),
         models=models,
         blocks=blocks,
-        exclude=tuple(document.get("exclude", ())),
+        exclude=exclude,
         repetitions=document.get("repetitions", 1),
         samples=document.get("samples", 3),
         warm_up=document.get("warm_up", True),

@@ -28,6 +28,7 @@ from nixwulf.plugins.engines.local import (
     programs_in,
 )
 from nixwulf.plugins.engines.splitting import Splits
+from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.cables import OverCables, cables_problem
 
 if TYPE_CHECKING:
@@ -81,6 +82,10 @@ class Engine(ABC):
     """Programs that are this engine inside, as records of others name them."""
     parameters: ClassVar[Mapping[str, Parameter]] = {}
     """Options of its own that a sweep can vary, beside those of the benchmark."""
+    reserved_arguments: ClassVar[Mapping[str, str]] = {}
+    """Flags that the driver sets, in words apart, with what a sweep uses instead of `arguments`."""
+    reserved_variables: ClassVar[Mapping[str, str]] = {}
+    """So its variables; of a family the name ends with '*'."""
     text_parameters: tuple[str, ...] = ()
     """Those of its options of which another value is another text, or another back end's."""
     programs: tuple[str, ...]
@@ -164,6 +169,9 @@ class Engine(ABC):
                 GPUs, with an empty one where a platform has none, and `bandwidths` those of their
                 memory by node, GB/s, 0 where one is not known.
         """
+        given = point["parameters"]
+        if taken := passthrough.problem(given, self.reserved_arguments, self.reserved_variables):
+            return taken
         nodes, parallelism = point["nodes"], point["parallelism"]
         if nodes > 1 and parallelism not in self.parallelisms:
             return f"{self.name} splits a model by {' and '.join(self.parallelisms)} only"
@@ -173,7 +181,7 @@ class Engine(ABC):
         if point.get("transport", "tcp") not in (None, *self.transports):
             return f"{self.name} crosses a fabric by {' and '.join(self.transports)} only"
         api = self.apis[0]
-        if point["parameters"].get("api", api) not in self.apis:
+        if given.get("api", api) not in self.apis:
             return f"{self.name} answers {api} only; give the parameter api: [{api}]"
         return cables_problem(self.name, self.over_cables, point)
 

@@ -6,9 +6,8 @@ Up to 0.65 they are computed by llama.cpp's servers, then by skippy, which has n
 from __future__ import annotations
 
 import json
-import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.llama_cpp import LlamaCpp
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
+from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
@@ -50,7 +50,7 @@ class MeshLlm(Engine):
     `mesh-llm serve --headless --log-format json` on the head; its event `invite_token` has the
     token with which the others join: in the variable `MESH_LLM_JOIN` where the release knows it,
     else by `--join`, which every user of those nodes can see as long as it runs. No command line
-    has `--auto`, `--publish` or `--discover`, and a sweep whose `mesh_options` have one of them,
+    has `--auto`, `--publish` or `--discover`, and a sweep whose `arguments` have one of them,
     `--nostr-relay` or `--relay` is refused. By its source a private mesh too signs in at public
     relays unless `--relay` names another: the driver names one on the loopback where nothing
     listens. It still asks public STUN servers for its address.
@@ -66,10 +66,14 @@ class MeshLlm(Engine):
             help="any of the release's, such as cpu, cuda, rocm, vulkan, metal",
         ),
         "max_vram_gb": Parameter(default=0, help="GB; 0: all"),
-        "mesh_options": Parameter(
-            default="",
-            help="more options, as one string; those that leave the cluster are refused",
-        ),
+    }
+    reserved_arguments: ClassVar = {
+        " ".join(PUBLIC): "none of them: they leave the cluster for a public mesh",
+        "--gguf --model": "models in the sweep",
+        "--port --console --bind-port --relay --join --headless --log-format": "the axis nodes",
+        "--split": "the axis parallelism",
+        "--llama-flavor": "the parameter llama_flavor",
+        "--max-vram": "the parameter max_vram_gb",
     }
     text_parameters = ("llama_flavor",)
     programs = ("mesh-llm",)
@@ -90,11 +94,6 @@ class MeshLlm(Engine):
     def random_model(self, model: RandomModel) -> Path:
         """A GGUF."""
         return random_gguf.ensure(model)
-
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Options that leave the cluster."""
-        wrong = super().unsupported(point)
-        return wrong or options_problem(point["parameters"]["mesh_options"])
 
     def start(self, run: Run) -> None:
         """Nothing yet: nodes that join would make one who serves alone split its model."""
@@ -133,18 +132,6 @@ class MeshLlm(Engine):
 ENGINE = MeshLlm()
 
 
-def options_problem(options: str) -> str | None:
-    """Why a user's options are refused, or None."""
-    try:
-        words = [word.partition("=")[0] for word in shlex.split(options)]
-    except ValueError as error:
-        return f"mesh_options {options!r} cannot be read: {error}"
-    found = next((word for word in words if word in PUBLIC), None)
-    if found is None:
-        return None
-    return f"mesh_options has {found!r}, which leaves the cluster for a public mesh; take it out"
-
-
 def argv(run: Run, node: Connection, join: Sequence[str] = ()) -> list[str]:
     """A node's command line.
 
@@ -163,7 +150,7 @@ def argv(run: Run, node: Connection, join: Sequence[str] = ()) -> list[str]:
     if values["llama_flavor"] != _DEFAULT_FLAVOR:
         argv += ["--llama-flavor", values["llama_flavor"]]
     argv += ["--max-vram", str(values["max_vram_gb"])] if values["max_vram_gb"] else []
-    return [*argv, *shlex.split(values["mesh_options"])]
+    return [*argv, *passthrough.arguments(values)]
 
 
 def completed(endpoint: Endpoint, count: int) -> list[str]:

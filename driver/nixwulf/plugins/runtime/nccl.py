@@ -65,6 +65,10 @@ def _parts() -> dict[str, dict[str, str]]:
     return tomllib.loads(_DATA.read_text("utf-8"))
 
 
+RESERVED = {name: "the axes fabric and transport" for part in _parts().values() for name in part}
+"""Variables that a sweep does not give."""
+
+
 def log_environment(run: Run) -> dict[str, str]:
     """What makes NCCL log to a file of each process on its node, to be collected.
 

@@ -24,6 +24,7 @@ from nixwulf.nodes.facts import Facts
 from nixwulf.nodes.power.samples import PowerSession
 from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.nodes.ssh import Connection, Unreachable, each, run_all
+from nixwulf.plugins.runtime import passthrough
 
 # A silent run whose fabric carries this much works: a model at a token in ten seconds hands on over
 # 300 kB in a minute, a stopped peer leaves retransmissions and window probes, a few kilobytes. One
@@ -277,9 +278,7 @@ class Run:
         background: bool = False,
         after: Sequence[str] = (),
     ) -> OwnedProcess:
-        """Start a program that goes on until it ends, is stopped, or the run is torn down.
-
-        In the case's toolbox, if it has one.
+        """Start a program in the case's toolbox, if any; it ends at the latest with the run.
 
         Args:
             node: where it runs.
@@ -290,6 +289,7 @@ class Run:
             after: what the node runs once it has ended.
         """
         self.folder(node)
+        environment = {**environment, **passthrough.environment(self.case.parameters)}
         full_name = f"{name}-{node.node.name}"
         toolbox = self.toolboxes.get(node.node.name)
         if toolbox:

@@ -98,7 +98,7 @@ def test_a_release_that_reads_the_token_elsewhere_shows_it_on_no_command_line(pl
 
 
 def test_one_node_neither_joins_nor_splits_and_options_come_last(plan):
-    run = plan(nodes=1, llama_flavor="vulkan", max_vram_gb=60, mesh_options="--ctx-size 4096")
+    run = plan(nodes=1, llama_flavor="vulkan", max_vram_gb=60, arguments="--ctx-size 4096")
     said_by(run, *EVENTS)
     launch(run)
     (started,) = run.started
@@ -108,7 +108,7 @@ def test_one_node_neither_joins_nor_splits_and_options_come_last(plan):
 
 
 def test_no_command_line_has_an_option_that_reaches_a_public_mesh(plan):
-    run = plan(mesh_options="--device CPU")
+    run = plan(arguments="--device CPU")
     for node in run.nodes:
         line = argv(run, node, ["--join", "token"])
         assert not {"--auto", "--publish", "--discover", "--nostr-relay"} & set(line)
@@ -118,13 +118,8 @@ def test_no_command_line_has_an_option_that_reaches_a_public_mesh(plan):
 @pytest.mark.parametrize("option", PUBLIC)
 @pytest.mark.parametrize("form", ["{}", "--ctx-size 4096 {}", "{}=eu", "'{}' x"])
 def test_a_users_option_that_does_is_refused_in_one_sentence(plan, option, form):
-    with pytest.raises(InputError, match=f"mesh_options has '{option}', which leaves the cluster"):
-        plan(mesh_options=form.format(option))
-
-
-def test_options_that_are_no_words_are_refused(plan):
-    with pytest.raises(InputError, match="cannot be read: No closing quotation"):
-        plan(mesh_options="--name 'x")
+    with pytest.raises(InputError, match=f"the driver sets {option} itself; use none of them"):
+        plan(arguments=form.format(option))
 
 
 @pytest.mark.parametrize("flavor", ["vulkan", "cuda-blackwell"])
@@ -226,7 +221,7 @@ def test_what_mesh_llm_does_not_do_is_left_out_with_the_reason():
         "nodes": 2,
         "parallelism": "pipeline",
         "transport": "tcp",
-        "parameters": {"mesh_options": ""},
+        "parameters": {},
     }
     assert ENGINE.unsupported(point) is None
     assert "pipeline only" in ENGINE.unsupported({**point, "parallelism": "tensor"})

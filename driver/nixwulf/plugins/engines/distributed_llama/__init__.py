@@ -22,7 +22,7 @@ from nixwulf.plugins.engines import Engine, Performance
 from nixwulf.plugins.engines.distributed_llama import devices
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_kv_heads
-from nixwulf.plugins.runtime import openai
+from nixwulf.plugins.runtime import openai, passthrough
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -70,6 +70,16 @@ class DistributedLlama(Engine):
             help="longest context, tokens, all of which is allocated; 0: the model's",
         ),
         **devices.PARAMETERS,
+    }
+    reserved_arguments: ClassVar = {
+        "--model --tokenizer": "models in the sweep",
+        "--workers --host --port": "the axis nodes",
+        "--seed": "seed of the sweep",
+        "--temperature --prompt --steps": "nothing: the benchmark gives them",
+        "--nthreads": "the parameter threads",
+        "--buffer-float-type": "the parameter buffer_float_type",
+        "--max-seq-len": "the parameter max_seq_len",
+        **devices.RESERVED,
     }
     text_parameters = ("backend", "buffer_float_type")
     programs = ("dllama", "dllama-api")
@@ -196,6 +206,7 @@ def root_arguments(run: Run) -> list[str]:
     arguments += ["--temperature", "0"]
     arguments += ["--max-seq-len", str(values["max_seq_len"])] if values["max_seq_len"] else []
     addresses = [f"{run.data_address(node)}:{_PORT}" for node in run.workers]
+    arguments += passthrough.arguments(values)
     return [*arguments, *(["--workers", *addresses] if addresses else [])]
 
 

@@ -15,6 +15,7 @@ from nixwulf.plugins.engines.exo.api import ExoRequest, Instance, Network
 from nixwulf.plugins.engines.mlx import Mlx
 from nixwulf.plugins.engines.mlx.ranks import rdma_problem
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, post, serving
+from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
@@ -48,6 +49,16 @@ class Exo(Engine):
     """
 
     name = "exo"
+    reserved_arguments: ClassVar = {
+        "--force-master --no-api --no-downloads --namespace --bootstrap-peers --spawn-api -m": (
+            "the axis nodes"
+        ),
+        "--api-port --libp2p-port --zenoh-port": "nothing: the driver asks it",
+    }
+    reserved_variables: ClassVar = {
+        **Mlx.reserved_variables,
+        "EXO_LIBP2P_NAMESPACE": "the axis nodes",
+    }
     programs = ("exo",)
     lacking = (
         "exo is not on PATH (PyPI's 'exo' is another project); install it as "
@@ -159,7 +170,8 @@ def argv(run: Run, node: Connection, joined: Network) -> list[str]:
         joined: how the nodes of the run find each other.
     """
     role = ["--force-master"] if node is run.head else ["--no-api"]
-    return [run.program("exo", node), *role, *joined.arguments]
+    given = passthrough.arguments(run.case.parameters)
+    return [run.program("exo", node), *role, *joined.arguments, *given]
 
 
 def _help(run: Run) -> dict[str, str]:

@@ -20,6 +20,7 @@ from nixwulf.plugins.engines.llama_cpp import devices, install, options
 from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
+from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.memory import BY_MEMORY
 from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
@@ -57,6 +58,8 @@ class LlamaCpp(Engine):
     name = "llama.cpp"
     also = ("ollama",)
     parameters: ClassVar = options.PARAMETERS
+    reserved_arguments = options.RESERVED
+    reserved_variables: ClassVar = {"GGML_RPC_*": "the axis transport", "GGML_RDMA_*": "transport"}
     text_parameters = ("backend", "type_k", "type_v")
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
     local_programs = tuple(install.PROGRAMS)
@@ -170,6 +173,7 @@ class LlamaCpp(Engine):
     def arguments(self, run: Run) -> list[str]:
         """What every client of llama.cpp takes to run a case."""
         arguments = ["-m", run.model, *options.common(run.case.parameters)]
+        arguments += passthrough.arguments(run.case.parameters)
         if run.case.nodes > 1:
             served = devices.served(run)
             endpoints = ",".join(f"{run.data_address(node)}:{_RPC_PORT}" for node in served)

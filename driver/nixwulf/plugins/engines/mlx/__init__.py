@@ -16,7 +16,7 @@ from nixwulf.plugins.engines.local import Recipe
 from nixwulf.plugins.engines.mlx import install, ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_latent_kv_heads
-from nixwulf.plugins.runtime import nccl
+from nixwulf.plugins.runtime import nccl, passthrough
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_completions import Completions
@@ -51,6 +51,21 @@ class Mlx(Engine):
     """
 
     name = "mlx"
+    reserved_arguments: ClassVar = {
+        "--model": "models in the sweep",
+        "--host --port": "nothing: the driver asks it",
+        "--pipeline": "the axis parallelism",
+        "--prompt-tokens -p --generation-tokens -g --num-trials -n --batch-size -b": (
+            "the parameters n_prompt and n_gen, and samples"
+        ),
+    }
+    reserved_variables: ClassVar = {
+        **nccl.RESERVED,
+        **dict.fromkeys(
+            ("MLX_RANK", "MLX_WORLD_SIZE", "MLX_HOSTFILE", "MLX_IBV_DEVICES", "MLX_JACCL_*"),
+            "the axes fabric and transport",
+        ),
+    }
     programs = install.PROGRAMS
     built_from = install.BUILT_FROM
     ports = (ranks.PORT, _SERVER_PORT)
@@ -123,7 +138,7 @@ class Mlx(Engine):
     def arguments(self, run: Run) -> list[str]:
         """What every program of mlx-lm takes to run a case; it splits by tensors by default."""
         split = ["--pipeline"] if run.case.parallelism == "pipeline" else []
-        return ["--model", run.model, *split]
+        return ["--model", run.model, *split, *passthrough.arguments(run.case.parameters)]
 
     @contextmanager
     def completer(self, run: Run, context: int) -> Iterator[Completions]:

@@ -25,7 +25,7 @@ from nixwulf.plugins.engines.local import Installation
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
 from nixwulf.plugins.engines.vllm import ray
-from nixwulf.plugins.runtime import nccl
+from nixwulf.plugins.runtime import nccl, passthrough
 from nixwulf.plugins.runtime.logprobs import TOP
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_completions import Completions
@@ -97,6 +97,26 @@ class Vllm(Engine):
             help="longest context, tokens; 0: vLLM's own",
         ),
         "max_num_seqs": Parameter(default=0, minimum=0, help="sequences at once; 0: vLLM's own"),
+    }
+    reserved_arguments: ClassVar = {
+        "--model --tokenizer --hf-config-path --download-dir": "models in the sweep",
+        "--host --port --uds --api-key --api-server-count -asc": "nothing: the driver asks it",
+        "--seed": "seed of the sweep",
+        "--tensor-parallel-size -tp --pipeline-parallel-size -pp": "the axes nodes and parallelism",
+        "--data-parallel-size -dp": "parallelism: [replicas]",
+        "--distributed-executor-backend": "the parameter executor",
+        "--nnodes -n --node-rank -r --master-addr --master-port --headless": "the axis nodes",
+        "--gpu-memory-utilization": "the parameter gpu_memory_percent",
+        "--dtype": "the parameter dtype",
+        "--enforce-eager": "the parameter eager",
+        "--max-model-len": "the parameter max_model_len",
+        "--max-num-seqs": "the parameter max_num_seqs",
+        "--config": "arguments, one by one",
+    }
+    reserved_variables: ClassVar = {
+        **nccl.RESERVED,
+        "RAY_*": "the parameter executor",
+        "VLLM_HOST_IP": "the axis fabric",
     }
     text_parameters = ("dtype",)
     programs = ("vllm", "ray")
@@ -242,7 +262,7 @@ def serve_arguments(run: Run, node: Connection) -> list[str]:
     arguments += ["--enforce-eager"] if values["eager"] else []
     for key in ("max_model_len", "max_num_seqs"):
         arguments += [f"--{key.replace('_', '-')}", str(values[key])] if values[key] else []
-    return arguments
+    return [*arguments, *passthrough.arguments(values)]
 
 
 def environment(run: Run, node: Connection) -> dict[str, str]:

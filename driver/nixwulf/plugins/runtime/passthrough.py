@@ -1,0 +1,180 @@
+"""Arguments and environment variables that a sweep hands to an engine as they are.
+
+Both are parameters of every engine, and so coordinates of a case: `arguments` is text as in a
+shell, `environment` a mapping of variables, kept as the text NAME=VALUE ... in the order of names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.registry import Parameter
+from nixwulf.results.publish.secrets import SECRET_NAME
+
+ARGUMENTS = "arguments"
+ENVIRONMENT = "environment"
+PARAMETERS = {
+    ARGUMENTS: Parameter(
+        default="",
+        help="more arguments of the programs that read the model, as in a shell",
+        omitted=True,
+    ),
+    ENVIRONMENT: Parameter(
+        default="",
+        help=(
+            "more variables of all its programs, {NAME: VALUE}; of a secret {NAME: null}, which "
+            "takes the driver's own and is in no record"
+        ),
+        omitted=True,
+    ),
+}
+# As the driver sets them for any engine: what decides which programs and libraries run.
+_OF_EVERY_ENGINE = {
+    "PATH": "the engine on PATH of the node",
+    "HOME": "the user that ssh logs in",
+    "CUDA_VISIBLE_DEVICES": "the parameter backend, or the order of the nodes",
+    "HIP_VISIBLE_DEVICES": "the parameter backend, or the order of the nodes",
+    "ROCR_VISIBLE_DEVICES": "the parameter backend, or the order of the nodes",
+}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def environment_text(value: Any, source: str) -> str:
+    """A mapping of variables as the text that a case has; a text as it is.
+
+    Args:
+        value: of the parameter, as the sweep gives it.
+        source: the file, for the message.
+
+    Raises:
+        InputError: a name is none, a value is no text or number, or a secret is written down.
+    """
+    if not isinstance(value, Mapping):
+        value = _read(value, source)
+    words = []
+    for name, text in sorted(value.items()):
+        if not _NAME.fullmatch(name):
+            raise InputError(f"{source}: {ENVIRONMENT} has {name!r}, which is no variable's name.")
+        if text is None:
+            words.append(name)
+            continue
+        if SECRET_NAME.search(name):
+            raise InputError(
+                f"{source}: {ENVIRONMENT} has a value for {name!r}, which every record would have; "
+                f"write '{name}: null' and export {name} where you run nixwulf."
+            )
+        if isinstance(text, bool) or not isinstance(text, str | int | float):
+            raise InputError(
+                f"{source}: {ENVIRONMENT} has {name}: {text!r}; quote it, as in {name}: "
+                f'"{int(text) if isinstance(text, bool) else 1}".'
+            )
+        if any(ord(character) < ord(" ") for character in str(text)):
+            raise InputError(f"{source}: {name} in {ENVIRONMENT} has a control character.")
+        words.append(f"{name}={text}")
+    return shlex.join(words)
+
+
+def _read(text: Any, source: str) -> dict[str, str | None]:
+    """The variables of a text that a case has."""
+    if not isinstance(text, str):
+        raise InputError(f"{source}: {ENVIRONMENT} is {text!r}, expected {{NAME: VALUE}}.")
+    pairs = (word.partition("=") for word in _words(text, source, ENVIRONMENT))
+    return {name: value if equals else None for name, equals, value in pairs}
+
+
+def problem(
+    parameters: Mapping[str, Any], reserved: Mapping[str, str], variables: Mapping[str, str]
+) -> str | None:
+    """Which argument or variable the driver sets itself, with what to use instead, or None.
+
+    Args:
+        parameters: of a case.
+        reserved: the engine's flags that the driver sets, in words apart, each group with what to
+            use instead.
+        variables: so its variables; a name that ends with '*' is that of a family.
+    """
+    for word in shlex.split(parameters.get(ARGUMENTS, "")):
+        for flags, instead in reserved.items():
+            if any(_same(_flag(word), flag) for flag in flags.split()):
+                return f"the driver sets {word.partition('=')[0]} itself; use {instead}"
+    for name in _read(parameters.get(ENVIRONMENT, ""), ""):
+        for taken, instead in {**_OF_EVERY_ENGINE, **variables}.items():
+            if name == taken or (taken.endswith("*") and name.startswith(taken[:-1])):
+                return f"the driver sets {name} itself; use {instead}"
+    return None
+
+
+def as_texts(block: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """A block or a point of a sweep whose environments are texts.
+
+    Args:
+        block: its parameters are values, or lists of them.
+        source: the file, for the message.
+
+    Raises:
+        InputError: arguments are no words, or an environment is none.
+    """
+    given = dict(block.get("parameters", {}))
+    for key, parse in ((ARGUMENTS, _joined), (ENVIRONMENT, environment_text)):
+        if key in given:
+            several = isinstance(given[key], list)
+            texts = [parse(value, source) for value in (given[key] if several else [given[key]])]
+            given[key] = texts if several else texts[0]
+    return {**block, **({"parameters": given} if given else {})}
+
+
+def _joined(value: Any, source: str) -> str:
+    """Arguments as the text that a case has: the same words are the same text."""
+    if not isinstance(value, str):
+        raise InputError(f"{source}: {ARGUMENTS} is {value!r}, expected text as in a shell.")
+    return shlex.join(_words(value, source, ARGUMENTS))
+
+
+def arguments(parameters: Mapping[str, Any]) -> list[str]:
+    """The arguments of a case, as words."""
+    return shlex.split(parameters.get(ARGUMENTS, ""))
+
+
+def environment(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """The variables of a case; raises NixwulfError where this environment lacks a secret."""
+    found = {}
+    for name, value in _read(parameters.get(ENVIRONMENT, ""), "").items():
+        given = os.environ.get(name) if value is None else value
+        if given is None:
+            raise NixwulfError(
+                f"The sweep takes {name} from the environment of nixwulf, which lacks it; run "
+                f"'export {name}=...' and the same command again."
+            )
+        found[name] = given
+    return found
+
+
+def _words(text: str, source: str, key: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise InputError(
+            f"{source}: the parameter {key!r} is {text!r}: {str(error).lower()}; close it."
+        ) from None
+
+
+def _flag(word: str) -> str:
+    """The flag of a word, in the form of the reserved ones; empty where it is a value."""
+    if not word.startswith("-") or re.fullmatch(r"-[\d.,]+", word):
+        return ""
+    name = word.partition("=")[0].partition(".")[0] if word.startswith("--") else word
+    return name.replace("_", "-")
+
+
+def _same(flag: str, reserved: str) -> bool:
+    """Whether a flag is a reserved one, or its beginning, which argparse takes for it."""
+    if not flag:
+        return False
+    if reserved.startswith("--"):
+        return flag == reserved or (len(flag) > len("--xx") and reserved.startswith(flag))
+    return flag == reserved or (flag.startswith(reserved) and flag[len(reserved) :][:1] == "=")

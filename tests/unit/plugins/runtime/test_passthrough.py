@@ -1,0 +1,137 @@
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.inventory.cluster import load_cluster
+from nixwulf.plugins import engines
+from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime.passthrough import environment, environment_text
+from nixwulf.results.publish.secrets import SECRET_NAME
+from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.sweep_file import parse_sweep
+
+NAMES = st.from_regex(r"[A-Z_][A-Z0-9_]{0,20}", fullmatch=True).filter(
+    lambda name: not SECRET_NAME.search(name)
+)
+PRINTABLE = st.text(st.characters(min_codepoint=32, codec="utf-8"))
+
+
+def plan(engine="llama.cpp", only="", **parameters):
+    # no output: a sweep
+    document = {
+        "name": "flags",
+        "models": {"m": {"path": "/models/m.gguf" if engine == "llama.cpp" else "/models/m"}},
+        "matrix": {
+            "engine": [engine],
+            "benchmark": ["serve"],
+            "model": ["m"],
+            "nodes": [1],
+            "parallelism": ["single"],
+            "parameters": parameters,
+        },
+    }
+    return make_plan(parse_sweep(document, "flags.yaml"), load_cluster("dgx-spark-2"), only)
+
+
+def test_arguments_and_environments_are_axes_and_an_empty_one_is_the_case_of_before():
+    (before,) = plan().cases
+    cases = plan(
+        arguments=["", "--poll 0"], environment=[{}, {"GGML_CUDA_DISABLE_GRAPHS": 1}]
+    ).cases
+    assert [(c.parameters.get("arguments"), c.parameters.get("environment")) for c in cases] == [
+        (None, None),
+        (None, "GGML_CUDA_DISABLE_GRAPHS=1"),
+        ("--poll 0", None),
+        ("--poll 0", "GGML_CUDA_DISABLE_GRAPHS=1"),
+    ]
+    assert len({case.id for case in cases}) == 4
+    assert cases[0] == before
+
+
+def test_the_same_words_written_otherwise_are_one_case():
+    cases = plan(
+        arguments=["--poll  0 --name 'a b'", '--poll 0 --name "a b"'],
+        environment=[{"B": 2, "A": "x"}, "A=x B=2"],
+    ).cases
+    assert [case.parameters["arguments"] for case in cases] == ["--poll 0 --name 'a b'"]
+    assert [case.parameters["environment"] for case in cases] == ["A=x B=2"]
+
+
+@given(st.dictionaries(NAMES, PRINTABLE, max_size=4))
+def test_an_environment_is_read_back_as_it_was_written(variables):
+    text = environment_text(variables, "s.yaml")
+    assert environment({"environment": text}) == variables
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"arguments": ["--x 'y"]}, "'arguments' is \"--x 'y\": no closing quotation; close it"),
+        ({"arguments": [3]}, "arguments is 3, expected text as in a shell"),
+        ({"environment": [{"HF_TOKEN": "hf_abc"}]}, "write 'HF_TOKEN: null' and export HF_TOKEN"),
+        ({"environment": [{"A B": "1"}]}, "'A B', which is no variable's name"),
+        ({"environment": [{"A": True}]}, 'quote it, as in A: "1"'),
+        ({"environment": [{"A": "x\ny"}]}, "A in environment has a control character"),
+        ({"environment": ["HF_TOKEN=hf_abc"]}, "write 'HF_TOKEN: null'"),
+        ({"environment": [{"PATH": "/x"}]}, "the driver sets PATH itself"),
+        ({"environment": [{"GGML_RDMA_DEV": "mlx5_0"}]}, "the driver sets GGML_RDMA_DEV itself"),
+    ],
+)
+def test_what_is_no_argument_or_variable_is_refused_in_a_sentence(given, words):
+    with pytest.raises(InputError) as error:
+        plan(**given)
+    assert words in error.value.message
+
+
+def test_a_secret_is_taken_from_the_drivers_environment_and_its_name_alone_is_kept(monkeypatch):
+    (case,) = plan(environment=[{"HF_TOKEN": None}]).cases
+    assert case.parameters["environment"] == "HF_TOKEN"
+    monkeypatch.setenv("HF_TOKEN", "hf_not_a_real_one")
+    assert environment(case.parameters) == {"HF_TOKEN": "hf_not_a_real_one"}
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(NixwulfError, match=r"run 'export HF_TOKEN=\.\.\.'"):
+        environment(case.parameters)
+
+
+def every_reserved_flag():
+    for engine in engines.all_engines().values():
+        for flags in engine.reserved_arguments:
+            yield from ((engine, flag) for flag in flags.split())
+
+
+@pytest.mark.parametrize("form", ["{} 1", "{}=1", "--other 2 {} 1", "'{}' 1"])
+def test_every_flag_that_the_driver_sets_is_refused_with_what_to_use(form):
+    for engine, flag in every_reserved_flag():
+        point = {"arguments": form.format(flag)}
+        found = passthrough.problem(point, engine.reserved_arguments, {})
+        assert found, (engine.name, form.format(flag))
+        assert "itself; use " in found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["--tensor_parallel_size 2", "--tensor-parallel=2", "-tp=2", "--Tensor-Parallel-Size 2"],
+)
+def test_vllms_other_spellings_of_a_flag_are_refused(arguments):
+    taken = passthrough.problem(
+        {"arguments": arguments}, engines.find("vllm").reserved_arguments, {}
+    )
+    assert (taken is None) == (arguments[2] == "T")  # argparse knows no capital letters
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--kv-cache-dtype fp8",
+        "--speculative-config.method ngram",
+        "--enable-prefix-caching --max-num-batched-tokens 8192",
+        "--attention-backend TRITON_ATTN -O3",
+    ],
+)
+def test_flags_of_recipes_are_passed_on(arguments):
+    engine = engines.find("vllm")
+    assert passthrough.problem({"arguments": arguments}, engine.reserved_arguments, {}) is None
+    assert passthrough.arguments({"arguments": arguments}) == shlex.split(arguments)
