@@ -19,7 +19,8 @@ LEFT = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
 ENGINE = find("llama.cpp")
 # What a sweep gives in another way, in the words of --help.
 SET = re.compile(
-    r"^\s*(?:-(?:m|rpc|sm|dev|ngl|t|b|ub|ctk|ctv|fa|lm|ts|p|n|d|np|c|r(?=, --rep)|s|o|v|lv)|--host|--port)\b"
+    r"^\s*(?:-(?:m|rpc|sm|dev|ngl|t|b|ub|ctk|ctv|fa|lm|ts|p|n|d|np|c|r(?=, --rep)|s|o|v|lv)"
+    r"|--host|--port)\b"
 )
 FLAG = re.compile(r"(?<!\S)--?[a-z][a-z-]*(?=[ ,]|$)")
 
