@@ -15,6 +15,8 @@ from types import FrameType, TracebackType
 from typing import Any
 from weakref import WeakSet
 
+from nixwulf.core import bounded
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Closing a terminal sends more than one signal, and people press Ctrl-C twice: what is taken down
 # because of the first is not left half-way because of the second.
@@ -178,10 +180,14 @@ def run(
     Raises:
         KeyboardInterrupt: the driver was interrupted.
         subprocess.TimeoutExpired: it took longer.
+        bounded.TooMuch: it printed more than is kept, both streams being text in pipes.
     """
     process = popen(command, start_new_session=True, **options)
     try:
-        output, errors = process.communicate(timeout=timeout)
+        if options.get("text") and process.stdout and process.stderr:
+            output, errors = bounded.communicate(process, None, timeout or threading.TIMEOUT_MAX)
+        else:
+            output, errors = process.communicate(timeout=timeout)
     except BaseException:
         _signal(process, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):

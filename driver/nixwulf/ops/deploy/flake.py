@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nixwulf.core import interrupts
+from nixwulf.core import bounded, interrupts
 from nixwulf.core.errors import InputError
 from nixwulf.core.errors import quoted as quoted_value
 from nixwulf.core.files import read_json
@@ -26,6 +26,7 @@ SYSTEM = "config.system.build.toplevel"
 _LAYOUT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "layout.nix"
 _LAYOUT_KEYS = ("disks", "labels", "modules", "interfaces")
 # Of a store anywhere; the names in it have no other characters.
+_MOST_S = 3600  # of an evaluation, which takes seconds, and minutes where sources are fetched
 _PATH = re.compile(r"/[\w+.?=/-]+", re.ASCII)
 _DARWIN = "s: { drv = s.system.drvPath; out = s.system.outPath; }"
 
@@ -176,13 +177,25 @@ def _evaluate(
     if not attributes:
         return {}
     command = evaluation(flake, output, attributes, function)
-    done = interrupts.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    if done.returncode != 0:
+    try:
+        done = interrupts.run(
+            command,
+            timeout=_MOST_S,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+        problem = error_of(done.stderr) if done.returncode != 0 else ""
+    except bounded.TooMuch:
+        problem = f"nix printed more than {bounded.MOST_CHARACTERS >> 20} MiB"
+    except subprocess.TimeoutExpired:
+        problem = f"nix took longer than {_MOST_S // 60} min"
+    if problem:
         raise InputError(
-            f"The flake {flake!r} does not evaluate: "
-            f"{error_of(done.stderr.decode('utf-8', 'replace'))}; see all of it by "
+            f"The flake {flake!r} does not evaluate: {problem}; see all of it by "
             f"'nix eval {flake}#{output}.{attributes[0]}.config.networking.hostName'."
         )
     try:

@@ -112,6 +112,24 @@ def test_a_path_that_no_command_could_take_is_no_system(tmp_path, monkeypatch, p
         flake.systems("x", ["a"])
 
 
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_nix_that_prints_for_ever_is_ended(tmp_path, monkeypatch, stream):
+    put(tmp_path, "nix", f"exec yes /nix/store >&{stream}")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(
+        InputError, match=r"'x' does not evaluate: nix printed more than 8 MiB; see"
+    ):
+        flake.systems("x", ["a"])
+
+
+def test_a_nix_that_does_not_end_is_ended(tmp_path, monkeypatch):
+    put(tmp_path, "nix", "exec sleep 600")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(flake, "_MOST_S", 0.5)
+    with pytest.raises(InputError, match="'x' does not evaluate: nix took longer than 0"):
+        flake.systems("x", ["a"])
+
+
 def test_of_a_line_of_a_megabyte_the_sentence_has_both_ends(tmp_path, monkeypatch):
     put(tmp_path, "nix", "head -c 1000000 /dev/zero | tr '\\0' e >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
