@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from nixwulf.plugins.runtime.logprobs import Answer, Position, Prompt, Token, text_of
@@ -106,7 +107,11 @@ class Completions:
             "cache_prompt": bool(given),
             "ignore_eos": True,
         }
-        answer = positions(self.post("/v1/completions", request))
+        found = self.post("/v1/completions", request)
+        answer = self._up_to_a_character(found, count)
+        if answer is not None and (answer or given):
+            return answer
+        answer = positions(found)
         if not self.context:
             return _up_to_a_tie(answer)
         if len(answer) != count:
@@ -114,6 +119,31 @@ class Completions:
                 "failed", f"The server was asked for {count} tokens and gave {len(answer)}."
             )
         return answer
+
+    def _up_to_a_character(self, found: Any, count: int) -> Answer | None:
+        """Of llama-server, which leaves out a token that ends within a character, as of an emoji.
+
+        What comes after it is of a text that is not known. None where no token is left out.
+
+        Args:
+            found: the answer, which says how many tokens were made.
+            count: that were asked for.
+        """
+        try:
+            parts = (found["choices"][0]["logprobs"] or {"content": []})["content"]
+            if len(parts) >= count or found["usage"]["completion_tokens"] != count:
+                return None
+            return tuple(map(_position, takewhile(self._is_whole, parts)))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
+            return None
+
+    def _is_whole(self, part: Mapping[str, Any]) -> bool:
+        """Whether a token has all of its text, not the last bytes of a character alone."""
+        text = str(part["token"])
+        if text.isascii():
+            return True
+        own = self.post("/detokenize", {"tokens": [_id(part)]})["content"]
+        return str(own).strip() == text.strip()
 
 
 def positions(answer: Any) -> Answer:
