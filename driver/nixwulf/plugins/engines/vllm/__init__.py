@@ -99,8 +99,10 @@ class Vllm(Engine):
         "max_num_seqs": Parameter(default=0, minimum=0, help="sequences at once; 0: vLLM's own"),
     }
     reserved_arguments: ClassVar = {
-        "--model --tokenizer --hf-config-path --download-dir": "models in the sweep",
-        "--host --port --uds --api-key --api-server-count -asc": "nothing: the driver asks it",
+        "--model --served-model-name --tokenizer --hf-config-path --download-dir": "models in the sweep",
+        "--host --port --uds --api-key --api-server-count -asc --config": (
+            "nothing: the driver starts it and asks it"
+        ),
         "--seed": "seed of the sweep",
         "--tensor-parallel-size -tp --pipeline-parallel-size -pp": "the axes nodes and parallelism",
         "--data-parallel-size -dp": "parallelism: [replicas]",
@@ -111,7 +113,6 @@ class Vllm(Engine):
         "--enforce-eager": "the parameter eager",
         "--max-model-len": "the parameter max_model_len",
         "--max-num-seqs": "the parameter max_num_seqs",
-        "--config": "arguments, one by one",
     }
     reserved_variables: ClassVar = {
         **nccl.RESERVED,
