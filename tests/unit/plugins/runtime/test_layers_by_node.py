@@ -100,6 +100,8 @@ def test_llama_cpp_is_given_the_layers_in_the_order_of_its_devices(tmp_path):
 def test_the_record_has_what_llama_cpps_log_says_of_each_node(tmp_path):
     run = run_of(tmp_path, "fastest")
     first, second = (run.data_address(node) for node in run.nodes)
+    # hand-made: a line for each of two nodes (form: load_tensors of
+    # https://github.com/ggml-org/llama.cpp/blob/master/src/llama-model.cpp)
     log = (
         "load_tensors:   CPU_Mapped model buffer size =     0.75 MiB\n"
         f"load_tensors: RPC0[{first}:50052] model buffer size =    40.25 MiB\n"
@@ -177,7 +179,9 @@ def test_tune_gives_the_case_of_the_split_to_a_sweep(tmp_path):
 
 
 def test_one_node_is_what_every_split_is_held_against():
+    # no output: columns of the table
     row = {"nodes": 2, "parallelism": "pipeline", "parameters": '{"split": "fastest", "t": 1}'}
+    # no output: columns of the table
     one = {"nodes": 1, "parallelism": "single", "parameters": '{"split": "auto", "t": 1}'}
     assert same(row, without=OVER_NODES) == same(one, without=OVER_NODES)
     assert same(row) != same({**row, "parameters": one["parameters"]})

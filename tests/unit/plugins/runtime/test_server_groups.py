@@ -167,10 +167,12 @@ def test_an_explanation_of_groups_names_what_to_explain_in_their_place():
 
 
 def test_one_node_is_what_groups_are_held_against():
+    # no output: columns of the table
     row = {"nodes": 4, "parallelism": "pipeline", "parameters": '{"servers": 2}'}
+    # no output: columns of the table
     one = {"nodes": 1, "parallelism": "single", "parameters": '{"servers": 1}'}
     assert same(row, without=OVER_NODES) == same(one, without=OVER_NODES)
-    assert same(row) != same({**row, "parameters": '{"servers": 1}'})
+    assert same(row) != same({**row, "parameters": one["parameters"]})
 
 
 def test_each_group_is_served_by_its_own_lines_and_its_head_answers():
@@ -206,6 +208,8 @@ def test_what_llama_cpp_placed_is_known_of_the_nodes_of_all_groups(tmp_path):
         run.engine_found["devices", node.node.name] = ()
     for size, group in enumerate(replicas(run), start=1):
         addresses = [group.data_address(node) for node in group.nodes]
+        # hand-made: a line a node (form: load_tensors of
+        # https://github.com/ggml-org/llama.cpp/blob/master/src/llama-model.cpp)
         lines = (f"RPC0[{one}:50052] model buffer size = {size}.00 MiB\n" for one in addresses)
         devices.record_placed(group, "".join(lines))
     assert run.engine_facts["placed"] == "n1: 1.0 MiB, n2: 1.0 MiB, n3: 2.0 MiB, n4: 2.0 MiB"
