@@ -6,6 +6,7 @@ import errno
 import importlib
 import io
 import keyword
+import os
 import sys
 from contextlib import suppress
 
@@ -97,6 +98,8 @@ def main() -> None:
     interrupts.handle()
     try:
         code = cli(standalone_mode=False)
+        if sys.stdout:
+            sys.stdout.flush()
     except click.ClickException as error:
         error.message = one_line(error.message)  # type: ignore[misc]
         error.show()
@@ -117,4 +120,9 @@ def main() -> None:
             raise
         _complain("There is not enough memory; look at 'ulimit -v' and at what else runs.")
         code = EXIT_USAGE
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:  # what it holds would be written, and fail, once more at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code if isinstance(code, int) else 0)

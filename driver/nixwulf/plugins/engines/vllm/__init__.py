@@ -99,7 +99,9 @@ class Vllm(Engine):
         "max_num_seqs": Parameter(default=0, minimum=0, help="sequences at once; 0: vLLM's own"),
     }
     reserved_arguments: ClassVar = {
-        "--model --served-model-name --tokenizer --hf-config-path --download-dir": "models in the sweep",
+        "--model --served-model-name --tokenizer --hf-config-path --download-dir": (
+            "models in the sweep"
+        ),
         "--host --port --uds --api-key --api-server-count -asc --config": (
             "nothing: the driver starts it and asks it"
         ),
