@@ -1,14 +1,8 @@
 """Layers shared out over nodes of unequal speed, by real llama.cpp over RPC."""
 
-import os
 import re
-import signal
-import threading
-import time
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 from lab_under_test import Silent, recorded
@@ -19,12 +13,11 @@ from nixwulf.sweep.sweep_file import parse_sweep
 
 SERVERS_LEFT = "grep -lsE 'rpc-server|llama-server' /proc/[0-9]*/comm || true"
 FAST, SLOW = 80.0, 20.0
-RUNS_S, STANDS_S = 0.005, 0.045
 
 
 @pytest.fixture(scope="module")
 def unequal(cluster):
-    """The lab, whose second node is said to be slower; `slowed` makes it so."""
+    """The lab, whose first node is said to be the fastest."""
     speeds = [FAST, SLOW, SLOW, SLOW]
     nodes = [
         replace(node, memory_bandwidth_gbs=gbs)
@@ -36,7 +29,6 @@ def unequal(cluster):
 def plan_for(cluster, split):
     document = {
         "name": "unequal",
-        # Large enough for a token to take longer than the turns of a slowed process.
         "models": {"tiny": {"random": {"hidden": 768, "heads": 12, "feed_forward": 2048}}},
         "matrix": {
             "benchmark": ["llama-bench"],
@@ -58,53 +50,9 @@ def nodes(unequal):
         yield connected
 
 
-def rpc_servers(address):
-    """Processes of this machine that are RPC servers on an address."""
-    for line in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = line.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"rpc-server" in words[0] and address.encode() in words:
-            yield int(line.parent.name)
-
-
-@contextmanager
-def slowed(address):
-    """The RPC server of a node has a tenth of its time, stopped and continued in turns."""
-    over = threading.Event()
-
-    def slow():
-        while not over.is_set():
-            found = list(rpc_servers(address))
-            for _ in range(50):
-                for number in found:
-                    for one, seconds in ((signal.SIGSTOP, STANDS_S), (signal.SIGCONT, RUNS_S)):
-                        try:
-                            os.kill(number, one)
-                        except ProcessLookupError:
-                            break
-                        time.sleep(seconds)
-                if over.is_set() or not found:
-                    time.sleep(0.05)
-                    break
-
-    thread = threading.Thread(target=slow)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-def test_fewer_layers_on_a_slower_node_are_faster_and_the_text_stays(nodes, unequal, tmp_path):
-    address = unequal.nodes[1].fabrics["rdma-like"].address
+def test_a_slower_node_gets_fewer_layers_and_the_text_stays(nodes, unequal, tmp_path):
     run = partial(recorded, nodes, tmp_path, SERVERS_LEFT)
-    found = {}
-    with slowed(address):
-        for split in ("auto", "fastest", "bandwidth"):
-            found[split] = run(plan_for(unequal, split))
+    found = {split: run(plan_for(unequal, split)) for split in ("auto", "fastest", "bandwidth")}
     for record in found.values():
         assert record["outcome"] == "ok", record.get("failure")
         assert record["sanity"]["text"]["agrees"]
@@ -121,8 +69,3 @@ def test_fewer_layers_on_a_slower_node_are_faster_and_the_text_stays(nodes, uneq
     assert "-ts" not in given["auto"]
     assert given["fastest"][given["fastest"].index("-ts") + 1] == "8/1"
     assert given["bandwidth"][given["bandwidth"].index("-ts") + 1] == "7/2"
-    speed = {
-        split: next(m["value"] for m in record["metrics"] if m["name"] == "decode")
-        for split, record in found.items()
-    }
-    assert speed["fastest"] > 1.2 * speed["auto"]

@@ -194,7 +194,8 @@ def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
 
 def _platforms(record: Record, plan: Mapping[str, Any] | None) -> tuple[PlatformFacts, ...] | None:
     """One for each node; None where a platform's own speed was never measured, as the lab's."""
-    described = plan["cluster"]["document"].get("nodes", ()) if plan else ()
+    cluster_file = (plan or {}).get("cluster", {}).get("document", {})
+    described = cluster_file.get("nodes", ())
     own = {one["name"]: one.get(_BANDWIDTH) for one in described}
     count = int(record["case"]["nodes"])  # JSON's 2.0 is an integer
     if count > _MOST_NODES:
