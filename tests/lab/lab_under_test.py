@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +179,13 @@ def recorded(nodes, folder, left, plan, on_phase=lambda phase: None):
     assert load(path) == record
     assert "".join(node.script(left) for node in nodes.nodes.values()) == ""
     return record
+
+
+def recorded_each(nodes, folder, left, plan):
+    """Every case of a plan with its record, each recorded as the only one."""
+    return [
+        (case, recorded(nodes, folder, left, replace(plan, cases=(case,)))) for case in plan.cases
+    ]
 
 
 class Silent:

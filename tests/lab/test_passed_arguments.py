@@ -3,11 +3,10 @@
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from functools import partial
 
 import pytest
-from lab_under_test import Silent, recorded
+from lab_under_test import Silent, recorded_each
 
 from nixwulf.plugins.engines import find
 from nixwulf.plugins.runtime import passthrough
@@ -47,11 +46,7 @@ def nodes(cluster):
 
 @pytest.fixture
 def run(nodes, tmp_path):
-    def each_case(plan):
-        one = partial(recorded, nodes, tmp_path, LEFT)
-        return [(case, one(replace(plan, cases=(case,)))) for case in plan.cases]
-
-    return each_case
+    return partial(recorded_each, nodes, tmp_path, LEFT)
 
 
 @pytest.mark.parametrize("benchmark", ["serve", "llama-bench"])

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 from gguf import GGUFReader
-from lab_under_test import Silent, recorded
+from lab_under_test import Silent, recorded_each
 
 from nixwulf.llm import random_gguf
 from nixwulf.llm.random_model import RandomModel
@@ -42,11 +42,7 @@ def nodes(cluster):
 
 @pytest.fixture
 def run(nodes, tmp_path):
-    def each_case(plan):
-        one = partial(recorded, nodes, tmp_path, LEFT)
-        return [(case, one(replace(plan, cases=(case,)))) for case in plan.cases]
-
-    return each_case
+    return partial(recorded_each, nodes, tmp_path, LEFT)
 
 
 def values(record):

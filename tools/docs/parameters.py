@@ -10,11 +10,10 @@ from typing import Any
 from markdown import code, codes, table
 
 from nixwulf.core.registry import Parameter
-from nixwulf.nodes import container
 from nixwulf.plugins.benchmarks import all_benchmarks
 from nixwulf.plugins.engines import all_engines
 from nixwulf.plugins.gates import all_gates
-from nixwulf.plugins.runtime import passthrough
+from nixwulf.sweep.plan import OF_EVERY_ENGINE
 
 _INTRODUCTION = """# Engines and benchmarks, and their parameters
 
@@ -37,7 +36,7 @@ def pages() -> dict[str, str]:
 
 
 def _parameters() -> str:
-    parts = [_INTRODUCTION, _table({container.NAME: container.PARAMETER, **passthrough.PARAMETERS})]
+    parts = [_INTRODUCTION, _table(OF_EVERY_ENGINE)]
     for title, found in (("Engines", all_engines()), ("Benchmarks", all_benchmarks())):
         parts.append(f"## {title}\n")
         for name, one in found.items():

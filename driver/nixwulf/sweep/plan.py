@@ -32,7 +32,8 @@ from nixwulf.sweep.sweep_file import Sweep, parse_sweep
 SCHEMA_VERSION = "1.1"
 COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
 """Of a point of a sweep, beside its parameters."""
-_OF_EVERY_ENGINE = {container.NAME: container.PARAMETER, **passthrough.PARAMETERS}
+OF_EVERY_ENGINE = {container.NAME: container.PARAMETER, **passthrough.PARAMETERS}
+"""Parameters that each engine has beside its own."""
 _MOST_POINTS = 10_000
 _MOST_REASONS = 10
 
@@ -144,8 +145,12 @@ def _keys(cases: Iterable[Case]) -> frozenset[str]:
 
 def _parameters(case: Case) -> dict[str, Any]:
     """Of a case, with those that it lacks because they are the default."""
-    known = _known_parameters(case.benchmark, case.engine, "")
-    return {key: one.default for key, one in known.items() if one.omitted} | case.parameters
+    return _left_out(_known_parameters(case.benchmark, case.engine, "")) | case.parameters
+
+
+def _left_out(known: Mapping[str, Parameter]) -> dict[str, Any]:
+    """The values with which a parameter is not in a case, by its name."""
+    return {key: one.default for key, one in known.items() if one.omitted}
 
 
 def _chosen(cases: Sequence[Case], query: str) -> tuple[Case, ...]:
@@ -284,6 +289,7 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
                 )
             ]
             models = block["model"] if engine else [None]
+            unsaid = _left_out(own)
             count += len(models) * len(found) * math.prod(map(len, parameters.values()))
             if count > _MOST_POINTS:
                 raise InputError(
@@ -293,10 +299,11 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
             for model, place, *values in itertools.product(models, found, *parameters.values()):
                 coordinates = {"engine": engine, "model": model, **asdict(place), "benchmark": name}
                 point = {key: value for key, value in coordinates.items() if value is not None}
-                point["parameters"] = dict(zip(parameters, values, strict=True))
-                for one, parameter in own.items():
-                    if parameter.omitted and point["parameters"][one] == parameter.default:
-                        del point["parameters"][one]
+                point["parameters"] = {
+                    name: value
+                    for name, value in zip(parameters, values, strict=True)
+                    if name not in unsaid or value != unsaid[name]
+                }
                 key = json.dumps(point, sort_keys=True)
                 if key not in seen:
                     seen.add(key)
@@ -337,7 +344,7 @@ def _known_parameters(benchmark: str, engine: str | None, source: str) -> dict[s
     found = benchmarks.find(benchmark, source)
     others: Mapping[str, Parameter] = {}
     if engine:
-        others = {**engines.find(engine, source).parameters, **_OF_EVERY_ENGINE}
+        others = {**engines.find(engine, source).parameters, **OF_EVERY_ENGINE}
     for key in found.parameters.keys() & others.keys():
         if found.engines is None or engine in found.engines:
             raise InputError(
