@@ -124,9 +124,13 @@ def garbage_to(_: Stage, name: str, port: str) -> None:
 def damage(stage: Stage, program: str, how: str) -> None:
     """Put a damaged program where nodes find it before the real one."""
 
+    # A node has a /tmp of its own, so it does not see a clone below it, nor its .venv.
+    script = shutil.copy(HERE / "damage.py", stage.folder)
+    python = str(Path(sys.executable).resolve())
+
     def wrapper(folder: Path, real: str) -> None:
         mark = str(stage.folder / "damaged")
-        words = (sys.executable, str(HERE / "damage.py"), mark, how, real)
+        words = (python, script, mark, how, real)
         path = folder / program
         path.unlink(missing_ok=True)
         path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
