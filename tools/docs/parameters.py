@@ -46,7 +46,20 @@ def _parameters() -> str:
                 parts.append(f"Listens on {codes(ports)}.\n")
             if one.parameters:
                 parts.append(_table(one.parameters))
+            parts += _reserved(getattr(one, "reserved_arguments", {}), "`arguments`")
+            parts += _reserved(getattr(one, "reserved_variables", {}), "`environment`")
     return "\n".join(parts)
+
+
+def _reserved(reserved: Mapping[str, str], key: str) -> list[str]:
+    """What of a key the driver sets itself, as a table with what to use instead; none without."""
+    if not reserved:
+        return []
+    grouped: dict[str, list[str]] = {}
+    for names, instead in reserved.items():
+        grouped.setdefault(instead, []).extend(names.split())
+    rows = ([codes(names), instead] for instead, names in grouped.items())
+    return [table([f"refused in {key}", "use instead"], rows)]
 
 
 def _what(one: Any) -> str:

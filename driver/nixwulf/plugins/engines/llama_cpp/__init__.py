@@ -46,7 +46,9 @@ class LlamaCpp(Engine):
     are asked for (`-ngl 999`): with 99 the last 28 of Llama 3.1 405B stayed on the CPU. `--fit off`
     keeps llama-server from changing the case's options; repacked weights are off everywhere,
     because RPC servers never use them. Without `split` no `--tensor-split` is given: llama.cpp
-    shares layers out by the free memory of the devices, and tensors in equal parts.
+    shares layers out by the free memory of the devices, and tensors in equal parts. `arguments` go
+    to llama-bench and to the llama-server by which its text is judged: of flags that those two take
+    in different forms (`-nkvo 1`, `-nkvo`) use the benchmark serve.
 
     The device is proved by llama-bench's `devices` and `n_gpu_layers`, by each RPC server's list
     and by llama-server's lines at verbosity 4; other ones are `fallback`. The transport is proved
@@ -59,7 +61,9 @@ class LlamaCpp(Engine):
     also = ("ollama",)
     parameters: ClassVar = options.PARAMETERS
     reserved_arguments = options.RESERVED
-    reserved_variables: ClassVar = {"GGML_RPC_*": "the axis transport", "GGML_RDMA_*": "transport"}
+    reserved_variables: ClassVar = dict.fromkeys(
+        ("GGML_RPC_*", "GGML_RDMA_*"), "the axis transport"
+    )
     text_parameters = ("backend", "type_k", "type_v")
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
     local_programs = tuple(install.PROGRAMS)
