@@ -269,6 +269,8 @@ def _placements(question: Question) -> Iterator[Placement]:
 def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
     """Those that the cluster has, each with its placement."""
     cluster = question.cluster
+    choices = engines.find(question.engine, "--engine").parameters.get("split")
+    fastest = choices and FASTEST in choices.choices
     for placement in _placements(question):
         if placement.problem(cluster):
             continue
@@ -276,14 +278,12 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
             fabric = cluster.fabrics[placement.fabric]
             nodes = placement.nodes_of(cluster)
             split, transport = str(placement.parallelism), placement.transport
-            yield Candidate(nodes, split, fabric, transport), placement
-            for groups in range(2, 1 + min(len(nodes) // 2, question.batch)):
-                if len(nodes) % groups == 0:
-                    yield Candidate(nodes, split, fabric, transport, groups=groups), placement
-            choices = engines.find(question.engine, "--engine").parameters.get("split")
-            unequal = len({node.bandwidth_gbs for node in nodes}) > 1
-            if split == "pipeline" and unequal and choices and FASTEST in choices.choices:
-                yield Candidate(nodes, split, fabric, transport, split=FASTEST), placement
+            counts = range(1, 1 + max(1, min(len(nodes) // 2, question.batch)))
+            for groups in (count for count in counts if len(nodes) % count == 0):
+                one = Candidate(nodes, split, fabric, transport, groups=groups)
+                yield one, placement
+                if split == "pipeline" and fastest and any(map(_unequal, one.servers)):
+                    yield replace(one, split=FASTEST), placement
         elif placement.parallelism == REPLICAS:
             if not (question.fabrics or question.transports):
                 yield Candidate(placement.nodes_of(cluster), REPLICAS), placement
@@ -292,6 +292,10 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
             first = {node.platform: node for node in reversed(cluster.nodes)}
             nodes = tuple(node for node in cluster.nodes if node in first.values())
             yield from ((Candidate((node,), "single"), placement) for node in nodes)
+
+
+def _unequal(server: Candidate) -> bool:
+    return len({node.bandwidth_gbs for node in server.nodes}) > 1
 
 
 def _unsupported(question: Question, candidate: Candidate, placement: Placement) -> str | None:

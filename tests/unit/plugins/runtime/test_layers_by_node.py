@@ -185,3 +185,23 @@ def test_one_node_is_what_every_split_is_held_against():
     one = {"nodes": 1, "parallelism": "single", "parameters": '{"split": "auto", "t": 1}'}
     assert same(row, without=OVER_NODES) == same(one, without=OVER_NODES)
     assert same(row) != same({**row, "parameters": one["parameters"]})
+
+
+def test_predictions_of_servers_of_two_unequal_nodes_each_have_the_split_too():
+    four = load_cluster("framework-4")
+    nodes = tuple(
+        replace(node, memory_bandwidth_gbs=50.0) if place % 2 else node
+        for place, node in enumerate(four.nodes)
+    )
+    model = read_model("gpt-oss-20b", "mxfp4")
+    asked = {"nodes": (4,), "batch": 4, "transports": ("tcp",)}
+    value = {
+        (one.candidate.groups, one.candidate.split): one.plain.decode.value
+        for one in answer(Question(replace(four, nodes=nodes), model, **asked)).forecasts
+        if one.candidate.parallelism == "pipeline"
+    }
+    assert value[2, "fastest"] > 1.2 * value[2, ""]
+    # A pair whose nodes are alike has nothing to choose.
+    paired = replace(four, nodes=(nodes[0], nodes[2], nodes[1], nodes[3]))
+    alone = answer(Question(paired, model, **asked)).forecasts
+    assert {one.candidate.groups for one in alone if one.candidate.split} == {1}
