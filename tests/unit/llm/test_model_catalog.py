@@ -72,6 +72,12 @@ def test_a_model_is_found_by_its_own_name_and_by_each_alias(model):
         ("DeepSeek-V3.2-Exp", "DeepSeek-V3.2"),
         ("GLM-4.7-Flash-GGUF", "GLM-4.7-Flash"),
         ("gemma3:27b", "gemma-3-27b"),
+        ("deepseek-r1:1.5b", "Qwen2.5-1.5B"),
+        ("DeepSeek-R1-Distill-Llama-8B-Q4_K_M", "Llama-3.1-8B"),
+        ("deepseek-r1:671b", "DeepSeek-R1-671B"),
+        ("TinyLlama-1.1B-Chat-v1.0", "TinyLlama-1.1B"),
+        ("QwQ-32B-Q4_K_M", "Qwen2.5-32B"),
+        ("Mistral-7B-Instruct-v0.3", "Mistral-7B"),
     ],
 )
 def test_a_model_is_found_by_the_name_of_its_files(name, found):
