@@ -46,6 +46,7 @@ def check_text(
     seconds = allowed_s(run.limits)
     servers = replicas(run)
     count, references, spent = _references(engine, servers[0], model, folder, fits, seconds / 2)
+    own = "the endpoint itself, asked twice" if engine.elsewhere else "the same nodes, twice"
     left_out = _not_asked(folder, fits, references)
     lengths = [tokens for tokens in fits if tokens in references]
     cpu = cpu_reference(engine, servers[0], model, folder)
@@ -59,7 +60,7 @@ def check_text(
         worst = next((n for n, one in enumerate(asked) if one.parted), 0)
     texts = asked[worst]
     left_out |= texts.left_out
-    words = {None: "the same nodes, twice", 1: "one node"}.get(count, f"{count} nodes, pipeline")
+    words = {None: own, 1: "one node"}.get(count, f"{count} nodes, pipeline")
     words = "the CPU" if texts.wrong and texts.wrong is texts.cpu else words
     found.sanity["text"] = document(
         texts.judged, texts.wrong or texts.parted or texts.judged[0], words, left_out
@@ -77,8 +78,8 @@ def check_text(
     if count is None and len(set(observed)) <= _FEW:
         raise RunFailure(
             "gibberish",
-            f"Greedy text has {len(set(observed))} tokens over and over, and the model fits no "
-            "other nodes to compare with.",
+            f"Greedy text has {len(set(observed))} tokens over and over, and there are no other "
+            "nodes to compare with that hold the model.",
         )
 
 
@@ -136,7 +137,9 @@ def _references(
     seconds: float,
 ) -> tuple[int | None, References, float]:
     """The nodes that gave the texts to compare with, None for the run's own; texts; seconds."""
-    count = memory.fewest_nodes(run, model.sizes if model else None)
+    count = None
+    if not engine.elsewhere:
+        count = memory.fewest_nodes(run, model.sizes if model else None)
     if count is not None:
         kept = folder.get(run.case, count)
         if kept is not None:

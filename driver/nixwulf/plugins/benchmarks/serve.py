@@ -131,7 +131,7 @@ async def _measure(run: Run, endpoints: Sequence[Endpoint]) -> list[Metric]:
         for endpoint in endpoints:
             clocks = Clocks(endpoint.run, endpoint.server)
             client = await stack.enter_async_context(endpoint.async_client())
-            servers.append(LoadTarget(client, endpoint.model, clocks.on_event))
+            servers.append(LoadTarget(client, endpoint.model, clocks.on_event, endpoint.answers_as))
             watched.append((endpoint, servers[-1], clocks))
         watching = asyncio.create_task(_watch(watched))
         loading = asyncio.create_task(_load(run, servers))

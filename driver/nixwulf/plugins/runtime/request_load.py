@@ -24,6 +24,7 @@ from nixwulf.plugins.runtime.openai_stream import (
     ask,
     body,
     count_prompt,
+    other_model,
 )
 
 if TYPE_CHECKING:
@@ -141,12 +142,14 @@ class Pass:
 class LoadTarget:
     """A server of a load: on_event is called for each event; busy: its requests in flight.
 
-    sent: requests so far.
+    answers_as: the name of a model that its answers may give alone; empty: any. sent: requests so
+    far.
     """
 
     client: httpx.AsyncClient
     model: str
     on_event: Callable[[], None]
+    answers_as: str = ""
     busy: int = 0
     sent: int = 0
 
@@ -256,6 +259,9 @@ class Load:
         server.sent += 1
         server.busy += 1
         try:
-            return await ask(server.client, PATHS[self.api], request, server.on_event)
+            answer = await ask(server.client, PATHS[self.api], request, server.on_event)
         finally:
             server.busy -= 1
+        if problem := other_model(server.answers_as, {"model": answer.model}):
+            raise StreamError(problem)
+        return answer
