@@ -42,11 +42,13 @@ def check_text(
         found: gets the comparison, and the failure where they differ.
         folder: references of earlier runs, to which new ones are added.
     """
-    fits = fitting(run, model) if folder.long_prompts else (SHORT,)
+    fits: Sequence[int] = (SHORT,)
+    if folder.long_prompts:
+        fits = (SHORT, *LONG) if engine.elsewhere else fitting(run, model)
     seconds = allowed_s(run.limits)
     servers = replicas(run)
     count, references, spent = _references(engine, servers[0], model, folder, fits, seconds / 2)
-    own = "the endpoint itself, asked twice" if engine.elsewhere else "the same nodes, twice"
+    own = "the endpoint itself" if engine.elsewhere else "the same nodes, twice"
     left_out = _not_asked(folder, fits, references)
     lengths = [tokens for tokens in fits if tokens in references]
     cpu = cpu_reference(engine, servers[0], model, folder)
@@ -63,7 +65,10 @@ def check_text(
     words = {None: own, 1: "one node"}.get(count, f"{count} nodes, pipeline")
     words = "the CPU" if texts.wrong and texts.wrong is texts.cpu else words
     found.sanity["text"] = document(
-        texts.judged, texts.wrong or texts.parted or texts.judged[0], words, left_out
+        texts.judged,
+        texts.wrong or texts.parted or texts.judged[0],
+        f"not compared: {words}, asked twice" if engine.elsewhere else words,
+        left_out,
     )
     if cpu is not None:
         found.sanity["text"]["cpu"] = texts.cpu.numbers() if texts.cpu else {"left_out": cpu}
