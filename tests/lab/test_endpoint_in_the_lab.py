@@ -32,6 +32,13 @@ for one in /proc/[0-9]*; do
   esac
 done 2>/dev/null
 """
+# The same weights, by a server that the driver starts.
+OURS = {
+    "engine": ["llama.cpp"],
+    "model": {"random": {"layers": 4}},
+    "url": None,
+    "threads": 1,
+}
 LOAD = {"n_prompt": 64, "n_gen": 32, "requests": 4}
 
 
@@ -105,7 +112,7 @@ def llama_server(node, folder, port, *more):
 @pytest.fixture(scope="module")
 def nodes(cluster, tmp_path_factory):
     folder = tmp_path_factory.mktemp("servers")
-    with session.session(plan_for(cluster), Silent()) as connected:
+    with session.session(plan_for(cluster, **OURS), Silent()) as connected:
         head = connected.nodes["n1"]
         open_one = llama_server(head, folder, PORT, "-a", "mine", "-np", "1", "-c", "2048")
         locked = llama_server(head, folder, LOCKED, "-a", "mine", "--api-key", KEY)
@@ -144,17 +151,15 @@ def test_what_runs_is_measured_as_it_is_and_says_what_it_is(run, cluster, tmp_pa
 
 
 def test_decode_is_that_of_the_same_server_when_the_driver_starts_it(run, cluster):
-    own = {"engine": ["llama.cpp"], "url": None, "threads": 1}
     theirs = metrics_of(run(plan_for(cluster)))
-    ours = metrics_of(run(plan_for(cluster, model={"random": {"layers": 4}}, **own)))
+    ours = metrics_of(run(plan_for(cluster, **OURS)))
     assert 0.5 < median(theirs["decode"]) / median(ours["decode"]) < 2
 
 
 def test_quality_is_what_llama_cpp_gives_for_the_same_weights(run, cluster):
     asked = {"benchmark": "quality", "positions": 48, "n_prompt": 256, "needles": 2}
-    own = {"engine": ["llama.cpp"], "url": None, "threads": 1}
     theirs = metrics_of(run(plan_for(cluster, **asked)))
-    ours = metrics_of(run(plan_for(cluster, model={"random": {"layers": 4}}, **asked, **own)))
+    ours = metrics_of(run(plan_for(cluster, **OURS, **asked)))
     assert theirs["perplexity"]["value"] == pytest.approx(ours["perplexity"]["value"], rel=1e-3)
     assert theirs["divergence"]["value"] < 1e-6
     assert theirs["needle_recall"]["value"] == ours["needle_recall"]["value"]

@@ -436,8 +436,7 @@ class Clocks:
 
         Args:
             run: with both limits.
-            process: what is watched, and stopped at a limit; None: a server that the run did not
-                start, which only its answers show to live, and nobody stops.
+            process: what is watched, and stopped at a limit; None: somebody else's server.
             life: signs of life of a silent program; None: those of the run.
         """
         self._run = run
@@ -458,9 +457,8 @@ class Clocks:
         run, now = self._run, time.monotonic()
         if now > run.deadline:
             self._end("timeout", f"The run took longer than {run.limits.wall_s:g} s")
-        came_at = max(self._event_at, standstill.last_end())
-        if self._process:
-            came_at = max(came_at, self._process.output_at)
+        output_at = self._process.output_at if self._process else 0.0
+        came_at = max(output_at, self._event_at, standstill.last_end())
         if came_at > self._progress_at:
             self._begin(came_at)
         if now < self._look_at:
