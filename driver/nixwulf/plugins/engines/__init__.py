@@ -176,7 +176,7 @@ class Engine(ABC):
         if taken := passthrough.problem(given, self.reserved_arguments, self.reserved_variables):
             return taken
         if point.get("served") and not self.elsewhere:
-            return f"{self.name} reads a model by its path or id, not one that another has 'served'"
+            return f"{self.name} reads a model itself, and 'served' names one that a server has"
         nodes, parallelism = point["nodes"], point["parallelism"]
         if nodes > 1 and parallelism not in self.parallelisms:
             return f"{self.name} splits a model by {' and '.join(self.parallelisms)} only"

@@ -158,7 +158,8 @@ class LoadTarget:
 class Load:
     """Greedy requests of n_prompt tokens over an API, each to the server with fewest in flight.
 
-    extra is what requests say beside the API's own keys. No two requests have the same prompt.
+    extra is what requests say beside the API's own keys. numbers are those of the prompts, of which
+    no two are the same.
     """
 
     servers: Sequence[LoadTarget]
@@ -166,7 +167,7 @@ class Load:
     seed: int
     n_prompt: int
     extra: dict[str, Any] = field(default_factory=_IGNORE_EOS.copy)
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
     async def prepare(self) -> Counting | None:
         """Learn how the server counts prompts, and whether it knows ignore_eos; None: it does not.
@@ -210,7 +211,7 @@ class Load:
             StreamError: an answer is not whole.
         """
         prompt = counting.prompt if counting else row
-        numbers = list(itertools.islice(self._numbers, requests))
+        numbers = list(itertools.islice(self.numbers, requests))
         texts = [prompt(number, self.n_prompt, self.seed) for number in numbers]
         answers: list[tuple[Answer, int]] = []
         waiting = iter(texts)
@@ -249,7 +250,7 @@ class Load:
         return await count_prompt(server.client, PATHS[self.api], request)
 
     def _row(self, words: int) -> str:
-        return row(next(self._numbers), words, self.seed)
+        return row(next(self.numbers), words, self.seed)
 
     def _request(self, server: LoadTarget, text: str, n_gen: int) -> dict[str, Any]:
         return body(self.api, server.model, text, n_gen, self.seed) | self.extra
