@@ -157,6 +157,8 @@ def _found() -> list[dict[str, Any]]:
 
     rows = []
     for engine in all_engines().values():
+        if engine.elsewhere:
+            continue
         installation = engine.find_local()
         places = installation.programs if installation else {}
         names = engine.local_programs or engine.programs

@@ -36,7 +36,7 @@ class Model:
     random: weights that the driver makes; path: a file or folder on the nodes, and
     tokenizer: the file beside it of engines that want one; id: a name on Hugging Face, which the
     engine itself fetches or finds in its cache. hub, sha256: the repository that a file is from,
-    and what it should be.
+    and what it should be. served: the name that a server which already runs has for it.
     """
 
     name: str
@@ -46,11 +46,13 @@ class Model:
     tokenizer: str | None = None
     hub: str | None = None
     sha256: str | None = None
+    served: str | None = None
 
     @property
     def digest(self) -> str:
         """sha256 of the definition; of a file, its path only."""
         name = {"path": self.path} if self.path else {"id": self.id}
+        name = {"served": self.served} if self.served else name
         name |= {"tokenizer": self.tokenizer} if self.tokenizer else {}
         definition = asdict(self.random) if self.random else name
         return fingerprint(definition)
@@ -60,7 +62,7 @@ class Model:
         """The counts that decide how it splits: of random weights, or of a known name."""
         if self.random:
             return self.random.shape
-        name = PurePosixPath(self.path or self.id or "").name
+        name = PurePosixPath(self.path or self.id or self.served or "").name
         try:
             return catalog.find(name.removesuffix(".gguf").removesuffix(".m")).shape
         except InputError:
@@ -69,7 +71,7 @@ class Model:
 
 @dataclass(frozen=True)
 class PlacedModel:
-    """A model on nodes: its path, the same on all, or its name on Hugging Face; and its bytes.
+    """A model on nodes: its path, the same on all, or its name of another kind; and its bytes.
 
     bytes is None when a node lacks it, and missing_on is that node's name; also by name. sha256 is
     that of the file on the head, None where it was not read. sizes is
@@ -90,6 +92,8 @@ class PlacedModel:
         random = self.model.random
         if self.model.id:
             return {"name": self.model.name, "hub": self.path}
+        if self.model.served:
+            return {"name": self.model.name, "served": self.path}
         if random is None:
             return {"name": self.model.name, "file": self.path, **size, **sha256}
         return {
@@ -114,8 +118,8 @@ def parse_model(name: str, values: dict[str, Any], source: str) -> Model:
     Raises:
         InputError: random weights that cannot be made.
     """
-    if "path" in values or "id" in values:
-        keys = ("path", "id", "tokenizer", "hub", "sha256")
+    if "random" not in values:
+        keys = ("path", "id", "tokenizer", "hub", "sha256", "served")
         return Model(name, None, *(values.get(key) for key in keys))
     return Model(name, random=parse_random_model(values["random"], f"{source}.random"))
 
@@ -137,8 +141,8 @@ def place(
     Raises:
         NixwulfError: a node did not answer, or a file could not be made or copied.
     """
-    if model.id:
-        return PlacedModel(model, model.id, None)
+    if name := model.id or model.served:
+        return PlacedModel(model, name, None)
     if model.random is None:
         path = model.path or ""
         sizes = {node.node.name: _size(node, path) for node in nodes}

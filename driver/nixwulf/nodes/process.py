@@ -176,6 +176,11 @@ class OwnedProcess:
         return self.ended is None
 
     @property
+    def program(self) -> str:
+        """Its name without its place."""
+        return self.argv[0].rpartition("/")[2]
+
+    @property
     def seconds(self) -> float:
         """How long it ran, or has run."""
         return (self.ended or time.monotonic()) - self.started

@@ -281,11 +281,14 @@ def _check_transport(
         )
         for node in run.nodes
     }
-    known_by = (engine or benchmark).rdma_known_by or None
-    problem = transport.problem(fabric, asked, nodes, benchmark.proof_bytes, known_by)
-    if engine and not problem:
-        problem = next(filter(None, map(engine.transport_problem, replicas(run))), None)
-    unproved = None if problem else transport.uncounted(asked, nodes, known_by)
+    problem: str | None = None
+    unproved: str | None = transport.NOT_STARTED
+    if not (engine and engine.elsewhere):
+        known_by = (engine or benchmark).rdma_known_by or None
+        problem = transport.problem(fabric, asked, nodes, benchmark.proof_bytes, known_by)
+        if engine and not problem:
+            problem = next(filter(None, map(engine.transport_problem, replicas(run))), None)
+        unproved = None if problem else transport.uncounted(asked, nodes, known_by)
     found.sanity["transport"] = transport.document(asked, nodes, problem, unproved)
     if problem:
         raise RunFailure("fallback", problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from nixwulf.perf.scenarios.candidates import LeftOut, Placement, placements
 from nixwulf.plugins import benchmarks, engines, gates, meters, switches
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.run import Case
+from nixwulf.results.publish.secrets import HIDDEN
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_plan
 from nixwulf.sweep.sweep_file import Sweep, parse_sweep
@@ -36,6 +38,7 @@ OF_EVERY_ENGINE = {container.NAME: container.PARAMETER, **passthrough.PARAMETERS
 """Parameters that each engine has beside its own."""
 _MOST_POINTS = 10_000
 _MOST_REASONS = 10
+_LOGIN = re.compile(r"://[^/]*@")
 
 
 @dataclass(frozen=True)
@@ -369,8 +372,9 @@ def _check_parameters(
         for value in values:
             expected = next(filter(None, (owner.problem(value) for owner in owners)), None)
             if expected:
+                shown = _LOGIN.sub(f"://{HIDDEN}@", value) if isinstance(value, str) else value
                 raise InputError(
-                    f"{source}: the parameter {key!r} is {value!r}, expected {expected}."
+                    f"{source}: the parameter {key!r} is {shown!r}, expected {expected}."
                 )
 
 
@@ -408,6 +412,7 @@ def impossible(
         if model.id and not engine.hub_models:
             return f"{engine.name} reads a file, not a model by its name on Hugging Face"
         known = {**point, "random": model.random, "shape": model.shape}
+        known["served"] = model.served or model.id if engine.elsewhere else model.served
         reason = placement.refusal(engine, cluster, placement.nodes_of(cluster), known)
         if reason:
             return reason

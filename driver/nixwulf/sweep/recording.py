@@ -17,6 +17,7 @@ from nixwulf.core.metric import Metric
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes.process import OwnedProcess
+from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.results.publish.secrets import HIDDEN, is_secret, named_secrets
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
@@ -55,7 +56,8 @@ def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> 
         repetition: of the case, from 1.
         started: when it began, with its time zone.
     """
-    secrets = set[str]().union(*(named_secrets(p.argv, p.environment) for p in run.owned))
+    secrets = passthrough.secrets(run.case.parameters)
+    secrets = secrets.union(*(named_secrets(p.argv, p.environment) for p in run.owned))
     long = sorted((one for one in secrets if len(one) >= _SHORTEST_SECRET), key=len, reverse=True)
     _hide_in_files(run.raw, long)
     tails = log_tails(run) if found.outcome != "ok" else {}

@@ -42,10 +42,13 @@ def check_text(
         found: gets the comparison, and the failure where they differ.
         folder: references of earlier runs, to which new ones are added.
     """
-    fits = fitting(run, model) if folder.long_prompts else (SHORT,)
+    fits: Sequence[int] = (SHORT,)
+    if folder.long_prompts:
+        fits = (SHORT, *LONG) if engine.elsewhere else fitting(run, model)
     seconds = allowed_s(run.limits)
     servers = replicas(run)
     count, references, spent = _references(engine, servers[0], model, folder, fits, seconds / 2)
+    own = "the endpoint itself" if engine.elsewhere else "the same nodes, twice"
     left_out = _not_asked(folder, fits, references)
     lengths = [tokens for tokens in fits if tokens in references]
     cpu = cpu_reference(engine, servers[0], model, folder)
@@ -59,10 +62,13 @@ def check_text(
         worst = next((n for n, one in enumerate(asked) if one.parted), 0)
     texts = asked[worst]
     left_out |= texts.left_out
-    words = {None: "the same nodes, twice", 1: "one node"}.get(count, f"{count} nodes, pipeline")
+    words = {None: own, 1: "one node"}.get(count, f"{count} nodes, pipeline")
     words = "the CPU" if texts.wrong and texts.wrong is texts.cpu else words
     found.sanity["text"] = document(
-        texts.judged, texts.wrong or texts.parted or texts.judged[0], words, left_out
+        texts.judged,
+        texts.wrong or texts.parted or texts.judged[0],
+        f"not compared: {words}, asked twice" if engine.elsewhere else words,
+        left_out,
     )
     if cpu is not None:
         found.sanity["text"]["cpu"] = texts.cpu.numbers() if texts.cpu else {"left_out": cpu}
@@ -77,8 +83,8 @@ def check_text(
     if count is None and len(set(observed)) <= _FEW:
         raise RunFailure(
             "gibberish",
-            f"Greedy text has {len(set(observed))} tokens over and over, and the model fits no "
-            "other nodes to compare with.",
+            f"Greedy text has {len(set(observed))} tokens over and over, and there are no other "
+            "nodes to compare with that hold the model.",
         )
 
 
@@ -136,7 +142,9 @@ def _references(
     seconds: float,
 ) -> tuple[int | None, References, float]:
     """The nodes that gave the texts to compare with, None for the run's own; texts; seconds."""
-    count = memory.fewest_nodes(run, model.sizes if model else None)
+    count = None
+    if not engine.elsewhere:
+        count = memory.fewest_nodes(run, model.sizes if model else None)
     if count is not None:
         kept = folder.get(run.case, count)
         if kept is not None:

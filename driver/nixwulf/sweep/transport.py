@@ -12,6 +12,11 @@ from nixwulf.nodes.counters import SOFT_ROCE, Counters, RdmaCounters
 # The driver's own ssh crosses the management network: output of programs, and of `serve` the
 # stream. Below this it is never called the bulk of a run (see docs/results.md for measured values).
 CHATTER_BYTES = 1_000_000
+NOT_STARTED = (
+    "the driver did not start the server, so that nothing shows which nodes compute for it and by "
+    "what they talk"
+)
+"""Why counters prove nothing of a server that somebody else has started."""
 
 
 @dataclass(frozen=True)

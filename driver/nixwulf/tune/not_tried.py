@@ -18,7 +18,9 @@ def _engines(request: Request) -> Iterator[str]:
     for name, engine in engines.all_engines().items():
         if name in request.engines:
             continue
-        if name not in request.subject.engines:
+        if engine.elsewhere:
+            yield f"{name}: it measures a server that already runs, and starts none"
+        elif name not in request.subject.engines:
             forms = " or ".join(engine.model_suffixes) or "a folder of Hugging Face's form"
             yield f"{name}: it reads {forms}, not this model"
         elif request.cluster.is_lab and not engine.find_local():

@@ -49,7 +49,7 @@ def read_subject(
     Raises:
         InputError: for what no engine reads, and for unknown facts.
     """
-    known = engines.all_engines()
+    known = {name: one for name, one in engines.all_engines().items() if not one.elsewhere}
     path = PurePosixPath(text)
     readers = tuple(name for name, one in known.items() if path.suffix in one.model_suffixes)
     apart = any(known[name].tokenizer_apart for name in readers)

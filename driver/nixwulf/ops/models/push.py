@@ -22,7 +22,11 @@ def readers(cluster: Cluster, model: str, engine: str | None) -> list[str]:
     Without an engine the model's form decides: a GGUF is llama.cpp's, a folder is read by all.
     """
     known = engines.all_engines()
-    of_form = [name for name, one in known.items() if model.endswith(one.model_suffixes or "/")]
+    of_form = [
+        name
+        for name, one in known.items()
+        if not one.elsewhere and model.endswith(one.model_suffixes or "/")
+    ]
     default = engines.DEFAULT if engines.DEFAULT in of_form else next(iter(of_form), None)
     chosen = engines.find(engine, "--engine") if engine else known.get(default or "")
     everyone = [node.name for node in cluster.nodes]

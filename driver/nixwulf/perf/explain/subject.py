@@ -145,7 +145,8 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
             "has; name the run's folder."
         )
     found = None
-    for text in (described.get("hub"), described.get("file"), described.get("name"), name):
+    keys = ("hub", "served", "file", "name")
+    for text in (*(described.get(key) for key in keys), name):
         try:
             found = find(str(text)) if text else None
         except InputError:

@@ -112,9 +112,15 @@ class Placement:
                     f"compute on its CPU; take another engine, such as {engines.DEFAULT}"
                 )
         place = {"nodes": self.nodes, "parallelism": self.parallelism, "transport": self.transport}
+        servers = point["parameters"].get("servers", 1)
+        if engine.elsewhere and (self.parallelism == REPLICAS or servers > 1):
+            return (
+                f"{engine.name} starts no servers, so that it has no replicas or servers; give the "
+                "address of what spreads requests over them"
+            )
         if self.parallelism == REPLICAS:  # each is an engine on one node
             place |= {"nodes": 1, "parallelism": "single"}
-        elif (servers := point["parameters"].get("servers", 1)) > 1:
+        elif servers > 1:
             place["nodes"] = max(1, self.nodes // servers)
         return engine.unsupported(
             {

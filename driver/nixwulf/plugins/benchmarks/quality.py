@@ -15,8 +15,9 @@ from nixwulf.core.files import read_json, write_json
 from nixwulf.core.metric import Metric
 from nixwulf.core.naming import fingerprint
 from nixwulf.core.registry import Parameter
+from nixwulf.plugins import engines
 from nixwulf.plugins.benchmarks import Benchmark
-from nixwulf.plugins.engines.llama_cpp import ENGINE
+from nixwulf.plugins.engines import endpoint, llama_cpp
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.logprobs import Answer, answer_of, divergence, document_of, text_of
 from nixwulf.plugins.runtime.openai_completions import Completions
@@ -42,6 +43,7 @@ that government of the people, by the people, for the people, shall not perish f
 """.replace("\n", " ")
 _ASKED = "\nThe secret number of the cluster is"
 _DIGITS = 6
+_CACHE_TYPES = ("type_k", "type_v")
 # Of a text that has a token for so many at the least.
 _CHARACTERS = 8
 # Of a token's mean logarithm: a record holds 1e100.
@@ -50,6 +52,8 @@ _MOST = 230.0
 
 class Quality(Benchmark):
     """A model's text by log-probabilities, which llama-server gives for tokens that are forced.
+
+    Of an endpoint too, where a llama-server answers there.
 
     `perplexity` (PPL) of the first `positions` tokens of Lincoln's address at Gettysburg, given all
     before. `divergence` (nats): the mean Kullback-Leibler divergence of what comes next at the same
@@ -73,7 +77,7 @@ class Quality(Benchmark):
             default="", help="a model of the sweep that the text is compared with; empty: the first"
         ),
     }
-    engines = (ENGINE.name,)
+    engines = (llama_cpp.ENGINE.name, endpoint.ENGINE.name)
 
     def measure(self, run: Run) -> list[Metric]:
         """Ask the reference, unless it is kept, and the run; raises RunFailure."""
@@ -92,8 +96,9 @@ class Quality(Benchmark):
         pairs = [pair for pair in zip(expected, found, strict=True) if all(one.top for one in pair)]
         lost = -math.fsum(one.top[one.token] for _, one in pairs) / len(pairs)
         apart = math.fsum(divergence(one.top, two.top) for one, two in pairs) / len(pairs)
-        conditions = {key: values[key] for key in ("positions", "type_k", "type_v")}
-        needles = {key: values[key] for key in ("n_prompt", "needles", "type_k", "type_v")}
+        cache = {key: values[key] for key in _CACHE_TYPES if key in values}
+        conditions = {"positions": values["positions"], **cache}
+        needles = {"n_prompt": values["n_prompt"], "needles": values["needles"], **cache}
         share = 100 * sum(recalled) / len(recalled)
         perplexity = math.exp(min(lost, _MOST))
         return [
@@ -111,7 +116,14 @@ def _server(run: Run) -> Iterator[Completions]:
     """With room for both prompts; raises RunFailure where the model has less."""
     values = run.case.parameters
     needed = max(values["n_prompt"] + 2 * _DIGITS, values["positions"] + 1)
-    with ENGINE.completer(run, needed) as server:
+    with engines.find(run.case.engine or "").completer(run, needed) as server:
+        if not isinstance(server, Completions) or not server.context:
+            raise RunFailure(
+                "unsupported",
+                "The endpoint gives no log-probabilities of tokens that are forced, which quality "
+                "is made of; take benchmark: [serve], or a llama-server or vLLM behind the "
+                "address.",
+            )
         if server.context < needed:
             raise RunFailure(
                 "unsupported",
@@ -142,7 +154,8 @@ def _reference(run: Run) -> Answer:
     values = run.case.parameters
     placed = run.bring_model(values["reference"])
     own = run.on_first(memory.fewest_nodes(run, placed.sizes) or run.case.nodes)
-    cache = {key: ENGINE.parameters[key].default for key in ("type_k", "type_v")}
+    known = engines.find(own.case.engine or "").parameters
+    cache = {key: known[key].default for key in _CACHE_TYPES if key in known}
     parameters = {**own.case.parameters, **cache}
     case = replace(own.case, parameters=parameters, model=placed.model.name)
     case = replace(case, model_digest=placed.model.digest)

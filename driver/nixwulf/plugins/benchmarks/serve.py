@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -25,6 +27,7 @@ _CHECK_S = 0.1
 # Streams of a server that dies end first; its end is known this much later at the latest.
 _DEATH_S = 2.0
 _WARM_UP_TOKENS = 16
+_NUMBER_BITS = 48
 # Above it, a stream's times are the client's as much as the server's.
 _CLIENT_SHARE = 0.5
 # Chunks that the client reads at once are 0.01 to 0.02 ms apart; no engine is that fast.
@@ -131,10 +134,12 @@ async def _measure(run: Run, endpoints: Sequence[Endpoint]) -> list[Metric]:
         for endpoint in endpoints:
             clocks = Clocks(endpoint.run, endpoint.server)
             client = await stack.enter_async_context(endpoint.async_client())
-            servers.append(LoadTarget(client, endpoint.model, clocks.on_event))
+            servers.append(LoadTarget(client, endpoint.model, clocks.on_event, endpoint.answers_as))
             watched.append((endpoint, servers[-1], clocks))
         watching = asyncio.create_task(_watch(watched))
-        loading = asyncio.create_task(_load(run, servers))
+        # A server that outlives the run has the prompts of earlier ones in its cache.
+        first = 0 if endpoints[0].server else secrets.randbits(_NUMBER_BITS)
+        loading = asyncio.create_task(_load(run, servers, itertools.count(first)))
         try:
             await asyncio.wait({watching, loading}, return_when=asyncio.FIRST_COMPLETED)
             if loading.done() and loading.exception():
@@ -165,10 +170,10 @@ async def _watch(watched: Sequence[tuple[Endpoint, LoadTarget, Clocks]]) -> None
                 raise RunFailure(failure.outcome, where + failure.reason) from None
 
 
-async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
+async def _load(run: Run, servers: Sequence[LoadTarget], numbers: Iterator[int]) -> list[Metric]:
     case, values = run.case, run.case.parameters
     slots, n_gen, n_prompt = values["concurrency"], values["n_gen"], values["n_prompt"]
-    load = Load(servers, values["api"], case.seed, n_prompt)
+    load = Load(servers, values["api"], case.seed, n_prompt, numbers=numbers)
     counting = await load.prepare()
     if case.warm_up:
         await load.send(counting, slots, slots, min(n_gen, _WARM_UP_TOKENS))

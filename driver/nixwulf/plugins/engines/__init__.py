@@ -127,6 +127,8 @@ class Engine(ABC):
     """Whether each node reads the model, and not the head alone."""
     hub_models: bool = False
     """Whether it takes a model by its name on Hugging Face."""
+    elsewhere: bool = False
+    """Whether it is no program of the driver's, but a server that somebody else has started."""
     splits: Splits = Splits()
     """Its rules of how many nodes a model can be split over."""
     gpus: tuple[str, ...] = ("amd", "nvidia", "apple")
@@ -165,6 +167,7 @@ class Engine(ABC):
         Args:
             point: Its coordinates and `parameters`. `random` is its RandomModel and `fabric_kind`
                 the kind of its fabric, or None; `cables` and `control` are as for `cables_problem`;
+                `served` is the name that a server has for the model, if the sweep gives one;
                 `shape` is the model's, as far as it is known; `gpus` are the vendors of its nodes'
                 GPUs, with an empty one where a platform has none, and `bandwidths` those of their
                 memory by node, GB/s, 0 where one is not known.
@@ -172,6 +175,8 @@ class Engine(ABC):
         given = point["parameters"]
         if taken := passthrough.problem(given, self.reserved_arguments, self.reserved_variables):
             return taken
+        if point.get("served") and not self.elsewhere:
+            return f"{self.name} reads a model itself, and 'served' names one that a server has"
         nodes, parallelism = point["nodes"], point["parallelism"]
         if nodes > 1 and parallelism not in self.parallelisms:
             return f"{self.name} splits a model by {' and '.join(self.parallelisms)} only"

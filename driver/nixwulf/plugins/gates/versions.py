@@ -28,7 +28,7 @@ def _engines(context: GateContext, node: Node) -> list[Engine]:
     from nixwulf.plugins.engines import all_engines
 
     if context.engine is not None:
-        return [context.engine]
+        return [] if context.engine.elsewhere else [context.engine]
     if context.case is not None:
         return []
     programs = context.facts[node.name].programs

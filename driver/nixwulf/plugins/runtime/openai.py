@@ -7,13 +7,14 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.plugins.runtime.logprobs import TOP
 from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.openai_stream import other_model
 from nixwulf.plugins.runtime.run import Case, Clocks, Run, RunFailure, failure_of
 
 if TYPE_CHECKING:
@@ -44,24 +45,39 @@ def demand(case: Case) -> Demand:
     return Demand(values.get("concurrency", 1), tokens)
 
 
+class Declined(RunFailure):
+    """A server that answered a request with an HTTP status that is no success."""
+
+    def __init__(self, reason: str, status: int) -> None:
+        """Keep the status beside the sentence."""
+        super().__init__("failed", reason)
+        self.status = status
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """A server of a run: a Unix socket here, forwarded by ssh, so that no port of the head is open.
 
-    model: the name that requests give; server: the process whose end ends the run.
+    model: the name that requests give. server: the process whose end ends the run; None: the run
+    did not start it, so that nothing is known of its end but that it does not answer. base_url:
+    what stands before the paths; of https its host is held against the certificate. headers: of
+    each request. answers_as: the name of a model that its answers may give alone; empty: any.
     """
 
     run: Run
     socket: Path
     model: str
-    server: OwnedProcess
+    server: OwnedProcess | None
+    base_url: str = _BASE_URL
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    answers_as: str = ""
 
     def client(self) -> httpx.Client:
         """A client of the server; its requests give paths."""
         import httpx
 
         transport = httpx.HTTPTransport(uds=str(self.socket))
-        return httpx.Client(transport=transport, base_url=_BASE_URL)
+        return httpx.Client(transport=transport, base_url=self.base_url, headers=self.headers)
 
     def async_client(self) -> httpx.AsyncClient:
         """A client for many requests at once, without a time limit: the run's clocks are that."""
@@ -71,7 +87,8 @@ class Endpoint:
         transport = httpx.AsyncHTTPTransport(uds=str(self.socket), limits=limits)
         return httpx.AsyncClient(
             transport=transport,
-            base_url=_BASE_URL,
+            base_url=self.base_url,
+            headers=self.headers,
             timeout=None,  # noqa: S113 - the clocks of the run
         )
 
@@ -83,9 +100,13 @@ class Endpoint:
             request: The body, sent as JSON.
 
         Raises:
-            RunFailure: The server ended, refused, or a clock of the run ran out.
+            Declined: It refused.
+            RunFailure: The server ended, a clock of the run ran out, or another model answered.
         """
-        return self._answer("POST", path, request)
+        answer = self._answer("POST", path, request)
+        if isinstance(answer, dict) and (problem := other_model(self.answers_as, answer)):
+            raise RunFailure("failed", problem)
+        return answer
 
     def get(self, path: str) -> Any:
         """The JSON that the server answers to GET of a path; raises RunFailure as `post` does."""
@@ -94,6 +115,7 @@ class Endpoint:
     def _answer(self, method: str, path: str, request: Mapping[str, Any] | None) -> Any:
         answers: list[Any] = []
         errors: list[str] = []
+        refusals: list[int] = []
 
         def ask() -> None:
             body = bytearray()
@@ -110,7 +132,8 @@ class Endpoint:
                     answers.append(json.loads(body))
                 else:
                     words = " ".join(body[:_MOST_WORDS].decode(errors="replace").split())
-                    errors.append(f"{answer.status_code} {words}")
+                    refusals.append(answer.status_code)
+                    errors.append(f"{answer.status_code} {words}".rstrip())
             except Exception as error:  # whatever came: nobody else hears of it in this thread
                 errors.append(str(error) or type(error).__name__)
 
@@ -122,7 +145,8 @@ class Endpoint:
             self.require_running()
             clocks.check()
         if errors:
-            raise RunFailure("failed", f"{self._program!r} did not answer {path!r}: {errors[0]}.")
+            reason = f"{self._program!r} did not answer {path!r}: {errors[0]}."
+            raise Declined(reason, refusals[0]) if refusals else RunFailure("failed", reason)
         return answers[0]
 
     def greedy(self, count: int) -> dict[str, Any]:
@@ -158,7 +182,7 @@ class Endpoint:
                     if answer.is_success:
                         return
                     if answer.status_code == hopeless:
-                        words = self.server.last_line()
+                        words = self.server.last_line() if self.server else "it answers so"
                         raise RunFailure("failed", f"{self._program!r} does not work: {words}")
                 self.require_running()
                 clocks.check()
@@ -166,11 +190,11 @@ class Endpoint:
 
     def require_running(self) -> None:
         """Raise RunFailure when the server, or what serves it on the other nodes, has ended."""
-        if not self.server.running:
+        if self.server and not self.server.running:
             raise failure_of(self.server, repr(self._program))
         if any(p.background and not p.running and not p.stopped_by_driver for p in self.run.owned):
             raise RunFailure("failed", f"{self._program!r} lost a node.")
 
     @property
     def _program(self) -> str:
-        return self.server.argv[0].rpartition("/")[2]
+        return self.server.program if self.server else self.base_url

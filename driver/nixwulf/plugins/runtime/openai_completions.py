@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from nixwulf.plugins.runtime.logprobs import Answer, Position, Prompt, Token, text_of
+from nixwulf.plugins.runtime.logprobs import TOP, Answer, Position, Prompt, Token, text_of
 from nixwulf.plugins.runtime.run import RunFailure
 
 # Characters of a text that has at least so many tokens, and about.
@@ -33,13 +33,15 @@ class Completions:
     post: sends a request to a path and gives the JSON of the answer. request: what each has, such
     as the model. context: tokens that the server has room for; 0 of one that does not tokenize: it
     is asked texts of about a length, and nothing long. wanted: how it is asked for
-    log-probabilities.
+    log-probabilities. forced_in_prompt: whether a token is forced as the last of a prompt (vLLM),
+    not by a bias (llama-server).
     """
 
     post: Callable[[str, Mapping[str, Any]], Any]
     request: Mapping[str, Any]
     context: int
     wanted: Mapping[str, Any]
+    forced_in_prompt: bool = False
 
     def prompt(self, tokens: int) -> Prompt | None:
         """The first tokens of the text, as the model's tokenizer makes them; raises RunFailure."""
@@ -64,14 +66,16 @@ class Completions:
         return found
 
     def forced(self, before: Sequence[int], token: int) -> Position:
-        """What llama-server gives for a token after others, whose logarithm is in the top too.
+        """What the server gives for a token after others, whose logarithm is in the top too.
 
-        A bias makes it the one that is taken; log-probabilities are of before any bias. There are
-        none of a token that is the first part of a character.
+        Of llama-server a bias makes it the one that is taken; log-probabilities are of before any
+        bias. There are none of a token that is the first part of a character.
 
         Raises:
             RunFailure: it took another one, or gave no answer.
         """
+        if self.forced_in_prompt:
+            return self._in_prompt(before, token)
         request = {
             **self.request,
             **self.wanted,
@@ -94,6 +98,29 @@ class Completions:
         if next(iter(own)) != token:
             raise RunFailure("unsupported", "This build of llama-server takes no 'logit_bias'.")
         return Position(token, own)
+
+    def _in_prompt(self, before: Sequence[int], token: int) -> Position:
+        """By prompt_logprobs, whose lists have the prompt's own token beside the likeliest.
+
+        https://github.com/vllm-project/vllm/blob/main/vllm/entrypoints/openai/completion/protocol.py
+        """
+        request = {
+            **self.request,
+            "prompt": [*before, token],
+            "max_tokens": 1,
+            "prompt_logprobs": TOP,
+        }
+        answer = self.post("/v1/completions", request)
+        try:
+            last = answer["choices"][0]["prompt_logprobs"][-1]
+            top: dict[Token, float] = {
+                int(number): _logarithm(one["logprob"]) for number, one in last.items()
+            }
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
+            raise _without_tokens(answer) from None
+        if token not in top:
+            raise _without_tokens(answer)
+        return Position(token, top)
 
     def complete(self, prompt: Prompt, given: Sequence[Token], count: int) -> Answer | None:
         """What begins with given tokens is computed on top of the same prompt's cache."""

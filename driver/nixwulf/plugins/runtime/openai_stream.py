@@ -58,7 +58,8 @@ class Answer:
     sent: when the request was sent; came: when each chunk with text came; both in seconds of this
     machine's monotonic clock. prompt_tokens, tokens and cached_tokens are the server's own counts
     (usage). Where it streams no usage, prompt_tokens is None and tokens are the chunks with text.
-    finish is why it ended; timings are its own figures where it gives any (llama-server).
+    finish is why it ended; timings are its own figures where it gives any (llama-server). model is
+    what the server calls the model that answered, empty where it does not say.
     """
 
     sent: float
@@ -68,6 +69,7 @@ class Answer:
     cached_tokens: int
     finish: str
     timings: Mapping[str, float]
+    model: str = ""
 
     @property
     def counted(self) -> bool:
@@ -95,6 +97,22 @@ class Answer:
         came_ms = [round((moment - self.sent) * 1e3, 4) for moment in self.came]
         known = {key: value for key, value in asdict(self).items() if value is not None}
         return {**known, "came": came_ms, "timings": dict(self.timings)}
+
+
+def other_model(asked: str, answer: Mapping[str, Any]) -> str | None:
+    """Why an answer is of another model than the one that was asked for, or None.
+
+    Args:
+        asked: the name that it has to give; empty: any.
+        answer: as JSON; one that names no model may be of any.
+    """
+    named = answer.get("model")
+    if not asked or not isinstance(named, str) or named in ("", asked):
+        return None
+    return (
+        f"The endpoint was asked for the model {asked!r} and says that {named!r} answered; ask for "
+        "that, or correct the server."
+    )
 
 
 def body(api: str, model: str, prompt: str, n_gen: int, seed: int) -> dict[str, Any]:
@@ -187,6 +205,7 @@ class StreamReader:
         self._ended = False
         self._usage: _Usage | None = None
         self._timings: dict[str, float] = {}
+        self._model = ""
 
     def feed(self, data: bytes, moment: float) -> None:
         """Take the next bytes of the stream, read at a moment; raises StreamError.
@@ -243,9 +262,11 @@ class StreamReader:
             cached_tokens=usage.cached_tokens,
             finish=self._finish,
             timings=self._timings,
+            model=self._model,
         )
 
     def _take(self, event: Mapping[str, Any], moment: float) -> None:
+        self._model = str(event.get("model") or self._model)
         for choice in event.get("choices") or ():
             delta = choice.get("delta") or {}
             if choice.get("text") or any(delta.get(name) for name in _DELTA_TEXTS):

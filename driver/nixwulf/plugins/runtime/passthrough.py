@@ -102,7 +102,7 @@ def problem(
         for flags, instead in reserved.items():
             if any(_same(_flag(word), flag) for flag in flags.split()):
                 return f"the driver sets {word.partition('=')[0]} itself; use {instead}"
-    for name in _read(parameters.get(ENVIRONMENT, ""), ""):
+    for name in given_variables(parameters):
         for taken, instead in {**_OF_EVERY_ENGINE, **variables}.items():
             if name == taken or (taken.endswith("*") and name.startswith(taken[:-1])):
                 return f"the driver sets {name} itself; use {instead}"
@@ -140,10 +140,21 @@ def arguments(parameters: Mapping[str, Any]) -> list[str]:
     return shlex.split(parameters.get(ARGUMENTS, ""))
 
 
+def given_variables(parameters: Mapping[str, Any]) -> dict[str, str | None]:
+    """The variables of a case as its sweep has them, None where the value is the driver's own."""
+    return _read(parameters.get(ENVIRONMENT, ""), "")
+
+
+def secrets(parameters: Mapping[str, Any]) -> set[str]:
+    """The values that a case takes from the driver's own environment, which no record may have."""
+    taken = (name for name, value in given_variables(parameters).items() if value is None)
+    return {os.environ[name] for name in taken if os.environ.get(name)}
+
+
 def environment(parameters: Mapping[str, Any]) -> dict[str, str]:
     """The variables of a case; raises NixwulfError where this environment lacks a secret."""
     found = {}
-    for name, value in _read(parameters.get(ENVIRONMENT, ""), "").items():
+    for name, value in given_variables(parameters).items():
         given = os.environ.get(name) if value is None else value
         if given is None:
             raise NixwulfError(

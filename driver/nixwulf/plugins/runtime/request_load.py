@@ -24,6 +24,7 @@ from nixwulf.plugins.runtime.openai_stream import (
     ask,
     body,
     count_prompt,
+    other_model,
 )
 
 if TYPE_CHECKING:
@@ -141,12 +142,14 @@ class Pass:
 class LoadTarget:
     """A server of a load: on_event is called for each event; busy: its requests in flight.
 
-    sent: requests so far.
+    answers_as: the name of a model that its answers may give alone; empty: any. sent: requests so
+    far.
     """
 
     client: httpx.AsyncClient
     model: str
     on_event: Callable[[], None]
+    answers_as: str = ""
     busy: int = 0
     sent: int = 0
 
@@ -155,7 +158,8 @@ class LoadTarget:
 class Load:
     """Greedy requests of n_prompt tokens over an API, each to the server with fewest in flight.
 
-    extra is what requests say beside the API's own keys. No two requests have the same prompt.
+    extra is what requests say beside the API's own keys. numbers are those of the prompts, of which
+    no two are the same.
     """
 
     servers: Sequence[LoadTarget]
@@ -163,7 +167,7 @@ class Load:
     seed: int
     n_prompt: int
     extra: dict[str, Any] = field(default_factory=_IGNORE_EOS.copy)
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
     async def prepare(self) -> Counting | None:
         """Learn how the server counts prompts, and whether it knows ignore_eos; None: it does not.
@@ -207,7 +211,7 @@ class Load:
             StreamError: an answer is not whole.
         """
         prompt = counting.prompt if counting else row
-        numbers = list(itertools.islice(self._numbers, requests))
+        numbers = list(itertools.islice(self.numbers, requests))
         texts = [prompt(number, self.n_prompt, self.seed) for number in numbers]
         answers: list[tuple[Answer, int]] = []
         waiting = iter(texts)
@@ -246,7 +250,7 @@ class Load:
         return await count_prompt(server.client, PATHS[self.api], request)
 
     def _row(self, words: int) -> str:
-        return row(next(self._numbers), words, self.seed)
+        return row(next(self.numbers), words, self.seed)
 
     def _request(self, server: LoadTarget, text: str, n_gen: int) -> dict[str, Any]:
         return body(self.api, server.model, text, n_gen, self.seed) | self.extra
@@ -256,6 +260,9 @@ class Load:
         server.sent += 1
         server.busy += 1
         try:
-            return await ask(server.client, PATHS[self.api], request, server.on_event)
+            answer = await ask(server.client, PATHS[self.api], request, server.on_event)
         finally:
             server.busy -= 1
+        if problem := other_model(server.answers_as, {"model": answer.model}):
+            raise StreamError(problem)
+        return answer

@@ -377,7 +377,7 @@ class Run:
         To be asked before a client is stopped: some servers do not survive that.
         """
         return "".join(
-            f" {server.argv[0].rpartition('/')[2]!r} on node {server.node!r} {server.ending()}."
+            f" {server.program!r} on node {server.node!r} {server.ending()}."
             for server in self.servers
             if not server.running and not server.stopped_by_driver
         )
@@ -395,14 +395,14 @@ class Run:
     def _gone(self) -> set[str]:
         return {process.node for process in self.owned if process.cut_off}
 
-    def signs_of_life(self, process: OwnedProcess) -> tuple[Sign, ...]:
+    def signs_of_life(self, process: OwnedProcess | None) -> tuple[Sign, ...]:
         """Of a silent run: bytes on the fabric, or CPU time alone; empty where it is not counted.
 
         Raises:
             Unreachable: a node did not answer.
         """
         if self.fabric is None:
-            times = cpu_times(self.head, process)
+            times = cpu_times(self.head, process) if process else []
             spent = sum(time.user + time.kernel for time in times)
             return (Sign(spent, PROGRESS_CPU_S, "it used {:.2f} s of CPU time"),) if times else ()
         counters = read(self.workers)
@@ -420,7 +420,7 @@ class Run:
 
 
 class Clocks:
-    """The two clocks of a run, held against one of its processes from now on.
+    """The two clocks of a run, held against one of its processes or a foreign server from now on.
 
     A silent process is looked at twice, half of progress_s apart. What ends its silence is output,
     an event, or that this driver stood still itself, for then nobody listened.
@@ -429,14 +429,14 @@ class Clocks:
     def __init__(
         self,
         run: Run,
-        process: OwnedProcess,
+        process: OwnedProcess | None,
         life: Callable[[], tuple[Sign, ...]] | None = None,
     ) -> None:
         """Start the progress clock; the wall clock has run since the run began.
 
         Args:
             run: with both limits.
-            process: what is watched, and stopped at a limit.
+            process: what is watched, and stopped at a limit; None: somebody else's server.
             life: signs of life of a silent program; None: those of the run.
         """
         self._run = run
@@ -457,7 +457,8 @@ class Clocks:
         run, now = self._run, time.monotonic()
         if now > run.deadline:
             self._end("timeout", f"The run took longer than {run.limits.wall_s:g} s")
-        came_at = max(self._process.output_at, self._event_at, standstill.last_end())
+        output_at = self._process.output_at if self._process else 0.0
+        came_at = max(output_at, self._event_at, standstill.last_end())
         if came_at > self._progress_at:
             self._begin(came_at)
         if now < self._look_at:
@@ -489,10 +490,11 @@ class Clocks:
         self._seen = None
 
     def _silence(self) -> str:
-        program = self._process.argv[0].rpartition("/")[2]
-        return f"{program!r} was silent for {self._run.limits.progress_s:g} s"
+        program = repr(self._process.program) if self._process else "The endpoint"
+        return f"{program} was silent for {self._run.limits.progress_s:g} s"
 
     def _end(self, outcome: str, reason: str) -> NoReturn:
         deaths = self._run.deaths()
-        self._process.stop()
+        if self._process:
+            self._process.stop()
         raise RunFailure(outcome, f"{reason}.{deaths}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -87,6 +88,8 @@ def known_words(
     for key, value in _facts(kept):
         if isinstance(value, str) and _PRIVATE_FACT.search(key):
             found.add_fact(key.lower(), value)
+    for record in kept:
+        found.add_url(str(record.get("case", {}).get("parameters", {}).get("url", "")))
     variables = _variables(kept, frozenset({"HOME"}))
     of_nodes = (v for k, v in _facts(kept) if k == "home" and isinstance(v, str))
     for home in (*homes, *variables, *of_nodes):
@@ -175,6 +178,11 @@ class _Private:
         self.add("".join(node.get("host_key", "").split(" ")[1:2]), "key", "[key]")
         for outside in (node.get("meter", {}), node.get("power_switch", {})):
             self.add_host(urlsplit(outside.get("url", "")).hostname or "", "[host]")
+
+    def add_url(self, url: str) -> None:
+        """The host of an address that a case has; what is no address has none."""
+        with suppress(ValueError):
+            self.add_host(urlsplit(url).hostname or "", "[host]")
 
 
 def _places(names: Iterable[str]) -> dict[str, str]:

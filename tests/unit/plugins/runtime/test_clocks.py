@@ -16,7 +16,7 @@ LEAST = 100
 class Silent:
     """A process that prints nothing."""
 
-    argv = ("/bin/llama-server",)
+    program = "llama-server"
     output_at = 0.0
     stopped = False
 

@@ -40,7 +40,7 @@ def endpoint(tmp_path, monkeypatch):
     server.first, server.flood, server.pause_s = b"", b"", 0
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     process = SimpleNamespace(
-        argv=("server",), running=True, output_at=0.0, background=True, stop=lambda: None
+        program="server", running=True, output_at=0.0, background=True, stop=lambda: None
     )
     run = SimpleNamespace(
         limits=SimpleNamespace(wall_s=60, progress_s=60),

@@ -80,8 +80,10 @@ OTHERS = {
     "plugins/runtime/mpi.py": {"-c", "-daemon"},
     "plugins/runtime/nccl.py": {"-c"},
 }
-# Not of one program: what they have in common, and what starts none.
+# Not of one program: what they have in common, and what starts none. Whatever answers behind an
+# endpoint is asked what it is, and what it does not know is unknown.
 COMMON = {
+    *(f"plugins/engines/endpoint/{name}.py" for name in ("__init__", "answers", "server", "url")),
     "plugins/engines/__init__.py",
     "plugins/engines/local.py",
     "plugins/engines/serving.py",

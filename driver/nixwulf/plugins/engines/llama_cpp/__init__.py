@@ -221,7 +221,7 @@ class LlamaCpp(Engine):
         """A llama-server, which has no more room than the model was trained for."""
         verbose = options.verbose(devices.flags(run, "llama-server"))
         with self._server(run, ["-np", "1", "-c", str(context), *verbose]) as endpoint:
-            devices.record_placed(run, _output(endpoint.server))
+            devices.record_placed(run, _output(_owned(run, "llama-server")[-1]))
             yield endpoint.completions(_room(endpoint.get("/props"), context))
 
     def on_cpu(self, run: Run) -> Run | str | None:

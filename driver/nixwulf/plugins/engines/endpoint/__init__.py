@@ -1,0 +1,121 @@
+"""endpoint: an OpenAI-compatible server that somebody else has started, asked as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nixwulf.nodes import container
+from nixwulf.plugins.engines import Engine
+from nixwulf.plugins.engines.endpoint import answers, server
+from nixwulf.plugins.engines.endpoint.url import Url, UrlParameter
+from nixwulf.plugins.engines.local import Installation, Progress
+from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime.logprobs import Completer
+from nixwulf.plugins.runtime.openai import Endpoint
+from nixwulf.plugins.runtime.run import Run
+
+
+class Foreign(Engine):
+    """What already serves: llama-server, vLLM, SGLang, Ollama, LM Studio, Lemonade, a router.
+
+    Nothing is started on a node, and nothing stopped. `url` is the address as the head reaches it,
+    before or after `/v1`; requests cross ssh to the head and go on from there, so that nothing has
+    to listen for others. The certificate of https is held against the address's host.
+
+    A model is `{served: NAME}`: GET /v1/models has to list it, and an answer that names another one
+    is `failed`. Program and version are asked of the server, else `unknown`. The key of a server
+    that wants one is `environment: [{OPENAI_API_KEY: null}]`: it is taken from the driver's own
+    environment and is in no record.
+
+    The text is compared with the server's own repeat alone. On several nodes their counters are
+    read, and prove nothing: a run has `proved: false` and a warning. `quality` needs the forced
+    tokens of llama-server or vLLM.
+    """
+
+    name = "endpoint"
+    parameters: ClassVar = {
+        "url": UrlParameter(
+            default="",
+            help="address of the server, as the first node reaches it: http://127.0.0.1:11434",
+        )
+    }
+    text_parameters = ("url",)
+    programs = ()
+    gpus = ("amd", "nvidia", "apple")
+    hub_models = True
+    elsewhere = True
+    lacking = "An endpoint is started by whoever has it; nothing of it is installed."
+
+    def install_local(self, progress: Progress) -> Installation:
+        """Nothing: a lab's nodes reach a server that is started there."""
+        return Installation("path", {}, "unknown")
+
+    def random_model(self, model: Any) -> Path:
+        """None is made: `unsupported` refuses it before."""
+        raise NotImplementedError
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Also a point without an address or a served name, and whatever only a start could take.
+
+        On one node or several: which take part is known to whoever started the server.
+        """
+        given = point["parameters"]
+        if not point.get("served"):
+            return (
+                f"{self.name} asks a server that already runs for a model by the name that it has "
+                "there; write {served: NAME} for the model, of those that GET /v1/models lists"
+            )
+        if not given.get("url"):
+            return (
+                f"{self.name} asks a server that already runs; give its address as the parameter "
+                "url: ['http://127.0.0.1:11434']"
+            )
+        for key in (passthrough.ARGUMENTS, container.NAME):
+            if given.get(key):
+                return (
+                    f"{self.name} starts nothing that could take {key}; leave {key} out, and "
+                    "restart the server with what you want"
+                )
+        for name in passthrough.given_variables(given):
+            if name != server.KEY:
+                return (
+                    f"{self.name} starts nothing that could take the variable {name}; the only one "
+                    f"it knows is {server.KEY}: null, the key of the server"
+                )
+        return super().unsupported(point)
+
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """None: the server itself is asked."""
+        return []
+
+    def start(self, run: Run) -> None:
+        """Ask the server whether it has the model, and what it is; nothing starts."""
+        with self.endpoint(run) as endpoint:
+            run.engine_facts |= server.identified(endpoint)
+            answers.require_answer(endpoint, run)
+
+    def on_cpu(self, run: Run) -> str:
+        """None: what computes is not the driver's to choose."""
+        return "the endpoint computes where it was started, and is not asked for another text"
+
+    @contextmanager
+    def completer(self, run: Run, context: int) -> Iterator[Completer]:
+        """By tokens' numbers where the server takes them, else by the text of its answers."""
+        with self.endpoint(run) as endpoint:
+            yield answers.completer(endpoint, run, context)
+
+    @contextmanager
+    def endpoint(self, run: Run) -> Iterator[Endpoint]:
+        """The server, which is there before and after."""
+        url = Url.of(run.case.parameters["url"])
+        headers = server.headers(run.case.parameters)
+        with run.head.forwarded(url.target) as local:
+            found = Endpoint(run, local, run.model, None, url.base, headers, run.model)
+            server.require_model(found)
+            yield found
+
+
+ENGINE = Foreign()

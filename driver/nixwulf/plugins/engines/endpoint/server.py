@@ -1,0 +1,195 @@
+"""What a foreign server says of itself: the models that it lists, its program and its version."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime.openai import Endpoint
+from nixwulf.plugins.runtime.run import RunFailure
+
+KEY = "OPENAI_API_KEY"
+MODELS = "/v1/models"
+UNKNOWN = "unknown"
+LLAMA_SERVER, VLLM = "llama-server", "vLLM"
+PROPERTIES = "/props"
+# A list of models is a few kilobytes of a router's, and no server computes for it.
+_ASK_S = 30.0
+_MOST_BYTES = 1 << 22
+_MOST_SHOWN = 8
+_QUOTED = 200
+_OK, _UNAUTHORIZED, _FORBIDDEN = 200, 401, 403
+# Others in a header's value end the header, or are refused with the key in the error's words.
+_OF_A_KEY = re.compile(r"[\x21-\x7e]+")
+_VERSION = re.compile(r"[\w.+-]{1,80}")
+
+
+@dataclass(frozen=True)
+class Program:
+    """How a program is recognised, and where it tells its version.
+
+    owner: what it puts into owned_by of the models that it lists; empty: it puts no word of its own
+    there, and is recognised by the answer itself. paths: the first that answers has the version
+    under key. Sources: where both were read.
+    """
+
+    name: str
+    owner: str
+    paths: tuple[str, ...]
+    key: str
+
+
+PROGRAMS = (
+    # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+    Program(LLAMA_SERVER, "llamacpp", (PROPERTIES,), "build_info"),
+    # https://github.com/vllm-project/vllm/blob/main/vllm/entrypoints/openai/api_server.py
+    Program(VLLM, "vllm", ("/version",), "version"),
+    # /get_server_info until https://github.com/sgl-project/sglang/pull/21463
+    Program("SGLang", "sglang", ("/server_info", "/get_server_info"), "version"),
+    # https://github.com/NVIDIA/TensorRT-LLM/blob/main/tensorrt_llm/serve/openai_server.py
+    Program("TensorRT-LLM", "tensorrt_llm", ("/version",), "version"),
+    # https://github.com/lemonade-sdk/lemonade/blob/main/docs/api/lemonade.md
+    Program("Lemonade", "lemonade", ("/v1/health",), "version"),
+    # Its own REST API has no version: https://lmstudio.ai/docs/developer/rest
+    Program("LM Studio", "organization_owner", (), ""),
+    # owned_by is whoever made the model: https://github.com/ollama/ollama/blob/main/docs/api.md
+    Program("Ollama", "", ("/api/version",), "version"),
+)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer to GET: its status, its body, and where a redirect points to."""
+
+    status: int
+    text: str
+    location: str
+
+    @property
+    def json(self) -> Any:
+        """The body; None of what is no JSON."""
+        try:
+            return json.loads(self.text)
+        except (ValueError, RecursionError):
+            return None
+
+
+def headers(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Of each request of a case: its key, where the sweep says that there is one.
+
+    Raises:
+        NixwulfError: this environment lacks it, or it cannot be sent.
+    """
+    key = passthrough.environment(parameters).get(KEY)
+    if key is None:
+        return {}
+    if not _OF_A_KEY.fullmatch(key):
+        raise NixwulfError(
+            f"{KEY} has a space, a line's end or another character that no key has; export it "
+            "again."
+        )
+    return {"Authorization": f"Bearer {key}"}
+
+
+def ask(endpoint: Endpoint, path: str) -> Reply:
+    """The answer to GET of a path, whatever it is; raises RunFailure where there is none."""
+    import httpx
+
+    seconds = endpoint.run.head.limit(_ASK_S)
+    limit, body = time.monotonic() + seconds, bytearray()
+    try:
+        with endpoint.client() as client, client.stream("GET", path, timeout=seconds) as answer:
+            for part in answer.iter_bytes():
+                body += part
+                if len(body) > _MOST_BYTES or time.monotonic() > limit:
+                    break
+            location = answer.headers.get("Location", "")
+            return Reply(answer.status_code, body.decode(errors="replace"), location)
+    except httpx.HTTPError as error:
+        words = str(error) or type(error).__name__
+        if isinstance(error, httpx.TimeoutException):
+            words = f"nothing in {seconds:.0f} s"
+        base = endpoint.base_url
+        raise RunFailure(
+            "failed",
+            f"Node {endpoint.run.head.node.name!r} gets no answer from {base!r} ({words}); start "
+            f"the server, or correct url in the sweep: 'curl {base}{MODELS}' there has to list "
+            "its models.",
+        ) from None
+
+
+def require_model(endpoint: Endpoint) -> None:
+    """Raise RunFailure where the server does not list the model, with those that it has."""
+    names = [str(one["id"]) for one in _listed(endpoint)]
+    if endpoint.model not in names:
+        shown = ", ".join(map(repr, names[:_MOST_SHOWN])) or "none"
+        more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+        raise RunFailure(
+            "failed",
+            f"{endpoint.base_url!r} does not list the model {endpoint.model!r}; it has {shown}"
+            f"{more}: write one of them as served in the sweep.",
+        )
+
+
+def _listed(endpoint: Endpoint) -> list[Mapping[str, Any]]:
+    """The models that the server lists; raises RunFailure for any other answer."""
+    reply, base = ask(endpoint, MODELS), endpoint.base_url
+    if reply.status in (_UNAUTHORIZED, _FORBIDDEN):
+        raise refused(endpoint, reply.status)
+    if reply.location:
+        raise RunFailure(
+            "failed", f"{base!r} points to {reply.location!r} instead; write that as url."
+        )
+    document = reply.json if reply.status == _OK else None
+    models = document.get("data") if isinstance(document, dict) else None
+    if isinstance(models, list) and all(isinstance(m, dict) and "id" in m for m in models):
+        return models
+    words = " ".join(reply.text.split())[:_QUOTED] or "nothing"
+    raise RunFailure(
+        "failed",
+        f"{base!r} answered GET {MODELS} with no list of models ({reply.status}: {words!r}); url "
+        "is what stands before /v1 of an OpenAI-compatible server, as http://127.0.0.1:11434.",
+    )
+
+
+def refused(endpoint: Endpoint, status: int) -> RunFailure:
+    """Why a server that answered 401 or 403 did, and what to do.
+
+    Args:
+        endpoint: the server.
+        status: of HTTP.
+    """
+    how = f"it does not take the key in {KEY}; export the right one"
+    if not endpoint.headers:
+        how = (
+            f"it wants a key; write environment: [{{{KEY}: null}}] among the parameters, and "
+            f"export {KEY} where you run nixwulf"
+        )
+    return RunFailure("failed", f"{endpoint.base_url!r} answered {status}: {how}.")
+
+
+def identified(endpoint: Endpoint) -> dict[str, str]:
+    """The program that answers and its version, as it tells them, for the record."""
+    own = next((one for one in _listed(endpoint) if one["id"] == endpoint.model), {})
+    owner = own.get("owned_by")
+    named = [one for one in PROGRAMS if one.owner and one.owner == owner]
+    for program in named or [one for one in PROGRAMS if not one.owner]:
+        version = _version(endpoint, program)
+        if named or version:
+            return {"program": program.name, "version": version or UNKNOWN}
+    return {"program": UNKNOWN, "version": UNKNOWN}
+
+
+def _version(endpoint: Endpoint, program: Program) -> str | None:
+    for path in program.paths:
+        document = ask(endpoint, path).json
+        found = document.get(program.key) if isinstance(document, dict) else None
+        if isinstance(found, str) and _VERSION.fullmatch(found):
+            return found
+    return None
