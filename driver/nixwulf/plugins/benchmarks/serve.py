@@ -24,7 +24,7 @@ from nixwulf.plugins.runtime.texts import KINDS, NUMBER_WORDS, ROWS, Counting
 from nixwulf.plugins.runtime.watched import watched
 from nixwulf.results.identity import REPLICAS
 
-_WARM_UP_TOKENS = 16
+WARM_UP_TOKENS = 16
 # Above it, a stream's times are the client's as much as the server's.
 _CLIENT_SHARE = 0.5
 # Chunks that the client reads at once are 0.01 to 0.02 ms apart; no engine is that fast.
@@ -35,9 +35,9 @@ _BULK_SHARE = 0.5
 # Of a prompt: less is the chat template, or a first word that two prompts happen to share.
 _CACHED_SHARE = 0.1
 # Tokens of a block of vLLM's cache, which only whole ones are taken from.
-_CACHE_BLOCK = 16
+CACHE_BLOCK = 16
 # Figures that llama-server gives of itself, https://github.com/ggml-org/llama.cpp/tree/master/tools/server
-_SERVER_FIGURES = {
+SERVER_FIGURES = {
     "server_prompt": ("prompt_ms", "ms"),
     "server_decode": ("predicted_per_second", "tok/s"),
 }
@@ -151,7 +151,7 @@ async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
     if depth:
         await load.fill(counting, slots)
     if case.warm_up:
-        await load.send(counting, slots, slots, min(n_gen, _WARM_UP_TOKENS))
+        await load.send(counting, slots, slots, min(n_gen, WARM_UP_TOKENS))
     passes = []
     for _ in range(case.samples):
         passes.append(await load.send(counting, values["requests"], slots, n_gen))
@@ -247,7 +247,7 @@ def _has_depth(answer: Answer, depth: int, counting: Counting) -> bool:
     That is the end of a chat's template, and a block that is not full.
     """
     missing = depth - (answer.cached_tokens or 0)
-    return missing <= counting.own + max(_CACHE_BLOCK, _CACHED_SHARE / 2 * depth)
+    return missing <= counting.own + max(CACHE_BLOCK, _CACHED_SHARE / 2 * depth)
 
 
 def _keep(run: Run, passes: Sequence[Pass]) -> None:
@@ -304,7 +304,7 @@ def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -
             windows=tuple(one.window for one in passes),
         ),
     ]
-    for name, (key, unit) in _SERVER_FIGURES.items():
+    for name, (key, unit) in SERVER_FIGURES.items():
         if all(answer.timings.get(key, 0) > 0 for answer in answers):
             found.append(metric(name, unit, [answer.timings[key] for answer in answers]))
     return [*found, metric("client_busy", "%", [one.client_share * 100 for one in passes])]
@@ -409,9 +409,13 @@ def warnings(
             f"Of {len(gaps)} chunks {together} were read at once with the one before: the server, "
             "the network or this machine delivers several together, so itl is not between tokens."
         )
-    busy = max(one.client_share for one in passes)
-    if busy > _CLIENT_SHARE:
-        found.append(
-            f"The client itself was busy for {busy:.0%} of the time: its own cost is in the times."
-        )
-    return found
+    return [*found, *busy_client(max(one.client_share for one in passes))]
+
+
+def busy_client(share: float) -> list[str]:
+    """A sentence where the client computed for too large a share of the time."""
+    if share <= _CLIENT_SHARE:
+        return []
+    return [
+        f"The client itself was busy for {share:.0%} of the time: its own cost is in the times."
+    ]

@@ -54,10 +54,11 @@ def context(parameters: Mapping[str, Any]) -> int:
     Args:
         parameters: of a benchmark that sends requests.
     """
+    once = sum(parameters.get(key, 0) for key in ("n_prompt", "depth", "system"))
     turns = parameters.get("turns", 1)
-    each = parameters.get("n_prompt", 0) + parameters.get("n_gen", 0) + _MARGIN
+    each = parameters.get("message", 0) + parameters.get("n_gen", 0) + _MARGIN
     tools = parameters.get("insertion", 0) * (turns // parameters.get("every", 1))
-    return int(parameters.get("depth", 0) + parameters.get("system", 0) + turns * each + tools)
+    return int(once + turns * each + tools)
 
 
 @dataclass(frozen=True)
