@@ -35,6 +35,7 @@ _SHARE = "cached_share"
 # Of a turn's prompt: a server that has less of the prompt before in its cache has dropped it. Whole
 # blocks alone are kept by some, and an answer need not be the same tokens when it is read again.
 _DROPPED_SHARE = 0.05
+_OTHER_SHARE = 0.05
 
 
 class Session(Benchmark):
@@ -42,12 +43,12 @@ class Session(Benchmark):
 
     A turn is a user's message of `message` tokens, every so many turns with `insertion` more, as of
     a tool's output, and an answer of `n_gen` tokens, which stands in the next turn's prompt as the
-    server wrote it. A metric of a turn has its number as condition `turn`, with `n_depth` tokens
-    that the conversation had before and `n_prompt` that came to it, a template's not counted.
+    server wrote it. A metric of a turn has its number as condition `turn`.
 
     `ttft` (ms): from sending a turn to its first text. `cached_share` (%): of the turn's prompt,
-    what the server had in its cache, by its usage or timings; left out where it does not tell.
-    `decode` (tok/s): of the turn's answer. `server_prompt`, `server_decode`: its own timings.
+    what the server had in its cache, by its usage or timings, with both numbers of tokens as
+    observed; left out where it does not tell.
+    `turn_decode` (tok/s): of the turn's answer. `server_prompt`, `server_decode`: its own timings.
     `session_time` (s): a whole session. `throughput` (tok/s): the answers of all sessions over the
     time of all. `client_busy` (%): the client's CPU time over that.
 
@@ -113,11 +114,10 @@ class Script:
         """Tokens of what the user says in a turn, of which the first is 1."""
         return self.message + (0 if turn % self.every else self.insertion)
 
-    def sizes(self, turn: int) -> dict[str, int]:
-        """The tokens that a turn's prompt has from the turns before, and those that are new."""
+    def prompt(self, turn: int) -> int:
+        """Tokens of a turn's whole prompt, a template's not counted."""
         before = sum(self.said(one) + self.n_gen for one in range(1, turn))
-        depth = self.system + before if turn > 1 and self.cache == _HIT else 0
-        return {"n_depth": depth, "n_prompt": self.system + before + self.said(turn) - depth}
+        return self.system + before + self.said(turn)
 
 
 @dataclass(frozen=True)
@@ -254,8 +254,7 @@ def metrics(
     found = []
     for turn in range(1, script.turns + 1):
         answers = [session[turn - 1] for one in passes for session in one.answers]
-        sizes = {} if conditions.get("prompts_in") else script.sizes(turn)
-        found += _of_turn(answers, state, {**conditions, "turn": turn, **sizes})
+        found += _of_turn(answers, state, {**conditions, "turn": turn})
     every = [answers for one in passes for answers in one.answers]
     seconds = [answers[-1].came[-1] - answers[0].sent for answers in every]
     wholes = [one.whole for one in passes]
@@ -288,7 +287,7 @@ def _of_turn(answers: Sequence[Answer], state: str, holds: Mapping[str, Any]) ->
         found.append(replace(metric(_SHARE, "%", shares), observed=means))
     rates = [answer.decode for answer in answers if answer.decode is not None]
     if rates and not any(map(came_in_bulk, answers)):
-        found.append(metric("decode", "tok/s", rates, spread=True))
+        found.append(metric("turn_decode", "tok/s", rates, spread=True))
     for name, (key, unit) in SERVER_FIGURES.items():
         if all(answer.timings.get(key, 0) > 0 for answer in answers):
             found.append(metric(name, unit, [answer.timings[key] for answer in answers]))
@@ -332,6 +331,19 @@ def warnings(
                 f"prompt of the turn before, the first {first.cached_tokens or 0} tokens of "
                 f"{before.prompt_tokens}: the server gave the slot away, or cannot go back in it."
             )
+    planned = [script.prompt(turn) for turn in range(1, script.turns + 1)]
+    prompts = [
+        (one.prompt_tokens or 0, plan)
+        for own in sessions
+        for one, plan in zip(own, planned, strict=True)
+    ]
+    if counting and (odd := [pair for pair in prompts if _is_other(*pair)]):
+        has, plan = odd[0]
+        found.append(
+            f"Of {len(prompts)} prompts {len(odd)} had another length than planned by the server's "
+            f"usage, the first {has} tokens instead of {plan}: a chat's template, or answers that "
+            "are other tokens when they are read again, as of random weights."
+        )
     short = [answer for answer in answers if not is_whole(answer, script.n_gen)]
     if short:
         found.append(
@@ -341,10 +353,14 @@ def warnings(
     if bulk := sum(map(came_in_bulk, answers)):
         found.append(
             f"Of {len(answers)} answers {bulk} had most chunks read at once with the one before: "
-            "decode of those turns would not be of the server, and is left out."
+            "turn_decode of those turns would not be of the server, and is left out."
         )
     busy = max(one.whole.client_share for one in passes)
     return [*found, *busy_client(busy)]
+
+
+def _is_other(tokens: int, planned: int) -> bool:
+    return abs(tokens - planned) > _OTHER_SHARE * planned
 
 
 def _dropped(before: Answer, answer: Answer, counting: Counting) -> bool:
