@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from lab_under_test import Silent, recorded
 
+from nixwulf.plugins.runtime.texts import KINDS
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -128,6 +129,43 @@ def test_requests_at_once_over_rpc_are_counted_and_their_fabric_is_proved(
     assert server["environment"]["LLAMA_ARG_CACHE_RAM"] == "0"
     alone = metrics["decode"]["value"]
     assert metrics["throughput"]["value"] > alone, "requests at once give no more than one"
+
+
+@pytest.mark.parametrize(("text", "api"), [("prose", "chat"), ("extraction", "completions")])
+def test_natural_texts_have_their_length_in_the_servers_tokens(run, cluster, tmp_path, text, api):
+    load = {"n_prompt": 640, "n_gen": 8, "requests": 3, "api": api, "text": text}
+    record = run(plan_for(cluster, matrix=ALONE, **load))
+    conditions = metrics_of(record)["ttft"]["conditions"]
+    assert warnings_of(record) == []
+    assert record["case"]["parameters"]["text"] == conditions["text"] == text
+    assert conditions["text_digest"] == KINDS[text].digest
+    answers = [json.loads(line) for line in next(tmp_path.glob("raw/*/answers.jsonl")).open()]
+    assert [answer["prompt_tokens"] for answer in answers] == [640] * 3
+
+
+def test_a_prompt_at_depth_computes_itself_alone_in_each_slot(run, cluster, tmp_path):
+    load = {"n_prompt": 200, "n_gen": 8, "requests": 6, "concurrency": 2, "depth": 900}
+    record = run(plan_for(cluster, 2, matrix=ALONE, **load))
+    conditions = metrics_of(record)["ttft"]["conditions"]
+    assert warnings_of(record) == []
+    assert (conditions["n_depth"], conditions["depth_from"]) == (900, "cache")
+    answers = [json.loads(line) for line in next(tmp_path.glob("raw/*/answers.jsonl")).open()]
+    assert {answer["prompt_tokens"] for answer in answers} == {900 + 200}
+    computed = [answer["timings"]["prompt_n"] for answer in answers]
+    assert len(computed) == 12
+    assert max(computed) <= 200
+    assert min(computed) >= 200 - 6, "more than a word was in the cache"
+    server = record["commands"][-1]
+    assert "LLAMA_ARG_CACHE_PROMPT" not in server["environment"]
+    assert server["argv"][server["argv"].index("-c") + 1] == str(2 * (900 + 200 + 8 + 128))
+
+
+def test_depth_that_the_server_computes_again_is_not_called_cached(run, cluster):
+    load = {"n_prompt": 100, "n_gen": 8, "requests": 2, "depth": 900}
+    none = {"LLAMA_ARG_CACHE_PROMPT": "0"}
+    record = run(plan_for(cluster, matrix=ALONE, environment=none, **load))
+    assert metrics_of(record)["ttft"]["conditions"]["depth_from"] == "computed"
+    assert any("have the 900 tokens before the prompt" in words for words in warnings_of(record))
 
 
 REPLICAS = {"parallelism": ["replicas"]}

@@ -11,7 +11,7 @@ from nixwulf.nodes.process import OwnedProcess
 from nixwulf.outputs.dllama import Inference, metrics
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.distributed_llama import ENGINE, infer
-from nixwulf.plugins.runtime import request_load
+from nixwulf.plugins.runtime import texts
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # A token's times are cut off to whole milliseconds: below this, their sum is no measure.
@@ -63,14 +63,14 @@ def _prompt(run: Run, n_prompt: int) -> str:
     seed = run.case.seed
     few, many = (
         infer(run, "dllama-count", _row(number, words, seed), _most(words))[0].evaluation.tokens + 1
-        for number, words in enumerate(request_load.PROBES)
+        for number, words in enumerate(texts.PROBES)
     )
-    counting = request_load.counting(few, many)
+    counting = texts.counting(few, many)
     if counting is None:
         raise RunFailure(
             "failed",
-            f"The tokenizer makes {few} tokens of {request_load.PROBES[0]} short words and {many} "
-            f"of {request_load.PROBES[1]}: prompts of an exact length cannot be made for it.",
+            f"The tokenizer makes {few} tokens of {texts.PROBES[0]} short words and {many} "
+            f"of {texts.PROBES[1]}: prompts of an exact length cannot be made for it.",
         )
     if counting.least > n_prompt + 1:
         raise RunFailure(
@@ -78,12 +78,12 @@ def _prompt(run: Run, n_prompt: int) -> str:
             f"n_prompt is {n_prompt}, but the shortest prompts of this tokenizer have "
             f"{counting.least} tokens; raise n_prompt.",
         )
-    return " " + counting.prompt(len(request_load.PROBES), n_prompt + 1, seed)
+    return " " + counting.prompt(len(texts.PROBES), n_prompt + 1, seed)
 
 
 def _row(number: int, words: int, seed: int) -> str:
     """Words with a space before each: tokenizers treat a first word without one differently."""
-    return " " + request_load.row(number, words, seed)
+    return " " + texts.row(number, words, seed)
 
 
 def _most(words: int) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from nixwulf.core.metric import Metric
@@ -19,15 +18,13 @@ from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer
 from nixwulf.plugins.runtime.replicas import replicas
-from nixwulf.plugins.runtime.request_load import NUMBER_WORDS, Counting, Load, LoadTarget, Pass
-from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
+from nixwulf.plugins.runtime.request_load import Load, LoadTarget, Pass
+from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.texts import KINDS, NUMBER_WORDS, ROWS, Counting
+from nixwulf.plugins.runtime.watched import watched
 from nixwulf.results.identity import REPLICAS
 
-_CHECK_S = 0.1
-# Streams of a server that dies end first; its end is known this much later at the latest.
-_DEATH_S = 2.0
-_WARM_UP_TOKENS = 16
-_NUMBER_BITS = 48
+WARM_UP_TOKENS = 16
 # Above it, a stream's times are the client's as much as the server's.
 _CLIENT_SHARE = 0.5
 # Chunks that the client reads at once are 0.01 to 0.02 ms apart; no engine is that fast.
@@ -37,8 +34,10 @@ _TOGETHER_SHARE = 0.1
 _BULK_SHARE = 0.5
 # Of a prompt: less is the chat template, or a first word that two prompts happen to share.
 _CACHED_SHARE = 0.1
+# Tokens of a block of vLLM's cache, which only whole ones are taken from.
+CACHE_BLOCK = 16
 # Figures that llama-server gives of itself, https://github.com/ggml-org/llama.cpp/tree/master/tools/server
-_SERVER_FIGURES = {
+SERVER_FIGURES = {
     "server_prompt": ("prompt_ms", "ms"),
     "server_decode": ("predicted_per_second", "tok/s"),
 }
@@ -56,6 +55,13 @@ class Serve(Benchmark):
     Requests are greedy, with `ignore_eos` where the server takes it. A server without `usage` in
     streams is measured by chunks, and the conditions then have `counted_by: chunks`.
     `raw/ID-rN/answers.jsonl` has the moment of each chunk.
+
+    `text` is of what prompts are made: rows of three-letter words, prose, a program, or prose that
+    is to be repeated, which a draft guesses best. Prose and program were written for the driver,
+    have some 1,600 and 2,400 tokens, and come again in longer prompts; `text_digest` is of them.
+    With `depth`, each slot has a beginning of so many tokens, sent once before all passes, and its
+    prompts go on from there: `depth_from` is cache where the server's counts show that it had the
+    beginning there, computed where it had not, unknown where it does not tell.
 
     Of `replicas` each node has a server, of `servers` each group of nodes: a request goes to that
     with the fewest in flight. `replica_throughput` (tok/s) is of each, by its head, over the time
@@ -82,6 +88,15 @@ class Serve(Benchmark):
         ),
         "n_prompt": Parameter(default=128, minimum=1, help="tokens of each prompt"),
         "n_gen": Parameter(default=64, minimum=2, help="tokens of each answer"),
+        "text": Parameter(
+            default=ROWS,
+            choices=(ROWS, *KINDS),
+            help="of what prompts are made; extraction: prose that is to be repeated",
+            omitted=True,
+        ),
+        "depth": Parameter(
+            default=0, help="tokens before each prompt, in the server's cache", omitted=True
+        ),
         "api": Parameter(
             default="completions",
             choices=tuple(PATHS),
@@ -121,67 +136,27 @@ class Serve(Benchmark):
 
             several = replicas(run)
             endpoints = each(start, several) if len(several) > 1 else [start(run)]
-            return asyncio.run(_measure(run, endpoints))
+            return asyncio.run(watched(endpoints, partial(_load, run)))
 
 
 BENCHMARK = Serve()
 
 
-async def _measure(run: Run, endpoints: Sequence[Endpoint]) -> list[Metric]:
-    """The load, and the clocks beside it, which end a run that makes no progress."""
-    async with AsyncExitStack() as stack:
-        watched, servers = [], []
-        for endpoint in endpoints:
-            clocks = Clocks(endpoint.run, endpoint.server)
-            client = await stack.enter_async_context(endpoint.async_client())
-            servers.append(LoadTarget(client, endpoint.model, clocks.on_event, endpoint.answers_as))
-            watched.append((endpoint, servers[-1], clocks))
-        watching = asyncio.create_task(_watch(watched))
-        # A server that outlives the run has the prompts of earlier ones in its cache.
-        first = 0 if endpoints[0].server else secrets.randbits(_NUMBER_BITS)
-        loading = asyncio.create_task(_load(run, servers, itertools.count(first)))
-        try:
-            await asyncio.wait({watching, loading}, return_when=asyncio.FIRST_COMPLETED)
-            if loading.done() and loading.exception():
-                await asyncio.wait({watching}, timeout=_DEATH_S)
-            if watching.done():
-                watching.result()
-            return await loading
-        finally:
-            watching.cancel()
-            loading.cancel()
-            await asyncio.gather(watching, loading, return_exceptions=True)
-
-
-async def _watch(watched: Sequence[tuple[Endpoint, LoadTarget, Clocks]]) -> None:
-    """Raises RunFailure when a server ends or a clock runs out, else goes on."""
-    while True:
-        await asyncio.sleep(_CHECK_S)
-        for endpoint, server, clocks in watched:
-            several = len(watched) > 1
-            if several and not server.busy:
-                clocks.on_event()  # a replica that has no request is silent, and does not hang
-            try:
-                endpoint.require_running()
-                # In a thread, because it may ask the nodes for signs of life.
-                await asyncio.to_thread(clocks.check)
-            except RunFailure as failure:
-                where = f"Node {endpoint.run.head.node.name!r}: " if several else ""
-                raise RunFailure(failure.outcome, where + failure.reason) from None
-
-
-async def _load(run: Run, servers: Sequence[LoadTarget], numbers: Iterator[int]) -> list[Metric]:
+async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
     case, values = run.case, run.case.parameters
     slots, n_gen, n_prompt = values["concurrency"], values["n_gen"], values["n_prompt"]
-    load = Load(servers, values["api"], case.seed, n_prompt, numbers=numbers)
+    text, depth = values.get("text", ROWS), values.get("depth", 0)
+    load = Load(servers, values["api"], case.seed, n_prompt, text, depth)
     counting = await load.prepare()
+    if depth:
+        await load.fill(counting, slots)
     if case.warm_up:
-        await load.send(counting, slots, slots, min(n_gen, _WARM_UP_TOKENS))
+        await load.send(counting, slots, slots, min(n_gen, WARM_UP_TOKENS))
     passes = []
     for _ in range(case.samples):
         passes.append(await load.send(counting, values["requests"], slots, n_gen))
         _keep(run, passes)
-    run.warnings += warnings(passes, n_prompt, n_gen, counting)
+    run.warnings += warnings(passes, n_prompt, n_gen, counting, depth)
     known = {**values, "ignore_eos": bool(load.extra)}
     holds = conditions(known, passes, counting)
     state = "warm" if case.warm_up else "cold"
@@ -239,15 +214,40 @@ def conditions(
         passes: all that were measured.
         counting: how the server counts prompts; None where it does not.
     """
-    found = {key: values[key] for key in Serve.parameters if key != "servers"}
+    found = {key: values[key] for key in Serve.parameters if key in values and key != "servers"}
+    if "text" in found:
+        found["text_digest"] = KINDS[found["text"]].digest
     answers = [answer for one in passes for answer in one.answers]
     whole = all(is_whole(answer, values["n_gen"]) for answer in answers)
     found["ignore_eos"] = values["ignore_eos"] and whole
     if counting is None:
         found["prompt_words"] = max(NUMBER_WORDS, found.pop("n_prompt"))
+    if depth := found.pop("depth", 0):
+        found["n_depth" if counting else "depth_words"] = depth
+        found["depth_from"] = _depth_from(answers, depth, counting)
     if not all(answer.counted for answer in answers):
         found["counted_by"] = "chunks"
     return found
+
+
+def _depth_from(answers: Sequence[Answer], depth: int, counting: Counting | None) -> str:
+    """Where the tokens before the prompts came from: 'cache', 'computed' or 'unknown'.
+
+    A server that counts them says nothing of an answer that had none in its cache.
+    """
+    cached = [answer.cached_tokens for answer in answers]
+    if counting is None or all(tokens is None for tokens in cached):
+        return "unknown"
+    return "cache" if all(_has_depth(answer, depth, counting) for answer in answers) else "computed"
+
+
+def _has_depth(answer: Answer, depth: int, counting: Counting) -> bool:
+    """Whether a prompt's beginning came from the cache, less what servers never have there.
+
+    That is the end of a chat's template, and a block that is not full.
+    """
+    missing = depth - (answer.cached_tokens or 0)
+    return missing <= counting.own + max(CACHE_BLOCK, _CACHED_SHARE / 2 * depth)
 
 
 def _keep(run: Run, passes: Sequence[Pass]) -> None:
@@ -304,7 +304,7 @@ def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -
             windows=tuple(one.window for one in passes),
         ),
     ]
-    for name, (key, unit) in _SERVER_FIGURES.items():
+    for name, (key, unit) in SERVER_FIGURES.items():
         if all(answer.timings.get(key, 0) > 0 for answer in answers):
             found.append(metric(name, unit, [answer.timings[key] for answer in answers]))
     return [*found, metric("client_busy", "%", [one.client_share * 100 for one in passes])]
@@ -322,7 +322,7 @@ def came_in_bulk(answer: Answer) -> bool:
 
 
 def warnings(
-    passes: Sequence[Pass], n_prompt: int, n_gen: int, counting: Counting | None
+    passes: Sequence[Pass], n_prompt: int, n_gen: int, counting: Counting | None, depth: int = 0
 ) -> list[str]:
     """What a reader of the numbers has to know: counts that disagree, caches, a busy client.
 
@@ -331,9 +331,10 @@ def warnings(
         n_prompt: tokens of each prompt, as asked for.
         n_gen: tokens of each answer, as asked for.
         counting: how the server counts prompts; None where it does not.
+        depth: tokens before each prompt, as asked for.
     """
     answers = [answer for one in passes for answer in one.answers]
-    total = len(answers)
+    total, asked = len(answers), depth + n_prompt
     found = []
 
     def report(wrong: list[Answer], words: Callable[[Answer], str]) -> None:
@@ -368,10 +369,10 @@ def warnings(
             "three letters, and how many tokens is not known."
         )
     report(
-        [answer for answer in answers if answer.counted and answer.prompt_tokens != n_prompt],
+        [answer for answer in answers if answer.counted and answer.prompt_tokens != asked],
         lambda first: (
-            "had a prompt of another length than n_prompt by the server's usage, the first "
-            f"{first.prompt_tokens} tokens instead of {n_prompt}"
+            f"had a prompt of another length than {'depth and ' if depth else ''}n_prompt by the "
+            f"server's usage, the first {first.prompt_tokens} tokens instead of {asked}"
         ),
     )
     report(
@@ -384,10 +385,21 @@ def warnings(
     )
     own = counting.own if counting else 0
     report(
-        [answer for answer in answers if answer.cached_tokens > own + _CACHED_SHARE * n_prompt],
+        [
+            answer
+            for answer in answers
+            if (answer.cached_tokens or 0) - depth > own + _CACHED_SHARE * n_prompt
+        ],
         lambda first: (
             "had a prompt that the server took from its cache in part, the first "
             f"{first.cached_tokens} tokens: ttft is not of the whole prompt"
+        ),
+    )
+    report(
+        [a for a in answers if depth and counting and not _has_depth(a, depth, counting)],
+        lambda first: (
+            f"were not shown to have the {depth} tokens before the prompt from the cache, the "
+            f"first {first.cached_tokens or 0} of them: ttft is of computing the rest too"
         ),
     )
     gaps = [gap for answer in answers for gap in answer.gaps_ms]
@@ -397,9 +409,13 @@ def warnings(
             f"Of {len(gaps)} chunks {together} were read at once with the one before: the server, "
             "the network or this machine delivers several together, so itl is not between tokens."
         )
-    busy = max(one.client_share for one in passes)
-    if busy > _CLIENT_SHARE:
-        found.append(
-            f"The client itself was busy for {busy:.0%} of the time: its own cost is in the times."
-        )
-    return found
+    return [*found, *busy_client(max(one.client_share for one in passes))]
+
+
+def busy_client(share: float) -> list[str]:
+    """A sentence where the client computed for too large a share of the time."""
+    if share <= _CLIENT_SHARE:
+        return []
+    return [
+        f"The client itself was busy for {share:.0%} of the time: its own cost is in the times."
+    ]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from nixwulf.plugins.runtime.request_load import WORDS
+from nixwulf.plugins.runtime.texts import WORDS
 
 Token = int | str
 Prompt = str | list[int]

@@ -16,7 +16,7 @@ from nixwulf.inventory.cluster import LAB_PLATFORM, Node
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes.facts import Facts
-from nixwulf.plugins.runtime.openai import MARGIN
+from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.replicas import groups_of, of_one_server, servers_of
 from nixwulf.plugins.runtime.run import Case, Run
 
@@ -54,9 +54,10 @@ class TokenDemand:
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> TokenDemand:
         """By the parameters of the benchmark and the engine; a key that is absent has a default."""
-        tokens = sum(int(parameters.get(key, 0)) for key in ("n_prompt", "n_gen", "depth"))
         if "concurrency" in parameters:
-            tokens += MARGIN
+            tokens = openai.context(parameters)
+        else:
+            tokens = sum(int(parameters.get(key, 0)) for key in ("n_prompt", "n_gen", "depth"))
         each = -(-max(1, tokens) // _CONTEXT_STEP) * _CONTEXT_STEP
         context = each * int(parameters.get("concurrency", 1))
         return cls(

@@ -24,7 +24,7 @@ GREEDY = "The quick brown fox jumps over the lazy dog."
 """The prompt whose continuation shows whether an engine's text is right."""
 _BASE_URL = "http://head"
 # Tokens of a slot beyond prompt and generation: what a server adds to a short prompt by itself.
-MARGIN = 128
+_MARGIN = 128
 # The longest answers, log-probabilities of a long text, have some 10 MB.
 _MOST_BYTES = 64 * 2**20
 _MOST_WORDS = 300
@@ -32,17 +32,34 @@ _MOST_WORDS = 300
 
 @dataclass(frozen=True)
 class Demand:
-    """What a case asks of a server: requests in flight at once, and tokens that each may have."""
+    """What a case asks of a server: requests in flight at once, and tokens that each may have.
+
+    cache: whether what a slot has computed is kept for a prompt that begins alike.
+    """
 
     slots: int
     context: int
+    cache: bool = False
 
 
 def demand(case: Case) -> Demand:
     """The demand of a case's parameters; of a benchmark that has no such ones, a small one."""
     values = case.parameters
-    tokens = values.get("n_prompt", 0) + values.get("n_gen", 0) + MARGIN
-    return Demand(values.get("concurrency", 1), tokens)
+    cache = "turns" in values or values.get("depth", 0) > 0
+    return Demand(values.get("concurrency", 1), context(values), cache)
+
+
+def context(parameters: Mapping[str, Any]) -> int:
+    """Tokens that a server keeps of one request, or of one session when its last turn has ended.
+
+    Args:
+        parameters: of a benchmark that sends requests.
+    """
+    once = sum(parameters.get(key, 0) for key in ("n_prompt", "depth", "system"))
+    turns = parameters.get("turns", 1)
+    each = parameters.get("message", 0) + parameters.get("n_gen", 0) + _MARGIN
+    tools = parameters.get("insertion", 0) * (turns // parameters.get("every", 1))
+    return int(once + turns * each + tools)
 
 
 class Declined(RunFailure):

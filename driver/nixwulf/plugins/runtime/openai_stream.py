@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +15,8 @@ from nixwulf.core.errors import NixwulfError
 if TYPE_CHECKING:
     import httpx
 
+Content = str | Sequence[Mapping[str, str]]
+"""What a request asks: a text, or the messages of a chat."""
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 _DONE = "[DONE]"
 # Other fields of server-sent events, and comments, which servers send to keep a connection open.
@@ -58,6 +60,8 @@ class Answer:
     sent: when the request was sent; came: when each chunk with text came; both in seconds of this
     machine's monotonic clock. prompt_tokens, tokens and cached_tokens are the server's own counts
     (usage). Where it streams no usage, prompt_tokens is None and tokens are the chunks with text.
+    cached_tokens, of the prompt that its cache had, is None where it does not say, as some do not
+    of none. text is what it wrote, without thoughts that an API has apart.
     finish is why it ended; timings are its own figures where it gives any (llama-server). model is
     what the server calls the model that answered, empty where it does not say.
     """
@@ -66,9 +70,10 @@ class Answer:
     came: tuple[float, ...]
     prompt_tokens: int | None
     tokens: int
-    cached_tokens: int
+    cached_tokens: int | None
     finish: str
     timings: Mapping[str, float]
+    text: str = ""
     model: str = ""
 
     @property
@@ -96,6 +101,7 @@ class Answer:
         """As a line of the raw file: came in milliseconds after sent."""
         came_ms = [round((moment - self.sent) * 1e3, 4) for moment in self.came]
         known = {key: value for key, value in asdict(self).items() if value is not None}
+        del known["text"]
         return {**known, "came": came_ms, "timings": dict(self.timings)}
 
 
@@ -115,20 +121,20 @@ def other_model(asked: str, answer: Mapping[str, Any]) -> str | None:
     )
 
 
-def body(api: str, model: str, prompt: str, n_gen: int, seed: int) -> dict[str, Any]:
+def body(api: str, model: str, prompt: Content, n_gen: int, seed: int) -> dict[str, Any]:
     """A greedy request for a stream with usage at its end.
 
     Args:
         api: of PATHS.
         model: its name for the server.
-        prompt: the text.
+        prompt: the text; a chat's messages, of which a text is the first.
         n_gen: tokens of the answer at most.
         seed: of the case.
     """
-    asked = {"messages": [{"role": "user", "content": prompt}]} if api == "chat" else {}
+    chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     return {
         "model": model,
-        **(asked or {"prompt": prompt}),
+        **({"messages": chat} if api == "chat" else {"prompt": prompt}),
         "max_tokens": n_gen,
         "temperature": 0,
         "seed": seed,
@@ -193,12 +199,33 @@ async def count_prompt(
         return None
 
 
+async def count_text(client: httpx.AsyncClient, model: str, text: str) -> int | None:
+    """The tokens of a text by the server's tokenizer; None where it does not offer it.
+
+    Args:
+        client: of the endpoint.
+        model: its name for the server.
+        text: without a beginning or a template.
+    """
+    import httpx
+
+    # The text's name is that of vLLM, then of llama-server.
+    request = {"model": model, "prompt": text, "content": text, "add_special": False}
+    try:
+        response = await client.post("/tokenize", json=request, headers=_HEADERS)
+        tokens = response.json()["tokens"]
+    except (httpx.RequestError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return len(tokens) if isinstance(tokens, list) else None
+
+
 class StreamReader:
     """What the events of one stream have reported so far; came is as in an Answer."""
 
     def __init__(self, path: str) -> None:
         """Begin a stream of a path, which errors name."""
         self.came: list[float] = []
+        self._texts: list[str] = []
         self._path = path
         self._rest = b""
         self._finish = ""
@@ -253,15 +280,19 @@ class StreamReader:
             raise StreamError(f"The endpoint closed its stream after {chunks} chunks, unfinished.")
         if not chunks:
             raise StreamError("The endpoint's stream ended without any text.")
-        usage = self._usage or _Usage(None, chunks, 0)
+        usage = self._usage or _Usage(None, chunks, None)
+        cached = usage.cached_tokens
+        if cached is None and "cache_n" in self._timings:
+            cached = int(self._timings["cache_n"])
         return Answer(
             sent=sent,
             came=tuple(self.came),
             prompt_tokens=usage.prompt_tokens,
             tokens=usage.completion_tokens,
-            cached_tokens=usage.cached_tokens,
+            cached_tokens=cached,
             finish=self._finish,
             timings=self._timings,
+            text="".join(self._texts),
             model=self._model,
         )
 
@@ -271,6 +302,7 @@ class StreamReader:
             delta = choice.get("delta") or {}
             if choice.get("text") or any(delta.get(name) for name in _DELTA_TEXTS):
                 self.came.append(moment)
+                self._texts.append(str(choice.get("text") or delta.get("content") or ""))
             self._finish = str(choice.get("finish_reason") or self._finish)
         usage = event.get("usage")
         if usage:
@@ -278,7 +310,7 @@ class StreamReader:
             self._usage = _Usage(
                 int(usage["prompt_tokens"]),
                 int(usage["completion_tokens"]),
-                int(details.get("cached_tokens") or 0),
+                None if (cached := details.get("cached_tokens")) is None else int(cached),
             )
         for key, value in (event.get("timings") or {}).items():
             if isinstance(value, int | float) and math.isfinite(value):
@@ -288,7 +320,7 @@ class StreamReader:
 class _Usage(NamedTuple):
     prompt_tokens: int | None
     completion_tokens: int
-    cached_tokens: int
+    cached_tokens: int | None
 
 
 def _message(text: str) -> str:

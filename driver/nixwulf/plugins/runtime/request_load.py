@@ -1,16 +1,12 @@
 """Load on an OpenAI-compatible endpoint: requests of the same size, several in flight at once.
 
-The driver has no tokenizer. A prompt is a row of English words of three letters. Each is one token
-after a space in the vocabularies of Llama 2 and 3, Mistral, Qwen, GPT-2 and gpt-oss (counted), and
-as many bytes as any other where bytes are tokens, as in the lab. So a server's counts of two rows
-tell what it adds by itself (a beginning, a chat's template) and what a word takes.
+Prompts have exact lengths, counted by the server: see `texts`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,77 +15,31 @@ from typing import TYPE_CHECKING, Any
 from nixwulf.plugins.runtime.openai_stream import (
     PATHS,
     Answer,
+    Content,
     Refused,
     StreamError,
     ask,
     body,
     count_prompt,
+    count_text,
     other_model,
+)
+from nixwulf.plugins.runtime.texts import (
+    KINDS,
+    PROBES,
+    ROWS,
+    Count,
+    Counting,
+    Cutter,
+    counting,
+    row,
 )
 
 if TYPE_CHECKING:
     import httpx
 
-_WORDS = (
-    "the and for are but not you all can had her was one our out day get has him his how man "
-    "new now old see two way who did its let put say she too use any own off why try big end "
-    "far few got men run set"
-)
-WORDS = tuple(_WORDS.split())
-# The first words are the request's number, so that no two prompts of a run begin alike and no
-# server's prompt cache can help.
-NUMBER_WORDS = 2
-# Words of the two prompts that a server is asked to count.
-PROBES = (4, 12)
 _IGNORE_EOS = {"ignore_eos": True}
 _BAD_REQUEST = (400, 422)
-
-
-@dataclass(frozen=True)
-class Counting:
-    """How a server counts prompts: tokens of its own, and tokens of a word."""
-
-    own: int
-    word: int
-
-    @property
-    def least(self) -> int:
-        """Tokens of the shortest prompt."""
-        return self.own + NUMBER_WORDS * self.word
-
-    def prompt(self, number: int, tokens: int, seed: int) -> str:
-        """The prompt of a request.
-
-        What is left after whole words is letters: where a word is several tokens, a letter is one.
-
-        Args:
-            number: of the request in the run; no two begin alike.
-            tokens: its length, not less than `least`.
-            seed: of the case.
-        """
-        words, letters = divmod(tokens - self.own, self.word)
-        return row(number, words, seed) + "x" * letters
-
-
-def counting(few: int, many: int) -> Counting | None:
-    """From a server's counts of PROBES words; None when they do not grow by whole tokens a word."""
-    word, rest = divmod(many - few, PROBES[1] - PROBES[0])
-    own = few - PROBES[0] * word
-    return Counting(own, word) if word > 0 and rest == 0 and own >= 0 else None
-
-
-def row(number: int, words: int, seed: int) -> str:
-    """Words that differ from those of any other number, the first two for certain.
-
-    Args:
-        number: of the request in the run.
-        words: how many, at least NUMBER_WORDS.
-        seed: of the case.
-    """
-    stream = random.Random(f"{seed}/{number}")  # noqa: S311 - the same on every machine
-    digits = [number % len(WORDS), number // len(WORDS) % len(WORDS)]
-    first = [WORDS[digit] for digit in digits]
-    return " ".join([*first, *stream.choices(WORDS, k=max(0, words - NUMBER_WORDS))])
 
 
 @dataclass(frozen=True)
@@ -142,14 +92,15 @@ class Pass:
 class LoadTarget:
     """A server of a load: on_event is called for each event; busy: its requests in flight.
 
-    answers_as: the name of a model that its answers may give alone; empty: any. sent: requests so
-    far.
+    answers_as: the name of a model that its answers may give alone; empty: any. first: number of
+    the first prompt. sent: requests so far.
     """
 
     client: httpx.AsyncClient
     model: str
     on_event: Callable[[], None]
     answers_as: str = ""
+    first: int = 0
     busy: int = 0
     sent: int = 0
 
@@ -158,51 +109,108 @@ class LoadTarget:
 class Load:
     """Greedy requests of n_prompt tokens over an API, each to the server with fewest in flight.
 
-    extra is what requests say beside the API's own keys. numbers are those of the prompts, of which
-    no two are the same.
+    text is ROWS or one of KINDS. With a depth, each slot stays with one server and has a beginning
+    of so many tokens, which all its prompts go on from. extra is what requests say beside the API's
+    own keys. No two prompts, or beginnings, begin alike.
     """
 
     servers: Sequence[LoadTarget]
     api: str
     seed: int
     n_prompt: int
+    text: str = ROWS
+    depth: int = 0
     extra: dict[str, Any] = field(default_factory=_IGNORE_EOS.copy)
-    numbers: Iterator[int] = field(default_factory=itertools.count)
+    _numbers: Iterator[int] = field(init=False)
+    _cutter: Cutter | None = None
+    _beginnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Prompts are numbered from the servers' first number."""
+        self._numbers = itertools.count(self.servers[0].first)
 
     async def prepare(self) -> Counting | None:
+        """What `learn` gives.
+
+        Raises StreamError also where n_prompt or depth is less than what the server adds by itself.
+        """
+        found = await self.learn()
+        if found:
+            own = found.own if self.depth else 0
+            self.require("n_prompt", self.n_prompt + own, found)
+            self.require("depth", self.depth or found.least, found)
+        return found
+
+    async def learn(self) -> Counting | None:
         """Learn how the server counts prompts, and whether it knows ignore_eos; None: it does not.
 
-        Raises StreamError when it counts otherwise than by words, or more than n_prompt by itself.
+        Raises StreamError when it counts otherwise than by words.
         """
-        few, many = PROBES
+        rows = [row(next(self._numbers), words, self.seed) for words in PROBES]
         try:
-            first = await self._count(few)
+            first = await self._count(rows[0])
         except Refused as refused:
             if refused.status not in _BAD_REQUEST:
                 raise
             self.extra = {}
-            first = await self._count(few)
-        second = await self._count(many)
+            first = await self._count(rows[0])
+        second = await self._count(rows[1])
         if first is None or second is None:
+            self._cutter = self._cut(Counting(0, 1), _words)
             return None
         found = counting(first, second)
         if found is None:
+            few, many = PROBES
             raise StreamError(
                 f"The server counts {first} tokens in {few} short words and {second} in {many}: "
                 "prompts of an exact length cannot be made for it."
             )
-        if found.least > self.n_prompt:
-            raise StreamError(
-                f"n_prompt is {self.n_prompt}, but the server's shortest prompts of {self.api} "
-                f"have {found.least} tokens, {found.own} of them its own; raise n_prompt."
-            )
+        if self.text != ROWS:
+            known = [await self._tokenized(one) for one in rows]
+            added = {has - (one or 0) for one, has in zip(known, (first, second), strict=True)}
+            tokenizes = None not in known and len(added) == 1
+            self._cutter = self._cut(found, self._counter(min(added) if tokenizes else None))
         return found
+
+    def require(self, name: str, tokens: int, counting: Counting) -> None:
+        """Raise StreamError where a length, by its parameter's name, is less than a prompt's."""
+        if counting.least > tokens:
+            raise StreamError(
+                f"{name} is {tokens}, but the server's shortest prompts of {self.api} have "
+                f"{counting.least} tokens, {counting.own} of them its own; raise {name}."
+            )
+
+    async def text_of(self, counting: Counting | None, tokens: int) -> str:
+        """The next text, of so many tokens with what the server adds; raises StreamError.
+
+        counting is how the server counts; None: tokens are words.
+        """
+        number = next(self._numbers)
+        if self._cutter:
+            return await self._cutter.text(number, tokens)
+        return (counting or Counting(0, 1)).prompt(number, tokens, self.seed)
+
+    async def fill(self, counting: Counting | None, slots: int) -> None:
+        """Send the beginning of each slot, so that a server with a cache has it there.
+
+        Args:
+            counting: how the server counts prompts; None: in words.
+            slots: in flight at once, as `send` is asked for afterwards.
+
+        Raises:
+            StreamError: an answer is not whole.
+        """
+        found = [await self.text_of(counting, self.depth) for _ in range(slots)]
+        self._beginnings = tuple(found)
+        await asyncio.gather(
+            *(self.ask(self._server_of(slot), text, 1) for slot, text in enumerate(found))
+        )
 
     async def send(self, counting: Counting | None, requests: int, slots: int, n_gen: int) -> Pass:
         """Send requests, each as soon as one of the slots is free.
 
         Args:
-            counting: how the server counts prompts; None: prompts are rows of n_prompt words.
+            counting: how the server counts prompts; None: prompts have n_prompt words.
             requests: how many.
             slots: in flight at once.
             n_gen: tokens of each answer.
@@ -210,53 +218,32 @@ class Load:
         Raises:
             StreamError: an answer is not whole.
         """
-        prompt = counting.prompt if counting else row
-        numbers = list(itertools.islice(self.numbers, requests))
-        texts = [prompt(number, self.n_prompt, self.seed) for number in numbers]
+        own = counting.own if counting and self._beginnings else 0
+        texts = [await self.text_of(counting, self.n_prompt + own) for _ in range(requests)]
         answers: list[tuple[Answer, int]] = []
         waiting = iter(texts)
 
-        async def slot() -> None:
+        async def slot(number: int) -> None:
             for text in waiting:
-                place = self._least_busy()
-                answers.append((await self._ask(self.servers[place], text, n_gen), place))
+                place = self._server_of(number)
+                whole = f"{self._beginnings[number]} {text}" if self._beginnings else text
+                answers.append((await self.ask(place, whole, n_gen), place))
 
         cpu = time.thread_time()
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(slots):
-                    group.create_task(slot())
+                for number in range(slots):
+                    group.create_task(slot(number))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         seconds = time.thread_time() - cpu
         found, places = zip(*answers, strict=True)
         return Pass(found, seconds, places if len(self.servers) > 1 else ())
 
-    def _least_busy(self) -> int:
-        """The place of the server with fewest requests in flight, and of these so far."""
-        servers = self.servers
-        return min(range(len(servers)), key=lambda n: (servers[n].busy, servers[n].sent))
-
-    async def _count(self, words: int) -> int | None:
-        """By the stream's usage, else by that of an unstreamed answer to another such row.
-
-        All servers have the same model, so the first one is asked.
-        """
-        server = self.servers[0]
-        answer = await self._ask(server, self._row(words), 1)
-        if answer.counted:
-            return answer.prompt_tokens
-        request = self._request(server, self._row(words), 1)
-        return await count_prompt(server.client, PATHS[self.api], request)
-
-    def _row(self, words: int) -> str:
-        return row(next(self.numbers), words, self.seed)
-
-    def _request(self, server: LoadTarget, text: str, n_gen: int) -> dict[str, Any]:
-        return body(self.api, server.model, text, n_gen, self.seed) | self.extra
-
-    async def _ask(self, server: LoadTarget, text: str, n_gen: int) -> Answer:
-        request = self._request(server, text, n_gen)
+    async def ask(self, place: int, content: Content, n_gen: int) -> Answer:
+        """The answer to a text or a chat, of the server at a place; raises StreamError."""
+        server = self.servers[place]
+        request = self._request(server, content, n_gen)
         server.sent += 1
         server.busy += 1
         try:
@@ -266,3 +253,50 @@ class Load:
         if problem := other_model(server.answers_as, {"model": answer.model}):
             raise StreamError(problem)
         return answer
+
+    def _server_of(self, slot: int) -> int:
+        """The place of a slot's own server, else that with fewest in flight, then of these sent."""
+        servers = self.servers
+        if self._beginnings:
+            return slot % len(servers)
+        return min(range(len(servers)), key=lambda n: (servers[n].busy, servers[n].sent))
+
+    def _cut(self, counting: Counting, count: Count) -> Cutter | None:
+        if self.text == ROWS:
+            return None
+        return Cutter(KINDS[self.text], counting, self.seed, count)
+
+    def _counter(self, added: int | None) -> Count:
+        """What counts a text: the server's tokenizer, with what it adds, else its usage."""
+
+        async def count(text: str) -> int:
+            tokens = await (self._count(text) if added is None else self._tokenized(text))
+            if tokens is None:
+                raise StreamError(
+                    "The server counted the tokens of two prompts, and not of others."
+                )
+            return tokens + (added or 0)
+
+        return count
+
+    async def _tokenized(self, text: str) -> int | None:
+        server = self.servers[0]
+        return await count_text(server.client, server.model, text)
+
+    async def _count(self, text: str) -> int | None:
+        """By the stream's usage, else by that of an unstreamed answer to the same text.
+
+        All servers have the same model, so the first one is asked.
+        """
+        answer = await self.ask(0, text, 1)
+        if answer.counted:
+            return answer.prompt_tokens
+        request = self._request(self.servers[0], text, 1)
+        return await count_prompt(self.servers[0].client, PATHS[self.api], request)
+
+    def _request(self, server: LoadTarget, content: Content, n_gen: int) -> dict[str, Any]:
+        return body(self.api, server.model, content, n_gen, self.seed) | self.extra
+
+
+async def _words(text: str) -> int:
+    return len(text.split())

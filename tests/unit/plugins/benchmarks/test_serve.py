@@ -7,8 +7,9 @@ import pytest
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins.benchmarks.serve import conditions, metrics, warnings
 from nixwulf.plugins.runtime.openai_stream import Answer
-from nixwulf.plugins.runtime.request_load import Counting, Pass
+from nixwulf.plugins.runtime.request_load import Pass
 from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.plugins.runtime.texts import Counting
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nixwulf.plugins.runtime.request_load import (
+from nixwulf.plugins.runtime.texts import (
     NUMBER_WORDS,
     PROBES,
     WORDS,

@@ -7,7 +7,8 @@ import pytest
 
 from broken_endpoint import DONE, END, FINISH, HEAD, plain, serving, text, usage
 from nixwulf.plugins.runtime.openai_stream import StreamError
-from nixwulf.plugins.runtime.request_load import Counting, Load, LoadTarget
+from nixwulf.plugins.runtime.request_load import Load, LoadTarget
+from nixwulf.plugins.runtime.texts import Counting
 
 
 def streamed(prompt_tokens, tokens=1):

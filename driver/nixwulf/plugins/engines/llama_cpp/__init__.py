@@ -23,15 +23,17 @@ from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.memory import BY_MEMORY
-from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
+from nixwulf.plugins.runtime.openai import Endpoint, context, demand
 from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 _RPC_PORT = TCP["llama.cpp"]
 _SPLIT_MODE = {"pipeline": "layer", "tensor": "tensor"}
 # By variables, because builds that do not know an option end, and do not mind a variable. Caches
-# help when prompts repeat, which a benchmark's do not; filling them costs time and up to 8 GiB.
-_NO_CACHE = {"LLAMA_ARG_CACHE_PROMPT": "0", "LLAMA_ARG_CACHE_RAM": "0"}
+# help when prompts repeat, which few benchmarks' do; filling that of all slots costs time and up to
+# 8 GiB, and what a benchmark asks for again is still in its slot.
+_NO_SHARED_CACHE = {"LLAMA_ARG_CACHE_RAM": "0"}
+_NO_CACHE = {"LLAMA_ARG_CACHE_PROMPT": "0", **_NO_SHARED_CACHE}
 _START_LIMIT_S = 30.0
 # $1 is llama-server, $2 llama-bench, whose help has --rpc where it was built with RPC.
 _VERSION = '"$1" --version 2>&1; "$2" --help 2>&1 | grep -o -m 1 -e --rpc'
@@ -233,13 +235,13 @@ class LlamaCpp(Engine):
         """A llama-server with a slot for each request that is in flight at once."""
         wanted = demand(run.case)
         size = ["-np", str(wanted.slots), "-c", str(wanted.slots * wanted.context)]
-        with self._server(run, size) as endpoint:
+        cache = _NO_SHARED_CACHE if wanted.cache else _NO_CACHE
+        with self._server(run, size, cache) as endpoint:
             yield endpoint
 
     def serve_commands(self, run: MeasuredRun) -> Serving:
         """A measured server listens on a socket of its own, with room for a few tokens."""
-        parameters = run.case["parameters"]
-        room = parameters.get("n_prompt", 0) + parameters.get("n_gen", 0) + MARGIN
+        room = context(run.case["parameters"])
         changed = {"--host": "127.0.0.1", "-np": str(run.slots), "-c": str(run.slots * room)}
         (head,) = run.of("llama-server")
         pairs = zip(("", *head.argv), head.argv, strict=False)
@@ -259,7 +261,9 @@ class LlamaCpp(Engine):
         return serving(self, run, [*run.of(*RPC_SERVER_NAMES), server], notes=[note])
 
     @contextmanager
-    def _server(self, run: Run, more: list[str]) -> Iterator[Endpoint]:
+    def _server(
+        self, run: Run, more: list[str], cache: Mapping[str, str] = _NO_CACHE
+    ) -> Iterator[Endpoint]:
         """A llama-server that listens on a Unix socket of the head, so no port is open."""
         label = f"llama-server-{len(run.owned)}"
         socket = f"{run.scratch}/{label}.sock"
@@ -267,7 +271,7 @@ class LlamaCpp(Engine):
         argv += [*devices.arguments(run, ","), *more, "--no-webui", "--no-warmup"]
         flags = devices.flags(run, "llama-server")
         argv += options.of_server(run.case.parameters, flags)
-        environment = {**self.environment(run, run.head), **_NO_CACHE}
+        environment = {**self.environment(run, run.head), **cache}
         server = run.start(run.head, label, argv, environment)
         try:
             with run.head.forwarded(socket) as local:

@@ -1,0 +1,370 @@
+"""session: conversations that grow turn by turn, as agents have them with a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import chain, cycle, islice, pairwise
+from statistics import fmean
+from typing import Any, ClassVar
+
+from nixwulf.core.metric import Metric
+from nixwulf.core.registry import Parameter
+from nixwulf.plugins import engines
+from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.benchmarks.serve import (
+    CACHE_BLOCK,
+    SERVER_FIGURES,
+    WARM_UP_TOKENS,
+    busy_client,
+    came_in_bulk,
+    is_whole,
+)
+from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, Content
+from nixwulf.plugins.runtime.request_load import Load, LoadTarget, Pass
+from nixwulf.plugins.runtime.run import Run
+from nixwulf.plugins.runtime.texts import KINDS, ROWS, Counting
+from nixwulf.plugins.runtime.watched import watched
+
+_HIT, _MISS = "hit", "miss"
+_SHARE = "cached_share"
+# Of a turn's prompt: a server that has less of the prompt before in its cache has dropped it. Whole
+# blocks alone are kept by some, and an answer need not be the same tokens when it is read again.
+_DROPPED_SHARE = 0.05
+_OTHER_SHARE = 0.05
+
+
+class Session(Benchmark):
+    """Conversations at once, each a system prompt and turns that the one before has to end first.
+
+    A turn is a user's message of `message` tokens, every so many turns with `insertion` more, as of
+    a tool's output, and an answer of `n_gen` tokens, which stands in the next turn's prompt as the
+    server wrote it. A metric of a turn has its number as condition `turn`.
+
+    `ttft` (ms): from sending a turn to its first text. `cached_share` (%): of the turn's prompt,
+    what the server had in its cache, by its usage or timings, with both numbers of tokens as
+    observed; left out where it does not tell.
+    `turn_decode` (tok/s): of the turn's answer. `server_prompt`, `server_decode`: its own timings.
+    `session_time` (s): a whole session. `throughput` (tok/s): the answers of all sessions over the
+    time of all. `client_busy` (%): the client's CPU time over that.
+
+    With `cache: miss` each turn begins with another system prompt, as where it has the time of day,
+    so that nothing can be taken from a cache; conversations of different sessions never begin
+    alike. `raw/ID-rN/answers.jsonl` has the moment of each chunk.
+    """
+
+    name = "session"
+    parameters: ClassVar = {
+        "concurrency": Parameter(
+            default=1, minimum=1, help="sessions at once; llama-server gets as many slots"
+        ),
+        "turns": Parameter(default=6, minimum=2, help="turns of each session"),
+        "system": Parameter(default=512, minimum=1, help="tokens of the system prompt"),
+        "message": Parameter(default=64, minimum=1, help="tokens of each user's message"),
+        "insertion": Parameter(
+            default=512, help="tokens more, as of a tool's output, of a message every so many"
+        ),
+        "every": Parameter(default=2, minimum=1, help="turns from one insertion to the next"),
+        "n_gen": Parameter(default=64, minimum=2, help="tokens of each answer"),
+        "cache": Parameter(
+            default=_HIT,
+            choices=(_HIT, _MISS),
+            help="hit: a turn begins as the one before; miss: no turn begins as another",
+        ),
+        "text": Parameter(default=ROWS, choices=(ROWS, *KINDS), help="as of serve"),
+        "api": Parameter(
+            default="completions",
+            choices=tuple(PATHS),
+            help="/v1/completions or /v1/chat/completions",
+        ),
+    }
+    engines = None
+
+    def measure(self, run: Run) -> list[Metric]:
+        """Have all sessions once for each sample; raises RunFailure or StreamError."""
+        with engines.find(run.case.engine or "").endpoint(run) as endpoint:
+            return asyncio.run(watched([endpoint], partial(_load, run)))
+
+
+BENCHMARK = Session()
+
+
+@dataclass(frozen=True)
+class Script:
+    """What each session says, in tokens, as the parameters of the benchmark have it."""
+
+    turns: int
+    system: int
+    message: int
+    insertion: int
+    every: int
+    n_gen: int
+    cache: str
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Script:
+        """By the parameters of a case."""
+        return cls(**{one.name: values[one.name] for one in fields(cls)})
+
+    def said(self, turn: int) -> int:
+        """Tokens of what the user says in a turn, of which the first is 1."""
+        return self.message + (0 if turn % self.every else self.insertion)
+
+    def prompt(self, turn: int) -> int:
+        """Tokens of a turn's whole prompt, a template's not counted."""
+        before = sum(self.said(one) + self.n_gen for one in range(1, turn))
+        return self.system + before + self.said(turn)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What one session says: the system prompt of each turn, and the user's messages."""
+
+    systems: tuple[str, ...]
+    messages: tuple[str, ...]
+
+    def prompt(self, api: str, answers: Sequence[str]) -> Content:
+        """Of the turn after so many answers, which it has as the server wrote them."""
+        turn = len(answers)
+        system, latest = self.systems[turn], self.messages[turn]
+        before = list(zip(self.messages, answers, strict=False))
+        if api == "completions":
+            return " ".join([system, *(said + answer for said, answer in before), latest])
+        chat = [{"role": "system", "content": system}]
+        for said, answer in before:
+            chat += [{"role": "user", "content": said}, {"role": "assistant", "content": answer}]
+        return [*chat, {"role": "user", "content": latest}]
+
+
+@dataclass(frozen=True)
+class Conversations:
+    """The sessions of one pass: the answers of each by turn, and what the client cost."""
+
+    answers: tuple[tuple[Answer, ...], ...]
+    client_seconds: float
+
+    @property
+    def whole(self) -> Pass:
+        """All of it, as of one load."""
+        return Pass(tuple(chain.from_iterable(self.answers)), self.client_seconds)
+
+
+async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
+    case, values = run.case, run.case.parameters
+    script = Script.of(values)
+    load = Load(servers, values["api"], case.seed, script.message, values["text"])
+    counting = await load.learn()
+    if counting:
+        load.require("system", script.system, counting)
+        load.require("message", script.message + counting.own, counting)
+    sessions = values["concurrency"]
+    if case.warm_up:
+        short = replace(script, turns=1, n_gen=min(script.n_gen, WARM_UP_TOKENS))
+        await _converse(load, counting, short, sessions)
+    passes = []
+    for _ in range(case.samples):
+        passes.append(await _converse(load, counting, script, sessions))
+        _keep(run, passes)
+    run.warnings += warnings(passes, script, counting)
+    holds = conditions({**values, "ignore_eos": bool(load.extra)}, passes, counting)
+    return metrics(passes, script, "warm" if case.warm_up else "cold", holds)
+
+
+async def _converse(
+    load: Load, counting: Counting | None, script: Script, sessions: int
+) -> Conversations:
+    """So many sessions at once, from their first turn on; raises StreamError."""
+    texts = [await _texts(load, counting, script) for _ in range(sessions)]
+    cpu = time.thread_time()
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_session(load, one, script.n_gen)) for one in texts]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return Conversations(tuple(task.result() for task in tasks), time.thread_time() - cpu)
+
+
+async def _texts(load: Load, counting: Counting | None, script: Script) -> Texts:
+    own = counting.own if counting else 0
+    turns = range(1, script.turns + 1)
+    several = 1 if script.cache == _HIT else script.turns
+    systems = [await load.text_of(counting, script.system) for _ in range(several)]
+    said = [await load.text_of(counting, script.said(turn) + own) for turn in turns]
+    return Texts(tuple(islice(cycle(systems), script.turns)), tuple(said))
+
+
+async def _session(load: Load, texts: Texts, n_gen: int) -> tuple[Answer, ...]:
+    found: list[Answer] = []
+    for _ in texts.messages:
+        prompt = texts.prompt(load.api, [answer.text for answer in found])
+        found.append(await load.ask(0, prompt, n_gen))
+    return tuple(found)
+
+
+def _keep(run: Run, passes: Sequence[Conversations]) -> None:
+    """Every answer as a line of a file, from which each number can be computed again."""
+    lines = [
+        json.dumps({"pass": index, "session": session, "turn": turn, **answer.document()})
+        for index, one in enumerate(passes)
+        for session, answers in enumerate(one.answers)
+        for turn, answer in enumerate(answers, 1)
+    ]
+    run.raw.mkdir(parents=True, exist_ok=True)
+    (run.raw / "answers.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def conditions(
+    values: Mapping[str, Any], passes: Sequence[Conversations], counting: Counting | None
+) -> dict[str, Any]:
+    """What all metrics hold for.
+
+    Args:
+        values: the case's parameters, and whether requests had ignore_eos.
+        passes: all that were measured.
+        counting: how the server counts prompts; None where it does not.
+    """
+    found = {key: values[key] for key in Session.parameters}
+    if found["text"] in KINDS:
+        found["text_digest"] = KINDS[found["text"]].digest
+    answers = [answer for one in passes for answer in one.whole.answers]
+    whole = all(is_whole(answer, values["n_gen"]) for answer in answers)
+    found["ignore_eos"] = values["ignore_eos"] and whole
+    if counting is None:
+        found["prompts_in"] = "words"
+    if not all(answer.counted for answer in answers):
+        found["counted_by"] = "chunks"
+    return found
+
+
+def metrics(
+    passes: Sequence[Conversations], script: Script, state: str, conditions: Mapping[str, Any]
+) -> list[Metric]:
+    """Those of each turn, over all sessions and passes, then those of whole sessions.
+
+    Args:
+        passes: at least one.
+        script: what each session said.
+        state: "warm" or "cold".
+        conditions: of all metrics.
+    """
+    found = []
+    for turn in range(1, script.turns + 1):
+        answers = [session[turn - 1] for one in passes for session in one.answers]
+        found += _of_turn(answers, state, {**conditions, "turn": turn})
+    every = [answers for one in passes for answers in one.answers]
+    seconds = [answers[-1].came[-1] - answers[0].sent for answers in every]
+    wholes = [one.whole for one in passes]
+    speeds = [one.tokens / one.seconds for one in wholes]
+    busy = [one.client_share * 100 for one in wholes]
+    told = any(answer.cached_tokens is not None for one in wholes for answer in one.answers)
+    return [
+        *(one for one in found if told or one.name != _SHARE),
+        Metric("session_time", "s", _rounded(seconds), state, conditions, distribution=True),
+        replace(
+            Metric("throughput", "tok/s", _rounded(speeds), state, conditions),
+            windows=tuple(one.window for one in wholes),
+        ),
+        Metric("client_busy", "%", _rounded(busy), state, conditions),
+    ]
+
+
+def _of_turn(answers: Sequence[Answer], state: str, holds: Mapping[str, Any]) -> list[Metric]:
+    """One sample for each session; its share of the cache where prompts were counted."""
+
+    def metric(name: str, unit: str, samples: Sequence[float], *, spread: bool = False) -> Metric:
+        return Metric(name, unit, _rounded(samples), state, holds, distribution=spread)
+
+    found = [metric("ttft", "ms", [answer.ttft_ms for answer in answers], spread=True)]
+    prompts = [answer.prompt_tokens or 0 for answer in answers]
+    if all(prompts):
+        cached = [answer.cached_tokens or 0 for answer in answers]
+        shares = [100 * part / whole for part, whole in zip(cached, prompts, strict=True)]
+        means = {"prompt_tokens": fmean(prompts), "cached_tokens": fmean(cached)}
+        found.append(replace(metric(_SHARE, "%", shares), observed=means))
+    rates = [answer.decode for answer in answers if answer.decode is not None]
+    if rates and not any(map(came_in_bulk, answers)):
+        found.append(metric("turn_decode", "tok/s", rates, spread=True))
+    for name, (key, unit) in SERVER_FIGURES.items():
+        if all(answer.timings.get(key, 0) > 0 for answer in answers):
+            found.append(metric(name, unit, [answer.timings[key] for answer in answers]))
+    return found
+
+
+def _rounded(samples: Sequence[float]) -> tuple[float, ...]:
+    return tuple(round(sample, 4) for sample in samples)
+
+
+def warnings(
+    passes: Sequence[Conversations], script: Script, counting: Counting | None
+) -> list[str]:
+    """What a reader of the numbers has to know: lost caches, odd counts, a busy client.
+
+    Args:
+        passes: at least one.
+        script: what each session said.
+        counting: how the server counts prompts; None where it does not.
+    """
+    sessions = [answers for one in passes for answers in one.answers]
+    answers = list(chain.from_iterable(sessions))
+    found = []
+    if counting is None:
+        found.append(
+            "The server does not count prompts: they have words of three letters, or of a text, "
+            "and how many tokens is not known."
+        )
+    elif all(answer.cached_tokens is None for answer in answers):
+        found.append(
+            "The server does not tell what it had in its cache: ttft of a later turn is of the new "
+            "tokens or of all of them."
+        )
+    elif script.cache == _HIT:
+        pairs = [pair for one in sessions for pair in pairwise(one)]
+        lost = [pair for pair in pairs if _dropped(*pair, counting)]
+        if lost:
+            before, first = lost[0]
+            found.append(
+                f"Of {len(pairs)} turns after the first {len(lost)} had less in the cache than the "
+                f"prompt of the turn before, the first {first.cached_tokens or 0} tokens of "
+                f"{before.prompt_tokens}: the server gave the slot away, or cannot go back in it."
+            )
+    planned = [script.prompt(turn) for turn in range(1, script.turns + 1)]
+    prompts = [
+        (one.prompt_tokens or 0, plan)
+        for own in sessions
+        for one, plan in zip(own, planned, strict=True)
+    ]
+    if counting and (odd := [pair for pair in prompts if _is_other(*pair)]):
+        has, plan = odd[0]
+        found.append(
+            f"Of {len(prompts)} prompts {len(odd)} had another length than planned by the server's "
+            f"usage, the first {has} tokens instead of {plan}: a chat's template, or answers that "
+            "are other tokens when they are read again, as of random weights."
+        )
+    short = [answer for answer in answers if not is_whole(answer, script.n_gen)]
+    if short:
+        found.append(
+            f"Of {len(answers)} answers {len(short)} had another length than n_gen, the first "
+            f"{short[0].tokens} instead of {script.n_gen} (finish_reason {short[0].finish!r})."
+        )
+    if bulk := sum(map(came_in_bulk, answers)):
+        found.append(
+            f"Of {len(answers)} answers {bulk} had most chunks read at once with the one before: "
+            "turn_decode of those turns would not be of the server, and is left out."
+        )
+    busy = max(one.whole.client_share for one in passes)
+    return [*found, *busy_client(busy)]
+
+
+def _is_other(tokens: int, planned: int) -> bool:
+    return abs(tokens - planned) > _OTHER_SHARE * planned
+
+
+def _dropped(before: Answer, answer: Answer, counting: Counting) -> bool:
+    """Whether less than the prompt of the turn before was in the cache."""
+    prompt = before.prompt_tokens or 0
+    spare = counting.own + max(CACHE_BLOCK, _DROPPED_SHARE * prompt)
+    return (answer.cached_tokens or 0) < prompt - spare
