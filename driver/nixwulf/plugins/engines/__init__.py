@@ -28,7 +28,7 @@ from nixwulf.plugins.engines.local import (
     programs_in,
 )
 from nixwulf.plugins.engines.splitting import Splits
-from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.cables import OverCables, cables_problem
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ class Engine(ABC):
     """Whether each node reads the model, and not the head alone."""
     hub_models: bool = False
     """Whether it takes a model by its name on Hugging Face."""
+    drafts: tuple[str, ...] = ()
+    """Kinds of drafts of which it decodes speculatively, those of runtime/speculation.py."""
     splits: Splits = Splits()
     """Its rules of how many nodes a model can be split over."""
     gpus: tuple[str, ...] = ("amd", "nvidia", "apple")
@@ -172,6 +174,8 @@ class Engine(ABC):
         given = point["parameters"]
         if taken := passthrough.problem(given, self.reserved_arguments, self.reserved_variables):
             return taken
+        if problem := speculation.problem(self.name, self.drafts, given):
+            return problem
         nodes, parallelism = point["nodes"], point["parallelism"]
         if nodes > 1 and parallelism not in self.parallelisms:
             return f"{self.name} splits a model by {' and '.join(self.parallelisms)} only"

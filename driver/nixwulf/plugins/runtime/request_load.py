@@ -29,6 +29,8 @@ from nixwulf.plugins.runtime.openai_stream import (
 if TYPE_CHECKING:
     import httpx
 
+    from nixwulf.plugins.runtime.speculation import Drafted
+
 _WORDS = (
     "the and for are but not you all can had her was one our out day get has him his how man "
     "new now old see two way who did its let put say she too use any own off why try big end "
@@ -96,12 +98,13 @@ class Pass:
     """Requests that were sent together: their answers, and what the client cost.
 
     client_seconds: CPU time of the client's thread in that. servers: which one gave each answer, by
-    its place; empty where there is only one.
+    its place; empty where there is only one. drafted: tokens of a draft, where they are counted.
     """
 
     answers: tuple[Answer, ...]
     client_seconds: float
     servers: tuple[int, ...] = ()
+    drafted: Drafted | None = None
 
     @property
     def window(self) -> tuple[float, float]:

@@ -61,6 +61,10 @@ _META = re.compile(r"creating a Meta device with (\d+) devices")
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers")
 # `load_tensors: RPC0[10.77.1.12:50052] model buffer size =    15.01 MiB`; of the head without [].
 _BUFFER = re.compile(r"(\w+)(?:\[([^\]:]+):\d+\])? model buffer size = +([\d.]+) MiB")
+# https://github.com/ggml-org/llama.cpp/blob/master/tools/server/server-context.cpp
+_NO_DRAFT = re.compile(
+    r"(?:initialize speculative decoding context: |srv +load_model: (?=failed to create MTP))(.+)"
+)
 _OFFERS = re.compile(r"^ +(\w+): .*MiB", re.MULTILINE)
 _FAMILIES = (*DEVICE_PREFIXES.values(), ("RPC",))
 
@@ -164,6 +168,24 @@ def arguments(run: Run, separator: str) -> list[str]:
         *("-dev", separator.join(named) or "none", "-ngl", str(layers)),
         *(("-ts", shares) if shares else ()),
     ]
+
+
+def draft_arguments(run: Run) -> list[str]:
+    """How a server is given the case's draft; none without one."""
+    own = gpus(run, run.head)
+    return options.of_draft(run.case.parameters, run.draft, own, flags(run, "llama-server"))
+
+
+def draft_problem(run: Run, log: str) -> str:
+    """Why a server does not draft as the case asks, in its own words; empty where it has none.
+
+    Args:
+        run: of the case.
+        log: of the server.
+    """
+    match = _NO_DRAFT.search(log)
+    words = f": {match[1].strip()}" if match else ""
+    return words and f"llama-server drafts nothing with draft {run.case.parameters['draft']!r}{words}."
 
 
 def _shares(run: Run) -> list[str]:
