@@ -132,7 +132,9 @@ _NUMBERS = ("rtt_us", "bandwidth_gbps", "value", "stddev", *PERCENTILES)
 _NUMBERS += ("watts", "per_watt", "joules_per_token", "price_usd", "per_usd")
 _NO_COST = {"watts_source": "", "price_source": ""}
 _NO_METRIC = (
-    dict.fromkeys((*METRIC_KEYS, "conditions", "observed", "acceptance"), "") | _NO_COST | {"samples": ()}
+    dict.fromkeys((*METRIC_KEYS, "conditions", "observed", "acceptance"), "")
+    | _NO_COST
+    | {"samples": ()}
 )
 
 

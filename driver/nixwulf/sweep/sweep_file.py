@@ -42,7 +42,7 @@ class Sweep:
     expect: tuple[dict[str, Any], ...] = ()
 
     def model(self, name: str) -> Model:
-        """The model of a name, or of a draft's path; the first of an empty one; raises InputError."""
+        """The model of a name, the first of an empty one, or of a path; raises InputError."""
         if name.startswith("/"):
             return parse_model(name, {"path": name}, self.source)
         if name and name not in self.models:

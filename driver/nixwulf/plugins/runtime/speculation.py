@@ -96,7 +96,8 @@ def problem(engine: str, kinds: Collection[str], parameters: Mapping[str, Any]) 
     """
     given, asked = parameters.get(DRAFT_TOKENS, 0), kind(parameters)
     if asked == NONE:
-        return f"draft_tokens {given} are of no draft; give one, or draft_tokens 0" if given else None
+        words = f"draft_tokens {given} are of no draft; give one, or draft_tokens 0"
+        return words if given else None
     if not kinds:
         return f"{engine} is not driven with a draft"
     if asked not in kinds:
@@ -196,13 +197,11 @@ def steps(one: Pass) -> int:
     return _after_first(one) - (one.drafted.accepted if one.drafted else 0)
 
 
-def with_acceptance(
-    found: Sequence[Metric], passes: Sequence[Pass], run: Run
-) -> list[Metric]:
+def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -> list[Metric]:
     """The metrics of a case with a draft: speeds with their acceptance, and that itself.
 
-    `acceptance` (%): accepted of drafted tokens, by pass. `tokens_per_step` (tok/step): tokens after the
-    first of each answer over the steps that made them.
+    `acceptance` (%): accepted of drafted tokens, by pass. `tokens_per_step` (tok/step): tokens
+    after the first of each answer over the steps that made them.
 
     Args:
         found: without it.
