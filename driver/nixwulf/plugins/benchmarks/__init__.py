@@ -64,7 +64,7 @@ class Benchmark(ABC):
         if several and not self.measures_replicas:
             return f"{self.name} measures one server; the benchmark of replicas is serve"
         if speculation.speculates(point.get("parameters", {})) and not self.shows_acceptance:
-            return f"{self.name} shows no acceptance of drafted tokens; the benchmark of drafts is serve"
+            return f"{self.name} shows no acceptance of drafts; the benchmark of drafts is serve"
         if transport and transport not in self.transports:
             return f"{self.name} runs over {' and '.join(self.transports)} only"
         if "requests" in self.parameters:

@@ -56,8 +56,8 @@ class Serve(Benchmark):
     `raw/ID-rN/answers.jsonl` has the moment of each chunk.
 
     With a `draft`, `acceptance` (%) is the share of drafted tokens that the model accepted by the
-    server's counts, and `tokens_per_step` (tok/step) how many a step of it made; speeds stand with their
-    acceptance. There is no `itl`: the tokens of a step come together.
+    server's counts, and `tokens_per_step` (tok/step) how many a step of it made; speeds stand with
+    their acceptance. There is no `itl`: the tokens of a step come together.
 
     Of `replicas` each node has a server, of `servers` each group of nodes: a request goes to that
     with the fewest in flight. `replica_throughput` (tok/s) is of each, by its head, over the time

@@ -125,8 +125,8 @@ class Run:
     """A case in progress on connected nodes, the head first.
 
     deadline is in monotonic seconds; model is its path on the nodes that read it, empty where
-    there is none, tokenizer that of its file where the sweep names one, draft that of the model that
-    drafts tokens for it, sizes those of its header.
+    there is none, tokenizer that of its file where the sweep names one, draft that of the model
+    that drafts tokens for it, sizes those of its header.
     engine_facts and warnings go into the record; engine_found is what an engine found out or made
     up for the run, by kind and name. waived are names of gates that may refuse; power is what the
     session knows of that of its nodes. bring_model brings another model of the sweep by its name,

@@ -31,9 +31,11 @@ SOURCES = {
     "plugins/engines/vllm/__init__.py": ("vllm",),
     "plugins/engines/vllm/ray.py": ("ray",),
     "plugins/benchmarks/vllm_bench.py": ("vllm",),
+    "plugins/engines/sglang/*.py": ("sglang",),
+    "plugins/runtime/speculation.py": ("vllm", "sglang"),
     "plugins/engines/mlx/*.py": ("mlx", "mlx-lm", "nccl"),
     "plugins/benchmarks/mlx_lm.py": ("mlx-lm",),
-    "plugins/engines/devices.py": ("mlx", "vllm"),
+    "plugins/engines/devices.py": ("mlx", "vllm", "sglang"),
     "plugins/engines/exo/*.py": ("exo",),
     "plugins/engines/mesh_llm.py": ("mesh-llm",),
     "plugins/engines/distributed_llama/*.py": ("distributed-llama",),
@@ -41,6 +43,7 @@ SOURCES = {
     "plugins/benchmarks/serve.py": (
         "llama.cpp",
         "vllm",
+        "sglang",
         "mlx-lm",
         "exo",
         "mesh-llm",
@@ -49,12 +52,13 @@ SOURCES = {
     "plugins/runtime/openai_stream.py": (
         "llama.cpp",
         "vllm",
+        "sglang",
         "mlx-lm",
         "exo",
         "mesh-llm",
         "distributed-llama",
     ),
-    "plugins/runtime/openai.py": ("llama.cpp", "vllm", "mlx-lm"),
+    "plugins/runtime/openai.py": ("llama.cpp", "vllm", "sglang", "mlx-lm"),
     "plugins/runtime/openai_completions.py": ("llama.cpp", "vllm", "mlx-lm"),
     "plugins/runtime/nccl.py": ("nccl",),
     "plugins/benchmarks/collectives.py": ("nccl", "nccl-tests"),
@@ -83,6 +87,7 @@ OTHERS = {
 # Not of one program: what they have in common, and what starts none.
 COMMON = {
     "plugins/engines/__init__.py",
+    "plugins/engines/kept_servers.py",
     "plugins/engines/local.py",
     "plugins/engines/serving.py",
     "plugins/engines/splitting.py",

@@ -48,8 +48,9 @@ class LlamaCpp(Engine):
     because RPC servers never use them. Without `split` no `--tensor-split` is given: llama.cpp
     shares layers out by the free memory of the devices, and tensors in equal parts.
 
-    A draft runs on the head alone: on its GPUs, else its CPU (`-devd`). llama-server goes on without
-    one that it cannot use, as of another vocabulary, and says so in `/slots`: that is `unsupported`.
+    A draft runs on the head alone: on its GPUs, else its CPU (`-devd`). llama-server goes on
+    without one that it cannot use, as of another vocabulary, and says so in `/slots`: that is
+    `unsupported`.
 
     The device is proved by llama-bench's `devices` and `n_gpu_layers`, by each RPC server's list
     and by llama-server's lines at verbosity 4; other ones are `fallback`. The transport is proved

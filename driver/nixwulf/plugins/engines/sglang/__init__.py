@@ -87,10 +87,10 @@ class SGLang(Engine):
             "nothing: the driver starts it and asks it"
         ),
         "--random-seed": "seed of the sweep",
-        "--tp-size --tensor-parallel-size --pp-size --pipeline-parallel-size": (
+        "--tp --tp-size --tensor-parallel-size --pp --pp-size --pipeline-parallel-size": (
             "the axes nodes and parallelism"
         ),
-        "--dp-size --data-parallel-size --load-balance-method": "parallelism: [replicas]",
+        "--dp --dp-size --data-parallel-size --load-balance-method": "parallelism: [replicas]",
         "--nnodes --node-rank --dist-init-addr --nccl-init-addr --nccl-port": "the axis nodes",
         "--device --base-gpu-id": "the order of the nodes",
         "--mem-fraction-static": "the parameter gpu_memory_percent",
@@ -210,7 +210,7 @@ def serve_arguments(run: Run, node: Connection) -> list[str]:
 
 
 def _draft(run: Run) -> list[str]:
-    """How a server is given the case's draft, and counts its steps; one candidate for each token."""
+    """How a server drafts, one candidate for each token, and counts its steps."""
     kind, count = speculation.kind(run.case.parameters), speculation.tokens(run.case.parameters)
     if kind == speculation.NONE:
         return []

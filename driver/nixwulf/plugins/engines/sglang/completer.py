@@ -17,7 +17,7 @@ _CHARACTERS = 8
 
 @dataclass(frozen=True)
 class Generate:
-    """A completer that gives prompts as numbers of tokens; context: tokens that there is room for."""
+    """A completer that gives prompts as numbers; context: tokens that there is room for."""
 
     endpoint: Endpoint
     context: int
